@@ -1,0 +1,1 @@
+//! Which ticks are due: pure decisions.

@@ -1,0 +1,1 @@
+//! A node in memory.

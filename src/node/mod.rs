@@ -1,0 +1,352 @@
+//! One lock server, seen as a machine that executes short lists of operations atomically.
+//!
+//! Every store is a [`Node`]: a Redis master ([`redis`]), an embedded SQLite file ([`sqlite`]) or memory
+//! ([`memory`]). [`crate::lock`] turns N of them into one lock service; N = 1 is the single-instance case, so the
+//! embedded file and a single Redis need no second implementation.
+//!
+//! # What a node keeps
+//! - a *counter*, raised by every grant (fencing tokens come from it);
+//! - per lock a *key* (the owner's random value, with a time to live: the wire format of other Redlock clients) and
+//!   beside it a *record* `{ owner, seq, ttl, grant, released, counter, token, rev, body }`, which outlives the key
+//!   and is removed `retention` after a release;
+//! - *documents*: small named values with a lifetime and a revision.
+//!
+//! # Rules every implementation keeps (`tests/it/conformance.rs` holds them)
+//! - N1 The operations of one [`Call`] run in order and atomically: nothing of another call comes between.
+//! - N2 A call that arrives when the node's clock is past `not_after` changes nothing and answers [`NodeError::Late`].
+//! - N3 `Acquire` grants when the key is absent, or when it is this very owner's unreleased attempt sent again.
+//! - N4 A released owner is never revived, neither by a late `Acquire` nor by a late `Extend`.
+//! - N5 Counters never fall, also over release, expiry and retention of a record.
+//! - N6 `Release`, `Confirm`, `Write` and `Extend` compare the owner before they touch anything.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+/// Milliseconds on a node's own clock; comparable only with times of the same node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeMs(pub u64);
+
+/// A fencing token. Tokens of one resource grow with every acquisition; always below 2^53.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Token(pub u64);
+
+/// One lock server.
+///
+/// Cancellation: a dropped call may or may not have been executed; whoever drops one must treat the node as
+/// "maybe granted" and release. Calls of one client are executed in the order in which they were first polled.
+#[async_trait]
+pub trait Node: Send + Sync + 'static {
+    /// A name for logs and metrics, without credentials: `redis-1`, `10.0.0.7:6379`, `embedded`.
+    fn name(&self) -> &str;
+
+    /// Executes the operations in order, atomically. `Ok` holds one answer per operation, in the same order.
+    ///
+    /// Must not wait longer than the store's own timeout; the caller has one of its own as well.
+    ///
+    /// # Errors
+    /// [`NodeError`]: whether anything was executed is unknown, unless the variant says otherwise.
+    async fn call(&self, call: Call) -> Result<Reply, NodeError>;
+
+    /// Opens this client's stream of release announcements. A stream that ends or loses messages costs only
+    /// latency: polling stays the truth. `None` when the node has no announcements.
+    async fn announcements(&self) -> Option<Announcements>;
+}
+
+/// Release announcements of one node: keys that have just become free. Lagging or closed is not an error.
+pub type Announcements = tokio::sync::mpsc::Receiver<Announcement>;
+
+/// A lock has just been released on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// The lock's key.
+    pub key: String,
+    /// The owner whose lease is over.
+    pub owner: String,
+}
+
+/// Everything queued for a node, executed as one atomic step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// The latest time on the *node's* clock at which this call may still act (N2); `None` when its clock is unknown.
+    pub not_after: Option<NodeMs>,
+    /// What to do, in order.
+    pub ops: Vec<Op>,
+}
+
+/// How a lock is kept on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A named lock: key and record; the counter stands in the record (and the node's is raised with it).
+    Lock,
+    /// A short claim of a batch or message: key only; the token comes from the node's counter, one per call
+    /// and owner (all claims of one owner share one grant); never healed.
+    Claim,
+}
+
+/// One operation on a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// Take the lock if nobody holds it (N3, N4). Answers [`Answer::Granted`] or [`Answer::Refused`].
+    Acquire {
+        /// The lock.
+        key: String,
+        /// New for every attempt, constant for the lease.
+        owner: String,
+        /// Lock with record, or short claim.
+        kind: Kind,
+        /// The key's time to live.
+        ttl: Duration,
+        /// The largest token this client has seen: the grant is above it.
+        floor: Token,
+    },
+    /// Raise the counter to `token` where the lock is still `owner`'s and its grant is not larger.
+    /// Answers [`Answer::Done`], [`Answer::Larger`] or [`Answer::Refused`].
+    Confirm {
+        /// The lock.
+        key: String,
+        /// The attempt.
+        owner: String,
+        /// Lock with record, or short claim.
+        kind: Kind,
+        /// The largest grant of the round.
+        token: Token,
+    },
+    /// Round `seq` of a held lease: renew where the record is `owner`'s, unreleased, older than `seq` and no other
+    /// value stands in the key ([`Answer::Kept`]); write it anew where the key is absent and this owner was not
+    /// released here ([`Answer::Healed`], kind `Lock` only); else [`Answer::Refused`]. Raises counters to `token`.
+    Extend {
+        /// The lock.
+        key: String,
+        /// The holder.
+        owner: String,
+        /// Lock with record, or short claim.
+        kind: Kind,
+        /// Grows with every round of this lease, starting at 1.
+        seq: u64,
+        /// The key's new time to live, from now.
+        ttl: Duration,
+        /// The lease's token.
+        token: Token,
+    },
+    /// Compare-and-delete the key, mark the record released, announce it. Always [`Answer::Done`].
+    Release {
+        /// The lock.
+        key: String,
+        /// The owner whose lease or attempt is over.
+        owner: String,
+        /// Lock with record, or short claim.
+        kind: Kind,
+        /// How long the released record is remembered.
+        retention: Duration,
+    },
+    /// Replace the record's body: only where the key is `owner`'s and `(token, rev)` is larger than what stands
+    /// there (or equal with the same body). [`Answer::Done`], [`Answer::TooEarly`] or [`Answer::Refused`].
+    Write {
+        /// The lock.
+        key: String,
+        /// The holder.
+        owner: String,
+        /// Order of writes: the lease's token, then the holder's revision.
+        version: Version,
+        /// The new body.
+        body: String,
+        /// Unix milliseconds: the node refuses with [`Answer::TooEarly`] while its wall clock is before this.
+        not_before: Option<i64>,
+    },
+    /// Look at a lock without changing anything. Answers [`Answer::View`].
+    Read {
+        /// The lock.
+        key: String,
+    },
+    /// Look at every named lock and claim whose key starts with `prefix`. Answers [`Answer::Views`].
+    List {
+        /// `""` for all.
+        prefix: String,
+    },
+    /// Store a document if its revision is larger than the stored one. Always [`Answer::Done`].
+    PutDoc {
+        /// The document's name, such as `presence/HOST-PID-NONCE`.
+        name: String,
+        /// The writer's revision; the largest wins.
+        rev: u64,
+        /// Lifetime.
+        ttl: Duration,
+        /// The content.
+        body: String,
+    },
+    /// Every living document whose name starts with `prefix`. Answers [`Answer::Docs`].
+    Docs {
+        /// `""` for all.
+        prefix: String,
+    },
+    /// Remove a document. Always [`Answer::Done`].
+    RemoveDoc {
+        /// The document's name.
+        name: String,
+    },
+}
+
+/// Order of a record's bodies: by token, then by the holder's revision.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Version {
+    /// Token of the lease that wrote it.
+    pub token: Token,
+    /// Grows with every write of that lease, starting at 1.
+    pub rev: u64,
+}
+
+/// A record's user part: what the holders of a lock leave for their successors.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Record {
+    /// Order of writes.
+    pub version: Version,
+    /// The content; empty when never written.
+    pub body: String,
+}
+
+/// What a node shows of one lock.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct View {
+    /// The lock's key.
+    pub key: String,
+    /// The value that stands in the key now, whoever wrote it; `None` when free.
+    pub holder: Option<String>,
+    /// Remaining life of the key in milliseconds; `None` when free or without a time to live.
+    pub remaining_ms: Option<u64>,
+    /// The record's owner (of the present or of the last lease).
+    pub owner: Option<String>,
+    /// The record's round.
+    pub seq: u64,
+    /// Whether the record's owner has released.
+    pub released: bool,
+    /// The largest token known here for this lock.
+    pub token: Token,
+    /// The record's body.
+    pub record: Record,
+}
+
+/// A document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doc {
+    /// Its name.
+    pub name: String,
+    /// The writer's revision.
+    pub rev: u64,
+    /// The content.
+    pub body: String,
+}
+
+/// The answers of one call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// The node's clock when it executed the call (the one `not_after` is compared with).
+    pub at: NodeMs,
+    /// The node's wall clock in Unix milliseconds.
+    pub wall_ms: i64,
+    /// One answer per operation.
+    pub answers: Vec<Answer>,
+}
+
+/// A node's answer to one operation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The lock is this owner's; `grant` is this attempt's number on this node.
+    Granted {
+        /// `max(counter, floor) + 1`, remembered as this attempt's grant.
+        grant: Token,
+        /// What the predecessors left.
+        record: Record,
+    },
+    /// The lease was still here and counts until now + ttl.
+    Kept {
+        /// Version of the body that stands here, so that the holder can bring it up to date.
+        version: Version,
+    },
+    /// The lease was gone here and has been written anew: no vote in this round (R9).
+    Healed {
+        /// Version of the body that stands here.
+        version: Version,
+    },
+    /// This node's own grant of this attempt is larger than the token to confirm.
+    Larger(Token),
+    /// Somebody else holds it, or the attempt is over here.
+    Refused(View),
+    /// The write's `not_before` lies in the node's future.
+    TooEarly {
+        /// The node's wall clock in Unix milliseconds.
+        wall_ms: i64,
+    },
+    /// Done as asked.
+    Done,
+    /// Answer to `Read`.
+    View(View),
+    /// Answer to `List`.
+    Views(Vec<View>),
+    /// Answer to `Docs`.
+    Docs(Vec<Doc>),
+}
+
+/// Why a node gave no answer. Never a vote, never "held", never "still ours".
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// No connection. Nothing was executed.
+    #[error("unreachable: {0}")]
+    Unreachable(String),
+    /// No answer in time. It may have been executed.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// The call reached the node after its sender had given up; nothing was executed.
+    #[error("the call arrived too late")]
+    Late {
+        /// The node's clock.
+        at: NodeMs,
+    },
+    /// The node does not let us in: password, user or permissions.
+    #[error("access refused: {0}")]
+    Auth(String),
+    /// The node cannot serve now (loading, read only, out of memory, busy, disk trouble). Nothing was executed.
+    #[error("cannot serve: {0}")]
+    Unfit(String),
+    /// An answer that does not make sense: a defect, or a stranger at that address.
+    #[error("unexpected answer: {0}")]
+    Protocol(String),
+}
+
+// === impl NodeError ===
+
+impl NodeError {
+    /// A bounded word for metrics.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "unreachable",
+            Self::Timeout(_) => "timeout",
+            Self::Late { .. } => "late",
+            Self::Auth(_) => "auth",
+            Self::Unfit(_) => "unfit",
+            Self::Protocol(_) => "protocol",
+        }
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,1 @@
+//! A Redis master as a node.

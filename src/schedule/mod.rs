@@ -1,0 +1,1 @@
+//! Schedules: which instants are ticks.

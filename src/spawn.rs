@@ -1,0 +1,53 @@
+//! Where tasks come to life, handed in: a simulation can freeze or crash all tasks of one replica.
+
+use std::{fmt, future::Future, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use tokio::task::JoinHandle;
+
+/// Starts tasks: on the ambient tokio runtime, or through a simulation's wrapper.
+#[derive(Clone)]
+pub struct Spawn(Arc<dyn Spawner>);
+
+/// What a [`Spawn`] handle calls.
+pub trait Spawner: Send + Sync + 'static {
+    /// Starts a task; it goes on when the handle is dropped.
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> JoinHandle<()>;
+}
+
+impl Spawn {
+    /// Starts tasks on the tokio runtime of the caller.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::new(Ambient)
+    }
+
+    /// Starts tasks through `spawner`.
+    #[must_use]
+    pub fn new(spawner: impl Spawner) -> Self {
+        Self(Arc::new(spawner))
+    }
+
+    /// Starts a task; it goes on when the handle is dropped.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, as [`tokio::spawn`] does.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.0.spawn(Box::pin(task))
+    }
+}
+
+impl fmt::Debug for Spawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Spawn")
+    }
+}
+
+struct Ambient;
+
+impl Spawner for Ambient {
+    #[allow(clippy::disallowed_methods, reason = "the one place where tasks are started")]
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> JoinHandle<()> {
+        tokio::spawn(task)
+    }
+}
