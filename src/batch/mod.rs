@@ -1,0 +1,52 @@
+//! Units of work that replicas claim by lock: no "taken" flag in anybody's data.
+
+use async_trait::async_trait;
+
+use crate::job::{Health, JobError, Outcome, Run};
+
+/// Work that comes in batches. Every replica runs the job; each batch is processed by the one that claimed it.
+#[async_trait]
+pub trait BatchJob: Send + Sync + 'static {
+    /// Ids of batches that have work now, at most `limit`, the same id for the same batch on every replica.
+    /// May name batches that somebody else is working on: those are not claimed again.
+    ///
+    /// # Errors
+    /// Any; asked again after a pause.
+    async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError>;
+
+    /// Processes one batch under its claim; `run.token()` is the claim's. **Read the batch's work again here**: what
+    /// `pending` saw may have been done by the last holder meanwhile. When the claim is lost only this run is
+    /// cancelled.
+    ///
+    /// # Errors
+    /// Any; the batch is released and comes back through `pending`.
+    async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError>;
+
+    /// Is this replica fit to do this job?
+    async fn health(&self) -> Health {
+        Health::Fit
+    }
+
+    /// How many batches to claim in one go (`claim`) and to work on at once (`concurrency`).
+    fn limits(&self) -> BatchLimits {
+        BatchLimits::default()
+    }
+}
+
+/// How many batches one replica claims and works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Batches claimed in one round trip per node, at most.
+    pub claim: usize,
+    /// Batches worked on at the same time.
+    pub concurrency: usize,
+}
+
+impl Default for BatchLimits {
+    fn default() -> Self {
+        Self {
+            claim: 4,
+            concurrency: 4,
+        }
+    }
+}

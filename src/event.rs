@@ -1,0 +1,183 @@
+//! Everything worth knowing, as one stream: the tests, the metrics, the log and the status page read it.
+//!
+//! An observer can neither block nor fail the teller: a slow one misses events and is told how many.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use tokio::sync::broadcast;
+
+use crate::{lease::Loss, node::Token};
+
+/// Something happened in this replica.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// An attempt to acquire ended. `outcome` is one of `acquired`, `held`, `no_quorum`, `too_slow`.
+    Acquire {
+        /// Job name or lock family, bounded.
+        resource: String,
+        /// A bounded word.
+        outcome: &'static str,
+        /// From the first byte to the verdict.
+        took: Duration,
+    },
+    /// A renewal round of one lease ended.
+    Renewed {
+        /// Job name or lock family.
+        resource: String,
+        /// From the round's first byte to its verdict.
+        took: Duration,
+        /// Whether the deadline moved.
+        ok: bool,
+        /// Nodes held beyond the majority.
+        margin: isize,
+    },
+    /// A lease is over after this long.
+    LeaseEnded {
+        /// Job name or lock family.
+        resource: String,
+        /// Why.
+        loss: Loss,
+        /// How long it was held.
+        held: Duration,
+    },
+    /// A node changed between answering and not answering.
+    NodeUp {
+        /// The node's name.
+        node: String,
+        /// Whether it answers.
+        up: bool,
+        /// The last error's bounded cause, empty when up.
+        cause: &'static str,
+    },
+    /// This replica leads a job from now on.
+    Leading {
+        /// The job, or `replica` for the failover gate.
+        job: String,
+        /// The term's token.
+        token: Token,
+        /// How long nobody held it, as far as this replica saw.
+        leaderless: Option<Duration>,
+    },
+    /// This replica no longer leads a job.
+    StandingBy {
+        /// The job.
+        job: String,
+        /// Why the term ended.
+        why: Loss,
+    },
+    /// A run has started.
+    RunStarted {
+        /// The job.
+        job: String,
+        /// The run.
+        run_id: String,
+        /// The scheduled instant.
+        tick: Timestamp,
+        /// 1 for the first.
+        attempt: u32,
+        /// The lease's token.
+        token: Token,
+        /// How late it started.
+        delay: Duration,
+    },
+    /// A run has ended.
+    RunEnded {
+        /// The job.
+        job: String,
+        /// The run.
+        run_id: String,
+        /// The scheduled instant.
+        tick: Timestamp,
+        /// 1 for the first.
+        attempt: u32,
+        /// A bounded word: `done`, `skipped`, `retry`, `failed`, `timeout`, `cancelled`, `panicked`, `lost_lease`.
+        outcome: &'static str,
+        /// Reason or error text, empty when done.
+        detail: String,
+        /// How long it ran.
+        took: Duration,
+    },
+    /// Ticks that will not run, and why: `misfire`, `overlap`, `interrupted`, `window`, `limit`.
+    TicksSkipped {
+        /// The job.
+        job: String,
+        /// The first of them.
+        first: Timestamp,
+        /// The last of them.
+        last: Timestamp,
+        /// How many.
+        count: u64,
+        /// A bounded word.
+        why: &'static str,
+    },
+    /// A batch was claimed.
+    BatchClaimed {
+        /// The job.
+        job: String,
+        /// The batch.
+        batch: String,
+        /// The claim's token.
+        token: Token,
+    },
+    /// A batch was processed or given up.
+    BatchEnded {
+        /// The job.
+        job: String,
+        /// The batch.
+        batch: String,
+        /// As in `RunEnded`.
+        outcome: &'static str,
+        /// How long it took.
+        took: Duration,
+    },
+    /// Items of a batch were delivered, repeated, refused …
+    Items {
+        /// The job.
+        job: String,
+        /// A bounded word: `sent`, `retry`, `dead`, `in_doubt`, `parked`.
+        outcome: &'static str,
+        /// How many.
+        count: u64,
+    },
+    /// What is still to be done, as last seen by this replica.
+    Backlog {
+        /// The job.
+        job: String,
+        /// Items.
+        items: u64,
+    },
+    /// This replica became unfit or fit again.
+    Fitness {
+        /// The job, or `replica`.
+        job: String,
+        /// Why unfit; `None` when fit.
+        unfit: Option<String>,
+    },
+    /// The worker drains: nothing new starts.
+    Draining,
+}
+
+/// The stream's entrance; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Events(Arc<broadcast::Sender<Event>>);
+
+impl Default for Events {
+    fn default() -> Self {
+        Self(Arc::new(broadcast::Sender::new(4096)))
+    }
+}
+
+impl Events {
+    /// Tells every observer; nobody listening is fine.
+    pub fn tell(&self, event: Event) {
+        let _ = self.0.send(event);
+    }
+
+    /// Observes from now on.
+    #[must_use]
+    pub fn observe(&self) -> broadcast::Receiver<Event> {
+        self.0.subscribe()
+    }
+}

@@ -1,0 +1,52 @@
+//! What a user writes: a [`Job`], and what it gets: a [`Run`].
+
+mod error;
+mod run;
+pub mod spec;
+
+pub use error::{FailureKind, JobError};
+pub use run::{Checkpoints, Run, RunFacts, Stopped};
+pub use spec::Spec;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+/// A piece of work that Watchkeeper runs in exactly one replica at a time.
+#[async_trait]
+pub trait Job: Send + Sync + 'static {
+    /// One run.
+    ///
+    /// It ends early when [`Run::cancelled`] completes: clean up and return; what has not returned after the grace
+    /// period is dropped at its next `.await`. A panic is caught and counts as a failure.
+    ///
+    /// # Errors
+    /// Any error is worth retrying unless made with [`JobError::fatal`].
+    async fn run(&self, run: Run) -> Result<Outcome, JobError>;
+
+    /// Is this replica fit to do this job? Asked a few times per ttl on the worker's runtime; no answer within half
+    /// a ttl counts as unfit.
+    async fn health(&self) -> Health {
+        Health::Fit
+    }
+}
+
+/// How a run ended well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The work is done.
+    Done,
+    /// There was nothing to do, and why.
+    Skip(String),
+    /// Not now: start the next attempt after this pause.
+    RetryAfter(Duration),
+}
+
+/// Whether a replica can do a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It can.
+    Fit,
+    /// It cannot, and why; it stops, ends its work and hands the leadership over.
+    Unfit(String),
+}

@@ -1,0 +1,317 @@
+//! One run: what it is for, until when it may act, and how it hears of its end.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::{Clock, Moment},
+    job::JobError,
+    lease::LeaseView,
+    node::Token,
+};
+
+/// One run of a job (or of one batch). Cheap to clone.
+#[derive(Clone)]
+pub struct Run(Arc<Inner>);
+
+/// What a run is for.
+#[derive(Clone, Debug)]
+pub struct RunFacts {
+    /// The job's name.
+    pub job: String,
+    /// A sortable unique id.
+    pub id: String,
+    /// The scheduled instant; the start of the term for `continuous`.
+    pub tick: Timestamp,
+    /// 1 for the first attempt.
+    pub attempt: u32,
+    /// The name of this replica.
+    pub replica: String,
+    /// The batch that is processed, for `batch` jobs.
+    pub batch: Option<String>,
+    /// The job's parameters, as configured.
+    pub params: serde_json::Value,
+    /// What the last attempt left by [`Run::save_checkpoint`].
+    pub checkpoint: Option<serde_json::Value>,
+}
+
+/// The run was told to stop, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stopped: {0}")]
+pub struct Stopped(pub String);
+
+/// Where checkpoints go.
+#[async_trait]
+pub trait Checkpoints: Send + Sync + 'static {
+    /// Stores the checkpoint beside the lock, on a majority of nodes.
+    ///
+    /// # Errors
+    /// When it could not be stored while the lease was held.
+    async fn save(&self, checkpoint: serde_json::Value) -> Result<(), JobError>;
+}
+
+struct Inner {
+    facts: RunFacts,
+    clock: Clock,
+    lease: Option<LeaseView>,
+    /// How long before the end of the lease the run is told to stop.
+    margin: Duration,
+    /// The run's own time limit.
+    until: Moment,
+    cancel: CancellationToken,
+    why: Mutex<Option<String>>,
+    progress: Mutex<Option<(u64, u64)>>,
+    checkpoints: Option<Arc<dyn Checkpoints>>,
+}
+
+// === impl Run ===
+
+impl Run {
+    /// A run under `lease` (none for jobs that run everywhere), told to stop `margin` before the lease ends and at
+    /// `until` at the latest. The engine makes these; tests of a job may, too.
+    #[must_use]
+    pub fn new(
+        facts: RunFacts,
+        clock: Clock,
+        lease: Option<LeaseView>,
+        margin: Duration,
+        until: Moment,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            facts,
+            clock,
+            lease,
+            margin,
+            until,
+            cancel: CancellationToken::new(),
+            why: Mutex::new(None),
+            progress: Mutex::new(None),
+            checkpoints: None,
+        }))
+    }
+
+    /// The same run with a place for checkpoints. Call it before the run is shared.
+    #[must_use]
+    pub fn with_checkpoints(mut self, checkpoints: Arc<dyn Checkpoints>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.checkpoints = Some(checkpoints);
+        }
+        self
+    }
+
+    /// The job's name.
+    #[must_use]
+    pub fn job(&self) -> &str {
+        &self.0.facts.job
+    }
+
+    /// A sortable unique id of this run.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.0.facts.id
+    }
+
+    /// The scheduled instant, in UTC.
+    #[must_use]
+    pub fn tick(&self) -> Timestamp {
+        self.0.facts.tick
+    }
+
+    /// 1 for the first attempt at this tick.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.0.facts.attempt
+    }
+
+    /// The batch that is processed, for `batch` jobs.
+    #[must_use]
+    pub fn batch(&self) -> Option<&str> {
+        self.0.facts.batch.as_deref()
+    }
+
+    /// Everything known of this run.
+    #[must_use]
+    pub fn facts(&self) -> &RunFacts {
+        &self.0.facts
+    }
+
+    /// The job's parameters.
+    ///
+    /// # Errors
+    /// A fatal one when they do not fit the type.
+    pub fn params<P: DeserializeOwned>(&self) -> Result<P, JobError> {
+        serde_json::from_value(self.0.facts.params.clone()).map_err(JobError::fatal)
+    }
+
+    /// The fencing token of the lease behind this run: give it to whatever the run changes, and let that refuse
+    /// smaller ones. Zero for jobs that run without a lock.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.0.lease.as_ref().map_or(Token(0), LeaseView::token)
+    }
+
+    /// The lease behind this run; `None` for jobs that run without a lock.
+    #[must_use]
+    pub fn lease(&self) -> Option<&LeaseView> {
+        self.0.lease.as_ref()
+    }
+
+    /// Time until this run is told to stop, as things stand: extensions of the lease move it on.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        if self.0.cancel.is_cancelled() {
+            return Duration::ZERO;
+        }
+        self.stop_at().since(self.0.clock.now())
+    }
+
+    /// Completes when the run is to stop: the lease is about to end or is over, the time limit has passed, the
+    /// replica drains or is unfit. Cancel-safe.
+    pub async fn cancelled(&self) {
+        loop {
+            if self.check().is_err() {
+                return;
+            }
+            let at = self.stop_at();
+            tokio::select! {
+                biased;
+                () = self.0.cancel.cancelled() => return,
+                () = self.0.clock.sleep_until(at) => {}
+            }
+        }
+    }
+
+    /// An error once the run is to stop; for loops that do not await. Reads the clock, so that a process that was
+    /// frozen learns of its end here first.
+    ///
+    /// # Errors
+    /// [`Stopped`], with the reason.
+    pub fn check(&self) -> Result<(), Stopped> {
+        if let Some(why) = self.stop_reason() {
+            self.stop(&why);
+        }
+        if self.0.cancel.is_cancelled() {
+            return Err(Stopped(self.why()));
+        }
+        Ok(())
+    }
+
+    /// Says how far the run is; shown in the status.
+    pub fn progress(&self, done: u64, total: u64) {
+        *self
+            .0
+            .progress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some((done, total));
+    }
+
+    /// The last progress that was said.
+    #[must_use]
+    pub fn last_progress(&self) -> Option<(u64, u64)> {
+        *self
+            .0
+            .progress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the last attempt at this tick left.
+    #[must_use]
+    pub fn checkpoint(&self) -> Option<&serde_json::Value> {
+        self.0.facts.checkpoint.as_ref()
+    }
+
+    /// Leaves a checkpoint for the next attempt, should this one die. Small: it is kept beside the lock.
+    ///
+    /// # Errors
+    /// When a majority of nodes did not take it while the lease was held, or this kind of job keeps none.
+    pub async fn save_checkpoint(&self, checkpoint: serde_json::Value) -> Result<(), JobError> {
+        match &self.0.checkpoints {
+            Some(place) => place.save(checkpoint).await,
+            None => Err(JobError::fatal("this kind of job keeps no checkpoints")),
+        }
+    }
+
+    /// Tells the run to stop; the first reason stays.
+    pub fn stop(&self, why: &str) {
+        self.0
+            .why
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert_with(|| why.to_owned());
+        self.0.cancel.cancel();
+    }
+
+    /// The token that is cancelled when the run is to stop, for code that takes one. It is cancelled by the engine,
+    /// before the run's code is polled again.
+    #[must_use]
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.0.cancel.clone()
+    }
+
+    /// Polls `work` as long as the run may act: the deadline is checked before every poll, so that work that was
+    /// frozen sees its cancellation before anything else.
+    pub(crate) async fn supervise<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        let mut cancelled = std::pin::pin!(self.cancelled());
+        let mut told = false;
+        std::future::poll_fn(|cx| {
+            // Order matters: hear of the end first, then go on working.
+            if !told && cancelled.as_mut().poll(cx).is_ready() {
+                told = true;
+            }
+            work.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Why the run was stopped; empty while it was not.
+    #[must_use]
+    pub fn why(&self) -> String {
+        self.0
+            .why
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+            .unwrap_or_default()
+    }
+
+    fn stop_at(&self) -> Moment {
+        let lease_end = self.0.lease.as_ref().map_or(Moment::NEVER, |lease| {
+            lease.valid_until().back(self.0.margin)
+        });
+        lease_end.min(self.0.until)
+    }
+
+    fn stop_reason(&self) -> Option<String> {
+        let now = self.0.clock.now();
+        if let Some(lease) = &self.0.lease {
+            if let Some(loss) = lease.loss() {
+                return Some(loss.to_string());
+            }
+            if now >= lease.valid_until().back(self.0.margin) {
+                return Some("the lease is about to end and could not be extended".to_owned());
+            }
+        }
+        (now >= self.0.until).then(|| "the run's time limit has passed".to_owned())
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run")
+            .field("job", &self.job())
+            .field("tick", &self.tick())
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}

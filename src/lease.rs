@@ -1,0 +1,395 @@
+//! A held lock: who holds it, under which token, until when.
+//!
+//! # States            held -> over(loss), for ever
+//! # Invariants
+//! - L1 A lease ends at its local deadline, whatever the network says.  (a_lease_ends_at_its_deadline)
+//! - L2 A lost lease is final: no later extension revives it.           (a_lost_lease_stays_lost)
+//! - L3 Whoever asks gets the answer of the clock, not of the last message: a process that was frozen sees the end
+//!   of its lease before it is told.                                      (the_clock_ends_a_lease_before_any_message)
+//!
+//! # Not promised      Code that does not ask, or that is frozen between asking and acting, may act after the end:
+//!                     pass the token to whatever the work changes.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{mpsc, watch};
+
+use crate::{
+    clock::{Clock, Moment},
+    node::{Kind, Record, Token},
+};
+
+/// Why a lease is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The local deadline passed before an extension succeeded.
+    #[error("the lease expired before it could be extended")]
+    Expired,
+    /// A majority of nodes shows another holder, or none.
+    #[error("a majority of nodes no longer shows this lease")]
+    Taken,
+    /// This replica was not fit to go on.
+    #[error("given up: {0}")]
+    Unfit(String),
+    /// Its holder released it.
+    #[error("released")]
+    Released,
+}
+
+/// What everybody may read of a lease: cheap to clone, answers from the clock.
+#[derive(Clone)]
+pub struct LeaseView(Arc<State>);
+
+/// A held lock. Dropping it hands the release to the keeper, in the background; [`Lease::release`] waits and reports.
+pub struct Lease {
+    view: LeaseView,
+    record: Record,
+    returns: Option<mpsc::UnboundedSender<Returned>>,
+}
+
+/// Marks work done under a lease: while one of these lives, the lease is not released, and the keeper aborts the
+/// process if the work outlives the lease.
+pub struct Work(LeaseView);
+
+/// A lease handed back to the keeper.
+pub(crate) struct Returned {
+    pub(crate) view: LeaseView,
+    pub(crate) done: Option<tokio::sync::oneshot::Sender<ReleaseReport>>,
+}
+
+/// How a release went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReleaseReport {
+    /// Nodes that confirmed within the time limit; the others are told again until a ttl has passed.
+    pub nodes: usize,
+    /// Nodes configured.
+    pub of: usize,
+}
+
+struct State {
+    key: String,
+    owner: String,
+    token: Token,
+    kind: Kind,
+    ttl: Duration,
+    clock: Clock,
+    span: Mutex<Span>,
+    news: watch::Sender<Option<Loss>>,
+    work: AtomicUsize,
+}
+
+struct Span {
+    valid_until: Moment,
+    since: Moment,
+    kept: usize,
+    margin: isize,
+    seq: u64,
+    loss: Option<Loss>,
+}
+
+// === impl LeaseView ===
+
+impl LeaseView {
+    pub(crate) fn new(grant: NewLease, clock: Clock) -> Self {
+        let since = clock.now();
+        Self(Arc::new(State {
+            key: grant.key,
+            owner: grant.owner,
+            token: grant.token,
+            kind: grant.kind,
+            ttl: grant.ttl,
+            clock,
+            span: Mutex::new(Span {
+                valid_until: grant.valid_until,
+                since,
+                kept: grant.kept,
+                margin: grant.margin,
+                seq: 0,
+                loss: None,
+            }),
+            news: watch::channel(None).0,
+            work: AtomicUsize::new(0),
+        }))
+    }
+
+    /// The lock.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.0.key
+    }
+
+    /// This lease's random owner value.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.0.owner
+    }
+
+    /// The fencing token: larger than every earlier one of this lock.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.0.token
+    }
+
+    /// Named lock or short claim.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The lease's time to live on the nodes.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.0.ttl
+    }
+
+    /// The clock that this lease's deadlines live on.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// When the lease was acquired.
+    #[must_use]
+    pub fn since(&self) -> Moment {
+        self.span(|s| s.since)
+    }
+
+    /// The local deadline; after it the lease is over, whatever the network says.
+    #[must_use]
+    pub fn valid_until(&self) -> Moment {
+        self.span(|s| {
+            if s.loss.is_some() {
+                Moment::ZERO
+            } else {
+                s.valid_until
+            }
+        })
+    }
+
+    /// Time to the deadline; zero when over.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.valid_until().since(self.0.clock.now())
+    }
+
+    /// Whether the lease is held now, by the clock.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.loss().is_none()
+    }
+
+    /// Nodes that hold this lease beyond the majority it needs: how many may be lost without losing it.
+    #[must_use]
+    pub fn margin(&self) -> isize {
+        self.span(|s| s.margin)
+    }
+
+    /// Why the lease is over; `None` while it is held. Reads the clock.
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        let now = self.0.clock.now();
+        self.span(|s| match &s.loss {
+            Some(loss) => Some(loss.clone()),
+            None if now >= s.valid_until => Some(Loss::Expired),
+            None => None,
+        })
+    }
+
+    /// Waits for the end of the lease and says why. Cancel-safe.
+    pub async fn lost(&self) -> Loss {
+        let mut news = self.0.news.subscribe();
+        loop {
+            if let Some(loss) = self.loss() {
+                return loss;
+            }
+            let deadline = self.valid_until();
+            tokio::select! {
+                biased;
+                changed = news.changed() => if changed.is_err() { return Loss::Expired },
+                () = self.0.clock.sleep_until(deadline) => {}
+            }
+        }
+    }
+
+    /// Marks the beginning of work under this lease.
+    #[must_use]
+    pub fn begin_work(&self) -> Work {
+        self.0.work.fetch_add(1, Ordering::SeqCst);
+        Work(self.clone())
+    }
+
+    /// Pieces of work in flight under this lease.
+    #[must_use]
+    pub fn work_in_flight(&self) -> usize {
+        self.0.work.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.span(|s| {
+            s.seq += 1;
+            s.seq
+        })
+    }
+
+    /// Carries out a successful extension. A lost lease stays lost, and a deadline that has passed is not moved.
+    pub(crate) fn extended(
+        &self,
+        now: Moment,
+        valid_until: Moment,
+        kept: usize,
+        margin: isize,
+    ) -> bool {
+        self.span(|s| {
+            if s.loss.is_some() || now >= s.valid_until {
+                return false;
+            }
+            s.valid_until = s.valid_until.max(valid_until);
+            s.kept = kept;
+            s.margin = margin;
+            true
+        })
+    }
+
+    /// Ends the lease. The first reason stays. Returns whether this call ended it.
+    pub(crate) fn end(&self, loss: Loss) -> bool {
+        let now = self.0.clock.now();
+        let first = self.span(|s| {
+            if s.loss.is_some() {
+                return false;
+            }
+            // A deadline that has passed is the reason, whatever was noticed later.
+            s.loss = Some(if now >= s.valid_until {
+                Loss::Expired
+            } else {
+                loss
+            });
+            true
+        });
+        if first {
+            let loss = self.span(|s| s.loss.clone());
+            self.0.news.send_replace(loss);
+        }
+        first
+    }
+
+    fn span<T>(&self, f: impl FnOnce(&mut Span) -> T) -> T {
+        // Every change of a span is a plain assignment, so a poisoned lock holds a usable value.
+        f(&mut self.0.span.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for LeaseView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("key", &self.key())
+            .field("token", &self.token().0)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the lock core knows of a lease at the moment of acquisition.
+pub(crate) struct NewLease {
+    pub(crate) key: String,
+    pub(crate) owner: String,
+    pub(crate) token: Token,
+    pub(crate) kind: Kind,
+    pub(crate) ttl: Duration,
+    pub(crate) valid_until: Moment,
+    pub(crate) kept: usize,
+    pub(crate) margin: isize,
+}
+
+// === impl Lease ===
+
+impl Lease {
+    pub(crate) fn new(
+        view: LeaseView,
+        record: Record,
+        returns: mpsc::UnboundedSender<Returned>,
+    ) -> Self {
+        Self {
+            view,
+            record,
+            returns: Some(returns),
+        }
+    }
+
+    /// What everybody may read of this lease.
+    #[must_use]
+    pub fn view(&self) -> &LeaseView {
+        &self.view
+    }
+
+    /// What the predecessors left beside the lock, as it stood at the acquisition.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// The fencing token.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.view.token()
+    }
+
+    /// Ends the belief, then releases on all nodes and reports how many confirmed. Waits at most about one node
+    /// timeout; nodes that did not answer are told again in the background until a ttl has passed.
+    pub async fn release(mut self) -> ReleaseReport {
+        let (done, report) = tokio::sync::oneshot::channel();
+        self.hand_back(Some(done));
+        report.await.unwrap_or(ReleaseReport { nodes: 0, of: 0 })
+    }
+
+    fn hand_back(&mut self, done: Option<tokio::sync::oneshot::Sender<ReleaseReport>>) {
+        if let Some(returns) = self.returns.take() {
+            // Belief ends first: nobody may act on this lease while the release is under way.
+            self.view.end(Loss::Released);
+            // A keeper that is gone has nothing left to release with; the lease expires by itself.
+            let _ = returns.send(Returned {
+                view: self.view.clone(),
+                done,
+            });
+        }
+    }
+}
+
+impl std::ops::Deref for Lease {
+    type Target = LeaseView;
+    fn deref(&self) -> &LeaseView {
+        &self.view
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.hand_back(None);
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.0.0.work.fetch_sub(1, Ordering::SeqCst);
+        self.0.0.news.send_modify(|_| {});
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Work").field(&self.0).finish()
+    }
+}
