@@ -89,10 +89,10 @@ struct State {
 struct Span {
     valid_until: Moment,
     since: Moment,
-    kept: usize,
     margin: isize,
     seq: u64,
     loss: Option<Loss>,
+    cordon: Option<String>,
 }
 
 // === impl LeaseView ===
@@ -110,10 +110,10 @@ impl LeaseView {
             span: Mutex::new(Span {
                 valid_until: grant.valid_until,
                 since,
-                kept: grant.kept,
                 margin: grant.margin,
                 seq: 0,
                 loss: None,
+                cordon: None,
             }),
             news: watch::channel(None).0,
             work: AtomicUsize::new(0),
@@ -232,6 +232,66 @@ impl LeaseView {
         self.0.work.load(Ordering::SeqCst)
     }
 
+    /// Why nothing new may start under this lease, although it is still held and renewed: the replica or the job is
+    /// unfit, and the work under way is to stop. Final for this lease.
+    #[must_use]
+    pub fn cordoned(&self) -> Option<String> {
+        self.span(|s| s.cordon.clone())
+    }
+
+    /// Whether new work may start: held, and not cordoned.
+    #[must_use]
+    pub fn may_start(&self) -> bool {
+        self.is_held() && self.cordoned().is_none()
+    }
+
+    /// Waits until no new work may start, and says why.
+    pub async fn closing(&self) -> Loss {
+        let mut news = self.0.news.subscribe();
+        loop {
+            if let Some(loss) = self.loss() {
+                return loss;
+            }
+            if let Some(why) = self.cordoned() {
+                return Loss::Unfit(why);
+            }
+            let deadline = self.valid_until();
+            tokio::select! {
+                biased;
+                changed = news.changed() => if changed.is_err() { return Loss::Expired },
+                () = self.0.clock.sleep_until(deadline) => {}
+            }
+        }
+    }
+
+    /// Nothing new starts under this lease any more; the first reason stays.
+    pub fn cordon(&self, why: &str) {
+        let first = self.span(|s| {
+            let first = s.cordon.is_none() && s.loss.is_none();
+            if first {
+                s.cordon = Some(why.to_owned());
+            }
+            first
+        });
+        if first {
+            self.0.news.send_modify(|_| {});
+        }
+    }
+
+    /// The last deadline, also when the lease is over.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.span(|s| s.valid_until)
+    }
+
+    /// Changes of anything about this lease.
+    pub(crate) fn news(&self) -> watch::Receiver<Option<Loss>> {
+        self.0.news.subscribe()
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(crate) fn next_seq(&self) -> u64 {
         self.span(|s| {
             s.seq += 1;
@@ -240,19 +300,12 @@ impl LeaseView {
     }
 
     /// Carries out a successful extension. A lost lease stays lost, and a deadline that has passed is not moved.
-    pub(crate) fn extended(
-        &self,
-        now: Moment,
-        valid_until: Moment,
-        kept: usize,
-        margin: isize,
-    ) -> bool {
+    pub(crate) fn extended(&self, now: Moment, valid_until: Moment, margin: isize) -> bool {
         self.span(|s| {
             if s.loss.is_some() || now >= s.valid_until {
                 return false;
             }
             s.valid_until = s.valid_until.max(valid_until);
-            s.kept = kept;
             s.margin = margin;
             true
         })
@@ -304,7 +357,6 @@ pub(crate) struct NewLease {
     pub(crate) kind: Kind,
     pub(crate) ttl: Duration,
     pub(crate) valid_until: Moment,
-    pub(crate) kept: usize,
     pub(crate) margin: isize,
 }
 

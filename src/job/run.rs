@@ -185,6 +185,7 @@ impl Run {
             tokio::select! {
                 biased;
                 () = self.0.cancel.cancelled() => return,
+                () = self.lease_closing() => {}
                 () = self.0.clock.sleep_until(at) => {}
             }
         }
@@ -285,6 +286,13 @@ impl Run {
             .unwrap_or_default()
     }
 
+    async fn lease_closing(&self) {
+        match &self.0.lease {
+            Some(lease) => drop(lease.closing().await),
+            None => std::future::pending().await,
+        }
+    }
+
     fn stop_at(&self) -> Moment {
         let lease_end = self.0.lease.as_ref().map_or(Moment::NEVER, |lease| {
             lease.valid_until().back(self.0.margin)
@@ -297,6 +305,9 @@ impl Run {
         if let Some(lease) = &self.0.lease {
             if let Some(loss) = lease.loss() {
                 return Some(loss.to_string());
+            }
+            if let Some(why) = lease.cordoned() {
+                return Some(why);
             }
             if now >= lease.valid_until().back(self.0.margin) {
                 return Some("the lease is about to end and could not be extended".to_owned());

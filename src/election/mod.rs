@@ -1,0 +1,139 @@
+//! Elects one leader per name and keeps the others ready.
+//!
+//! # States            standing by -> campaigning -> leading(term) -> standing by
+//! # Invariants
+//! - E1 A term ends no later than the lease behind it.                 (term_ends_with_its_lease)
+//! - E2 A candidate's loop never ends by itself: errors of a store are waited out.   (a_standby_loop_never_ends)
+//! - E3 An unfit replica does not campaign.                            (an_unfit_replica_does_not_campaign)
+//! # When things fail  Unsure means not leading: a bid that fails or is late is undone and tried again, later.
+//! # Not promised      Two replicas may overlap if a process is frozen past its deadline: see the fencing token.
+
+mod state;
+
+use std::time::Duration;
+
+use crate::{
+    backoff::Backoff,
+    clock::Moment,
+    lock::{Claim, Claimed, LockError, Locks, released},
+    node::Kind,
+    term::Term,
+};
+use state::Next;
+
+/// The elector of one name: `Elector::new(&locks, "reconciler").campaign().await?`.
+#[derive(Clone, Debug)]
+pub struct Elector {
+    locks: Locks,
+    claim: Claim,
+}
+
+/// A term, and how long nobody was seen to hold it before.
+#[derive(Debug)]
+pub struct Elected {
+    /// The term.
+    pub term: Term,
+    /// From the moment at which this candidate first saw it free to its own acquisition; `None` when it never saw
+    /// another holder.
+    pub leaderless: Option<Duration>,
+}
+
+impl Elector {
+    /// A candidate for `elect/NAME`.
+    #[must_use]
+    pub fn new(locks: &Locks, name: &str) -> Self {
+        Self::for_key(locks, format!("elect/{name}"))
+    }
+
+    pub(crate) fn for_key(locks: &Locks, key: String) -> Self {
+        let claim = Claim {
+            key,
+            kind: Kind::Lock,
+            ttl: None,
+        };
+        Self {
+            locks: locks.clone(),
+            claim,
+        }
+    }
+
+    /// Sets the ttl of the lease behind each term; the default is the lock service's.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.claim.ttl = Some(ttl);
+        self
+    }
+
+    /// Stands by until this replica leads. Store errors are waited out; a cancelled campaign leaves nothing behind.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`] and [`LockError::TtlTooLong`] only: those that waiting cannot cure.
+    pub async fn campaign(&self) -> Result<Term, LockError> {
+        Ok(self.campaign_timed().await?.term)
+    }
+
+    /// As [`Elector::campaign`], and says how long nobody led.
+    ///
+    /// # Errors
+    /// As [`Elector::campaign`].
+    pub async fn campaign_timed(&self) -> Result<Elected, LockError> {
+        let locks = &self.locks;
+        let (clock, chance, timing) = (locks.clock(), locks.chance(), locks.timing());
+        let ttl = self.claim.ttl.unwrap_or(timing.ttl);
+        let mut releases = locks.releases();
+        let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
+        let mut freed: Option<Moment> = None;
+        let mut seen_held = false;
+        // The very first bid goes blind: one round trip when nobody holds it.
+        let mut next = Next::Bid;
+        loop {
+            if locks.fitness().unfit().is_some() {
+                locks.fitness().fit().await;
+            }
+            if next == Next::Bid {
+                let bid = locks
+                    .claim(vec![self.claim.clone()])
+                    .await?
+                    .into_iter()
+                    .next();
+                match bid {
+                    Some(Claimed::Acquired(lease)) => {
+                        let since = freed.filter(|_| seen_held);
+                        let leaderless = since.map(|t| clock.now().since(t));
+                        return Ok(Elected {
+                            term: Term::new(lease),
+                            leaderless,
+                        });
+                    }
+                    Some(Claimed::Held { .. }) => seen_held = true,
+                    other => tracing::debug!(key = self.claim.key, ?other, "bid failed"),
+                }
+                // Candidates that bid together split the vote: wait a random, growing time.
+                clock.sleep(backoff.next(chance)).await;
+            }
+            let seen = locks.look(vec![self.claim.key.clone()]).await?;
+            let Some(sighting) = seen.first() else {
+                continue;
+            };
+            next = state::next(sighting, ttl / 2);
+            if let Next::Watch(pause) = next {
+                backoff.reset();
+                if sighting.holder().is_some() {
+                    (seen_held, freed) = (true, None);
+                }
+                // As far as can be seen the holder's life ends here, unless it is renewed.
+                tokio::select! {
+                    biased;
+                    () = released(&mut releases, &self.claim.key) => {
+                        freed.get_or_insert(clock.now());
+                        clock.sleep(chance.up_to(timing.node_timeout / 10)).await;
+                        next = Next::Bid;
+                    }
+                    () = clock.sleep(pause) => {}
+                }
+            } else {
+                freed.get_or_insert(clock.now());
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Fit or gone: what becomes of a lease, as a plain function of facts and `now`.
+//!
+//! Withholding the renewal from work that cannot be stopped would make a second runner, so it is a ladder: nothing new
+//! starts, the work is told to stop *while its lease is renewed*, the lease is released when the work has ended, and
+//! a process whose work outlives its last lease is ended.
+//!
+//! # Invariants
+//! - F1 A lease with work under it is never let go while it can be renewed.       (work_is_renewed_for_until_its_grace_is_over)
+//! - F2 Work never outlives its lease by being waited for.                        (work_that_outlives_its_lease_ends_the_process)
+//! - F3 Trouble with renewals is not illness.                                     (a_fit_replica_keeps_its_lease)
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// What the ladder judges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    /// Since when the replica or the job is unfit.
+    pub(crate) unfit_since: Option<Moment>,
+    /// Whether work is in flight under the lease.
+    pub(crate) working: bool,
+    /// Whether the holder still believes in the lease (not handed back, not lost).
+    pub(crate) believed: bool,
+    /// The last deadline of the lease.
+    pub(crate) deadline: Moment,
+    /// When this process first noticed that the deadline had passed; a frozen process notices late.
+    pub(crate) noticed: Option<Moment>,
+    /// How long cancelled work may take.
+    pub(crate) grace: Duration,
+    /// How long before the deadline a process that still works is ended.
+    pub(crate) abort_margin: Duration,
+}
+
+/// What to do with the lease now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rung {
+    /// Renew it.
+    Keep,
+    /// Start nothing, stop the work, renew.
+    CancelAndKeep,
+    /// Start nothing, renew no more: the work had its grace.
+    RunDown,
+    /// No work is left: end the belief and release.
+    LetGo,
+    /// The work has outlived the lease: end the process.
+    Abort,
+}
+
+/// Judges one lease.
+pub(crate) fn rung(f: &Facts, now: Moment) -> Rung {
+    if !f.working {
+        return if f.believed && f.unfit_since.is_none() && now < f.deadline {
+            Rung::Keep
+        } else {
+            Rung::LetGo
+        };
+    }
+    // A process that was frozen past its deadline gets a last moment: its work hears of the end before anything else.
+    let abort_at = match f.noticed {
+        Some(noticed) => noticed + f.abort_margin,
+        None => f.deadline.back(f.abort_margin),
+    };
+    if now >= abort_at {
+        return Rung::Abort;
+    }
+    match f.unfit_since {
+        _ if !f.believed => Rung::RunDown,
+        None => Rung::Keep,
+        Some(since) if now < since + f.grace => Rung::CancelAndKeep,
+        Some(_) => Rung::RunDown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn at(secs: u64) -> Moment {
+        Moment::from_boot(S * u32::try_from(secs).unwrap())
+    }
+
+    fn facts() -> Facts {
+        Facts {
+            unfit_since: None,
+            working: true,
+            believed: true,
+            deadline: at(10),
+            noticed: None,
+            grace: S * 3,
+            abort_margin: S,
+        }
+    }
+
+    #[test]
+    fn a_fit_replica_keeps_its_lease() {
+        assert_eq!(rung(&facts(), at(8)), Rung::Keep);
+        assert_eq!(
+            rung(
+                &Facts {
+                    working: false,
+                    ..facts()
+                },
+                at(9)
+            ),
+            Rung::Keep
+        );
+    }
+
+    #[test]
+    fn work_is_renewed_for_until_its_grace_is_over() {
+        let unfit = Facts {
+            unfit_since: Some(at(2)),
+            ..facts()
+        };
+        assert_eq!(rung(&unfit, at(2)), Rung::CancelAndKeep);
+        assert_eq!(rung(&unfit, at(4)), Rung::CancelAndKeep);
+        assert_eq!(rung(&unfit, at(5)), Rung::RunDown);
+        assert_eq!(
+            rung(
+                &Facts {
+                    working: false,
+                    ..unfit
+                },
+                at(2)
+            ),
+            Rung::LetGo
+        );
+    }
+
+    #[test]
+    fn work_that_outlives_its_lease_ends_the_process() {
+        assert_eq!(rung(&facts(), at(9)), Rung::Abort);
+        assert_eq!(
+            rung(
+                &Facts {
+                    believed: false,
+                    ..facts()
+                },
+                at(8)
+            ),
+            Rung::RunDown
+        );
+        assert_eq!(
+            rung(
+                &Facts {
+                    believed: false,
+                    ..facts()
+                },
+                at(9)
+            ),
+            Rung::Abort
+        );
+        assert_eq!(
+            rung(
+                &Facts {
+                    believed: false,
+                    working: false,
+                    ..facts()
+                },
+                at(9)
+            ),
+            Rung::LetGo
+        );
+    }
+
+    #[test]
+    fn a_thawed_process_gets_a_last_moment_to_see_its_cancellation() {
+        let thawed = Facts {
+            noticed: Some(at(30)),
+            believed: false,
+            ..facts()
+        };
+        assert_eq!(rung(&thawed, at(30)), Rung::RunDown);
+        assert_eq!(rung(&thawed, at(31)), Rung::Abort);
+    }
+}

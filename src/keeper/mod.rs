@@ -1,0 +1,301 @@
+//! One thread that does all lock traffic and owns every lease of the process.
+//!
+//! Busy jobs, a blocked runtime or a full connection pool cannot starve renewals: the keeper has an OS thread, a
+//! single-threaded runtime and connections of its own. Each round extends all due leases in one call per node (250
+//! leases at most), every third of a ttl.
+//!
+//! # States of a lease   held -> (cordoned) -> over, then released on all nodes
+//! # Invariants          R8 here, K1-K3 in [`book`], F1-F3 in [`ladder`]
+//! - R8 An extension counts when q nodes kept the lease before its *old* deadline; the new one counts from the round's
+//!   first byte. A failed round changes nothing.              (an_extension_counts_from_its_first_byte)
+//! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
+//! # When things fail    Unsure means not leading. Expiry is the safety net; releasing only makes it quicker.
+
+pub(crate) mod book;
+mod fitness;
+pub(crate) mod ladder;
+mod renew;
+mod tasks;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
+
+pub use fitness::Fitness;
+
+use crate::{
+    chance::Chance,
+    clock::Clock,
+    event::{Event, Events},
+    lease::{Lease, LeaseView, ReleaseReport, Returned},
+    lock::{
+        Claim, Claimed, LockError, NodeReport, Sighting, Timing, WriteError,
+        cluster::{Cluster, Parts},
+        link::Link,
+    },
+    node::{Announcement, Doc, Node, View},
+    spawn::Spawn,
+};
+use book::Book;
+
+/// What to do when work outlives its lease.
+pub(crate) type OnUnstoppable = Arc<dyn Fn(&LeaseView) + Send + Sync>;
+
+/// Where the keeper lives.
+pub(crate) enum Seat {
+    /// On an OS thread of its own.
+    Thread,
+    /// As tasks of the caller.
+    Here(Spawn),
+}
+
+/// What the process asks of its keeper.
+pub(crate) enum Command {
+    Acquire {
+        claims: Vec<Claim>,
+        reply: oneshot::Sender<Vec<Claimed>>,
+    },
+    Look {
+        keys: Vec<String>,
+        reply: oneshot::Sender<Vec<Sighting>>,
+    },
+    List {
+        prefix: String,
+        reply: oneshot::Sender<Result<Vec<Vec<View>>, LockError>>,
+    },
+    Write {
+        view: LeaseView,
+        body: String,
+        not_before: Option<i64>,
+        reply: oneshot::Sender<Result<(), WriteError>>,
+    },
+    PutDoc {
+        name: String,
+        rev: u64,
+        ttl: Duration,
+        body: String,
+        reply: oneshot::Sender<Result<(), LockError>>,
+    },
+    RemoveDoc {
+        name: String,
+        reply: oneshot::Sender<Result<(), LockError>>,
+    },
+    Docs {
+        prefix: String,
+        reply: oneshot::Sender<Result<Vec<Doc>, LockError>>,
+    },
+    Nodes {
+        reply: oneshot::Sender<Vec<NodeReport>>,
+    },
+    Settle {
+        reply: oneshot::Sender<()>,
+    },
+}
+
+/// A keeper before it starts.
+pub(crate) struct Keeper {
+    pub(crate) nodes: Vec<Arc<dyn Node>>,
+    pub(crate) timing: Timing,
+    pub(crate) clock: Clock,
+    pub(crate) chance: Chance,
+    pub(crate) events: Events,
+    pub(crate) releases: broadcast::Sender<Announcement>,
+    pub(crate) fitness: Fitness,
+    pub(crate) on_unstoppable: OnUnstoppable,
+    #[cfg(test)]
+    pub(crate) mutant: crate::lock::mutant::Mutant,
+}
+
+/// A running keeper: what its tasks share. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    pub(crate) cluster: Cluster,
+    book: Arc<Mutex<Book>>,
+    bell: Arc<Notify>,
+    returns: mpsc::UnboundedSender<Returned>,
+    /// Releases under way.
+    releasing: watch::Sender<usize>,
+}
+
+/// The default for work that outlives its lease: log, then `std::process::abort`.
+pub(crate) fn abort_process() -> OnUnstoppable {
+    Arc::new(|lease| {
+        tracing::error!(
+            key = lease.key(),
+            token = lease.token().0,
+            "work outlives its lease and cannot be stopped: aborting the process, so that no two run"
+        );
+        std::process::abort()
+    })
+}
+
+// === impl Keeper ===
+
+impl Keeper {
+    pub(crate) fn start(self, seat: Seat, inbox: mpsc::Receiver<Command>) -> std::io::Result<()> {
+        match seat {
+            Seat::Here(spawn) => {
+                let here = spawn.clone();
+                spawn.spawn(self.run(inbox, here));
+                Ok(())
+            }
+            Seat::Thread => {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()?;
+                std::thread::Builder::new()
+                    .name("watchkeeper-keeper".to_owned())
+                    .spawn(move || {
+                        runtime.block_on(self.run(inbox, Spawn::system()));
+                    })?;
+                Ok(())
+            }
+        }
+    }
+
+    async fn run(self, mut inbox: mpsc::Receiver<Command>, spawn: Spawn) {
+        let mut background = Vec::new();
+        let links: Vec<Link> = self
+            .nodes
+            .into_iter()
+            .map(|node| {
+                let (clock, chance) = (self.clock.clone(), self.chance.clone());
+                Link::new(
+                    node,
+                    self.timing.node_timeout,
+                    clock,
+                    chance,
+                    self.events.clone(),
+                )
+            })
+            .collect();
+        for link in &links {
+            background.push(spawn.spawn(link.clone().pump()));
+            background.push(spawn.spawn(link.clone().probe()));
+            let forward = tasks::forward_announcements(
+                link.node().clone(),
+                self.releases.clone(),
+                self.clock.clone(),
+                self.chance.clone(),
+            );
+            background.push(spawn.spawn(forward));
+        }
+        let (returns, mut returned) = mpsc::unbounded_channel();
+        let desk = Desk {
+            cluster: Cluster::new(Parts {
+                links,
+                timing: self.timing.clone(),
+                clock: self.clock.clone(),
+                chance: self.chance,
+                spawn: spawn.clone(),
+                events: self.events.clone(),
+                floor: std::sync::atomic::AtomicU64::new(0),
+                #[cfg(test)]
+                mutant: self.mutant,
+            }),
+            book: Arc::default(),
+            bell: Arc::default(),
+            returns,
+            releasing: watch::channel(0).0,
+        };
+        let mut open = true;
+        let look_every =
+            (self.timing.ttl / 40).clamp(Duration::from_millis(10), Duration::from_millis(100));
+        loop {
+            let now = self.clock.now();
+            let plan = desk
+                .book()
+                .plan(now, self.fitness.unfit().as_ref(), &self.timing);
+            for lease in &plan.abort {
+                (self.on_unstoppable)(lease);
+            }
+            for (view, done) in plan.release {
+                desk.release(view, done);
+            }
+            if !plan.renew.is_empty() {
+                spawn.spawn(renew::round(desk.clone(), plan.renew));
+            }
+            if !open && desk.book().is_empty() {
+                break;
+            }
+            // With leases in care the replica's fitness is looked at often.
+            let idle = desk.book().is_empty();
+            let wake = match plan.wake {
+                _ if idle => None,
+                wake => Some(wake.map_or(now + look_every, |w| w.min(now + look_every))),
+            };
+            tokio::select! {
+                biased;
+                Some(back) = returned.recv() => {
+                    desk.book().hand_back(&back.view, back.done);
+                }
+                command = inbox.recv(), if open => match command {
+                    Some(command) => drop(spawn.spawn(desk.clone().serve(command))),
+                    None => open = false,
+                },
+                () = desk.bell.notified() => {}
+                () = self.clock.sleep_until(wake.unwrap_or_default()), if wake.is_some() => {}
+            }
+        }
+        desk.settled().await;
+        background.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+// === impl Desk ===
+
+impl Desk {
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        // The book is changed by short, complete steps.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn ring(&self) {
+        self.bell.notify_one();
+    }
+
+    /// Releases on all nodes, the key's primary last, and repeats it to those that did not answer (R11).
+    fn release(&self, view: LeaseView, done: Option<oneshot::Sender<ReleaseReport>>) {
+        let held = self.cluster.clock.now().since(view.since());
+        let loss = view.loss().unwrap_or(crate::lease::Loss::Released);
+        let resource = Claim::resource(view.key());
+        self.cluster.events.tell(Event::LeaseEnded {
+            resource,
+            loss,
+            held,
+        });
+        let (told, count) = watch::channel(0);
+        let op = self
+            .cluster
+            .release_op(view.key(), view.owner(), view.kind());
+        let telling = self.cluster.tell_until_known(vec![op], told);
+        let repeat = self.cluster.spawn.spawn(telling);
+        self.releasing.send_modify(|n| *n += 1);
+        let desk = self.clone();
+        self.cluster.spawn.spawn(async move {
+            let of = desk.cluster.links.len();
+            let limit = desk.cluster.timing.node_timeout * 2;
+            let mut seen = count.clone();
+            let all = seen.wait_for(|n| *n >= of);
+            // Ends early when every node knows; a node that is down is told in the background.
+            let _ = desk.cluster.clock.timeout(limit, all).await;
+            let nodes = *count.borrow();
+            if let Some(done) = done {
+                let _ = done.send(ReleaseReport { nodes, of });
+            }
+            desk.releasing.send_modify(|n| *n -= 1);
+            drop(repeat);
+        });
+    }
+
+    async fn settled(&self) {
+        let _ = self.releasing.subscribe().wait_for(|n| *n == 0).await;
+    }
+
+    pub(crate) fn lease(&self, view: LeaseView, record: crate::node::Record) -> Lease {
+        Lease::new(view, record, self.returns.clone())
+    }
+}

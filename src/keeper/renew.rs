@@ -1,0 +1,117 @@
+//! One renewal round: all due leases, all nodes.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+
+use super::{Desk, book::next_renewal};
+use crate::{
+    event::Event,
+    lease::{LeaseView, Loss},
+    lock::{
+        Claim,
+        tally::{Ballot, Standing, standing},
+    },
+    node::{Answer, Kind, Op, Version},
+};
+
+/// Extends these leases on all nodes, then says when the next round is due.
+pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
+    let cluster = &desk.cluster;
+    // Read before the first byte leaves (R8).
+    let start = cluster.clock.now();
+    let ops: Vec<_> = leases.iter().map(|(_, view)| extend(view)).collect();
+    let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; leases.len()];
+    let mut settled = vec![Standing::Open; leases.len()];
+    let mut sent = cluster.send_to_all(&ops);
+    while let Some((node, result)) = sent.next().await {
+        let now = cluster.clock.now();
+        for (i, (id, view)) in leases.iter().enumerate() {
+            let answer = result.as_ref().ok().and_then(|answers| answers.get(i));
+            ballots[i][node] = ballot(answer);
+            if let Some(Answer::Kept { version } | Answer::Healed { version }) = answer {
+                bring_up_to_date(&desk, *id, node, *version);
+            }
+            // Judged at every answer: the end check is made when the round completes, not when the last node has
+            // answered; later answers still count for the margin.
+            settled[i] = match standing(&ballots[i]) {
+                Standing::Carried => {
+                    let kept = ballots[i].iter().filter(|b| **b == Ballot::Yes).count();
+                    let until = cluster.timing.valid_until(start, view.ttl());
+                    if view.extended(now, until, cluster.margin(kept)) {
+                        Standing::Carried
+                    } else {
+                        Standing::Failed
+                    }
+                }
+                Standing::Denied => {
+                    view.end(Loss::Taken);
+                    Standing::Denied
+                }
+                open => open,
+            };
+        }
+    }
+    let took = cluster.clock.now().since(start);
+    let mut book = desk.book();
+    for ((id, view), standing) in leases.iter().zip(settled) {
+        let ok = standing == Standing::Carried;
+        let resource = Claim::resource(view.key());
+        cluster.events.tell(Event::Renewed {
+            resource,
+            took,
+            ok,
+            margin: view.margin(),
+        });
+        let ttl = view.ttl();
+        let next = if ok {
+            next_renewal(start, ttl, &cluster.timing, cluster.chance.up_to(ttl / 60))
+        } else {
+            // Trouble with a renewal is not illness: again, inside the lease.
+            let pause = cluster.timing.node_timeout.min(ttl / 20);
+            cluster.clock.now() + pause / 2 + cluster.chance.up_to(pause / 2)
+        };
+        book.round_over(*id, next.max(start + Duration::from_millis(1)));
+    }
+    drop(book);
+    desk.ring();
+}
+
+fn extend(view: &LeaseView) -> Op {
+    Op::Extend {
+        key: view.key().to_owned(),
+        owner: view.owner().to_owned(),
+        kind: view.kind(),
+        seq: view.next_seq(),
+        ttl: view.ttl(),
+        token: view.token(),
+    }
+}
+
+fn ballot(answer: Option<&Answer>) -> Ballot {
+    match answer {
+        Some(Answer::Kept { .. }) => Ballot::Yes,
+        Some(Answer::Healed { .. }) => Ballot::Healed,
+        Some(Answer::Refused(_)) => Ballot::No,
+        Some(_) | None => Ballot::Failed,
+    }
+}
+
+/// A node that was away or is new shows an older record body: send it the newest.
+fn bring_up_to_date(desk: &Desk, id: u64, node: usize, version: Version) {
+    let op = match desk.book().get(id) {
+        Some(held) if held.view.kind() == Kind::Lock && held.record.version > version => {
+            Op::Write {
+                key: held.view.key().to_owned(),
+                owner: held.view.owner().to_owned(),
+                version: held.record.version,
+                body: held.record.body.clone(),
+                not_before: None,
+            }
+        }
+        _ => return,
+    };
+    let sent = desk.cluster.send_to(node, &[op]);
+    // Best effort: the next round sees whether it arrived.
+    desk.cluster.spawn.spawn(async move { drop(sent.await) });
+}

@@ -1,0 +1,335 @@
+//! What the keeper does for others, one short task per request.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures_util::StreamExt;
+use tokio::sync::{broadcast, oneshot};
+
+use super::{Command, Desk, book::next_renewal};
+use crate::{
+    backoff::Backoff,
+    chance::Chance,
+    clock::Clock,
+    event::Event,
+    lease::{LeaseView, NewLease},
+    lock::{
+        Claim, Claimed, LockError, NodeReport, NodeTroubles, Sighting, WriteError,
+        cluster::{Attempt, Win},
+        tally::{Ballot, Standing, majority, standing},
+    },
+    node::{Announcement, Answer, Doc, Node, NodeError, Op, Record, Version, View},
+};
+
+impl Desk {
+    pub(super) async fn serve(self, command: Command) {
+        // A requester that has gone away needs no answer; a lease nobody took is released by its drop.
+        match command {
+            Command::Acquire { claims, reply } => drop(reply.send(self.acquire(&claims).await)),
+            Command::Look { keys, reply } => drop(reply.send(self.look(keys).await)),
+            Command::List { prefix, reply } => drop(reply.send(self.list(prefix).await)),
+            Command::Write {
+                view,
+                body,
+                not_before,
+                reply,
+            } => {
+                self.write(view, body, not_before, reply).await;
+            }
+            Command::PutDoc {
+                name,
+                rev,
+                ttl,
+                body,
+                reply,
+            } => {
+                let op = Op::PutDoc {
+                    name,
+                    rev,
+                    ttl,
+                    body,
+                };
+                drop(reply.send(self.anywhere(op).await.map(drop)));
+            }
+            Command::RemoveDoc { name, reply } => {
+                drop(reply.send(self.anywhere(Op::RemoveDoc { name }).await.map(drop)));
+            }
+            Command::Docs { prefix, reply } => drop(reply.send(self.docs(prefix).await)),
+            Command::Nodes { reply } => drop(reply.send(self.nodes())),
+            Command::Settle { reply } => {
+                // Whatever was handed back before this request is being released by now.
+                self.ring();
+                self.settled().await;
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    async fn acquire(&self, claims: &[Claim]) -> Vec<Claimed> {
+        let cluster = &self.cluster;
+        let start = cluster.clock.now();
+        let attempts = cluster.attempt(claims).await;
+        let took = cluster.clock.now().since(start);
+        let claimed = claims.iter().zip(attempts).map(|(claim, attempt)| {
+            let outcome = match &attempt {
+                Attempt::Won(_) => "acquired",
+                Attempt::Held { .. } => "held",
+                Attempt::NoQuorum(_) => "no_quorum",
+                Attempt::TooSlow => "too_slow",
+            };
+            let resource = Claim::resource(&claim.key);
+            cluster.events.tell(Event::Acquire {
+                resource,
+                outcome,
+                took,
+            });
+            match attempt {
+                Attempt::Won(win) => self.won(claim, win, start),
+                Attempt::Held { by, for_at_most } => Claimed::Held { by, for_at_most },
+                Attempt::NoQuorum(nodes) => Claimed::NoQuorum(self.troubles(nodes)),
+                Attempt::TooSlow => Claimed::TooSlow,
+            }
+        });
+        claimed.collect()
+    }
+
+    fn won(&self, claim: &Claim, win: Win, start: crate::clock::Moment) -> Claimed {
+        let cluster = &self.cluster;
+        let ttl = claim.ttl_or(&cluster.timing);
+        let new = NewLease {
+            key: claim.key.clone(),
+            owner: win.owner,
+            token: win.token,
+            kind: claim.kind,
+            ttl,
+            valid_until: win.valid_until,
+            margin: cluster.margin(win.kept),
+        };
+        let view = LeaseView::new(new, cluster.clock.clone());
+        let early = cluster.chance.up_to(ttl / 60);
+        let renew_at = next_renewal(start, ttl, &cluster.timing, early);
+        self.book()
+            .adopt(view.clone(), win.record.clone(), renew_at);
+        self.ring();
+        self.watch(view.clone());
+        Claimed::Acquired(self.lease(view, win.record))
+    }
+
+    /// Wakes the keeper when anything about the lease changes: work ended, cordon, loss.
+    fn watch(&self, view: LeaseView) {
+        let (bell, mut news) = (self.bell.clone(), view.news());
+        drop(view);
+        self.cluster.spawn.spawn(async move {
+            while news.changed().await.is_ok() {
+                bell.notify_one();
+            }
+        });
+    }
+
+    async fn look(&self, keys: Vec<String>) -> Vec<Sighting> {
+        let ops: Vec<_> = keys
+            .iter()
+            .map(|key| Op::Read { key: key.clone() })
+            .collect();
+        let asked = self.ask_all(ops).await;
+        let sightings = keys.into_iter().enumerate().map(|(i, key)| {
+            let nodes = asked.iter().map(|result| match result {
+                Ok(answers) => match answers.get(i) {
+                    Some(Answer::View(view)) => {
+                        self.cluster.has_seen(view.token);
+                        Ok(view.clone())
+                    }
+                    other => Err(NodeError::Protocol(format!("answer to read: {other:?}"))),
+                },
+                Err(trouble) => Err(trouble.clone()),
+            });
+            Sighting {
+                nodes: nodes.collect(),
+                key,
+            }
+        });
+        sightings.collect()
+    }
+
+    async fn list(&self, prefix: String) -> Result<Vec<Vec<View>>, LockError> {
+        let answers = self.anywhere(Op::List { prefix }).await?;
+        let mut by_key: BTreeMap<String, Vec<View>> = BTreeMap::new();
+        for answer in answers {
+            if let Answer::Views(views) = answer {
+                for view in views {
+                    by_key.entry(view.key.clone()).or_default().push(view);
+                }
+            }
+        }
+        Ok(by_key.into_values().collect())
+    }
+
+    async fn docs(&self, prefix: String) -> Result<Vec<Doc>, LockError> {
+        let mut newest: BTreeMap<String, Doc> = BTreeMap::new();
+        for answer in self.anywhere(Op::Docs { prefix }).await? {
+            let Answer::Docs(docs) = answer else { continue };
+            for doc in docs {
+                match newest.get(&doc.name) {
+                    Some(known) if known.rev >= doc.rev => {}
+                    _ => drop(newest.insert(doc.name.clone(), doc)),
+                }
+            }
+        }
+        Ok(newest.into_values().collect())
+    }
+
+    fn nodes(&self) -> Vec<NodeReport> {
+        let report = |link: &crate::lock::link::Link| NodeReport {
+            name: link.name().to_owned(),
+            trouble: link.trouble(),
+        };
+        self.cluster.links.iter().map(report).collect()
+    }
+
+    /// Writes a record's body on q nodes, again and again while the lease is held.
+    async fn write(
+        &self,
+        view: LeaseView,
+        body: String,
+        not_before: Option<i64>,
+        mut reply: oneshot::Sender<Result<(), WriteError>>,
+    ) {
+        let version = match self.book().find(&view) {
+            Some(held) => {
+                let version = Version {
+                    token: view.token(),
+                    rev: match held.record.version {
+                        Version { token, rev } if token == view.token() => rev + 1,
+                        _ => 1,
+                    },
+                };
+                held.record = Record {
+                    version,
+                    body: body.clone(),
+                };
+                version
+            }
+            None => {
+                let loss = view.loss().unwrap_or(crate::lease::Loss::Released);
+                drop(reply.send(Err(WriteError::Lost(loss))));
+                return;
+            }
+        };
+        let cluster = &self.cluster;
+        let op = Op::Write {
+            key: view.key().to_owned(),
+            owner: view.owner().to_owned(),
+            version,
+            body,
+            not_before: not_before.map(|ms| ms - millis(cluster.timing.skew)),
+        };
+        let mut backoff = Backoff::new(Duration::from_millis(5), cluster.timing.node_timeout * 2);
+        let result = loop {
+            if let Some(loss) = view.loss() {
+                break Err(WriteError::Lost(loss));
+            }
+            match self.write_round(&op, not_before).await {
+                // The end check: what q nodes took counts only while the lease is held.
+                Ok(Standing::Carried) if view.is_held() => break Ok(()),
+                Err(early) => break Err(early),
+                Ok(_) => {}
+            }
+            let pause = backoff.next(&cluster.chance);
+            tokio::select! {
+                biased;
+                () = reply.closed() => return,
+                _ = view.lost() => {}
+                () = cluster.clock.sleep(pause) => {}
+            }
+        };
+        drop(reply.send(result));
+    }
+
+    async fn write_round(&self, op: &Op, not_before: Option<i64>) -> Result<Standing, WriteError> {
+        let mut ballots = vec![Ballot::Open; self.cluster.links.len()];
+        let mut early = Vec::new();
+        let mut sent = self.cluster.send_to_all(std::slice::from_ref(op));
+        while standing(&ballots) == Standing::Open {
+            let Some((node, result)) = sent.next().await else {
+                break;
+            };
+            ballots[node] = match result.as_ref().map(|answers| answers.first()) {
+                Ok(Some(Answer::Done)) => Ballot::Yes,
+                Ok(Some(Answer::TooEarly { wall_ms })) => {
+                    early.push(not_before.unwrap_or(0) - wall_ms);
+                    Ballot::No
+                }
+                Ok(Some(Answer::Refused(_))) => Ballot::No,
+                Ok(_) | Err(_) => Ballot::Failed,
+            };
+        }
+        if early.len() >= majority(ballots.len()) {
+            early.sort_unstable();
+            let ahead = early.get(early.len() / 2).copied().unwrap_or(0);
+            let ahead = Duration::from_millis(u64::try_from(ahead).unwrap_or(0));
+            return Err(WriteError::TooEarly { ahead });
+        }
+        Ok(standing(&ballots))
+    }
+
+    /// Asks all nodes and waits for all of them, each at most its timeout.
+    async fn ask_all(&self, ops: Vec<Op>) -> Vec<Result<Vec<Answer>, NodeError>> {
+        let unanswered = || Err(NodeError::Timeout(self.cluster.timing.node_timeout));
+        let mut results: Vec<_> = self.cluster.links.iter().map(|_| unanswered()).collect();
+        let mut sent = self.cluster.send_to_all(&ops);
+        while let Some((node, result)) = sent.next().await {
+            results[node] = result;
+        }
+        results
+    }
+
+    /// One operation on all nodes; an answer of any node will do.
+    async fn anywhere(&self, op: Op) -> Result<Vec<Answer>, LockError> {
+        let results = self.ask_all(vec![op]).await;
+        let mut answers = Vec::new();
+        let mut failed = Vec::new();
+        for (result, link) in results.into_iter().zip(&self.cluster.links) {
+            match result {
+                Ok(some) => answers.extend(some),
+                Err(trouble) => failed.push((link.name().to_owned(), trouble)),
+            }
+        }
+        if answers.is_empty() {
+            Err(LockError::NoQuorum(self.troubles(failed)))
+        } else {
+            Ok(answers)
+        }
+    }
+
+    fn troubles(&self, nodes: Vec<(String, NodeError)>) -> NodeTroubles {
+        let configured = self.cluster.links.len();
+        NodeTroubles {
+            nodes,
+            configured,
+            needed: majority(configured),
+        }
+    }
+}
+
+/// Passes a node's release announcements on, for ever; a stream that ends is opened again.
+pub(super) async fn forward_announcements(
+    node: Arc<dyn Node>,
+    to: broadcast::Sender<Announcement>,
+    clock: Clock,
+    chance: Chance,
+) {
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+    loop {
+        if let Some(mut news) = node.announcements().await {
+            while let Some(announcement) = news.recv().await {
+                backoff.reset();
+                // Nobody waiting is fine.
+                let _ = to.send(announcement);
+            }
+        }
+        clock.sleep(backoff.next(&chance)).await;
+    }
+}
+
+fn millis(d: Duration) -> i64 {
+    i64::try_from(d.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,445 @@
+//! All nodes of a lock service, and one attempt to acquire on them.
+//!
+//! # Invariants (held by the simulation in `src/sim`, each with a mutant that it must catch)
+//! - R3 The deadline counts from before this attempt's first byte.                 (deadline_counts_from_before_the_first_byte)
+//! - R4 Votes are summed within one round; a retry starts from zero.               (votes_of_two_rounds_are_never_summed)
+//! - R5 A lost attempt is undone on all nodes at once, also where no answer came.  (a_lost_attempt_leaves_nothing)
+//! - T2 Differing grants are confirmed by q nodes before a token is handed out.    (tokens_rise_although_nodes_differ)
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{Future, StreamExt, stream::FuturesUnordered};
+
+use crate::{
+    backoff::Backoff,
+    chance::Chance,
+    clock::{Clock, Moment},
+    event::Events,
+    lock::{
+        Claim,
+        link::{Link, MOST_OPS},
+        tally::{Ballot, Standing, Tally, Verdict, Vote, majority, standing},
+        timing::Timing,
+    },
+    node::{Answer, Kind, NodeError, Op, Record, Token, View},
+    spawn::Spawn,
+};
+
+/// All nodes of a lock service, and what every attempt needs. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Cluster(Arc<Parts>);
+
+/// What a cluster is made of.
+pub(crate) struct Parts {
+    pub(crate) links: Vec<Link>,
+    pub(crate) timing: Timing,
+    pub(crate) clock: Clock,
+    pub(crate) chance: Chance,
+    pub(crate) spawn: Spawn,
+    pub(crate) events: Events,
+    /// The largest token this client has seen: grants start above it, so that nodes usually answer with one number.
+    pub(crate) floor: AtomicU64,
+    #[cfg(test)]
+    pub(crate) mutant: super::mutant::Mutant,
+}
+
+/// How an attempt at one lock ended.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// Held, until then.
+    Won(Win),
+    /// Somebody else holds it.
+    Held {
+        by: Option<String>,
+        for_at_most: Option<Duration>,
+    },
+    /// Too few nodes answered.
+    NoQuorum(Vec<(String, NodeError)>),
+    /// Won, but so late that too little of the lease was left.
+    TooSlow,
+}
+
+/// A won attempt.
+#[derive(Debug)]
+pub(crate) struct Win {
+    pub(crate) owner: String,
+    pub(crate) token: Token,
+    pub(crate) valid_until: Moment,
+    pub(crate) kept: usize,
+    pub(crate) record: Record,
+}
+
+/// An answer on its way.
+pub(crate) type Sent =
+    Pin<Box<dyn Future<Output = (usize, Result<Vec<Answer>, NodeError>)> + Send>>;
+
+// === impl Cluster ===
+
+impl std::ops::Deref for Cluster {
+    type Target = Parts;
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    /// Nodes beyond the majority, when `kept` of them hold the lease (R10).
+    pub(crate) fn margin(&self, kept: usize) -> isize {
+        let signed = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);
+        signed(kept) - signed(majority(self.links.len()))
+    }
+
+    pub(crate) fn has_seen(&self, token: Token) {
+        self.floor.fetch_max(token.0, Ordering::SeqCst);
+    }
+
+    /// Queues the same operations for every node, now and in order, in calls of at most 250.
+    pub(crate) fn send_to_all(&self, ops: &[Op]) -> FuturesUnordered<Sent> {
+        (0..self.links.len())
+            .map(|node| self.send_to(node, ops))
+            .collect()
+    }
+
+    /// Queues operations for one node.
+    pub(crate) fn send_to(&self, node: usize, ops: &[Op]) -> Sent {
+        let parts: Vec<_> = match self.links.get(node) {
+            Some(link) => ops
+                .chunks(MOST_OPS)
+                .map(|part| link.send(part.to_vec()))
+                .collect(),
+            None => Vec::new(),
+        };
+        Box::pin(async move {
+            let mut answers = Vec::new();
+            for part in parts {
+                match part.await {
+                    Ok(some) => answers.extend(some),
+                    Err(trouble) => return (node, Err(trouble)),
+                }
+            }
+            (node, Ok(answers))
+        })
+    }
+
+    /// One attempt at every claim, all nodes in parallel, under one owner value.
+    pub(crate) async fn attempt(&self, claims: &[Claim]) -> Vec<Attempt> {
+        // Read before the first byte leaves: the nodes count their ttl from later on (R3).
+        let start = self.clock.now();
+        let owner = self.new_owner(claims);
+        let mut round = Round::begin(self, claims, &owner);
+        round.collect().await;
+        let tokens = round.confirm(start).await;
+        #[cfg(test)]
+        let start = if self.mutant.deadline_from_reply {
+            self.clock.now()
+        } else {
+            start
+        };
+
+        // The last thing before a lease is handed out: is enough of it left?
+        let now = self.clock.now();
+        let mut undo = Vec::new();
+        let ends = claims
+            .iter()
+            .zip(tokens)
+            .enumerate()
+            .map(|(i, (claim, token))| {
+                let ttl = claim.ttl_or(&self.timing);
+                let valid_until = self.timing.valid_until(start, ttl);
+                match token {
+                    Some(token) if now + self.timing.min_validity(ttl) <= valid_until => {
+                        self.has_seen(token);
+                        let kept = round.tallies[i].granted();
+                        let record = round.record(i);
+                        return Attempt::Won(Win {
+                            owner: owner.clone(),
+                            token,
+                            valid_until,
+                            kept,
+                            record,
+                        });
+                    }
+                    _ => undo.push(self.release_op(&claim.key, &owner, claim.kind)),
+                }
+                if token.is_some() {
+                    Attempt::TooSlow
+                } else {
+                    round.refusal(i)
+                }
+            });
+        let ends: Vec<_> = ends.collect();
+        #[cfg(test)]
+        self.mutant.remember(claims, &owner, &round.tallies);
+        self.undo(undo);
+        ends
+    }
+
+    fn new_owner(&self, claims: &[Claim]) -> String {
+        #[cfg(test)]
+        if let Some(owner) = self.mutant.last_owner(claims) {
+            return owner;
+        }
+        let _ = claims;
+        self.chance.id()
+    }
+
+    pub(crate) fn release_op(&self, key: &str, owner: &str, kind: Kind) -> Op {
+        let (key, owner) = (key.to_owned(), owner.to_owned());
+        Op::Release {
+            key,
+            owner,
+            kind,
+            retention: self.timing.retention,
+        }
+    }
+
+    /// Undoes a lost attempt on all nodes, queued behind its acquires; nobody waits for it.
+    fn undo(&self, ops: Vec<Op>) {
+        #[cfg(test)]
+        if self.mutant.sum_rounds {
+            return;
+        }
+        if ops.is_empty() {
+            return;
+        }
+        let (told, _) = tokio::sync::watch::channel(0);
+        let work = self.tell_until_known(ops, told);
+        self.spawn.spawn(work);
+    }
+
+    /// Tells all nodes, now and in order; then repeats it to those that did not answer, until a ttl has passed: by
+    /// then whatever stands there has expired. `told` counts the nodes that know.
+    pub(crate) fn tell_until_known(
+        &self,
+        ops: Vec<Op>,
+        told: tokio::sync::watch::Sender<usize>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let mut sent = self.send_to_all(&ops);
+        let cluster = self.clone();
+        let until = self.clock.now() + self.timing.max_ttl;
+        async move {
+            let mut backoff = Backoff::new(cluster.timing.node_timeout, Duration::from_secs(1));
+            loop {
+                let mut missing = Vec::new();
+                while let Some((node, result)) = sent.next().await {
+                    match result {
+                        Ok(_) => told.send_modify(|n| *n += 1),
+                        Err(_) => missing.push(node),
+                    }
+                }
+                if missing.is_empty() || cluster.clock.now() >= until {
+                    return;
+                }
+                cluster.clock.sleep(backoff.next(&cluster.chance)).await;
+                sent = missing
+                    .into_iter()
+                    .map(|node| cluster.send_to(node, &ops))
+                    .collect();
+            }
+        }
+    }
+}
+
+// === one round ===
+
+/// The votes of one attempt.
+struct Round<'a> {
+    cluster: &'a Cluster,
+    claims: &'a [Claim],
+    owner: &'a str,
+    tallies: Vec<Tally>,
+    records: Vec<Record>,
+    sent: FuturesUnordered<Sent>,
+}
+
+impl<'a> Round<'a> {
+    fn begin(cluster: &'a Cluster, claims: &'a [Claim], owner: &'a str) -> Self {
+        let floor = Token(cluster.floor.load(Ordering::SeqCst));
+        let ops: Vec<_> = claims
+            .iter()
+            .map(|claim| Op::Acquire {
+                key: claim.key.clone(),
+                owner: owner.to_owned(),
+                kind: claim.kind,
+                ttl: claim.ttl_or(&cluster.timing),
+                floor,
+            })
+            .collect();
+        let nodes = cluster.links.len();
+        let tallies = claims.iter().map(|_| Tally::new(nodes)).collect();
+        #[cfg(test)]
+        let tallies = cluster.mutant.carry_over(claims, tallies);
+        let records = vec![Record::default(); claims.len()];
+        Self {
+            cluster,
+            claims,
+            owner,
+            tallies,
+            records,
+            sent: cluster.send_to_all(&ops),
+        }
+    }
+
+    /// Counts votes until every claim is decided; never waits for the slowest node (R2).
+    async fn collect(&mut self) {
+        while self.tallies.iter().any(|t| t.verdict() == Verdict::Open) {
+            let Some((node, result)) = self.sent.next().await else {
+                return;
+            };
+            for i in 0..self.claims.len() {
+                let vote = match &result {
+                    Ok(answers) => self.vote(i, answers.get(i)),
+                    Err(trouble) => Vote::Failed(trouble.clone()),
+                };
+                self.tallies[i].count(node, vote);
+            }
+        }
+    }
+
+    fn vote(&mut self, claim: usize, answer: Option<&Answer>) -> Vote {
+        match answer {
+            Some(Answer::Granted { grant, record }) => {
+                // The largest version of q nodes: a write that counted reached one of them.
+                if record.version >= self.records[claim].version {
+                    self.records[claim] = record.clone();
+                }
+                Vote::Granted(*grant)
+            }
+            Some(Answer::Refused(view)) => {
+                self.cluster.has_seen(view.token);
+                Vote::Refused(Box::new(view.clone()))
+            }
+            other => Vote::Failed(NodeError::Protocol(format!("answer to acquire: {other:?}"))),
+        }
+    }
+
+    /// T2: where the grants differ, raises the token on q nodes that granted before it is believed.
+    async fn confirm(&mut self, start: Moment) -> Vec<Option<Token>> {
+        let mut tokens = vec![None; self.claims.len()];
+        let mut open: Vec<(usize, Token)> = Vec::new();
+        for (i, tally) in self.tallies.iter().enumerate() {
+            match tally.verdict() {
+                Verdict::Won(token) => tokens[i] = Some(token),
+                Verdict::Confirm(token) => open.push((i, token)),
+                Verdict::Lost | Verdict::Open => {}
+            }
+        }
+        #[cfg(test)]
+        if self.cluster.mutant.skip_confirm {
+            for (i, token) in open.drain(..) {
+                tokens[i] = Some(token);
+            }
+        }
+        while !open.is_empty() {
+            let mut again = Vec::new();
+            for ((i, token), ballots) in open
+                .iter()
+                .zip(confirm_round(self.cluster, self.claims, self.owner, &open).await)
+            {
+                let larger = ballots.iter().filter_map(|b| match b {
+                    Ballot::Larger(t) => Some(*t),
+                    _ => None,
+                });
+                let ttl = self.claims[*i].ttl_or(&self.cluster.timing);
+                let end = self.cluster.timing.valid_until(start, ttl);
+                match (standing(&ballots), larger.max()) {
+                    (Standing::Carried, _) => tokens[*i] = Some(*token),
+                    (_, Some(larger)) if self.cluster.clock.now() < end => {
+                        again.push((*i, larger.max(*token)));
+                    }
+                    _ => {}
+                }
+            }
+            open = again;
+        }
+        tokens
+    }
+
+    fn record(&self, claim: usize) -> Record {
+        self.records[claim].clone()
+    }
+
+    /// Why a claim was not won: held by somebody, or too few answers.
+    fn refusal(&self, claim: usize) -> Attempt {
+        let votes = self.tallies[claim].votes();
+        let views: Vec<&View> = votes
+            .iter()
+            .filter_map(|v| match v {
+                Some(Vote::Refused(view)) => Some(&**view),
+                _ => None,
+            })
+            .collect();
+        let failed: Vec<_> = votes
+            .iter()
+            .zip(&self.cluster.links)
+            .filter_map(|(vote, link)| match vote {
+                Some(Vote::Failed(trouble)) => Some((link.name().to_owned(), trouble.clone())),
+                _ => None,
+            })
+            .collect();
+        if failed.len() > votes.len() - majority(votes.len()) {
+            return Attempt::NoQuorum(failed);
+        }
+        Attempt::Held {
+            by: most_seen(&views),
+            for_at_most: views
+                .iter()
+                .filter_map(|v| v.remaining_ms)
+                .max()
+                .map(Duration::from_millis),
+        }
+    }
+}
+
+/// The holder that most views show.
+pub(crate) fn most_seen(views: &[&View]) -> Option<String> {
+    let holders = || views.iter().filter_map(|v| v.holder.as_deref());
+    holders()
+        .max_by_key(|h| (holders().filter(|o| o == h).count(), *h))
+        .map(str::to_owned)
+}
+
+/// Asks all nodes to confirm these tokens; one row of ballots per token.
+async fn confirm_round(
+    cluster: &Cluster,
+    claims: &[Claim],
+    owner: &str,
+    open: &[(usize, Token)],
+) -> Vec<Vec<Ballot>> {
+    let ops: Vec<_> = open
+        .iter()
+        .map(|(i, token)| Op::Confirm {
+            key: claims[*i].key.clone(),
+            owner: owner.to_owned(),
+            kind: claims[*i].kind,
+            token: *token,
+        })
+        .collect();
+    let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; open.len()];
+    let mut sent = cluster.send_to_all(&ops);
+    while ballots.iter().any(|b| standing(b) == Standing::Open) {
+        let Some((node, result)) = sent.next().await else {
+            break;
+        };
+        for (i, row) in ballots.iter_mut().enumerate() {
+            row[node] = match result.as_ref().map(|answers| answers.get(i)) {
+                Ok(Some(Answer::Done)) => Ballot::Yes,
+                Ok(Some(Answer::Larger(token))) => Ballot::Larger(*token),
+                Ok(Some(Answer::Refused(_))) => Ballot::No,
+                Ok(_) | Err(_) => Ballot::Failed,
+            };
+        }
+    }
+    ballots
+}

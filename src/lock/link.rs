@@ -1,0 +1,331 @@
+//! The way to one node: a queue that is sent as whole calls, the node's clock, and a breaker.
+//!
+//! - Everything queued goes out as one atomic call of at most 250 operations (R1); up to [`IN_FLIGHT`] calls are under
+//!   way, in the order in which they were queued.
+//! - A call carries the latest time on the node's own clock at which it may still act, so that a request stuck in a
+//!   frozen server does nothing after its sender gave up (R1).
+//! - A release never shares a call with a later attempt: claimers would livelock (R5).
+//! - A node that timed out or refused its connection is *down*: requests fail at once, while a probe asks in the
+//!   background whether it is back (R2).
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use futures_util::{Future, StreamExt, stream::FuturesUnordered};
+use tokio::sync::{Notify, oneshot};
+
+use crate::{
+    backoff::Backoff,
+    chance::Chance,
+    clock::{Clock, Moment},
+    event::{Event, Events},
+    node::{Answer, Call, Node, NodeError, NodeMs, Op, Reply},
+};
+
+/// Calls under way to one node.
+const IN_FLIGHT: usize = 4;
+/// Operations in one call.
+pub(crate) const MOST_OPS: usize = 250;
+
+/// The way to one node. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Link(Arc<Inner>);
+
+struct Inner {
+    node: Arc<dyn Node>,
+    clock: Clock,
+    chance: Chance,
+    events: Events,
+    timeout: Duration,
+    queue: Mutex<VecDeque<Queued>>,
+    bell: Notify,
+    fallen: Notify,
+    down: AtomicBool,
+    trouble: Mutex<Option<NodeError>>,
+    skew: Mutex<Option<Skew>>,
+}
+
+struct Queued {
+    ops: Vec<Op>,
+    give_up: Moment,
+    reply: oneshot::Sender<Result<Reply, NodeError>>,
+}
+
+/// What is known of a node's clock: node time = our time + offset, give or take `error`.
+#[derive(Clone, Copy)]
+struct Skew {
+    offset_ms: i128,
+    error: Duration,
+    learned: Moment,
+}
+
+impl Link {
+    pub(crate) fn new(
+        node: Arc<dyn Node>,
+        timeout: Duration,
+        clock: Clock,
+        chance: Chance,
+        events: Events,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            node,
+            clock,
+            chance,
+            events,
+            timeout,
+            queue: Mutex::new(VecDeque::new()),
+            bell: Notify::new(),
+            fallen: Notify::new(),
+            down: AtomicBool::new(false),
+            trouble: Mutex::new(None),
+            skew: Mutex::new(None),
+        }))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.0.node.name()
+    }
+
+    pub(crate) fn node(&self) -> &Arc<dyn Node> {
+        &self.0.node
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.0.down.load(Ordering::SeqCst)
+    }
+
+    /// The last trouble with this node; `None` while it answers.
+    pub(crate) fn trouble(&self) -> Option<NodeError> {
+        self.0
+            .trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Queues the operations at once, in order; the future only waits. Dropping it does not take them back.
+    pub(crate) fn send(
+        &self,
+        ops: Vec<Op>,
+    ) -> impl Future<Output = Result<Vec<Answer>, NodeError>> + Send + 'static {
+        let reply = self.queue(ops, false);
+        async move { Ok(reply.await?.answers) }
+    }
+
+    fn queue(
+        &self,
+        ops: Vec<Op>,
+        probe: bool,
+    ) -> impl Future<Output = Result<Reply, NodeError>> + Send + 'static {
+        let give_up = self.0.clock.now() + self.0.timeout;
+        let (reply, answer) = oneshot::channel();
+        let refused = (self.is_down() && !probe).then(|| self.known_trouble());
+        if refused.is_none() {
+            self.0
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push_back(Queued {
+                    ops,
+                    give_up,
+                    probe,
+                    reply,
+                });
+            self.0.bell.notify_one();
+        }
+        let (clock, limit) = (self.0.clock.clone(), self.0.timeout);
+        async move {
+            if let Some(trouble) = refused {
+                return Err(trouble);
+            }
+            match clock.timeout_at(give_up, answer).await {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => Err(NodeError::Unreachable("the keeper has ended".to_owned())),
+                Err(_) => Err(NodeError::Timeout(limit)),
+            }
+        }
+    }
+
+    fn known_trouble(&self) -> NodeError {
+        self.trouble()
+            .unwrap_or_else(|| NodeError::Unreachable("known to be down".to_owned()))
+    }
+
+    /// Sends what is queued, for ever.
+    pub(crate) async fn pump(self) {
+        type InFlight = Pin<Box<dyn Future<Output = ()> + Send>>;
+        let mut under_way: FuturesUnordered<InFlight> = FuturesUnordered::new();
+        loop {
+            while under_way.len() < IN_FLIGHT {
+                let Some(batch) = self.next_batch() else {
+                    break;
+                };
+                let mut call: InFlight = Box::pin(self.clone().carry(batch));
+                // Polled here first: the node sees calls in the order in which they were queued.
+                let done =
+                    std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready()));
+                if !done.await {
+                    under_way.push(call);
+                }
+            }
+            tokio::select! {
+                biased;
+                Some(()) = under_way.next(), if !under_way.is_empty() => {}
+                () = self.0.bell.notified(), if under_way.len() < IN_FLIGHT => {}
+            }
+        }
+    }
+
+    /// Asks a node that is down whether it is back, for ever.
+    pub(crate) async fn probe(self) {
+        let mut backoff = Backoff::new(self.0.timeout, Duration::from_millis(500));
+        loop {
+            self.0.fallen.notified().await;
+            backoff.reset();
+            while self.is_down() {
+                self.0.clock.sleep(backoff.next(&self.0.chance)).await;
+                // Its outcome is learned where every other call's is.
+                let _ = self.queue(Vec::new(), true).await;
+            }
+        }
+    }
+
+    fn next_batch(&self) -> Option<Vec<Queued>> {
+        let now = self.0.clock.now();
+        let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch: Vec<Queued> = Vec::new();
+        let (mut ops, mut released) = (0, false);
+        while let Some(next) = queue.front() {
+            if now >= next.give_up {
+                // Never sent: its sender has given up already.
+                queue.pop_front();
+                continue;
+            }
+            let acquires = next.ops.iter().any(|op| matches!(op, Op::Acquire { .. }));
+            if !batch.is_empty() && (ops + next.ops.len() > MOST_OPS || released && acquires) {
+                break;
+            }
+            ops += next.ops.len();
+            released |= next.ops.iter().any(|op| matches!(op, Op::Release { .. }));
+            batch.extend(queue.pop_front());
+        }
+        (!batch.is_empty()).then_some(batch)
+    }
+
+    async fn carry(self, batch: Vec<Queued>) {
+        let sent = self.0.clock.now();
+        let give_up = batch.iter().map(|q| q.give_up).min().unwrap_or(sent);
+        let mut ops = Vec::new();
+        let mut waiting = Vec::new();
+        for queued in batch {
+            waiting.push((queued.ops.len(), queued.reply));
+            ops.extend(queued.ops);
+        }
+        let expected = ops.len();
+        let call = Call {
+            not_after: self.node_time(give_up),
+            ops,
+        };
+        let result = match self
+            .0
+            .clock
+            .timeout_at(give_up, self.0.node.call(call))
+            .await
+        {
+            Ok(Ok(reply)) if reply.answers.len() != expected => Err(NodeError::Protocol(format!(
+                "{} answers to {expected} operations",
+                reply.answers.len()
+            ))),
+            Ok(result) => result,
+            Err(_) => Err(NodeError::Timeout(self.0.timeout)),
+        };
+        self.learn(sent, &result);
+        match result {
+            Ok(Reply {
+                at,
+                wall_ms,
+                answers,
+            }) => {
+                let mut answers = answers.into_iter();
+                for (length, reply) in waiting {
+                    let answers = answers.by_ref().take(length).collect();
+                    // A sender that has given up is no longer listening.
+                    let _ = reply.send(Ok(Reply {
+                        at,
+                        wall_ms,
+                        answers,
+                    }));
+                }
+            }
+            Err(trouble) => {
+                for (_, reply) in waiting {
+                    let _ = reply.send(Err(trouble.clone()));
+                }
+            }
+        }
+    }
+
+    /// Learns the node's clock and standing from the outcome of a call.
+    fn learn(&self, sent: Moment, result: &Result<Reply, NodeError>) {
+        let now = self.0.clock.now();
+        let (up, at) = match result {
+            Ok(reply) => (Some(true), Some(reply.at)),
+            // It answers, but its clock is not what we thought.
+            Err(NodeError::Late { at }) => (Some(true), Some(*at)),
+            Err(NodeError::Timeout(_) | NodeError::Unreachable(_)) => (Some(false), None),
+            Err(_) => (None, None),
+        };
+        if let Some(NodeMs(at)) = at {
+            let round_trip = now.since(sent);
+            let middle = (sent + round_trip / 2).since_boot().as_millis();
+            let fresh = Skew {
+                offset_ms: i128::from(at) - i128::try_from(middle).unwrap_or(0),
+                error: round_trip / 2,
+                learned: now,
+            };
+            let mut skew = self.0.skew.lock().unwrap_or_else(PoisonError::into_inner);
+            let keep = matches!((&*skew, result), (Some(old), Ok(_))
+                if old.error < fresh.error && now.since(old.learned) < Duration::from_secs(10));
+            if !keep {
+                *skew = Some(fresh);
+            }
+        }
+        *self
+            .0
+            .trouble
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = result
+            .as_ref()
+            .err()
+            .filter(|e| !matches!(e, NodeError::Late { .. }))
+            .cloned();
+        if let Some(up) = up
+            && self.0.down.swap(!up, Ordering::SeqCst) == up
+        {
+            let cause = result.as_ref().err().map_or("", NodeError::cause);
+            self.0.events.tell(Event::NodeUp {
+                node: self.name().to_owned(),
+                up,
+                cause,
+            });
+            if !up {
+                self.0.fallen.notify_one();
+            }
+        }
+    }
+
+    fn node_time(&self, at: Moment) -> Option<NodeMs> {
+        let skew = (*self.0.skew.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let ms = i128::try_from(at.since_boot().as_millis()).ok()? + skew.offset_ms;
+        let slack = i128::try_from(skew.error.as_millis()).ok()? + 2;
+        u64::try_from(ms + slack).ok().map(NodeMs)
+    }
+}

@@ -1,0 +1,517 @@
+//! The lock: Redlock over N independent nodes, with a record beside every lock and a fencing token for every lease.
+//!
+//! [`Locks`] is the handle of a process: it starts one [`crate::keeper`], which does all lock traffic and owns every
+//! lease. The algorithm is Redlock (<https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>) with
+//! its gaps closed where a client can close them; N = 1 is the single-instance algorithm, and the embedded SQLite file
+//! is a node like any other, so there is one implementation and one set of tests for all of them.
+//!
+//! # Promised
+//! - At any instant at most one lease of a lock is held, as long as clocks run at nearly the same rate, no node loses
+//!   its memory and no node's wall clock jumps forward (keys expire by the server's clock).
+//! - Every lease has a fencing token larger than that of every earlier lease of the lock.
+//! - A lease ends at its local deadline, whatever the network says.
+//!
+//! # Not promised
+//! - Anything about code that does not look: after a freeze longer than the lease, only a receiver that compares
+//!   fencing tokens is safe.
+//! - Anything against a majority of nodes that lost their memory within a ttl: give a restarted node without
+//!   persistence `max_ttl` before it rejoins.
+
+pub(crate) mod cluster;
+mod error;
+pub(crate) mod link;
+#[cfg(test)]
+pub(crate) mod mutant;
+mod sighting;
+pub mod tally;
+mod timing;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+pub use error::{LockError, NodeTroubles, WriteError};
+pub use sighting::Sighting;
+pub use timing::Timing;
+
+use crate::{
+    backoff::Backoff,
+    chance::Chance,
+    clock::Clock,
+    event::Events,
+    keeper::{self, Command, Fitness, Keeper},
+    lease::{Lease, LeaseView},
+    node::{Announcement, Doc, Kind, Node, NodeError, View},
+    spawn::Spawn,
+};
+
+/// The lock service of one process. Cheap to clone; the keeper ends when the last clone and the last lease are gone.
+#[derive(Clone)]
+pub struct Locks(Arc<Handle>);
+
+/// What to lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The lock's key.
+    pub key: String,
+    /// Named lock or short claim.
+    pub kind: Kind,
+    /// Time to live; `None` for the default.
+    pub ttl: Option<Duration>,
+}
+
+/// How an attempt at one claim ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Claimed {
+    /// It is ours until the lease ends.
+    Acquired(Lease),
+    /// Somebody else holds it.
+    Held {
+        /// The holder's owner value.
+        by: Option<String>,
+        /// The longest remaining life a node reported.
+        for_at_most: Option<Duration>,
+    },
+    /// Too few nodes answered.
+    NoQuorum(NodeTroubles),
+    /// Won too late to be worth having; released.
+    TooSlow,
+}
+
+/// How one node does, as its keeper sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeReport {
+    /// The node's name.
+    pub name: String,
+    /// Why it does not answer; `None` while it does.
+    pub trouble: Option<NodeError>,
+}
+
+/// Starts a [`Locks`].
+pub struct LocksBuilder {
+    nodes: Vec<Arc<dyn Node>>,
+    timing: Timing,
+    clock: Clock,
+    chance: Chance,
+    events: Events,
+    seat: keeper::Seat,
+    on_unstoppable: Option<keeper::OnUnstoppable>,
+    #[cfg(test)]
+    mutant: mutant::Mutant,
+}
+
+/// A lock to be acquired: `locks.lock("order:42").ttl(10.secs()).wait(2.secs()).acquire().await?`.
+#[derive(Clone, Debug)]
+pub struct LockBuilder {
+    locks: Locks,
+    claim: Claim,
+    wait: Duration,
+}
+
+struct Handle {
+    commands: mpsc::Sender<Command>,
+    releases: broadcast::Sender<Announcement>,
+    timing: Timing,
+    clock: Clock,
+    chance: Chance,
+    events: Events,
+    fitness: Fitness,
+}
+
+// === impl Locks ===
+
+impl Locks {
+    /// Locks over these nodes.
+    #[must_use]
+    pub fn over(nodes: Vec<Arc<dyn Node>>) -> LocksBuilder {
+        LocksBuilder {
+            nodes,
+            timing: Timing::default(),
+            clock: Clock::system(),
+            chance: Chance::system(),
+            events: Events::default(),
+            seat: keeper::Seat::Thread,
+            on_unstoppable: None,
+            #[cfg(test)]
+            mutant: mutant::Mutant::default(),
+        }
+    }
+
+    /// The named lock `lock/NAME`, with a record and a counter of its own.
+    #[must_use]
+    pub fn lock(&self, name: &str) -> LockBuilder {
+        let claim = Claim {
+            key: format!("lock/{name}"),
+            kind: Kind::Lock,
+            ttl: None,
+        };
+        LockBuilder {
+            locks: self.clone(),
+            claim,
+            wait: Duration::ZERO,
+        }
+    }
+
+    /// One attempt at many claims at once: one round trip per node in the usual case. One answer per claim, in order.
+    ///
+    /// Cancel-safe: what a cancelled call acquired is released.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`], [`LockError::TtlTooLong`].
+    pub async fn claim(&self, claims: Vec<Claim>) -> Result<Vec<Claimed>, LockError> {
+        let max_ttl = self.0.timing.max_ttl;
+        if let Some(ttl) = claims
+            .iter()
+            .filter_map(|c| c.ttl)
+            .find(|ttl| *ttl > max_ttl)
+        {
+            return Err(LockError::TtlTooLong { ttl, max_ttl });
+        }
+        if claims.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.ask(|reply| Command::Acquire { claims, reply }).await
+    }
+
+    /// What the nodes show of these locks; changes nothing.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`]; a node's trouble stands in its place in the sighting.
+    pub async fn look(&self, keys: Vec<String>) -> Result<Vec<Sighting>, LockError> {
+        self.ask(|reply| Command::Look { keys, reply }).await
+    }
+
+    /// Every named lock and claim whose key starts with `prefix`, as each node shows it.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`], or [`LockError::NoQuorum`] when no node answered.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<Vec<View>>, LockError> {
+        let prefix = prefix.to_owned();
+        self.ask(|reply| Command::List { prefix, reply }).await?
+    }
+
+    /// Replaces the body of a lock's record on a majority of nodes. Retried while the lease is held.
+    ///
+    /// # Errors
+    /// [`WriteError`]: nothing is known about what the nodes hold, except that q of them did not confirm.
+    pub async fn write(
+        &self,
+        lease: &LeaseView,
+        body: String,
+        not_before: Option<jiff::Timestamp>,
+    ) -> Result<(), WriteError> {
+        let view = lease.clone();
+        let not_before = not_before.map(|t| t.as_millisecond());
+        self.ask(|reply| Command::Write {
+            view,
+            body,
+            not_before,
+            reply,
+        })
+        .await
+        .map_err(|_| WriteError::Closed)?
+    }
+
+    /// Stores a document on every node that answers.
+    ///
+    /// # Errors
+    /// [`LockError::NoQuorum`] when no node took it.
+    pub async fn put_doc(
+        &self,
+        name: &str,
+        rev: u64,
+        ttl: Duration,
+        body: String,
+    ) -> Result<(), LockError> {
+        let name = name.to_owned();
+        self.ask(|reply| Command::PutDoc {
+            name,
+            rev,
+            ttl,
+            body,
+            reply,
+        })
+        .await?
+    }
+
+    /// Removes a document from every node that answers.
+    ///
+    /// # Errors
+    /// [`LockError::NoQuorum`] when no node answered.
+    pub async fn remove_doc(&self, name: &str) -> Result<(), LockError> {
+        let name = name.to_owned();
+        self.ask(|reply| Command::RemoveDoc { name, reply }).await?
+    }
+
+    /// All living documents whose name starts with `prefix`: read from all nodes, the newest revision wins.
+    ///
+    /// # Errors
+    /// [`LockError::NoQuorum`] when no node answered.
+    pub async fn docs(&self, prefix: &str) -> Result<Vec<Doc>, LockError> {
+        let prefix = prefix.to_owned();
+        self.ask(|reply| Command::Docs { prefix, reply }).await?
+    }
+
+    /// How each node does, in the order of the configuration.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`].
+    pub async fn nodes(&self) -> Result<Vec<NodeReport>, LockError> {
+        self.ask(|reply| Command::Nodes { reply }).await
+    }
+
+    /// Release announcements of all nodes, from now on. They cost nothing and promise nothing: polling is the truth.
+    #[must_use]
+    pub fn releases(&self) -> broadcast::Receiver<Announcement> {
+        self.0.releases.subscribe()
+    }
+
+    /// Waits until every lease that was handed back is released, or could not be.
+    pub async fn settle(&self) {
+        let _ = self.ask(|reply| Command::Settle { reply }).await;
+    }
+
+    /// The fitness of this replica, which the keeper watches.
+    #[must_use]
+    pub fn fitness(&self) -> &Fitness {
+        &self.0.fitness
+    }
+
+    /// The times this lock service works with.
+    #[must_use]
+    pub fn timing(&self) -> &Timing {
+        &self.0.timing
+    }
+
+    /// The clock behind every deadline.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// The source of randomness.
+    #[must_use]
+    pub fn chance(&self) -> &Chance {
+        &self.0.chance
+    }
+
+    /// The event stream.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, LockError> {
+        let (reply, answer) = oneshot::channel();
+        self.0
+            .commands
+            .send(command(reply))
+            .await
+            .map_err(|_| LockError::Closed)?;
+        answer.await.map_err(|_| LockError::Closed)
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Locks")
+    }
+}
+
+// === impl LocksBuilder ===
+
+impl LocksBuilder {
+    /// Sets the times.
+    #[must_use]
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.timing = timing;
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the source of randomness.
+    #[must_use]
+    pub fn chance(mut self, chance: Chance) -> Self {
+        self.chance = chance;
+        self
+    }
+
+    /// Sets the event stream.
+    #[must_use]
+    pub fn events(mut self, events: Events) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// Runs the keeper as tasks of the caller instead of on a thread of its own: for simulations.
+    #[must_use]
+    pub fn keeper_here(mut self, spawn: Spawn) -> Self {
+        self.seat = keeper::Seat::Here(spawn);
+        self
+    }
+
+    /// What to do when work outlives its lease; the default logs and aborts the process.
+    #[must_use]
+    pub fn on_unstoppable(mut self, act: impl Fn(&LeaseView) + Send + Sync + 'static) -> Self {
+        self.on_unstoppable = Some(Arc::new(act));
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn mutant(mut self, mutant: mutant::Mutant) -> Self {
+        self.mutant = mutant;
+        self
+    }
+
+    /// Starts the keeper.
+    ///
+    /// # Errors
+    /// When its thread cannot be started.
+    pub fn start(self) -> std::io::Result<Locks> {
+        let (commands, inbox) = mpsc::channel(1024);
+        let releases = broadcast::Sender::new(1024);
+        let fitness = Fitness::new(self.clock.clone());
+        let handle = Handle {
+            commands,
+            releases: releases.clone(),
+            timing: self.timing.clone(),
+            clock: self.clock.clone(),
+            chance: self.chance.clone(),
+            events: self.events.clone(),
+            fitness: fitness.clone(),
+        };
+        let keeper = Keeper {
+            nodes: self.nodes,
+            timing: self.timing,
+            clock: self.clock,
+            chance: self.chance,
+            events: self.events,
+            releases,
+            fitness,
+            on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),
+            #[cfg(test)]
+            mutant: self.mutant,
+        };
+        keeper.start(self.seat, inbox)?;
+        Ok(Locks(Arc::new(handle)))
+    }
+}
+
+// === impl Claim ===
+
+impl Claim {
+    /// A short claim of a batch or message.
+    #[must_use]
+    pub fn short(key: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            kind: Kind::Claim,
+            ttl: None,
+        }
+    }
+
+    /// A named lock with a record.
+    #[must_use]
+    pub fn named(key: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            kind: Kind::Lock,
+            ttl: None,
+        }
+    }
+
+    pub(crate) fn ttl_or(&self, timing: &Timing) -> Duration {
+        self.ttl.unwrap_or(timing.ttl)
+    }
+
+    /// A bounded word for metrics: the part of the key before the last slash.
+    pub(crate) fn resource(key: &str) -> String {
+        match key.split('/').collect::<Vec<_>>()[..] {
+            ["job", name, ..] | ["batch", name, ..] => name.to_owned(),
+            [family, _, ..] => family.to_owned(),
+            _ => "raw".to_owned(),
+        }
+    }
+}
+
+// === impl LockBuilder ===
+
+impl LockBuilder {
+    /// Sets the time to live of the lease, which is renewed every third of it.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.claim.ttl = Some(ttl);
+        self
+    }
+
+    /// Waits up to `limit` for the present holder; the default is not to wait.
+    #[must_use]
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.wait = limit;
+        self
+    }
+
+    /// Acquires the lock. Cancel-safe: a cancelled acquire leaves nothing behind.
+    ///
+    /// # Errors
+    /// [`LockError`] of the last attempt, when the wait was over.
+    pub async fn acquire(self) -> Result<Lease, LockError> {
+        let clock = self.locks.clock().clone();
+        let until = clock.now() + self.wait;
+        let mut releases = self.locks.releases();
+        let slow = self.locks.timing().node_timeout;
+        let mut backoff = Backoff::new(slow / 5, slow * 4);
+        loop {
+            let claimed = self.locks.claim(vec![self.claim.clone()]).await?;
+            let why = match claimed.into_iter().next() {
+                Some(Claimed::Acquired(lease)) => return Ok(lease),
+                Some(Claimed::Held { by, for_at_most }) => LockError::Held { by, for_at_most },
+                Some(Claimed::NoQuorum(troubles)) => LockError::NoQuorum(troubles),
+                Some(Claimed::TooSlow) => LockError::TooSlow,
+                None => LockError::Closed,
+            };
+            let now = clock.now();
+            if now >= until {
+                return Err(why);
+            }
+            let pause = match &why {
+                // Wake with the release, with the end of the holder's life, or by the slow poll.
+                LockError::Held { for_at_most, .. } => {
+                    for_at_most.unwrap_or(slow * 20).clamp(slow / 5, slow * 20)
+                }
+                _ => Duration::ZERO,
+            };
+            let at = (now + pause + backoff.next(self.locks.chance())).min(until);
+            let key = &self.claim.key;
+            tokio::select! {
+                biased;
+                () = released(&mut releases, key) => {
+                    // Waiters that wake together split the vote.
+                    clock.sleep(self.locks.chance().up_to(slow / 10)).await;
+                }
+                () = clock.sleep_until(at) => {}
+            }
+        }
+    }
+}
+
+/// Completes when the release of `key` is announced; a closed or lagging stream never completes early.
+pub(crate) async fn released(releases: &mut broadcast::Receiver<Announcement>, key: &str) {
+    loop {
+        match releases.recv().await {
+            Ok(news) if news.key == key => return,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
