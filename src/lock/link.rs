@@ -136,7 +136,6 @@ impl Link {
                 .push_back(Queued {
                     ops,
                     give_up,
-                    probe,
                     reply,
                 });
             self.0.bell.notify_one();
