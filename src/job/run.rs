@@ -73,6 +73,8 @@ struct Inner {
     checkpoints: Option<Arc<dyn Checkpoints>>,
 }
 
+const TIME_LIMIT: &str = "the run's time limit has passed";
+
 // === impl Run ===
 
 impl Run {
@@ -275,6 +277,12 @@ impl Run {
         .await
     }
 
+    /// Whether the run was stopped because its own time limit has passed.
+    #[must_use]
+    pub fn timed_out(&self) -> bool {
+        self.why() == TIME_LIMIT
+    }
+
     /// Why the run was stopped; empty while it was not.
     #[must_use]
     pub fn why(&self) -> String {
@@ -313,7 +321,7 @@ impl Run {
                 return Some("the lease is about to end and could not be extended".to_owned());
             }
         }
-        (now >= self.0.until).then(|| "the run's time limit has passed".to_owned())
+        (now >= self.0.until).then(|| TIME_LIMIT.to_owned())
     }
 }
 

@@ -1,0 +1,127 @@
+//! Whether this replica's jobs may be candidates: the drain, and in failover mode the replica lock.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::{Clock, Moment},
+    lease::{LeaseView, Work},
+};
+
+/// The gate in front of all jobs of a replica. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    state: Arc<watch::Sender<State>>,
+    drain: CancellationToken,
+    clock: Clock,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Everybody may pass: shared mode.
+    Open,
+    /// This replica holds the replica lock.
+    Held(LeaseView),
+    /// Another replica does, or nobody.
+    Closed,
+}
+
+/// Leave to be a candidate. While it lives the replica lock is not handed over.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    gate: Gate,
+    lease: Option<LeaseView>,
+    _work: Option<Work>,
+}
+
+impl Gate {
+    /// A gate that is always open.
+    pub(crate) fn open(clock: Clock) -> Self {
+        Self::new(State::Open, clock)
+    }
+
+    /// A gate that only the holder of the replica lock may pass.
+    pub(crate) fn failover(clock: Clock) -> Self {
+        Self::new(State::Closed, clock)
+    }
+
+    fn new(state: State, clock: Clock) -> Self {
+        let drain = CancellationToken::new();
+        Self { state: Arc::new(watch::channel(state).0), drain, clock }
+    }
+
+    /// The token that is cancelled when the worker drains.
+    pub(crate) fn drain(&self) -> &CancellationToken {
+        &self.drain
+    }
+
+    pub(crate) fn hold(&self, lease: LeaseView) {
+        self.state.send_replace(State::Held(lease));
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.send_replace(State::Closed);
+    }
+
+    /// Waits until this replica may be a candidate; `None` once it drains.
+    pub(crate) async fn pass(&self) -> Option<Pass> {
+        let mut news = self.state.subscribe();
+        loop {
+            if self.drain.is_cancelled() {
+                return None;
+            }
+            let state = news.borrow_and_update().clone();
+            let lease = match state {
+                State::Open => Some(None),
+                State::Held(lease) if lease.may_start() => Some(Some(lease)),
+                State::Held(_) | State::Closed => None,
+            };
+            if let Some(lease) = lease {
+                let work = lease.as_ref().map(LeaseView::begin_work);
+                return Some(Pass { gate: self.clone(), lease, _work: work });
+            }
+            tokio::select! {
+                biased;
+                () = self.drain.cancelled() => return None,
+                changed = news.changed() => if changed.is_err() { return None },
+            }
+        }
+    }
+}
+
+impl Pass {
+    /// Whether nothing new may start: the worker drains, or the replica lock is about to go.
+    pub(crate) fn is_over(&self) -> bool {
+        self.gate.drain.is_cancelled() || self.lease.as_ref().is_some_and(|l| !l.may_start())
+    }
+
+    /// Waits until nothing new may start.
+    pub(crate) async fn over(&self) {
+        let lease_over = async {
+            match &self.lease {
+                Some(lease) => drop(lease.closing().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.gate.drain.cancelled() => {}
+            () = lease_over => {}
+        }
+    }
+
+    /// The end of the replica lock's lease: work behind this pass is over by then.
+    pub(crate) fn until(&self) -> Moment {
+        self.lease.as_ref().map_or(Moment::NEVER, LeaseView::valid_until)
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.gate.drain.is_cancelled()
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.gate.clock
+    }
+}
