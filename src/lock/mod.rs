@@ -1,0 +1,3 @@
+//! The lock: named resources, leases, fencing tokens.
+pub mod settings;
+pub use settings::LockSettings;
