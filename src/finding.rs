@@ -50,6 +50,21 @@ impl Findings {
         self.0.iter()
     }
 
+    /// Takes over the findings about a section of that name. An empty key is the section itself; a key that begins
+    /// with a dot stands at the top.
+    pub fn nest(&mut self, section: &str, inner: Self) {
+        for mut finding in inner {
+            for key in &mut finding.keys {
+                *key = match (key.strip_prefix('.'), key.is_empty()) {
+                    (Some(top), _) => top.to_owned(),
+                    (None, true) => section.to_owned(),
+                    (None, false) => format!("{section}.{key}"),
+                };
+            }
+            self.0.push(finding);
+        }
+    }
+
     fn push(&mut self, severity: Severity, keys: &[&str], message: String, remedy: String) {
         let keys = keys.iter().map(|&key| key.to_owned()).collect();
         self.0.push(Finding {

@@ -43,9 +43,42 @@ impl Serialize for Secret {
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from).map(Self::new)
+        from.deserialize_any(Text).map(Self::new)
     }
 }
+
+/// Reads a text and never repeats in an error what it found instead.
+struct Text;
+
+impl serde::de::Visitor<'_> for Text {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text in quotes")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<String, E> {
+        Err(E::custom(NO_TEXT))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<String, E> {
+        Err(E::custom(NO_TEXT))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<String, E> {
+        Err(E::custom(NO_TEXT))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<String, E> {
+        Err(E::custom(NO_TEXT))
+    }
+}
+
+const NO_TEXT: &str = "this is not a text; write it in quotes";
 
 // === impl SecretUrl ===
 
@@ -89,7 +122,7 @@ impl Serialize for SecretUrl {
 
 impl<'de> Deserialize<'de> for SecretUrl {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from).map(Self::new)
+        from.deserialize_any(Text).map(Self::new)
     }
 }
 

@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    human::Span,
+    schedule::{Dialect, Schedule, ScheduleError},
+};
 
 /// Schedule, coordination and limits of one job. What code gives, `[jobs.NAME]` overrides key by key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -10,8 +16,7 @@ use serde::{Deserialize, Serialize};
 pub struct Spec {
     /// Which stock or registered kind of job this is; none for a job that code registers under this name.
     pub kind: Option<String>,
-    /// Cron (5 to 7 fields), `@daily` and friends, `@every 30s`, `at 2026-12-24T18:00[Europe/Berlin]`, `continuous`
-    /// or `manual`.
+    /// Cron (5 to 7 fields), `@daily` and friends, `@every 30s` or `continuous`.
     pub schedule: Option<String>,
     /// How a numeric weekday is read; with six or seven fields it must be said.
     pub dialect: Option<Dialect>,
@@ -42,7 +47,8 @@ pub struct Spec {
     /// Whether the job runs at all.
     pub enabled: bool,
     /// The job's own parameters.
-    pub params: serde_json::Value,
+    #[serde(deserialize_with = "table")]
+    pub params: Value,
 }
 
 /// Which replicas do the work.
@@ -69,17 +75,6 @@ pub struct Retry {
     /// The longest pause.
     #[serde(with = "crate::human::duration")]
     pub max_backoff: Duration,
-}
-
-/// How a numeric weekday is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dialect {
-    /// 0 and 7 are Sunday.
-    #[default]
-    Crontab,
-    /// 1 is Sunday, 7 is Saturday.
-    Quartz,
 }
 
 /// What happens to ticks that nobody was there to start.
@@ -125,7 +120,7 @@ impl Default for Spec {
             misfire_window: None,
             interrupted: Interrupted::default(),
             enabled: true,
-            params: serde_json::Value::Object(serde_json::Map::new()),
+            params: Value::Object(Map::new()),
         }
     }
 }
@@ -149,9 +144,7 @@ impl Spec {
     /// A job that runs at every multiple of `interval` since the epoch.
     #[must_use]
     pub fn every(interval: Duration) -> Self {
-        // Without spaces: "1m 30s" is "1m30s" in a schedule.
-        let interval = humantime::format_duration(interval).to_string();
-        Self::on(format!("@every {}", interval.replace(' ', "")))
+        Self::on(format!("@every {}", Span(interval)))
     }
 
     /// A service: one run for as long as the replica leads.
@@ -160,10 +153,29 @@ impl Spec {
         Self::on("continuous")
     }
 
-    /// A job that runs only when somebody triggers it.
-    #[must_use]
-    pub fn manual() -> Self {
-        Self::on("manual")
+    /// This spec with the keys of `overrides` in place of its own, as `[jobs.NAME]` does it.
+    ///
+    /// # Errors
+    /// When a key is unknown or a value does not fit it.
+    pub fn merge(&self, overrides: &Map<String, Value>) -> Result<Self, serde_json::Error> {
+        let mut merged = serde_json::to_value(self)?;
+        for (key, value) in overrides {
+            match (key.as_str(), value) {
+                // `retry = 3` leaves the pauses alone.
+                ("retry", Value::Number(_)) => merged["retry"]["attempts"] = value.clone(),
+                _ => overlay(&mut merged[key], value),
+            }
+        }
+        serde_json::from_value(merged)
+    }
+
+    /// The instants at which the job is due. A spec without a schedule has an empty one, which is an error.
+    ///
+    /// # Errors
+    /// When schedule, dialect and zone make no schedule.
+    pub fn parse_schedule(&self) -> Result<Schedule, ScheduleError> {
+        let expression = self.schedule.as_deref().unwrap_or_default();
+        Schedule::parse(expression, self.dialect, Some(&self.zone))
     }
 
     /// The time zone of the schedule: `"Europe/Rome"`.
@@ -252,7 +264,7 @@ impl Spec {
 
     /// The job's own parameters.
     #[must_use]
-    pub fn params(mut self, params: serde_json::Value) -> Self {
+    pub fn params(mut self, params: Value) -> Self {
         self.params = params;
         self
     }
@@ -296,7 +308,7 @@ impl From<u32> for Retry {
 }
 
 impl<'de> Deserialize<'de> for Retry {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields, default)]
         struct Table {
@@ -356,4 +368,21 @@ impl<'de> Deserialize<'de> for Retry {
 
         from.deserialize_any(NumberOrTable)
     }
+}
+
+// === helpers ===
+
+fn overlay(at: &mut Value, value: &Value) {
+    match (at, value) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                overlay(under.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (at, value) => *at = value.clone(),
+    }
+}
+
+fn table<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
+    Map::deserialize(from).map(Value::Object)
 }

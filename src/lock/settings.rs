@@ -1,5 +1,7 @@
 //! Settings of the lock: where it lives, how long a lease lasts, and the rules that tie the numbers together.
 
+mod nodes;
+
 use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
@@ -112,7 +114,7 @@ impl LockSettings {
     /// A lease that has less than this left when it is granted counts as lost.
     #[must_use]
     pub fn min_validity(&self) -> Duration {
-        self.min_validity.unwrap_or(self.ttl / 2)
+        self.min_validity_of(self.ttl)
     }
 
     /// How often a lease of the default ttl is extended.
@@ -129,84 +131,99 @@ impl LockSettings {
 
     /// Adds what is wrong. Keys are relative to `[locks]`.
     pub fn check(&self, found: &mut Findings) {
-        self.check_times(found);
+        self.check_ttl(self.ttl, "ttl", found);
+        self.check_limits(found);
         self.check_backend(found);
     }
 
-    /// The rules between the times, each with its sentence.
-    fn check_times(&self, found: &mut Findings) {
-        let (ttl, max_ttl) = (Span(self.ttl), Span(self.max_ttl));
-        if self.ttl.is_zero() {
-            found.error(
-                &["ttl"],
-                "a lease of no length can never be held",
-                "write a duration such as \"10s\"",
-            );
+    /// The rules between a ttl and the other times, each with its sentence. `key` is the key of the ttl, for jobs have
+    /// their own.
+    pub fn check_ttl(&self, ttl: Duration, key: &str, found: &mut Findings) {
+        if ttl.is_zero() {
+            let message = "a lease of no length can never be held";
+            found.error(&[key], message, "write a duration such as \"10s\"");
             return;
         }
         // Nobody may hold longer than those who wait for a dead holder are told to expect.
-        if self.ttl > self.max_ttl {
+        if ttl > self.max_ttl {
             found.error(
-                &["ttl", "max_ttl"],
-                format!("{ttl} is longer than max_ttl ({max_ttl})"),
+                &[key, "max_ttl"],
+                format!(
+                    "{} is longer than max_ttl ({})",
+                    Span(ttl),
+                    Span(self.max_ttl)
+                ),
                 "lower ttl or raise max_ttl",
             );
         }
         // An acquisition asks, retries and confirms; each step may cost a whole node_timeout.
-        let node_timeout = self.redis.node_timeout;
-        if self.backend == Backend::Redis && self.ttl < node_timeout * 20 {
+        let floor = self.redis.node_timeout.saturating_mul(20);
+        if self.backend == Backend::Redis && ttl < floor {
+            let node_timeout = Span(self.redis.node_timeout);
             found.error(
-                &["ttl", "redis.node_timeout"],
+                &[key, "redis.node_timeout"],
                 format!(
-                    "{ttl} is shorter than 20 times node_timeout ({})",
-                    Span(node_timeout)
+                    "{} is shorter than 20 times node_timeout ({node_timeout})",
+                    Span(ttl)
                 ),
-                format!(
-                    "raise ttl to {} or lower redis.node_timeout",
-                    Span(node_timeout * 20)
-                ),
+                format!("raise ttl to {} or lower node_timeout", Span(floor)),
             );
         }
         // What is granted must leave time to stop work: a quarter of the ttl to cancel it, the margin to cut it off.
-        let needed = self.ttl / 4 + self.abort_margin();
-        if self.min_validity() <= needed {
+        let validity = self.min_validity_of(ttl);
+        let needed = ttl / 4 + abort_margin(ttl);
+        if validity <= needed {
             found.error(
-                &["min_validity", "ttl"],
+                &[self.validity_key(key), key],
                 format!(
-                    "{} does not exceed ttl/4 + the abort margin ({}), so a fresh lease could be over before work is stopped",
-                    Span(self.min_validity()),
+                    "min_validity ({}) must exceed ttl/4 + the abort margin ({}), or a fresh lease is over before its \
+                     work is stopped",
+                    Span(validity),
                     Span(needed),
                 ),
-                "raise ttl, or min_validity if it is set (half the ttl is the default)",
+                if self.min_validity.is_some() { "raise min_validity" } else { "raise ttl above 400ms" },
             );
         }
-        if self.min_validity() >= self.ttl {
+        // Some of the ttl is always gone when the votes are in.
+        if validity >= ttl {
             found.error(
-                &["min_validity", "ttl"],
+                &[self.validity_key(key), key],
                 format!(
-                    "{} is not shorter than ttl ({ttl}), so no lease would be accepted",
-                    Span(self.min_validity())
+                    "min_validity ({}) is not shorter than ttl ({})",
+                    Span(validity),
+                    Span(ttl)
                 ),
                 "lower min_validity; half the ttl is the default",
             );
         }
+    }
+
+    fn check_limits(&self, found: &mut Findings) {
         if !(0.0..0.5).contains(&self.drift) {
-            found.error(
-                &["drift"],
-                format!("{} is not between 0 and 0.5", self.drift),
-                "write 0.01 for one percent",
-            );
+            let message = format!("{} is not a share from 0 to 0.5", self.drift);
+            found.error(&["drift"], message, "write 0.01 for one percent");
         }
         // A settled tick must be remembered longer than anybody can still be about to start it.
         if self.retention < self.max_ttl {
+            let (retention, max_ttl) = (Span(self.retention), Span(self.max_ttl));
             found.error(
                 &["retention", "max_ttl"],
-                format!(
-                    "{} is shorter than max_ttl ({max_ttl})",
-                    Span(self.retention)
-                ),
+                format!("{retention} is shorter than max_ttl ({max_ttl})"),
                 "raise retention; 24h is the default",
             );
+        }
+    }
+
+    fn min_validity_of(&self, ttl: Duration) -> Duration {
+        self.min_validity.unwrap_or(ttl / 2)
+    }
+
+    /// The key to change: a min_validity that nobody set follows the ttl.
+    fn validity_key<'a>(&self, ttl: &'a str) -> &'a str {
+        if self.min_validity.is_some() {
+            "min_validity"
+        } else {
+            ttl
         }
     }
 
@@ -222,7 +239,7 @@ impl LockSettings {
                 "Redis is not part of this build",
                 "build with the feature \"redis\" or use another backend",
             ),
-            Backend::Redis => self.redis.check(found),
+            Backend::Redis => nodes::check(&self.redis, found),
             Backend::Embedded | Backend::Memory => {}
         }
     }
@@ -275,11 +292,5 @@ impl Default for RedisSettings {
             username: None,
             password: None,
         }
-    }
-}
-
-impl RedisSettings {
-    fn check(&self, found: &mut Findings) {
-        let _ = found;
     }
 }
