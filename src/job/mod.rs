@@ -6,7 +6,7 @@ pub mod spec;
 
 pub use error::{FailureKind, JobError};
 pub use run::{Checkpoints, Run, RunFacts, Stopped};
-pub use spec::Spec;
+pub use spec::{Coordination, Retry, Spec};
 
 use std::time::Duration;
 

@@ -1,5 +1,388 @@
-//! How a job is scheduled and coordinated.
+//! How a job is scheduled, coordinated and limited: the same in code and as `[jobs.NAME]`.
 
-/// Schedule, coordination and limits of one job.
-#[derive(Clone, Debug, Default)]
-pub struct Spec {}
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    human::Span,
+    schedule::{Dialect, Schedule, ScheduleError},
+};
+
+/// Schedule, coordination and limits of one job. What code gives, `[jobs.NAME]` overrides key by key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Spec {
+    /// Which stock or registered kind of job this is; none for a job that code registers under this name.
+    pub kind: Option<String>,
+    /// Cron (5 to 7 fields), `@daily` and friends, `@every 30s` or `continuous`.
+    pub schedule: Option<String>,
+    /// How a numeric weekday is read; with six or seven fields it must be said.
+    pub dialect: Option<Dialect>,
+    /// The time zone of the schedule.
+    pub zone: String,
+    /// Which replicas do the work.
+    pub coordination: Coordination,
+    /// How long the job's lease lasts without an extension; `locks.ttl` unless set.
+    #[serde(with = "crate::human::optional")]
+    pub ttl: Option<Duration>,
+    /// How long one run may take; no limit unless set.
+    #[serde(with = "crate::human::optional")]
+    pub timeout: Option<Duration>,
+    /// How long a run that was told to stop may take to end before it is dropped.
+    #[serde(with = "crate::human::duration")]
+    pub grace: Duration,
+    /// What happens when a run fails.
+    pub retry: Retry,
+    /// What happens to ticks that nobody was there to start.
+    pub misfire: Misfire,
+    /// How many missed ticks `misfire = "all"` starts at most, the newest first to be kept.
+    pub misfire_limit: u32,
+    /// Missed ticks older than this are skipped; no limit unless set.
+    #[serde(with = "crate::human::optional")]
+    pub misfire_window: Option<Duration>,
+    /// What happens to a run whose replica died.
+    pub interrupted: Interrupted,
+    /// Whether the job runs at all.
+    pub enabled: bool,
+    /// The job's own parameters.
+    #[serde(deserialize_with = "table")]
+    pub params: Value,
+}
+
+/// Which replicas do the work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Coordination {
+    /// One replica leads the job and runs it; the others stand by.
+    #[default]
+    Leader,
+    /// Every replica runs it; batches of work are claimed.
+    Batch,
+    /// Every replica runs it, without a lock.
+    Everywhere,
+}
+
+/// How often and how soon a failed run is attempted again. `retry = 3` is short for `retry = { attempts = 3 }`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Retry {
+    /// Attempts in all, the first included.
+    pub attempts: u32,
+    /// The pause after the first failure; it doubles with each further one.
+    #[serde(with = "crate::human::duration")]
+    pub backoff: Duration,
+    /// The longest pause.
+    #[serde(with = "crate::human::duration")]
+    pub max_backoff: Duration,
+}
+
+/// What happens to ticks that nobody was there to start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Misfire {
+    /// None is started.
+    Skip,
+    /// The latest is started.
+    #[default]
+    Once,
+    /// All are started, oldest first, within limit and window.
+    All,
+}
+
+/// What happens to a run whose replica died.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interrupted {
+    /// It is started again as the next attempt.
+    #[default]
+    Rerun,
+    /// It is reported and left.
+    Skip,
+}
+
+// === impl Spec ===
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            kind: None,
+            schedule: None,
+            dialect: None,
+            zone: "UTC".to_owned(),
+            coordination: Coordination::Leader,
+            ttl: None,
+            timeout: None,
+            grace: Duration::from_secs(10),
+            retry: Retry::default(),
+            misfire: Misfire::default(),
+            misfire_limit: 10,
+            misfire_window: None,
+            interrupted: Interrupted::default(),
+            enabled: true,
+            params: Value::Object(Map::new()),
+        }
+    }
+}
+
+impl Spec {
+    /// A job with this schedule, as `schedule` is written in configuration.
+    #[must_use]
+    pub fn on(schedule: impl Into<String>) -> Self {
+        Self {
+            schedule: Some(schedule.into()),
+            ..Self::default()
+        }
+    }
+
+    /// A job that runs at the instants of a cron expression with 5, 6 or 7 fields.
+    #[must_use]
+    pub fn cron(expression: impl Into<String>) -> Self {
+        Self::on(expression)
+    }
+
+    /// A job that runs at every multiple of `interval` since the epoch.
+    #[must_use]
+    pub fn every(interval: Duration) -> Self {
+        Self::on(format!("@every {}", Span(interval)))
+    }
+
+    /// A service: one run for as long as the replica leads.
+    #[must_use]
+    pub fn continuous() -> Self {
+        Self::on("continuous")
+    }
+
+    /// This spec with the keys of `overrides` in place of its own, as `[jobs.NAME]` does it.
+    ///
+    /// # Errors
+    /// When a key is unknown or a value does not fit it.
+    pub fn merge(&self, overrides: &Map<String, Value>) -> Result<Self, serde_json::Error> {
+        let mut merged = serde_json::to_value(self)?;
+        for (key, value) in overrides {
+            match (key.as_str(), value) {
+                // `retry = 3` leaves the pauses alone.
+                ("retry", Value::Number(_)) => merged["retry"]["attempts"] = value.clone(),
+                _ => overlay(&mut merged[key], value),
+            }
+        }
+        serde_json::from_value(merged)
+    }
+
+    /// The instants at which the job is due. A spec without a schedule has an empty one, which is an error.
+    ///
+    /// # Errors
+    /// When schedule, dialect and zone make no schedule.
+    pub fn parse_schedule(&self) -> Result<Schedule, ScheduleError> {
+        let expression = self.schedule.as_deref().unwrap_or_default();
+        Schedule::parse(expression, self.dialect, Some(&self.zone))
+    }
+
+    /// The time zone of the schedule: `"Europe/Rome"`.
+    #[must_use]
+    pub fn zone(mut self, zone: impl Into<String>) -> Self {
+        self.zone = zone.into();
+        self
+    }
+
+    /// How a numeric weekday is read.
+    #[must_use]
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = Some(dialect);
+        self
+    }
+
+    /// Which replicas do the work.
+    #[must_use]
+    pub fn coordination(mut self, coordination: Coordination) -> Self {
+        self.coordination = coordination;
+        self
+    }
+
+    /// How long the job's lease lasts without an extension.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long one run may take.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How long a run that was told to stop may take to end.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// What happens when a run fails: `3` attempts, or a whole [`Retry`].
+    #[must_use]
+    pub fn retry(mut self, retry: impl Into<Retry>) -> Self {
+        self.retry = retry.into();
+        self
+    }
+
+    /// What happens to ticks that nobody was there to start.
+    #[must_use]
+    pub fn misfire(mut self, misfire: Misfire) -> Self {
+        self.misfire = misfire;
+        self
+    }
+
+    /// How many missed ticks are started at most.
+    #[must_use]
+    pub fn misfire_limit(mut self, limit: u32) -> Self {
+        self.misfire_limit = limit;
+        self
+    }
+
+    /// Missed ticks older than this are skipped.
+    #[must_use]
+    pub fn misfire_window(mut self, window: Duration) -> Self {
+        self.misfire_window = Some(window);
+        self
+    }
+
+    /// What happens to a run whose replica died.
+    #[must_use]
+    pub fn interrupted(mut self, interrupted: Interrupted) -> Self {
+        self.interrupted = interrupted;
+        self
+    }
+
+    /// Whether the job runs at all.
+    #[must_use]
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = enabled;
+        self
+    }
+
+    /// The job's own parameters.
+    #[must_use]
+    pub fn params(mut self, params: Value) -> Self {
+        self.params = params;
+        self
+    }
+}
+
+// === impl Retry ===
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            attempts: 3,
+            backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Retry {
+    /// The pause after attempt `attempt` (1 is the first) has failed; `None` when it was the last.
+    #[must_use]
+    pub fn pause_after(&self, attempt: u32) -> Option<Duration> {
+        if attempt >= self.attempts {
+            return None;
+        }
+        let doublings = attempt.saturating_sub(1).min(31);
+        Some(
+            self.backoff
+                .saturating_mul(1 << doublings)
+                .min(self.max_backoff),
+        )
+    }
+}
+
+impl From<u32> for Retry {
+    fn from(attempts: u32) -> Self {
+        Self {
+            attempts,
+            ..Self::default()
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Retry {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        struct Table {
+            attempts: u32,
+            #[serde(with = "crate::human::duration")]
+            backoff: Duration,
+            #[serde(with = "crate::human::duration")]
+            max_backoff: Duration,
+        }
+
+        impl Default for Table {
+            fn default() -> Self {
+                let Retry {
+                    attempts,
+                    backoff,
+                    max_backoff,
+                } = Retry::default();
+                Self {
+                    attempts,
+                    backoff,
+                    max_backoff,
+                }
+            }
+        }
+
+        struct NumberOrTable;
+
+        impl<'de> serde::de::Visitor<'de> for NumberOrTable {
+            type Value = Retry;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of attempts or { attempts, backoff, max_backoff }")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, attempts: u64) -> Result<Retry, E> {
+                u32::try_from(attempts).map(Retry::from).map_err(E::custom)
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, attempts: i64) -> Result<Retry, E> {
+                u32::try_from(attempts).map(Retry::from).map_err(E::custom)
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Retry, A::Error> {
+                let table = Table::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
+                let Table {
+                    attempts,
+                    backoff,
+                    max_backoff,
+                } = table;
+                Ok(Retry {
+                    attempts,
+                    backoff,
+                    max_backoff,
+                })
+            }
+        }
+
+        from.deserialize_any(NumberOrTable)
+    }
+}
+
+// === helpers ===
+
+fn overlay(at: &mut Value, value: &Value) {
+    match (at, value) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                overlay(under.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (at, value) => *at = value.clone(),
+    }
+}
+
+fn table<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
+    Map::deserialize(from).map(Value::Object)
+}

@@ -22,6 +22,7 @@ mod error;
 pub(crate) mod link;
 #[cfg(test)]
 pub(crate) mod mutant;
+pub mod settings;
 mod sighting;
 pub mod tally;
 mod timing;
@@ -31,6 +32,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 pub use error::{LockError, NodeTroubles, WriteError};
+pub use settings::LockSettings;
 pub use sighting::Sighting;
 pub use timing::Timing;
 

@@ -1,0 +1,278 @@
+//! The rules of `[jobs.NAME]`, one sentence each.
+
+use serde_json::Value;
+
+use super::{
+    Config,
+    load::LoadOptions,
+    problem::{Provenance, Source},
+    schema, text,
+};
+use crate::{
+    finding::Findings,
+    human::Span,
+    job::spec::{Coordination, Misfire, Spec},
+    schedule::ScheduleError,
+};
+
+/// Something a kind does not like about its parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamProblem {
+    /// The parameter, relative to `params`: `columns.id`; empty when it is about all of them.
+    pub key: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it; may be empty.
+    pub remedy: String,
+}
+
+/// Texts given for parameters are tried in every reading up to this many of them.
+const MOST_TEXTS: usize = 6;
+
+/// Lets each kind decide whether a parameter that came as a text (from the environment or a flag) is a text, a number
+/// or something else: the first reading it likes is taken.
+pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenance: &Provenance) {
+    let Some(check) = &options.check_params else {
+        return;
+    };
+    for (name, spec) in &mut config.jobs {
+        let Some(kind) = spec.kind.as_deref() else {
+            continue;
+        };
+        let mut texts = Vec::new();
+        find_texts(&spec.params, "", &mut texts);
+        texts.retain(|(pointer, _)| {
+            let key = format!("jobs.{name}.params{}", pointer.replace('/', "."));
+            matches!(provenance.of(&key), Source::Env(_) | Source::Flag(_))
+        });
+        texts.truncate(MOST_TEXTS);
+        for choice in 0..1_u32 << texts.len() {
+            let mut params = spec.params.clone();
+            for (i, (pointer, reading)) in texts.iter().enumerate() {
+                if choice & (1 << i) != 0
+                    && let Some(place) = params.pointer_mut(pointer)
+                {
+                    *place = reading.clone();
+                }
+            }
+            if check(kind, &params).is_empty() {
+                spec.params = params;
+                break;
+            }
+        }
+    }
+}
+
+/// Texts within `value` that have another reading, by JSON pointer.
+fn find_texts(value: &Value, pointer: &str, found: &mut Vec<(String, Value)>) {
+    match value {
+        Value::Object(table) => {
+            for (key, inner) in table {
+                find_texts(inner, &format!("{pointer}/{key}"), found);
+            }
+        }
+        Value::String(written) => {
+            let reading = text::as_toml(written).filter(|reading| !reading.is_string());
+            found.extend(reading.map(|reading| (pointer.to_owned(), reading)));
+        }
+        _ => {}
+    }
+}
+
+/// Adds what is wrong with the jobs. Keys are from the top.
+pub(super) fn check(config: &Config, options: &LoadOptions, found: &mut Findings) {
+    for (name, spec) in &config.jobs {
+        let at = At { name, spec, config };
+        let mut here = Findings::default();
+        at.name(&mut here);
+        at.kind(options, &mut here);
+        at.schedule(&mut here);
+        at.coordination(&mut here);
+        at.times(&mut here);
+        found.nest(&format!("jobs.{name}"), here);
+        if let Some(ttl) = spec.ttl {
+            let mut here = Findings::default();
+            let key = format!(".jobs.{name}.ttl");
+            config.locks.check_ttl(ttl, &key, &mut here);
+            found.nest("locks", here);
+        }
+    }
+}
+
+struct At<'a> {
+    name: &'a str,
+    spec: &'a Spec,
+    config: &'a Config,
+}
+
+impl At<'_> {
+    /// Names become keys of the store and parts of variables, which know no case.
+    fn name(&self, found: &mut Findings) {
+        let name = self.name;
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+        if name.chars().any(char::is_uppercase) {
+            let remedy = format!("write {}", name.to_lowercase());
+            found.error(&[""], "the name of a job has no upper case letters", remedy);
+        } else if name.is_empty() || !name.chars().all(fits) || name.contains("__") {
+            found.error(
+                &[""],
+                "this is no name for a job",
+                "use lower case letters, digits, '-' and single '_'",
+            );
+        }
+    }
+
+    fn kind(&self, options: &LoadOptions, found: &mut Findings) {
+        let in_code = options.specs.contains_key(self.name);
+        let known = &options.kinds;
+        let Some(kind) = self.spec.kind.as_deref() else {
+            if !in_code {
+                found.error(
+                    &["kind", ""],
+                    "the job has no kind, and the program has no job of this name",
+                    list(known),
+                );
+            }
+            return;
+        };
+        if in_code && options.specs[self.name].kind.is_none() {
+            found.error(
+                &["kind"],
+                "the program registers this job itself",
+                "leave kind out",
+            );
+        } else if !known.iter().any(|k| k == kind) {
+            let near = schema::nearest(kind, known.iter().map(String::as_str));
+            let remedy = near.map_or_else(
+                || list(known),
+                |near| format!("did you mean \"{near}\"? {}", list(known)),
+            );
+            found.error(&["kind"], format!("there is no kind \"{kind}\""), remedy);
+        } else if let Some(check) = &options.check_params {
+            for problem in check(kind, &self.spec.params) {
+                let ParamProblem {
+                    key,
+                    message,
+                    remedy,
+                } = problem;
+                let dot = if key.is_empty() { "" } else { "." };
+                let key = format!("params{dot}{key}");
+                // A parameter that is missing is shown where the parameters, or the job, stand.
+                found.error(&[&key, "params", ""], message, remedy);
+            }
+        }
+    }
+
+    fn schedule(&self, found: &mut Findings) {
+        if self.spec.schedule.is_none() {
+            found.error(
+                &["schedule", ""],
+                "the job has no schedule",
+                "write schedule = \"*/5 * * * *\", \"@every 30s\" or \"continuous\"",
+            );
+            return;
+        }
+        let Err(error) = self.spec.parse_schedule() else {
+            return;
+        };
+        // These sentences say themselves what to do.
+        let key = if matches!(error, ScheduleError::UnknownZone { .. }) {
+            "zone"
+        } else {
+            "schedule"
+        };
+        found.error(&[key], error.to_string(), "");
+    }
+
+    /// Settings that would have no effect are told: somebody believed in them.
+    fn coordination(&self, found: &mut Findings) {
+        let spec = self.spec;
+        let continuous = spec
+            .schedule
+            .as_deref()
+            .is_some_and(|s| s.trim() == "continuous");
+        let default = Spec::default();
+        let keeps_ledger = spec.coordination == Coordination::Leader && !continuous;
+        match spec.coordination {
+            Coordination::Batch if spec.schedule.is_some() && !continuous => found.error(
+                &["coordination", "schedule"],
+                "a batch job looks for work all the time and has no ticks",
+                "write schedule = \"continuous\", or coordination = \"leader\"",
+            ),
+            Coordination::Everywhere if spec.ttl.is_some() => found.warn(
+                &["ttl", "coordination"],
+                "it has no effect: a job that runs everywhere takes no lock",
+                "leave ttl out",
+            ),
+            _ => {}
+        }
+        if keeps_ledger {
+            if spec.misfire == Misfire::All && spec.misfire_limit == 0 {
+                found.error(
+                    &["misfire_limit"],
+                    "0 missed ticks would be started",
+                    "write misfire = \"skip\" for that",
+                );
+            }
+            return;
+        }
+        let without_effect = [
+            ("misfire", spec.misfire != default.misfire),
+            ("misfire_limit", spec.misfire_limit != default.misfire_limit),
+            ("misfire_window", spec.misfire_window.is_some()),
+            ("interrupted", spec.interrupted != default.interrupted),
+        ];
+        for (key, _) in without_effect.into_iter().filter(|(_, set)| *set) {
+            found.warn(
+                &[key],
+                "it has no effect: only jobs with ticks and a leader remember what was missed",
+                format!("leave {key} out"),
+            );
+        }
+    }
+
+    fn times(&self, found: &mut Findings) {
+        let spec = self.spec;
+        if spec.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            found.error(
+                &["timeout"],
+                "no run could end in time",
+                "leave timeout out for no limit",
+            );
+        }
+        if spec.retry.attempts == 0 {
+            found.error(
+                &["retry.attempts", "retry"],
+                "the job would never run",
+                "write 1 for no retry",
+            );
+        }
+        if spec.retry.backoff > spec.retry.max_backoff {
+            let (backoff, max) = (Span(spec.retry.backoff), Span(spec.retry.max_backoff));
+            found.error(
+                &["retry.backoff", "retry.max_backoff"],
+                format!("{backoff} is longer than max_backoff ({max})"),
+                "lower backoff or raise max_backoff",
+            );
+        }
+        let drain = self.config.worker.drain_timeout;
+        if spec.grace > drain {
+            found.warn(
+                &["grace"],
+                format!(
+                    "{} is longer than worker.drain_timeout ({}), which wins",
+                    Span(spec.grace),
+                    Span(drain)
+                ),
+                "lower grace or raise drain_timeout",
+            );
+        }
+    }
+}
+
+fn list(kinds: &[String]) -> String {
+    if kinds.is_empty() {
+        return "this program has no kinds; leave the job out".to_owned();
+    }
+    format!("known kinds: {}", kinds.join(", "))
+}

@@ -1,0 +1,82 @@
+//! One layer of configuration: values, and where each of them stands.
+
+use std::collections::BTreeMap;
+
+use figment::{
+    Error, Metadata, Profile, Provider,
+    value::{Dict, Map as Profiles, Value as FigmentValue},
+};
+use serde_json::{Map, Value};
+
+use super::problem::Source;
+
+/// Values of one origin; only such that fit their keys.
+#[derive(Default)]
+pub(super) struct Layer {
+    pub(super) name: &'static str,
+    pub(super) values: Map<String, Value>,
+    pub(super) places: BTreeMap<String, Source>,
+}
+
+// === impl Layer ===
+
+impl Layer {
+    pub(super) fn named(name: &'static str) -> Self {
+        Self {
+            name,
+            ..Self::default()
+        }
+    }
+
+    /// Sets `path`, over whatever this layer had there.
+    pub(super) fn set(&mut self, path: &[String], value: Value, source: Source) {
+        let Some((last, sections)) = path.split_last() else {
+            return;
+        };
+        let mut at = &mut self.values;
+        for section in sections {
+            let next = at
+                .entry(section.clone())
+                .or_insert_with(|| Value::Object(Map::new()));
+            if !next.is_object() {
+                *next = Value::Object(Map::new());
+            }
+            let Value::Object(table) = next else { return };
+            at = table;
+        }
+        // `retry = 3` must leave the pauses alone that a layer below has set.
+        let value = match value {
+            Value::Number(_) if is_retry(path) => serde_json::json!({ "attempts": value }),
+            other => other,
+        };
+        place(&mut self.places, &path.join("."), &value, &source);
+        at.insert(last.clone(), value);
+    }
+}
+
+fn is_retry(path: &[String]) -> bool {
+    path.len() == 3 && path[0] == "jobs" && path[2] == "retry"
+}
+
+/// Records `source` for a value and everything in it.
+fn place(places: &mut BTreeMap<String, Source>, key: &str, value: &Value, source: &Source) {
+    if let Value::Object(table) = value {
+        for (name, inner) in table {
+            place(places, &format!("{key}.{name}"), inner, source);
+        }
+    }
+    places.insert(key.to_owned(), source.clone());
+}
+
+impl Provider for &Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.name)
+    }
+
+    fn data(&self) -> Result<Profiles<Profile, Dict>, Error> {
+        let dict = FigmentValue::serialize(&self.values)?
+            .into_dict()
+            .unwrap_or_default();
+        Ok(Profile::Default.collect(dict))
+    }
+}

@@ -1,0 +1,276 @@
+//! Puts the layers together: defaults, what code says of its jobs, the file, the environment, flags.
+//!
+//! The values of all layers are read first, each on its own and by the type of its key; figment merges what fits; the
+//! rules are applied to the result. Every step adds to one list, so that all faults are told at once.
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use figment::{Figment, providers::Serialized};
+use serde_json::Value;
+
+use super::{
+    Config, ParamProblem, Spec, document, jobs,
+    layer::Layer,
+    problem::{Problems, Provenance, Source},
+    render, text,
+    text::Flag,
+};
+use crate::finding::Findings;
+
+/// Asks the kind of a job what is wrong with its parameters.
+pub type ParamCheck = Arc<dyn Fn(&str, &Value) -> Vec<ParamProblem> + Send + Sync>;
+
+/// All that a configuration is made from. Nothing else is looked at.
+#[derive(Clone, Default)]
+pub struct LoadOptions {
+    /// `--config`: the file to read; when none is named the usual places are tried.
+    pub file: Option<PathBuf>,
+    /// The environment.
+    pub env: Vec<(String, String)>,
+    /// Values from the command line.
+    pub flags: Vec<Flag>,
+    /// The directory that paths are relative to.
+    pub root: PathBuf,
+    /// The kinds of jobs this program knows.
+    pub kinds: Vec<String>,
+    /// Jobs that code registers; the file overrides them key by key.
+    pub specs: BTreeMap<String, Spec>,
+    /// Checks the parameters of a job of a known kind.
+    pub check_params: Option<ParamCheck>,
+}
+
+/// A configuration without errors.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The configuration in effect.
+    pub config: Config,
+    /// Warnings.
+    pub problems: Problems,
+    /// Where each value comes from.
+    pub provenance: Provenance,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+}
+
+/// Where a file is looked for when none is named.
+const USUAL_PLACES: [&str; 2] = ["watchkeeper.toml", "config/default.toml"];
+
+// === impl LoadOptions ===
+
+impl LoadOptions {
+    /// The environment and the working directory of this process. Variables that are no Unicode are left out.
+    #[must_use]
+    pub fn from_process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self {
+            env: std::env::vars_os().filter_map(text).collect(),
+            root: std::env::current_dir().unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+}
+
+impl fmt::Debug for LoadOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the environment: it holds other people's secrets, too.
+        f.debug_struct("LoadOptions")
+            .field("file", &self.file)
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Loaded ===
+
+impl Loaded {
+    /// The configuration in effect as TOML, without secrets; with `origin`, where each value comes from.
+    #[must_use]
+    pub fn render(&self, origin: bool) -> String {
+        render::render(&self.config, origin.then_some(&self.provenance))
+    }
+}
+
+// === load ===
+
+/// Reads and checks a configuration.
+///
+/// # Errors
+/// All problems, warnings included, when at least one of them is an error.
+pub fn load(options: &LoadOptions) -> Result<Loaded, Problems> {
+    let mut problems = Problems::default();
+    let mut provenance = Provenance::default();
+    let file = choose_file(options);
+
+    let base = Config {
+        jobs: options.specs.clone(),
+        ..Config::default()
+    };
+    provenance.overlay(code_places(&options.specs));
+    let mut figment = Figment::from(Serialized::defaults(&base));
+    let layers = [
+        read_file(options, file.as_ref(), &mut problems),
+        text::environment(&options.env, &options.root, &mut problems),
+        text::flags(&options.flags, &mut problems),
+    ];
+    for layer in layers {
+        figment = figment.merge(&layer);
+        provenance.overlay(layer.places);
+    }
+    match figment.extract::<Config>() {
+        Ok(mut config) => {
+            jobs::settle_params(&mut config, options, &provenance);
+            // Rules between values mean nothing while a whole layer could not be read.
+            if !problems.iter().any(|problem| problem.key.is_empty()) {
+                let mut found = Findings::default();
+                config.check(&options.root, &mut found);
+                jobs::check(&config, options, &mut found);
+                problems.adopt(found, &provenance);
+            }
+            problems.sort();
+            if problems.has_errors() {
+                return Err(problems);
+            }
+            let file = file.map(|chosen| chosen.path);
+            Ok(Loaded {
+                config,
+                problems,
+                provenance,
+                file,
+            })
+        }
+        Err(errors) => {
+            // Every value fits its key, so this is about a combination that only the whole can tell.
+            for error in errors {
+                let key = error.path.join(".");
+                let source = provenance.of(&key);
+                problems.error(key, source, error.kind.to_string(), "");
+            }
+            problems.sort();
+            Err(problems)
+        }
+    }
+}
+
+struct Chosen {
+    path: PathBuf,
+    /// Who named it; a file that somebody named must exist.
+    by: Option<Source>,
+}
+
+fn choose_file(options: &LoadOptions) -> Option<Chosen> {
+    if let Some(path) = &options.file {
+        return Some(Chosen {
+            path: path.clone(),
+            by: Some(Source::Flag("--config".to_owned())),
+        });
+    }
+    let named = options
+        .env
+        .iter()
+        .find(|(name, value)| name == "WATCHKEEPER_CONFIG" && !value.is_empty());
+    if let Some((name, value)) = named {
+        return Some(Chosen {
+            path: PathBuf::from(value),
+            by: Some(Source::Env(name.clone())),
+        });
+    }
+    let usual = USUAL_PLACES.map(PathBuf::from).into_iter();
+    let found = usual
+        .into_iter()
+        .find(|place| options.root.join(place).is_file());
+    found.map(|path| Chosen { path, by: None })
+}
+
+fn read_file(options: &LoadOptions, chosen: Option<&Chosen>, problems: &mut Problems) -> Layer {
+    let Some(Chosen { path, by }) = chosen else {
+        return Layer::named("file");
+    };
+    match fs::read_to_string(options.root.join(path)) {
+        Ok(text) => document::read(path, &text, problems),
+        Err(cause) => {
+            let source = by
+                .clone()
+                .unwrap_or_else(|| Source::WholeFile(path.clone()));
+            let message = format!("the file {} cannot be read: {cause}", path.display());
+            problems.error("", source, message, "check its path and permissions");
+            Layer::named("file")
+        }
+    }
+}
+
+/// What code sets of its jobs, as far as it differs from the defaults.
+fn code_places(specs: &BTreeMap<String, Spec>) -> BTreeMap<String, Source> {
+    fn differences(at: &str, default: &Value, value: &Value, found: &mut BTreeMap<String, Source>) {
+        match value {
+            Value::Object(table) => {
+                for (key, inner) in table {
+                    let default = default.get(key).unwrap_or(&Value::Null);
+                    differences(&format!("{at}.{key}"), default, inner, found);
+                }
+            }
+            value if value != default => {
+                found.insert(at.to_owned(), Source::Code);
+            }
+            _ => {}
+        }
+    }
+    let default = serde_json::to_value(Spec::default()).unwrap_or_default();
+    let mut found = BTreeMap::new();
+    for (name, spec) in specs {
+        let at = format!("jobs.{name}");
+        found.insert(at.clone(), Source::Code);
+        let value = serde_json::to_value(spec).unwrap_or_default();
+        differences(&at, &default, &value, &mut found);
+    }
+    found
+}
+
+/// Adds an error when no file can be made at `path`, without making anything.
+pub(super) fn check_writable(key: &str, path: &Path, root: &Path, found: &mut Findings) {
+    let file = root.join(path);
+    let shown = path.display();
+    if file.is_dir() {
+        found.error(
+            &[key],
+            format!("{shown} is a directory"),
+            "name a file in it",
+        );
+        return;
+    }
+    let mut nearest = file.as_path();
+    while !nearest.exists() {
+        let Some(above) = nearest
+            .parent()
+            .filter(|above| !above.as_os_str().is_empty())
+        else {
+            break;
+        };
+        nearest = above;
+    }
+    let nearest = if nearest.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        nearest
+    };
+    if nearest != file && nearest.exists() && !nearest.is_dir() {
+        let message = format!(
+            "{shown} cannot be made: {} is no directory",
+            nearest.display()
+        );
+        found.error(&[key], message, "use another path");
+    } else if let Err(cause) = rustix::fs::access(nearest, rustix::fs::Access::WRITE_OK) {
+        let message = format!("{shown} cannot be written: {}: {cause}", nearest.display());
+        found.error(
+            &[key],
+            message,
+            "use another path, or let this user write there",
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! Configuration: defaults, then a file, then the environment, then flags; every fault told at once and with its
+//! place.
+//!
+//! - A key that does not exist is an error, and the nearest one is named. (`an_unknown_key_names_the_nearest_one`)
+//! - All faults are told, in the order of the file. (`every_fault_is_told_at_once`)
+//! - A text from the environment is what its key wants it to be. (`a_password_of_digits_stays_a_text`)
+//! - A secret is in no message and no listing. (`secrets_are_in_no_message_and_no_listing`)
+//!
+//! The settings themselves live with their owners; nothing below the worker reads configuration.
+
+mod document;
+mod jobs;
+mod layer;
+mod load;
+mod problem;
+mod render;
+mod schema;
+mod settings;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::{
+    finding::{Finding, Findings, Severity},
+    job::spec::Spec,
+    lock::settings::{Backend, EmbeddedSettings, Expiry, LockSettings, RedisSettings},
+    secret::{Secret, SecretUrl},
+};
+pub use jobs::ParamProblem;
+pub use load::{LoadOptions, Loaded, ParamCheck, load};
+pub use problem::{Problem, Problems, Provenance, Source};
+pub use settings::{AdminSettings, Listen, LogFormat, Mode, TelemetrySettings, WorkerSettings};
+pub use text::Flag;
+
+/// Everything that can be configured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// `[worker]`
+    pub worker: WorkerSettings,
+    /// `[locks]`
+    pub locks: LockSettings,
+    /// `[admin]`
+    pub admin: AdminSettings,
+    /// `[telemetry]`
+    pub telemetry: TelemetrySettings,
+    /// `[jobs.NAME]`
+    pub jobs: BTreeMap<String, Spec>,
+}
+
+impl Config {
+    /// Adds what is wrong with the settings, jobs aside. Paths are relative to `root`.
+    pub fn check(&self, root: &Path, found: &mut Findings) {
+        let mut section = |name: &str, check: &dyn Fn(&mut Findings)| {
+            let mut here = Findings::default();
+            check(&mut here);
+            found.nest(name, here);
+        };
+        section("worker", &|found| self.worker.check(found));
+        section("locks", &|found| {
+            self.locks.check(found);
+            if self.locks.backend == Backend::Embedded {
+                load::check_writable("embedded.path", &self.locks.embedded.path, root, found);
+            }
+        });
+        section("admin", &|found| self.admin.check(found));
+        section("telemetry", &|found| self.telemetry.check(found));
+    }
+
+    /// The configuration as TOML, without secrets.
+    #[must_use]
+    pub fn render(&self) -> String {
+        render::render(self, None)
+    }
+}

@@ -1,0 +1,227 @@
+//! What is wrong with a configuration, where it stands, and what to do about it.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf};
+
+use crate::finding::{Finding, Findings, Severity};
+
+/// Everything that is wrong, errors and warnings, in the order of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems(Vec<Problem>);
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Whether it can be lived with.
+    pub severity: Severity,
+    /// The key, from the top: `locks.redis.nodes`. Empty when it is about a whole file.
+    pub key: String,
+    /// Where the value comes from.
+    pub source: Source,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it; may be empty.
+    pub remedy: String,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// A place in a file.
+    File {
+        /// The file, as it was named.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1, in characters.
+        column: usize,
+    },
+    /// A file as a whole.
+    WholeFile(PathBuf),
+    /// An environment variable.
+    Env(String),
+    /// A flag of the command line.
+    Flag(String),
+    /// The program that registered the job.
+    Code,
+    /// Nobody set it.
+    #[default]
+    Default,
+}
+
+/// Where each value that somebody set comes from.
+#[derive(Clone, Debug, Default)]
+pub struct Provenance(BTreeMap<String, Source>);
+
+// === impl Problems ===
+
+impl Problems {
+    /// Whether something keeps the program from starting.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.iter()
+            .any(|problem| problem.severity == Severity::Error)
+    }
+
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The problems.
+    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+        self.0.iter()
+    }
+
+    pub(super) fn push(&mut self, problem: Problem) {
+        self.0.push(problem);
+    }
+
+    pub(super) fn error(
+        &mut self,
+        key: impl Into<String>,
+        source: Source,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.push(Problem {
+            severity: Severity::Error,
+            key: key.into(),
+            source,
+            message: message.into(),
+            remedy: remedy.into(),
+        });
+    }
+
+    /// Adds findings about keys from the top, except those about a key that is already known to be wrong: a rule
+    /// that meets a default in the place of a value it could not read has nothing to say.
+    pub(super) fn adopt(&mut self, found: Findings, provenance: &Provenance) {
+        let mut wrong: Vec<String> = Vec::new();
+        for problem in &self.0 {
+            if problem.severity == Severity::Error {
+                wrong.push(problem.key.clone());
+            }
+        }
+        for finding in found {
+            if finding.keys.iter().any(|key| wrong.contains(key)) {
+                continue;
+            }
+            let source = provenance.of_any(&finding.keys);
+            let Finding {
+                severity,
+                mut keys,
+                message,
+                remedy,
+            } = finding;
+            let key = if keys.is_empty() {
+                String::new()
+            } else {
+                keys.swap_remove(0)
+            };
+            self.push(Problem {
+                severity,
+                key,
+                source,
+                message,
+                remedy,
+            });
+        }
+    }
+
+    /// Places of one file in the order of the file, then variables, flags and the rest.
+    pub(super) fn sort(&mut self) {
+        self.0.sort_by(|a, b| a.source.cmp(&b.source));
+    }
+}
+
+impl<'a> IntoIterator for &'a Problems {
+    type Item = &'a Problem;
+    type IntoIter = std::slice::Iter<'a, Problem>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+// === impl Problem ===
+
+/// `watchkeeper.toml:12:7: locks.ttl: 40s is longer than max_ttl (30s); lower ttl or raise max_ttl`
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.source)?;
+        if self.severity == Severity::Warning {
+            f.write_str("warning: ")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.message)?;
+        if !self.remedy.is_empty() {
+            write!(f, "; {}", self.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+// === impl Source ===
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
+            Self::WholeFile(path) => write!(f, "{}", path.display()),
+            Self::Env(name) | Self::Flag(name) => f.write_str(name),
+            Self::Code => f.write_str("code"),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+// === impl Provenance ===
+
+impl Provenance {
+    /// Where the value of `key` comes from. `nodes[1]` comes from where `nodes` does, unless known better.
+    #[must_use]
+    pub fn of(&self, key: &str) -> Source {
+        let whole = key.split_once('[').map_or(key, |(whole, _)| whole);
+        let found = self.0.get(key).or_else(|| self.0.get(whole));
+        found.cloned().unwrap_or_default()
+    }
+
+    /// The first of `keys` that somebody set decides: a rule between two keys is shown where it was broken.
+    fn of_any(&self, keys: &[String]) -> Source {
+        let mut sources = keys.iter().map(|key| self.of(key));
+        sources
+            .find(|source| *source != Source::Default)
+            .unwrap_or_default()
+    }
+
+    /// Takes over the places of a layer that wins over all before it.
+    pub(super) fn overlay(&mut self, places: BTreeMap<String, Source>) {
+        for key in places.keys().filter(|key| !key.ends_with(']')) {
+            // A list is replaced as a whole, so what was known of the old elements is void.
+            let element = format!("{key}[");
+            self.0.retain(|old, _| !old.starts_with(&element));
+        }
+        self.0.extend(places);
+    }
+}

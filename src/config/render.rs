@@ -1,0 +1,74 @@
+//! The configuration in effect, as a file that could be loaded again once the secrets are filled in.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::{Config, problem::Provenance};
+use crate::secret::redact;
+
+/// Words in the names of parameters that hold secrets.
+const SECRET_WORDS: [&str; 4] = ["password", "secret", "token", "api_key"];
+
+/// Comments begin here, unless the value is longer.
+const COMMENTS_AT: usize = 44;
+
+/// `config` as TOML without secrets; with `provenance`, a comment at each value says where it comes from.
+pub(super) fn render(config: &Config, provenance: Option<&Provenance>) -> String {
+    let mut config = config.clone();
+    for spec in config.jobs.values_mut() {
+        mask(&mut spec.params);
+    }
+    let plain = match toml::to_string(&config) {
+        Ok(plain) => plain,
+        Err(cause) => return format!("# cannot be written as TOML: {cause}\n"),
+    };
+    let Some(provenance) = provenance else {
+        return plain;
+    };
+    let mut out = String::new();
+    let mut section = String::new();
+    for line in plain.lines() {
+        let header = line
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
+        if let Some(header) = header.filter(|header| !header.starts_with('[')) {
+            section = header.replace('"', "");
+        }
+        // The writer puts one key to a line, lists included; within a list of tables nothing is known.
+        match line.split_once(" = ") {
+            Some((key, _)) if !line.starts_with(char::is_whitespace) => {
+                let key = format!("{section}.{}", key.trim_matches('"'));
+                let _ = writeln!(out, "{line:<COMMENTS_AT$}  # {}", provenance.of(&key));
+            }
+            _ => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+    out
+}
+
+/// Parameters are the jobs' own business: what looks like a secret there is masked. Values that TOML cannot write go.
+fn mask(value: &mut Value) {
+    match value {
+        Value::Object(table) => {
+            table.retain(|_, inner| !inner.is_null());
+            for (key, inner) in table {
+                let key = key.to_lowercase();
+                if SECRET_WORDS.iter().any(|word| key.contains(word)) && !inner.is_object() {
+                    *inner = Value::String("***".to_owned());
+                } else {
+                    mask(inner);
+                }
+            }
+        }
+        Value::Array(list) => {
+            list.retain(|inner| !inner.is_null());
+            list.iter_mut().for_each(mask);
+        }
+        Value::String(text) if text.contains("://") => *text = redact(text),
+        _ => {}
+    }
+}

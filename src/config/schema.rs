@@ -1,0 +1,158 @@
+//! Which keys there are and what fits them, asked of the settings themselves: no second list that could differ.
+
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value};
+
+use super::{Config, Spec};
+
+/// What stands at a key.
+pub(super) enum Shape {
+    /// A table with known keys.
+    Section,
+    /// A value.
+    Leaf,
+    /// A table whose keys are nobody's business here.
+    Free,
+    /// There is no such key; these stand beside it.
+    Unknown { siblings: Vec<String> },
+}
+
+/// Secrets, for which `…_FILE` names a file that holds the value.
+pub(super) const SECRETS: [&str; 2] = ["locks.redis.password", "locks.redis.nodes"];
+
+/// The shape of `path`.
+pub(super) fn shape(path: &[String]) -> Shape {
+    let mut at = template();
+    for (depth, key) in path.iter().enumerate() {
+        let Value::Object(table) = at else {
+            return Shape::Unknown {
+                siblings: Vec::new(),
+            };
+        };
+        let any_job = depth == 1 && path[0] == "jobs";
+        match table.get(if any_job { "*" } else { key }) {
+            Some(next) => at = next,
+            None => {
+                return Shape::Unknown {
+                    siblings: table.keys().cloned().collect(),
+                };
+            }
+        }
+        if depth == 3 && path[0] == "jobs" && path[2] == "params" {
+            return Shape::Free;
+        }
+    }
+    match at {
+        _ if is_params(path) => Shape::Free,
+        Value::Object(_) => Shape::Section,
+        _ => Shape::Leaf,
+    }
+}
+
+/// Whether `value` fits `path`, and if not, why.
+pub(super) fn fits(path: &[String], value: &Value) -> Result<(), String> {
+    let mut nested = value.clone();
+    for key in path.iter().rev() {
+        nested = Value::Object(Map::from_iter([(key.clone(), nested)]));
+    }
+    match serde_json::from_value::<Config>(nested) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(explain(&error.to_string())),
+    }
+}
+
+/// "did you mean …?", or an empty text when nothing is near.
+pub(super) fn suggest(path: &[String], siblings: &[String]) -> String {
+    let Some((key, above)) = path.split_last() else {
+        return String::new();
+    };
+    if let Some(near) = nearest(key, siblings.iter().map(String::as_str)) {
+        return format!("did you mean \"{near}\"?");
+    }
+    // The right name in the wrong section.
+    let elsewhere = keys().into_iter().find(|known| {
+        known.last() == Some(key)
+            && (known[0] != "jobs" || above.first().is_some_and(|s| s == "jobs"))
+    });
+    elsewhere.map_or_else(String::new, |known| {
+        format!("did you mean {}?", known.join(".").replace(".*.", ".NAME."))
+    })
+}
+
+/// The candidate with the fewest typing errors away from `word`, if that is near enough.
+pub(super) fn nearest<'a>(
+    word: &str,
+    candidates: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let limit = (word.chars().count() / 3).clamp(1, 3);
+    let near = candidates
+        .map(|candidate| (distance(word, candidate), candidate))
+        .min()?;
+    (near.0 <= limit).then_some(near.1)
+}
+
+/// Every key there is, jobs under the name `*`.
+pub(super) fn keys() -> Vec<Vec<String>> {
+    fn walk(at: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+        match at {
+            Value::Object(table) if !is_params(path) => {
+                for (key, next) in table {
+                    path.push(key.clone());
+                    walk(next, path, found);
+                    path.pop();
+                }
+            }
+            _ => found.push(path.clone()),
+        }
+    }
+    let mut found = Vec::new();
+    walk(template(), &mut Vec::new(), &mut found);
+    found
+}
+
+/// Whether `path` is a job's own parameters or stands above nothing else.
+pub(super) fn is_params(path: &[String]) -> bool {
+    path.len() >= 3 && path[0] == "jobs" && path[2] == "params"
+}
+
+/// All settings with their defaults, and one job to stand for all.
+fn template() -> &'static Value {
+    static TEMPLATE: OnceLock<Value> = OnceLock::new();
+    TEMPLATE.get_or_init(|| {
+        let mut config = Config::default();
+        config.jobs.insert("*".to_owned(), Spec::default());
+        serde_json::to_value(&config).unwrap_or_default()
+    })
+}
+
+/// Serde's message, with a suggestion for a misspelt choice.
+fn explain(message: &str) -> String {
+    let plain = message.replace('`', "\"");
+    let Some((word, choices)) = plain
+        .strip_prefix("unknown variant \"")
+        .and_then(|rest| rest.split_once('"'))
+    else {
+        return plain;
+    };
+    let choices: Vec<&str> = choices.split('"').skip(1).step_by(2).collect();
+    let near = nearest(word, choices.iter().copied());
+    let hint = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
+    format!("\"{word}\" is none of {}{hint}", choices.join(", "))
+}
+
+/// Edits between two words (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let change = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,211 @@
+//! `[worker]`, `[admin]` and `[telemetry]`.
+
+use std::{fmt, net::SocketAddr, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::finding::Findings;
+
+/// `[worker]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkerSettings {
+    /// The replica's name in lists and logs; host and process id unless set.
+    pub name: Option<String>,
+    /// All replicas with the same namespace and store are one fleet.
+    pub namespace: String,
+    /// How work is spread over the fleet.
+    pub mode: Mode,
+    /// How long runs may take to end when the worker is told to stop.
+    #[serde(with = "crate::human::duration")]
+    pub drain_timeout: Duration,
+    /// Threads for jobs; as many as there are cores unless set.
+    pub threads: Option<usize>,
+}
+
+/// How work is spread over the fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Each job elects its own leader.
+    #[default]
+    Shared,
+    /// One replica does everything, the others stand by.
+    Failover,
+}
+
+/// `[admin]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdminSettings {
+    /// Where health, metrics and the status page are served: an address with a port, or `"off"`. Port 0 is any free
+    /// one.
+    pub listen: Listen,
+}
+
+/// An address to listen on, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Nothing is served.
+    Off,
+    /// Served here.
+    At(SocketAddr),
+}
+
+/// `[telemetry]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TelemetrySettings {
+    /// Which log lines are written: a level, or `target=level` pairs with commas between them.
+    pub log: String,
+    /// How they are written.
+    pub format: LogFormat,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere.
+    #[default]
+    Auto,
+    /// One line of text each.
+    Text,
+    /// One JSON object each.
+    Json,
+}
+
+// === impl WorkerSettings ===
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self {
+            name: None,
+            namespace: "watchkeeper".to_owned(),
+            mode: Mode::Shared,
+            drain_timeout: Duration::from_secs(30),
+            threads: None,
+        }
+    }
+}
+
+impl WorkerSettings {
+    /// Adds what is wrong. Keys are relative to `[worker]`.
+    pub fn check(&self, found: &mut Findings) {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if self.namespace.is_empty() || !self.namespace.chars().all(fits) {
+            found.error(
+                &["namespace"],
+                format!("\"{}\" cannot begin the keys of a store", self.namespace),
+                "use letters, digits, '-', '_' and '.'",
+            );
+        }
+        if self
+            .name
+            .as_ref()
+            .is_some_and(|name| name.trim().is_empty())
+        {
+            found.error(
+                &["name"],
+                "the name is empty",
+                "give one, or leave the key out",
+            );
+        }
+        if self.threads == Some(0) {
+            found.error(
+                &["threads"],
+                "no job could run on 0 threads",
+                "write 1 or more, or leave the key out",
+            );
+        }
+    }
+}
+
+// === impl AdminSettings ===
+
+impl AdminSettings {
+    /// Where to serve; `None` when switched off.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self.listen {
+            Listen::Off => None,
+            Listen::At(address) => Some(address),
+        }
+    }
+
+    /// Adds what is wrong. Keys are relative to `[admin]`.
+    pub fn check(&self, found: &mut Findings) {
+        if self.address().is_some() && !cfg!(feature = "admin") && self.listen != Listen::default()
+        {
+            found.error(
+                &["listen"],
+                "the status page is not part of this build",
+                "build with the feature \"admin\" or write listen = \"off\"",
+            );
+        }
+    }
+}
+
+// === impl Listen ===
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self::At(SocketAddr::from(([127, 0, 0, 1], 8787)))
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::At(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl Serialize for Listen {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        text.parse().map(Self::At).map_err(|_| {
+            de::Error::custom(format!(
+                "\"{text}\" is neither an address such as \"127.0.0.1:8787\" nor \"off\""
+            ))
+        })
+    }
+}
+
+// === impl TelemetrySettings ===
+
+impl Default for TelemetrySettings {
+    fn default() -> Self {
+        Self {
+            log: "info".to_owned(),
+            format: LogFormat::Auto,
+        }
+    }
+}
+
+impl TelemetrySettings {
+    /// Adds what is wrong. Keys are relative to `[telemetry]`.
+    pub fn check(&self, found: &mut Findings) {
+        #[cfg(feature = "cli")]
+        if let Err(cause) = tracing_subscriber::EnvFilter::builder().parse(&self.log) {
+            found.error(
+                &["log"],
+                format!("\"{}\" selects no log lines: {cause}", self.log),
+                "write a level such as \"info\" or pairs such as \"info,watchkeeper=debug\"",
+            );
+        }
+        #[cfg(not(feature = "cli"))]
+        let _ = found;
+    }
+}

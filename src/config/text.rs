@@ -1,0 +1,155 @@
+//! Values that come as texts: environment variables and flags. They stay texts where a text is wanted (a password of
+//! digits is one), and are read as TOML or as a list with commas where something else is.
+
+use std::path::Path;
+
+use serde_json::Value;
+use toml::de::DeValue;
+
+use super::{
+    document,
+    layer::Layer,
+    problem::{Problems, Source},
+    schema::{self, Shape},
+};
+
+/// A value given on the command line.
+#[derive(Clone, Debug)]
+pub struct Flag {
+    /// The flag as it was written: `--listen`.
+    pub name: String,
+    /// The key it sets: `admin.listen`.
+    pub key: String,
+    /// The value.
+    pub value: String,
+}
+
+const PREFIX: &str = "WATCHKEEPER_";
+
+/// Reads the variables that begin with `WATCHKEEPER_`; `__` stands between the parts of a key.
+pub(super) fn environment(
+    variables: &[(String, String)],
+    root: &Path,
+    problems: &mut Problems,
+) -> Layer {
+    let mut layer = Layer::named("environment");
+    // Sorted, so that what is reported does not depend on the shell.
+    let mut variables: Vec<_> = variables.iter().collect();
+    variables.sort();
+    for (name, value) in &variables {
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
+        if !rest.contains("__") {
+            single_underscore(name, rest, problems);
+            continue;
+        }
+        let path: Vec<String> = rest.to_lowercase().split("__").map(str::to_owned).collect();
+        let source = Source::Env(name.clone());
+        let Some(secret) = secret_of(&path) else {
+            take(&mut layer, &path, value, source, problems);
+            continue;
+        };
+        let direct = name.trim_end_matches("_FILE");
+        if variables.iter().any(|(other, _)| other == direct) {
+            let remedy = format!("unset one; {direct} is set, too");
+            problems.error(secret.join("."), source, "the value is given twice", remedy);
+            continue;
+        }
+        match std::fs::read_to_string(root.join(value)) {
+            Ok(text) => take(
+                &mut layer,
+                &secret,
+                text.trim_end_matches(['\r', '\n']),
+                source,
+                problems,
+            ),
+            Err(cause) => {
+                let message = format!("the file {value} cannot be read: {cause}");
+                problems.error(
+                    secret.join("."),
+                    source,
+                    message,
+                    "check its path and permissions",
+                );
+            }
+        }
+    }
+    layer
+}
+
+/// Reads what the command line gives.
+pub(super) fn flags(flags: &[Flag], problems: &mut Problems) -> Layer {
+    let mut layer = Layer::named("flags");
+    for flag in flags {
+        let path: Vec<String> = flag.key.split('.').map(str::to_owned).collect();
+        let source = Source::Flag(flag.name.clone());
+        take(&mut layer, &path, &flag.value, source, problems);
+    }
+    layer
+}
+
+/// What else `text` may be: a number, a truth, a list, a table.
+pub(super) fn as_toml(text: &str) -> Option<Value> {
+    DeValue::parse(text)
+        .ok()
+        .map(|value| document::json(value.get_ref()))
+}
+
+fn take(layer: &mut Layer, path: &[String], text: &str, source: Source, problems: &mut Problems) {
+    match schema::shape(path) {
+        Shape::Unknown { siblings } => {
+            let hint = schema::suggest(path, &siblings);
+            problems.error(path.join("."), source, "there is no such key", hint);
+        }
+        // A job's parameters stay texts until the job's kind has been asked.
+        Shape::Free if path.len() > 3 => layer.set(path, Value::String(text.to_owned()), source),
+        _ => match typed(path, text) {
+            Ok(value) => layer.set(path, value, source),
+            Err(why) => problems.error(path.join("."), source, why, ""),
+        },
+    }
+}
+
+/// The first reading of `text` that fits the key.
+fn typed(path: &[String], text: &str) -> Result<Value, String> {
+    let plain = Value::String(text.to_owned());
+    let Err(mut why) = schema::fits(path, &plain) else {
+        return Ok(plain);
+    };
+    if let Some(value) = as_toml(text) {
+        match schema::fits(path, &value) {
+            Ok(()) => return Ok(value),
+            // The better message: about the value, not about its being a text.
+            Err(better) if why.starts_with("invalid type") => why = better,
+            Err(_) => {}
+        }
+    }
+    let items = text
+        .split([',', '\n'])
+        .map(str::trim)
+        .filter(|item| !item.is_empty());
+    let list: Value = items.collect();
+    schema::fits(path, &list).map(|()| list).map_err(|_| why)
+}
+
+/// The path of the secret when `path` is `SECRET_file`.
+fn secret_of(path: &[String]) -> Option<Vec<String>> {
+    let joined = path.join(".");
+    let secret = joined.strip_suffix("_file")?;
+    let known = schema::SECRETS.contains(&secret);
+    known.then(|| secret.split('.').map(str::to_owned).collect())
+}
+
+/// A variable without `__` is no key. It is left alone (a service called "watchkeeper" gets a dozen of them from
+/// Kubernetes) unless it is a key with single underscores.
+fn single_underscore(name: &str, rest: &str, problems: &mut Problems) {
+    let meant = schema::keys()
+        .into_iter()
+        .find(|key| key.join("_").to_uppercase() == rest);
+    if let Some(key) = meant {
+        let remedy = format!("write {PREFIX}{}", key.join("__").to_uppercase());
+        let message = "two underscores stand between the parts of a key";
+        problems.error(key.join("."), Source::Env(name.to_owned()), message, remedy);
+    }
+}

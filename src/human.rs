@@ -1,0 +1,184 @@
+//! Durations as people write them: `"10s"`, `"200ms"`, `"24h"` in configuration, `10.secs()` in code.
+//!
+//! A bare number is refused, because nobody can tell seconds from milliseconds by looking at it.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Durations from whole numbers: `10.secs()`, `200.millis()`.
+pub trait DurationExt {
+    /// That many milliseconds.
+    fn millis(self) -> Duration;
+    /// That many seconds.
+    fn secs(self) -> Duration;
+    /// That many minutes.
+    fn mins(self) -> Duration;
+    /// That many hours.
+    fn hours(self) -> Duration;
+    /// That many days of 24 hours.
+    fn days(self) -> Duration;
+}
+
+/// A duration that reads and writes itself as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(pub Duration);
+
+/// For `#[serde(with = "crate::human::duration")]`.
+pub mod duration {
+    use super::{Deserialize, Deserializer, Duration, Serialize, Serializer, Span};
+
+    /// Writes `"10s"`.
+    ///
+    /// # Errors
+    /// Only the serializer's own.
+    pub fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        Span(*value).serialize(to)
+    }
+
+    /// Reads `"10s"`.
+    ///
+    /// # Errors
+    /// When it is not a duration with a unit.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        Span::deserialize(from).map(|span| span.0)
+    }
+}
+
+/// For `#[serde(with = "crate::human::optional")]`.
+pub mod optional {
+    use super::{Deserialize, Deserializer, Duration, Serialize, Serializer, Span};
+
+    /// Writes `"10s"` or nothing.
+    ///
+    /// # Errors
+    /// Only the serializer's own.
+    #[allow(clippy::ref_option, reason = "the signature is serde's")]
+    pub fn serialize<S: Serializer>(value: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        value.map(Span).serialize(to)
+    }
+
+    /// Reads `"10s"` or nothing.
+    ///
+    /// # Errors
+    /// When it is not a duration with a unit.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Span>::deserialize(from)?.map(|span| span.0))
+    }
+}
+
+// === impl DurationExt ===
+
+impl DurationExt for u64 {
+    fn millis(self) -> Duration {
+        Duration::from_millis(self)
+    }
+
+    fn secs(self) -> Duration {
+        Duration::from_secs(self)
+    }
+
+    fn mins(self) -> Duration {
+        Duration::from_secs(self.saturating_mul(60))
+    }
+
+    fn hours(self) -> Duration {
+        Duration::from_secs(self.saturating_mul(3600))
+    }
+
+    fn days(self) -> Duration {
+        Duration::from_secs(self.saturating_mul(86_400))
+    }
+}
+
+// === impl Span ===
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // "1day" is humantime's word; "24h" is what people write.
+        let secs = self.0.as_secs();
+        if self.0.subsec_nanos() == 0 && secs > 0 && secs.is_multiple_of(3600) {
+            return write!(f, "{}h", secs / 3600);
+        }
+        write!(f, "{}", humantime::format_duration(self.0))
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl de::Visitor<'_> for Text {
+            type Value = Span;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration such as \"10s\"")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+                if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+                    return Err(E::custom(no_unit(text)));
+                }
+                humantime::parse_duration(text.trim())
+                    .map(Span)
+                    .map_err(|cause| {
+                        E::custom(format!(
+                            "\"{text}\" is not a duration such as \"10s\" ({cause})"
+                        ))
+                    })
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Span, E> {
+                Err(E::custom(no_unit(&number.to_string())))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Span, E> {
+                Err(E::custom(no_unit(&number.unsigned_abs().to_string())))
+            }
+        }
+
+        from.deserialize_any(Text)
+    }
+}
+
+fn no_unit(number: &str) -> String {
+    format!("a duration needs a unit; write {number}s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_reads_back_as_it_was_written() {
+        for text in [
+            "10s", "200ms", "24h", "1m 30s", "1s 500ms", "48h", "50us", "0s",
+        ] {
+            let span: Span = serde_json::from_value(text.into()).unwrap();
+            assert_eq!(span.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_bare_number_is_told_to_take_a_unit() {
+        for number in [serde_json::json!(10), serde_json::json!("10")] {
+            let error = serde_json::from_value::<Span>(number)
+                .unwrap_err()
+                .to_string();
+            assert_eq!(error, "a duration needs a unit; write 10s");
+        }
+    }
+
+    #[test]
+    fn literals_read_like_a_sentence() {
+        assert_eq!(2.mins() + 10.secs(), Duration::from_secs(130));
+        assert_eq!(1.days(), 24.hours());
+        assert_eq!(200.millis() * 5, 1.secs());
+    }
+}

@@ -1,0 +1,155 @@
+//! The addresses of Redis nodes: what they must look like, and whether two are the same.
+
+use super::RedisSettings;
+use crate::{finding::Findings, human::Span, secret::redact};
+
+/// Adds what is wrong with `[locks.redis]`. Keys are relative to `[locks]`.
+pub(super) fn check(settings: &RedisSettings, found: &mut Findings) {
+    let count = settings.nodes.len();
+    if count == 0 {
+        found.error(
+            &["redis.nodes", "backend"],
+            "no node is named",
+            "write nodes = [\"redis://127.0.0.1:6379\"], or use backend = \"embedded\"",
+        );
+    } else if count.is_multiple_of(2) {
+        found.warn(
+            &["redis.nodes"],
+            format!(
+                "{count} nodes survive the loss of {}, as {} would",
+                count.div_ceil(2) - 1,
+                count - 1
+            ),
+            "use an odd number",
+        );
+    }
+    let mut seen: Vec<(String, usize)> = Vec::new();
+    for (i, url) in settings.nodes.iter().enumerate() {
+        let key = format!("redis.nodes[{i}]");
+        let shown = redact(url.expose());
+        match server(url.expose()) {
+            Err(why) => found.error(
+                &[&key],
+                format!("\"{shown}\" is no address of a Redis node: {why}"),
+                "write redis://[user:password@]host[:port][/db] or redis+unix:///path",
+            ),
+            Ok(server) => match seen.iter().find(|(other, _)| *other == server) {
+                Some((_, first)) => found.error(
+                    &[&key],
+                    format!(
+                        "\"{shown}\" is the same server as nodes[{first}], which would vote twice"
+                    ),
+                    "name each server once; databases of one server fail together",
+                ),
+                None => seen.push((server, i)),
+            },
+        }
+    }
+    if settings.node_timeout.is_zero() {
+        let message = format!("no node answers within {}", Span(settings.node_timeout));
+        found.error(&["redis.node_timeout"], message, "50ms is the default");
+    }
+    if settings.pool_size == 0 {
+        found.error(
+            &["redis.pool_size"],
+            "a node needs a connection",
+            "4 is the default",
+        );
+    }
+}
+
+/// The server behind a URL, in one spelling per server.
+fn server(url: &str) -> Result<String, &'static str> {
+    let (scheme, rest) = url.split_once("://").ok_or("it has no scheme")?;
+    match scheme {
+        "redis+unix" | "unix" => {
+            let path = rest.split('?').next().unwrap_or_default();
+            // A host before the path would be a relative path in disguise.
+            path.starts_with('/')
+                .then(|| format!("unix:{path}"))
+                .ok_or("the path of the socket must begin with /")
+        }
+        "redis" => tcp(rest),
+        "rediss" => Err("TLS is not supported yet"),
+        _ => Err("the scheme is neither redis nor redis+unix"),
+    }
+}
+
+fn tcp(rest: &str) -> Result<String, &'static str> {
+    let rest = rest.split('?').next().unwrap_or_default();
+    let host_on = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    if rest
+        .split_once('@')
+        .is_some_and(|(user, _)| user.contains('/'))
+    {
+        return Err("a / in the password must be written as %2F");
+    }
+    if rest.matches('@').count() > 1 {
+        return Err("an @ in the password must be written as %40");
+    }
+    let (address, db) = host_on.split_once('/').unwrap_or((host_on, ""));
+    if !db.is_empty() && db.parse::<u32>().is_err() {
+        return Err("the database is not a number");
+    }
+    // In [::1]:6379 the colons within the brackets separate nothing.
+    let port_at = address.rfind(']').unwrap_or(0);
+    let (host, port) = match address[port_at..].rfind(':') {
+        Some(colon) => (&address[..port_at + colon], &address[port_at + colon + 1..]),
+        None => (address, "6379"),
+    };
+    if host.is_empty() {
+        return Err("it has no host");
+    }
+    if host.contains(char::is_whitespace) {
+        return Err("a space stands in the host");
+    }
+    let port = port
+        .parse::<u16>()
+        .ok()
+        .filter(|&port| port != 0)
+        .ok_or("the port is not a number from 1 to 65535")?;
+    let host = match host.to_lowercase().as_str() {
+        "localhost" | "[::1]" => "127.0.0.1".to_owned(),
+        other => other.to_owned(),
+    };
+    Ok(format!("{host}:{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_server_has_one_spelling() {
+        for url in [
+            "redis://localhost",
+            "redis://127.0.0.1:6379/3",
+            "redis://me:pw@LOCALHOST:6379?protocol=3",
+        ] {
+            assert_eq!(server(url).unwrap(), "127.0.0.1:6379", "{url}");
+        }
+        assert_eq!(server("redis://[fe80::2]:7000").unwrap(), "[fe80::2]:7000");
+        assert_eq!(
+            server("redis+unix:///run/n.sock?db=1").unwrap(),
+            "unix:/run/n.sock"
+        );
+    }
+
+    #[test]
+    fn what_is_no_address_is_told_why() {
+        for (url, why) in [
+            ("localhost:6379", "no scheme"),
+            ("http://a", "neither"),
+            ("rediss://a", "TLS"),
+            ("redis://", "no host"),
+            ("redis://a:0", "port"),
+            ("redis://a:b", "port"),
+            ("redis://a/x", "database"),
+            ("redis://:p/w@a", "%2F"),
+            ("redis://:p@w@a", "%40"),
+            ("redis+unix://run/n.sock", "begin with /"),
+        ] {
+            assert!(server(url).unwrap_err().contains(why), "{url}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Passwords and addresses that may hold one: shown as `***`, read out on purpose only.
+
+use std::fmt;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A secret text. `Debug` and `Serialize` write `***`; the memory is wiped when it is dropped.
+#[derive(Clone)]
+pub struct Secret(SecretString);
+
+/// A URL that may hold a password. `Display`, `Debug` and `Serialize` write `***` in its place.
+#[derive(Clone)]
+pub struct SecretUrl(SecretString);
+
+// === impl Secret ===
+
+impl Secret {
+    /// Takes a text into custody.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(SecretString::from(text.into()))
+    }
+
+    /// The text itself.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str("***")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Text).map(Self::new)
+    }
+}
+
+/// Reads a text and never repeats in an error what it found instead.
+struct Text;
+
+impl serde::de::Visitor<'_> for Text {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text in quotes")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<String, E> {
+        Err(E::custom(NO_TEXT))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<String, E> {
+        Err(E::custom(NO_TEXT))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<String, E> {
+        Err(E::custom(NO_TEXT))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<String, E> {
+        Err(E::custom(NO_TEXT))
+    }
+}
+
+const NO_TEXT: &str = "this is not a text; write it in quotes";
+
+// === impl SecretUrl ===
+
+impl SecretUrl {
+    /// Takes a URL into custody.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self(SecretString::from(url.into()))
+    }
+
+    /// The URL itself, password and all.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+}
+
+impl From<&str> for SecretUrl {
+    fn from(url: &str) -> Self {
+        Self::new(url)
+    }
+}
+
+impl fmt::Display for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&redact(self.expose()))
+    }
+}
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for SecretUrl {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for SecretUrl {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Text).map(Self::new)
+    }
+}
+
+/// `url` with the password replaced by `***`. Also for texts that are no proper URLs: whatever stands before the last
+/// `@` and after its first `:` is taken for a password.
+#[must_use]
+pub fn redact(url: &str) -> String {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let (scheme, rest) = url.split_at(start);
+    // The last `@`: a password that was not percent-encoded may hold one itself, and a `/` too.
+    let Some(at) = rest.rfind('@') else {
+        return url.to_owned();
+    };
+    let (user, host) = rest.split_at(at);
+    let user = user.split_once(':').map_or(user, |(name, _)| name);
+    let mask = if rest[..at].contains(':') { ":***" } else { "" };
+    format!("{scheme}{user}{mask}{host}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_never_written() {
+        let secret = Secret::new("hunter2");
+        assert_eq!(format!("{secret:?}"), "***");
+        assert_eq!(serde_json::to_string(&secret).unwrap(), "\"***\"");
+        assert_eq!(secret.expose(), "hunter2");
+    }
+
+    #[test]
+    fn a_url_is_written_without_its_password() {
+        for (url, shown) in [
+            ("redis://a:6379/0", "redis://a:6379/0"),
+            ("redis://:pw@a:6379", "redis://:***@a:6379"),
+            ("redis://me:p:w@a", "redis://me:***@a"),
+            ("redis://me:p/w@x@a", "redis://me:***@a"),
+            ("redis://me@a", "redis://me@a"),
+            ("me:pw@a", "me:***@a"),
+        ] {
+            assert_eq!(SecretUrl::new(url).to_string(), shown);
+        }
+    }
+}
