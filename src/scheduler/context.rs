@@ -1,0 +1,45 @@
+//! What every engine of a replica shares.
+
+use std::time::Duration;
+
+use crate::{
+    chance::Chance,
+    clock::Clock,
+    event::Events,
+    lock::Locks,
+    spawn::Spawn,
+    worker::{board::Board, gate::Gate},
+};
+
+/// Handles and facts of one replica. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    pub(crate) locks: Locks,
+    pub(crate) clock: Clock,
+    pub(crate) chance: Chance,
+    pub(crate) spawn: Spawn,
+    pub(crate) events: Events,
+    pub(crate) board: Board,
+    pub(crate) gate: Gate,
+    /// Unique: host, process id, nonce.
+    pub(crate) replica: String,
+    /// How long runs may go on when the worker drains.
+    pub(crate) drain_timeout: Duration,
+}
+
+impl Context {
+    pub(crate) fn health_every(&self) -> Duration {
+        (self.locks.timing().ttl / 3).max(Duration::from_millis(100))
+    }
+
+    /// A sortable run id: UUID version 7 from the handed-in clock and chance.
+    pub(crate) fn run_id(&self) -> String {
+        let ms = u64::try_from(self.clock.wall().as_millisecond()).unwrap_or(0);
+        let mut random = [0; 10];
+        for byte in &mut random {
+            *byte = u8::try_from(self.chance.below(256)).unwrap_or(0);
+        }
+        uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid().to_string()
+    }
+}
+

@@ -1,0 +1,414 @@
+//! One term of a job: gather facts, decide, write, act, wait.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    Engine,
+    execute::{Ended, Limits, execute},
+    pad::Pad,
+};
+use crate::{
+    clock::Moment,
+    due::{self, Decision, Facts, Interrupted, Plan, WhyMissed},
+    event::Event,
+    job::{Checkpoints, JobError, Run, RunFacts},
+    lease::LeaseView,
+    ledger::{Ledger, RunKey},
+    lock::WriteError,
+    node::Token,
+    worker::gate::Pass,
+};
+
+/// The longest sleep between two looks at the wall clock: it may be set meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// One term.
+pub(super) struct Lead<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) pad: Pad,
+    /// None for a job that runs everywhere.
+    pub(super) lease: Option<LeaseView>,
+    pub(super) pass: &'a Pass,
+}
+
+/// A run in flight.
+struct Flight {
+    key: RunKey,
+    run: Run,
+    end: oneshot::Receiver<Ended>,
+    started: Moment,
+}
+
+/// A checkpoint on its way to the ledger.
+type Saving = (Value, oneshot::Sender<Result<(), JobError>>);
+
+struct CheckpointDesk(mpsc::Sender<Saving>);
+
+/// The term is over, or nothing more can be done in it.
+struct Over;
+
+impl Lead<'_> {
+    /// Leads until nothing new may start, then winds down.
+    pub(super) async fn run(self) {
+        let job = &self.engine.name;
+        let mut ledger = match self.pad.found() {
+            Ok(ledger) => ledger,
+            Err(error) => {
+                // Writing over it would lose what a newer version knows.
+                tracing::error!(job, %error, "cannot read the ledger: leaving the job to others");
+                self.clock().sleep(self.engine.ctx.locks.timing().ttl).await;
+                return;
+            }
+        };
+        // First of all: a minority write of the last leader becomes the truth, or is gone, for everybody.
+        if ledger != Ledger::default() && self.pad.write(&ledger, None).await.is_err() {
+            return;
+        }
+        let (desk, mut saving) = mpsc::channel(4);
+        let desk: Arc<dyn Checkpoints> = Arc::new(CheckpointDesk(desk));
+        let mut flight: Option<Flight> = None;
+        while self.may_start() {
+            let alive: Vec<RunKey> = flight.iter().map(|f| f.key.clone()).collect();
+            let Ok(plan) = self.decide(&ledger, &alive) else { break };
+            let wake = plan.wake;
+            match self.carry_out(plan, &mut ledger, &desk).await {
+                Ok(Some(started)) => flight = Some(started),
+                Ok(None) => {}
+                Err(Over) => break,
+            }
+            tokio::select! {
+                biased;
+                () = self.closing() => break,
+                ended = end_of(&mut flight) => {
+                    if self.record(&mut ledger, flight.take(), ended).await.is_err() {
+                        break;
+                    }
+                }
+                Some((checkpoint, reply)) = saving.recv() => {
+                    let result = self.save(&mut ledger, flight.as_ref(), checkpoint).await;
+                    // The run may have ended meanwhile.
+                    let _ = reply.send(result);
+                }
+                () = self.sleep_until(wake) => {}
+            }
+        }
+        self.wind_down(&mut ledger, flight, &mut saving).await;
+    }
+
+    fn decide(&self, ledger: &Ledger, alive: &[RunKey]) -> Result<Plan, Over> {
+        let engine = self.engine;
+        let facts = Facts {
+            ledger,
+            schedule: &engine.schedule,
+            policy: &engine.policy,
+            now: self.clock().wall(),
+            token: self.token(),
+            alive,
+            triggers: &[],
+        };
+        due::decide(&facts).map_err(|refused| {
+            tracing::warn!(job = engine.name, %refused, "a later leader has written the ledger");
+            Over
+        })
+    }
+
+    /// Writes what was decided, then reports it, then starts what is to start.
+    async fn carry_out(
+        &self,
+        plan: Plan,
+        ledger: &mut Ledger,
+        desk: &Arc<dyn Checkpoints>,
+    ) -> Result<Option<Flight>, Over> {
+        let next = plan.ledger.decided_upto();
+        let next = self.engine.schedule.next_after(next.unwrap_or_default().max(self.clock().wall()));
+        if plan.decisions.is_empty() {
+            return Ok(None);
+        }
+        let start = plan.decisions.iter().find_map(|d| match d {
+            Decision::Start { tick, .. } => Some(*tick),
+            _ => None,
+        });
+        match self.pad.write(&plan.ledger, start).await {
+            Ok(()) => *ledger = plan.ledger,
+            Err(WriteError::TooEarly { ahead }) => {
+                tracing::warn!(
+                    job = self.engine.name,
+                    ahead_ms = ahead.as_millis(),
+                    "this machine's clock is ahead of a majority of nodes: the tick waits"
+                );
+                self.clock().sleep(ahead.min(Duration::from_secs(1))).await;
+                return Ok(None);
+            }
+            Err(_) => return Err(Over),
+        }
+        self.engine.ctx.board.ticks(&self.engine.name, ledger.decided_upto(), next);
+        let mut started = None;
+        for decision in plan.decisions {
+            if let Decision::Start { id, tick, attempt, checkpoint, .. } = decision {
+                // The lease may have ended while the start was written: then it does not happen here.
+                if !self.may_start() {
+                    return Err(Over);
+                }
+                started = Some(self.start(RunKey { id, attempt }, tick, checkpoint, desk.clone()));
+            } else {
+                self.report(decision);
+            }
+        }
+        Ok(started)
+    }
+
+    fn report(&self, decision: Decision) {
+        let engine = self.engine;
+        let (ticks, why) = match decision {
+            Decision::Missed { ticks, why } => (
+                ticks,
+                match why {
+                    WhyMissed::Skip => "misfire",
+                    WhyMissed::Window => "window",
+                    WhyMissed::Limit => "limit",
+                },
+            ),
+            Decision::Overlap { ticks } => (ticks, "overlap"),
+            Decision::Interrupted { tick, attempt, action, exhausted, .. } => {
+                let again = action == Interrupted::Rerun;
+                tracing::warn!(
+                    job = engine.name, %tick, attempt, again, exhausted,
+                    "a run was interrupted: its replica died or lost its lease"
+                );
+                let ticks = due::Ticks { from: tick, to: tick, count: 1 };
+                if again {
+                    return;
+                }
+                (ticks, "interrupted")
+            }
+            Decision::FirstSight { .. } | Decision::Start { .. } => return,
+        };
+        engine.ctx.events.tell(Event::TicksSkipped {
+            job: engine.name.clone(),
+            first: ticks.from,
+            last: ticks.to,
+            count: ticks.count,
+            why,
+        });
+    }
+
+    fn start(
+        &self,
+        key: RunKey,
+        tick: Timestamp,
+        checkpoint: Option<Value>,
+        desk: Arc<dyn Checkpoints>,
+    ) -> Flight {
+        let (engine, ctx) = (self.engine, &self.engine.ctx);
+        let now = ctx.clock.now();
+        let timing = ctx.locks.timing();
+        let ttl = self.lease.as_ref().map_or(timing.ttl, LeaseView::ttl);
+        let grace = engine.spec.grace;
+        let facts = RunFacts {
+            job: engine.name.clone(),
+            id: ctx.run_id(),
+            tick,
+            attempt: key.attempt,
+            replica: ctx.replica.clone(),
+            batch: None,
+            params: engine.spec.params.clone(),
+            checkpoint,
+        };
+        let until = engine.spec.timeout.map_or(Moment::NEVER, |limit| now + limit);
+        let margin = timing.cancel_margin(ttl, grace);
+        let run = Run::new(facts, ctx.clock.clone(), self.lease.clone(), margin, until)
+            .with_checkpoints(desk);
+        let wall = ctx.clock.wall();
+        ctx.board.started(&run, wall);
+        ctx.events.tell(Event::RunStarted {
+            job: engine.name.clone(),
+            run_id: run.id().to_owned(),
+            tick,
+            attempt: key.attempt,
+            token: self.token(),
+            delay: Duration::try_from(wall.duration_since(tick)).unwrap_or_default(),
+        });
+        let (told, end) = oneshot::channel();
+        // The work is marked before its task exists: the lease is not let go in between.
+        let work = self.lease.as_ref().map(LeaseView::begin_work);
+        let (job, clock, board) = (engine.job.clone(), ctx.clock.clone(), ctx.board.clone());
+        let limits = Limits { grace, abort_margin: timing.abort_margin(ttl) };
+        let of = run.clone();
+        ctx.spawn.spawn(async move {
+            let ended = execute(job.run(of.clone()), &of, limits, &clock).await;
+            drop(job);
+            board.ended(&of, ended.word());
+            // Nobody listens any more when the term was given up.
+            let _ = told.send(ended);
+            drop(work);
+        });
+        Flight { key, run, end, started: now }
+    }
+
+    /// Writes how a run ended. What cannot be written stays open, and the next leader finds it interrupted.
+    async fn record(
+        &self,
+        ledger: &mut Ledger,
+        flight: Option<Flight>,
+        ended: Ended,
+    ) -> Result<(), Over> {
+        let Some(Flight { key, run, started, .. }) = flight else { return Ok(()) };
+        // Ticks that fell due while it ran are overlap: decided while it still counts as alive.
+        let plan = self.decide(ledger, std::slice::from_ref(&key))?;
+        let mut next = plan.ledger;
+        let again = self.again(&ended, key.attempt);
+        let closed = match again {
+            Some(at) => next.retry_later(&key, self.token(), at),
+            None => next.finish(&key, self.token()),
+        };
+        if let Err(refused) = closed {
+            tracing::warn!(job = self.engine.name, %refused, "the outcome does not fit the ledger");
+            return Err(Over);
+        }
+        let ctx = &self.engine.ctx;
+        ctx.events.tell(Event::RunEnded {
+            job: self.engine.name.clone(),
+            run_id: run.id().to_owned(),
+            tick: run.tick(),
+            attempt: key.attempt,
+            outcome: ended.word(),
+            detail: ended.detail(),
+            took: ctx.clock.now().since(started),
+        });
+        self.pad.write(&next, None).await.map_err(|_| Over)?;
+        *ledger = next;
+        plan.decisions.into_iter().for_each(|decision| self.report(decision));
+        Ok(())
+    }
+
+    /// When the next attempt may start; `None` when there is none.
+    fn again(&self, ended: &Ended, attempt: u32) -> Option<Timestamp> {
+        let engine = self.engine;
+        let now = self.clock().wall();
+        let pause = match ended {
+            Ended::Done | Ended::Skipped(_) | Ended::Failed { retry: false, .. } => return None,
+            Ended::RetryAfter(pause) => engine.policy.may_follow(attempt).then_some(*pause)?,
+            Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) => {
+                engine.spec.retry.pause_after(attempt)?
+            }
+            // Told to stop in the middle: the same as a run whose replica died, only known in time.
+            Ended::Cancelled(_) => {
+                let rerun = engine.policy.interrupted == Interrupted::Rerun
+                    && engine.policy.may_follow(attempt)
+                    && !engine.schedule.is_continuous();
+                rerun.then_some(Duration::ZERO)?
+            }
+        };
+        now.checked_add(pause).ok()
+    }
+
+    async fn save(
+        &self,
+        ledger: &mut Ledger,
+        flight: Option<&Flight>,
+        checkpoint: Value,
+    ) -> Result<(), JobError> {
+        let Some(flight) = flight else { return Err(JobError::retry("the run has ended")) };
+        let mut next = ledger.clone();
+        next.save_checkpoint(&flight.key, self.token(), checkpoint).map_err(JobError::fatal)?;
+        self.pad.write(&next, None).await?;
+        *ledger = next;
+        Ok(())
+    }
+
+    /// Nothing new starts. A run goes on while its lease is renewed: to its end when the worker drains, or until its
+    /// grace is over; its outcome is written before the lease goes.
+    async fn wind_down(
+        &self,
+        ledger: &mut Ledger,
+        flight: Option<Flight>,
+        saving: &mut mpsc::Receiver<Saving>,
+    ) {
+        let Some(mut flight) = flight else { return };
+        let ctx = &self.engine.ctx;
+        let calm = self.pass.is_draining()
+            && self.lease.as_ref().is_none_or(LeaseView::may_start)
+            && !self.engine.schedule.is_continuous();
+        let patience = if calm { ctx.drain_timeout } else { Duration::ZERO };
+        let stop_at = ctx.clock.now() + patience;
+        let mut stopped = false;
+        let ended = loop {
+            tokio::select! {
+                biased;
+                ended = &mut flight.end => break ended,
+                Some((checkpoint, reply)) = saving.recv() => {
+                    let result = self.save(ledger, Some(&flight), checkpoint).await;
+                    let _ = reply.send(result);
+                }
+                () = ctx.clock.sleep_until(stop_at), if !stopped => {
+                    stopped = true;
+                    flight.run.stop(if self.pass.is_draining() { "the worker drains" } else { "the term ends" });
+                }
+            }
+        };
+        let ended = ended.unwrap_or(Ended::Panicked("the run's task has vanished".to_owned()));
+        if self.record(ledger, Some(flight), ended).await.is_err() {
+            tracing::warn!(job = self.engine.name, "the outcome of the last run could not be written");
+        }
+    }
+
+    fn may_start(&self) -> bool {
+        !self.pass.is_over() && self.lease.as_ref().is_none_or(LeaseView::may_start)
+    }
+
+    async fn closing(&self) {
+        let lease = async {
+            match &self.lease {
+                Some(lease) => drop(lease.closing().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.pass.over() => {}
+            () = lease => {}
+        }
+    }
+
+    async fn sleep_until(&self, wake: Option<Timestamp>) {
+        let left = wake.map(|at| Duration::try_from(at.duration_since(self.clock().wall())));
+        let pause = match left {
+            // A timer ends on a whole millisecond after its time: never look before the tick.
+            Some(left) => left.unwrap_or_default().min(LOOK_AGAIN),
+            None => LOOK_AGAIN,
+        };
+        self.clock().sleep(pause).await;
+    }
+
+    fn token(&self) -> Token {
+        self.lease.as_ref().map_or(Token(0), LeaseView::token)
+    }
+
+    fn clock(&self) -> &crate::clock::Clock {
+        &self.engine.ctx.clock
+    }
+}
+
+#[async_trait]
+impl Checkpoints for CheckpointDesk {
+    async fn save(&self, checkpoint: Value) -> Result<(), JobError> {
+        let (reply, answer) = oneshot::channel();
+        self.0.send((checkpoint, reply)).await?;
+        answer.await?
+    }
+}
+
+async fn end_of(flight: &mut Option<Flight>) -> Ended {
+    match flight {
+        Some(flight) => (&mut flight.end)
+            .await
+            .unwrap_or(Ended::Panicked("the run's task has vanished".to_owned())),
+        None => std::future::pending().await,
+    }
+}
+

@@ -1,0 +1,156 @@
+//! Runs one job: stands for election, decides which ticks are due, runs them, keeps the ledger.
+//!
+//! # States            waiting for the gate -> campaigning -> leading (-> running) -> winding down -> standing by
+//! # Invariants
+//! - P4 A tick is started at most once per attempt: the start is written to q nodes before it happens.
+//!   (a_tick_is_written_before_it_runs)
+//! - A term's first act is to write back what it found, so that a minority write of a dead leader is decided for good.
+//!   (a_new_leader_writes_back_what_it_found)
+//! - Work goes first, then the lease: a term is resigned after its run has ended.   (a_term_is_resigned_after_its_run)
+//! # When things fail  A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run
+//!                     open: the next leader finds it interrupted and says so.
+
+pub(crate) mod context;
+pub(crate) mod execute;
+mod lead;
+mod pad;
+
+use std::{sync::Arc, time::Duration};
+
+pub(crate) use context::Context;
+
+use crate::{
+    due::Policy,
+    election::{Elected, Elector},
+    event::Event,
+    job::{Health, Job, Spec},
+    lease::Loss,
+    schedule::Schedule,
+    status::Standing,
+    worker::gate::Pass,
+};
+use lead::Lead;
+use pad::Pad;
+
+/// One job of this replica.
+pub(crate) struct Engine {
+    pub(crate) name: String,
+    pub(crate) job: Arc<dyn Job>,
+    pub(crate) spec: Spec,
+    pub(crate) schedule: Schedule,
+    pub(crate) policy: Policy,
+    pub(crate) ctx: Context,
+}
+
+impl Engine {
+    /// Runs the job in one replica at a time, until the worker drains.
+    pub(crate) async fn run_led(self) {
+        let ctx = &self.ctx;
+        let mut elector = Elector::for_key(&ctx.locks, format!("job/{}", self.name));
+        if let Some(ttl) = self.spec.ttl {
+            elector = elector.ttl(ttl);
+        }
+        while let Some(pass) = ctx.gate.pass().await {
+            ctx.board.stands(&self.name, Standing::StandingBy);
+            self.wait_until_fit(&pass).await;
+            let elected = tokio::select! {
+                biased;
+                () = pass.over() => continue,
+                elected = elector.campaign_timed() => elected,
+            };
+            let elected = match elected {
+                Ok(elected) => elected,
+                Err(error) => {
+                    tracing::error!(job = self.name, %error, "cannot stand for election");
+                    ctx.clock.sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+            };
+            let why = self.lead(elected, &pass).await;
+            // Whoever has just shown to be unfit lets the others try first.
+            if matches!(why, Loss::Unfit(_)) {
+                drop(pass);
+                ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
+            }
+        }
+        ctx.board.stands(&self.name, Standing::Off);
+    }
+
+    async fn lead(&self, elected: Elected, pass: &Pass) -> Loss {
+        let ctx = &self.ctx;
+        let Elected { term, leaderless } = elected;
+        let lease = term.lease().clone();
+        ctx.board.leads(&self.name, lease.clone(), ctx.clock.wall());
+        let (job, token) = (self.name.clone(), lease.token());
+        ctx.events.tell(Event::Leading { job, token, leaderless });
+        let health = ctx.spawn.spawn(watch_health(self.job.clone(), lease.clone(), ctx.clone()));
+
+        let pad = Pad::under(ctx.locks.clone(), lease.clone(), term.record().body.clone());
+        Lead { engine: self, pad, lease: Some(lease.clone()), pass }.run().await;
+
+        health.abort();
+        let why = match (lease.loss(), lease.cordoned()) {
+            (Some(loss), _) => loss,
+            (None, Some(why)) => Loss::Unfit(why),
+            (None, None) => Loss::Released,
+        };
+        ctx.board.stands(&self.name, Standing::StandingBy);
+        ctx.events.tell(Event::StandingBy { job: self.name.clone(), why: why.clone() });
+        term.resign().await;
+        why
+    }
+
+    /// Runs the job in every replica, without a lock and without a ledger that outlives the process.
+    pub(crate) async fn run_everywhere(self) {
+        let ctx = &self.ctx;
+        while let Some(pass) = ctx.gate.pass().await {
+            ctx.board.stands(&self.name, Standing::Working);
+            Lead { engine: &self, pad: Pad::local(), lease: None, pass: &pass }.run().await;
+        }
+        ctx.board.stands(&self.name, Standing::Off);
+    }
+
+    /// A job that says it is unfit is asked again until it is not.
+    async fn wait_until_fit(&self, pass: &Pass) {
+        let ctx = &self.ctx;
+        let mut said = false;
+        while !pass.is_over() {
+            let asked = ctx.clock.timeout(ctx.locks.timing().ttl / 2, self.job.health()).await;
+            let why = match asked {
+                Ok(Health::Fit) => break,
+                Ok(Health::Unfit(why)) => why,
+                Err(_) => "the health check does not answer".to_owned(),
+            };
+            if !said {
+                ctx.board.stands(&self.name, Standing::Off);
+                ctx.events.tell(Event::Fitness { job: self.name.clone(), unfit: Some(why) });
+                said = true;
+            }
+            ctx.clock.sleep(ctx.health_every()).await;
+        }
+        if said {
+            ctx.board.stands(&self.name, Standing::StandingBy);
+            ctx.events.tell(Event::Fitness { job: self.name.clone(), unfit: None });
+        }
+    }
+}
+
+/// Asks the job whether this replica is fit for it, as long as it leads.
+async fn watch_health(job: Arc<dyn Job>, lease: crate::lease::LeaseView, ctx: Context) {
+    while lease.may_start() {
+        ctx.clock.sleep(ctx.health_every()).await;
+        let why = match ctx.clock.timeout(lease.ttl() / 2, job.health()).await {
+            Ok(Health::Fit) => continue,
+            Ok(Health::Unfit(why)) => why,
+            Err(_) => "the health check does not answer".to_owned(),
+        };
+        // From here the keeper's ladder leads: nothing new starts, the run is told to stop, then the lease is released.
+        lease.cordon(&why);
+        let job = Event::Fitness { job: resource(&lease), unfit: Some(why) };
+        ctx.events.tell(job);
+    }
+}
+
+fn resource(lease: &crate::lease::LeaseView) -> String {
+    lease.key().trim_start_matches("job/").to_owned()
+}

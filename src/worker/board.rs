@@ -1,0 +1,155 @@
+//! What this replica knows of itself: standings, runs in flight, last outcomes. The status and the presence document
+//! are made from it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+
+use crate::{
+    job::Run,
+    lease::LeaseView,
+    status::{JobPresence, RunStatus, Standing},
+};
+
+/// Shared by the engines of all jobs; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Board(Arc<Mutex<Notes>>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    jobs: BTreeMap<String, JobNotes>,
+    /// Asks for a fresh presence document.
+    dirty: Arc<tokio::sync::Notify>,
+}
+
+/// What is known of one job.
+#[derive(Debug, Default)]
+pub(crate) struct JobNotes {
+    facts: JobPresence,
+    lease: Option<LeaseView>,
+    runs: BTreeMap<String, (Run, Timestamp)>,
+}
+
+impl Board {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        // Every change is complete before the lock is given back.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, job: &str, f: impl FnOnce(&mut JobNotes)) {
+        let mut notes = self.notes();
+        f(notes.jobs.entry(job.to_owned()).or_default());
+        notes.dirty.notify_one();
+    }
+
+    /// Completes at the next change.
+    pub(crate) async fn changed(&self) {
+        let dirty = self.notes().dirty.clone();
+        dirty.notified().await;
+    }
+
+    pub(crate) fn add_job(&self, facts: JobPresence) {
+        let name = facts.name.clone();
+        self.change(&name, |job| job.facts = facts);
+    }
+
+    pub(crate) fn leads(&self, job: &str, lease: LeaseView, since: Timestamp) {
+        self.change(job, |job| {
+            job.facts.standing = Standing::Leading;
+            job.facts.token = Some(lease.token());
+            job.facts.since = Some(since);
+            job.lease = Some(lease);
+        });
+    }
+
+    pub(crate) fn stands(&self, job: &str, standing: Standing) {
+        self.change(job, |job| {
+            job.facts.standing = standing;
+            (job.facts.token, job.facts.since, job.lease) = (None, None, None);
+        });
+    }
+
+    pub(crate) fn ticks(&self, job: &str, last: Option<Timestamp>, next: Option<Timestamp>) {
+        self.change(job, |job| (job.facts.last_tick, job.facts.next_tick) = (last, next));
+    }
+
+    pub(crate) fn started(&self, run: &Run, at: Timestamp) {
+        self.change(run.job(), |job| {
+            job.runs.insert(run.id().to_owned(), (run.clone(), at));
+        });
+    }
+
+    pub(crate) fn ended(&self, run: &Run, outcome: &str) {
+        self.change(run.job(), |job| {
+            job.runs.remove(run.id());
+            job.facts.last_outcome = Some(outcome.to_owned());
+        });
+    }
+
+    pub(crate) fn backlog(&self, job: &str, items: u64) {
+        self.change(job, |job| job.facts.backlog = Some(items));
+    }
+
+    /// Whether this replica leads the job now, by the clock; `None` for a job it does not know.
+    pub(crate) fn is_leading(&self, job: &str) -> Option<bool> {
+        let notes = self.notes();
+        let job = notes.jobs.get(job)?;
+        Some(job.lease.as_ref().is_some_and(LeaseView::is_held))
+    }
+
+    /// Every job as this replica sees it now. `interval` is the time between presence documents.
+    pub(crate) fn jobs(&self, interval: Duration) -> Vec<JobPresence> {
+        let notes = self.notes();
+        notes.jobs.values().map(|job| job.presence(interval)).collect()
+    }
+
+    /// Remaining life of each leadership in seconds, for the metrics.
+    pub(crate) fn leases(&self) -> Vec<(String, LeaseView)> {
+        let notes = self.notes();
+        let held = notes.jobs.iter().filter_map(|(name, job)| Some((name, job.lease.as_ref()?)));
+        held.map(|(name, lease)| (name.clone(), lease.clone())).collect()
+    }
+}
+
+impl JobNotes {
+    fn presence(&self, interval: Duration) -> JobPresence {
+        let mut facts = self.facts.clone();
+        match &self.lease {
+            Some(lease) if lease.is_held() => {
+                let remaining = millis(lease.remaining());
+                facts.remaining_ms = Some(remaining);
+                facts.margin = i64::try_from(lease.margin()).ok();
+                facts.believe_ms = Some(remaining + millis(interval));
+            }
+            Some(_) => facts.standing = Standing::StandingBy,
+            None => {}
+        }
+        facts.running = self
+            .runs
+            .values()
+            .map(|(run, started)| {
+                let progress = run.last_progress();
+                RunStatus {
+                    run_id: run.id().to_owned(),
+                    replica: String::new(),
+                    tick: run.tick(),
+                    attempt: run.attempt(),
+                    token: run.lease().map(LeaseView::token),
+                    started: *started,
+                    batch: run.batch().map(str::to_owned),
+                    done: progress.map(|(done, _)| done),
+                    total: progress.map(|(_, total)| total),
+                }
+            })
+            .collect();
+        facts
+    }
+}
+
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
+}
