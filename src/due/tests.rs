@@ -496,8 +496,11 @@ struct Fleet {
 
 impl Fleet {
     fn plan(&self) -> Plan {
+        self.plan_at(Timestamp::from_millisecond(self.true_ms + self.clock).unwrap())
+    }
+
+    fn plan_at(&self, now: Timestamp) -> Plan {
         let ledger = Ledger::from_body(&self.body).unwrap();
-        let now = Timestamp::from_millisecond(self.true_ms + self.clock).unwrap();
         let Self {
             schedule,
             policy,
@@ -518,6 +521,8 @@ impl Fleet {
         let plan = decide(&facts).unwrap();
         assert!(plan.wake.is_none_or(|wake| wake > now), "{plan:?} at {now}");
         assert!(plan.ledger.decided_upto() >= ledger.decided_upto());
+        assert!(plan.ledger.waiting().len() <= policy.misfire.places());
+        assert!(plan.ledger.waiting().is_sorted());
         if plan.decisions.is_empty() {
             assert_eq!(plan.ledger, ledger);
         }
@@ -578,6 +583,17 @@ impl Fleet {
         let plan = self.plan();
         self.write(&plan);
         self.act(&plan);
+        assert_eq!(
+            self.plan().decisions,
+            [],
+            "the same facts decide nothing more"
+        );
+        // Whoever sleeps until `wake` misses nothing; ticks of overlap may be collected.
+        let just_before = plan.wake.and_then(before).filter(|_| self.alive.is_empty());
+        assert!(
+            just_before.is_none_or(|t| self.plan_at(t).decisions.is_empty()),
+            "{plan:?}"
+        );
     }
 
     fn suffer(&mut self, fault: &Fault) {
