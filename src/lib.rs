@@ -12,3 +12,4 @@ pub mod ledger;
 pub mod node;
 pub mod schedule;
 pub mod spawn;
+pub mod status;
