@@ -13,3 +13,4 @@ pub mod node;
 pub mod schedule;
 pub mod spawn;
 pub mod status;
+pub mod telemetry;
