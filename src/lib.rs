@@ -1,6 +1,8 @@
 //! Watchkeeper: replicated background workers.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "admin")]
+pub mod admin;
 pub mod batch;
 pub mod chance;
 pub mod clock;
@@ -11,6 +13,7 @@ pub mod lease;
 pub mod ledger;
 pub mod node;
 pub mod schedule;
+pub mod signals;
 pub mod spawn;
 pub mod status;
 pub mod telemetry;

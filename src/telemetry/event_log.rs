@@ -72,7 +72,12 @@ impl EventLog {
             ),
             Event::StandingBy { job, why } => match why {
                 Loss::Released => info!(job, reason = loss_word(why), "standing by"),
-                _ => warn!(job, reason = loss_word(why), detail = why.to_string(), "standing by"),
+                _ => warn!(
+                    job,
+                    reason = loss_word(why),
+                    detail = why.to_string(),
+                    "standing by"
+                ),
             },
             Event::RunStarted {
                 job,
