@@ -182,10 +182,15 @@ pub struct LockStatus {
     pub key: String,
     /// The random value of its holder, or of its last one; empty when never held.
     pub owner: String,
-    /// The largest token known.
+    /// That owner's token.
     pub token: Token,
-    /// Remaining life of the key; `null` when free or without a time to live.
+    /// Remaining life of the key: on a majority if it is held, else the longest leftover; `null` when free or
+    /// without a time to live.
     pub remaining_ms: Option<u64>,
+    /// Whether a majority of the nodes shows this owner in the key.
+    pub held: bool,
+    /// Nodes that show this owner in the key.
+    pub nodes: usize,
     /// Whether the last holder has released it.
     pub released: bool,
     /// The id of the replica that holds it, where a presence document tells.
@@ -416,19 +421,11 @@ impl LockStatus {
             .map(|leader| leader.replica.clone());
         self
     }
-}
 
-impl From<&View> for LockStatus {
-    /// What one node shows of a lock.
-    fn from(view: &View) -> Self {
-        let owner = view.holder.as_ref().or(view.owner.as_ref());
-        Self {
-            key: view.key.clone(),
-            owner: owner.cloned().unwrap_or_default(),
-            token: view.token,
-            remaining_ms: view.remaining_ms,
-            released: view.released && view.holder.is_none(),
-            replica: None,
-        }
+    /// What the nodes show of their locks, by key: one list of views for each node that answered, of `configured`
+    /// nodes.
+    #[must_use]
+    pub fn from_views(answers: &[Vec<View>], configured: usize) -> Vec<Self> {
+        merge::locks(answers, configured)
     }
 }

@@ -5,9 +5,10 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use jiff::Timestamp;
 
 use super::{
-    FleetStatus, JobPresence, JobStatus, LeaderStatus, NodeStatus, Presence, ReplicaStatus,
-    RunStatus, Standing,
+    FleetStatus, JobPresence, JobStatus, LeaderStatus, LockStatus, NodeStatus, Presence,
+    ReplicaStatus, RunStatus, Standing,
 };
+use crate::node::View;
 
 /// One replica's word about one job.
 type Word<'a> = (&'a Presence, &'a JobPresence);
@@ -132,6 +133,55 @@ fn running(words: &[Word<'_>]) -> Vec<RunStatus> {
     all.sort_by(|a, b| (a.started, &a.run_id).cmp(&(b.started, &b.run_id)));
     all
 }
+
+// === locks ===
+
+pub(super) fn locks(answers: &[Vec<View>], configured: usize) -> Vec<LockStatus> {
+    let mut by_key: BTreeMap<&str, Vec<&View>> = BTreeMap::new();
+    for view in answers.iter().flatten() {
+        by_key.entry(&view.key).or_default().push(view);
+    }
+    let majority = configured / 2 + 1;
+    by_key.values().map(|views| lock(views, majority)).collect()
+}
+
+/// `views` is never empty.
+fn lock(views: &[&View], majority: usize) -> LockStatus {
+    let shown_on = |owner: &str| {
+        let shown = views
+            .iter()
+            .filter(move |v| v.holder.as_deref() == Some(owner));
+        shown.copied().collect::<Vec<_>>()
+    };
+    // Whoever stands in most keys; in none, the owner of the latest lease.
+    let holders = views.iter().filter_map(|v| v.holder.as_deref());
+    let latest = || views.iter().max_by_key(|v| (v.token, &v.owner));
+    let owner = holders
+        .max_by_key(|owner| (shown_on(owner).len(), *owner))
+        .or_else(|| latest().and_then(|v| v.owner.as_deref()))
+        .unwrap_or_default();
+    let keys = shown_on(owner);
+    let held = keys.len() >= majority;
+    let mut left: Vec<u64> = keys.iter().filter_map(|v| v.remaining_ms).collect();
+    left.sort_unstable_by_key(|ms| Reverse(*ms));
+    let last_of_majority = if held { majority - 1 } else { 0 };
+    let theirs: Vec<_> = views
+        .iter()
+        .filter(|v| v.holder.as_deref().or(v.owner.as_deref()) == Some(owner))
+        .collect();
+    LockStatus {
+        key: views.first().map(|v| v.key.clone()).unwrap_or_default(),
+        owner: owner.to_owned(),
+        token: theirs.iter().map(|v| v.token).max().unwrap_or_default(),
+        remaining_ms: left.get(last_of_majority).copied(),
+        held,
+        nodes: keys.len(),
+        released: keys.is_empty() && theirs.iter().any(|v| v.released),
+        replica: None,
+    }
+}
+
+// === helpers ===
 
 /// Zero when the writer's clock is ahead of ours.
 fn ms_since(earlier: Timestamp, now: Timestamp) -> u64 {

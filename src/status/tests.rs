@@ -206,3 +206,52 @@ fn a_lock_names_its_replica_only_while_the_tokens_agree() {
     assert_eq!(replica(lock("job/report", 6)), None);
     assert_eq!(replica(lock("lock/report", 5)), None);
 }
+
+fn view(holder: Option<&str>, owner: &str, token: u64, remaining_ms: u64) -> View {
+    View {
+        key: "job/report".into(),
+        holder: holder.map(str::to_owned),
+        remaining_ms: holder.map(|_| remaining_ms),
+        owner: Some(owner.into()),
+        token: Token(token),
+        ..View::default()
+    }
+}
+
+#[test]
+fn a_lock_is_held_by_whom_a_majority_shows_for_as_long_as_a_majority_does() {
+    let answers = [
+        vec![view(Some("a"), "a", 7, 9_000)],
+        vec![view(Some("a"), "a", 7, 8_000)],
+        vec![view(Some("old"), "old", 9, 100)],
+    ];
+    let locks = LockStatus::from_views(&answers, 3);
+    let expected = LockStatus {
+        key: "job/report".into(),
+        owner: "a".into(),
+        token: Token(7),
+        remaining_ms: Some(8_000),
+        held: true,
+        nodes: 2,
+        released: false,
+        replica: None,
+    };
+    assert_eq!(locks, [expected]);
+    let of_five = LockStatus::from_views(&answers, 5);
+    assert!(
+        !of_five[0].held,
+        "configured nodes count, not those that answered"
+    );
+    assert_eq!(of_five[0].remaining_ms, Some(9_000));
+}
+
+#[test]
+fn a_released_lock_names_its_last_owner() {
+    let mut released = view(None, "b", 8, 0);
+    released.released = true;
+    let answers = [vec![released], vec![view(None, "a", 7, 0)], vec![]];
+    let lock = &LockStatus::from_views(&answers, 3)[0];
+    assert_eq!((lock.owner.as_str(), lock.nodes), ("b", 0));
+    assert!(lock.released && !lock.held);
+    assert_eq!(lock.remaining_ms, None);
+}

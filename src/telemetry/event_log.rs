@@ -13,6 +13,7 @@ use crate::{
     event::{Event, Events},
     lease::Loss,
     spawn::Spawn,
+    status::FleetStatus,
 };
 
 /// Writes events to the log.
@@ -150,6 +151,40 @@ impl EventLog {
             return;
         }
         debug!(resource, outcome, took_ms, "attempt ended");
+    }
+}
+
+/// Writes the state of the fleet to the log: a line per job, replica and node.
+pub fn dump(fleet: &FleetStatus) {
+    for job in &fleet.jobs {
+        let leader = job.leader.as_ref();
+        info!(
+            job = job.name,
+            coordination = job.coordination,
+            leader = leader.map(|l| l.name.as_str()),
+            token = leader.map(|l| l.token.0),
+            remaining_ms = leader.and_then(|l| l.remaining_ms),
+            last_tick = job.last_tick.map(|t| t.to_string()),
+            last_outcome = job.last_outcome,
+            next_tick = job.next_tick.map(|t| t.to_string()),
+            running = job.running.len(),
+            backlog = job.backlog,
+            "job"
+        );
+    }
+    for replica in &fleet.replicas {
+        info!(
+            replica = replica.id,
+            name = replica.name,
+            role = ?replica.role,
+            draining = replica.draining,
+            unfit = replica.unfit,
+            seen_ms_ago = replica.seen_ms_ago,
+            "replica"
+        );
+    }
+    for node in &fleet.nodes {
+        info!(node = node.name, up = node.up, cause = node.cause, "node");
     }
 }
 

@@ -1,12 +1,23 @@
 //! Where log lines go: to standard error, as text for people, as JSON for machines.
+//!
+//! Lines are written by a thread of their own: a reader of our standard error that stands still must not stop the
+//! renewal of leases. Whoever ends the process calls [`flush`] first, or lets go of the [`Flush`] of [`init`].
 
-use std::io::{self, IsTerminal};
+use std::{
+    io::{self, IsTerminal},
+    sync::OnceLock,
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry, filter::ParseError, fmt::MakeWriter, layer::SubscriberExt,
     util::SubscriberInitExt,
 };
+
+mod behind;
+
+use behind::Behind;
 
 /// How to log; part of `[telemetry]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,21 +55,47 @@ pub enum LogError {
         #[source]
         source: ParseError,
     },
+    /// The thread that writes could not be started.
+    #[error("cannot start the thread that writes the log")]
+    Thread(#[source] io::Error),
     /// The program has set up a log of its own already.
     #[error("a log is already set up")]
     Taken,
 }
 
+/// Writes what is still to be written when it is dropped; keep it until the end of `main`.
+#[must_use]
+#[derive(Debug)]
+pub struct Flush(());
+
+static BEHIND: OnceLock<Behind> = OnceLock::new();
+
+/// How long the end of the process waits for a reader of its log.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
 /// Sends the log lines of this process to standard error from now on.
 ///
 /// # Errors
 /// [`LogError`]; lines go where they went before.
-pub fn init(settings: &LogSettings) -> Result<(), LogError> {
+pub fn init(settings: &LogSettings) -> Result<Flush, LogError> {
     let terminal = io::stderr().is_terminal();
     let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let json = settings.json(terminal);
-    let lines = lines(settings.filter()?, json, colours, io::stderr);
-    lines.try_init().map_err(|_| LogError::Taken)
+    let filter = settings.filter()?;
+    let behind = Behind::new(io::stderr(), json).map_err(LogError::Thread)?;
+    let to = behind.clone();
+    let lines = lines(filter, json, colours, move || to.clone());
+    lines.try_init().map_err(|_| LogError::Taken)?;
+    // Only the one log of this process comes here, so the place is free.
+    BEHIND.get_or_init(|| behind);
+    Ok(Flush(()))
+}
+
+/// Waits until every line so far is written, a second at most. Call it before the process ends in a hurry.
+pub fn flush() {
+    if let Some(behind) = BEHIND.get() {
+        behind.flush(LAST_LINES);
+    }
 }
 
 fn lines<W>(
@@ -84,6 +121,12 @@ where
         layer.boxed()
     };
     tracing_subscriber::registry().with(layer.with_filter(filter))
+}
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        flush();
+    }
 }
 
 // === impl LogSettings ===
@@ -133,7 +176,12 @@ mod tests {
     };
 
     use super::*;
-    use crate::{event::Event, lease::Loss, node::Token, telemetry::event_log::EventLog};
+    use crate::{
+        event::Event,
+        lease::Loss,
+        node::Token,
+        telemetry::event_log::{EventLog, dump},
+    };
 
     #[derive(Clone, Default)]
     struct Paper(Arc<Mutex<Vec<u8>>>);
@@ -149,6 +197,13 @@ mod tests {
     }
 
     fn logged(directives: &str, json: bool, events: &[Event]) -> Vec<String> {
+        written(directives, json, || {
+            let mut log = EventLog::default();
+            events.iter().for_each(|event| log.on(event));
+        })
+    }
+
+    fn written(directives: &str, json: bool, work: impl FnOnce()) -> Vec<String> {
         let settings = LogSettings {
             log: directives.into(),
             ..LogSettings::default()
@@ -157,10 +212,7 @@ mod tests {
         let to = paper.clone();
         let filter = settings.filter().unwrap();
         let subscriber = lines(filter, json, false, move || to.clone());
-        tracing::subscriber::with_default(subscriber, || {
-            let mut log = EventLog::default();
-            events.iter().for_each(|event| log.on(event));
-        });
+        tracing::subscriber::with_default(subscriber, work);
         let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
         text.lines().map(str::to_owned).collect()
     }
@@ -196,6 +248,19 @@ mod tests {
         assert_eq!(line["token"], 7);
         assert_eq!(line["leaderless_ms"], 40);
         assert!(logged("debug", false, &events)[0].contains("attempt ended"));
+    }
+
+    #[test]
+    fn a_dump_is_a_line_for_each_thing() {
+        let fleet: crate::status::FleetStatus = serde_json::from_str(
+            r#"{"replicas":[{"id":"a"}],"jobs":[{"name":"report","leader":{"name":"a","token":7}}],"nodes":[{"up":true}]}"#,
+        )
+        .unwrap();
+        let lines = written("info", true, || dump(&fleet));
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!(line["leader"], "a");
+        assert_eq!(line["token"], 7);
     }
 
     #[test]
@@ -242,5 +307,34 @@ mod tests {
         };
         let error = settings.check().unwrap_err().to_string();
         assert!(error.contains("watchkeeper=loud"), "{error}");
+    }
+
+    const CHILD: &str = "WATCHKEEPER_TEST_LOG_CHILD";
+
+    /// Runs only in the child process of the test below.
+    #[test]
+    fn child() {
+        if std::env::var_os(CHILD).is_some() {
+            let _flush = init(&LogSettings::default()).unwrap();
+            tracing::info!(job = "report", "hello");
+            assert!(matches!(
+                init(&LogSettings::default()),
+                Err(LogError::Taken)
+            ));
+        }
+    }
+
+    #[test]
+    fn the_last_line_is_written_before_the_process_ends() {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "telemetry::log::tests::child", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(line["message"], "hello");
+        assert_eq!(line["job"], "report");
     }
 }

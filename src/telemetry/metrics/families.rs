@@ -215,17 +215,14 @@ impl Families {
             ("renew", "no_quorum"),
             ("renew", "expired"),
         ] {
-            self.lock_failures.get_or_create(&[
-                named(job),
-                ("op", op.into()),
-                ("cause", cause.into()),
-            ]);
+            let labels = [named(job), ("op", op.into()), ("cause", cause.into())];
+            drop(self.lock_failures.get_or_create(&labels));
         }
-        self.lock_wait
-            .get_or_create(&[named(job), ("outcome", "acquired".into())]);
+        let labels = [named(job), ("outcome", "acquired".into())];
+        drop(self.lock_wait.get_or_create(&labels));
         for outcome in ["done", "failed"] {
-            self.job_runs
-                .get_or_create(&[of(job), ("outcome", outcome.into())]);
+            let labels = [of(job), ("outcome", outcome.into())];
+            drop(self.job_runs.get_or_create(&labels));
         }
     }
 
