@@ -1,6 +1,8 @@
 //! Watchkeeper: replicated background workers.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "admin")]
+pub mod admin;
 pub mod backoff;
 pub mod batch;
 pub mod chance;
@@ -8,6 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod due;
 pub mod election;
+mod error;
 pub mod event;
 pub mod finding;
 pub mod human;
@@ -18,8 +21,17 @@ pub mod ledger;
 pub mod lock;
 pub mod node;
 pub mod schedule;
+pub(crate) mod scheduler;
 pub mod secret;
+pub mod signals;
 pub mod spawn;
+pub mod status;
+pub mod telemetry;
 pub mod term;
+pub mod worker;
 
+pub use error::{Error, Result};
 pub use human::DurationExt;
+pub use job::{Health, Job, JobError, Outcome, Run, Spec};
+pub use lock::Locks;
+pub use worker::Worker;

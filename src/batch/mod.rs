@@ -1,5 +1,8 @@
 //! Units of work that replicas claim by lock: no "taken" flag in anybody's data.
 
+pub(crate) mod engine;
+mod order;
+
 use async_trait::async_trait;
 
 use crate::job::{Health, JobError, Outcome, Run};

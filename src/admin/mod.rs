@@ -1,0 +1,128 @@
+//! Health, metrics and the state of the fleet over HTTP, for probes, scrapers and people. Nothing here changes state.
+//!
+//! | path | answer |
+//! | --- | --- |
+//! | `/livez` | 200 while the process turns; never asks a store |
+//! | `/readyz` | 200 while this replica is able to do its part; a standby is ready |
+//! | `/leaderz?job=NAME` | 200 on the leader of that job (without `job`: of any), else 503; 404 for an unknown job |
+//! | `/metrics` | OpenMetrics or Prometheus text, as the client accepts |
+//! | `/api/v1/fleet`, `jobs`, `nodes`, `locks` | JSON, as in [`crate::status`] |
+//! | `/` | the status page |
+//!
+//! # Invariants
+//! - A1 What comes from outside never reaches the page as markup.          (a_hostile_name_stays_text)
+//! - A2 Every answer carries the security headers, errors too.             (every_answer_carries_the_security_headers)
+//! - A3 A client that is slow or silent costs one of a bounded number of connections for a bounded time, and is the
+//!   first to go when they run out.                                        (silent_clients_do_not_keep_others_out)
+//! - A4 A page of a stranger cannot read this one through a name that resolves to the loopback address.
+//!   (on_loopback_a_foreign_host_is_refused)
+
+use std::{fmt, io, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use crate::{
+    clock::Clock,
+    status::{FleetStatus, LockStatus},
+    telemetry::metrics::Metrics,
+};
+
+mod door;
+mod html;
+mod page;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+pub use door::{DEFAULT_LISTEN, bind};
+
+/// Where the answers come from: the worker.
+#[async_trait]
+pub trait AdminSource: Send + Sync + 'static {
+    /// The id of this replica.
+    fn replica(&self) -> String;
+
+    /// The fleet, as far as it can be seen now; at least this replica.
+    async fn fleet(&self) -> FleetStatus;
+
+    /// Every lock.
+    ///
+    /// # Errors
+    /// Why they cannot be listed now.
+    async fn locks(&self) -> Result<Vec<LockStatus>, String>;
+
+    /// Whether the process turns: the heartbeats of the runtime and of the keeper are fresh. Must not wait.
+    ///
+    /// # Errors
+    /// What stands still.
+    fn live(&self) -> Result<(), String>;
+
+    /// Whether this replica is able to do its part: not draining, fit, and a store was reached once. Must not wait.
+    ///
+    /// # Errors
+    /// What is in the way.
+    fn ready(&self) -> Result<(), String>;
+
+    /// Whether this replica leads `job` now; `None` when it does not know the job. Must not wait.
+    fn leads(&self, job: &str) -> Option<bool>;
+
+    /// Whether this replica leads anything now. Must not wait.
+    fn leads_any(&self) -> bool;
+}
+
+/// What the server serves.
+#[derive(Clone)]
+pub struct Admin {
+    /// The worker.
+    pub source: Arc<dyn AdminSource>,
+    /// Its metrics.
+    pub metrics: Metrics,
+    /// Its clock.
+    pub clock: Clock,
+}
+
+/// How long answers under way may take when the server stops.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// Serves until `shutdown`, then lets answers under way finish for a moment.
+///
+/// The worker shuts this down last: while it drains, `/readyz` must still say so.
+///
+/// # Errors
+/// When the listener has no address.
+pub async fn serve(
+    listener: TcpListener,
+    admin: Admin,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    info!(%address, "status page listens");
+    let clock = admin.clock.clone();
+    let door = door::Door::new(listener, clock.clone());
+    let guests = door.guests();
+    let router = routes::router(admin, address.ip().is_loopback());
+    let server = axum::serve(door, router)
+        .with_graceful_shutdown(shutdown.clone().cancelled_owned())
+        .into_future();
+    let limit = async {
+        shutdown.cancelled().await;
+        clock.sleep(LAST_ANSWERS).await;
+    };
+    let served = tokio::select! {
+        biased;
+        served = server => served,
+        () = limit => Ok(()),
+    };
+    guests.send_away();
+    debug!(%address, "status page closed");
+    served
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Admin")
+    }
+}

@@ -1,0 +1,339 @@
+//! The status page: who leads what, until when, who else is there, and what runs.
+
+use jiff::Timestamp;
+
+use super::html::Html;
+use crate::status::{FleetStatus, JobStatus, NodeStatus, ReplicaStatus, Role, RunStatus};
+
+/// What the page shows.
+pub(super) struct View<'a> {
+    pub(super) fleet: &'a FleetStatus,
+    /// The id of the replica that answers.
+    pub(super) replica: &'a str,
+    pub(super) ready: Result<(), String>,
+    pub(super) now: Timestamp,
+}
+
+const HEAD: &str = "<!doctype html>
+<html lang=\"en\"><head><meta charset=\"utf-8\">
+<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
+<meta name=\"color-scheme\" content=\"light dark\">
+<meta http-equiv=\"refresh\" content=\"2\">
+<title>Watchkeeper</title><link rel=\"stylesheet\" href=\"/style.css\"></head><body>
+";
+
+/// The page as HTML.
+pub(super) fn render(view: &View<'_>) -> String {
+    let mut h = Html::default();
+    h.markup(HEAD);
+    strip(&mut h, view);
+    jobs(&mut h, view);
+    runs(&mut h, view);
+    replicas(&mut h, view);
+    nodes(&mut h, view.fleet);
+    h.markup("</body></html>\n");
+    h.into_string()
+}
+
+// === sections ===
+
+fn strip(h: &mut Html, view: &View<'_>) {
+    h.markup("<header><h1>Watchkeeper</h1><p>");
+    match view.fleet.replica(view.replica) {
+        Some(me) => {
+            h.markup("seen by <b>").text(&me.name);
+            h.markup("</b>, version ").text(&me.version);
+            h.markup(", up ")
+                .text(span(ms_between(me.started, view.now)));
+        }
+        None => {
+            h.markup("seen by <b>").text(view.replica).markup("</b>");
+        }
+    }
+    h.markup("</p><p>");
+    match &view.ready {
+        Ok(()) => h.markup("<span class=\"good\">ready</span>"),
+        Err(why) => h
+            .markup("<span class=\"bad\">not ready: ")
+            .text(why)
+            .markup("</span>"),
+    };
+    margin(h, view.fleet);
+    h.markup(" · ").text(time(view.now));
+    h.markup(
+        " · <a href=\"/metrics\">metrics</a> · <a href=\"/api/v1/fleet\">JSON</a></p></header>\n",
+    );
+}
+
+fn margin(h: &mut Html, fleet: &FleetStatus) {
+    let Some(margin) = fleet.node_margin() else {
+        return;
+    };
+    let up = fleet.nodes.iter().filter(|node| node.up).count();
+    h.markup(" · ").text(up).markup(" of ");
+    h.text(fleet.nodes.len()).markup(" nodes up, ");
+    match margin {
+        m if m < 0 => h.markup("<strong class=\"bad\">no majority</strong>"),
+        0 => h.markup("may lose none"),
+        m => h.markup("may lose ").text(m),
+    };
+}
+
+fn jobs(h: &mut Html, view: &View<'_>) {
+    let columns = &[
+        "Job",
+        "Leader",
+        "Token",
+        "Since",
+        "Remaining",
+        "Schedule",
+        "Last tick",
+        "Next tick",
+        "Backlog",
+    ];
+    table(h, "Jobs", columns, &view.fleet.jobs, |h, job| {
+        cell(h, "Job").text(&job.name);
+        leader(h, job);
+        let leader = job.leader.as_ref();
+        cell(h, "Token").text(or_dash(leader.map(|l| l.token)));
+        cell(h, "Since");
+        moment(h, leader.map(|l| l.since), view.now);
+        cell(h, "Remaining").text(or_dash(leader.and_then(|l| l.remaining_ms).map(span)));
+        if let Some(margin) = leader.and_then(|l| l.margin) {
+            h.markup("<small>margin ").text(margin).markup("</small>");
+        }
+        cell(h, "Schedule").text(&job.schedule);
+        if let Some(zone) = &job.zone {
+            h.markup("<small>").text(zone).markup("</small>");
+        }
+        cell(h, "Last tick");
+        moment(h, job.last_tick, view.now);
+        if let Some(outcome) = &job.last_outcome {
+            let good = matches!(outcome.as_str(), "done" | "skipped");
+            h.markup(if good {
+                "<small>"
+            } else {
+                "<small class=\"bad\">"
+            });
+            h.text(outcome).markup("</small>");
+        }
+        cell(h, "Next tick");
+        moment(h, job.next_tick, view.now);
+        cell(h, "Backlog").text(or_dash(job.backlog));
+    });
+}
+
+fn leader(h: &mut Html, job: &JobStatus) {
+    cell(h, "Leader");
+    match &job.leader {
+        Some(leader) => {
+            h.markup("<b>").text(&leader.name).markup("</b><small>");
+            h.text(&leader.host).markup(" · pid ").text(leader.pid);
+            h.markup("</small>");
+            if job.contested {
+                h.markup("<strong class=\"warn\">contested</strong>");
+            }
+        }
+        None if job.wants_leader() => {
+            h.markup("<strong class=\"bad\">NO LEADER</strong>");
+        }
+        None => {
+            h.markup("<small>")
+                .text(&job.coordination)
+                .markup("</small>");
+        }
+    }
+}
+
+fn runs(h: &mut Html, view: &View<'_>) {
+    let columns = &["Job", "Run", "On", "Token", "Started", "Progress"];
+    let running: Vec<(&JobStatus, &RunStatus)> = view
+        .fleet
+        .jobs
+        .iter()
+        .flat_map(|job| job.running.iter().map(move |run| (job, run)))
+        .collect();
+    table(
+        h,
+        "Runs and batches in flight",
+        columns,
+        &running,
+        |h, (job, run)| {
+            cell(h, "Job").text(&job.name);
+            cell(h, "Run");
+            match &run.batch {
+                Some(batch) => h.markup("batch ").text(batch),
+                None => h.text(time(run.tick)),
+            };
+            h.markup("<small>attempt ")
+                .text(run.attempt)
+                .markup("</small>");
+            let replica = view.fleet.replica(&run.replica);
+            cell(h, "On").text(replica.map_or(&run.replica, |r| &r.name));
+            cell(h, "Token").text(or_dash(run.token));
+            cell(h, "Started");
+            moment(h, Some(run.started), view.now);
+            cell(h, "Progress");
+            progress(h, run);
+        },
+    );
+}
+
+fn progress(h: &mut Html, run: &RunStatus) {
+    match (run.done, run.total) {
+        (Some(done), Some(total)) => {
+            h.markup("<progress value=\"").text(done.min(total));
+            h.markup("\" max=\"").text(total.max(1));
+            h.markup("\"></progress><small>").text(done);
+            h.markup(" of ").text(total).markup("</small>");
+        }
+        (Some(done), None) => {
+            h.text(done).markup(" done");
+        }
+        _ => {
+            h.markup("–");
+        }
+    }
+}
+
+fn replicas(h: &mut Html, view: &View<'_>) {
+    let columns = &[
+        "Replica", "Role", "State", "Host", "Version", "Started", "Seen",
+    ];
+    table(
+        h,
+        "Replicas",
+        columns,
+        &view.fleet.replicas,
+        |h, replica| {
+            cell(h, "Replica").text(&replica.name);
+            if replica.id == view.replica {
+                h.markup("<small>this one</small>");
+            }
+            cell(h, "Role").markup(match replica.role {
+                Role::Leader => "<b>leader</b>",
+                Role::Standby => "standby",
+                Role::Observer => "observer",
+            });
+            cell(h, "State");
+            state(h, replica);
+            cell(h, "Host").text(&replica.host);
+            h.markup("<small>pid ").text(replica.pid).markup("</small>");
+            if let Some(admin) = &replica.admin {
+                h.markup("<small>").text(admin).markup("</small>");
+            }
+            cell(h, "Version").text(&replica.version);
+            cell(h, "Started");
+            moment(h, Some(replica.started), view.now);
+            cell(h, "Seen")
+                .text(span(replica.seen_ms_ago))
+                .markup(" ago");
+        },
+    );
+}
+
+fn state(h: &mut Html, replica: &ReplicaStatus) {
+    match &replica.unfit {
+        Some(why) => h
+            .markup("<strong class=\"bad\">unfit</strong><small>")
+            .text(why)
+            .markup("</small>"),
+        None if replica.draining => h.markup("<strong class=\"warn\">draining</strong>"),
+        None => h.markup("<span class=\"good\">fit</span>"),
+    };
+}
+
+fn nodes(h: &mut Html, fleet: &FleetStatus) {
+    let columns = &["Node", "State", "Round trip", "Clock"];
+    table(
+        h,
+        "Lock nodes",
+        columns,
+        &fleet.nodes,
+        |h, node: &NodeStatus| {
+            cell(h, "Node").text(&node.name);
+            cell(h, "State");
+            if node.up {
+                h.markup("<span class=\"good\">up</span>");
+            } else {
+                h.markup("<strong class=\"bad\">down</strong>");
+            }
+            if let Some(why) = node.error.as_ref().or(node.cause.as_ref()) {
+                h.markup("<small>").text(why).markup("</small>");
+            }
+            cell(h, "Round trip").text(or_dash(node.rtt_us.map(|us| format!("{us} µs"))));
+            cell(h, "Clock").text(or_dash(node.offset_ms.map(|ms| format!("{ms:+} ms"))));
+        },
+    );
+}
+
+// === helpers ===
+
+/// A table; `row` opens its cells with [`cell`]. On a narrow screen each row becomes a card.
+fn table<T>(
+    h: &mut Html,
+    title: &'static str,
+    columns: &[&'static str],
+    rows: &[T],
+    row: impl Fn(&mut Html, &T),
+) {
+    h.markup("<section><h2>").markup(title).markup("</h2>");
+    if rows.is_empty() {
+        h.markup("<p class=\"none\">none</p></section>\n");
+        return;
+    }
+    h.markup("<table><thead><tr>");
+    for column in columns {
+        h.markup("<th>").markup(column).markup("</th>");
+    }
+    h.markup("</tr></thead><tbody>\n");
+    for item in rows {
+        h.markup("<tr>");
+        row(h, item);
+        h.markup("</tr>\n");
+    }
+    h.markup("</tbody></table></section>\n");
+}
+
+/// Begins a cell; the one before ends by itself, as HTML has it.
+fn cell<'a>(h: &'a mut Html, label: &'static str) -> &'a mut Html {
+    h.markup("<td data-label=\"").markup(label).markup("\">")
+}
+
+fn moment(h: &mut Html, at: Option<Timestamp>, now: Timestamp) {
+    let Some(at) = at else {
+        h.markup("–");
+        return;
+    };
+    h.markup("<time datetime=\"").text(at).markup("\">");
+    if at > now {
+        h.markup("in ").text(span(ms_between(now, at)));
+    } else {
+        h.text(span(ms_between(at, now))).markup(" ago");
+    }
+    h.markup("</time><small>").text(time(at)).markup("</small>");
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "–".into(), |value| value.to_string())
+}
+
+/// A time for people, to the second, in UTC.
+fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+/// A length of time for people.
+fn span(ms: u64) -> String {
+    match ms / 1000 {
+        0..10 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        s @ 10..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
+
+fn ms_between(earlier: Timestamp, later: Timestamp) -> u64 {
+    u64::try_from(later.as_millisecond() - earlier.as_millisecond()).unwrap_or(0)
+}

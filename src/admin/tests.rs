@@ -1,0 +1,450 @@
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinHandle,
+};
+
+use super::*;
+use crate::{
+    node::Token,
+    spawn::Spawn,
+    status::{JobPresence, JobStatus, NodeStatus, Presence, Role, RunStatus, Standing},
+};
+
+#[derive(Default)]
+struct Fake {
+    fleet: FleetStatus,
+    no_locks: bool,
+    stalled: bool,
+    draining: AtomicBool,
+    hangs: bool,
+}
+
+#[async_trait]
+impl AdminSource for Fake {
+    fn replica(&self) -> String {
+        "host-7-a".into()
+    }
+    async fn fleet(&self) -> FleetStatus {
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        self.fleet.clone()
+    }
+    async fn locks(&self) -> Result<Vec<LockStatus>, String> {
+        if self.no_locks {
+            return Err("no majority".into());
+        }
+        Ok(vec![LockStatus {
+            key: "job/report".into(),
+            ..LockStatus::default()
+        }])
+    }
+    fn live(&self) -> Result<(), String> {
+        if self.stalled {
+            return Err("the keeper stands still".into());
+        }
+        Ok(())
+    }
+    fn ready(&self) -> Result<(), String> {
+        if self.draining.load(Ordering::SeqCst) {
+            return Err("draining".into());
+        }
+        Ok(())
+    }
+    fn leads(&self, job: &str) -> Option<bool> {
+        match job {
+            "report" => Some(true),
+            "mail" => Some(false),
+            _ => None,
+        }
+    }
+    fn leads_any(&self) -> bool {
+        true
+    }
+}
+
+/// A server on a free port; stopped by the token.
+struct Server {
+    address: SocketAddr,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+async fn serving(source: Fake) -> Server {
+    serving_shared(Arc::new(source)).await
+}
+
+async fn serving_shared(source: Arc<Fake>) -> Server {
+    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let admin = Admin {
+        source,
+        metrics: Metrics::new("1.2.3"),
+        clock: Clock::system(),
+    };
+    let stop = CancellationToken::new();
+    let serving = serve(listener, admin, stop.clone());
+    let task = Spawn::system().spawn(async move { serving.await.unwrap() });
+    Server {
+        address,
+        stop,
+        task,
+    }
+}
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Server {
+    async fn get(&self, path: &str) -> Answer {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+            .await
+    }
+
+    async fn send(&self, request: &str) -> Answer {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        Answer {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            head: head.to_ascii_lowercase(),
+            body: body.to_owned(),
+        }
+    }
+}
+
+fn fleet() -> FleetStatus {
+    let now = Clock::system().wall();
+    let job = |name: &str, coordination: &str, standing| JobPresence {
+        name: name.into(),
+        coordination: coordination.into(),
+        schedule: "@every 10s".into(),
+        standing,
+        token: Some(Token(41)),
+        remaining_ms: Some(60_500),
+        ..JobPresence::default()
+    };
+    let mut batches = job("mail", "batch", Standing::Working);
+    batches.running.push(RunStatus {
+        batch: Some("cell-9".into()),
+        done: Some(3),
+        total: Some(10),
+        ..RunStatus::default()
+    });
+    let presence = Presence {
+        id: "host-7-a".into(),
+        name: "alpha".into(),
+        host: "host".into(),
+        pid: 7,
+        role: Role::Leader,
+        written_at: now,
+        started: now,
+        jobs: vec![
+            job("report", "leader", Standing::Leading),
+            job("orphan", "leader", Standing::StandingBy),
+            batches,
+        ],
+        ..Presence::default()
+    };
+    let node = |up| NodeStatus {
+        name: "redis-1".into(),
+        up,
+        ..NodeStatus::default()
+    };
+    FleetStatus::from_presences([presence], vec![node(true), node(true), node(false)], now)
+}
+
+#[tokio::test]
+async fn health_speaks_for_the_process_and_for_its_part() {
+    let source = Arc::new(Fake::default());
+    let server = serving_shared(source.clone()).await;
+    assert_eq!(server.get("/livez").await.status, 200);
+    assert_eq!(server.get("/readyz").await.status, 200);
+    source.draining.store(true, Ordering::SeqCst);
+    let answer = server.get("/readyz").await;
+    assert_eq!((answer.status, answer.body.as_str()), (503, "draining\n"));
+    assert_eq!(
+        server.get("/livez").await.status,
+        200,
+        "draining is no illness"
+    );
+
+    let stalled = serving(Fake {
+        stalled: true,
+        ..Fake::default()
+    });
+    assert_eq!(stalled.await.get("/livez").await.status, 503);
+}
+
+#[tokio::test]
+async fn leaderz_answers_for_a_job_or_for_any() {
+    let server = serving(Fake::default()).await;
+    for (path, status) in [
+        ("/leaderz?job=report", 200),
+        ("/leaderz?job=mail", 503),
+        ("/leaderz?job=nobody", 404),
+        ("/leaderz?job=", 404),
+        ("/leaderz", 200),
+    ] {
+        assert_eq!(server.get(path).await.status, status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_come_in_the_format_that_is_accepted() {
+    let server = serving(Fake::default()).await;
+    let plain = server.get("/metrics").await;
+    assert!(
+        plain
+            .head
+            .contains("content-type: text/plain; version=0.0.4")
+    );
+    assert!(!plain.body.contains("# EOF"));
+    let open = server
+        .send("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n")
+        .await;
+    assert!(
+        open.head
+            .contains("content-type: application/openmetrics-text; version=1.0.0")
+    );
+    assert!(open.body.ends_with("# EOF\n"));
+    assert!(
+        open.body
+            .contains("watchkeeper_build_info{version=\"1.2.3\"} 1")
+    );
+}
+
+#[tokio::test]
+async fn the_api_shows_the_fleet_as_json() {
+    let server = serving(Fake {
+        fleet: fleet(),
+        ..Fake::default()
+    })
+    .await;
+    let answer = server.get("/api/v1/fleet").await;
+    assert!(answer.head.contains("content-type: application/json"));
+    let shown: FleetStatus = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(shown, fleet_with_times_of(&shown));
+    let jobs: Vec<JobStatus> =
+        serde_json::from_str(&server.get("/api/v1/jobs").await.body).unwrap();
+    assert_eq!(jobs, shown.jobs);
+    let nodes: Vec<NodeStatus> =
+        serde_json::from_str(&server.get("/api/v1/nodes").await.body).unwrap();
+    assert_eq!(nodes.len(), 3);
+    let locks: Vec<LockStatus> =
+        serde_json::from_str(&server.get("/api/v1/locks").await.body).unwrap();
+    assert_eq!(locks[0].key, "job/report");
+}
+
+fn fleet_with_times_of(shown: &FleetStatus) -> FleetStatus {
+    let mut expected = fleet();
+    expected.replicas[0].started = shown.replicas[0].started;
+    expected.replicas[0].seen_ms_ago = shown.replicas[0].seen_ms_ago;
+    for (job, shown) in expected.jobs.iter_mut().zip(&shown.jobs) {
+        job.leader.clone_from(&shown.leader);
+    }
+    expected
+}
+
+#[tokio::test]
+async fn locks_that_cannot_be_listed_are_an_error_not_an_empty_list() {
+    let server = serving(Fake {
+        no_locks: true,
+        ..Fake::default()
+    })
+    .await;
+    let answer = server.get("/api/v1/locks").await;
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.body, "{\"error\":\"no majority\"}");
+}
+
+#[tokio::test]
+async fn the_page_shows_who_leads_and_that_nobody_does() {
+    let server = serving(Fake {
+        fleet: fleet(),
+        ..Fake::default()
+    })
+    .await;
+    let page = server.get("/").await.body;
+    for part in [
+        "<b>alpha</b>",
+        "pid 7",
+        "data-label=\"Token\">41",
+        "60 s",
+        "<strong class=\"bad\">NO LEADER</strong>",
+        "batch cell-9",
+        "<progress value=\"3\" max=\"10\">",
+        "2 of 3 nodes up, may lose none",
+        "http-equiv=\"refresh\"",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
+    assert_eq!(page.matches("NO LEADER").count(), 1);
+    assert!(!page.contains("<script") && !page.contains("style=\""));
+    let style = server.get("/style.css").await;
+    assert!(style.head.contains("content-type: text/css"));
+}
+
+#[tokio::test]
+async fn a_hostile_name_stays_text() {
+    let evil = "<script>alert('x')</script>\"&";
+    let mut fleet = fleet();
+    fleet.replicas[0].unfit = Some(evil.into());
+    fleet.replicas[0].name = evil.into();
+    fleet.replicas[0].admin = Some(evil.into());
+    fleet.nodes[2].error = Some(evil.into());
+    for job in &mut fleet.jobs {
+        job.name = evil.into();
+        job.schedule = evil.into();
+        job.zone = Some(evil.into());
+        job.last_outcome = Some(evil.into());
+        for run in &mut job.running {
+            run.batch = Some(evil.into());
+        }
+        if let Some(leader) = &mut job.leader {
+            leader.name = evil.into();
+            leader.host = evil.into();
+        }
+    }
+    let server = serving(Fake {
+        fleet,
+        ..Fake::default()
+    })
+    .await;
+    let page = server.get("/").await.body;
+    assert!(page.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&quot;&amp;"));
+    assert!(!page.contains("<script"));
+}
+
+#[tokio::test]
+async fn every_answer_carries_the_security_headers() {
+    let server = serving(Fake::default()).await;
+    let strange = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    for answer in [
+        server.get("/").await,
+        server.get("/nothing").await,
+        server.get("/leaderz?job=nobody").await,
+        server
+            .send("POST /readyz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+            .await,
+        server.send(strange).await,
+    ] {
+        for header in [
+            "content-security-policy: default-src 'none'; style-src 'self';",
+            "frame-ancestors 'none'",
+            "x-content-type-options: nosniff",
+            "cache-control: no-store",
+        ] {
+            assert!(answer.head.contains(header), "{header}\n{}", answer.head);
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_here_changes_state() {
+    let server = serving(Fake::default()).await;
+    for method in ["POST", "PUT", "DELETE", "PATCH"] {
+        for path in ["/", "/api/v1/jobs", "/readyz"] {
+            let request =
+                format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+            assert_eq!(server.send(&request).await.status, 405, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn on_loopback_a_foreign_host_is_refused() {
+    let server = serving(Fake::default()).await;
+    for (host, status) in [
+        ("localhost", 200),
+        ("LOCALHOST:8787", 200),
+        ("127.0.0.1:8787", 200),
+        ("[::1]:8787", 200),
+        ("a.localhost", 200),
+        ("evil.example", 421),
+        ("evil.example:8787", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+    ] {
+        let request = format!("GET /livez HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        assert_eq!(server.send(&request).await.status, status, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn silent_clients_do_not_keep_others_out() {
+    let server = serving(Fake::default()).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(b"GET / HT").await.unwrap();
+        silent.push(stream);
+    }
+    assert_eq!(server.get("/livez").await.status, 200);
+    // The first one has been sent away, or its connection was reset.
+    let mut byte = [0];
+    assert!(!matches!(silent[0].read(&mut byte).await, Ok(1..)));
+}
+
+#[tokio::test]
+async fn a_connection_ends_when_its_life_is_over() {
+    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let clock = Clock::system();
+    let door = door::Door::with_limits(listener, clock, 8, Duration::from_millis(20));
+    let router = axum::Router::new();
+    let server = axum::serve(door, router).into_future();
+    let client = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HT").await.unwrap();
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text).await;
+    };
+    tokio::select! {
+        _ = server => unreachable!("a server does not end"),
+        () = client => {}
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stops_lets_answers_finish_but_does_not_wait_for_ever() {
+    let server = serving(Fake {
+        hangs: true,
+        ..Fake::default()
+    })
+    .await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await
+        .unwrap();
+    assert_eq!(server.get("/livez").await.status, 200);
+    server.stop.cancel();
+    server.task.await.unwrap();
+    let mut rest = String::new();
+    let _ = stream.read_to_string(&mut rest).await;
+    assert_eq!(rest, "");
+}
+
+#[tokio::test]
+async fn only_the_default_port_moves_when_it_is_taken() {
+    let first = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let taken = first.local_addr().unwrap();
+    let error = bind(taken).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+
+    let moved = door::bind_or_next(taken).await.unwrap();
+    assert!(moved.local_addr().unwrap().port() > taken.port());
+    assert!(bind(DEFAULT_LISTEN).await.is_ok());
+}

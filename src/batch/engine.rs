@@ -1,0 +1,272 @@
+//! Claims batches and works on them, in every replica at once.
+//!
+//! # Invariants
+//! - B1 A batch is processed only under a claim of this replica.           (a_batch_is_processed_under_its_claim)
+//! - B2 A lost claim cancels that batch only.                              (a_lost_claim_cancels_one_batch)
+//! - B3 A claim is released after the batch's work has ended.              (a_claim_outlives_its_work)
+//! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use super::{BatchJob, order::rendezvous};
+use crate::{
+    backoff::Backoff,
+    clock::Moment,
+    event::Event,
+    job::{Health, Run, RunFacts, Spec},
+    lease::Lease,
+    lock::{Claim, Claimed},
+    node::Kind,
+    schedule::Schedule,
+    scheduler::{
+        Context,
+        execute::{Ended, Limits, execute},
+    },
+    status::Standing,
+    worker::gate::Pass,
+};
+
+/// How long `pending` may take.
+const PENDING_LIMIT: Duration = Duration::from_secs(30);
+/// Pauses between looks when there is nothing to do.
+const IDLE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// One batch job of this replica.
+pub(crate) struct BatchEngine {
+    pub(crate) name: String,
+    pub(crate) job: Arc<dyn BatchJob>,
+    pub(crate) spec: Spec,
+    pub(crate) schedule: Schedule,
+    pub(crate) ctx: Context,
+}
+
+/// Batches in flight, and those to be left alone for a while.
+#[derive(Default)]
+struct Floor {
+    running: FuturesUnordered<BoxFuture<'static, (String, Option<Ended>)>>,
+    runs: BTreeMap<String, Run>,
+    resting: BTreeMap<String, (Moment, u32)>,
+}
+
+/// What one look brought.
+#[derive(PartialEq)]
+enum Look {
+    /// Nothing pending that is not in flight or resting.
+    Idle,
+    /// There is work, but others hold it.
+    Taken,
+    /// Claimed something.
+    Claimed,
+}
+
+impl BatchEngine {
+    /// Works on batches until the worker drains.
+    pub(crate) async fn run(self) {
+        while let Some(pass) = self.ctx.gate.pass().await {
+            self.ctx.board.stands(&self.name, Standing::Working);
+            let mut floor = Floor::default();
+            self.work(&pass, &mut floor).await;
+            self.wind_down(&pass, &mut floor).await;
+        }
+        self.ctx.board.stands(&self.name, Standing::Off);
+    }
+
+    async fn work(&self, pass: &Pass, floor: &mut Floor) {
+        let ctx = &self.ctx;
+        let mut idle = Backoff::new(IDLE.0, IDLE.1);
+        let mut tick = ctx.clock.wall();
+        while !pass.is_over() {
+            let look = if self.is_fit().await { self.look(floor, tick).await } else { Look::Idle };
+            let full = floor.runs.len() >= self.job.limits().concurrency.max(1);
+            let pause = match look {
+                Look::Claimed => {
+                    idle.reset();
+                    Duration::ZERO
+                }
+                Look::Taken => idle.next(&ctx.chance),
+                Look::Idle if self.schedule.is_continuous() => idle.next(&ctx.chance),
+                // Nothing left of this tick: wait for the next one.
+                Look::Idle => match self.schedule.next_after(ctx.clock.wall()) {
+                    Some(next) => {
+                        tick = next;
+                        Duration::try_from(next.duration_since(ctx.clock.wall())).unwrap_or_default()
+                    }
+                    None => IDLE.1,
+                },
+            };
+            tokio::select! {
+                biased;
+                () = pass.over() => return,
+                Some((batch, ended)) = floor.running.next(), if !floor.running.is_empty() => {
+                    floor.ended(&batch, ended.as_ref(), self);
+                }
+                () = ctx.clock.sleep(pause), if !full => {}
+            }
+        }
+    }
+
+    /// Looks for work and claims what there is room for.
+    async fn look(&self, floor: &mut Floor, tick: Timestamp) -> Look {
+        let ctx = &self.ctx;
+        let limits = self.job.limits();
+        let room = limits.concurrency.max(1).saturating_sub(floor.runs.len());
+        if room == 0 {
+            return Look::Claimed;
+        }
+        let asking = AssertUnwindSafe(self.job.pending(limits.claim.max(1) * 64)).catch_unwind();
+        let mut pending = match ctx.clock.timeout(PENDING_LIMIT, asking).await {
+            Ok(Ok(Ok(pending))) => pending,
+            Ok(Ok(Err(error))) => return self.trouble(&error.to_string()),
+            Ok(Err(_)) => return self.trouble("it panicked"),
+            Err(_) => return self.trouble("no answer in time"),
+        };
+        let now = ctx.clock.now();
+        floor.resting.retain(|_, (until, failures)| now < *until || *failures > 0);
+        pending.retain(|batch| {
+            !floor.runs.contains_key(batch)
+                && floor.resting.get(batch).is_none_or(|(until, _)| now >= *until)
+        });
+        let unique: BTreeSet<String> = pending.into_iter().collect();
+        let mut pending: Vec<String> = unique.into_iter().collect();
+        if pending.is_empty() {
+            return Look::Idle;
+        }
+        rendezvous(&ctx.replica, &mut pending);
+        pending.truncate(room.min(limits.claim.max(1)));
+        let claims = pending.iter().map(|batch| Claim {
+            key: format!("batch/{}/{batch}", self.name),
+            kind: Kind::Claim,
+            ttl: self.spec.ttl,
+        });
+        let claimed = match ctx.locks.claim(claims.collect()).await {
+            Ok(claimed) => claimed,
+            Err(error) => return self.trouble(&error.to_string()),
+        };
+        let mut any = Look::Taken;
+        for (batch, claimed) in pending.into_iter().zip(claimed) {
+            match claimed {
+                Claimed::Acquired(lease) => {
+                    any = Look::Claimed;
+                    self.start(floor, batch, lease, tick);
+                }
+                // Somebody works on it: look at others first next time.
+                Claimed::Held { .. } => floor.rest(batch, now + IDLE.0 * 2, 0),
+                Claimed::NoQuorum(_) | Claimed::TooSlow => {}
+            }
+        }
+        any
+    }
+
+    fn start(&self, floor: &mut Floor, batch: String, lease: Lease, tick: Timestamp) {
+        let ctx = &self.ctx;
+        let timing = ctx.locks.timing();
+        let (ttl, grace) = (lease.ttl(), self.spec.grace);
+        let facts = RunFacts {
+            job: self.name.clone(),
+            id: ctx.run_id(),
+            tick,
+            attempt: 1,
+            replica: ctx.replica.clone(),
+            batch: Some(batch.clone()),
+            params: self.spec.params.clone(),
+            checkpoint: None,
+        };
+        let now = ctx.clock.now();
+        let until = self.spec.timeout.map_or(Moment::NEVER, |limit| now + limit);
+        let margin = timing.cancel_margin(ttl, grace);
+        let run = Run::new(facts, ctx.clock.clone(), Some(lease.view().clone()), margin, until);
+        ctx.board.started(&run, ctx.clock.wall());
+        let (job, token) = (self.name.clone(), lease.token());
+        ctx.events.tell(Event::BatchClaimed { job, batch: batch.clone(), token });
+        let limits = Limits { grace, abort_margin: timing.abort_margin(ttl) };
+        let (told, end) = oneshot::channel();
+        let (job, of, name) = (self.job.clone(), run.clone(), batch.clone());
+        let (clock, board, events) = (ctx.clock.clone(), ctx.board.clone(), ctx.events.clone());
+        let work = lease.begin_work();
+        ctx.spawn.spawn(async move {
+            let ended = execute(job.process(&name, of.clone()), &of, limits, &clock).await;
+            // Order matters: the work is gone, then the claim.
+            drop((job, work));
+            board.ended(&of, ended.word());
+            lease.release().await;
+            let took = clock.now().since(now);
+            let (job, outcome) = (of.job().to_owned(), ended.word());
+            if !matches!(ended, Ended::Done | Ended::Skipped(_)) {
+                tracing::warn!(job, batch = name, outcome, detail = ended.detail(), "batch not finished");
+            }
+            events.tell(Event::BatchEnded { job, batch: name, outcome, took });
+            // Nobody listens any more when the worker has gone on.
+            let _ = told.send(ended);
+        });
+        floor.runs.insert(batch.clone(), run);
+        floor.running.push(Box::pin(async move { (batch, end.await.ok()) }));
+    }
+
+    /// Nothing new is claimed; batches in flight go on to their end, or are told to stop after the drain timeout.
+    async fn wind_down(&self, pass: &Pass, floor: &mut Floor) {
+        let ctx = &self.ctx;
+        let patience = if pass.is_draining() { ctx.drain_timeout } else { Duration::ZERO };
+        let stop_at = ctx.clock.now() + patience;
+        let mut stopped = false;
+        while !floor.running.is_empty() {
+            tokio::select! {
+                biased;
+                Some((batch, ended)) = floor.running.next() => {
+                    floor.ended(&batch, ended.as_ref(), self);
+                }
+                () = ctx.clock.sleep_until(stop_at), if !stopped => {
+                    stopped = true;
+                    floor.runs.values().for_each(|run| run.stop("the worker drains"));
+                }
+            }
+        }
+    }
+
+    async fn is_fit(&self) -> bool {
+        let ctx = &self.ctx;
+        if ctx.locks.fitness().unfit().is_some() {
+            return false;
+        }
+        let asked = ctx.clock.timeout(ctx.locks.timing().ttl / 2, self.job.health()).await;
+        matches!(asked, Ok(Health::Fit))
+    }
+
+    fn trouble(&self, why: &str) -> Look {
+        tracing::warn!(job = self.name, why, "cannot look for batches");
+        Look::Taken
+    }
+}
+
+impl Floor {
+    fn ended(&mut self, batch: &str, ended: Option<&Ended>, engine: &BatchEngine) {
+        self.runs.remove(batch);
+        let ctx = &engine.ctx;
+        let now = ctx.clock.now();
+        let failures = self.resting.get(batch).map_or(0, |(_, failures)| *failures);
+        match ended {
+            Some(Ended::Done | Ended::Skipped(_) | Ended::Cancelled(_)) => {
+                self.resting.remove(batch);
+            }
+            Some(Ended::RetryAfter(pause)) => self.rest(batch.to_owned(), now + *pause, 0),
+            Some(Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_)) | None => {
+                let retry = &engine.spec.retry;
+                let pause = retry.backoff.saturating_mul(1 << failures.min(16));
+                let pause = pause.min(retry.max_backoff).max(IDLE.0);
+                self.rest(batch.to_owned(), now + pause, failures + 1);
+            }
+        }
+    }
+
+    fn rest(&mut self, batch: String, until: Moment, failures: u32) {
+        self.resting.insert(batch, (until, failures));
+    }
+}

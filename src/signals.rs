@@ -1,0 +1,160 @@
+//! What the operating system asks of this process.
+//!
+//! | signal | meaning |
+//! | --- | --- |
+//! | SIGTERM, SIGINT | [`Signal::Drain`]; a second one of either ends the process at once |
+//! | SIGUSR1 | [`Signal::Dump`] |
+//! | SIGHUP | [`Signal::Hangup`] |
+//!
+//! The second signal needs nobody: it works in the signal handler itself, also when every thread of the program is
+//! stuck. The process then exits with 128 + the signal's number, as shells count it; its leases expire by themselves.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, atomic::AtomicBool},
+    task::{Context, Poll},
+};
+
+use futures_util::{Stream, StreamExt};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1},
+    flag,
+};
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Signal {
+    /// End the work in order, then exit.
+    Drain,
+    /// Write the status to the log.
+    Dump,
+    /// Read the configuration again.
+    Hangup,
+}
+
+/// The signals that arrive from now on, as a stream. Several of one kind in a row may arrive as one.
+///
+/// Make it once per process. Dropping it does not bring back what the signals did before.
+pub struct Signals(signal_hook_tokio::Signals);
+
+// === impl Signals ===
+
+impl Signals {
+    /// Takes over the signals of this process. Must be called inside a tokio runtime with I/O.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn listen() -> io::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            // This order: actions run as they were registered, so the first signal passes the check before it sets
+            // what the second will find. The other way round the first one would end the process.
+            flag::register_conditional_shutdown(signal, 128 + signal, asked.clone())?;
+            flag::register(signal, asked.clone())?;
+        }
+        signal_hook_tokio::Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map(Self)
+    }
+
+    /// Waits for the next signal. Cancel-safe.
+    pub async fn recv(&mut self) -> Option<Signal> {
+        self.next().await
+    }
+}
+
+impl std::fmt::Debug for Signals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Signals")
+    }
+}
+
+impl Stream for Signals {
+    type Item = Signal;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Signal>> {
+        self.0.poll_next_unpin(cx).map(|signal| match signal? {
+            SIGUSR1 => Some(Signal::Dump),
+            SIGHUP => Some(Signal::Hangup),
+            _ => Some(Signal::Drain),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead, BufReader},
+        process::{Child, Command, Stdio},
+    };
+
+    use super::*;
+
+    const CHILD: &str = "WATCHKEEPER_TEST_SIGNALS_CHILD";
+
+    /// Runs only in the child process of the tests below: prints each signal until it is killed.
+    #[test]
+    fn child() {
+        if std::env::var_os(CHILD).is_none() {
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut signals = Signals::listen().unwrap();
+            println!("\nlistening");
+            while let Some(signal) = signals.recv().await {
+                println!("\n{signal:?}");
+            }
+        });
+    }
+
+    /// This very test binary again, in a process of its own: signals are the whole process's affair.
+    fn listening_child() -> (Child, impl FnMut() -> String) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "signals::tests::child", "--nocapture"])
+            .env(CHILD, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut next = move || {
+            let words = ["listening", "Drain", "Dump", "Hangup"];
+            let line = lines.find(|l| words.contains(&l.as_deref().unwrap()));
+            line.unwrap().unwrap()
+        };
+        assert_eq!(next(), "listening");
+        (child, next)
+    }
+
+    fn send(child: &Child, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    #[test]
+    fn a_second_signal_ends_the_process_at_once() {
+        let (mut child, mut next) = listening_child();
+        send(&child, rustix::process::Signal::TERM);
+        assert_eq!(next(), "Drain");
+        send(&child, rustix::process::Signal::INT);
+        assert_eq!(child.wait().unwrap().code(), Some(128 + SIGINT));
+    }
+
+    #[test]
+    fn other_signals_do_not_end_the_process() {
+        let (mut child, mut next) = listening_child();
+        for _ in 0..2 {
+            send(&child, rustix::process::Signal::USR1);
+            assert_eq!(next(), "Dump");
+            send(&child, rustix::process::Signal::HUP);
+            assert_eq!(next(), "Hangup");
+        }
+        send(&child, rustix::process::Signal::TERM);
+        assert_eq!(next(), "Drain");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,431 @@
+//! The state of the fleet, as every surface shows it: `status --json`, `/api/v1/fleet`, the status page, the log.
+//!
+//! Each replica tells what it knows of itself in a [`Presence`] document beside the locks; whoever reads all of them
+//! merges them into one [`FleetStatus`]. The field names below are a public interface.
+//!
+//! # Invariants
+//! - S1 Of two documents of one replica the newest revision counts.       (the_newest_revision_of_a_replica_counts)
+//! - S2 Of two replicas that claim a job the one with the larger token is shown as its leader, and the job as
+//!   contested.                                                           (the_larger_token_is_shown_as_leader)
+//! - S3 A claim is not shown for longer than its writer said that it may be true.
+//!   (a_claim_is_not_shown_after_its_end)
+//! - S4 The order of documents changes nothing.                           (the_order_of_documents_changes_nothing)
+//!
+//! # Not promised
+//! This is news, not authority: a document is as old as `seen_ms_ago` says. Who may act is decided by leases alone.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::node::{Doc, Token, View};
+
+mod merge;
+#[cfg(test)]
+mod tests;
+
+/// What the fleet looks like.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FleetStatus {
+    /// Every replica that was heard of lately, by name.
+    pub replicas: Vec<ReplicaStatus>,
+    /// Every job that any replica knows, by name.
+    pub jobs: Vec<JobStatus>,
+    /// The lock nodes, in configured order, as the asked replica sees them.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// One running worker.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReplicaStatus {
+    /// Unique: host, process id, nonce.
+    pub id: String,
+    /// The configured name.
+    pub name: String,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// Version of the program.
+    pub version: String,
+    /// What it is at the moment.
+    pub role: Role,
+    /// Nothing new starts here.
+    pub draining: bool,
+    /// Whether it is fit to work.
+    pub fit: bool,
+    /// Why it is unfit.
+    pub unfit: Option<String>,
+    /// When the process started.
+    pub started: Timestamp,
+    /// Age of this news.
+    pub seen_ms_ago: u64,
+    /// Address of its status page.
+    pub admin: Option<String>,
+}
+
+/// What a replica is in the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Role {
+    /// Leads at least one job.
+    Leader,
+    /// Leads nothing and could.
+    #[default]
+    Standby,
+    /// Is not a candidate; also whatever a newer version calls itself.
+    #[serde(other)]
+    Observer,
+}
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobStatus {
+    /// Its name.
+    pub name: String,
+    /// `leader`, `tick`, `batch` or `everywhere`.
+    pub coordination: String,
+    /// The schedule as written.
+    pub schedule: String,
+    /// Its time zone.
+    pub zone: Option<String>,
+    /// Who leads it; `null` when nobody does (and always for `batch` and `everywhere`).
+    pub leader: Option<LeaderStatus>,
+    /// More than one replica claims it: a hand-over is being written, or a frozen replica does not know yet.
+    pub contested: bool,
+    /// The last tick that was decided.
+    pub last_tick: Option<Timestamp>,
+    /// The next tick.
+    pub next_tick: Option<Timestamp>,
+    /// How the last run ended.
+    pub last_outcome: Option<String>,
+    /// Nothing fires until it is resumed. Always false: jobs cannot be paused yet.
+    pub paused: bool,
+    /// Items still to be done, as last seen.
+    pub backlog: Option<u64>,
+    /// Runs in flight, on all replicas.
+    pub running: Vec<RunStatus>,
+}
+
+/// Who leads a job.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeaderStatus {
+    /// The replica's id.
+    pub replica: String,
+    /// The replica's name.
+    pub name: String,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// The term's fencing token.
+    pub token: Token,
+    /// Since when.
+    pub since: Timestamp,
+    /// What remained of the lease when this was written; `null` when unknown.
+    pub remaining_ms: Option<u64>,
+    /// Nodes that hold the lease beyond the majority it needs.
+    pub margin: Option<i64>,
+}
+
+/// A run in flight.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunStatus {
+    /// The run.
+    pub run_id: String,
+    /// The replica's id; filled in when documents are merged.
+    pub replica: String,
+    /// The scheduled instant.
+    pub tick: Timestamp,
+    /// 1 for the first.
+    pub attempt: u32,
+    /// The token it acts under.
+    pub token: Option<Token>,
+    /// When it started.
+    pub started: Timestamp,
+    /// The batch, for jobs that work in batches.
+    pub batch: Option<String>,
+    /// Items done, when the job tells.
+    pub done: Option<u64>,
+    /// Items in all, when the job tells.
+    pub total: Option<u64>,
+}
+
+/// One lock node.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    /// Its name, without credentials.
+    pub name: String,
+    /// Whether it answers.
+    pub up: bool,
+    /// Why not: a bounded word; `null` when up.
+    pub cause: Option<String>,
+    /// The last error in full.
+    pub error: Option<String>,
+    /// Round trip of the last call, in microseconds.
+    pub rtt_us: Option<u64>,
+    /// Its wall clock minus ours, in milliseconds.
+    pub offset_ms: Option<i64>,
+}
+
+/// One lock, as `locks --json` and `/api/v1/locks` show it.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LockStatus {
+    /// The lock.
+    pub key: String,
+    /// The random value of its holder, or of its last one; empty when never held.
+    pub owner: String,
+    /// That owner's token.
+    pub token: Token,
+    /// Remaining life of the key: on a majority if it is held, else the longest leftover; `null` when free or
+    /// without a time to live.
+    pub remaining_ms: Option<u64>,
+    /// Whether a majority of the nodes shows this owner in the key.
+    pub held: bool,
+    /// Nodes that show this owner in the key.
+    pub nodes: usize,
+    /// Whether the last holder has released it.
+    pub released: bool,
+    /// The id of the replica that holds it, where a presence document tells.
+    pub replica: Option<String>,
+}
+
+/// What a replica tells the others about itself: a document beside the locks, with a lifetime.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Presence {
+    /// Unique: host, process id, nonce. See [`replica_id`].
+    pub id: String,
+    /// The configured name.
+    pub name: String,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// Version of the program.
+    pub version: String,
+    /// When the process started.
+    pub started: Timestamp,
+    /// `shared` or `failover`.
+    pub mode: String,
+    /// What it is at the moment.
+    pub role: Role,
+    /// Nothing new starts here.
+    pub draining: bool,
+    /// Why it is unfit; `null` when fit.
+    pub unfit: Option<String>,
+    /// Address of its status page.
+    pub admin: Option<String>,
+    /// What it knows of each of its jobs.
+    pub jobs: Vec<JobPresence>,
+    /// Grows with every writing; the largest counts.
+    pub rev: u64,
+    /// When this was written, by the writer's wall clock.
+    pub written_at: Timestamp,
+}
+
+/// What one replica knows of one job.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobPresence {
+    /// The job.
+    pub name: String,
+    /// `leader`, `tick`, `batch` or `everywhere`.
+    pub coordination: String,
+    /// The schedule as written.
+    pub schedule: String,
+    /// Its time zone.
+    pub zone: Option<String>,
+    /// What this replica is to the job.
+    pub standing: Standing,
+    /// The term's token, while leading.
+    pub token: Option<Token>,
+    /// Since when, while leading.
+    pub since: Option<Timestamp>,
+    /// What remained of the lease at `written_at`.
+    pub remaining_ms: Option<u64>,
+    /// Nodes beyond the majority that hold the lease.
+    pub margin: Option<i64>,
+    /// How long after `written_at` the claim to lead may be believed: at least the lease and one interval between
+    /// documents. Without it, as long as the document lives.
+    pub believe_ms: Option<u64>,
+    /// The last tick that was decided, as far as this replica knows.
+    pub last_tick: Option<Timestamp>,
+    /// The next tick, as this replica sees it.
+    pub next_tick: Option<Timestamp>,
+    /// How the last run here ended.
+    pub last_outcome: Option<String>,
+    /// Items still to be done, as last seen here.
+    pub backlog: Option<u64>,
+    /// Runs in flight here.
+    pub running: Vec<RunStatus>,
+}
+
+/// What a replica is to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Standing {
+    /// Holds the job's term.
+    Leading,
+    /// Would take over.
+    #[default]
+    StandingBy,
+    /// Works on it beside others: batches, or a job that runs everywhere.
+    Working,
+    /// Does nothing for it: not a candidate, unfit, draining; also whatever a newer version calls it.
+    #[serde(other)]
+    Off,
+}
+
+/// A document is no presence.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PresenceError {
+    /// It is not JSON of the expected shape.
+    #[error("not a presence document")]
+    Json(#[from] serde_json::Error),
+    /// It names nobody, or somebody else than its own name says.
+    #[error("the document names the replica `{0}`")]
+    Id(String),
+}
+
+/// What the names of presence documents begin with.
+pub const PRESENCE_PREFIX: &str = "presence/";
+
+/// The identity of a replica: `host-pid-nonce`. The nonce tells two processes apart that had the same id, as in
+/// containers, where every worker is process 1.
+#[must_use]
+pub fn replica_id(host: &str, pid: u32, nonce: &str) -> String {
+    format!("{host}-{pid}-{nonce}")
+}
+
+// === impl Presence ===
+
+impl Presence {
+    /// The document's name.
+    #[must_use]
+    pub fn document_name(&self) -> String {
+        format!("{PRESENCE_PREFIX}{}", self.id)
+    }
+
+    /// The document's content.
+    ///
+    /// # Errors
+    /// None that can happen with these types.
+    pub fn to_json(&self) -> Result<String, PresenceError> {
+        Ok(serde_json::to_string(self)?)
+    }
+
+    /// Reads a document's content. Unknown fields are ignored: a newer version may be running beside this one.
+    ///
+    /// # Errors
+    /// [`PresenceError`]; whoever lists the fleet leaves such a document out.
+    pub fn from_json(body: &str) -> Result<Self, PresenceError> {
+        let presence: Self = serde_json::from_str(body)?;
+        if presence.id.is_empty() {
+            return Err(PresenceError::Id(presence.id));
+        }
+        Ok(presence)
+    }
+
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// [`PresenceError`]; whoever lists the fleet leaves such a document out.
+    pub fn from_doc(doc: &Doc) -> Result<Self, PresenceError> {
+        let mut presence = Self::from_json(&doc.body)?;
+        if presence.document_name() != doc.name {
+            return Err(PresenceError::Id(presence.id));
+        }
+        presence.rev = doc.rev;
+        Ok(presence)
+    }
+
+    /// Every presence among `docs`, from any number of nodes; others are left out.
+    #[must_use]
+    pub fn from_docs<'a>(docs: impl IntoIterator<Item = &'a Doc>) -> Vec<Self> {
+        docs.into_iter()
+            .filter_map(|doc| Self::from_doc(doc).ok())
+            .collect()
+    }
+}
+
+// === impl FleetStatus ===
+
+impl FleetStatus {
+    /// Merges what the replicas told into one picture at `now` (wall time).
+    #[must_use]
+    pub fn from_presences(
+        presences: impl IntoIterator<Item = Presence>,
+        nodes: Vec<NodeStatus>,
+        now: Timestamp,
+    ) -> Self {
+        merge::fleet(presences.into_iter().collect(), nodes, now)
+    }
+
+    /// How many more nodes may fail before nobody can hold a lock; negative when too few are up already, `None`
+    /// without nodes.
+    #[must_use]
+    pub fn node_margin(&self) -> Option<i64> {
+        if self.nodes.is_empty() {
+            return None;
+        }
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let up = self.nodes.iter().filter(|node| node.up).count();
+        Some(count(up) - count(self.nodes.len() / 2 + 1))
+    }
+
+    /// A replica by id.
+    #[must_use]
+    pub fn replica(&self, id: &str) -> Option<&ReplicaStatus> {
+        self.replicas.iter().find(|replica| replica.id == id)
+    }
+
+    /// A job by name.
+    #[must_use]
+    pub fn job(&self, name: &str) -> Option<&JobStatus> {
+        self.jobs.iter().find(|job| job.name == name)
+    }
+}
+
+// === impl JobStatus ===
+
+impl JobStatus {
+    /// Whether this job ought to have a leader at all times.
+    #[must_use]
+    pub fn wants_leader(&self) -> bool {
+        self.coordination == "leader"
+    }
+}
+
+// === impl LockStatus ===
+
+impl LockStatus {
+    /// Says which replica holds it, where the fleet's leaders tell.
+    #[must_use]
+    pub fn with_replica(mut self, fleet: &FleetStatus) -> Self {
+        self.replica = self
+            .key
+            .strip_prefix("job/")
+            .and_then(|name| fleet.job(name))
+            .and_then(|job| job.leader.as_ref())
+            .filter(|leader| leader.token == self.token && !self.released)
+            .map(|leader| leader.replica.clone());
+        self
+    }
+
+    /// What the nodes show of their locks, by key: one list of views for each node that answered, of `configured`
+    /// nodes.
+    #[must_use]
+    pub fn from_views(answers: &[Vec<View>], configured: usize) -> Vec<Self> {
+        merge::locks(answers, configured)
+    }
+}

@@ -1,0 +1,340 @@
+//! Where log lines go: to standard error, as text for people, as JSON for machines.
+//!
+//! Lines are written by a thread of their own: a reader of our standard error that stands still must not stop the
+//! renewal of leases. Whoever ends the process calls [`flush`] first, or lets go of the [`Flush`] of [`init`].
+
+use std::{
+    io::{self, IsTerminal},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, filter::ParseError, fmt::MakeWriter, layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
+
+mod behind;
+
+use behind::Behind;
+
+/// How to log; part of `[telemetry]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSettings {
+    /// Which lines: a level, or directives such as `info,watchkeeper=debug`.
+    pub log: String,
+    /// How they look.
+    pub format: Format,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Text when standard error is a terminal, else JSON.
+    #[default]
+    Auto,
+    /// A line of text.
+    Text,
+    /// One JSON object a line, fields at the top level.
+    Json,
+}
+
+/// The log was not set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The directives cannot be read.
+    #[error("cannot read the log directives `{directives}`")]
+    Filter {
+        /// As configured.
+        directives: String,
+        /// What is wrong with them.
+        #[source]
+        source: ParseError,
+    },
+    /// The thread that writes could not be started.
+    #[error("cannot start the thread that writes the log")]
+    Thread(#[source] io::Error),
+    /// The program has set up a log of its own already.
+    #[error("a log is already set up")]
+    Taken,
+}
+
+/// Writes what is still to be written when it is dropped; keep it until the end of `main`.
+#[must_use]
+#[derive(Debug)]
+pub struct Flush(());
+
+static BEHIND: OnceLock<Behind> = OnceLock::new();
+
+/// How long the end of the process waits for a reader of its log.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// Sends the log lines of this process to standard error from now on.
+///
+/// # Errors
+/// [`LogError`]; lines go where they went before.
+pub fn init(settings: &LogSettings) -> Result<Flush, LogError> {
+    let terminal = io::stderr().is_terminal();
+    let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let json = settings.json(terminal);
+    let filter = settings.filter()?;
+    let behind = Behind::new(io::stderr(), json).map_err(LogError::Thread)?;
+    let to = behind.clone();
+    let lines = lines(filter, json, colours, move || to.clone());
+    lines.try_init().map_err(|_| LogError::Taken)?;
+    // Only the one log of this process comes here, so the place is free.
+    BEHIND.get_or_init(|| behind);
+    Ok(Flush(()))
+}
+
+/// Waits until every line so far is written, a second at most. Call it before the process ends in a hurry.
+pub fn flush() {
+    if let Some(behind) = BEHIND.get() {
+        behind.flush(LAST_LINES);
+    }
+}
+
+fn lines<W>(
+    filter: EnvFilter,
+    json: bool,
+    colours: bool,
+    to: W,
+) -> impl tracing::Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(to)
+        .with_target(json)
+        .with_ansi(colours);
+    let layer: Box<dyn Layer<Registry> + Send + Sync> = if json {
+        layer
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .boxed()
+    } else {
+        layer.boxed()
+    };
+    tracing_subscriber::registry().with(layer.with_filter(filter))
+}
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        flush();
+    }
+}
+
+// === impl LogSettings ===
+
+impl LogSettings {
+    /// Says whether these settings make sense.
+    ///
+    /// # Errors
+    /// [`LogError::Filter`].
+    pub fn check(&self) -> Result<(), LogError> {
+        self.filter().map(drop)
+    }
+
+    fn filter(&self) -> Result<EnvFilter, LogError> {
+        EnvFilter::builder()
+            .parse(&self.log)
+            .map_err(|source| LogError::Filter {
+                directives: self.log.clone(),
+                source,
+            })
+    }
+
+    fn json(&self, terminal: bool) -> bool {
+        match self.format {
+            Format::Auto => !terminal,
+            Format::Text => false,
+            Format::Json => true,
+        }
+    }
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self {
+            log: "info".into(),
+            format: Format::Auto,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Write,
+        sync::{Arc, Mutex},
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::{
+        event::Event,
+        lease::Loss,
+        node::Token,
+        telemetry::event_log::{EventLog, dump},
+    };
+
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(directives: &str, json: bool, events: &[Event]) -> Vec<String> {
+        written(directives, json, || {
+            let mut log = EventLog::default();
+            events.iter().for_each(|event| log.on(event));
+        })
+    }
+
+    fn written(directives: &str, json: bool, work: impl FnOnce()) -> Vec<String> {
+        let settings = LogSettings {
+            log: directives.into(),
+            ..LogSettings::default()
+        };
+        let paper = Paper::default();
+        let to = paper.clone();
+        let filter = settings.filter().unwrap();
+        let subscriber = lines(filter, json, false, move || to.clone());
+        tracing::subscriber::with_default(subscriber, work);
+        let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn attempt(outcome: &'static str) -> Event {
+        Event::Acquire {
+            resource: "report".into(),
+            outcome,
+            took: Duration::from_millis(3),
+        }
+    }
+
+    #[test]
+    fn a_change_of_standing_is_one_line_of_fields() {
+        let events = [
+            attempt("held"),
+            Event::Leading {
+                job: "report".into(),
+                token: Token(7),
+                leaderless: Some(Duration::from_millis(40)),
+            },
+            Event::StandingBy {
+                job: "report".into(),
+                why: Loss::Released,
+            },
+        ];
+        let lines = logged("info", true, &events);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!(line["message"], "leading");
+        assert_eq!(line["level"], "INFO");
+        assert_eq!(line["job"], "report");
+        assert_eq!(line["token"], 7);
+        assert_eq!(line["leaderless_ms"], 40);
+        assert!(logged("debug", false, &events)[0].contains("attempt ended"));
+    }
+
+    #[test]
+    fn a_dump_is_a_line_for_each_thing() {
+        let fleet: crate::status::FleetStatus = serde_json::from_str(
+            r#"{"replicas":[{"id":"a"}],"jobs":[{"name":"report","leader":{"name":"a","token":7}}],"nodes":[{"up":true}]}"#,
+        )
+        .unwrap();
+        let lines = written("info", true, || dump(&fleet));
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!(line["leader"], "a");
+        assert_eq!(line["token"], 7);
+    }
+
+    #[test]
+    fn trouble_that_repeats_is_said_when_it_begins_and_when_it_ends() {
+        let events = ["no_quorum", "no_quorum", "no_quorum", "held", "held"].map(attempt);
+        let lines = logged("info", false, &events);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].contains("WARN") && lines[0].contains("no_quorum"));
+        assert!(lines[1].contains("a majority answers again"));
+    }
+
+    #[test]
+    fn a_line_of_a_hostile_text_stays_one_line() {
+        let event = Event::Fitness {
+            job: "report".into(),
+            unfit: Some("first\nERROR second".into()),
+        };
+        for json in [true, false] {
+            let lines = logged("info", json, std::slice::from_ref(&event));
+            assert_eq!(lines.len(), 1, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn lines_are_json_unless_a_person_reads_them() {
+        let format = |format, terminal| {
+            let settings = LogSettings {
+                format,
+                ..LogSettings::default()
+            };
+            settings.json(terminal)
+        };
+        assert!(format(Format::Auto, false));
+        assert!(!format(Format::Auto, true));
+        assert!(!format(Format::Text, false));
+        assert!(format(Format::Json, true));
+    }
+
+    #[test]
+    fn directives_that_cannot_be_read_are_refused_by_name() {
+        let settings = LogSettings {
+            log: "watchkeeper=loud".into(),
+            ..LogSettings::default()
+        };
+        let error = settings.check().unwrap_err().to_string();
+        assert!(error.contains("watchkeeper=loud"), "{error}");
+    }
+
+    const CHILD: &str = "WATCHKEEPER_TEST_LOG_CHILD";
+
+    /// Runs only in the child process of the test below.
+    #[test]
+    fn child() {
+        if std::env::var_os(CHILD).is_some() {
+            let _flush = init(&LogSettings::default()).unwrap();
+            tracing::info!(job = "report", "hello");
+            assert!(matches!(
+                init(&LogSettings::default()),
+                Err(LogError::Taken)
+            ));
+        }
+    }
+
+    #[test]
+    fn the_last_line_is_written_before_the_process_ends() {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "telemetry::log::tests::child", "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(line["message"], "hello");
+        assert_eq!(line["job"], "report");
+    }
+}

@@ -1,0 +1,221 @@
+//! The numbers of one replica, for Prometheus.
+//!
+//! # Invariants
+//! - M1 Labels are bounded: jobs, lock families, nodes and fixed words; never a run, a batch or an error text.
+//! - M2 What a replica leads is asked at the moment of the scrape when a source of terms is given, so missed events
+//!   do not leave a dead term on the page.          (a_scrape_asks_who_leads)
+//! - M3 Both text formats show the same samples.    (both_formats_show_the_same_samples)
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use self::families::Families;
+use super::Seen;
+use crate::{
+    clock::Clock,
+    event::{Event, Events},
+    lease::Loss,
+    node::Token,
+    spawn::Spawn,
+};
+
+mod exposition;
+mod families;
+mod process;
+#[cfg(test)]
+mod tests;
+
+pub use exposition::Exposition;
+
+/// The metrics of one replica; cheap to clone.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+/// A term that this replica holds right now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldTerm {
+    /// The job.
+    pub job: String,
+    /// The term's token.
+    pub token: Token,
+    /// Time to the local deadline.
+    pub remaining: Duration,
+}
+
+type Terms = Box<dyn Fn() -> Vec<HeldTerm> + Send + Sync>;
+
+struct Inner {
+    families: Families,
+    terms: RwLock<Option<Terms>>,
+    /// Jobs that have a `watchkeeper_leader` sample.
+    jobs: Mutex<BTreeSet<String>>,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// A registry of its own, for a program of this `version`.
+    #[must_use]
+    pub fn new(version: &str) -> Self {
+        Self(Arc::new(Inner {
+            families: Families::new(version),
+            terms: RwLock::new(None),
+            jobs: Mutex::new(BTreeSet::new()),
+        }))
+    }
+
+    /// Asks `terms` at every scrape for what this replica leads; it must answer at once.
+    pub fn terms_from(&self, terms: impl Fn() -> Vec<HeldTerm> + Send + Sync + 'static) {
+        let mut place = self.0.terms.write().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Box::new(terms));
+    }
+
+    /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
+    /// `rate()`. Job names are also the `resource` of their locks.
+    pub fn declare_job(&self, job: &str, has_leader: bool) {
+        if has_leader && self.jobs().insert(job.to_owned()) {
+            self.0.families.leader(job, false);
+        }
+        self.0.families.declare(job);
+    }
+
+    /// Counts one event that happened at `wall`.
+    pub fn on(&self, event: &Event, wall: Timestamp) {
+        let f = &self.0.families;
+        match event {
+            Event::Acquire {
+                resource,
+                outcome,
+                took,
+            } => {
+                f.waited(resource, outcome, *took);
+                // Losing to another replica is an ordinary value, not a failure.
+                if !matches!(*outcome, "acquired" | "held") {
+                    f.failed(resource, "acquire", outcome);
+                }
+            }
+            Event::Renewed {
+                resource, took, ok, ..
+            } => {
+                f.renewed(resource, *took);
+                if !ok {
+                    f.failed(resource, "renew", "no_quorum");
+                }
+            }
+            Event::LeaseEnded {
+                resource,
+                loss,
+                held,
+            } => {
+                f.held(resource, *held);
+                if matches!(loss, Loss::Expired | Loss::Taken) {
+                    f.failed(resource, "renew", loss_word(loss));
+                }
+            }
+            Event::NodeUp { node, up, .. } => f.node_up(node, *up),
+            Event::Leading {
+                job,
+                token,
+                leaderless,
+            } => {
+                self.jobs().insert(job.clone());
+                f.leader(job, true);
+                f.token(job, *token);
+                f.changed(job, "elected");
+                if let Some(gap) = leaderless {
+                    f.leaderless(job, *gap);
+                }
+            }
+            Event::StandingBy { job, why } => {
+                self.jobs().insert(job.clone());
+                f.leader(job, false);
+                f.changed(job, loss_word(why));
+            }
+            Event::RunStarted { job, delay, .. } => f.run_started(job, *delay),
+            Event::RunEnded {
+                job, outcome, took, ..
+            } => f.run_ended(job, outcome, *took, wall),
+            Event::TicksSkipped {
+                job, why, count, ..
+            } => f.ticks_skipped(job, why, *count),
+            Event::BatchEnded {
+                job, outcome, took, ..
+            } => f.batch_ended(job, outcome, *took),
+            Event::Items {
+                job,
+                outcome,
+                count,
+            } => f.items(job, outcome, *count),
+            Event::Backlog { job, items } => f.backlog(job, *items),
+            _ => {}
+        }
+    }
+
+    /// Counts everything that is told from now on, until `stop`.
+    pub fn follow(
+        &self,
+        events: &Events,
+        clock: &Clock,
+        spawn: &Spawn,
+        stop: CancellationToken,
+    ) -> JoinHandle<()> {
+        let (metrics, clock) = (self.clone(), clock.clone());
+        spawn.spawn(super::observe(events, stop, move |seen| match seen {
+            Seen::Event(event) => metrics.on(&event, clock.wall()),
+            Seen::Missed(count) => metrics.0.families.missed(count),
+        }))
+    }
+
+    /// Everything, as text.
+    #[must_use]
+    pub fn render(&self, exposition: Exposition) -> String {
+        self.ask_terms();
+        exposition.render(&self.0.families.registry)
+    }
+
+    fn ask_terms(&self) {
+        let held = {
+            let terms = self.0.terms.read().unwrap_or_else(PoisonError::into_inner);
+            let Some(terms) = terms.as_ref() else { return };
+            terms()
+        };
+        let mut jobs = self.jobs();
+        jobs.extend(held.iter().map(|term| term.job.clone()));
+        for job in jobs.iter() {
+            let term = held.iter().find(|term| &term.job == job);
+            self.0.families.leader(job, term.is_some());
+            self.0.families.remaining(job, term.map(|t| t.remaining));
+            if let Some(term) = term {
+                self.0.families.token(job, term.token);
+            }
+        }
+    }
+
+    fn jobs(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+/// A bounded word for why a lease ended.
+pub(crate) fn loss_word(loss: &Loss) -> &'static str {
+    match loss {
+        Loss::Expired => "expired",
+        Loss::Taken => "taken",
+        Loss::Unfit(_) => "unfit",
+        Loss::Released => "released",
+    }
+}

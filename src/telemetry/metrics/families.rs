@@ -1,0 +1,367 @@
+//! The families of metrics: names, labels, buckets. The names are a public interface.
+//!
+//! The registry has no prefix: the `distributed_lock_` names must come out verbatim, and units and `_total` are
+//! added by the encoder, so they are missing from the names below.
+
+use std::{sync::atomic::AtomicU64, time::Duration};
+
+use jiff::Timestamp;
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
+    registry::{Metric, Registry, Unit},
+};
+
+use super::process::Process;
+use crate::node::Token;
+
+type Labels<const N: usize> = [(&'static str, String); N];
+type Counters<const N: usize> = Family<Labels<N>, Counter>;
+type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
+type Seconds<const N: usize> = Family<Labels<N>, Gauge<f64, AtomicU64>>;
+type Histograms<const N: usize> = Family<Labels<N>, Histogram>;
+
+/// From one millisecond to ten seconds: a lock's round trips and waits.
+const LOCK: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+/// From ten milliseconds to a day: leases, runs, times without a leader.
+const LONG: &[f64] = &[
+    0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0,
+];
+
+pub(super) struct Families {
+    pub(super) registry: Registry,
+    lock_wait: Histograms<2>,
+    lock_failures: Counters<3>,
+    lock_hold: Histograms<1>,
+    lock_renew: Histograms<1>,
+    node_up: Gauges<1>,
+    leader: Gauges<1>,
+    leadership_changes: Counters<2>,
+    leaderless: Histograms<1>,
+    lease_remaining: Seconds<1>,
+    fencing_token: Gauges<1>,
+    job_runs: Counters<2>,
+    job_duration: Histograms<1>,
+    job_start_delay: Histograms<1>,
+    job_last_success: Seconds<1>,
+    ticks_skipped: Counters<2>,
+    batches: Counters<2>,
+    batch_duration: Histograms<1>,
+    notifications: Counters<2>,
+    notification_backlog: Gauges<1>,
+    events_missed: Counter,
+}
+
+// === impl Families ===
+
+impl Families {
+    pub(super) fn new(version: &str) -> Self {
+        let mut families = Self {
+            registry: Registry::default(),
+            lock_wait: histograms(|| Histogram::new(LOCK.iter().copied())),
+            lock_failures: Family::default(),
+            lock_hold: histograms(|| Histogram::new(LONG.iter().copied())),
+            lock_renew: histograms(|| Histogram::new(LOCK.iter().copied())),
+            node_up: Family::default(),
+            leader: Family::default(),
+            leadership_changes: Family::default(),
+            leaderless: histograms(|| Histogram::new(LONG.iter().copied())),
+            lease_remaining: Family::default(),
+            fencing_token: Family::default(),
+            job_runs: Family::default(),
+            job_duration: histograms(|| Histogram::new(LONG.iter().copied())),
+            job_start_delay: histograms(|| Histogram::new(LOCK.iter().copied())),
+            job_last_success: Family::default(),
+            ticks_skipped: Family::default(),
+            batches: Family::default(),
+            batch_duration: histograms(|| Histogram::new(LONG.iter().copied())),
+            notifications: Family::default(),
+            notification_backlog: Family::default(),
+            events_missed: Counter::default(),
+        };
+        families.register(version);
+        families
+    }
+
+    fn register(&mut self, version: &str) {
+        let r = &mut self.registry;
+        let build = Info::new([("version", version.to_owned())]);
+        r.register("watchkeeper_build", "The running program", build);
+        r.register_collector(Box::new(Process));
+
+        seconds(
+            r,
+            "distributed_lock_wait",
+            "Time from the first byte of an attempt to its verdict",
+            &self.lock_wait,
+        );
+        count(
+            r,
+            "distributed_lock_failures",
+            "Lock operations that failed; losing to another holder is none",
+            &self.lock_failures,
+        );
+        seconds(
+            r,
+            "distributed_lock_hold",
+            "How long leases were held",
+            &self.lock_hold,
+        );
+        seconds(
+            r,
+            "distributed_lock_renew",
+            "Time of one renewal round",
+            &self.lock_renew,
+        );
+        count(
+            r,
+            "distributed_lock_node_up",
+            "Whether the lock node answers",
+            &self.node_up,
+        );
+
+        count(
+            r,
+            "watchkeeper_leader",
+            "Whether this replica leads the job",
+            &self.leader,
+        );
+        count(
+            r,
+            "watchkeeper_leadership_changes",
+            "Beginnings (elected) and ends of terms on this replica",
+            &self.leadership_changes,
+        );
+        seconds(
+            r,
+            "watchkeeper_leaderless",
+            "How long nobody led, as seen by the replica that took over",
+            &self.leaderless,
+        );
+        seconds(
+            r,
+            "watchkeeper_lease_remaining",
+            "Time to the local deadline of the term; absent while standing by",
+            &self.lease_remaining,
+        );
+        count(
+            r,
+            "watchkeeper_fencing_token",
+            "Fencing token of the latest term of this replica",
+            &self.fencing_token,
+        );
+
+        count(r, "watchkeeper_job_runs", "Runs that ended", &self.job_runs);
+        seconds(
+            r,
+            "watchkeeper_job_duration",
+            "How long runs took",
+            &self.job_duration,
+        );
+        seconds(
+            r,
+            "watchkeeper_job_start_delay",
+            "How long after their instant runs started",
+            &self.job_start_delay,
+        );
+        seconds(
+            r,
+            "watchkeeper_job_last_success_timestamp",
+            "When a run last ended well, as Unix time",
+            &self.job_last_success,
+        );
+        count(
+            r,
+            "watchkeeper_ticks_skipped",
+            "Ticks that will not run",
+            &self.ticks_skipped,
+        );
+        count(
+            r,
+            "watchkeeper_batches",
+            "Batches processed or given up",
+            &self.batches,
+        );
+        seconds(
+            r,
+            "watchkeeper_batch_duration",
+            "How long batches took",
+            &self.batch_duration,
+        );
+        count(
+            r,
+            "watchkeeper_notifications",
+            "Items delivered, repeated or refused",
+            &self.notifications,
+        );
+        count(
+            r,
+            "watchkeeper_notification_backlog",
+            "Items still to be delivered, as last seen",
+            &self.notification_backlog,
+        );
+        count(
+            r,
+            "watchkeeper_events_missed",
+            "Events that came too fast to be counted here",
+            &self.events_missed,
+        );
+    }
+
+    pub(super) fn declare(&self, job: &str) {
+        for (op, cause) in [
+            ("acquire", "no_quorum"),
+            ("renew", "no_quorum"),
+            ("renew", "expired"),
+        ] {
+            let labels = [named(job), ("op", op.into()), ("cause", cause.into())];
+            drop(self.lock_failures.get_or_create(&labels));
+        }
+        let labels = [named(job), ("outcome", "acquired".into())];
+        drop(self.lock_wait.get_or_create(&labels));
+        for outcome in ["done", "failed"] {
+            let labels = [of(job), ("outcome", outcome.into())];
+            drop(self.job_runs.get_or_create(&labels));
+        }
+    }
+
+    pub(super) fn waited(&self, resource: &str, outcome: &str, took: Duration) {
+        self.lock_wait
+            .get_or_create(&[named(resource), ("outcome", outcome.into())])
+            .observe(took.as_secs_f64());
+    }
+
+    pub(super) fn failed(&self, resource: &str, op: &str, cause: &str) {
+        self.lock_failures
+            .get_or_create(&[named(resource), ("op", op.into()), ("cause", cause.into())])
+            .inc();
+    }
+
+    pub(super) fn renewed(&self, resource: &str, took: Duration) {
+        self.lock_renew
+            .get_or_create(&[named(resource)])
+            .observe(took.as_secs_f64());
+    }
+
+    pub(super) fn held(&self, resource: &str, held: Duration) {
+        self.lock_hold
+            .get_or_create(&[named(resource)])
+            .observe(held.as_secs_f64());
+    }
+
+    pub(super) fn node_up(&self, node: &str, up: bool) {
+        self.node_up
+            .get_or_create(&[("node", node.into())])
+            .set(up.into());
+    }
+
+    pub(super) fn leader(&self, job: &str, leads: bool) {
+        self.leader.get_or_create(&[of(job)]).set(leads.into());
+    }
+
+    pub(super) fn token(&self, job: &str, token: Token) {
+        let token = i64::try_from(token.0).unwrap_or(i64::MAX);
+        self.fencing_token.get_or_create(&[of(job)]).set(token);
+    }
+
+    pub(super) fn changed(&self, job: &str, reason: &str) {
+        self.leadership_changes
+            .get_or_create(&[of(job), ("reason", reason.into())])
+            .inc();
+    }
+
+    pub(super) fn leaderless(&self, job: &str, gap: Duration) {
+        self.leaderless
+            .get_or_create(&[of(job)])
+            .observe(gap.as_secs_f64());
+    }
+
+    pub(super) fn remaining(&self, job: &str, remaining: Option<Duration>) {
+        match remaining {
+            Some(left) => {
+                self.lease_remaining
+                    .get_or_create(&[of(job)])
+                    .set(left.as_secs_f64());
+            }
+            // Absent, not zero: an alert on a small remainder must not fire for every standby.
+            None => {
+                self.lease_remaining.remove(&[of(job)]);
+            }
+        }
+    }
+
+    pub(super) fn run_started(&self, job: &str, delay: Duration) {
+        self.job_start_delay
+            .get_or_create(&[of(job)])
+            .observe(delay.as_secs_f64());
+    }
+
+    pub(super) fn run_ended(&self, job: &str, outcome: &str, took: Duration, wall: Timestamp) {
+        self.job_runs
+            .get_or_create(&[of(job), ("outcome", outcome.into())])
+            .inc();
+        self.job_duration
+            .get_or_create(&[of(job)])
+            .observe(took.as_secs_f64());
+        if outcome == "done" {
+            self.job_last_success
+                .get_or_create(&[of(job)])
+                .set(wall.as_duration().as_secs_f64());
+        }
+    }
+
+    pub(super) fn ticks_skipped(&self, job: &str, why: &str, ticks: u64) {
+        self.ticks_skipped
+            .get_or_create(&[of(job), ("why", why.into())])
+            .inc_by(ticks);
+    }
+
+    pub(super) fn batch_ended(&self, job: &str, outcome: &str, took: Duration) {
+        self.batches
+            .get_or_create(&[of(job), ("outcome", outcome.into())])
+            .inc();
+        self.batch_duration
+            .get_or_create(&[of(job)])
+            .observe(took.as_secs_f64());
+    }
+
+    pub(super) fn items(&self, job: &str, outcome: &str, items: u64) {
+        self.notifications
+            .get_or_create(&[of(job), ("outcome", outcome.into())])
+            .inc_by(items);
+    }
+
+    pub(super) fn backlog(&self, job: &str, items: u64) {
+        let items = i64::try_from(items).unwrap_or(i64::MAX);
+        self.notification_backlog
+            .get_or_create(&[of(job)])
+            .set(items);
+    }
+
+    pub(super) fn missed(&self, events: u64) {
+        self.events_missed.inc_by(events);
+    }
+}
+
+// === helpers ===
+
+fn of(job: &str) -> (&'static str, String) {
+    ("job", job.into())
+}
+
+fn named(resource: &str) -> (&'static str, String) {
+    ("resource", resource.into())
+}
+
+fn histograms<const N: usize>(new: fn() -> Histogram) -> Histograms<N> {
+    Family::new_with_constructor(new)
+}
+
+fn count(registry: &mut Registry, name: &str, help: &str, metric: &(impl Metric + Clone)) {
+    registry.register(name, help, metric.clone());
+}
+
+fn seconds(registry: &mut Registry, name: &str, help: &str, metric: &(impl Metric + Clone)) {
+    registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
+}

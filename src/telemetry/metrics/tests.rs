@@ -1,0 +1,285 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+fn wall() -> Timestamp {
+    Timestamp::from_second(1_700_000_000).unwrap()
+}
+
+fn rendered(metrics: &Metrics) -> String {
+    metrics.render(Exposition::OpenMetrics)
+}
+
+fn shows(metrics: &Metrics, sample: &str) {
+    let text = rendered(metrics);
+    assert!(text.lines().any(|line| line == sample), "{sample}\n{text}");
+}
+
+fn run_ended(outcome: &'static str) -> Event {
+    Event::RunEnded {
+        job: "report".into(),
+        run_id: "r1".into(),
+        tick: wall(),
+        attempt: 1,
+        outcome,
+        detail: "a secret\"text".into(),
+        took: Duration::from_secs(2),
+    }
+}
+
+#[test]
+fn lock_metrics_have_their_promised_names() {
+    let metrics = Metrics::new("1.2.3");
+    for outcome in ["acquired", "held", "no_quorum"] {
+        metrics.on(
+            &Event::Acquire {
+                resource: "report".into(),
+                outcome,
+                took: Duration::from_micros(1_500),
+            },
+            wall(),
+        );
+    }
+    shows(
+        &metrics,
+        "distributed_lock_failures_total{resource=\"report\",op=\"acquire\",cause=\"no_quorum\"} 1",
+    );
+    let bucket = |le, n| {
+        format!(
+            "distributed_lock_wait_seconds_bucket{{le=\"{le}\",resource=\"report\",outcome=\"held\"}} {n}"
+        )
+    };
+    shows(&metrics, &bucket("0.001", 0));
+    shows(&metrics, &bucket("0.0025", 1));
+    shows(&metrics, &bucket("10.0", 1));
+    assert!(!rendered(&metrics).contains("cause=\"held\""));
+    shows(&metrics, "watchkeeper_build_info{version=\"1.2.3\"} 1");
+}
+
+#[test]
+fn a_term_is_counted_from_its_beginning_to_its_end() {
+    let metrics = Metrics::new("1");
+    let job = "report".to_owned();
+    metrics.declare_job("report", true);
+    shows(&metrics, "watchkeeper_leader{job=\"report\"} 0");
+    metrics.on(
+        &Event::Leading {
+            job: job.clone(),
+            token: Token(7),
+            leaderless: Some(Duration::from_secs(3)),
+        },
+        wall(),
+    );
+    shows(&metrics, "watchkeeper_leader{job=\"report\"} 1");
+    shows(&metrics, "watchkeeper_fencing_token{job=\"report\"} 7");
+    shows(
+        &metrics,
+        "watchkeeper_leaderless_seconds_sum{job=\"report\"} 3.0",
+    );
+    let why = Loss::Unfit("a text with no end".into());
+    metrics.on(&Event::StandingBy { job, why }, wall());
+    shows(&metrics, "watchkeeper_leader{job=\"report\"} 0");
+    for reason in ["elected", "unfit"] {
+        shows(
+            &metrics,
+            &format!(
+                "watchkeeper_leadership_changes_total{{job=\"report\",reason=\"{reason}\"}} 1"
+            ),
+        );
+    }
+}
+
+#[test]
+fn a_scrape_asks_who_leads() {
+    let metrics = Metrics::new("1");
+    let leads = Arc::new(AtomicBool::new(true));
+    let source = leads.clone();
+    metrics.terms_from(move || {
+        let term = HeldTerm {
+            job: "report".into(),
+            token: Token(9),
+            remaining: Duration::from_millis(6_500),
+        };
+        source
+            .load(Ordering::SeqCst)
+            .then_some(term)
+            .into_iter()
+            .collect()
+    });
+    shows(&metrics, "watchkeeper_leader{job=\"report\"} 1");
+    shows(
+        &metrics,
+        "watchkeeper_lease_remaining_seconds{job=\"report\"} 6.5",
+    );
+    leads.store(false, Ordering::SeqCst);
+    shows(&metrics, "watchkeeper_leader{job=\"report\"} 0");
+    assert!(!rendered(&metrics).contains("lease_remaining_seconds{"));
+    shows(&metrics, "watchkeeper_fencing_token{job=\"report\"} 9");
+}
+
+#[test]
+fn only_a_run_that_is_done_is_a_success() {
+    let metrics = Metrics::new("1");
+    metrics.on(&run_ended("failed"), wall());
+    assert!(!rendered(&metrics).contains("last_success_timestamp_seconds{"));
+    metrics.on(&run_ended("done"), wall());
+    shows(
+        &metrics,
+        "watchkeeper_job_last_success_timestamp_seconds{job=\"report\"} 1700000000.0",
+    );
+    for outcome in ["done", "failed"] {
+        shows(
+            &metrics,
+            &format!("watchkeeper_job_runs_total{{job=\"report\",outcome=\"{outcome}\"}} 1"),
+        );
+    }
+    assert!(!rendered(&metrics).contains("secret"), "no text in a label");
+}
+
+#[test]
+fn work_and_nodes_are_counted() {
+    let metrics = Metrics::new("1");
+    let job = "mail".to_owned();
+    for event in [
+        Event::Items {
+            job: job.clone(),
+            outcome: "sent",
+            count: 40,
+        },
+        Event::Items {
+            job: job.clone(),
+            outcome: "sent",
+            count: 2,
+        },
+        Event::Backlog {
+            job: job.clone(),
+            items: 17,
+        },
+        Event::NodeUp {
+            node: "redis-1".into(),
+            up: false,
+            cause: "timeout",
+        },
+        Event::Renewed {
+            resource: job.clone(),
+            took: Duration::from_millis(1),
+            ok: false,
+            margin: 0,
+        },
+        Event::LeaseEnded {
+            resource: job.clone(),
+            loss: Loss::Expired,
+            held: Duration::from_secs(8),
+        },
+        Event::TicksSkipped {
+            job,
+            first: wall(),
+            last: wall(),
+            count: 3,
+            why: "misfire",
+        },
+    ] {
+        metrics.on(&event, wall());
+    }
+    shows(
+        &metrics,
+        "watchkeeper_notifications_total{job=\"mail\",outcome=\"sent\"} 42",
+    );
+    shows(
+        &metrics,
+        "watchkeeper_notification_backlog{job=\"mail\"} 17",
+    );
+    shows(&metrics, "distributed_lock_node_up{node=\"redis-1\"} 0");
+    shows(
+        &metrics,
+        "distributed_lock_failures_total{resource=\"mail\",op=\"renew\",cause=\"no_quorum\"} 1",
+    );
+    shows(
+        &metrics,
+        "distributed_lock_failures_total{resource=\"mail\",op=\"renew\",cause=\"expired\"} 1",
+    );
+    shows(
+        &metrics,
+        "distributed_lock_hold_seconds_sum{resource=\"mail\"} 8.0",
+    );
+    shows(
+        &metrics,
+        "watchkeeper_ticks_skipped_total{job=\"mail\",why=\"misfire\"} 3",
+    );
+}
+
+#[test]
+fn both_formats_show_the_same_samples() {
+    let metrics = Metrics::new("1");
+    metrics.declare_job("report", true);
+    metrics.on(&run_ended("done"), wall());
+    let samples = |text: &str| -> Vec<String> {
+        text.lines()
+            .filter(|l| !l.starts_with('#') && !l.starts_with("process_"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let open = metrics.render(Exposition::OpenMetrics);
+    let plain = metrics.render(Exposition::Prometheus);
+    assert_eq!(samples(&open), samples(&plain));
+    assert!(open.ends_with("# EOF\n"));
+    assert!(open.contains("# TYPE watchkeeper_job_runs counter\n"));
+    assert!(!plain.contains("# EOF") && !plain.contains("# UNIT"));
+    assert!(plain.contains("# HELP watchkeeper_job_runs_total Runs that ended.\n# TYPE watchkeeper_job_runs_total counter\n"));
+    assert!(plain.contains("# TYPE watchkeeper_build_info gauge\n"));
+    // Every sample belongs to the type line above it.
+    let mut family = String::new();
+    for line in plain.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            family = rest.split(' ').next().unwrap().to_owned();
+        } else if !line.starts_with('#') {
+            assert!(line.starts_with(&family), "{line} under {family}");
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_process_is_measured() {
+    let text = rendered(&Metrics::new("1"));
+    for name in [
+        "process_resident_memory_bytes ",
+        "process_open_fds ",
+        "process_cpu_seconds_total ",
+        "process_start_time_seconds ",
+    ] {
+        assert!(text.lines().any(|l| l.starts_with(name)), "{name}\n{text}");
+    }
+}
+
+#[test]
+fn the_accept_header_chooses_the_format() {
+    let prometheus = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;q=0.5,*/*;q=0.1";
+    for (accept, format) in [
+        (prometheus, Exposition::OpenMetrics),
+        ("", Exposition::Prometheus),
+        ("*/*", Exposition::Prometheus),
+        ("text/html", Exposition::Prometheus),
+        ("application/openmetrics-text;q=0", Exposition::Prometheus),
+    ] {
+        assert_eq!(Exposition::for_accept(accept), format, "{accept}");
+    }
+}
+
+#[tokio::test]
+async fn events_that_were_missed_are_counted() {
+    let events = Events::default();
+    let metrics = Metrics::new("1");
+    let stop = CancellationToken::new();
+    let task = metrics.follow(&events, &Clock::system(), &Spawn::system(), stop.clone());
+    for _ in 0..4_097 {
+        events.tell(run_ended("done"));
+    }
+    stop.cancel();
+    task.await.unwrap();
+    shows(&metrics, "watchkeeper_events_missed_total 1");
+    shows(
+        &metrics,
+        "watchkeeper_job_runs_total{job=\"report\",outcome=\"done\"} 4096",
+    );
+}
