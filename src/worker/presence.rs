@@ -1,0 +1,98 @@
+//! What this replica tells the others about itself.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::{
+    node::Doc,
+    scheduler::Context,
+    status::{FleetStatus, NodeStatus, PRESENCE_PREFIX, Presence, Role, Standing},
+};
+
+/// Facts of this replica that do not change.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    pub(crate) started: Timestamp,
+    pub(crate) mode: &'static str,
+    pub(crate) admin: Option<String>,
+}
+
+/// Time between two documents when nothing changes.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
+/// Changes are collected for so long before they are told.
+const COLLECT: Duration = Duration::from_millis(100);
+/// A document without a successor is forgotten after this.
+const LIFETIME: Duration = Duration::from_secs(7);
+
+/// Publishes presence documents until the task is dropped.
+pub(crate) async fn publish(me: Identity, ctx: Context) {
+    let mut rev = 0;
+    loop {
+        rev += 1;
+        let presence = now(&me, &ctx, rev);
+        if let Ok(body) = presence.to_json() {
+            let name = presence.document_name();
+            // Without a store there is nobody to tell; the next one tells.
+            let _ = ctx.locks.put_doc(&name, rev, LIFETIME, body).await;
+        }
+        tokio::select! {
+            biased;
+            () = ctx.board.changed() => ctx.clock.sleep(COLLECT).await,
+            () = ctx.clock.sleep(INTERVAL) => {}
+        }
+    }
+}
+
+/// This replica as it is now.
+pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
+    let jobs = ctx.board.jobs(INTERVAL);
+    let leads = jobs.iter().any(|job| job.standing == Standing::Leading);
+    Presence {
+        id: me.id.clone(),
+        name: me.name.clone(),
+        host: me.host.clone(),
+        pid: me.pid,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: me.started,
+        mode: me.mode.to_owned(),
+        role: if leads { Role::Leader } else { Role::Standby },
+        draining: ctx.gate.drain().is_cancelled(),
+        unfit: ctx.locks.fitness().unfit().map(|(why, _)| why),
+        admin: me.admin.clone(),
+        jobs,
+        rev,
+        written_at: ctx.clock.wall(),
+    }
+}
+
+/// The fleet as the store tells it, with this replica as it is now.
+pub(crate) async fn fleet(
+    locks: &crate::lock::Locks,
+    me: Option<Presence>,
+) -> Result<FleetStatus, crate::lock::LockError> {
+    let docs = locks.docs(PRESENCE_PREFIX).await;
+    let docs: Vec<Doc> = match (docs, &me) {
+        (Ok(docs), _) => docs,
+        // At least what is known here.
+        (Err(_), Some(_)) => Vec::new(),
+        (Err(error), None) => return Err(error),
+    };
+    let mut presences = Presence::from_docs(&docs);
+    if let Some(mut me) = me {
+        me.rev = u64::MAX;
+        presences.push(me);
+    }
+    let nodes = locks.nodes().await?.into_iter().map(|node| NodeStatus {
+        name: node.name,
+        up: node.trouble.is_none(),
+        cause: node.trouble.as_ref().map(|t| t.cause().to_owned()),
+        error: node.trouble.map(|t| t.to_string()),
+        ..NodeStatus::default()
+    });
+    Ok(FleetStatus::from_presences(presences, nodes.collect(), locks.clock().wall()))
+}

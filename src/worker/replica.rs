@@ -1,0 +1,153 @@
+//! One replica: the engines of all jobs behind one gate. Knows nothing of processes, so that a simulation can run many.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+
+use super::{gate::Gate, registry::Body};
+use crate::{
+    batch::engine::BatchEngine,
+    due::Policy,
+    election::Elector,
+    event::Event,
+    job::{Coordination, Spec},
+    schedule::Schedule,
+    scheduler::{Context, Engine},
+    status::{JobPresence, Standing},
+};
+
+/// The key of the lock that makes one replica the active one of a failover pair.
+const REPLICA_LOCK: &str = "worker/failover";
+
+/// A job, ready to run.
+#[derive(Clone)]
+pub(crate) struct Ready {
+    pub(crate) name: String,
+    pub(crate) body: Body,
+    pub(crate) spec: Spec,
+    pub(crate) schedule: Schedule,
+    pub(crate) policy: Policy,
+}
+
+/// A check of the replica's own health: fit, or why not.
+pub(crate) type HealthCheck =
+    Arc<dyn Fn() -> futures_util::future::BoxFuture<'static, Result<(), String>> + Send + Sync>;
+
+/// One replica.
+pub(crate) struct Replica {
+    pub(crate) ctx: Context,
+    pub(crate) jobs: Vec<Ready>,
+    pub(crate) failover: bool,
+    pub(crate) checks: Vec<(String, HealthCheck)>,
+}
+
+impl Replica {
+    /// Runs all jobs until the gate drains and everything has wound down.
+    pub(crate) async fn run(self) {
+        let ctx = self.ctx;
+        let mut engines = Vec::new();
+        for job in self.jobs.into_iter().filter(|job| job.spec.enabled) {
+            ctx.board.add_job(presence_of(&job));
+            engines.push(ctx.spawn.spawn(run_job(job, ctx.clone())));
+        }
+        let guard = self.failover.then(|| ctx.spawn.spawn(hold_the_gate(ctx.clone())));
+        let checks: Vec<_> = self
+            .checks
+            .into_iter()
+            .map(|(name, check)| ctx.spawn.spawn(watch(name, check, ctx.clone())))
+            .collect();
+        ctx.gate.drain().cancelled().await;
+        ctx.events.tell(Event::Draining);
+        // A panicking engine is a defect; the others still wind down.
+        for ended in join_all(engines).await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a job's engine has died");
+            }
+        }
+        if let Some(guard) = guard {
+            let _ = guard.await;
+        }
+        checks.iter().for_each(tokio::task::JoinHandle::abort);
+        ctx.locks.settle().await;
+    }
+}
+
+async fn run_job(job: Ready, ctx: Context) {
+    let Ready { name, body, spec, schedule, policy } = job;
+    match body {
+        Body::Batch(job) => BatchEngine { name, job, spec, schedule, ctx }.run().await,
+        Body::Job(job) => {
+            let everywhere = spec.coordination == Coordination::Everywhere;
+            let engine = Engine { name, job, spec, schedule, policy, ctx };
+            if everywhere { engine.run_everywhere().await } else { engine.run_led().await }
+        }
+    }
+}
+
+/// Failover mode: opens the gate while this replica holds the replica lock.
+async fn hold_the_gate(ctx: Context) {
+    let elector = Elector::for_key(&ctx.locks, REPLICA_LOCK.to_owned());
+    let drain = ctx.gate.drain().clone();
+    while !drain.is_cancelled() {
+        let elected = tokio::select! {
+            biased;
+            () = drain.cancelled() => return,
+            elected = elector.campaign_timed() => elected,
+        };
+        let Ok(elected) = elected else {
+            ctx.clock.sleep(Duration::from_secs(1)).await;
+            continue;
+        };
+        let lease = elected.term.lease().clone();
+        let (job, token) = ("replica".to_owned(), lease.token());
+        ctx.events.tell(Event::Leading { job, token, leaderless: elected.leaderless });
+        ctx.gate.hold(lease.clone());
+        let why = tokio::select! {
+            biased;
+            () = drain.cancelled() => crate::lease::Loss::Released,
+            why = lease.closing() => why,
+        };
+        ctx.gate.close();
+        // The passes of all jobs hold the lease: it is handed over when the last of them has wound down.
+        while lease.work_in_flight() > 0 && lease.is_held() {
+            lease.work_changed().await;
+        }
+        elected.term.resign().await;
+        ctx.events.tell(Event::StandingBy { job: "replica".to_owned(), why });
+    }
+}
+
+/// Reports a health check of the replica to the keeper, again and again.
+async fn watch(name: String, check: HealthCheck, ctx: Context) {
+    let mut was_fit = true;
+    loop {
+        let limit = ctx.locks.timing().ttl / 2;
+        let verdict = match ctx.clock.timeout(limit, check()).await {
+            Ok(verdict) => verdict,
+            Err(_) => Err("no answer in time".to_owned()),
+        };
+        if verdict.is_ok() != was_fit {
+            was_fit = verdict.is_ok();
+            let unfit = verdict.as_ref().err().map(|why| format!("{name}: {why}"));
+            ctx.events.tell(Event::Fitness { job: "replica".to_owned(), unfit });
+        }
+        ctx.locks.fitness().report(&name, verdict);
+        ctx.clock.sleep(ctx.health_every()).await;
+    }
+}
+
+fn presence_of(job: &Ready) -> JobPresence {
+    JobPresence {
+        name: job.name.clone(),
+        coordination: job.spec.coordination.as_str().to_owned(),
+        schedule: job.spec.schedule.clone().unwrap_or_default(),
+        zone: job.schedule.zone().map(str::to_owned),
+        standing: Standing::StandingBy,
+        ..JobPresence::default()
+    }
+}
+
+/// A gate for this mode.
+pub(crate) fn gate(failover: bool, clock: crate::clock::Clock) -> Gate {
+    if failover { Gate::failover(clock) } else { Gate::open(clock) }
+}
