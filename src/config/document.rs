@@ -56,7 +56,11 @@ impl Reader<'_> {
                 self.problems
                     .error(path.join("."), source, "there is no such key", hint);
             }
-            (Shape::Section, DeValue::Table(table)) => self.section(table, path),
+            (Shape::Section, DeValue::Table(table)) => {
+                let source = self.place(key.start);
+                self.layer.sections.insert(path.join("."), source);
+                self.section(table, path);
+            }
             (_, value) => self.leaf(path, at, value),
         }
     }

@@ -122,6 +122,7 @@ pub fn load(options: &LoadOptions) -> Result<Loaded, Problems> {
     for layer in layers {
         figment = figment.merge(&layer);
         provenance.overlay(layer.places);
+        provenance.underlay(layer.sections);
     }
     match figment.extract::<Config>() {
         Ok(mut config) => {

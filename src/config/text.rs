@@ -121,7 +121,7 @@ fn typed(path: &[String], text: &str) -> Result<Value, String> {
         match schema::fits(path, &value) {
             Ok(()) => return Ok(value),
             // The better message: about the value, not about its being a text.
-            Err(better) if why.starts_with("invalid type") => why = better,
+            Err(better) if why.starts_with("string ") => why = better,
             Err(_) => {}
         }
     }
