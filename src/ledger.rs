@@ -1,1 +1,471 @@
-//! The ledger: which ticks are decided.
+//! The ledger: what a fleet has decided about a job's ticks.
+//!
+//! It is the body of the job's lock record, written only by the lock's holder, on a majority of nodes, *before* the
+//! holder acts. Whoever holds the lock next reads it and goes on from there. This module is the value and its
+//! transitions; [`crate::due`] says which transition is next.
+//!
+//! # States of a tick
+//! undecided -> running(attempt 1) -> [ retry(not before t) -> running(attempt n + 1) ]* -> decided.
+//! A tick that will not run goes from undecided to decided at once; one that runs late may *wait* in between.
+//!
+//! # Invariants
+//! - L1 A tick at or before `decided_upto` starts only when it waits, and then it waits no longer.
+//!   (`a_decided_tick_is_never_started_again`)
+//! - L2 Attempt n + 1 starts only from `retry` of attempt n. (`an_attempt_is_started_once`)
+//! - L3 `decided_upto` never goes back. (`the_watermark_never_goes_back`)
+//! - L4 An outcome changes only the attempt it belongs to. (`old_news_changes_nothing`)
+//! - L5 Fields written by a newer version survive a round trip. (`fields_of_a_newer_version_are_kept`)
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::node::Token;
+
+mod refused;
+#[cfg(test)]
+mod tests;
+
+pub use refused::{LedgerError, Refused};
+
+/// A job's ledger. `Ledger::default()` is that of a job never seen before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ledger {
+    v: u32,
+    /// Every tick up to here is decided, apart from those in `waiting`. None: the job was never seen before.
+    decided_upto: Option<Timestamp>,
+    /// Runs that have started and not ended: running, or between two attempts.
+    #[serde(default)]
+    open: Vec<OpenRun>,
+    /// Decided to run late, in order, not started yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    waiting: Vec<Timestamp>,
+    /// Triggers that were started, oldest first, so that none is started twice.
+    #[serde(default)]
+    recent: Vec<String>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+/// A run that has started and not ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenRun {
+    /// The tick in RFC 3339, or the trigger's id.
+    pub id: String,
+    /// The scheduled instant; for a trigger, the instant of its first start.
+    pub tick: Timestamp,
+    /// 1 for the first.
+    pub attempt: u32,
+    /// Running or waiting for its next attempt.
+    pub state: RunState,
+    /// The lease under which this attempt was started.
+    pub token: Token,
+    /// The next attempt starts no earlier.
+    #[serde(default)]
+    pub not_before: Option<Timestamp>,
+    /// The attempt died with its holder.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// What the last attempt left for the next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Value>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+/// Where an open run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// An attempt was started.
+    Running,
+    /// The last attempt has ended; the next one starts at `not_before`.
+    Retry,
+}
+
+/// One attempt of one run: what must not start twice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunKey {
+    /// As in [`OpenRun::id`].
+    pub id: String,
+    /// 1 for the first.
+    pub attempt: u32,
+}
+
+/// The version this program writes.
+pub const VERSION: u32 = 1;
+/// Open runs a ledger takes.
+pub const MAX_OPEN: usize = 16;
+/// Waiting ticks a ledger takes.
+pub const MAX_WAITING: usize = 100;
+/// Triggers a ledger remembers.
+pub const MAX_RECENT: usize = 64;
+/// Bytes of a checkpoint as JSON.
+pub const MAX_CHECKPOINT: usize = 16 * 1024;
+
+// === impl Ledger: as text ===
+
+impl Ledger {
+    /// Reads the body of a lock record; an empty one is that of a job never seen before.
+    ///
+    /// # Errors
+    /// [`LedgerError`]: do not write over such a body.
+    pub fn from_body(body: &str) -> Result<Self, LedgerError> {
+        #[derive(Deserialize)]
+        struct Version {
+            v: u64,
+        }
+        if body.is_empty() {
+            return Ok(Self::default());
+        }
+        // The version alone first: nothing else need be readable to us in a newer one.
+        let Version { v: found } = serde_json::from_str(body).map_err(LedgerError::Malformed)?;
+        if found > u64::from(VERSION) {
+            return Err(LedgerError::Newer { found });
+        }
+        serde_json::from_str(body).map_err(LedgerError::Malformed)
+    }
+
+    /// The body for the lock record.
+    #[must_use]
+    pub fn to_body(&self) -> String {
+        // Strings, numbers and string keys: always serializable, and `Value` prints itself without a `Result`.
+        serde_json::to_value(self).unwrap_or_default().to_string()
+    }
+}
+
+// === impl Ledger: reading ===
+
+impl Ledger {
+    /// Every tick up to here is decided, apart from the waiting ones.
+    #[must_use]
+    pub fn decided_upto(&self) -> Option<Timestamp> {
+        self.decided_upto
+    }
+
+    /// Runs that have started and not ended.
+    #[must_use]
+    pub fn open(&self) -> &[OpenRun] {
+        &self.open
+    }
+
+    /// Ticks that will run late, in order.
+    #[must_use]
+    pub fn waiting(&self) -> &[Timestamp] {
+        &self.waiting
+    }
+
+    /// Triggers that were started, oldest first.
+    #[must_use]
+    pub fn recent(&self) -> &[String] {
+        &self.recent
+    }
+
+    /// Whether that trigger was started before.
+    #[must_use]
+    pub fn knows_trigger(&self, id: &str) -> bool {
+        self.recent.iter().any(|known| known == id)
+    }
+}
+
+// === impl Ledger: transitions ===
+
+impl Ledger {
+    /// The job is seen for the first time: nothing at or before `now` will run.
+    ///
+    /// # Errors
+    /// [`Refused::Seen`].
+    pub fn first_sight(&mut self, now: Timestamp) -> Result<(), Refused> {
+        match self.decided_upto {
+            Some(upto) => Err(Refused::Seen { upto }),
+            None => {
+                self.decided_upto = Some(now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Every tick up to `upto` is decided. Going back is no error and changes nothing.
+    ///
+    /// # Errors
+    /// [`Refused::Unseen`].
+    pub fn decide_upto(&mut self, upto: Timestamp) -> Result<(), Refused> {
+        let decided = self.seen()?;
+        self.decided_upto = Some(decided.max(upto));
+        Ok(())
+    }
+
+    /// The tick will run as soon as nothing else does. Undecided ticks before it are decided with it: report them
+    /// first.
+    ///
+    /// # Errors
+    /// [`Refused::Decided`], [`Refused::TooManyWaiting`], [`Refused::Unseen`].
+    pub fn wait(&mut self, tick: Timestamp) -> Result<(), Refused> {
+        let upto = self.seen()?;
+        if tick <= upto {
+            return Err(Refused::Decided { tick, upto });
+        }
+        if self.waiting.len() >= MAX_WAITING {
+            return Err(Refused::TooManyWaiting);
+        }
+        self.waiting.push(tick);
+        self.decided_upto = Some(tick);
+        Ok(())
+    }
+
+    /// The waiting tick will not run.
+    ///
+    /// # Errors
+    /// [`Refused::NotOpen`] when it does not wait.
+    pub fn wait_no_longer(&mut self, tick: Timestamp) -> Result<(), Refused> {
+        let place = self.waiting.iter().position(|waiting| *waiting == tick);
+        let place = place.ok_or_else(|| Refused::NotOpen {
+            id: tick.to_string(),
+        })?;
+        self.waiting.remove(place);
+        Ok(())
+    }
+
+    /// Attempt 1 of a tick starts. Undecided ticks before it are decided with it: report them first.
+    ///
+    /// # Errors
+    /// [`Refused::Decided`], [`Refused::Full`], [`Refused::Unseen`].
+    pub fn start_tick(&mut self, tick: Timestamp, token: Token) -> Result<&OpenRun, Refused> {
+        let upto = self.seen()?;
+        let waits = self.waiting.contains(&tick);
+        if tick <= upto && !waits {
+            return Err(Refused::Decided { tick, upto });
+        }
+        self.has_room()?;
+        self.waiting.retain(|waiting| *waiting != tick);
+        self.decided_upto = Some(upto.max(tick));
+        Ok(self.open_run(tick.to_string(), tick, token))
+    }
+
+    /// Attempt 1 of a trigger starts.
+    ///
+    /// # Errors
+    /// [`Refused::KnownTrigger`], [`Refused::NotATrigger`], [`Refused::Full`], [`Refused::Unseen`].
+    pub fn start_trigger(
+        &mut self,
+        id: &str,
+        now: Timestamp,
+        token: Token,
+    ) -> Result<&OpenRun, Refused> {
+        self.seen()?;
+        if self.knows_trigger(id) {
+            return Err(Refused::KnownTrigger { id: id.to_owned() });
+        }
+        if !is_trigger_id(id) {
+            return Err(Refused::NotATrigger { id: id.to_owned() });
+        }
+        self.has_room()?;
+        if self.recent.len() >= MAX_RECENT {
+            self.recent.remove(0);
+        }
+        self.recent.push(id.to_owned());
+        Ok(self.open_run(id.to_owned(), now, token))
+    }
+
+    /// The next attempt of a run in state `retry` starts.
+    ///
+    /// # Errors
+    /// [`Refused::NotOpen`], [`Refused::Moved`] when it is running, [`Refused::Outranked`].
+    pub fn start_again(&mut self, id: &str, token: Token) -> Result<&OpenRun, Refused> {
+        let run = self.run(id)?;
+        if run.token > token {
+            return Err(Refused::Outranked {
+                id: id.to_owned(),
+                token: run.token,
+            });
+        }
+        if run.state != RunState::Retry {
+            return Err(run.moved());
+        }
+        run.attempt += 1;
+        run.state = RunState::Running;
+        run.token = token;
+        run.not_before = None;
+        Ok(run)
+    }
+
+    /// This attempt has ended and another one follows, no earlier than `not_before`.
+    ///
+    /// # Errors
+    /// [`Refused::NotOpen`], [`Refused::Moved`].
+    pub fn retry_later(
+        &mut self,
+        key: &RunKey,
+        token: Token,
+        not_before: Timestamp,
+    ) -> Result<(), Refused> {
+        let run = self.running(key, token)?;
+        run.state = RunState::Retry;
+        run.not_before = Some(not_before);
+        run.interrupted = false;
+        Ok(())
+    }
+
+    /// This attempt has ended and no other follows, however it ended: done, skipped, failed for good.
+    ///
+    /// # Errors
+    /// [`Refused::NotOpen`], [`Refused::Moved`].
+    pub fn finish(&mut self, key: &RunKey, token: Token) -> Result<(), Refused> {
+        self.running(key, token)?;
+        self.open.retain(|run| run.id != key.id);
+        Ok(())
+    }
+
+    /// This attempt leaves something for the next one.
+    ///
+    /// # Errors
+    /// [`Refused::NotOpen`], [`Refused::Moved`], [`Refused::CheckpointTooLarge`].
+    pub fn save_checkpoint(
+        &mut self,
+        key: &RunKey,
+        token: Token,
+        checkpoint: Value,
+    ) -> Result<(), Refused> {
+        let size = checkpoint.to_string().len();
+        if size > MAX_CHECKPOINT {
+            return Err(Refused::CheckpointTooLarge { size });
+        }
+        self.running(key, token)?.checkpoint = Some(checkpoint);
+        Ok(())
+    }
+
+    /// The attempt died with its holder; the next one may start from `not_before`. Said by a holder with `token`.
+    ///
+    /// # Errors
+    /// [`Refused::NotOpen`], [`Refused::Moved`], [`Refused::Outranked`].
+    pub fn interrupt(
+        &mut self,
+        key: &RunKey,
+        token: Token,
+        not_before: Timestamp,
+    ) -> Result<(), Refused> {
+        let run = self.dead(key, token)?;
+        run.state = RunState::Retry;
+        run.not_before = Some(not_before);
+        run.interrupted = true;
+        Ok(())
+    }
+
+    /// The attempt died with its holder and no other follows. Said by a holder with `token`.
+    ///
+    /// # Errors
+    /// [`Refused::NotOpen`], [`Refused::Moved`], [`Refused::Outranked`].
+    pub fn give_up(&mut self, key: &RunKey, token: Token) -> Result<(), Refused> {
+        self.dead(key, token)?;
+        self.open.retain(|run| run.id != key.id);
+        Ok(())
+    }
+
+    fn seen(&self) -> Result<Timestamp, Refused> {
+        self.decided_upto.ok_or(Refused::Unseen)
+    }
+
+    fn has_room(&self) -> Result<(), Refused> {
+        if self.open.len() < MAX_OPEN {
+            Ok(())
+        } else {
+            Err(Refused::Full)
+        }
+    }
+
+    fn open_run(&mut self, id: String, tick: Timestamp, token: Token) -> &OpenRun {
+        let place = self.open.len();
+        self.open.push(OpenRun {
+            id,
+            tick,
+            attempt: 1,
+            state: RunState::Running,
+            token,
+            not_before: None,
+            interrupted: false,
+            checkpoint: None,
+            rest: Map::new(),
+        });
+        &self.open[place]
+    }
+
+    fn run(&mut self, id: &str) -> Result<&mut OpenRun, Refused> {
+        let run = self.open.iter_mut().find(|run| run.id == id);
+        run.ok_or_else(|| Refused::NotOpen { id: id.to_owned() })
+    }
+
+    /// The run, when exactly this attempt of it is running under this token.
+    fn running(&mut self, key: &RunKey, token: Token) -> Result<&mut OpenRun, Refused> {
+        let run = self.run(&key.id)?;
+        if run.attempt != key.attempt || run.state != RunState::Running || run.token != token {
+            return Err(run.moved());
+        }
+        Ok(run)
+    }
+
+    /// The run, when this attempt of it is running under a token that is not newer than `token`.
+    fn dead(&mut self, key: &RunKey, token: Token) -> Result<&mut OpenRun, Refused> {
+        let run = self.run(&key.id)?;
+        if run.token > token {
+            return Err(Refused::Outranked {
+                id: key.id.clone(),
+                token: run.token,
+            });
+        }
+        if run.attempt != key.attempt || run.state != RunState::Running {
+            return Err(run.moved());
+        }
+        Ok(run)
+    }
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            v: VERSION,
+            decided_upto: None,
+            open: Vec::new(),
+            waiting: Vec::new(),
+            recent: Vec::new(),
+            rest: Map::new(),
+        }
+    }
+}
+
+// === impl OpenRun ===
+
+impl OpenRun {
+    /// This attempt.
+    #[must_use]
+    pub fn key(&self) -> RunKey {
+        RunKey {
+            id: self.id.clone(),
+            attempt: self.attempt,
+        }
+    }
+
+    fn moved(&self) -> Refused {
+        Refused::Moved {
+            id: self.id.clone(),
+            attempt: self.attempt,
+            state: self.state,
+            token: self.token,
+        }
+    }
+}
+
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Retry => "waiting for a retry",
+        })
+    }
+}
+
+/// Short, and not to be mistaken for a tick.
+pub(crate) fn is_trigger_id(id: &str) -> bool {
+    (1..=128).contains(&id.len()) && id.parse::<Timestamp>().is_err()
+}

@@ -1,0 +1,712 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const TERM: Token = Token(5);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn id(second: i64) -> String {
+    at(second).to_string()
+}
+
+fn key(second: i64, attempt: u32) -> RunKey {
+    RunKey {
+        id: id(second),
+        attempt,
+    }
+}
+
+fn ticks(from: i64, to: i64, count: u64) -> Ticks {
+    Ticks {
+        from: at(from),
+        to: at(to),
+        count,
+    }
+}
+
+fn start(second: i64, attempt: u32, interrupted: bool, checkpoint: Option<Value>) -> Decision {
+    Decision::Start {
+        id: id(second),
+        tick: at(second),
+        attempt,
+        interrupted,
+        checkpoint,
+    }
+}
+
+fn missed(from: i64, to: i64, count: u64, why: WhyMissed) -> Decision {
+    Decision::Missed {
+        ticks: ticks(from, to, count),
+        why,
+    }
+}
+
+/// One job, one tick every ten seconds, seen first at 1000; each question answers with what was decided.
+struct Bench {
+    ledger: Ledger,
+    schedule: Schedule,
+    policy: Policy,
+    token: Token,
+    alive: Vec<RunKey>,
+    triggers: Vec<String>,
+}
+
+impl Bench {
+    fn new(mode: Misfire) -> Self {
+        let mut policy = Policy::default();
+        policy.misfire.mode = mode;
+        let mut ledger = Ledger::default();
+        ledger.first_sight(at(1000)).unwrap();
+        let schedule = Schedule::parse("@every 10s", None, None).unwrap();
+        Self {
+            ledger,
+            schedule,
+            policy,
+            token: TERM,
+            alive: vec![],
+            triggers: vec![],
+        }
+    }
+
+    fn ask(&self, now: Timestamp) -> Result<Plan, Refused> {
+        let Self {
+            ledger,
+            schedule,
+            policy,
+            token,
+            alive,
+            triggers,
+        } = self;
+        decide(&Facts {
+            ledger,
+            schedule,
+            policy,
+            now,
+            token: *token,
+            alive,
+            triggers,
+        })
+    }
+
+    /// Asks at `second`, carries the plan out, and answers with decisions and wake-up second.
+    fn at(&mut self, second: i64) -> (Vec<Decision>, i64) {
+        let plan = self.ask(at(second)).unwrap();
+        if let Some(Decision::Start { id, attempt, .. }) = plan.start() {
+            self.alive.push(RunKey {
+                id: id.clone(),
+                attempt: *attempt,
+            });
+        }
+        self.ledger = plan.ledger;
+        (plan.decisions, plan.wake.map_or(-1, Timestamp::as_second))
+    }
+
+    fn finish(&mut self) {
+        let key = self.alive.pop().unwrap();
+        self.ledger.finish(&key, self.token).unwrap();
+    }
+
+    fn retry(&mut self, not_before: i64) {
+        let key = self.alive.pop().unwrap();
+        self.ledger
+            .retry_later(&key, self.token, at(not_before))
+            .unwrap();
+    }
+
+    /// The holder dies; the next one asks with a larger token.
+    fn next_holder(&mut self) {
+        self.alive.clear();
+        self.token.0 += 1;
+    }
+}
+
+#[test]
+fn the_first_sight_of_a_job_runs_nothing_before_now() {
+    let mut job = Bench::new(Misfire::All);
+    job.ledger = Ledger::default();
+    assert_eq!(
+        job.at(5005),
+        (vec![Decision::FirstSight { upto: at(5005) }], 5010)
+    );
+    assert_eq!(job.at(5006), (vec![], 5010));
+    assert_eq!(job.at(5010).0, [start(5010, 1, false, None)]);
+}
+
+#[test]
+fn a_tick_on_time_starts_whatever_the_rule_about_late_ones() {
+    for mode in [Misfire::Skip, Misfire::Once, Misfire::All] {
+        let mut job = Bench::new(mode);
+        job.policy.misfire.window = Some(Duration::ZERO);
+        assert_eq!(job.at(1009), (vec![], 1010));
+        assert_eq!(job.at(1011), (vec![start(1010, 1, false, None)], 1020));
+        job.finish();
+        assert_eq!(job.at(1011), (vec![], 1020));
+    }
+}
+
+#[test]
+fn late_ticks_are_skipped_when_the_job_says_so() {
+    let mut job = Bench::new(Misfire::Skip);
+    assert_eq!(
+        job.at(1045),
+        (vec![missed(1010, 1040, 4, WhyMissed::Skip)], 1050)
+    );
+    assert_eq!(
+        job.at(1070).0,
+        [
+            missed(1050, 1060, 2, WhyMissed::Skip),
+            start(1070, 1, false, None)
+        ]
+    );
+}
+
+#[test]
+fn the_latest_of_the_late_ticks_runs_once_for_all() {
+    let mut job = Bench::new(Misfire::Once);
+    assert_eq!(
+        job.at(1045).0,
+        [
+            missed(1010, 1030, 3, WhyMissed::Limit),
+            start(1040, 1, false, None)
+        ]
+    );
+    job.finish();
+    assert_eq!(job.at(1046), (vec![], 1050));
+    job.policy.misfire.window = Some(Duration::from_secs(20));
+    assert_eq!(
+        job.at(1095).0,
+        [
+            missed(1050, 1070, 3, WhyMissed::Window),
+            missed(1080, 1080, 1, WhyMissed::Limit),
+            start(1090, 1, false, None)
+        ]
+    );
+    job.finish();
+    job.policy.misfire.window = Some(Duration::from_secs(4));
+    assert_eq!(job.at(1105).0, [missed(1100, 1100, 1, WhyMissed::Window)]);
+}
+
+#[test]
+fn each_late_tick_runs_in_order_within_limit_and_window() {
+    let mut job = Bench::new(Misfire::All);
+    job.policy.misfire.limit = 3;
+    job.policy.misfire.window = Some(Duration::from_secs(45));
+    assert_eq!(
+        job.at(1100).0,
+        [
+            missed(1010, 1050, 5, WhyMissed::Window),
+            missed(1060, 1070, 2, WhyMissed::Limit),
+            start(1080, 1, false, None)
+        ]
+    );
+    // What falls due meanwhile is overlap, not one more late tick.
+    assert_eq!(
+        job.at(1112).0,
+        [Decision::Overlap {
+            ticks: ticks(1110, 1110, 1)
+        }]
+    );
+    job.finish();
+    assert_eq!(job.at(1113), (vec![start(1090, 1, false, None)], 1120));
+    job.finish();
+    assert_eq!(job.at(1114).0, [start(1100, 1, false, None)]);
+    job.finish();
+    assert_eq!(job.at(1115), (vec![], 1120));
+}
+
+#[test]
+fn waiting_ticks_survive_their_holder_and_grow_too_old() {
+    let mut job = Bench::new(Misfire::All);
+    job.policy.misfire.window = Some(Duration::from_secs(45));
+    job.policy.interrupted = Interrupted::Skip;
+    assert_eq!(job.at(1040).0, [start(1010, 1, false, None)]);
+    job.next_holder();
+    let (decisions, _) = job.at(1069);
+    assert!(matches!(
+        decisions[0],
+        Decision::Interrupted {
+            attempt: 1,
+            exhausted: false,
+            ..
+        }
+    ));
+    // 1020 has waited too long; 1050 and 1060 were missed and wait behind 1030 and 1040.
+    assert_eq!(
+        decisions[1..],
+        [
+            missed(1020, 1020, 1, WhyMissed::Window),
+            start(1030, 1, false, None)
+        ]
+    );
+    assert_eq!(job.ledger.waiting(), [at(1040), at(1050), at(1060)]);
+}
+
+#[test]
+fn a_tick_due_during_a_run_is_overlap() {
+    let mut job = Bench::new(Misfire::Once);
+    job.at(1010);
+    assert_eq!(job.at(1015), (vec![], 1020));
+    assert_eq!(
+        job.at(1020),
+        (
+            vec![Decision::Overlap {
+                ticks: ticks(1020, 1020, 1)
+            }],
+            1030
+        )
+    );
+    assert_eq!(
+        job.at(1055),
+        (
+            vec![Decision::Overlap {
+                ticks: ticks(1030, 1050, 3)
+            }],
+            1060
+        )
+    );
+    job.finish();
+    assert_eq!(job.at(1056), (vec![], 1060));
+}
+
+#[test]
+fn an_interrupted_run_starts_again_with_the_next_attempt_and_its_checkpoint() {
+    let mut job = Bench::new(Misfire::Once);
+    job.at(1010);
+    job.ledger
+        .save_checkpoint(&key(1010, 1), job.token, json!("half"))
+        .unwrap();
+    job.next_holder();
+    let interrupted = |attempt, action, exhausted| Decision::Interrupted {
+        id: id(1010),
+        tick: at(1010),
+        attempt,
+        action,
+        exhausted,
+    };
+    assert_eq!(
+        job.at(1015).0,
+        [
+            interrupted(1, Interrupted::Rerun, false),
+            start(1010, 2, true, Some(json!("half")))
+        ]
+    );
+    job.next_holder();
+    assert_eq!(job.at(1016).0[1], start(1010, 3, true, Some(json!("half"))));
+    job.next_holder();
+    assert_eq!(
+        job.at(1017),
+        (vec![interrupted(3, Interrupted::Skip, true)], 1020)
+    );
+    assert_eq!(job.ledger.open(), []);
+}
+
+#[test]
+fn a_late_tick_waits_for_the_interrupted_run() {
+    let mut job = Bench::new(Misfire::Once);
+    job.at(1010);
+    job.next_holder();
+    let (decisions, _) = job.at(1038);
+    assert_eq!(
+        decisions[1..],
+        [
+            missed(1020, 1020, 1, WhyMissed::Limit),
+            start(1010, 2, true, None)
+        ]
+    );
+    job.finish();
+    assert_eq!(job.at(1039).0, [start(1030, 1, false, None)]);
+}
+
+#[test]
+fn a_retry_waits_without_blocking_the_next_tick_and_survives_its_holder() {
+    let mut job = Bench::new(Misfire::Once);
+    job.at(1010);
+    job.retry(1025);
+    assert_eq!(job.at(1012), (vec![], 1020));
+    assert_eq!(job.at(1020).0, [start(1020, 1, false, None)]);
+    assert_eq!(job.at(1026), (vec![], 1030)); // due, but something runs
+    job.finish();
+    assert_eq!(job.at(1027).0, [start(1010, 2, false, None)]);
+    job.retry(1100);
+    job.next_holder();
+    assert_eq!(job.at(1028), (vec![], 1030));
+    job.at(1030);
+    job.finish();
+    job.schedule = Schedule::parse("0 0 1 1 *", None, None).unwrap();
+    assert_eq!(job.at(1031), (vec![], 1100));
+    assert_eq!(job.at(1100).0, [start(1010, 3, false, None)]);
+}
+
+#[test]
+fn a_trigger_runs_once() {
+    let mut job = Bench::new(Misfire::Once);
+    job.triggers = vec!["2026-01-01T00:00:00Z".to_owned(), "t1".to_owned()];
+    let (decisions, _) = job.at(1005);
+    assert!(matches!(&decisions[..], [Decision::Start { id, attempt: 1, .. }] if id == "t1"));
+    job.finish();
+    assert_eq!(job.at(1006), (vec![], 1010));
+}
+
+#[test]
+fn a_continuous_job_starts_when_nothing_of_it_is_open() {
+    let mut job = Bench::new(Misfire::Once);
+    job.schedule = Schedule::parse("continuous", None, None).unwrap();
+    assert_eq!(job.at(1000), (vec![], 1001));
+    assert_eq!(job.at(1005), (vec![start(1005, 1, false, None)], -1));
+    assert_eq!(job.at(1500), (vec![], -1));
+    job.next_holder();
+    assert_eq!(job.at(1600).0[1], start(1005, 2, true, None));
+    job.finish();
+    assert_eq!(job.at(1601).0, [start(1601, 1, false, None)]);
+    job.finish();
+    assert_eq!(job.at(1601), (vec![], 1602));
+}
+
+#[test]
+fn a_clock_that_goes_back_starts_nothing_twice() {
+    let mut job = Bench::new(Misfire::All);
+    job.at(1050);
+    job.ledger = {
+        let mut ledger = Ledger::default();
+        ledger.first_sight(at(1050)).unwrap();
+        ledger
+    };
+    job.alive.clear();
+    let plan = job.ask(at(1005)).unwrap();
+    assert_eq!((plan.decisions, plan.wake), (vec![], Some(at(1060))));
+    assert_eq!(plan.ahead, Some(Duration::from_secs(45)));
+    assert_eq!(job.ask(at(1051)).unwrap().ahead, None);
+}
+
+#[test]
+fn a_ledger_written_by_a_later_holder_is_left_alone() {
+    let mut job = Bench::new(Misfire::Once);
+    job.at(1010);
+    job.token = Token(4);
+    assert_eq!(
+        job.ask(at(1020)),
+        Err(Refused::Outranked {
+            id: id(1010),
+            token: TERM
+        })
+    );
+}
+
+#[test]
+fn a_fleet_that_was_down_for_a_month_catches_up_in_bounded_work() {
+    let mut job = Bench::new(Misfire::All);
+    job.schedule = Schedule::parse("* * * * * *", None, Some("Europe/Berlin")).unwrap();
+    job.policy.misfire.limit = 100;
+    let now = 1000 + 31 * 24 * 3600;
+    let (decisions, _) = job.at(now);
+    let first = now - 99;
+    assert_eq!(
+        decisions,
+        [
+            missed(1001, first - 1, COUNT_LIMIT, WhyMissed::Limit),
+            start(first, 1, false, None)
+        ]
+    );
+    assert_eq!(job.ledger.waiting().len(), 99);
+}
+
+#[test]
+fn a_full_ledger_keeps_the_tick_waiting() {
+    let mut job = Bench::new(Misfire::Once);
+    for n in 0..16 {
+        job.at(1010 + 10 * n);
+        job.retry(9000);
+    }
+    assert_eq!(job.at(1170), (vec![], 1180));
+    assert_eq!(job.ledger.waiting(), [at(1170)]);
+}
+
+#[test]
+fn rules_that_cannot_be_followed_are_named() {
+    let mut policy = Policy::default();
+    assert_eq!(policy.check(), Ok(()));
+    policy.misfire.limit = 101;
+    assert_eq!(
+        policy.check().unwrap_err().to_string(),
+        "misfire_limit is 101: allowed are 1 to 100"
+    );
+    policy = Policy {
+        attempts: 0,
+        ..Policy::default()
+    };
+    assert_eq!(policy.check(), Err(PolicyError::Attempts));
+    let words = serde_json::to_string(&(Misfire::Once, Interrupted::Rerun)).unwrap();
+    assert_eq!(words, r#"["once","rerun"]"#);
+}
+
+// === a fleet with bad luck ===
+
+#[derive(Clone, Debug)]
+enum Fault {
+    /// Time passes; the holder asks.
+    Pass(i64),
+    /// Its clock is set to this offset from the true one.
+    StepClock(i64),
+    /// The holder dies: before it writes, between writing and acting, or at rest.
+    Die { write: bool, clock: i64 },
+    /// It writes, does not learn that it did, and reads the ledger again.
+    LoseAnswer,
+    /// The run ends for good, or for a retry after a pause.
+    End(Option<i64>),
+    /// The run leaves a checkpoint.
+    Save(u8),
+    /// Somebody asks for a run.
+    Trigger(u8),
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    let clock = || prop_oneof![3 => Just(0i64), 1 => -20_000i64..20_000];
+    prop_oneof![
+        10 => prop_oneof![0i64..1500, 0i64..30_000].prop_map(Fault::Pass),
+        1 => clock().prop_map(Fault::StepClock),
+        2 => (any::<bool>(), clock()).prop_map(|(write, clock)| Fault::Die { write, clock }),
+        1 => Just(Fault::LoseAnswer),
+        6 => prop::option::weighted(0.3, 0i64..20_000).prop_map(Fault::End),
+        1 => any::<u8>().prop_map(Fault::Save),
+        1 => (0u8..5).prop_map(Fault::Trigger),
+    ]
+}
+
+/// The ledger as the store keeps it, the holder of the day, and everything that was ever decided.
+struct Fleet {
+    body: String,
+    schedule: Schedule,
+    policy: Policy,
+    true_ms: i64,
+    clock: i64,
+    token: Token,
+    alive: Vec<RunKey>,
+    alive_tokens: BTreeMap<RunKey, Token>,
+    triggers: Vec<String>,
+    executed: Vec<RunKey>,
+    first: Option<Timestamp>,
+    fates: BTreeMap<Timestamp, &'static str>,
+}
+
+impl Fleet {
+    fn plan(&self) -> Plan {
+        self.plan_at(Timestamp::from_millisecond(self.true_ms + self.clock).unwrap())
+    }
+
+    fn plan_at(&self, now: Timestamp) -> Plan {
+        let ledger = Ledger::from_body(&self.body).unwrap();
+        let Self {
+            schedule,
+            policy,
+            token,
+            alive,
+            triggers,
+            ..
+        } = self;
+        let facts = Facts {
+            ledger: &ledger,
+            schedule,
+            policy,
+            now,
+            token: *token,
+            alive,
+            triggers,
+        };
+        let plan = decide(&facts).unwrap();
+        assert!(plan.wake.is_none_or(|wake| wake > now), "{plan:?} at {now}");
+        assert!(plan.ledger.decided_upto() >= ledger.decided_upto());
+        assert!(plan.ledger.waiting().len() <= policy.misfire.places());
+        assert!(plan.ledger.waiting().is_sorted());
+        if plan.decisions.is_empty() {
+            assert_eq!(plan.ledger, ledger);
+        }
+        plan
+    }
+
+    fn write(&mut self, plan: &Plan) {
+        self.body = plan.ledger.to_body();
+        for decision in &plan.decisions {
+            match decision {
+                Decision::FirstSight { upto } => self.first = Some(*upto),
+                Decision::Start {
+                    id,
+                    tick,
+                    attempt: 1,
+                    ..
+                } if *id == tick.to_string() => {
+                    self.fate(*tick, "started");
+                }
+                Decision::Missed { ticks, .. } => self.fates(*ticks, "missed"),
+                Decision::Overlap { ticks } => self.fates(*ticks, "overlap"),
+                Decision::Start { .. } | Decision::Interrupted { .. } => {}
+            }
+        }
+    }
+
+    fn act(&mut self, plan: &Plan) {
+        if let Some(Decision::Start { id, attempt, .. }) = plan.start() {
+            assert!(self.alive.is_empty(), "two runs at a time");
+            assert!(*attempt <= self.policy.attempts);
+            let key = RunKey {
+                id: id.clone(),
+                attempt: *attempt,
+            };
+            self.alive_tokens.insert(key.clone(), self.token);
+            self.alive.push(key.clone());
+            self.executed.push(key);
+        }
+    }
+
+    fn fates(&mut self, ticks: Ticks, fate: &'static str) {
+        let all = self
+            .schedule
+            .between(before(ticks.from).unwrap(), ticks.to, usize::MAX);
+        assert_eq!((all.len() as u64).min(COUNT_LIMIT), ticks.count);
+        assert_eq!((all[0], all[all.len() - 1]), (ticks.from, ticks.to));
+        for tick in all {
+            self.fate(tick, fate);
+        }
+    }
+
+    fn fate(&mut self, tick: Timestamp, fate: &'static str) {
+        let before = self.fates.insert(tick, fate);
+        assert_eq!(before, None, "{tick} is {fate} as well");
+    }
+
+    fn go_on(&mut self) {
+        let plan = self.plan();
+        self.write(&plan);
+        self.act(&plan);
+        assert_eq!(
+            self.plan().decisions,
+            [],
+            "the same facts decide nothing more"
+        );
+        // Whoever sleeps until `wake` misses nothing; ticks of overlap may be collected.
+        let just_before = plan.wake.and_then(before).filter(|_| self.alive.is_empty());
+        assert!(
+            just_before.is_none_or(|t| self.plan_at(t).decisions.is_empty()),
+            "{plan:?}"
+        );
+    }
+
+    fn suffer(&mut self, fault: &Fault) {
+        match fault {
+            Fault::Pass(ms) => {
+                self.true_ms += ms;
+                self.go_on();
+            }
+            Fault::StepClock(clock) => {
+                self.clock = *clock;
+                self.go_on();
+            }
+            Fault::Die { write, clock } => {
+                let plan = self.plan();
+                if *write {
+                    self.write(&plan);
+                }
+                self.alive.clear();
+                self.token.0 += 1;
+                self.clock = *clock;
+            }
+            Fault::LoseAnswer => {
+                let plan = self.plan();
+                self.write(&plan);
+            }
+            Fault::End(retry) => {
+                self.go_on();
+                let Some(key) = self.alive.pop() else { return };
+                let token = self.alive_tokens[&key];
+                let mut ledger = Ledger::from_body(&self.body).unwrap();
+                let at = Timestamp::from_millisecond(self.true_ms + self.clock).unwrap();
+                match retry {
+                    Some(pause) if self.policy.may_follow(key.attempt) => {
+                        let not_before = later(at, Duration::from_millis(*pause as u64));
+                        ledger.retry_later(&key, token, not_before).unwrap();
+                    }
+                    _ => ledger.finish(&key, token).unwrap(),
+                }
+                self.body = ledger.to_body();
+                self.go_on();
+            }
+            Fault::Save(n) => {
+                let Some(key) = self.alive.last() else { return };
+                let mut ledger = Ledger::from_body(&self.body).unwrap();
+                ledger
+                    .save_checkpoint(key, self.alive_tokens[key], json!(n))
+                    .unwrap();
+                self.body = ledger.to_body();
+            }
+            Fault::Trigger(n) => {
+                self.triggers = vec![format!("trigger-{n}")];
+                self.go_on();
+            }
+        }
+    }
+
+    fn account(&self) {
+        let ledger = Ledger::from_body(&self.body).unwrap();
+        let (Some(first), Some(upto)) = (self.first, ledger.decided_upto()) else {
+            return;
+        };
+        for tick in self.schedule.between(first, upto, usize::MAX) {
+            let waits = ledger.waiting().contains(&tick);
+            assert_eq!(
+                self.fates.contains_key(&tick),
+                !waits,
+                "{tick} has no fate, or two"
+            );
+        }
+        assert!(self.fates.keys().all(|tick| first < *tick && *tick <= upto));
+        let mut executed = self.executed.clone();
+        executed.sort();
+        executed.dedup();
+        assert_eq!(
+            executed.len(),
+            self.executed.len(),
+            "an attempt was started twice"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn every_tick_is_accounted_for_and_no_attempt_starts_twice(
+        expr in prop::sample::select(vec!["@every 300ms", "@every 1700ms", "@every 7s", "*/3 * * * * *", "* * * * *"]),
+        mode in prop::sample::select(vec![Misfire::Skip, Misfire::Once, Misfire::All]),
+        limit in 1usize..6,
+        window in prop::option::of(0u64..20),
+        interrupted in prop::sample::select(vec![Interrupted::Rerun, Interrupted::Skip]),
+        attempts in 1u32..4,
+        faults in prop::collection::vec(fault(), 1..80),
+    ) {
+        let misfire = MisfirePolicy { mode, limit, window: window.map(Duration::from_secs) };
+        let mut fleet = Fleet {
+            body: String::new(),
+            schedule: Schedule::parse(expr, None, Some("Europe/Berlin")).unwrap(),
+            policy: Policy { misfire, interrupted, attempts },
+            // Shortly before the clocks go back in Berlin.
+            true_ms: 1_792_889_900_000,
+            clock: 0,
+            token: Token(1),
+            alive: vec![],
+            alive_tokens: BTreeMap::new(),
+            triggers: vec![],
+            executed: vec![],
+            first: None,
+            fates: BTreeMap::new(),
+        };
+        for fault in &faults {
+            fleet.suffer(fault);
+            fleet.account();
+        }
+    }
+}

@@ -1,0 +1,224 @@
+use serde_json::json;
+
+use super::*;
+
+const OLD: Token = Token(3);
+const NEW: Token = Token(4);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn key(second: i64, attempt: u32) -> RunKey {
+    RunKey {
+        id: at(second).to_string(),
+        attempt,
+    }
+}
+
+/// Seen at 100.
+fn ledger() -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger.first_sight(at(100)).unwrap();
+    ledger
+}
+
+fn decided(tick: i64, upto: i64) -> Refused {
+    Refused::Decided {
+        tick: at(tick),
+        upto: at(upto),
+    }
+}
+
+#[test]
+fn nothing_starts_before_the_first_sight_is_recorded() {
+    let mut ledger = Ledger::default();
+    assert_eq!(ledger.start_tick(at(1), OLD), Err(Refused::Unseen));
+    assert_eq!(ledger.start_trigger("t", at(1), OLD), Err(Refused::Unseen));
+    assert_eq!(ledger.decide_upto(at(1)), Err(Refused::Unseen));
+    ledger.first_sight(at(100)).unwrap();
+    assert_eq!(
+        ledger.first_sight(at(200)),
+        Err(Refused::Seen { upto: at(100) })
+    );
+    assert_eq!(ledger.start_tick(at(100), OLD), Err(decided(100, 100)));
+}
+
+#[test]
+fn a_decided_tick_is_never_started_again() {
+    let mut ledger = ledger();
+    ledger.start_tick(at(110), OLD).unwrap();
+    assert_eq!(ledger.start_tick(at(110), OLD), Err(decided(110, 110)));
+    assert_eq!(ledger.start_tick(at(105), NEW), Err(decided(105, 110)));
+    ledger.finish(&key(110, 1), OLD).unwrap();
+    assert_eq!(ledger.start_tick(at(110), NEW), Err(decided(110, 110)));
+
+    ledger.wait(at(120)).unwrap();
+    ledger.decide_upto(at(150)).unwrap();
+    assert_eq!(ledger.wait(at(130)), Err(decided(130, 150)));
+    ledger.start_tick(at(120), NEW).unwrap();
+    assert_eq!(ledger.start_tick(at(120), NEW), Err(decided(120, 150)));
+    assert_eq!(ledger.waiting(), []);
+}
+
+#[test]
+fn an_attempt_is_started_once() {
+    let mut ledger = ledger();
+    let id = key(110, 1).id;
+    ledger.start_tick(at(110), OLD).unwrap();
+    assert!(matches!(
+        ledger.start_again(&id, OLD),
+        Err(Refused::Moved { attempt: 1, .. })
+    ));
+    ledger.retry_later(&key(110, 1), OLD, at(130)).unwrap();
+    let second = ledger.start_again(&id, NEW).unwrap();
+    assert_eq!(
+        (second.attempt, second.token, second.not_before),
+        (2, NEW, None)
+    );
+    assert!(matches!(
+        ledger.start_again(&id, NEW),
+        Err(Refused::Moved { attempt: 2, .. })
+    ));
+}
+
+#[test]
+fn the_watermark_never_goes_back() {
+    let mut ledger = ledger();
+    ledger.decide_upto(at(50)).unwrap();
+    assert_eq!(ledger.decided_upto(), Some(at(100)));
+    ledger.wait(at(200)).unwrap();
+    ledger.decide_upto(at(300)).unwrap();
+    ledger.start_tick(at(200), OLD).unwrap();
+    assert_eq!(ledger.decided_upto(), Some(at(300)));
+}
+
+#[test]
+fn old_news_changes_nothing() {
+    let mut ledger = ledger();
+    ledger.start_tick(at(110), OLD).unwrap();
+    ledger.interrupt(&key(110, 1), NEW, at(120)).unwrap();
+    ledger.start_again(&key(110, 1).id, NEW).unwrap();
+    let before = ledger.clone();
+    // The holder that was thought dead comes back.
+    assert!(matches!(
+        ledger.finish(&key(110, 1), OLD),
+        Err(Refused::Moved { attempt: 2, .. })
+    ));
+    assert!(matches!(
+        ledger.finish(&key(110, 2), OLD),
+        Err(Refused::Moved { token: NEW, .. })
+    ));
+    assert!(ledger.retry_later(&key(110, 1), OLD, at(1)).is_err());
+    assert!(ledger.save_checkpoint(&key(110, 1), OLD, json!(1)).is_err());
+    assert!(matches!(
+        ledger.give_up(&key(110, 2), OLD),
+        Err(Refused::Outranked { .. })
+    ));
+    assert!(matches!(
+        ledger.finish(&key(999, 1), OLD),
+        Err(Refused::NotOpen { .. })
+    ));
+    assert_eq!(ledger, before);
+}
+
+#[test]
+fn an_interrupted_run_keeps_its_checkpoint() {
+    let mut ledger = ledger();
+    ledger.start_tick(at(110), OLD).unwrap();
+    ledger
+        .save_checkpoint(&key(110, 1), OLD, json!({"page": 7}))
+        .unwrap();
+    let large = json!("x".repeat(MAX_CHECKPOINT));
+    let refused = ledger.save_checkpoint(&key(110, 1), OLD, large);
+    assert_eq!(
+        refused,
+        Err(Refused::CheckpointTooLarge {
+            size: MAX_CHECKPOINT + 2
+        })
+    );
+    ledger.interrupt(&key(110, 1), NEW, at(120)).unwrap();
+    let again = ledger.start_again(&key(110, 1).id, NEW).unwrap();
+    assert_eq!(again.checkpoint, Some(json!({"page": 7})));
+    assert!(again.interrupted);
+}
+
+#[test]
+fn a_trigger_is_started_once_and_remembered() {
+    let mut ledger = ledger();
+    ledger.start_trigger("t1", at(110), OLD).unwrap();
+    ledger
+        .finish(
+            &RunKey {
+                id: "t1".to_owned(),
+                attempt: 1,
+            },
+            OLD,
+        )
+        .unwrap();
+    let known = Err(Refused::KnownTrigger {
+        id: "t1".to_owned(),
+    });
+    assert_eq!(ledger.start_trigger("t1", at(120), NEW), known);
+    for bad in ["", "2026-01-01T00:00:00Z"] {
+        assert!(matches!(
+            ledger.start_trigger(bad, at(1), OLD),
+            Err(Refused::NotATrigger { .. })
+        ));
+    }
+    assert_eq!(ledger.decided_upto(), Some(at(100)));
+}
+
+#[test]
+fn a_full_ledger_refuses_and_stays_as_it_is() {
+    let mut ledger = ledger();
+    for n in 0..16 {
+        ledger.start_tick(at(200 + n), OLD).unwrap();
+    }
+    assert_eq!(ledger.start_tick(at(300), OLD), Err(Refused::Full));
+    assert_eq!(ledger.decided_upto(), Some(at(215)));
+    assert_eq!(ledger.start_trigger("t", at(300), OLD), Err(Refused::Full));
+    assert!(!ledger.knows_trigger("t"));
+}
+
+#[test]
+fn a_body_reads_back_as_it_was_written() {
+    assert_eq!(Ledger::from_body("").unwrap(), Ledger::default());
+    let unseen = r#"{"decided_upto":null,"open":[],"recent":[],"v":1}"#;
+    assert_eq!(Ledger::default().to_body(), unseen);
+    let mut ledger = ledger();
+    ledger.start_tick(at(110), OLD).unwrap();
+    ledger
+        .save_checkpoint(&key(110, 1), OLD, json!([1, null]))
+        .unwrap();
+    ledger.retry_later(&key(110, 1), OLD, at(130)).unwrap();
+    ledger.wait(at(140)).unwrap();
+    ledger.start_trigger("t", at(141), OLD).unwrap();
+    assert_eq!(Ledger::from_body(&ledger.to_body()).unwrap(), ledger);
+}
+
+#[test]
+fn fields_of_a_newer_version_are_kept() {
+    let body = json!({
+        "v": 1, "decided_upto": "1970-01-01T00:01:40Z", "recent": ["t"], "colour": {"deep": [9007199254740991u64]},
+        "open": [{"id": "t", "tick": "1970-01-01T00:01:50Z", "attempt": 1, "state": "running", "token": 3,
+                  "not_before": null, "mood": "good"}],
+    });
+    let ledger = Ledger::from_body(&body.to_string()).unwrap();
+    assert_eq!(ledger.to_body(), body.to_string());
+}
+
+#[test]
+fn a_body_that_is_not_understood_is_an_error() {
+    let newer = Ledger::from_body(r#"{"v":2,"decided_upto":{"new":"shape"}}"#).unwrap_err();
+    assert_eq!(
+        newer.to_string(),
+        "the ledger has version 2, this program knows 1: update this replica"
+    );
+    for body in ["{", "{}", "[]", r#"{"v":1,"decided_upto":"soon"}"#] {
+        assert!(
+            matches!(Ledger::from_body(body), Err(LedgerError::Malformed(_))),
+            "{body}"
+        );
+    }
+}
