@@ -11,7 +11,8 @@ use super::{
 use crate::{
     finding::Findings,
     human::Span,
-    job::spec::{Coordination, Misfire, Spec},
+    job::spec::{Coordination, Spec},
+    ledger::MAX_WAITING,
     schedule::ScheduleError,
 };
 
@@ -192,7 +193,8 @@ impl At<'_> {
             .as_deref()
             .is_some_and(|s| s.trim() == "continuous");
         let default = Spec::default();
-        let keeps_ledger = spec.coordination == Coordination::Leader && !continuous;
+        let leads = spec.coordination == Coordination::Leader;
+        let has_ticks = leads && !continuous;
         match spec.coordination {
             Coordination::Batch if spec.schedule.is_some() && !continuous => found.error(
                 &["coordination", "schedule"],
@@ -206,27 +208,34 @@ impl At<'_> {
             ),
             _ => {}
         }
-        if keeps_ledger {
-            if spec.misfire == Misfire::All && spec.misfire_limit == 0 {
-                found.error(
-                    &["misfire_limit"],
-                    "0 missed ticks would be started",
-                    "write misfire = \"skip\" for that",
-                );
-            }
-            return;
-        }
         let without_effect = [
-            ("misfire", spec.misfire != default.misfire),
-            ("misfire_limit", spec.misfire_limit != default.misfire_limit),
-            ("misfire_window", spec.misfire_window.is_some()),
-            ("interrupted", spec.interrupted != default.interrupted),
+            ("misfire", !has_ticks && spec.misfire != default.misfire),
+            (
+                "misfire_limit",
+                !has_ticks && spec.misfire_limit != default.misfire_limit,
+            ),
+            (
+                "misfire_window",
+                !has_ticks && spec.misfire_window.is_some(),
+            ),
+            (
+                "interrupted",
+                !leads && spec.interrupted != default.interrupted,
+            ),
         ];
         for (key, _) in without_effect.into_iter().filter(|(_, set)| *set) {
             found.warn(
                 &[key],
-                "it has no effect: only jobs with ticks and a leader remember what was missed",
+                "it has no effect: only a job with a leader remembers its runs, and only one with ticks can be late",
                 format!("leave {key} out"),
+            );
+        }
+        if !(1..=MAX_WAITING).contains(&spec.misfire_limit) {
+            let message = format!("{} is not from 1 to {MAX_WAITING}", spec.misfire_limit);
+            found.error(
+                &["misfire_limit"],
+                message,
+                "write misfire = \"skip\" to start none",
             );
         }
     }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
+    due::Misfire,
     human::DurationExt,
-    job::spec::{Coordination, Misfire, Retry},
+    job::spec::{Coordination, Retry},
 };
 
 #[test]

@@ -372,7 +372,7 @@ fn coordination_and_schedule_must_make_sense_together() {
         ),
         (
             "schedule = \"@daily\"\nmisfire = \"all\"\nmisfire_limit = 0",
-            "5:17: jobs.a.misfire_limit: 0 missed ticks",
+            "5:17: jobs.a.misfire_limit: 0 is not from 1 to",
         ),
         (
             "schedule = \"@daily\"\nretry = 0",
