@@ -31,7 +31,7 @@ pub struct ParamProblem {
 const MOST_TEXTS: usize = 6;
 
 /// Lets each kind decide whether a parameter that came as a text (from the environment or a flag) is a text, a number
-/// or something else: the first reading it likes is taken.
+/// or something else: the reading it likes best is taken.
 pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenance: &Provenance) {
     let Some(check) = &options.check_params else {
         return;
@@ -47,8 +47,14 @@ pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenan
             matches!(provenance.of(&key), Source::Env(_) | Source::Flag(_))
         });
         texts.truncate(MOST_TEXTS);
-        for choice in 0..1_u32 << texts.len() {
-            let mut params = spec.params.clone();
+        // Not the first without a problem: the kind may have others to report.
+        let mut fewest = check(kind, &spec.params).len();
+        let written = spec.params.clone();
+        for choice in 1..1_u32 << texts.len() {
+            if fewest == 0 {
+                break;
+            }
+            let mut params = written.clone();
             for (i, (pointer, reading)) in texts.iter().enumerate() {
                 if choice & (1 << i) != 0
                     && let Some(place) = params.pointer_mut(pointer)
@@ -56,9 +62,10 @@ pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenan
                     *place = reading.clone();
                 }
             }
-            if check(kind, &params).is_empty() {
+            let count = check(kind, &params).len();
+            if count < fewest {
+                fewest = count;
                 spec.params = params;
-                break;
             }
         }
     }

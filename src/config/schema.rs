@@ -51,6 +51,12 @@ pub(super) fn shape(path: &[String]) -> Shape {
 
 /// Whether `value` fits `path`, and if not, why.
 pub(super) fn fits(path: &[String], value: &Value) -> Result<(), String> {
+    // Serde would also take a list for a table, value by value.
+    let table =
+        matches!(shape(path), Shape::Section) && path.last().is_none_or(|key| key != "retry");
+    if table && !value.is_object() {
+        return Err("this must be a table".to_owned());
+    }
     let mut nested = value.clone();
     for key in path.iter().rev() {
         nested = Value::Object(Map::from_iter([(key.clone(), nested)]));

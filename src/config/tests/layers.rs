@@ -274,3 +274,36 @@ fn a_kind_decides_what_a_text_among_its_parameters_is() {
     let expected = serde_json::json!({"batch_size": 100, "table": "100", "columns": {"id": "7"}});
     assert_eq!(*params, expected);
 }
+
+#[test]
+fn a_variable_finds_a_job_with_a_hyphen() {
+    let setup = Setup::empty()
+        .code("nightly-report", Spec::cron("@daily"))
+        .env("JOBS__NIGHTLY_REPORT__TTL", "5s")
+        .env("JOBS__NIGHTLY-REPORT__GRACE", "6s");
+    let report = &setup.loaded().config.jobs["nightly-report"];
+    assert_eq!((report.ttl, report.grace), (Some(5.secs()), 6.secs()));
+}
+
+#[test]
+fn odd_names_of_variables_are_errors_and_no_more() {
+    for name in [
+        "LOCKS__",
+        "__TTL",
+        "____",
+        "LOCKS__TTL__MORE",
+        "JOBS__",
+        "LOCKS__REDIS",
+        "JOBS__A__PARAMS",
+    ] {
+        for line in Setup::empty().env(name, "x").lines() {
+            assert!(line.starts_with(&format!("WATCHKEEPER_{name}: ")), "{line}");
+        }
+    }
+    let setup = Setup::empty()
+        .code("a", Spec::cron("@daily"))
+        .env("JOBS__A__PARAMS__X", "1")
+        .env("JOBS__A__PARAMS__X__Y", "2");
+    let params = &setup.loaded().config.jobs["a"].params;
+    assert_eq!(*params, serde_json::json!({"x": {"y": "2"}}));
+}

@@ -72,6 +72,8 @@ fn a_wrong_type_is_an_error() {
             "locks.drift: string \"1%\" is not a number",
         ),
         ("worker.threads = 1.5", "is not a whole number"),
+        ("locks = [\"redis\"]", "1:9: locks: this must be a table"),
+        ("jobs.a.retry = [3]", "jobs.a.retry: "),
         ("locks = 5", "1:9: locks: this must be a table"),
         ("locks.redis.nodes = \"redis://a\"", "this must be a list"),
         (
