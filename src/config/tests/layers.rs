@@ -82,6 +82,7 @@ fn a_password_of_digits_stays_a_text() {
     }
 }
 
+#[cfg(feature = "redis")]
 #[test]
 fn a_text_becomes_what_its_key_wants() {
     let setup = Setup::empty()

@@ -128,6 +128,9 @@ fn a_syntax_error_has_its_place_and_shows_no_value() {
         line.contains("redis.password = …") && !line.contains("hunter2"),
         "{line}"
     );
+    let line = problem("[locks.redis]\nnodes = [\n  \"redis://:hunter2@a,\n]");
+    assert!(!line.contains("hunter2"), "{line}");
+    assert!(problem("locks.ttl = 10s").contains("`locks.ttl = 10s`"));
     assert!(problem("[locks\nttl = \"5s\"").starts_with("watchkeeper.toml:1:"));
     assert!(problem("a = 1\na = 2").contains("duplicate key"));
 }
@@ -146,6 +149,7 @@ fn a_rule_is_silent_about_a_value_that_could_not_be_read() {
     assert!(line.contains("write 3s"), "{line}");
 }
 
+#[cfg(feature = "redis")]
 #[test]
 fn a_ttl_leaves_the_nodes_time_to_answer() {
     let redis = "[locks]\nttl = \"900ms\"\nbackend = \"redis\"\nredis.nodes = [\"redis://a\"]";
@@ -199,6 +203,7 @@ fn numbers_out_of_range_are_errors() {
             "worker.namespace: \"a b\" cannot begin",
         ),
         ("worker.name = \"\"", "worker.name: the name is empty"),
+        #[cfg(feature = "cli")]
         ("telemetry.log = \"info,=x=y\"", "telemetry.log"),
     ] {
         let line = problem(file);
@@ -206,10 +211,12 @@ fn numbers_out_of_range_are_errors() {
     }
 }
 
+#[cfg(feature = "redis")]
 fn nodes(list: &str) -> String {
     format!("[locks]\nbackend = \"redis\"\n[locks.redis]\nnodes = [{list}]")
 }
 
+#[cfg(feature = "redis")]
 #[test]
 fn an_even_number_of_nodes_is_a_warning() {
     let setup = Setup::file(&nodes(
@@ -222,6 +229,7 @@ fn an_even_number_of_nodes_is_a_warning() {
     assert_eq!(setup.loaded().problems.len(), 1);
 }
 
+#[cfg(feature = "redis")]
 #[test]
 fn the_same_node_twice_is_an_error() {
     assert_eq!(
@@ -233,6 +241,7 @@ fn the_same_node_twice_is_an_error() {
     );
 }
 
+#[cfg(feature = "redis")]
 #[test]
 fn a_bad_address_is_told_without_its_password() {
     let line = problem(&nodes("\"redis://me:hunter2@a:port\""));
@@ -244,6 +253,7 @@ fn a_bad_address_is_told_without_its_password() {
     assert!(problem(&nodes("")).contains("no node is named"));
 }
 
+#[cfg(feature = "redis")]
 #[test]
 fn secrets_are_in_no_message_and_no_listing() {
     let file = nodes("\"redis://me:hunter2@a\"")
@@ -273,6 +283,7 @@ fn secrets_are_in_no_message_and_no_listing() {
     }
 }
 
+#[cfg(feature = "sqlite")]
 #[test]
 fn a_path_that_cannot_be_written_is_an_error() {
     let setup = Setup::file("locks.embedded.path = \"plain/store.db\"");
