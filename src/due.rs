@@ -203,9 +203,13 @@ impl Table<'_> {
         if self.ledger.decided_upto().is_some() {
             return Ok(());
         }
-        let now = self.facts.now;
-        self.ledger.first_sight(now)?;
-        self.decisions.push(Decision::FirstSight { upto: now });
+        let mut upto = self.facts.now;
+        if self.facts.schedule.is_continuous() {
+            // It has not run a moment ago, so it need not pause.
+            upto = upto.checked_sub(RESTART_PAUSE).unwrap_or(upto);
+        }
+        self.ledger.first_sight(upto)?;
+        self.decisions.push(Decision::FirstSight { upto });
         Ok(())
     }
 
@@ -356,8 +360,8 @@ impl Table<'_> {
         let new =
             |id: &&String| room && ledger::is_trigger_id(id) && !self.ledger.knows_trigger(id);
         let trigger = triggers.iter().find(new);
-        // A tick on time goes first, unless late ones wait before it: these run in order.
-        let prompt = waiting.filter(|t| self.on_time(*t) && self.ledger.waiting().len() == 1);
+        // A tick on time goes first; late ones that wait before it keep their order behind the retries.
+        let prompt = waiting.filter(|tick| self.on_time(*tick));
         let run = if let Some(tick) = prompt {
             self.ledger.start_tick(tick, token)?
         } else if let Some(id) = retry {

@@ -357,8 +357,9 @@ fn a_trigger_runs_once() {
 fn a_continuous_job_starts_when_nothing_of_it_is_open() {
     let mut job = Bench::new(Misfire::Once);
     job.schedule = Schedule::parse("continuous", None, None).unwrap();
-    assert_eq!(job.at(1000), (vec![], 1001));
-    assert_eq!(job.at(1005), (vec![start(1005, 1, false, None)], -1));
+    job.ledger = Ledger::default();
+    let seen = Decision::FirstSight { upto: at(1004) };
+    assert_eq!(job.at(1005), (vec![seen, start(1005, 1, false, None)], -1));
     assert_eq!(job.at(1500), (vec![], -1));
     job.next_holder();
     assert_eq!(job.at(1600).0[1], start(1005, 2, true, None));

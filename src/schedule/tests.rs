@@ -317,6 +317,47 @@ fn repeating_times_keep_their_interval_through_the_overlap() {
 
 // === properties ===
 
+/// The ticks in (`after`, `upto`], found the slow way: every matching civil time, sent through the rules one by one.
+fn by_the_rules(civil: &Civil, zone: &str, after: Timestamp, upto: Timestamp) -> Vec<Timestamp> {
+    use jiff::{civil::DateTime, tz::AmbiguousOffset};
+    let tz = jiff::tz::TimeZone::get(zone).unwrap();
+    let day = 24 * 3600;
+    let last = upto.as_second() + day;
+    let matching = |t: &i64| civil.next_after(*t).filter(|t| *t <= last);
+    let first = matching(&(after.as_second() - day));
+    let mut ticks = std::collections::BTreeSet::new();
+    for second in std::iter::successors(first, matching) {
+        let utc = Timestamp::from_second(second).unwrap();
+        let time: DateTime = utc.to_zoned(jiff::tz::TimeZone::UTC).datetime();
+        match tz.to_ambiguous_timestamp(time).offset() {
+            AmbiguousOffset::Unambiguous { offset } => {
+                ticks.insert(offset.to_timestamp(time).unwrap());
+            }
+            AmbiguousOffset::Gap { after, .. } => {
+                let mut instant = offset_second(time, after);
+                while tz.to_offset(Timestamp::from_second(instant).unwrap()) != after {
+                    instant += 1;
+                }
+                ticks.insert(Timestamp::from_second(instant).unwrap());
+            }
+            AmbiguousOffset::Fold { before, after } => {
+                ticks.insert(before.to_timestamp(time).unwrap());
+                if civil.repeats() {
+                    ticks.insert(after.to_timestamp(time).unwrap());
+                }
+            }
+        }
+    }
+    ticks
+        .into_iter()
+        .filter(|t| after < *t && *t <= upto)
+        .collect()
+}
+
+fn offset_second(time: jiff::civil::DateTime, offset: jiff::tz::Offset) -> i64 {
+    offset.to_timestamp(time).unwrap().as_second()
+}
+
 fn any_schedule() -> impl Strategy<Value = Schedule> {
     let expr = prop::sample::select(vec![
         "* * * * *",
@@ -389,6 +430,15 @@ proptest! {
         prop_assert_eq!(s.count(t, upto, u64::MAX), all.len() as u64);
         let last = all.len().saturating_sub(3);
         prop_assert_eq!(s.latest(t, upto, 3), &all[last..]);
+    }
+
+    #[test]
+    fn ticks_are_those_of_the_stated_rules(s in any_schedule(), t in any_instant(), ms in 0..20_000_000i64) {
+        let upto = Timestamp::from_millisecond(t.as_millisecond() + ms).unwrap();
+        if let Kind::Cron { civil, .. } = &s.kind {
+            let expected = by_the_rules(civil, s.zone().unwrap(), t, upto);
+            prop_assert_eq!(s.between(t, upto, usize::MAX), expected);
+        }
     }
 
     #[test]
