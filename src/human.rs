@@ -127,9 +127,9 @@ impl<'de> Deserialize<'de> for Span {
                 }
                 humantime::parse_duration(text.trim())
                     .map(Span)
-                    .map_err(|cause| {
+                    .map_err(|_| {
                         E::custom(format!(
-                            "\"{text}\" is not a duration such as \"10s\" ({cause})"
+                            "\"{text}\" is not a duration such as \"10s\" or \"1h 30m\""
                         ))
                     })
             }

@@ -16,8 +16,6 @@
 //! - L4 An outcome changes only the attempt it belongs to. (`old_news_changes_nothing`)
 //! - L5 Fields written by a newer version survive a round trip. (`fields_of_a_newer_version_are_kept`)
 
-use std::fmt;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -25,10 +23,12 @@ use serde_json::{Map, Value};
 use crate::node::Token;
 
 mod refused;
+mod run;
 #[cfg(test)]
 mod tests;
 
 pub use refused::{LedgerError, Refused};
+pub use run::{OpenRun, RunKey, RunState};
 
 /// A job's ledger. `Ledger::default()` is that of a job never seen before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,51 +47,6 @@ pub struct Ledger {
     recent: Vec<String>,
     #[serde(flatten)]
     rest: Map<String, Value>,
-}
-
-/// A run that has started and not ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OpenRun {
-    /// The tick in RFC 3339, or the trigger's id.
-    pub id: String,
-    /// The scheduled instant; for a trigger, the instant of its first start.
-    pub tick: Timestamp,
-    /// 1 for the first.
-    pub attempt: u32,
-    /// Running or waiting for its next attempt.
-    pub state: RunState,
-    /// The lease under which this attempt was started.
-    pub token: Token,
-    /// The next attempt starts no earlier.
-    #[serde(default)]
-    pub not_before: Option<Timestamp>,
-    /// The attempt died with its holder.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub interrupted: bool,
-    /// What the last attempt left for the next one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<Value>,
-    #[serde(flatten)]
-    rest: Map<String, Value>,
-}
-
-/// Where an open run stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RunState {
-    /// An attempt was started.
-    Running,
-    /// The last attempt has ended; the next one starts at `not_before`.
-    Retry,
-}
-
-/// One attempt of one run: what must not start twice.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RunKey {
-    /// As in [`OpenRun::id`].
-    pub id: String,
-    /// 1 for the first.
-    pub attempt: u32,
 }
 
 /// The version this program writes.
@@ -291,7 +246,7 @@ impl Ledger {
         Ok(run)
     }
 
-    /// This attempt has ended and another one follows, no earlier than `not_before`.
+    /// This attempt, started under `token`, has ended and another one follows, no earlier than `not_before`.
     ///
     /// # Errors
     /// [`Refused::NotOpen`], [`Refused::Moved`].
@@ -308,7 +263,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// This attempt has ended and no other follows, however it ended: done, skipped, failed for good.
+    /// This attempt, started under `token`, has ended and no other follows, however it ended: done, skipped, failed for good.
     ///
     /// # Errors
     /// [`Refused::NotOpen`], [`Refused::Moved`].
@@ -318,7 +273,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// This attempt leaves something for the next one.
+    /// This attempt, started under `token`, leaves something for the next one.
     ///
     /// # Errors
     /// [`Refused::NotOpen`], [`Refused::Moved`], [`Refused::CheckpointTooLarge`].
@@ -377,17 +332,7 @@ impl Ledger {
 
     fn open_run(&mut self, id: String, tick: Timestamp, token: Token) -> &OpenRun {
         let place = self.open.len();
-        self.open.push(OpenRun {
-            id,
-            tick,
-            attempt: 1,
-            state: RunState::Running,
-            token,
-            not_before: None,
-            interrupted: false,
-            checkpoint: None,
-            rest: Map::new(),
-        });
+        self.open.push(OpenRun::first(id, tick, token));
         &self.open[place]
     }
 
@@ -431,37 +376,6 @@ impl Default for Ledger {
             recent: Vec::new(),
             rest: Map::new(),
         }
-    }
-}
-
-// === impl OpenRun ===
-
-impl OpenRun {
-    /// This attempt.
-    #[must_use]
-    pub fn key(&self) -> RunKey {
-        RunKey {
-            id: self.id.clone(),
-            attempt: self.attempt,
-        }
-    }
-
-    fn moved(&self) -> Refused {
-        Refused::Moved {
-            id: self.id.clone(),
-            attempt: self.attempt,
-            state: self.state,
-            token: self.token,
-        }
-    }
-}
-
-impl fmt::Display for RunState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Running => "running",
-            Self::Retry => "waiting for a retry",
-        })
     }
 }
 

@@ -126,20 +126,49 @@ impl<'de> Deserialize<'de> for SecretUrl {
     }
 }
 
-/// `url` with the password replaced by `***`. Also for texts that are no proper URLs: whatever stands before the last
-/// `@` and after its first `:` is taken for a password.
+/// `url` with its password, and what looks like one in its query, replaced by `***`. Also for texts that are no proper
+/// URLs: whatever stands before the last `@` and after its first `:` is taken for a password. Rather too much is hidden
+/// than too little.
 #[must_use]
 pub fn redact(url: &str) -> String {
     let start = url.find("://").map_or(0, |at| at + 3);
     let (scheme, rest) = url.split_at(start);
     // The last `@`: a password that was not percent-encoded may hold one itself, and a `/` too.
     let Some(at) = rest.rfind('@') else {
-        return url.to_owned();
+        return redact_query(url);
     };
     let (user, host) = rest.split_at(at);
     let user = user.split_once(':').map_or(user, |(name, _)| name);
     let mask = if rest[..at].contains(':') { ":***" } else { "" };
-    format!("{scheme}{user}{mask}{host}")
+    redact_query(&format!("{scheme}{user}{mask}{host}"))
+}
+
+/// `url` with the values of telling names after its `?` replaced by `***`: `redis+unix:///n.sock?pass=…`.
+fn redact_query(url: &str) -> String {
+    let Some((before, query)) = url.split_once('?') else {
+        return url.to_owned();
+    };
+    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, _)) if tells(name) => format!("{name}=***"),
+        _ => pair.to_owned(),
+    });
+    format!("{before}?{}", pairs.collect::<Vec<_>>().join("&"))
+}
+
+/// Whether something of this name is likely to be a secret.
+#[must_use]
+pub fn tells(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let words = [
+        "pass",
+        "secret",
+        "token",
+        "api_key",
+        "apikey",
+        "signature",
+        "credential",
+    ];
+    name == "key" || name == "sig" || words.iter().any(|word| name.contains(word))
 }
 
 #[cfg(test)]
@@ -163,6 +192,14 @@ mod tests {
             ("redis://me:p/w@x@a", "redis://me:***@a"),
             ("redis://me@a", "redis://me@a"),
             ("me:pw@a", "me:***@a"),
+            (
+                "redis+unix:///n.sock?db=1&pass=pw",
+                "redis+unix:///n.sock?db=1&pass=***",
+            ),
+            (
+                "https://:pw@h/?a=1&api_token=pw",
+                "https://:***@h/?a=1&api_token=***",
+            ),
         ] {
             assert_eq!(SecretUrl::new(url).to_string(), shown);
         }

@@ -10,6 +10,7 @@ use super::{
     problem::{Problems, Source},
     schema::{self, Shape},
 };
+use crate::secret::tells;
 
 /// Reads `text`, which is the content of `file`. What does not fit is reported and left out.
 pub(super) fn read(file: &Path, text: &str, problems: &mut Problems) -> Layer {
@@ -56,7 +57,11 @@ impl Reader<'_> {
                 self.problems
                     .error(path.join("."), source, "there is no such key", hint);
             }
-            (Shape::Section, DeValue::Table(table)) => self.section(table, path),
+            (Shape::Section, DeValue::Table(table)) => {
+                let source = self.place(key.start);
+                self.layer.sections.insert(path.join("."), source);
+                self.section(table, path);
+            }
             (_, value) => self.leaf(path, at, value),
         }
     }
@@ -110,17 +115,7 @@ impl Reader<'_> {
             .matches('\n')
             .count();
         let snippet = self.text.lines().nth(line).unwrap_or_default();
-        // The line could hold a password; what is left of '=' cannot.
-        let shown = snippet
-            .split_once('=')
-            .map_or(snippet, |(key, _)| key)
-            .trim_end();
-        let more = if shown.len() < snippet.trim_end().len() {
-            " = …"
-        } else {
-            ""
-        };
-        let message = format!("{message}, in the line `{}{more}`", shown.trim_start());
+        let message = format!("{message}, in the line `{}`", harmless(snippet));
         self.problems.error("", source, message, "");
     }
 
@@ -140,6 +135,16 @@ impl Reader<'_> {
             column,
         }
     }
+}
+
+/// A line that could not be read, without what could be a password.
+fn harmless(line: &str) -> String {
+    let line = line.trim().replace(char::is_control, "\u{fffd}");
+    if !tells(&line) && !line.contains("://") && !line.contains('@') {
+        return line;
+    }
+    let key = line.split_once('=').map_or("", |(key, _)| key);
+    format!("{key}= \u{2026}")
 }
 
 /// A TOML value as JSON; dates become texts.

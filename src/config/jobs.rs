@@ -11,7 +11,8 @@ use super::{
 use crate::{
     finding::Findings,
     human::Span,
-    job::spec::{Coordination, Misfire, Spec},
+    job::spec::{Coordination, Spec},
+    ledger::MAX_WAITING,
     schedule::ScheduleError,
 };
 
@@ -30,7 +31,7 @@ pub struct ParamProblem {
 const MOST_TEXTS: usize = 6;
 
 /// Lets each kind decide whether a parameter that came as a text (from the environment or a flag) is a text, a number
-/// or something else: the first reading it likes is taken.
+/// or something else: the reading it likes best is taken.
 pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenance: &Provenance) {
     let Some(check) = &options.check_params else {
         return;
@@ -46,8 +47,14 @@ pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenan
             matches!(provenance.of(&key), Source::Env(_) | Source::Flag(_))
         });
         texts.truncate(MOST_TEXTS);
-        for choice in 0..1_u32 << texts.len() {
-            let mut params = spec.params.clone();
+        // Not the first without a problem: the kind may have others to report.
+        let mut fewest = check(kind, &spec.params).len();
+        let written = spec.params.clone();
+        for choice in 1..1_u32 << texts.len() {
+            if fewest == 0 {
+                break;
+            }
+            let mut params = written.clone();
             for (i, (pointer, reading)) in texts.iter().enumerate() {
                 if choice & (1 << i) != 0
                     && let Some(place) = params.pointer_mut(pointer)
@@ -55,9 +62,10 @@ pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenan
                     *place = reading.clone();
                 }
             }
-            if check(kind, &params).is_empty() {
+            let count = check(kind, &params).len();
+            if count < fewest {
+                fewest = count;
                 spec.params = params;
-                break;
             }
         }
     }
@@ -192,7 +200,8 @@ impl At<'_> {
             .as_deref()
             .is_some_and(|s| s.trim() == "continuous");
         let default = Spec::default();
-        let keeps_ledger = spec.coordination == Coordination::Leader && !continuous;
+        let leads = spec.coordination == Coordination::Leader;
+        let has_ticks = leads && !continuous;
         match spec.coordination {
             Coordination::Batch if spec.schedule.is_some() && !continuous => found.error(
                 &["coordination", "schedule"],
@@ -206,27 +215,34 @@ impl At<'_> {
             ),
             _ => {}
         }
-        if keeps_ledger {
-            if spec.misfire == Misfire::All && spec.misfire_limit == 0 {
-                found.error(
-                    &["misfire_limit"],
-                    "0 missed ticks would be started",
-                    "write misfire = \"skip\" for that",
-                );
-            }
-            return;
-        }
         let without_effect = [
-            ("misfire", spec.misfire != default.misfire),
-            ("misfire_limit", spec.misfire_limit != default.misfire_limit),
-            ("misfire_window", spec.misfire_window.is_some()),
-            ("interrupted", spec.interrupted != default.interrupted),
+            ("misfire", !has_ticks && spec.misfire != default.misfire),
+            (
+                "misfire_limit",
+                !has_ticks && spec.misfire_limit != default.misfire_limit,
+            ),
+            (
+                "misfire_window",
+                !has_ticks && spec.misfire_window.is_some(),
+            ),
+            (
+                "interrupted",
+                !leads && spec.interrupted != default.interrupted,
+            ),
         ];
         for (key, _) in without_effect.into_iter().filter(|(_, set)| *set) {
             found.warn(
                 &[key],
-                "it has no effect: only jobs with ticks and a leader remember what was missed",
+                "it has no effect: only a job with a leader remembers its runs, and only one with ticks can be late",
                 format!("leave {key} out"),
+            );
+        }
+        if !(1..=MAX_WAITING).contains(&spec.misfire_limit) {
+            let message = format!("{} is not from 1 to {MAX_WAITING}", spec.misfire_limit);
+            found.error(
+                &["misfire_limit"],
+                message,
+                "write misfire = \"skip\" to start none",
             );
         }
     }

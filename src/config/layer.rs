@@ -16,6 +16,8 @@ pub(super) struct Layer {
     pub(super) name: &'static str,
     pub(super) values: Map<String, Value>,
     pub(super) places: BTreeMap<String, Source>,
+    /// Where tables begin; a later layer does not move them.
+    pub(super) sections: BTreeMap<String, Source>,
 }
 
 // === impl Layer ===
@@ -34,7 +36,9 @@ impl Layer {
             return;
         };
         let mut at = &mut self.values;
-        for section in sections {
+        for (depth, section) in sections.iter().enumerate() {
+            let key = path[..=depth].join(".");
+            self.sections.entry(key).or_insert_with(|| source.clone());
             let next = at
                 .entry(section.clone())
                 .or_insert_with(|| Value::Object(Map::new()));

@@ -114,14 +114,17 @@ pub fn load(options: &LoadOptions) -> Result<Loaded, Problems> {
     };
     provenance.overlay(code_places(&options.specs));
     let mut figment = Figment::from(Serialized::defaults(&base));
+    let from_file = read_file(options, file.as_ref(), &mut problems);
+    let jobs = job_names(options, &from_file);
     let layers = [
-        read_file(options, file.as_ref(), &mut problems),
-        text::environment(&options.env, &options.root, &mut problems),
+        from_file,
+        text::environment(&options.env, &options.root, &jobs, &mut problems),
         text::flags(&options.flags, &mut problems),
     ];
     for layer in layers {
         figment = figment.merge(&layer);
         provenance.overlay(layer.places);
+        provenance.underlay(layer.sections);
     }
     match figment.extract::<Config>() {
         Ok(mut config) => {
@@ -205,6 +208,12 @@ fn read_file(options: &LoadOptions, chosen: Option<&Chosen>, problems: &mut Prob
     }
 }
 
+fn job_names(options: &LoadOptions, file: &Layer) -> Vec<String> {
+    let in_file = file.values.get("jobs").and_then(Value::as_object);
+    let in_file = in_file.into_iter().flat_map(|jobs| jobs.keys());
+    options.specs.keys().chain(in_file).cloned().collect()
+}
+
 /// What code sets of its jobs, as far as it differs from the defaults.
 fn code_places(specs: &BTreeMap<String, Spec>) -> BTreeMap<String, Source> {
     fn differences(at: &str, default: &Value, value: &Value, found: &mut BTreeMap<String, Source>) {
@@ -265,12 +274,19 @@ pub(super) fn check_writable(key: &str, path: &Path, root: &Path, found: &mut Fi
             nearest.display()
         );
         found.error(&[key], message, "use another path");
-    } else if let Err(cause) = rustix::fs::access(nearest, rustix::fs::Access::WRITE_OK) {
-        let message = format!("{shown} cannot be written: {}: {cause}", nearest.display());
-        found.error(
-            &[key],
-            message,
-            "use another path, or let this user write there",
-        );
+        return;
+    }
+    // A store writes files beside its own, too.
+    let beside = nearest.parent().filter(|_| nearest == file);
+    for place in [Some(nearest), beside].into_iter().flatten() {
+        if let Err(cause) = rustix::fs::access(place, rustix::fs::Access::WRITE_OK) {
+            let message = format!("{shown} cannot be written: {}: {cause}", place.display());
+            found.error(
+                &[key],
+                message,
+                "use another path, or let this user write there",
+            );
+            return;
+        }
     }
 }

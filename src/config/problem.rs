@@ -224,4 +224,11 @@ impl Provenance {
         }
         self.0.extend(places);
     }
+
+    /// Adds places that lose against all before them.
+    pub(super) fn underlay(&mut self, places: BTreeMap<String, Source>) {
+        for (key, source) in places {
+            self.0.entry(key).or_insert(source);
+        }
+    }
 }

@@ -5,10 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::{Config, problem::Provenance};
-use crate::secret::redact;
-
-/// Words in the names of parameters that hold secrets.
-const SECRET_WORDS: [&str; 4] = ["password", "secret", "token", "api_key"];
+use crate::secret::{redact, tells};
 
 /// Comments begin here, unless the value is longer.
 const COMMENTS_AT: usize = 44;
@@ -56,8 +53,7 @@ fn mask(value: &mut Value) {
         Value::Object(table) => {
             table.retain(|_, inner| !inner.is_null());
             for (key, inner) in table {
-                let key = key.to_lowercase();
-                if SECRET_WORDS.iter().any(|word| key.contains(word)) && !inner.is_object() {
+                if key != "key" && tells(key) && inner.is_string() {
                     *inner = Value::String("***".to_owned());
                 } else {
                     mask(inner);

@@ -39,12 +39,11 @@ pub(super) fn shape(path: &[String]) -> Shape {
                 };
             }
         }
-        if depth == 3 && path[0] == "jobs" && path[2] == "params" {
+        if is_params(&path[..=depth]) {
             return Shape::Free;
         }
     }
     match at {
-        _ if is_params(path) => Shape::Free,
         Value::Object(_) => Shape::Section,
         _ => Shape::Leaf,
     }
@@ -52,12 +51,19 @@ pub(super) fn shape(path: &[String]) -> Shape {
 
 /// Whether `value` fits `path`, and if not, why.
 pub(super) fn fits(path: &[String], value: &Value) -> Result<(), String> {
+    // Serde would also take a list for a table, value by value.
+    let table =
+        matches!(shape(path), Shape::Section) && path.last().is_none_or(|key| key != "retry");
+    if table && !value.is_object() {
+        return Err("this must be a table".to_owned());
+    }
     let mut nested = value.clone();
     for key in path.iter().rev() {
         nested = Value::Object(Map::from_iter([(key.clone(), nested)]));
     }
     match serde_json::from_value::<Config>(nested) {
         Ok(_) => Ok(()),
+        Err(error) if may_hold_secret(path) => Err(without_value(&error.to_string())),
         Err(error) => Err(explain(&error.to_string())),
     }
 }
@@ -126,9 +132,30 @@ fn template() -> &'static Value {
     })
 }
 
-/// Serde's message, with a suggestion for a misspelt choice.
+/// Whether a value at `path` could be a secret, or a table that ought to hold one.
+fn may_hold_secret(path: &[String]) -> bool {
+    let key = path.join(".");
+    is_params(path) || SECRETS.iter().any(|secret| secret.starts_with(&key))
+}
+
+/// Serde's message without the value it quotes.
+fn without_value(message: &str) -> String {
+    match message.rsplit_once(", expected ") {
+        Some((_, wanted)) if message.starts_with("invalid ") => {
+            format!("this must be {}", in_words(wanted))
+        }
+        _ => message.replace('`', "\""),
+    }
+}
+
+/// Serde's message in our words, with a suggestion for a misspelt choice.
 fn explain(message: &str) -> String {
     let plain = message.replace('`', "\"");
+    if let Some((found, wanted)) = plain.rsplit_once(", expected ")
+        && let Some((_, found)) = found.split_once(": ")
+    {
+        return format!("{found} is not {}", in_words(wanted));
+    }
     let Some((word, choices)) = plain
         .strip_prefix("unknown variant \"")
         .and_then(|rest| rest.split_once('"'))
@@ -138,21 +165,38 @@ fn explain(message: &str) -> String {
     let choices: Vec<&str> = choices.split('"').skip(1).step_by(2).collect();
     let near = nearest(word, choices.iter().copied());
     let hint = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
-    format!("\"{word}\" is none of {}{hint}", choices.join(", "))
+    format!("\"{word}\" is not one of {}{hint}", choices.join(", "))
 }
 
-/// Edits between two words (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let change = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
+/// What Rust calls a type, in the words of whoever writes a configuration.
+fn in_words(wanted: &str) -> &str {
+    match wanted {
+        "usize" | "u32" | "u64" => "a whole number",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" | "path string" => "a text in quotes",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        wanted if wanted.starts_with("struct ") => "a table",
+        wanted => wanted,
     }
-    row[b.len()]
+}
+
+/// Typing errors between two words: letters added, left out, changed, or swapped with their neighbour.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
 }

@@ -26,10 +26,12 @@ pub struct Flag {
 
 const PREFIX: &str = "WATCHKEEPER_";
 
-/// Reads the variables that begin with `WATCHKEEPER_`; `__` stands between the parts of a key.
+/// Reads the variables that begin with `WATCHKEEPER_`; `__` stands between the parts of a key. `jobs` are the jobs that
+/// are known so far.
 pub(super) fn environment(
     variables: &[(String, String)],
     root: &Path,
+    jobs: &[String],
     problems: &mut Problems,
 ) -> Layer {
     let mut layer = Layer::named("environment");
@@ -44,7 +46,8 @@ pub(super) fn environment(
             single_underscore(name, rest, problems);
             continue;
         }
-        let path: Vec<String> = rest.to_lowercase().split("__").map(str::to_owned).collect();
+        let mut path: Vec<String> = rest.to_lowercase().split("__").map(str::to_owned).collect();
+        known_job(&mut path, jobs);
         let source = Source::Env(name.clone());
         let Some(secret) = secret_of(&path) else {
             take(&mut layer, &path, value, source, problems);
@@ -121,7 +124,7 @@ fn typed(path: &[String], text: &str) -> Result<Value, String> {
         match schema::fits(path, &value) {
             Ok(()) => return Ok(value),
             // The better message: about the value, not about its being a text.
-            Err(better) if why.starts_with("invalid type") => why = better,
+            Err(better) if why.starts_with("string ") => why = better,
             Err(_) => {}
         }
     }
@@ -131,6 +134,18 @@ fn typed(path: &[String], text: &str) -> Result<Value, String> {
         .filter(|item| !item.is_empty());
     let list: Value = items.collect();
     schema::fits(path, &list).map(|()| list).map_err(|_| why)
+}
+
+/// Shells export no name with a hyphen, so `NIGHTLY_REPORT` means the job `nightly-report` when that is the one there
+/// is.
+fn known_job(path: &mut [String], jobs: &[String]) {
+    if let [section, name, ..] = path
+        && section == "jobs"
+        && !jobs.contains(name)
+        && let Some(job) = jobs.iter().find(|job| job.replace('-', "_") == *name)
+    {
+        name.clone_from(job);
+    }
 }
 
 /// The path of the secret when `path` is `SECRET_file`.

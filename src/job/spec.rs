@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
+    due::{Interrupted, Misfire, MisfirePolicy, Policy},
     human::Span,
     schedule::{Dialect, Schedule, ScheduleError},
 };
@@ -35,11 +36,11 @@ pub struct Spec {
     pub grace: Duration,
     /// What happens when a run fails.
     pub retry: Retry,
-    /// What happens to ticks that nobody was there to start.
+    /// Which of the ticks found too late run.
     pub misfire: Misfire,
-    /// How many missed ticks `misfire = "all"` starts at most, the newest first to be kept.
-    pub misfire_limit: u32,
-    /// Missed ticks older than this are skipped; no limit unless set.
+    /// How many of them run with `misfire = "all"`: the latest ones.
+    pub misfire_limit: usize,
+    /// None older than this runs; no limit unless set.
     #[serde(with = "crate::human::optional")]
     pub misfire_window: Option<Duration>,
     /// What happens to a run whose replica died.
@@ -77,34 +78,11 @@ pub struct Retry {
     pub max_backoff: Duration,
 }
 
-/// What happens to ticks that nobody was there to start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Misfire {
-    /// None is started.
-    Skip,
-    /// The latest is started.
-    #[default]
-    Once,
-    /// All are started, oldest first, within limit and window.
-    All,
-}
-
-/// What happens to a run whose replica died.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Interrupted {
-    /// It is started again as the next attempt.
-    #[default]
-    Rerun,
-    /// It is reported and left.
-    Skip,
-}
-
 // === impl Spec ===
 
 impl Default for Spec {
     fn default() -> Self {
+        let policy = Policy::default();
         Self {
             kind: None,
             schedule: None,
@@ -115,10 +93,10 @@ impl Default for Spec {
             timeout: None,
             grace: Duration::from_secs(10),
             retry: Retry::default(),
-            misfire: Misfire::default(),
-            misfire_limit: 10,
-            misfire_window: None,
-            interrupted: Interrupted::default(),
+            misfire: policy.misfire.mode,
+            misfire_limit: policy.misfire.limit,
+            misfire_window: policy.misfire.window,
+            interrupted: policy.interrupted,
             enabled: true,
             params: Value::Object(Map::new()),
         }
@@ -178,6 +156,20 @@ impl Spec {
         Schedule::parse(expression, self.dialect, Some(&self.zone))
     }
 
+    /// The rules by which ticks are decided.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy {
+            misfire: MisfirePolicy {
+                mode: self.misfire,
+                limit: self.misfire_limit,
+                window: self.misfire_window,
+            },
+            interrupted: self.interrupted,
+            attempts: self.retry.attempts,
+        }
+    }
+
     /// The time zone of the schedule: `"Europe/Rome"`.
     #[must_use]
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
@@ -227,21 +219,21 @@ impl Spec {
         self
     }
 
-    /// What happens to ticks that nobody was there to start.
+    /// Which of the ticks found too late run.
     #[must_use]
     pub fn misfire(mut self, misfire: Misfire) -> Self {
         self.misfire = misfire;
         self
     }
 
-    /// How many missed ticks are started at most.
+    /// How many of them run with [`Misfire::All`]: the latest ones.
     #[must_use]
-    pub fn misfire_limit(mut self, limit: u32) -> Self {
+    pub fn misfire_limit(mut self, limit: usize) -> Self {
         self.misfire_limit = limit;
         self
     }
 
-    /// Missed ticks older than this are skipped.
+    /// None older than this runs.
     #[must_use]
     pub fn misfire_window(mut self, window: Duration) -> Self {
         self.misfire_window = Some(window);
@@ -275,7 +267,7 @@ impl Spec {
 impl Default for Retry {
     fn default() -> Self {
         Self {
-            attempts: 3,
+            attempts: Policy::default().attempts,
             backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(60),
         }

@@ -114,7 +114,13 @@ impl LockSettings {
     /// A lease that has less than this left when it is granted counts as lost.
     #[must_use]
     pub fn min_validity(&self) -> Duration {
-        self.min_validity_of(self.ttl)
+        self.min_validity_for(self.ttl)
+    }
+
+    /// The same for a lease with a ttl of its own.
+    #[must_use]
+    pub fn min_validity_for(&self, ttl: Duration) -> Duration {
+        self.min_validity.unwrap_or(ttl / 2)
     }
 
     /// How often a lease of the default ttl is extended.
@@ -170,7 +176,7 @@ impl LockSettings {
             );
         }
         // What is granted must leave time to stop work: a quarter of the ttl to cancel it, the margin to cut it off.
-        let validity = self.min_validity_of(ttl);
+        let validity = self.min_validity_for(ttl);
         let needed = ttl / 4 + abort_margin(ttl);
         if validity <= needed {
             found.error(
@@ -214,13 +220,9 @@ impl LockSettings {
         }
     }
 
-    fn min_validity_of(&self, ttl: Duration) -> Duration {
-        self.min_validity.unwrap_or(ttl / 2)
-    }
-
-    /// The key to change: a min_validity that nobody set follows the ttl.
+    /// The key to change: a min_validity that nobody set follows the ttl, and a job has to fit the one that is set.
     fn validity_key<'a>(&self, ttl: &'a str) -> &'a str {
-        if self.min_validity.is_some() {
+        if self.min_validity.is_some() && ttl == "ttl" {
             "min_validity"
         } else {
             ttl

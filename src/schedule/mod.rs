@@ -25,10 +25,14 @@
 //! | clocks go forward | a skipped time fires once, right after the gap | the same |
 //! | clocks go back | once, in the first pass | in both passes: the interval in elapsed time stays |
 //!
+//! So `30 * * * *` runs at 01:30, 03:00 and 03:30 in a night without 02:30: no time is lost, at the price of one run
+//! that comes close to its neighbour.
+//!
 //! # Invariants
 //! - S1 `next_after` is strictly later than what it was asked for and never goes back.
 //!   (`ticks_are_the_same_from_wherever_one_asks`)
 //! - S2 `latest_upto` and `count` agree with stepping through. (`the_latest_tick_is_found_without_stepping`)
+//! - S3 The ticks are those of the two tables. (`ticks_are_those_of_the_stated_rules`)
 
 use std::{fmt, str::FromStr, time::Duration};
 

@@ -1,0 +1,310 @@
+//! What wins, and how texts become values.
+
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    due::Misfire,
+    human::DurationExt,
+    job::spec::{Coordination, Retry},
+};
+
+#[test]
+fn later_layers_win_key_by_key() {
+    let setup = Setup::file("[locks]\nttl = \"11s\"\nmax_ttl = \"40s\"\nskew = \"2s\"")
+        .env("LOCKS__MAX_TTL", "50s")
+        .env("LOCKS__SKEW", "3s")
+        .flag("--skew", "locks.skew", "4s");
+    let loaded = setup.loaded();
+    let locks = &loaded.config.locks;
+    assert_eq!(
+        [locks.ttl, locks.max_ttl, locks.skew, locks.retention],
+        [11.secs(), 50.secs(), 4.secs(), 24.hours()]
+    );
+    let origin = |key: &str| loaded.provenance.of(key).to_string();
+    assert_eq!(origin("locks.ttl"), "watchkeeper.toml:2:7");
+    assert_eq!(origin("locks.max_ttl"), "WATCHKEEPER_LOCKS__MAX_TTL");
+    assert_eq!(origin("locks.skew"), "--skew");
+    assert_eq!(origin("locks.retention"), "default");
+}
+
+#[test]
+fn without_a_file_the_defaults_hold() {
+    let loaded = Setup::empty().loaded();
+    assert_eq!(loaded.config.render(), Config::default().render());
+    assert_eq!(loaded.file, None);
+}
+
+#[test]
+fn the_file_is_chosen_by_flag_then_variable_then_place() {
+    let mut setup = Setup::empty();
+    let namespace = |setup: &Setup| setup.loaded().config.worker.namespace;
+    setup.write("config/default.toml", "worker.namespace = \"d\"");
+    assert_eq!(namespace(&setup), "d");
+    setup.write("watchkeeper.toml", "worker.namespace = \"c\"");
+    assert_eq!(namespace(&setup), "c");
+    setup.write("b.toml", "worker.namespace = \"b\"");
+    setup = setup.env("CONFIG", "b.toml");
+    assert_eq!(namespace(&setup), "b");
+    setup.write("a.toml", "worker.namespace = \"a\"");
+    setup.options.file = Some("a.toml".into());
+    assert_eq!(namespace(&setup), "a");
+}
+
+#[test]
+fn a_file_that_was_named_must_exist() {
+    let line = Setup::empty().env("CONFIG", "no.toml").problem();
+    assert!(
+        line.starts_with("WATCHKEEPER_CONFIG: the file no.toml cannot be read"),
+        "{line}"
+    );
+    let mut setup = Setup::empty();
+    setup.options.file = Some("no.toml".into());
+    assert!(setup.problem().starts_with("--config: the file no.toml"));
+}
+
+#[test]
+fn a_password_of_digits_stays_a_text() {
+    for password in [
+        "12345",
+        "007",
+        "true",
+        "{a=1}",
+        "[a, b]",
+        "1,2",
+        "\"quoted\"",
+        " x ",
+        "",
+    ] {
+        let setup = Setup::empty().env("LOCKS__REDIS__PASSWORD", password);
+        let config = setup.loaded().config;
+        assert_eq!(config.locks.redis.password.unwrap().expose(), password);
+    }
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_text_becomes_what_its_key_wants() {
+    let setup = Setup::empty()
+        .env("WORKER__THREADS", "4")
+        .env("WORKER__NAME", "4")
+        .env("LOCKS__DRIFT", "0.02")
+        .env("LOCKS__RAW_KEYS", "true")
+        .env("LOCKS__BACKEND", "redis")
+        .env("LOCKS__REDIS__NODES", "redis://a, redis://b,redis://c")
+        .env("ADMIN__LISTEN", "off");
+    let config = setup.loaded().config;
+    assert_eq!(config.worker.threads, Some(4));
+    assert_eq!(config.worker.name.as_deref(), Some("4"));
+    assert!((config.locks.drift - 0.02).abs() < 1e-9 && config.locks.raw_keys);
+    assert_eq!(config.locks.redis.nodes[1].expose(), "redis://b");
+    assert_eq!(config.admin.address(), None);
+
+    let setup = Setup::empty().env("LOCKS__REDIS__NODES", "[\"redis://a\"]");
+    assert_eq!(setup.loaded().config.locks.redis.nodes.len(), 1);
+}
+
+#[test]
+fn a_wrong_text_is_shown_with_its_variable() {
+    let setup = Setup::empty()
+        .env("WORKER__THREADS", "-1")
+        .env("LOCKS__TTL", "10")
+        .flag("--listen", "admin.listen", "here");
+    let lines = setup.lines();
+    assert_eq!(
+        lines,
+        [
+            "WATCHKEEPER_LOCKS__TTL: locks.ttl: a duration needs a unit; write 10s",
+            "WATCHKEEPER_WORKER__THREADS: worker.threads: integer \"-1\" is not a whole number",
+            "--listen: admin.listen: \"here\" is neither an address such as \"127.0.0.1:8787\" nor \"off\"",
+        ]
+    );
+}
+
+#[test]
+fn variables_that_are_no_keys_are_left_alone() {
+    let setup = Setup::empty()
+        .env("REQUIRE", "redis")
+        .env("REDIS_SERVER", "/usr/bin/redis-server")
+        .env("JOB", "report")
+        .env("PORT_8787_TCP_ADDR", "10.0.0.1")
+        .env("SERVICE_HOST", "10.0.0.1");
+    assert_eq!(setup.lines(), [""; 0]);
+}
+
+#[test]
+fn a_variable_that_is_nearly_a_key_is_an_error() {
+    assert_eq!(
+        Setup::empty().env("LOCKS_MAX_TTL", "9s").problem(),
+        "WATCHKEEPER_LOCKS_MAX_TTL: locks.max_ttl: two underscores stand between the parts of a key; \
+         write WATCHKEEPER_LOCKS__MAX_TTL"
+    );
+    assert_eq!(
+        Setup::empty().env("LOCKS__TLT", "9s").problem(),
+        "WATCHKEEPER_LOCKS__TLT: locks.tlt: there is no such key; did you mean \"ttl\"?"
+    );
+}
+
+#[test]
+fn a_secret_may_stand_in_a_file() {
+    let setup = Setup::empty()
+        .env("LOCKS__REDIS__PASSWORD_FILE", "secrets/redis")
+        .env("LOCKS__REDIS__NODES_FILE", "secrets/nodes");
+    setup.write("secrets/redis", "pass word\n");
+    setup.write(
+        "secrets/nodes",
+        "redis://:x@a\nredis://:x@b\nredis://:x@c\n",
+    );
+    let redis = setup.loaded().config.locks.redis;
+    assert_eq!(redis.password.unwrap().expose(), "pass word");
+    assert_eq!(redis.nodes[2].expose(), "redis://:x@c");
+}
+
+#[test]
+fn an_unreadable_secret_is_an_error() {
+    let setup = Setup::empty().env("LOCKS__REDIS__PASSWORD_FILE", "/no/such/secret");
+    assert_eq!(
+        setup.problem(),
+        "WATCHKEEPER_LOCKS__REDIS__PASSWORD_FILE: locks.redis.password: the file /no/such/secret cannot be read: \
+         No such file or directory (os error 2); check its path and permissions"
+    );
+    let twice = setup.env("LOCKS__REDIS__PASSWORD", "x");
+    assert!(twice.problem().contains("the value is given twice"));
+}
+
+#[test]
+fn a_file_overrides_only_the_named_keys_of_a_job_in_code() {
+    let spec = Spec::cron("0 8 * * Mon-Fri")
+        .zone("Europe/Rome")
+        .ttl(8.secs())
+        .retry(Retry {
+            attempts: 5,
+            backoff: 2.secs(),
+            max_backoff: 9.secs(),
+        });
+    let file = "[jobs.report]\nttl = \"6s\"\nretry = 2\nparams = { to = \"me\" }";
+    let setup = Setup::file(file)
+        .code("report", spec.clone().params(serde_json::json!({"a": 1})))
+        .env("JOBS__REPORT__RETRY__BACKOFF", "3s");
+    let loaded = setup.loaded();
+    let report = &loaded.config.jobs["report"];
+    assert_eq!(report.zone, "Europe/Rome");
+    assert_eq!(report.schedule, spec.schedule);
+    assert_eq!(report.ttl, Some(6.secs()));
+    let expected = Retry {
+        attempts: 2,
+        backoff: 3.secs(),
+        max_backoff: 9.secs(),
+    };
+    assert_eq!(report.retry, expected);
+    assert_eq!(report.params, serde_json::json!({"a": 1, "to": "me"}));
+    let origin = |key: &str| {
+        loaded
+            .provenance
+            .of(&format!("jobs.report.{key}"))
+            .to_string()
+    };
+    assert_eq!(origin("zone"), "code");
+    assert_eq!(origin("retry.attempts"), "watchkeeper.toml:3:9");
+    assert_eq!(origin("retry.max_backoff"), "code");
+}
+
+#[test]
+fn merging_a_spec_is_what_the_file_does() {
+    let spec = Spec::every(30.secs()).retry(5);
+    let overrides = serde_json::json!({"retry": 2, "misfire": "all", "params": {"x": 1}});
+    let merged = spec.merge(overrides.as_object().unwrap()).unwrap();
+    assert_eq!(merged.schedule.as_deref(), Some("@every 30s"));
+    assert_eq!((merged.retry.attempts, merged.misfire), (2, Misfire::All));
+    let wrong = serde_json::json!({"tlt": "1s"});
+    assert!(spec.merge(wrong.as_object().unwrap()).is_err());
+}
+
+#[test]
+fn a_spec_reads_like_a_sentence() {
+    let spec = Spec::continuous()
+        .coordination(Coordination::Batch)
+        .timeout(5.mins())
+        .grace(200.millis())
+        .misfire_window(1.hours())
+        .enabled(false);
+    assert_eq!(spec.timeout, Some(Duration::from_secs(300)));
+    for interval in [100.millis(), 90.secs(), 1500.millis(), 36.hours(), 3.days()] {
+        assert!(
+            Spec::every(interval).parse_schedule().is_ok(),
+            "{interval:?}"
+        );
+    }
+}
+
+#[test]
+fn pauses_double_up_to_the_longest() {
+    let retry = Retry {
+        attempts: 6,
+        backoff: 1.secs(),
+        max_backoff: 5.secs(),
+    };
+    let pauses: Vec<_> = (1..=6).map(|attempt| retry.pause_after(attempt)).collect();
+    let expected = [Some(1), Some(2), Some(4), Some(5), Some(5), None];
+    assert_eq!(pauses, expected.map(|secs| secs.map(Duration::from_secs)));
+    let endless = Retry {
+        attempts: u32::MAX,
+        ..retry
+    };
+    assert_eq!(endless.pause_after(u32::MAX - 1), Some(5.secs()));
+}
+
+#[test]
+fn a_kind_decides_what_a_text_among_its_parameters_is() {
+    let file = "[jobs.mail]\nkind = \"notifications\"\nschedule = \"continuous\"\ncoordination = \"batch\"";
+    let setup = Setup::file(file)
+        .env("JOBS__MAIL__PARAMS__BATCH_SIZE", "100")
+        .env("JOBS__MAIL__PARAMS__TABLE", "100")
+        .env("JOBS__MAIL__PARAMS__COLUMNS__ID", "7")
+        .params(|_, params| {
+            let fits = params["batch_size"].is_u64() && params["table"].is_string();
+            let message = "wrong".to_owned();
+            let problem = ParamProblem {
+                key: String::new(),
+                message,
+                remedy: String::new(),
+            };
+            if fits { Vec::new() } else { vec![problem] }
+        });
+    let params = &setup.loaded().config.jobs["mail"].params;
+    let expected = serde_json::json!({"batch_size": 100, "table": "100", "columns": {"id": "7"}});
+    assert_eq!(*params, expected);
+}
+
+#[test]
+fn a_variable_finds_a_job_with_a_hyphen() {
+    let setup = Setup::empty()
+        .code("nightly-report", Spec::cron("@daily"))
+        .env("JOBS__NIGHTLY_REPORT__TTL", "5s")
+        .env("JOBS__NIGHTLY-REPORT__GRACE", "6s");
+    let report = &setup.loaded().config.jobs["nightly-report"];
+    assert_eq!((report.ttl, report.grace), (Some(5.secs()), 6.secs()));
+}
+
+#[test]
+fn odd_names_of_variables_are_errors_and_no_more() {
+    for name in [
+        "LOCKS__",
+        "__TTL",
+        "____",
+        "LOCKS__TTL__MORE",
+        "JOBS__",
+        "LOCKS__REDIS",
+        "JOBS__A__PARAMS",
+    ] {
+        for line in Setup::empty().env(name, "x").lines() {
+            assert!(line.starts_with(&format!("WATCHKEEPER_{name}: ")), "{line}");
+        }
+    }
+    let setup = Setup::empty()
+        .code("a", Spec::cron("@daily"))
+        .env("JOBS__A__PARAMS__X", "1")
+        .env("JOBS__A__PARAMS__X__Y", "2");
+    let params = &setup.loaded().config.jobs["a"].params;
+    assert_eq!(*params, serde_json::json!({"x": {"y": "2"}}));
+}

@@ -1,0 +1,432 @@
+//! Every fault, with its place and its remedy.
+
+use super::*;
+
+#[test]
+fn an_unknown_key_names_the_nearest_one() {
+    assert_eq!(
+        problem("[locks]\n  tll = \"5s\""),
+        "watchkeeper.toml:2:3: locks.tll: there is no such key; did you mean \"ttl\"?"
+    );
+    assert_eq!(
+        problem("[lock]\nttl = \"5s\""),
+        "watchkeeper.toml:1:2: lock: there is no such key; did you mean \"locks\"?"
+    );
+    assert_eq!(
+        problem("[locks]\nnodes = []"),
+        "watchkeeper.toml:2:1: locks.nodes: there is no such key; did you mean locks.redis.nodes?"
+    );
+    assert_eq!(
+        problem("[telemetry]\nxyzzy = 1"),
+        "watchkeeper.toml:2:1: telemetry.xyzzy: there is no such key"
+    );
+    let job = "[jobs.a]\nkind = \"heartbeat\"\nschedule = \"@daily\"\n";
+    assert_eq!(
+        problem(&format!("{job}misfires = \"all\"")),
+        "watchkeeper.toml:4:1: jobs.a.misfires: there is no such key; did you mean \"misfire\"?"
+    );
+    assert!(problem(&format!("{job}retry = {{ attempt = 3 }}")).contains("\"attempts\""));
+}
+
+#[test]
+fn keys_of_later_versions_do_not_exist() {
+    for key in [
+        "locks.restart_guard = \"off\"",
+        "worker.priority = 1",
+        "admin.token = \"x\"",
+    ] {
+        assert!(problem(key).contains("there is no such key"), "{key}");
+    }
+    for key in [
+        "overlap",
+        "concurrency",
+        "jitter",
+        "max_term",
+        "unstoppable",
+        "starting",
+        "until",
+    ] {
+        let line = Setup::file(&format!("[jobs.a]\n{key} = 1"))
+            .code("a", Spec::cron("@daily"))
+            .problem();
+        assert!(
+            line.contains(&format!("jobs.a.{key}: there is no such key")),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_type_is_an_error() {
+    for (file, expected) in [
+        (
+            "locks.ttl = 10",
+            "1:13: locks.ttl: a duration needs a unit; write 10s",
+        ),
+        (
+            "locks.ttl = \"soon\"",
+            "locks.ttl: \"soon\" is not a duration such as \"10s\"",
+        ),
+        (
+            "locks.drift = \"1%\"",
+            "locks.drift: string \"1%\" is not a number",
+        ),
+        ("worker.threads = 1.5", "is not a whole number"),
+        ("locks = [\"redis\"]", "1:9: locks: this must be a table"),
+        ("jobs.a.retry = [3]", "jobs.a.retry: "),
+        ("locks = 5", "1:9: locks: this must be a table"),
+        ("locks.redis.nodes = \"redis://a\"", "this must be a list"),
+        (
+            "locks.backend = \"embeded\"",
+            "\"embeded\" is not one of embedded, memory, redis; did you mean \"embedded\"?",
+        ),
+        ("telemetry.format = \"jsn\"", "did you mean \"json\"?"),
+    ] {
+        let line = problem(file);
+        assert!(line.contains(expected), "{line}");
+    }
+}
+
+#[test]
+fn every_fault_is_told_at_once() {
+    let file = r#"
+[worker]
+drain_timeout = 30
+threads = "two"
+moed = "shared"
+
+[locks]
+ttl = "40s"
+
+[jobs.Nightly]
+kind = "hartbeat"
+schedule = "61 * * * *"
+"#;
+    let setup = Setup::file(file).env("ADMIN__LISTEN", "8787");
+    let lines = setup.lines();
+    let starts = [
+        "watchkeeper.toml:3:17: worker.drain_timeout: ",
+        "watchkeeper.toml:4:11: worker.threads: ",
+        "watchkeeper.toml:5:1: worker.moed: ",
+        "watchkeeper.toml:8:7: locks.ttl: 40s is longer than max_ttl (30s); lower ttl or raise max_ttl",
+        "watchkeeper.toml:10:7: jobs.Nightly: the name of a job has no upper case letters; write nightly",
+        "watchkeeper.toml:11:8: jobs.Nightly.kind: there is no kind \"hartbeat\"; did you mean \"heartbeat\"?",
+        "watchkeeper.toml:12:12: jobs.Nightly.schedule: minute \"61\"",
+        "WATCHKEEPER_ADMIN__LISTEN: admin.listen: ",
+    ];
+    assert_eq!(lines.len(), starts.len(), "{lines:#?}");
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.starts_with(start), "{line}\n{start}");
+    }
+}
+
+#[test]
+fn a_syntax_error_has_its_place_and_shows_no_value() {
+    let line = problem("[locks]\nredis.password = \"hunter2\n");
+    assert!(line.starts_with("watchkeeper.toml:2:"), "{line}");
+    assert!(
+        line.contains("redis.password = …") && !line.contains("hunter2"),
+        "{line}"
+    );
+    let line = problem("[locks.redis]\nnodes = [\n  \"redis://:hunter2@a,\n]");
+    assert!(!line.contains("hunter2"), "{line}");
+    assert!(problem("locks.ttl = 10s").contains("`locks.ttl = 10s`"));
+    assert!(problem("[locks\nttl = \"5s\"").starts_with("watchkeeper.toml:1:"));
+    assert!(problem("a = 1\na = 2").contains("duplicate key"));
+}
+
+#[test]
+fn a_rule_between_two_keys_is_shown_where_it_was_broken() {
+    assert_eq!(
+        problem("[locks]\nmax_ttl = \"5s\""),
+        "watchkeeper.toml:2:11: locks.ttl: 10s is longer than max_ttl (5s); lower ttl or raise max_ttl"
+    );
+}
+
+#[test]
+fn a_rule_is_silent_about_a_value_that_could_not_be_read() {
+    let line = problem("[locks]\nttl = 3\nmax_ttl = \"5s\"");
+    assert!(line.contains("write 3s"), "{line}");
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_ttl_leaves_the_nodes_time_to_answer() {
+    let redis = "[locks]\nttl = \"900ms\"\nbackend = \"redis\"\nredis.nodes = [\"redis://a\"]";
+    assert_eq!(
+        problem(redis),
+        "watchkeeper.toml:2:7: locks.ttl: 900ms is shorter than 20 times node_timeout (50ms); \
+         raise ttl to 1s or lower node_timeout"
+    );
+    assert_eq!(Setup::file("locks.ttl = \"900ms\"").lines(), [""; 0]);
+}
+
+#[test]
+fn a_fresh_lease_leaves_time_to_stop_its_work() {
+    assert_eq!(
+        problem("locks.min_validity = \"3s\""),
+        "watchkeeper.toml:1:22: locks.min_validity: min_validity (3s) must exceed ttl/4 + the abort margin (3s), \
+         or a fresh lease is over before its work is stopped; raise min_validity"
+    );
+    assert!(problem("locks.min_validity = \"10s\"").contains("is not shorter than ttl (10s)"));
+    assert!(problem("locks.ttl = \"400ms\"").contains("raise ttl above 400ms"));
+    assert_eq!(Setup::file("locks.ttl = \"2s\"").lines(), [""; 0]);
+    assert!(problem("locks.ttl = \"0s\"").contains("no length"));
+}
+
+#[test]
+fn a_job_s_own_ttl_keeps_the_same_rules() {
+    let line = Setup::file("jobs.a.ttl = \"40s\"")
+        .code("a", Spec::cron("@daily"))
+        .problem();
+    assert_eq!(
+        line,
+        "watchkeeper.toml:1:14: jobs.a.ttl: 40s is longer than max_ttl (30s); lower ttl or raise max_ttl"
+    );
+}
+
+#[test]
+fn numbers_out_of_range_are_errors() {
+    for (file, expected) in [
+        ("locks.drift = 0.5", "locks.drift: 0.5 is not a share"),
+        ("locks.drift = nan", "locks.drift"),
+        (
+            "locks.retention = \"20s\"",
+            "locks.retention: 20s is shorter than max_ttl (30s)",
+        ),
+        (
+            "worker.threads = 0",
+            "worker.threads: no job could run on 0 threads",
+        ),
+        (
+            "worker.namespace = \"a b\"",
+            "worker.namespace: \"a b\" cannot begin",
+        ),
+        ("worker.name = \"\"", "worker.name: the name is empty"),
+        #[cfg(feature = "cli")]
+        ("telemetry.log = \"info,=x=y\"", "telemetry.log"),
+    ] {
+        let line = problem(file);
+        assert!(line.contains(expected), "{line}");
+    }
+}
+
+#[cfg(feature = "redis")]
+fn nodes(list: &str) -> String {
+    format!("[locks]\nbackend = \"redis\"\n[locks.redis]\nnodes = [{list}]")
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn an_even_number_of_nodes_is_a_warning() {
+    let setup = Setup::file(&nodes(
+        "\"redis://a\", \"redis://b\", \"redis://c\", \"redis://d\"",
+    ));
+    assert_eq!(
+        setup.problem(),
+        "watchkeeper.toml:4:9: warning: locks.redis.nodes: 4 nodes survive the loss of 1, as 3 would; use an odd number"
+    );
+    assert_eq!(setup.loaded().problems.len(), 1);
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn the_same_node_twice_is_an_error() {
+    assert_eq!(
+        problem(&nodes(
+            "\"redis://a\", \"redis://b\", \"redis://:pw@A:6379/2\""
+        )),
+        "watchkeeper.toml:4:36: locks.redis.nodes[2]: \"redis://:***@A:6379/2\" is the same server as nodes[0], \
+         which would vote twice; name each server once; databases of one server fail together"
+    );
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_bad_address_is_told_without_its_password() {
+    let line = problem(&nodes("\"redis://me:hunter2@a:port\""));
+    assert!(
+        line.contains("\"redis://me:***@a:port\" is no address of a Redis node: the port"),
+        "{line}"
+    );
+    assert!(!line.contains("hunter2"));
+    assert!(problem(&nodes("")).contains("no node is named"));
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn secrets_are_in_no_message_and_no_listing() {
+    let file = nodes("\"redis://me:hunter2@a\"")
+        + "\nusername = \"me\"\npassword = \"hunter2\"\n[jobs.n]\nkind = \"notifications\"\n\
+           schedule = \"continuous\"\ncoordination = \"batch\"\nparams.sink = \"https://u:hunter2@x/y\"\n\
+           params.api_token = \"hunter2\"\nparams.list = [\"smtp://u:hunter2@h\"]";
+    let loaded = Setup::file(&file).loaded();
+    for shown in [
+        loaded.render(false),
+        loaded.render(true),
+        format!("{:?}", loaded.config.locks),
+    ] {
+        assert!(
+            !shown.contains("hunter2") && shown.contains("***"),
+            "{shown}"
+        );
+    }
+    // What does not fit is not repeated either.
+    for wrong in [
+        "password = 271828",
+        "nodes = [271828]",
+        "password = [271828]",
+        "nodes = 271828",
+    ] {
+        let line = problem(&format!("[locks.redis]\n{wrong}"));
+        assert!(!line.contains("271828"), "{line}");
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_path_that_cannot_be_written_is_an_error() {
+    let setup = Setup::file("locks.embedded.path = \"plain/store.db\"");
+    setup.write("plain", "a file where a directory should be");
+    let line = setup.problem();
+    assert!(
+        line.starts_with(
+            "watchkeeper.toml:1:23: locks.embedded.path: plain/store.db cannot be made: "
+        ) && line.ends_with("plain is no directory; use another path"),
+        "{line}"
+    );
+    let setup = Setup::file("locks.embedded.path = \".\"");
+    assert!(setup.problem().contains("is a directory"));
+    let missing = Setup::file("locks.embedded.path = \"a/b/c/store.db\"");
+    assert_eq!(missing.lines(), [""; 0]);
+    assert!(
+        !missing.dir.path().join("a").exists(),
+        "a check makes nothing"
+    );
+}
+
+fn job(lines: &str) -> String {
+    format!("[jobs.a]\nkind = \"heartbeat\"\n{lines}")
+}
+
+#[test]
+fn a_bad_schedule_names_its_field() {
+    for (lines, expected) in [
+        (
+            "schedule = \"0 25 * * *\"",
+            "3:12: jobs.a.schedule: hour \"25\"",
+        ),
+        ("schedule = \"* * * *\"", "jobs.a.schedule: 4 fields"),
+        (
+            "schedule = \"0 0 8 * * 1\"",
+            "jobs.a.schedule: day of week \"1\": 1 means Monday in crontab, Sunday in quartz",
+        ),
+        ("schedule = \"@dayly\"", "jobs.a.schedule: unknown schedule"),
+        (
+            "schedule = \"@daily\"\nzone = \"Europe/Rom\"",
+            "4:8: jobs.a.zone: unknown time zone \"Europe/Rom\"",
+        ),
+        (
+            "",
+            "1:7: jobs.a.schedule: the job has no schedule; write schedule",
+        ),
+    ] {
+        let line = problem(&job(lines));
+        assert!(line.contains(expected), "{line}");
+    }
+    assert_eq!(
+        Setup::file(&job("schedule = \"0 0 8 * * 1\"\ndialect = \"quartz\"")).lines(),
+        [""; 0]
+    );
+}
+
+#[test]
+fn a_job_needs_a_kind_or_code() {
+    assert_eq!(
+        problem("[jobs.a]\nschedule = \"@daily\""),
+        "watchkeeper.toml:1:7: jobs.a.kind: the job has no kind, and the program has no job of this name; \
+         known kinds: heartbeat, notifications"
+    );
+    assert_eq!(
+        problem("[jobs.a]\nkind = \"exec\"\nschedule = \"@daily\""),
+        "watchkeeper.toml:2:8: jobs.a.kind: there is no kind \"exec\"; known kinds: heartbeat, notifications"
+    );
+    let both = Setup::file("jobs.a.kind = \"heartbeat\"").code("a", Spec::cron("@daily"));
+    assert!(
+        both.problem()
+            .contains("the program registers this job itself; leave kind out")
+    );
+}
+
+#[test]
+fn names_of_jobs_fit_keys_and_variables() {
+    for name in ["a b", "a__b", "\u{e4}", "a.b"] {
+        let line = problem(&format!(
+            "[jobs.\"{name}\"]\nkind = \"heartbeat\"\nschedule = \"@daily\""
+        ));
+        assert!(line.contains("this is no name for a job"), "{line}");
+    }
+}
+
+#[test]
+fn coordination_and_schedule_must_make_sense_together() {
+    for (lines, expected) in [
+        (
+            "schedule = \"@daily\"\ncoordination = \"batch\"",
+            "jobs.a.coordination: a batch job looks for work all the time",
+        ),
+        (
+            "schedule = \"@daily\"\ncoordination = \"everywhere\"\nttl = \"5s\"",
+            "5:7: warning: jobs.a.ttl: it has no effect",
+        ),
+        (
+            "schedule = \"continuous\"\nmisfire = \"all\"",
+            "4:11: warning: jobs.a.misfire: it has no effect",
+        ),
+        (
+            "schedule = \"@daily\"\nmisfire = \"all\"\nmisfire_limit = 0",
+            "5:17: jobs.a.misfire_limit: 0 is not from 1 to",
+        ),
+        (
+            "schedule = \"@daily\"\nretry = 0",
+            "4:9: jobs.a.retry.attempts: the job would never run",
+        ),
+        (
+            "schedule = \"@daily\"\nretry.backoff = \"2m\"",
+            "4:17: jobs.a.retry.backoff: 2m is longer than max_backoff (1m)",
+        ),
+        (
+            "schedule = \"@daily\"\ngrace = \"1m\"",
+            "warning: jobs.a.grace: 1m is longer than worker.drain_timeout (30s)",
+        ),
+        (
+            "schedule = \"@daily\"\ntimeout = \"0s\"",
+            "jobs.a.timeout: no run could end in time",
+        ),
+    ] {
+        let line = problem(&job(lines));
+        assert!(line.contains(expected), "{line}");
+    }
+}
+
+#[test]
+fn a_kind_says_what_is_wrong_with_its_parameters() {
+    let file = job("schedule = \"@daily\"\n[jobs.a.params]\nfile = 5");
+    let setup = Setup::file(&file).params(|kind, params| {
+        let problem = |key: &str, message: &str| ParamProblem {
+            key: key.to_owned(),
+            message: message.to_owned(),
+            remedy: String::new(),
+        };
+        assert_eq!(kind, "heartbeat");
+        assert_eq!(params["file"], 5);
+        vec![problem("file", "not a text"), problem("table", "missing")]
+    });
+    assert_eq!(
+        setup.lines(),
+        [
+            "watchkeeper.toml:4:1: jobs.a.params.table: missing",
+            "watchkeeper.toml:5:8: jobs.a.params.file: not a text",
+        ]
+    );
+}

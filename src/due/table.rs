@@ -1,0 +1,315 @@
+//! The decisions of [`super::decide`], one rule after the other.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    COUNT_LIMIT, Decision, Facts, Interrupted, Misfire, OVERLAP_PAUSE, Plan, RESTART_PAUSE,
+    TOLERANCE, Ticks, WhyMissed,
+};
+use crate::{
+    ledger::{self, Ledger, MAX_OPEN, OpenRun, Refused, RunState},
+    schedule::before,
+};
+
+/// Decisions as they are made; each is recorded in the ledger at once, so that the next one sees it.
+pub(super) struct Table<'a> {
+    facts: &'a Facts<'a>,
+    ledger: Ledger,
+    decisions: Vec<Decision>,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn new(facts: &'a Facts<'a>) -> Self {
+        Self {
+            facts,
+            ledger: facts.ledger.clone(),
+            decisions: Vec::new(),
+        }
+    }
+
+    pub(super) fn decide(mut self) -> Result<Plan, Refused> {
+        self.first_sight()?;
+        self.interrupted()?;
+        if self.busy() {
+            self.overlap()?;
+        } else {
+            self.late()?;
+            self.start()?;
+        }
+        Ok(self.plan())
+    }
+
+    fn first_sight(&mut self) -> Result<(), Refused> {
+        if self.ledger.decided_upto().is_some() {
+            return Ok(());
+        }
+        let mut upto = self.facts.now;
+        if self.facts.schedule.is_continuous() {
+            // It has not run a moment ago, so it need not pause.
+            upto = upto.checked_sub(RESTART_PAUSE).unwrap_or(upto);
+        }
+        self.ledger.first_sight(upto)?;
+        self.decisions.push(Decision::FirstSight { upto });
+        Ok(())
+    }
+
+    fn interrupted(&mut self) -> Result<(), Refused> {
+        let Facts {
+            policy,
+            token,
+            alive,
+            now,
+            ..
+        } = *self.facts;
+        let dead = |run: &&OpenRun| run.state == RunState::Running && !alive.contains(&run.key());
+        let dead: Vec<OpenRun> = self.ledger.open().iter().filter(dead).cloned().collect();
+        for run in dead {
+            let exhausted =
+                policy.interrupted == Interrupted::Rerun && !policy.may_follow(run.attempt);
+            let action = if exhausted {
+                Interrupted::Skip
+            } else {
+                policy.interrupted
+            };
+            match action {
+                Interrupted::Rerun => self.ledger.interrupt(&run.key(), token, now)?,
+                Interrupted::Skip => self.ledger.give_up(&run.key(), token)?,
+            }
+            let OpenRun {
+                id, tick, attempt, ..
+            } = run;
+            self.decisions.push(Decision::Interrupted {
+                id,
+                tick,
+                attempt,
+                action,
+                exhausted,
+            });
+        }
+        Ok(())
+    }
+
+    fn busy(&self) -> bool {
+        !self.facts.alive.is_empty()
+    }
+
+    /// Something runs: what has become due meanwhile does not.
+    fn overlap(&mut self) -> Result<(), Refused> {
+        if let Some(ticks) = self.undecided_upto(self.facts.now) {
+            self.ledger.decide_upto(ticks.to)?;
+            self.decisions.push(Decision::Overlap { ticks });
+        }
+        Ok(())
+    }
+
+    /// Nothing runs: chooses among the undecided and the waiting ticks those that will.
+    fn late(&mut self) -> Result<(), Refused> {
+        let Facts {
+            policy,
+            schedule,
+            now,
+            ..
+        } = *self.facts;
+        let places = policy.misfire.places();
+        let fresh = self.before_window();
+        let last = self
+            .decided()
+            .and_then(|upto| schedule.latest_upto(upto, now));
+        let chosen = match (last, policy.misfire.mode) {
+            (None, _) => Vec::new(),
+            (Some(last), Misfire::All) => {
+                let after = self.decided().into_iter().chain(fresh).max();
+                let mut ticks = match after {
+                    Some(after) => schedule.latest(after, last, places),
+                    None => Vec::new(),
+                };
+                if ticks.is_empty() && self.on_time(last) {
+                    ticks.push(last);
+                }
+                ticks
+            }
+            (Some(last), Misfire::Once) if fresh.is_none_or(|t| last > t) => vec![last],
+            (Some(last), _) if self.on_time(last) => vec![last],
+            (Some(_), _) => Vec::new(),
+        };
+        self.drop_waiting(places.saturating_sub(chosen.len()), fresh)?;
+        // The ones before the first chosen, or all of them.
+        if let Some(upto) = chosen.first().map_or(last, |first| before(*first)) {
+            match (policy.misfire.mode, fresh) {
+                (Misfire::Skip, _) => self.missed(upto, WhyMissed::Skip)?,
+                (_, Some(fresh)) => {
+                    self.missed(fresh.min(upto), WhyMissed::Window)?;
+                    self.missed(upto, WhyMissed::Limit)?;
+                }
+                (_, None) => self.missed(upto, WhyMissed::Limit)?,
+            }
+        }
+        chosen
+            .into_iter()
+            .try_for_each(|tick| self.ledger.wait(tick))
+    }
+
+    /// Waiting ticks may have grown too old, or later ones need their places.
+    fn drop_waiting(&mut self, places: usize, fresh: Option<Timestamp>) -> Result<(), Refused> {
+        let waiting = self.ledger.waiting().to_vec();
+        let mut left = waiting.len();
+        for tick in waiting {
+            let why = match self.facts.policy.misfire.mode {
+                _ if left > places => WhyMissed::Limit,
+                _ if self.on_time(tick) => continue,
+                Misfire::Skip => WhyMissed::Skip,
+                _ if fresh.is_some_and(|fresh| tick <= fresh) => WhyMissed::Window,
+                _ => continue,
+            };
+            left -= 1;
+            self.ledger.wait_no_longer(tick)?;
+            let ticks = Ticks {
+                from: tick,
+                to: tick,
+                count: 1,
+            };
+            self.decisions.push(Decision::Missed { ticks, why });
+        }
+        Ok(())
+    }
+
+    /// The undecided ticks up to `upto` are missed.
+    fn missed(&mut self, upto: Timestamp, why: WhyMissed) -> Result<(), Refused> {
+        if let Some(ticks) = self.undecided_upto(upto) {
+            self.ledger.decide_upto(ticks.to)?;
+            self.decisions.push(Decision::Missed { ticks, why });
+        }
+        Ok(())
+    }
+
+    /// Starts at most one run.
+    fn start(&mut self) -> Result<(), Refused> {
+        let Facts {
+            token,
+            now,
+            triggers,
+            ..
+        } = *self.facts;
+        let room = self.ledger.open().len() < MAX_OPEN;
+        let waiting = self.ledger.waiting().first().copied().filter(|_| room);
+        let retry = self
+            .retries()
+            .filter(|(at, ..)| *at <= now)
+            .min()
+            .map(|(.., id)| id.to_owned());
+        let new =
+            |id: &&String| room && ledger::is_trigger_id(id) && !self.ledger.knows_trigger(id);
+        let trigger = triggers.iter().find(new);
+        // A tick on time goes first; late ones that wait before it keep their order behind the retries.
+        let prompt = waiting.filter(|tick| self.on_time(*tick));
+        let run = if let Some(tick) = prompt {
+            self.ledger.start_tick(tick, token)?
+        } else if let Some(id) = retry {
+            self.ledger.start_again(&id, token)?
+        } else if let Some(id) = trigger {
+            self.ledger.start_trigger(id, now, token)?
+        } else if let Some(tick) = waiting {
+            self.ledger.start_tick(tick, token)?
+        } else if self.restart_at().is_some_and(|at| at <= now) {
+            self.ledger.start_tick(now, token)?
+        } else {
+            return Ok(());
+        };
+        self.decisions.push(Decision::Start {
+            id: run.id.clone(),
+            tick: run.tick,
+            attempt: run.attempt,
+            interrupted: run.interrupted,
+            checkpoint: run.checkpoint.clone(),
+        });
+        Ok(())
+    }
+
+    fn plan(self) -> Plan {
+        let now = self.facts.now;
+        let ahead = self
+            .decided()
+            .and_then(|upto| Duration::try_from(upto.duration_since(now)).ok());
+        let wake = self.wake();
+        let ahead = ahead.filter(|ahead| !ahead.is_zero());
+        Plan {
+            decisions: self.decisions,
+            ledger: self.ledger,
+            wake,
+            ahead,
+        }
+    }
+
+    fn wake(&self) -> Option<Timestamp> {
+        let now = self.facts.now;
+        let next_tick = self
+            .decided()
+            .and_then(|upto| self.facts.schedule.next_after(upto.max(now)));
+        let started = matches!(self.decisions.last(), Some(Decision::Start { .. }));
+        if started || self.busy() {
+            return Some(next_tick?.max(later(now, OVERLAP_PAUSE)));
+        }
+        let retries = self.retries().map(|(at, ..)| at);
+        next_tick
+            .into_iter()
+            .chain(retries)
+            .chain(self.restart_at())
+            .min()
+    }
+
+    // --- facts, looked at ---
+
+    fn decided(&self) -> Option<Timestamp> {
+        self.ledger.decided_upto()
+    }
+
+    fn undecided_upto(&self, upto: Timestamp) -> Option<Ticks> {
+        let schedule = self.facts.schedule;
+        let after = self.decided()?;
+        let to = schedule.latest_upto(after, upto)?;
+        let from = schedule.next_after(after)?;
+        Some(Ticks {
+            from,
+            to,
+            count: schedule.count(after, to, COUNT_LIMIT),
+        })
+    }
+
+    /// Attempts that wait: when, for which tick, of which run.
+    fn retries(&self) -> impl Iterator<Item = (Timestamp, Timestamp, &str)> {
+        let waits = |run: &&OpenRun| run.state == RunState::Retry;
+        let open = self.ledger.open().iter().filter(waits);
+        open.map(|run| {
+            (
+                run.not_before.unwrap_or(run.tick),
+                run.tick,
+                run.id.as_str(),
+            )
+        })
+    }
+
+    /// When a continuous job of which nothing is open may start; none for others.
+    fn restart_at(&self) -> Option<Timestamp> {
+        if !self.facts.schedule.is_continuous() || !self.ledger.open().is_empty() {
+            return None;
+        }
+        self.decided().map(|upto| later(upto, RESTART_PAUSE))
+    }
+
+    fn on_time(&self, tick: Timestamp) -> bool {
+        later(tick, TOLERANCE) >= self.facts.now
+    }
+
+    /// Ticks up to here are older than the window.
+    fn before_window(&self) -> Option<Timestamp> {
+        let window = SignedDuration::try_from(self.facts.policy.misfire.window?).ok()?;
+        before(self.facts.now.checked_sub(window).ok()?)
+    }
+}
+
+/// `t` moved on by `by`, not beyond the end of time.
+pub(super) fn later(t: Timestamp, by: Duration) -> Timestamp {
+    t.checked_add(by).unwrap_or(Timestamp::MAX)
+}

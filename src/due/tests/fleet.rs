@@ -1,0 +1,273 @@
+//! A fleet with bad luck: holders die at the worst moment, clocks are set, answers are lost.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::super::{table::later, *};
+use crate::schedule::before;
+
+#[derive(Clone, Debug)]
+enum Fault {
+    /// Time passes; the holder asks.
+    Pass(i64),
+    /// Its clock is set to this offset from the true one.
+    StepClock(i64),
+    /// The holder dies: before it writes, between writing and acting, or at rest.
+    Die { write: bool, clock: i64 },
+    /// It writes, does not learn that it did, and reads the ledger again.
+    LoseAnswer,
+    /// The run ends for good, or for a retry after a pause.
+    End(Option<i64>),
+    /// The run leaves a checkpoint.
+    Save(u8),
+    /// Somebody asks for a run.
+    Trigger(u8),
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    let clock = || prop_oneof![3 => Just(0i64), 1 => -20_000i64..20_000];
+    prop_oneof![
+        10 => prop_oneof![0i64..1500, 0i64..30_000].prop_map(Fault::Pass),
+        1 => clock().prop_map(Fault::StepClock),
+        2 => (any::<bool>(), clock()).prop_map(|(write, clock)| Fault::Die { write, clock }),
+        1 => Just(Fault::LoseAnswer),
+        6 => prop::option::weighted(0.3, 0i64..20_000).prop_map(Fault::End),
+        1 => any::<u8>().prop_map(Fault::Save),
+        1 => (0u8..5).prop_map(Fault::Trigger),
+    ]
+}
+
+/// The ledger as the store keeps it, the holder of the day, and everything that was ever decided.
+struct Fleet {
+    body: String,
+    schedule: Schedule,
+    policy: Policy,
+    true_ms: i64,
+    clock: i64,
+    token: Token,
+    alive: Vec<RunKey>,
+    alive_tokens: BTreeMap<RunKey, Token>,
+    triggers: Vec<String>,
+    executed: Vec<RunKey>,
+    first: Option<Timestamp>,
+    fates: BTreeMap<Timestamp, &'static str>,
+}
+
+impl Fleet {
+    fn plan(&self) -> Plan {
+        self.plan_at(Timestamp::from_millisecond(self.true_ms + self.clock).unwrap())
+    }
+
+    fn plan_at(&self, now: Timestamp) -> Plan {
+        let ledger = Ledger::from_body(&self.body).unwrap();
+        let Self {
+            schedule,
+            policy,
+            token,
+            alive,
+            triggers,
+            ..
+        } = self;
+        let facts = Facts {
+            ledger: &ledger,
+            schedule,
+            policy,
+            now,
+            token: *token,
+            alive,
+            triggers,
+        };
+        let plan = decide(&facts).unwrap();
+        assert!(plan.wake.is_none_or(|wake| wake > now), "{plan:?} at {now}");
+        assert!(plan.ledger.decided_upto() >= ledger.decided_upto());
+        assert!(plan.ledger.waiting().len() <= policy.misfire.places());
+        assert!(plan.ledger.waiting().is_sorted());
+        if plan.decisions.is_empty() {
+            assert_eq!(plan.ledger, ledger);
+        }
+        plan
+    }
+
+    fn write(&mut self, plan: &Plan) {
+        self.body = plan.ledger.to_body();
+        for decision in &plan.decisions {
+            match decision {
+                Decision::FirstSight { upto } => self.first = Some(*upto),
+                Decision::Start {
+                    id,
+                    tick,
+                    attempt: 1,
+                    ..
+                } if *id == tick.to_string() => {
+                    self.fate(*tick, "started");
+                }
+                Decision::Missed { ticks, .. } => self.fates(*ticks, "missed"),
+                Decision::Overlap { ticks } => self.fates(*ticks, "overlap"),
+                Decision::Start { .. } | Decision::Interrupted { .. } => {}
+            }
+        }
+    }
+
+    fn act(&mut self, plan: &Plan) {
+        if let Some(Decision::Start { id, attempt, .. }) = plan.start() {
+            assert!(self.alive.is_empty(), "two runs at a time");
+            assert!(*attempt <= self.policy.attempts);
+            let key = RunKey {
+                id: id.clone(),
+                attempt: *attempt,
+            };
+            self.alive_tokens.insert(key.clone(), self.token);
+            self.alive.push(key.clone());
+            self.executed.push(key);
+        }
+    }
+
+    fn fates(&mut self, ticks: Ticks, fate: &'static str) {
+        let all = self
+            .schedule
+            .between(before(ticks.from).unwrap(), ticks.to, usize::MAX);
+        assert_eq!((all.len() as u64).min(COUNT_LIMIT), ticks.count);
+        assert_eq!((all[0], all[all.len() - 1]), (ticks.from, ticks.to));
+        for tick in all {
+            self.fate(tick, fate);
+        }
+    }
+
+    fn fate(&mut self, tick: Timestamp, fate: &'static str) {
+        let before = self.fates.insert(tick, fate);
+        assert_eq!(before, None, "{tick} is {fate} as well");
+    }
+
+    fn go_on(&mut self) {
+        let plan = self.plan();
+        self.write(&plan);
+        self.act(&plan);
+        assert_eq!(
+            self.plan().decisions,
+            [],
+            "the same facts decide nothing more"
+        );
+        // Whoever sleeps until `wake` misses nothing; ticks of overlap may be collected.
+        let just_before = plan.wake.and_then(before).filter(|_| self.alive.is_empty());
+        assert!(
+            just_before.is_none_or(|t| self.plan_at(t).decisions.is_empty()),
+            "{plan:?}"
+        );
+    }
+
+    fn suffer(&mut self, fault: &Fault) {
+        match fault {
+            Fault::Pass(ms) => {
+                self.true_ms += ms;
+                self.go_on();
+            }
+            Fault::StepClock(clock) => {
+                self.clock = *clock;
+                self.go_on();
+            }
+            Fault::Die { write, clock } => {
+                let plan = self.plan();
+                if *write {
+                    self.write(&plan);
+                }
+                self.alive.clear();
+                self.token.0 += 1;
+                self.clock = *clock;
+            }
+            Fault::LoseAnswer => {
+                let plan = self.plan();
+                self.write(&plan);
+            }
+            Fault::End(retry) => {
+                self.go_on();
+                let Some(key) = self.alive.pop() else { return };
+                let token = self.alive_tokens[&key];
+                let mut ledger = Ledger::from_body(&self.body).unwrap();
+                let at = Timestamp::from_millisecond(self.true_ms + self.clock).unwrap();
+                match retry {
+                    Some(pause) if self.policy.may_follow(key.attempt) => {
+                        let not_before = later(at, Duration::from_millis(*pause as u64));
+                        ledger.retry_later(&key, token, not_before).unwrap();
+                    }
+                    _ => ledger.finish(&key, token).unwrap(),
+                }
+                self.body = ledger.to_body();
+                self.go_on();
+            }
+            Fault::Save(n) => {
+                let Some(key) = self.alive.last() else { return };
+                let mut ledger = Ledger::from_body(&self.body).unwrap();
+                ledger
+                    .save_checkpoint(key, self.alive_tokens[key], json!(n))
+                    .unwrap();
+                self.body = ledger.to_body();
+            }
+            Fault::Trigger(n) => {
+                self.triggers = vec![format!("trigger-{n}")];
+                self.go_on();
+            }
+        }
+    }
+
+    fn account(&self) {
+        let ledger = Ledger::from_body(&self.body).unwrap();
+        let (Some(first), Some(upto)) = (self.first, ledger.decided_upto()) else {
+            return;
+        };
+        for tick in self.schedule.between(first, upto, usize::MAX) {
+            let waits = ledger.waiting().contains(&tick);
+            assert_eq!(
+                self.fates.contains_key(&tick),
+                !waits,
+                "{tick} has no fate, or two"
+            );
+        }
+        assert!(self.fates.keys().all(|tick| first < *tick && *tick <= upto));
+        let mut executed = self.executed.clone();
+        executed.sort();
+        executed.dedup();
+        assert_eq!(
+            executed.len(),
+            self.executed.len(),
+            "an attempt was started twice"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn every_tick_is_accounted_for_and_no_attempt_starts_twice(
+        expr in prop::sample::select(vec!["@every 300ms", "@every 1700ms", "@every 7s", "*/3 * * * * *", "* * * * *"]),
+        mode in prop::sample::select(vec![Misfire::Skip, Misfire::Once, Misfire::All]),
+        limit in 1usize..6,
+        window in prop::option::of(0u64..20),
+        interrupted in prop::sample::select(vec![Interrupted::Rerun, Interrupted::Skip]),
+        attempts in 1u32..4,
+        faults in prop::collection::vec(fault(), 1..80),
+    ) {
+        let misfire = MisfirePolicy { mode, limit, window: window.map(Duration::from_secs) };
+        let mut fleet = Fleet {
+            body: String::new(),
+            schedule: Schedule::parse(expr, None, Some("Europe/Berlin")).unwrap(),
+            policy: Policy { misfire, interrupted, attempts },
+            // Shortly before the clocks go back in Berlin.
+            true_ms: 1_792_889_900_000,
+            clock: 0,
+            token: Token(1),
+            alive: vec![],
+            alive_tokens: BTreeMap::new(),
+            triggers: vec![],
+            executed: vec![],
+            first: None,
+            fates: BTreeMap::new(),
+        };
+        for fault in &faults {
+            fleet.suffer(fault);
+            fleet.account();
+        }
+    }
+}

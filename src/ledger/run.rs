@@ -1,0 +1,101 @@
+//! An open run, as the ledger keeps it.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Refused;
+use crate::node::Token;
+
+/// A run that has started and not ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenRun {
+    /// The tick in RFC 3339, or the trigger's id.
+    pub id: String,
+    /// The scheduled instant; for a trigger, the instant of its first start.
+    pub tick: Timestamp,
+    /// 1 for the first.
+    pub attempt: u32,
+    /// Running or waiting for its next attempt.
+    pub state: RunState,
+    /// The lease under which this attempt was started.
+    pub token: Token,
+    /// The next attempt starts no earlier.
+    #[serde(default)]
+    pub not_before: Option<Timestamp>,
+    /// The attempt died with its holder.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// What the last attempt left for the next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Value>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+/// Where an open run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// An attempt was started.
+    Running,
+    /// The last attempt has ended; the next one starts at `not_before`.
+    Retry,
+}
+
+/// One attempt of one run: what must not start twice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunKey {
+    /// As in [`OpenRun::id`].
+    pub id: String,
+    /// 1 for the first.
+    pub attempt: u32,
+}
+
+// === impl OpenRun ===
+
+impl OpenRun {
+    /// This attempt.
+    #[must_use]
+    pub fn key(&self) -> RunKey {
+        RunKey {
+            id: self.id.clone(),
+            attempt: self.attempt,
+        }
+    }
+
+    /// The first attempt starts.
+    pub(super) fn first(id: String, tick: Timestamp, token: Token) -> Self {
+        Self {
+            id,
+            tick,
+            attempt: 1,
+            state: RunState::Running,
+            token,
+            not_before: None,
+            interrupted: false,
+            checkpoint: None,
+            rest: Map::new(),
+        }
+    }
+
+    pub(super) fn moved(&self) -> Refused {
+        Refused::Moved {
+            id: self.id.clone(),
+            attempt: self.attempt,
+            state: self.state,
+            token: self.token,
+        }
+    }
+}
+
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Retry => "waiting for a retry",
+        })
+    }
+}
