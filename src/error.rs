@@ -35,6 +35,14 @@ pub enum Error {
         /// The system's error.
         source: std::io::Error,
     },
+    /// A job cannot be made from its configuration; nothing was started.
+    #[error("job {name}: {why}")]
+    Job {
+        /// The job.
+        name: String,
+        /// Why.
+        why: String,
+    },
     /// The lock service failed in a way that waiting cannot cure.
     #[error(transparent)]
     Lock(#[from] LockError),

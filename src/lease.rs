@@ -219,6 +219,19 @@ impl LeaseView {
         }
     }
 
+    /// Waits until anything about the lease changes: work ended, cordon, loss.
+    pub(crate) async fn work_changed(&self) {
+        let mut news = self.news();
+        if self.work_in_flight() > 0 {
+            tokio::select! {
+                biased;
+                _ = news.changed() => {}
+                // The last piece may have ended before we listened.
+                () = self.0.clock.sleep(Duration::from_millis(20)) => {}
+            }
+        }
+    }
+
     /// Marks the beginning of work under this lease.
     #[must_use]
     pub fn begin_work(&self) -> Work {

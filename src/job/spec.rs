@@ -78,6 +78,16 @@ pub struct Retry {
     pub max_backoff: Duration,
 }
 
+impl std::fmt::Display for Coordination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Leader => "leader",
+            Self::Batch => "batch",
+            Self::Everywhere => "everywhere",
+        })
+    }
+}
+
 // === impl Spec ===
 
 impl Default for Spec {

@@ -29,6 +29,8 @@ pub(crate) struct Held {
     pub(crate) view: LeaseView,
     /// The newest body this holder wrote, to bring lagging nodes up to date.
     pub(crate) record: Record,
+    /// Of the last write that was begun, whether it counted or not.
+    pub(crate) rev: u64,
     renew_at: Moment,
     in_round: bool,
     noticed: Option<Moment>,
@@ -57,6 +59,7 @@ impl Book {
         let held = Held {
             view,
             record,
+            rev: 0,
             renew_at,
             in_round: false,
             noticed: None,

@@ -104,6 +104,7 @@ pub(crate) struct Keeper {
     pub(crate) events: Events,
     pub(crate) releases: broadcast::Sender<Announcement>,
     pub(crate) fitness: Fitness,
+    pub(crate) reached: Arc<std::sync::atomic::AtomicBool>,
     pub(crate) on_unstoppable: OnUnstoppable,
     #[cfg(test)]
     pub(crate) mutant: crate::lock::mutant::Mutant,
@@ -169,6 +170,7 @@ impl Keeper {
                     clock,
                     chance,
                     self.events.clone(),
+                    self.reached.clone(),
                 )
             })
             .collect();

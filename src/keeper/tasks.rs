@@ -195,18 +195,8 @@ impl Desk {
     ) {
         let version = match self.book().find(&view) {
             Some(held) => {
-                let version = Version {
-                    token: view.token(),
-                    rev: match held.record.version {
-                        Version { token, rev } if token == view.token() => rev + 1,
-                        _ => 1,
-                    },
-                };
-                held.record = Record {
-                    version,
-                    body: body.clone(),
-                };
-                version
+                held.rev += 1;
+                Version { token: view.token(), rev: held.rev }
             }
             None => {
                 let loss = view.loss().unwrap_or(crate::lease::Loss::Released);
@@ -219,7 +209,7 @@ impl Desk {
             key: view.key().to_owned(),
             owner: view.owner().to_owned(),
             version,
-            body,
+            body: body.clone(),
             not_before: not_before.map(|ms| ms - millis(cluster.timing.skew)),
         };
         let mut backoff = Backoff::new(Duration::from_millis(5), cluster.timing.node_timeout * 2);
@@ -229,7 +219,14 @@ impl Desk {
             }
             match self.write_round(&op, not_before).await {
                 // The end check: what q nodes took counts only while the lease is held.
-                Ok(Standing::Carried) if view.is_held() => break Ok(()),
+                Ok(Standing::Carried) if view.is_held() => {
+                    if let Some(held) = self.book().find(&view)
+                        && held.record.version < version
+                    {
+                        held.record = Record { version, body };
+                    }
+                    break Ok(());
+                }
                 Err(early) => break Err(early),
                 Ok(_) => {}
             }

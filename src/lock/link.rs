@@ -45,6 +45,8 @@ struct Inner {
     chance: Chance,
     events: Events,
     timeout: Duration,
+    /// Whether any node of the process has ever answered.
+    reached: Arc<AtomicBool>,
     queue: Mutex<VecDeque<Queued>>,
     bell: Notify,
     fallen: Notify,
@@ -74,6 +76,7 @@ impl Link {
         clock: Clock,
         chance: Chance,
         events: Events,
+        reached: Arc<AtomicBool>,
     ) -> Self {
         Self(Arc::new(Inner {
             node,
@@ -81,6 +84,7 @@ impl Link {
             chance,
             events,
             timeout,
+            reached,
             queue: Mutex::new(VecDeque::new()),
             bell: Notify::new(),
             fallen: Notify::new(),
@@ -306,6 +310,9 @@ impl Link {
             .err()
             .filter(|e| !matches!(e, NodeError::Late { .. }))
             .cloned();
+        if up == Some(true) {
+            self.0.reached.store(true, Ordering::SeqCst);
+        }
         if let Some(up) = up
             && self.0.down.swap(!up, Ordering::SeqCst) == up
         {

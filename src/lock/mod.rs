@@ -119,6 +119,7 @@ struct Handle {
     chance: Chance,
     events: Events,
     fitness: Fitness,
+    reached: Arc<std::sync::atomic::AtomicBool>,
 }
 
 // === impl Locks ===
@@ -274,6 +275,12 @@ impl Locks {
         let _ = self.ask(|reply| Command::Settle { reply }).await;
     }
 
+    /// Whether any node has ever answered.
+    #[must_use]
+    pub fn reached(&self) -> bool {
+        self.0.reached.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
     /// The fitness of this replica, which the keeper watches.
     #[must_use]
     pub fn fitness(&self) -> &Fitness {
@@ -383,6 +390,7 @@ impl LocksBuilder {
         let (commands, inbox) = mpsc::channel(1024);
         let releases = broadcast::Sender::new(1024);
         let fitness = Fitness::new(self.clock.clone());
+        let reached = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let handle = Handle {
             commands,
             releases: releases.clone(),
@@ -391,6 +399,7 @@ impl LocksBuilder {
             chance: self.chance.clone(),
             events: self.events.clone(),
             fitness: fitness.clone(),
+            reached: reached.clone(),
         };
         let keeper = Keeper {
             nodes: self.nodes,
@@ -400,6 +409,7 @@ impl LocksBuilder {
             events: self.events,
             releases,
             fitness,
+            reached,
             on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),
             #[cfg(test)]
             mutant: self.mutant,

@@ -59,6 +59,12 @@ pub trait Node: Send + Sync + 'static {
     /// [`NodeError`]: whether anything was executed is unknown, unless the variant says otherwise.
     async fn call(&self, call: Call) -> Result<Reply, NodeError>;
 
+    /// What tells this server from every other (a run id), when the store has such a thing: two addresses with one
+    /// identity must not count as two nodes.
+    async fn identity(&self) -> Option<String> {
+        None
+    }
+
     /// Opens this client's stream of release announcements. A stream that ends or loses messages costs only
     /// latency: polling stays the truth. `None` when the node has no announcements.
     async fn announcements(&self) -> Option<Announcements>;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::{
     node::Doc,
     scheduler::Context,
-    status::{FleetStatus, NodeStatus, PRESENCE_PREFIX, Presence, Role, Standing},
+    status::{FleetStatus, LockStatus, NodeStatus, PRESENCE_PREFIX, Presence, Role, Standing},
 };
 
 /// Facts of this replica that do not change.
@@ -68,6 +68,17 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
         rev,
         written_at: ctx.clock.wall(),
     }
+}
+
+/// Every lock as the nodes show it, with the replicas that hold them.
+pub(crate) async fn locks(
+    locks: &crate::lock::Locks,
+    prefix: &str,
+) -> Result<Vec<LockStatus>, crate::lock::LockError> {
+    let fleet = fleet(locks, None).await?;
+    let views = locks.list(prefix).await?;
+    let rows = LockStatus::from_views(&views, locks.nodes().await?.len());
+    Ok(rows.into_iter().map(|row| row.with_replica(&fleet)).collect())
 }
 
 /// The fleet as the store tells it, with this replica as it is now.

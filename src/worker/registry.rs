@@ -56,6 +56,16 @@ impl Registry {
         self.kinds.insert(kind.to_owned(), KindEntry { make: Arc::new(make), check: Arc::new(check) });
     }
 
+    pub(crate) fn set_check(
+        &mut self,
+        kind: &str,
+        check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
+    ) {
+        if let Some(entry) = self.kinds.get_mut(kind) {
+            entry.check = Arc::new(check);
+        }
+    }
+
     pub(crate) fn kinds(&self) -> Vec<String> {
         self.kinds.keys().cloned().collect()
     }

@@ -139,7 +139,7 @@ async fn watch(name: String, check: HealthCheck, ctx: Context) {
 fn presence_of(job: &Ready) -> JobPresence {
     JobPresence {
         name: job.name.clone(),
-        coordination: job.spec.coordination.as_str().to_owned(),
+        coordination: job.spec.coordination.to_string(),
         schedule: job.spec.schedule.clone().unwrap_or_default(),
         zone: job.schedule.zone().map(str::to_owned),
         standing: Standing::StandingBy,

@@ -43,3 +43,55 @@ pub fn timing(settings: &LockSettings, grace: Duration) -> Timing {
         grace,
     }
 }
+
+#[cfg(feature = "sqlite")]
+fn embedded(settings: &LockSettings, _namespace: &str, clock: &Clock) -> Result<Vec<Arc<dyn Node>>> {
+    let path = &settings.embedded.path;
+    let node = MemoryNode::new(&path.display().to_string(), clock.clone());
+    Ok(vec![Arc::new(node)])
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn embedded(_: &LockSettings, _: &str, _: &Clock) -> Result<Vec<Arc<dyn Node>>> {
+    Err(missing("embedded", "sqlite"))
+}
+
+#[cfg(feature = "redis")]
+fn redis(
+    settings: &LockSettings,
+    namespace: &str,
+    clock: &Clock,
+    spawn: &Spawn,
+) -> Result<Vec<Arc<dyn Node>>> {
+    let _ = (settings, namespace, clock, spawn);
+    Err(missing("redis", "redis"))
+}
+
+#[cfg(not(feature = "redis"))]
+fn redis(_: &LockSettings, _: &str, _: &Clock, _: &Spawn) -> Result<Vec<Arc<dyn Node>>> {
+    Err(missing("redis", "redis"))
+}
+
+fn missing(store: &str, feature: &str) -> Error {
+    let why = format!("it is not part of this build; build with the feature `{feature}`");
+    Error::Store { store: store.to_owned(), why }
+}
+
+/// Refuses a list of nodes in which two addresses lead to one server: it would count twice towards a majority.
+///
+/// # Errors
+/// [`Error::Store`] naming both.
+pub(crate) async fn refuse_twins(nodes: &[Arc<dyn Node>], clock: &Clock) -> Result<()> {
+    let mut seen: Vec<(String, &str)> = Vec::new();
+    for node in nodes {
+        // A node that does not answer now is let in: its identity is looked at again when it connects.
+        let asked = clock.timeout(Duration::from_millis(500), node.identity()).await;
+        let Ok(Some(identity)) = asked else { continue };
+        if let Some((_, twin)) = seen.iter().find(|(id, _)| *id == identity) {
+            let why = format!("it is the same server as {twin}: a majority needs independent ones");
+            return Err(Error::Store { store: node.name().to_owned(), why });
+        }
+        seen.push((identity, node.name()));
+    }
+    Ok(())
+}

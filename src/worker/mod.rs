@@ -1,0 +1,186 @@
+//! One worker process: configuration in, jobs run, until SIGTERM.
+//!
+//! ```text
+//! configuration -> nodes -> keeper (own thread)
+//!                             |
+//!     gate (drain, failover) -+- one engine per job -> runs
+//!                             |
+//!     presence, status page, metrics, log: read the events and the board, can neither block nor fail the rest
+//! ```
+//!
+//! # The order of a shutdown
+//! unready, nothing new starts; runs go on *while their leases are renewed*, and are told to stop after
+//! `drain_timeout`; outcomes are written; leases are released and announced; the presence document goes; the process
+//! ends. A second signal ends it at once.
+
+pub(crate) mod board;
+pub(crate) mod gate;
+pub(crate) mod presence;
+mod process;
+pub(crate) mod registry;
+pub(crate) mod replica;
+pub mod store;
+
+use std::{future::Future, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{
+    batch::BatchJob,
+    config::{LoadOptions, Loaded, ParamProblem, load},
+    error::{Error, Result},
+    event::Events,
+    job::{Job, Spec},
+};
+use registry::{Body, Registry, check_by_reading};
+use replica::HealthCheck;
+
+/// A worker: the user's jobs, and the configuration they run under.
+///
+/// ```no_run
+/// # use watchkeeper::{Job, JobError, Outcome, Run, Spec, Worker};
+/// # struct Report;
+/// # #[async_trait::async_trait]
+/// # impl Job for Report {
+/// #     async fn run(&self, run: Run) -> Result<Outcome, JobError> { Ok(Outcome::Done) }
+/// # }
+/// #[tokio::main]
+/// async fn main() -> watchkeeper::Result<()> {
+///     Worker::from_env()?
+///         .job("report", Report, Spec::cron("0 8 * * Mon-Fri").zone("Europe/Rome"))
+///         .run()
+///         .await
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Worker {
+    pub(crate) options: LoadOptions,
+    pub(crate) registry: Registry,
+    pub(crate) events: Events,
+    pub(crate) checks: Vec<(String, HealthCheck)>,
+}
+
+impl Worker {
+    /// Configured by the environment of the process: defaults, then the file named by `WATCHKEEPER_CONFIG` (else
+    /// `./watchkeeper.toml`, else `./config/default.toml`), then `WATCHKEEPER_*` variables. Everything is checked by
+    /// [`Worker::run`], when the jobs are known.
+    ///
+    /// # Errors
+    /// [`Error::Read`] when a file was named that cannot be read.
+    pub fn from_env() -> Result<Self> {
+        let worker = Self::with(LoadOptions::from_process());
+        if let Some(path) = &worker.options.file {
+            std::fs::File::open(path)
+                .map_err(|source| Error::Read { path: path.clone(), source })?;
+        }
+        Ok(worker)
+    }
+
+    /// Configured by these sources.
+    #[must_use]
+    pub fn with(options: LoadOptions) -> Self {
+        let (registry, events) = (Registry::default(), Events::default());
+        Self { options, registry, events, checks: Vec::new() }
+    }
+
+    /// Adds a job. `[jobs.NAME]` in the configuration overrides the keys it names.
+    #[must_use]
+    pub fn job(mut self, name: &str, job: impl Job, spec: Spec) -> Self {
+        self.registry.add_job(name, Body::Job(Arc::new(job)), spec);
+        self
+    }
+
+    /// Adds a job that works in batches, claimed by lock.
+    #[must_use]
+    pub fn batch_job(mut self, name: &str, job: impl BatchJob, spec: Spec) -> Self {
+        self.registry.add_job(name, Body::Batch(Arc::new(job)), spec);
+        self
+    }
+
+    /// Adds a kind of job: `[jobs.NAME] kind = "…"` in the configuration makes jobs of it from their `params`.
+    #[must_use]
+    pub fn kind<P, J>(mut self, kind: &str, make: impl Fn(P) -> J + Send + Sync + 'static) -> Self
+    where
+        P: DeserializeOwned,
+        J: Job,
+    {
+        let make = move |params| Body::Job(Arc::new(make(params)));
+        self.registry.add_kind(kind, make, check_by_reading::<P>);
+        self
+    }
+
+    /// Adds a kind of batch job.
+    #[must_use]
+    pub fn batch_kind<P, J>(
+        mut self,
+        kind: &str,
+        make: impl Fn(P) -> J + Send + Sync + 'static,
+    ) -> Self
+    where
+        P: DeserializeOwned,
+        J: BatchJob,
+    {
+        let make = move |params| Body::Batch(Arc::new(make(params)));
+        self.registry.add_kind(kind, make, check_by_reading::<P>);
+        self
+    }
+
+    /// Checks the parameters of a kind before anything starts; each problem is reported with its place in the file.
+    #[must_use]
+    pub fn check_params(
+        mut self,
+        kind: &str,
+        check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
+    ) -> Self {
+        self.registry.set_check(kind, check);
+        self
+    }
+
+    /// Adds a check of the replica's own health. Asked a few times per ttl; while it fails the replica starts nothing,
+    /// stops its work and hands its leases over.
+    #[must_use]
+    pub fn health<F>(mut self, name: &str, check: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        let check: HealthCheck = Arc::new(move || Box::pin(check()));
+        self.checks.push((name.to_owned(), check));
+        self
+    }
+
+    /// Everything that happens in this worker, as one stream.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Reads and checks the configuration, with the jobs and kinds of this worker.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with every problem at once.
+    pub fn load(&self) -> Result<Loaded> {
+        let registry = self.registry.clone();
+        let mut options = self.options.clone();
+        options.kinds = registry.kinds();
+        options.specs = registry.specs();
+        options.check_params =
+            Some(Arc::new(move |kind: &str, params: &Value| registry.check_params(kind, params)));
+        load(&options).map_err(Error::Config)
+    }
+
+    /// Runs until SIGTERM or SIGINT, then drains. A second signal ends the process at once.
+    ///
+    /// # Errors
+    /// [`enum@Error`]; nothing was started then, except for errors of the lock service itself.
+    pub async fn run(self) -> Result<()> {
+        let loaded = self.load()?;
+        process::run(self, loaded).await
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("registry", &self.registry).finish_non_exhaustive()
+    }
+}

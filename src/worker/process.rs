@@ -1,0 +1,288 @@
+//! What surrounds a replica in its own process: signals, heartbeat, status page, metrics, log, presence.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Worker,
+    board::Board,
+    presence::{self, Identity},
+    replica::{Ready, Replica, gate},
+    store,
+};
+use crate::{
+    chance::Chance,
+    clock::Clock,
+    config::{Config, Loaded, Mode},
+    error::{Error, Result},
+    event::Event,
+    job::Coordination,
+    lock::Locks,
+    scheduler::Context,
+    signals::{Signal, Signals},
+    spawn::Spawn,
+    status::{Role, replica_id},
+    telemetry::{
+        event_log::{self, EventLog},
+        metrics::{HeldTerm, Metrics},
+    },
+};
+
+/// Time between two beats of the runtime's heart.
+const BEAT: Duration = Duration::from_millis(50);
+
+/// Runs the worker until a signal drains it.
+pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
+    let config = loaded.config;
+    let clock = Clock::system();
+    let chance = Chance::system();
+    let spawn = Spawn::system();
+    let events = worker.events.clone();
+    let jobs = ready_jobs(&worker, &config)?;
+
+    // Signals first: one that comes while the store is opened must drain, too.
+    let mut signals = Signals::listen().map_err(Error::Process)?;
+    let stop = CancellationToken::new();
+    EventLog::follow(&events, &spawn, stop.clone());
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+    metrics.follow(&events, &clock, &spawn, stop.clone());
+
+    let nodes = store::nodes(&config.locks, &config.worker.namespace, &clock)?;
+    store::refuse_twins(&nodes, &clock).await?;
+    let grace = jobs.iter().map(|job| job.spec.grace).max().unwrap_or(Duration::from_secs(10));
+    let locks = Locks::over(nodes)
+        .timing(store::timing(&config.locks, grace))
+        .clock(clock.clone())
+        .chance(chance.clone())
+        .events(events.clone())
+        .start()
+        .map_err(Error::Process)?;
+    let beat = spawn.spawn(beat(locks.clone()));
+
+    let failover = config.worker.mode == Mode::Failover;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let pid = std::process::id();
+    let nonce: String = chance.id().chars().take(8).collect();
+    let id = replica_id(&host, pid, &nonce);
+    let ctx = Context {
+        locks: locks.clone(),
+        clock: clock.clone(),
+        chance,
+        spawn: spawn.clone(),
+        events: events.clone(),
+        board: Board::default(),
+        gate: gate(failover, clock.clone()),
+        replica: id.clone(),
+        drain_timeout: config.worker.drain_timeout,
+    };
+    spawn.spawn(follow_backlog(ctx.clone(), stop.clone()));
+    for job in jobs.iter().filter(|job| job.spec.enabled) {
+        let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
+        metrics.declare_job(&job.name, led);
+    }
+    let board = ctx.board.clone();
+    metrics.terms_from(move || {
+        let held = board.leases().into_iter().filter(|(_, lease)| lease.is_held());
+        let term = |(job, lease): (String, crate::lease::LeaseView)| HeldTerm {
+            job,
+            token: lease.token(),
+            remaining: lease.remaining(),
+        };
+        held.map(term).collect()
+    });
+    let mut me = Identity {
+        name: config.worker.name.clone().unwrap_or_else(|| format!("{host}-{pid}")),
+        id,
+        host,
+        pid,
+        started: clock.wall(),
+        mode: if failover { "failover" } else { "shared" },
+        admin: None,
+    };
+    let admin = admin::start(&config, &mut me, &ctx, metrics, stop.clone()).await?;
+    tracing::info!(replica = me.id, name = me.name, mode = me.mode, jobs = jobs.len(), "worker started");
+
+    let presence = spawn.spawn(presence::publish(me.clone(), ctx.clone()));
+    let replica = Replica { ctx: ctx.clone(), jobs, failover, checks: worker.checks };
+    let mut running = spawn.spawn(replica.run());
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut running => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "the replica has died");
+                }
+                break;
+            }
+            signal = signals.recv() => match signal {
+                Some(Signal::Drain) | None => {
+                    tracing::info!("draining: nothing new starts");
+                    ctx.gate.drain().cancel();
+                }
+                Some(Signal::Dump) => match presence::fleet(&locks, Some(presence::now(&me, &ctx, 0))).await {
+                    Ok(fleet) => event_log::dump(&fleet),
+                    Err(error) => tracing::warn!(%error, "the status cannot be read"),
+                },
+                Some(Signal::Hangup) => {
+                    tracing::warn!("SIGHUP: reloading is not supported yet; restart the worker to change its configuration");
+                }
+            }
+        }
+    }
+    presence.abort();
+    let name = presence::now(&me, &ctx, 0).document_name();
+    let _ = clock.timeout(Duration::from_secs(1), locks.remove_doc(&name)).await;
+    locks.settle().await;
+    beat.abort();
+    stop.cancel();
+    if let Some(admin) = admin {
+        let _ = admin.await;
+    }
+    tracing::info!("worker ended");
+    Ok(())
+}
+
+fn ready_jobs(worker: &Worker, config: &Config) -> Result<Vec<Ready>> {
+    let ready = config.jobs.iter().map(|(name, spec)| {
+        // Checked before: what fails here is a defect of the check, and still nothing has started.
+        let body = worker.registry.body(name, spec);
+        let schedule = spec.parse_schedule().map_err(|error| error.to_string());
+        match (body, schedule) {
+            (Ok(body), Ok(schedule)) => Ok(Ready {
+                name: name.clone(),
+                body,
+                spec: spec.clone(),
+                schedule,
+                policy: spec.policy(),
+            }),
+            (Err(why), _) | (_, Err(why)) => {
+                Err(Error::Job { name: name.clone(), why })
+            }
+        }
+    });
+    ready.collect()
+}
+
+/// The heart of the worker's runtime: when it stands still, so do the jobs, and the keeper must know.
+async fn beat(locks: Locks) {
+    let fitness = locks.fitness().clone();
+    // Shorter than a third of a lease, or the lease would be lost before the stall is noticed.
+    let limit = (locks.timing().ttl / 4).max(BEAT * 5);
+    fitness.beat();
+    fitness.expect_beats(Some(limit));
+    loop {
+        fitness.beat();
+        locks.clock().sleep(BEAT).await;
+    }
+}
+
+async fn follow_backlog(ctx: Context, stop: CancellationToken) {
+    let mut events = ctx.events.observe();
+    loop {
+        let event = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            event = events.recv() => event,
+        };
+        if let Ok(Event::Backlog { job, items }) = event {
+            ctx.board.backlog(&job, items);
+        }
+    }
+}
+
+#[cfg(feature = "admin")]
+mod admin {
+    use async_trait::async_trait;
+    use tokio::task::JoinHandle;
+
+    use super::{Arc, CancellationToken, Config, Context, Duration, Error, Identity, Metrics, Result, Role, presence};
+    use crate::{
+        admin::{Admin, AdminSource, bind, serve},
+        status::{FleetStatus, LockStatus},
+    };
+
+    struct Source {
+        me: Identity,
+        ctx: Context,
+    }
+
+    #[async_trait]
+    impl AdminSource for Source {
+        fn replica(&self) -> String {
+            self.me.id.clone()
+        }
+
+        async fn fleet(&self) -> FleetStatus {
+            let me = presence::now(&self.me, &self.ctx, 0);
+            presence::fleet(&self.ctx.locks, Some(me)).await.unwrap_or_default()
+        }
+
+        async fn locks(&self) -> Result<Vec<LockStatus>, String> {
+            presence::locks(&self.ctx.locks, "").await.map_err(|error| error.to_string())
+        }
+
+        fn live(&self) -> Result<(), String> {
+            match self.ctx.locks.fitness().silence() {
+                Some(silence) if silence > Duration::from_secs(5) => {
+                    Err(format!("the runtime has stood still for {silence:?}"))
+                }
+                _ => Ok(()),
+            }
+        }
+
+        fn ready(&self) -> Result<(), String> {
+            if self.ctx.gate.drain().is_cancelled() {
+                return Err("draining".to_owned());
+            }
+            if let Some((why, _)) = self.ctx.locks.fitness().unfit() {
+                return Err(why);
+            }
+            if self.ctx.locks.reached() { Ok(()) } else { Err("no store was reached yet".to_owned()) }
+        }
+
+        fn leads(&self, job: &str) -> Option<bool> {
+            self.ctx.board.is_leading(job)
+        }
+
+        fn leads_any(&self) -> bool {
+            presence::now(&self.me, &self.ctx, 0).role == Role::Leader
+        }
+    }
+
+    pub(super) async fn start(
+        config: &Config,
+        me: &mut Identity,
+        ctx: &Context,
+        metrics: Metrics,
+        stop: CancellationToken,
+    ) -> Result<Option<JoinHandle<()>>> {
+        let Some(address) = config.admin.listen.address() else { return Ok(None) };
+        let failed = |source| Error::Listen { address: address.to_string(), source };
+        let listener = bind(address).await.map_err(failed)?;
+        me.admin = listener.local_addr().ok().map(|at| at.to_string());
+        let source = Arc::new(Source { me: me.clone(), ctx: ctx.clone() });
+        let admin = Admin { source, metrics, clock: ctx.clock.clone() };
+        let served = async move {
+            if let Err(error) = serve(listener, admin, stop).await {
+                tracing::error!(%error, "the status page has ended");
+            }
+        };
+        Ok(Some(ctx.spawn.spawn(served)))
+    }
+}
+
+#[cfg(not(feature = "admin"))]
+mod admin {
+    use super::{CancellationToken, Config, Context, Identity, Metrics, Result};
+
+    pub(super) async fn start(
+        _: &Config,
+        _: &mut Identity,
+        _: &Context,
+        _: Metrics,
+        _: CancellationToken,
+    ) -> Result<Option<tokio::task::JoinHandle<()>>> {
+        Ok(None)
+    }
+}
