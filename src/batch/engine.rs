@@ -85,7 +85,11 @@ impl BatchEngine {
         let mut idle = Backoff::new(IDLE.0, IDLE.1);
         let mut tick = ctx.clock.wall();
         while !pass.is_over() {
-            let look = if self.is_fit().await { self.look(floor, tick).await } else { Look::Idle };
+            let look = if self.is_fit().await {
+                self.look(floor, tick).await
+            } else {
+                Look::Idle
+            };
             let full = floor.runs.len() >= self.job.limits().concurrency.max(1);
             let pause = match look {
                 Look::Claimed => {
@@ -98,7 +102,8 @@ impl BatchEngine {
                 Look::Idle => match self.schedule.next_after(ctx.clock.wall()) {
                     Some(next) => {
                         tick = next;
-                        Duration::try_from(next.duration_since(ctx.clock.wall())).unwrap_or_default()
+                        Duration::try_from(next.duration_since(ctx.clock.wall()))
+                            .unwrap_or_default()
                     }
                     None => IDLE.1,
                 },
@@ -130,10 +135,15 @@ impl BatchEngine {
             Err(_) => return self.trouble("no answer in time"),
         };
         let now = ctx.clock.now();
-        floor.resting.retain(|_, (until, failures)| now < *until || *failures > 0);
+        floor
+            .resting
+            .retain(|_, (until, failures)| now < *until || *failures > 0);
         pending.retain(|batch| {
             !floor.runs.contains_key(batch)
-                && floor.resting.get(batch).is_none_or(|(until, _)| now >= *until)
+                && floor
+                    .resting
+                    .get(batch)
+                    .is_none_or(|(until, _)| now >= *until)
         });
         let unique: BTreeSet<String> = pending.into_iter().collect();
         let mut pending: Vec<String> = unique.into_iter().collect();
@@ -183,11 +193,24 @@ impl BatchEngine {
         let now = ctx.clock.now();
         let until = self.spec.timeout.map_or(Moment::NEVER, |limit| now + limit);
         let margin = timing.cancel_margin(ttl, grace);
-        let run = Run::new(facts, ctx.clock.clone(), Some(lease.view().clone()), margin, until);
+        let run = Run::new(
+            facts,
+            ctx.clock.clone(),
+            Some(lease.view().clone()),
+            margin,
+            until,
+        );
         ctx.board.started(&run, ctx.clock.wall());
         let (job, token) = (self.name.clone(), lease.token());
-        ctx.events.tell(Event::BatchClaimed { job, batch: batch.clone(), token });
-        let limits = Limits { grace, abort_margin: timing.abort_margin(ttl) };
+        ctx.events.tell(Event::BatchClaimed {
+            job,
+            batch: batch.clone(),
+            token,
+        });
+        let limits = Limits {
+            grace,
+            abort_margin: timing.abort_margin(ttl),
+        };
         let (told, end) = oneshot::channel();
         let (job, of, name) = (self.job.clone(), run.clone(), batch.clone());
         let (clock, board, events) = (ctx.clock.clone(), ctx.board.clone(), ctx.events.clone());
@@ -201,20 +224,37 @@ impl BatchEngine {
             let took = clock.now().since(now);
             let (job, outcome) = (of.job().to_owned(), ended.word());
             if !matches!(ended, Ended::Done | Ended::Skipped(_)) {
-                tracing::warn!(job, batch = name, outcome, detail = ended.detail(), "batch not finished");
+                tracing::warn!(
+                    job,
+                    batch = name,
+                    outcome,
+                    detail = ended.detail(),
+                    "batch not finished"
+                );
             }
-            events.tell(Event::BatchEnded { job, batch: name, outcome, took });
+            events.tell(Event::BatchEnded {
+                job,
+                batch: name,
+                outcome,
+                took,
+            });
             // Nobody listens any more when the worker has gone on.
             let _ = told.send(ended);
         });
         floor.runs.insert(batch.clone(), run);
-        floor.running.push(Box::pin(async move { (batch, end.await.ok()) }));
+        floor
+            .running
+            .push(Box::pin(async move { (batch, end.await.ok()) }));
     }
 
     /// Nothing new is claimed; batches in flight go on to their end, or are told to stop after the drain timeout.
     async fn wind_down(&self, pass: &Pass, floor: &mut Floor) {
         let ctx = &self.ctx;
-        let patience = if pass.is_draining() { ctx.drain_timeout } else { Duration::ZERO };
+        let patience = if pass.is_draining() {
+            ctx.drain_timeout
+        } else {
+            Duration::ZERO
+        };
         let stop_at = ctx.clock.now() + patience;
         let mut stopped = false;
         while !floor.running.is_empty() {
@@ -236,7 +276,10 @@ impl BatchEngine {
         if ctx.locks.fitness().unfit().is_some() {
             return false;
         }
-        let asked = ctx.clock.timeout(ctx.locks.timing().ttl / 2, self.job.health()).await;
+        let asked = ctx
+            .clock
+            .timeout(ctx.locks.timing().ttl / 2, self.job.health())
+            .await;
         matches!(asked, Ok(Health::Fit))
     }
 

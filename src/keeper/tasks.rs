@@ -196,7 +196,10 @@ impl Desk {
         let version = match self.book().find(&view) {
             Some(held) => {
                 held.rev += 1;
-                Version { token: view.token(), rev: held.rev }
+                Version {
+                    token: view.token(),
+                    rev: held.rev,
+                }
             }
             None => {
                 let loss = view.loss().unwrap_or(crate::lease::Loss::Released);

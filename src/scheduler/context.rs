@@ -39,7 +39,8 @@ impl Context {
         for byte in &mut random {
             *byte = u8::try_from(self.chance.below(256)).unwrap_or(0);
         }
-        uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid().to_string()
+        uuid::Builder::from_unix_timestamp_millis(ms, &random)
+            .into_uuid()
+            .to_string()
     }
 }
-

@@ -89,7 +89,10 @@ pub(crate) async fn execute(
         Some(Ok(Err(_))) | None if run.check().is_err() => stopped(run),
         Some(Ok(Err(error))) => {
             let retry = error.kind() == FailureKind::Retry;
-            Ended::Failed { retry, why: error.to_string() }
+            Ended::Failed {
+                retry,
+                why: error.to_string(),
+            }
         }
         Some(Err(panic)) => Ended::Panicked(message(&*panic)),
         None => stopped(run),
@@ -97,7 +100,11 @@ pub(crate) async fn execute(
 }
 
 fn stopped(run: &Run) -> Ended {
-    if run.timed_out() { Ended::TimedOut } else { Ended::Cancelled(run.why()) }
+    if run.timed_out() {
+        Ended::TimedOut
+    } else {
+        Ended::Cancelled(run.why())
+    }
 }
 
 /// Completes when a cancelled run has used up its grace.
@@ -109,7 +116,9 @@ async fn given_up(run: &Run, limits: Limits, clock: &Clock) {
         let lease_end = run.lease().map_or(Moment::NEVER, |lease| lease.deadline());
         let before_abort = lease_end.back(limits.abort_margin + limits.abort_margin / 2);
         // A process that was frozen past its deadline still gives the run a moment to see its end.
-        let drop_at = (told + limits.grace).min(before_abort).max(told + limits.abort_margin / 2);
+        let drop_at = (told + limits.grace)
+            .min(before_abort)
+            .max(told + limits.abort_margin / 2);
         if clock.now() >= drop_at {
             return;
         }

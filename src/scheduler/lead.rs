@@ -74,7 +74,9 @@ impl Lead<'_> {
         let mut flight: Option<Flight> = None;
         while self.may_start() {
             let alive: Vec<RunKey> = flight.iter().map(|f| f.key.clone()).collect();
-            let Ok(plan) = self.decide(&ledger, &alive) else { break };
+            let Ok(plan) = self.decide(&ledger, &alive) else {
+                break;
+            };
             let wake = plan.wake;
             match self.carry_out(plan, &mut ledger, &desk).await {
                 Ok(Some(started)) => flight = Some(started),
@@ -125,7 +127,10 @@ impl Lead<'_> {
         desk: &Arc<dyn Checkpoints>,
     ) -> Result<Option<Flight>, Over> {
         let next = plan.ledger.decided_upto();
-        let next = self.engine.schedule.next_after(next.unwrap_or_default().max(self.clock().wall()));
+        let next = self
+            .engine
+            .schedule
+            .next_after(next.unwrap_or_default().max(self.clock().wall()));
         if plan.decisions.is_empty() {
             return Ok(None);
         }
@@ -146,10 +151,20 @@ impl Lead<'_> {
             }
             Err(_) => return Err(Over),
         }
-        self.engine.ctx.board.ticks(&self.engine.name, ledger.decided_upto(), next);
+        self.engine
+            .ctx
+            .board
+            .ticks(&self.engine.name, ledger.decided_upto(), next);
         let mut started = None;
         for decision in plan.decisions {
-            if let Decision::Start { id, tick, attempt, checkpoint, .. } = decision {
+            if let Decision::Start {
+                id,
+                tick,
+                attempt,
+                checkpoint,
+                ..
+            } = decision
+            {
                 // The lease may have ended while the start was written: then it does not happen here.
                 if !self.may_start() {
                     return Err(Over);
@@ -174,13 +189,23 @@ impl Lead<'_> {
                 },
             ),
             Decision::Overlap { ticks } => (ticks, "overlap"),
-            Decision::Interrupted { tick, attempt, action, exhausted, .. } => {
+            Decision::Interrupted {
+                tick,
+                attempt,
+                action,
+                exhausted,
+                ..
+            } => {
                 let again = action == Interrupted::Rerun;
                 tracing::warn!(
                     job = engine.name, %tick, attempt, again, exhausted,
                     "a run was interrupted: its replica died or lost its lease"
                 );
-                let ticks = due::Ticks { from: tick, to: tick, count: 1 };
+                let ticks = due::Ticks {
+                    from: tick,
+                    to: tick,
+                    count: 1,
+                };
                 if again {
                     return;
                 }
@@ -219,7 +244,10 @@ impl Lead<'_> {
             params: engine.spec.params.clone(),
             checkpoint,
         };
-        let until = engine.spec.timeout.map_or(Moment::NEVER, |limit| now + limit);
+        let until = engine
+            .spec
+            .timeout
+            .map_or(Moment::NEVER, |limit| now + limit);
         let margin = timing.cancel_margin(ttl, grace);
         let run = Run::new(facts, ctx.clock.clone(), self.lease.clone(), margin, until)
             .with_checkpoints(desk);
@@ -237,7 +265,10 @@ impl Lead<'_> {
         // The work is marked before its task exists: the lease is not let go in between.
         let work = self.lease.as_ref().map(LeaseView::begin_work);
         let (job, clock, board) = (engine.job.clone(), ctx.clock.clone(), ctx.board.clone());
-        let limits = Limits { grace, abort_margin: timing.abort_margin(ttl) };
+        let limits = Limits {
+            grace,
+            abort_margin: timing.abort_margin(ttl),
+        };
         let of = run.clone();
         ctx.spawn.spawn(async move {
             let ended = execute(job.run(of.clone()), &of, limits, &clock).await;
@@ -247,7 +278,12 @@ impl Lead<'_> {
             let _ = told.send(ended);
             drop(work);
         });
-        Flight { key, run, end, started: now }
+        Flight {
+            key,
+            run,
+            end,
+            started: now,
+        }
     }
 
     /// Writes how a run ended. What cannot be written stays open, and the next leader finds it interrupted.
@@ -257,7 +293,12 @@ impl Lead<'_> {
         flight: Option<Flight>,
         ended: Ended,
     ) -> Result<(), Over> {
-        let Some(Flight { key, run, started, .. }) = flight else { return Ok(()) };
+        let Some(Flight {
+            key, run, started, ..
+        }) = flight
+        else {
+            return Ok(());
+        };
         // Ticks that fell due while it ran are overlap: decided while it still counts as alive.
         let plan = self.decide(ledger, std::slice::from_ref(&key))?;
         let mut next = plan.ledger;
@@ -282,7 +323,9 @@ impl Lead<'_> {
         });
         self.pad.write(&next, None).await.map_err(|_| Over)?;
         *ledger = next;
-        plan.decisions.into_iter().for_each(|decision| self.report(decision));
+        plan.decisions
+            .into_iter()
+            .for_each(|decision| self.report(decision));
         Ok(())
     }
 
@@ -313,9 +356,12 @@ impl Lead<'_> {
         flight: Option<&Flight>,
         checkpoint: Value,
     ) -> Result<(), JobError> {
-        let Some(flight) = flight else { return Err(JobError::retry("the run has ended")) };
+        let Some(flight) = flight else {
+            return Err(JobError::retry("the run has ended"));
+        };
         let mut next = ledger.clone();
-        next.save_checkpoint(&flight.key, self.token(), checkpoint).map_err(JobError::fatal)?;
+        next.save_checkpoint(&flight.key, self.token(), checkpoint)
+            .map_err(JobError::fatal)?;
         self.pad.write(&next, None).await?;
         *ledger = next;
         Ok(())
@@ -334,7 +380,11 @@ impl Lead<'_> {
         let calm = self.pass.is_draining()
             && self.lease.as_ref().is_none_or(LeaseView::may_start)
             && !self.engine.schedule.is_continuous();
-        let patience = if calm { ctx.drain_timeout } else { Duration::ZERO };
+        let patience = if calm {
+            ctx.drain_timeout
+        } else {
+            Duration::ZERO
+        };
         let stop_at = ctx.clock.now() + patience;
         let mut stopped = false;
         let ended = loop {
@@ -353,7 +403,10 @@ impl Lead<'_> {
         };
         let ended = ended.unwrap_or(Ended::Panicked("the run's task has vanished".to_owned()));
         if self.record(ledger, Some(flight), ended).await.is_err() {
-            tracing::warn!(job = self.engine.name, "the outcome of the last run could not be written");
+            tracing::warn!(
+                job = self.engine.name,
+                "the outcome of the last run could not be written"
+            );
         }
     }
 
@@ -411,4 +464,3 @@ async fn end_of(flight: &mut Option<Flight>) -> Ended {
         None => std::future::pending().await,
     }
 }
-

@@ -82,11 +82,24 @@ impl Engine {
         let lease = term.lease().clone();
         ctx.board.leads(&self.name, lease.clone(), ctx.clock.wall());
         let (job, token) = (self.name.clone(), lease.token());
-        ctx.events.tell(Event::Leading { job, token, leaderless });
-        let health = ctx.spawn.spawn(watch_health(self.job.clone(), lease.clone(), ctx.clone()));
+        ctx.events.tell(Event::Leading {
+            job,
+            token,
+            leaderless,
+        });
+        let health = ctx
+            .spawn
+            .spawn(watch_health(self.job.clone(), lease.clone(), ctx.clone()));
 
         let pad = Pad::under(ctx.locks.clone(), lease.clone(), term.record().body.clone());
-        Lead { engine: self, pad, lease: Some(lease.clone()), pass }.run().await;
+        Lead {
+            engine: self,
+            pad,
+            lease: Some(lease.clone()),
+            pass,
+        }
+        .run()
+        .await;
 
         health.abort();
         let why = match (lease.loss(), lease.cordoned()) {
@@ -95,7 +108,10 @@ impl Engine {
             (None, None) => Loss::Released,
         };
         ctx.board.stands(&self.name, Standing::StandingBy);
-        ctx.events.tell(Event::StandingBy { job: self.name.clone(), why: why.clone() });
+        ctx.events.tell(Event::StandingBy {
+            job: self.name.clone(),
+            why: why.clone(),
+        });
         term.resign().await;
         why
     }
@@ -105,7 +121,14 @@ impl Engine {
         let ctx = &self.ctx;
         while let Some(pass) = ctx.gate.pass().await {
             ctx.board.stands(&self.name, Standing::Working);
-            Lead { engine: &self, pad: Pad::local(), lease: None, pass: &pass }.run().await;
+            Lead {
+                engine: &self,
+                pad: Pad::local(),
+                lease: None,
+                pass: &pass,
+            }
+            .run()
+            .await;
         }
         ctx.board.stands(&self.name, Standing::Off);
     }
@@ -115,7 +138,10 @@ impl Engine {
         let ctx = &self.ctx;
         let mut said = false;
         while !pass.is_over() {
-            let asked = ctx.clock.timeout(ctx.locks.timing().ttl / 2, self.job.health()).await;
+            let asked = ctx
+                .clock
+                .timeout(ctx.locks.timing().ttl / 2, self.job.health())
+                .await;
             let why = match asked {
                 Ok(Health::Fit) => break,
                 Ok(Health::Unfit(why)) => why,
@@ -123,14 +149,20 @@ impl Engine {
             };
             if !said {
                 ctx.board.stands(&self.name, Standing::Off);
-                ctx.events.tell(Event::Fitness { job: self.name.clone(), unfit: Some(why) });
+                ctx.events.tell(Event::Fitness {
+                    job: self.name.clone(),
+                    unfit: Some(why),
+                });
                 said = true;
             }
             ctx.clock.sleep(ctx.health_every()).await;
         }
         if said {
             ctx.board.stands(&self.name, Standing::StandingBy);
-            ctx.events.tell(Event::Fitness { job: self.name.clone(), unfit: None });
+            ctx.events.tell(Event::Fitness {
+                job: self.name.clone(),
+                unfit: None,
+            });
         }
     }
 }
@@ -146,7 +178,10 @@ async fn watch_health(job: Arc<dyn Job>, lease: crate::lease::LeaseView, ctx: Co
         };
         // From here the keeper's ladder leads: nothing new starts, the run is told to stop, then the lease is released.
         lease.cordon(&why);
-        let job = Event::Fitness { job: resource(&lease), unfit: Some(why) };
+        let job = Event::Fitness {
+            job: resource(&lease),
+            unfit: Some(why),
+        };
         ctx.events.tell(job);
     }
 }

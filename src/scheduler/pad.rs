@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use crate::{
-    ledger::{Ledger, LedgerError},
     lease::LeaseView,
+    ledger::{Ledger, LedgerError},
     lock::{Locks, WriteError},
 };
 
@@ -17,12 +17,18 @@ pub(crate) struct Pad {
 impl Pad {
     /// Beside the lock, under this lease; `found` is what stood there at the acquisition.
     pub(crate) fn under(locks: Locks, lease: LeaseView, found: String) -> Self {
-        Self { place: Some((locks, lease)), found }
+        Self {
+            place: Some((locks, lease)),
+            found,
+        }
     }
 
     /// Nowhere: forgotten with the process.
     pub(crate) fn local() -> Self {
-        Self { place: None, found: String::new() }
+        Self {
+            place: None,
+            found: String::new(),
+        }
     }
 
     /// What the predecessors left.

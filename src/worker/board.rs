@@ -74,7 +74,9 @@ impl Board {
     }
 
     pub(crate) fn ticks(&self, job: &str, last: Option<Timestamp>, next: Option<Timestamp>) {
-        self.change(job, |job| (job.facts.last_tick, job.facts.next_tick) = (last, next));
+        self.change(job, |job| {
+            (job.facts.last_tick, job.facts.next_tick) = (last, next)
+        });
     }
 
     pub(crate) fn started(&self, run: &Run, at: Timestamp) {
@@ -104,14 +106,22 @@ impl Board {
     /// Every job as this replica sees it now. `interval` is the time between presence documents.
     pub(crate) fn jobs(&self, interval: Duration) -> Vec<JobPresence> {
         let notes = self.notes();
-        notes.jobs.values().map(|job| job.presence(interval)).collect()
+        notes
+            .jobs
+            .values()
+            .map(|job| job.presence(interval))
+            .collect()
     }
 
     /// Remaining life of each leadership in seconds, for the metrics.
     pub(crate) fn leases(&self) -> Vec<(String, LeaseView)> {
         let notes = self.notes();
-        let held = notes.jobs.iter().filter_map(|(name, job)| Some((name, job.lease.as_ref()?)));
-        held.map(|(name, lease)| (name.clone(), lease.clone())).collect()
+        let held = notes
+            .jobs
+            .iter()
+            .filter_map(|(name, job)| Some((name, job.lease.as_ref()?)));
+        held.map(|(name, lease)| (name.clone(), lease.clone()))
+            .collect()
     }
 }
 

@@ -5,17 +5,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    clock::{Clock, Moment},
-    lease::{LeaseView, Work},
-};
+use crate::lease::{LeaseView, Work};
 
 /// The gate in front of all jobs of a replica. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     state: Arc<watch::Sender<State>>,
     drain: CancellationToken,
-    clock: Clock,
 }
 
 #[derive(Clone, Debug)]
@@ -38,18 +34,21 @@ pub(crate) struct Pass {
 
 impl Gate {
     /// A gate that is always open.
-    pub(crate) fn open(clock: Clock) -> Self {
-        Self::new(State::Open, clock)
+    pub(crate) fn open() -> Self {
+        Self::new(State::Open)
     }
 
     /// A gate that only the holder of the replica lock may pass.
-    pub(crate) fn failover(clock: Clock) -> Self {
-        Self::new(State::Closed, clock)
+    pub(crate) fn failover() -> Self {
+        Self::new(State::Closed)
     }
 
-    fn new(state: State, clock: Clock) -> Self {
+    fn new(state: State) -> Self {
         let drain = CancellationToken::new();
-        Self { state: Arc::new(watch::channel(state).0), drain, clock }
+        Self {
+            state: Arc::new(watch::channel(state).0),
+            drain,
+        }
     }
 
     /// The token that is cancelled when the worker drains.
@@ -80,7 +79,11 @@ impl Gate {
             };
             if let Some(lease) = lease {
                 let work = lease.as_ref().map(LeaseView::begin_work);
-                return Some(Pass { gate: self.clone(), lease, _work: work });
+                return Some(Pass {
+                    gate: self.clone(),
+                    lease,
+                    _work: work,
+                });
             }
             tokio::select! {
                 biased;
@@ -112,16 +115,7 @@ impl Pass {
         }
     }
 
-    /// The end of the replica lock's lease: work behind this pass is over by then.
-    pub(crate) fn until(&self) -> Moment {
-        self.lease.as_ref().map_or(Moment::NEVER, LeaseView::valid_until)
-    }
-
     pub(crate) fn is_draining(&self) -> bool {
         self.gate.drain.is_cancelled()
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.gate.clock
     }
 }

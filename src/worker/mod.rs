@@ -71,8 +71,10 @@ impl Worker {
     pub fn from_env() -> Result<Self> {
         let worker = Self::with(LoadOptions::from_process());
         if let Some(path) = &worker.options.file {
-            std::fs::File::open(path)
-                .map_err(|source| Error::Read { path: path.clone(), source })?;
+            std::fs::File::open(path).map_err(|source| Error::Read {
+                path: path.clone(),
+                source,
+            })?;
         }
         Ok(worker)
     }
@@ -81,7 +83,12 @@ impl Worker {
     #[must_use]
     pub fn with(options: LoadOptions) -> Self {
         let (registry, events) = (Registry::default(), Events::default());
-        Self { options, registry, events, checks: Vec::new() }
+        Self {
+            options,
+            registry,
+            events,
+            checks: Vec::new(),
+        }
     }
 
     /// Adds a job. `[jobs.NAME]` in the configuration overrides the keys it names.
@@ -94,7 +101,8 @@ impl Worker {
     /// Adds a job that works in batches, claimed by lock.
     #[must_use]
     pub fn batch_job(mut self, name: &str, job: impl BatchJob, spec: Spec) -> Self {
-        self.registry.add_job(name, Body::Batch(Arc::new(job)), spec);
+        self.registry
+            .add_job(name, Body::Batch(Arc::new(job)), spec);
         self
     }
 
@@ -102,7 +110,7 @@ impl Worker {
     #[must_use]
     pub fn kind<P, J>(mut self, kind: &str, make: impl Fn(P) -> J + Send + Sync + 'static) -> Self
     where
-        P: DeserializeOwned,
+        P: DeserializeOwned + 'static,
         J: Job,
     {
         let make = move |params| Body::Job(Arc::new(make(params)));
@@ -118,7 +126,7 @@ impl Worker {
         make: impl Fn(P) -> J + Send + Sync + 'static,
     ) -> Self
     where
-        P: DeserializeOwned,
+        P: DeserializeOwned + 'static,
         J: BatchJob,
     {
         let make = move |params| Body::Batch(Arc::new(make(params)));
@@ -164,8 +172,9 @@ impl Worker {
         let mut options = self.options.clone();
         options.kinds = registry.kinds();
         options.specs = registry.specs();
-        options.check_params =
-            Some(Arc::new(move |kind: &str, params: &Value| registry.check_params(kind, params)));
+        options.check_params = Some(Arc::new(move |kind: &str, params: &Value| {
+            registry.check_params(kind, params)
+        }));
         load(&options).map_err(Error::Config)
     }
 
@@ -181,6 +190,8 @@ impl Worker {
 
 impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("registry", &self.registry).finish_non_exhaustive()
+        f.debug_struct("Worker")
+            .field("registry", &self.registry)
+            .finish_non_exhaustive()
     }
 }

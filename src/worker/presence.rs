@@ -78,7 +78,10 @@ pub(crate) async fn locks(
     let fleet = fleet(locks, None).await?;
     let views = locks.list(prefix).await?;
     let rows = LockStatus::from_views(&views, locks.nodes().await?.len());
-    Ok(rows.into_iter().map(|row| row.with_replica(&fleet)).collect())
+    Ok(rows
+        .into_iter()
+        .map(|row| row.with_replica(&fleet))
+        .collect())
 }
 
 /// The fleet as the store tells it, with this replica as it is now.
@@ -105,5 +108,9 @@ pub(crate) async fn fleet(
         error: node.trouble.map(|t| t.to_string()),
         ..NodeStatus::default()
     });
-    Ok(FleetStatus::from_presences(presences, nodes.collect(), locks.clock().wall()))
+    Ok(FleetStatus::from_presences(
+        presences,
+        nodes.collect(),
+        locks.clock().wall(),
+    ))
 }

@@ -50,7 +50,11 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
 
     let nodes = store::nodes(&config.locks, &config.worker.namespace, &clock)?;
     store::refuse_twins(&nodes, &clock).await?;
-    let grace = jobs.iter().map(|job| job.spec.grace).max().unwrap_or(Duration::from_secs(10));
+    let grace = jobs
+        .iter()
+        .map(|job| job.spec.grace)
+        .max()
+        .unwrap_or(Duration::from_secs(10));
     let locks = Locks::over(nodes)
         .timing(store::timing(&config.locks, grace))
         .clock(clock.clone())
@@ -61,7 +65,10 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
     let beat = spawn.spawn(beat(locks.clone()));
 
     let failover = config.worker.mode == Mode::Failover;
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
     let pid = std::process::id();
     let nonce: String = chance.id().chars().take(8).collect();
     let id = replica_id(&host, pid, &nonce);
@@ -72,7 +79,7 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         spawn: spawn.clone(),
         events: events.clone(),
         board: Board::default(),
-        gate: gate(failover, clock.clone()),
+        gate: gate(failover),
         replica: id.clone(),
         drain_timeout: config.worker.drain_timeout,
     };
@@ -83,7 +90,10 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
     }
     let board = ctx.board.clone();
     metrics.terms_from(move || {
-        let held = board.leases().into_iter().filter(|(_, lease)| lease.is_held());
+        let held = board
+            .leases()
+            .into_iter()
+            .filter(|(_, lease)| lease.is_held());
         let term = |(job, lease): (String, crate::lease::LeaseView)| HeldTerm {
             job,
             token: lease.token(),
@@ -92,7 +102,11 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         held.map(term).collect()
     });
     let mut me = Identity {
-        name: config.worker.name.clone().unwrap_or_else(|| format!("{host}-{pid}")),
+        name: config
+            .worker
+            .name
+            .clone()
+            .unwrap_or_else(|| format!("{host}-{pid}")),
         id,
         host,
         pid,
@@ -101,10 +115,21 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         admin: None,
     };
     let admin = admin::start(&config, &mut me, &ctx, metrics, stop.clone()).await?;
-    tracing::info!(replica = me.id, name = me.name, mode = me.mode, jobs = jobs.len(), "worker started");
+    tracing::info!(
+        replica = me.id,
+        name = me.name,
+        mode = me.mode,
+        jobs = jobs.len(),
+        "worker started"
+    );
 
     let presence = spawn.spawn(presence::publish(me.clone(), ctx.clone()));
-    let replica = Replica { ctx: ctx.clone(), jobs, failover, checks: worker.checks };
+    let replica = Replica {
+        ctx: ctx.clone(),
+        jobs,
+        failover,
+        checks: worker.checks,
+    };
     let mut running = spawn.spawn(replica.run());
     loop {
         tokio::select! {
@@ -132,7 +157,9 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
     }
     presence.abort();
     let name = presence::now(&me, &ctx, 0).document_name();
-    let _ = clock.timeout(Duration::from_secs(1), locks.remove_doc(&name)).await;
+    let _ = clock
+        .timeout(Duration::from_secs(1), locks.remove_doc(&name))
+        .await;
     locks.settle().await;
     beat.abort();
     stop.cancel();
@@ -156,9 +183,10 @@ fn ready_jobs(worker: &Worker, config: &Config) -> Result<Vec<Ready>> {
                 schedule,
                 policy: spec.policy(),
             }),
-            (Err(why), _) | (_, Err(why)) => {
-                Err(Error::Job { name: name.clone(), why })
-            }
+            (Err(why), _) | (_, Err(why)) => Err(Error::Job {
+                name: name.clone(),
+                why,
+            }),
         }
     });
     ready.collect()
@@ -196,7 +224,10 @@ mod admin {
     use async_trait::async_trait;
     use tokio::task::JoinHandle;
 
-    use super::{Arc, CancellationToken, Config, Context, Duration, Error, Identity, Metrics, Result, Role, presence};
+    use super::{
+        Arc, CancellationToken, Config, Context, Duration, Error, Identity, Metrics, Result, Role,
+        presence,
+    };
     use crate::{
         admin::{Admin, AdminSource, bind, serve},
         status::{FleetStatus, LockStatus},
@@ -215,11 +246,15 @@ mod admin {
 
         async fn fleet(&self) -> FleetStatus {
             let me = presence::now(&self.me, &self.ctx, 0);
-            presence::fleet(&self.ctx.locks, Some(me)).await.unwrap_or_default()
+            presence::fleet(&self.ctx.locks, Some(me))
+                .await
+                .unwrap_or_default()
         }
 
         async fn locks(&self) -> Result<Vec<LockStatus>, String> {
-            presence::locks(&self.ctx.locks, "").await.map_err(|error| error.to_string())
+            presence::locks(&self.ctx.locks, "")
+                .await
+                .map_err(|error| error.to_string())
         }
 
         fn live(&self) -> Result<(), String> {
@@ -238,7 +273,11 @@ mod admin {
             if let Some((why, _)) = self.ctx.locks.fitness().unfit() {
                 return Err(why);
             }
-            if self.ctx.locks.reached() { Ok(()) } else { Err("no store was reached yet".to_owned()) }
+            if self.ctx.locks.reached() {
+                Ok(())
+            } else {
+                Err("no store was reached yet".to_owned())
+            }
         }
 
         fn leads(&self, job: &str) -> Option<bool> {
@@ -257,12 +296,24 @@ mod admin {
         metrics: Metrics,
         stop: CancellationToken,
     ) -> Result<Option<JoinHandle<()>>> {
-        let Some(address) = config.admin.listen.address() else { return Ok(None) };
-        let failed = |source| Error::Listen { address: address.to_string(), source };
+        let Some(address) = config.admin.address() else {
+            return Ok(None);
+        };
+        let failed = |source| Error::Listen {
+            address: address.to_string(),
+            source,
+        };
         let listener = bind(address).await.map_err(failed)?;
         me.admin = listener.local_addr().ok().map(|at| at.to_string());
-        let source = Arc::new(Source { me: me.clone(), ctx: ctx.clone() });
-        let admin = Admin { source, metrics, clock: ctx.clock.clone() };
+        let source = Arc::new(Source {
+            me: me.clone(),
+            ctx: ctx.clone(),
+        });
+        let admin = Admin {
+            source,
+            metrics,
+            clock: ctx.clock.clone(),
+        };
         let served = async move {
             if let Err(error) = serve(listener, admin, stop).await {
                 tracing::error!(%error, "the status page has ended");

@@ -44,16 +44,24 @@ impl Registry {
         self.jobs.insert(name.to_owned(), (body, spec));
     }
 
-    pub(crate) fn add_kind<P: DeserializeOwned>(
+    pub(crate) fn add_kind<P: DeserializeOwned + 'static>(
         &mut self,
         kind: &str,
         make: impl Fn(P) -> Body + Send + Sync + 'static,
         check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
     ) {
         let make = move |params: &Value| {
-            serde_json::from_value(params.clone()).map(&make).map_err(|error| error.to_string())
+            serde_json::from_value(params.clone())
+                .map(&make)
+                .map_err(|error| error.to_string())
         };
-        self.kinds.insert(kind.to_owned(), KindEntry { make: Arc::new(make), check: Arc::new(check) });
+        self.kinds.insert(
+            kind.to_owned(),
+            KindEntry {
+                make: Arc::new(make),
+                check: Arc::new(check),
+            },
+        );
     }
 
     pub(crate) fn set_check(
@@ -71,11 +79,17 @@ impl Registry {
     }
 
     pub(crate) fn specs(&self) -> BTreeMap<String, Spec> {
-        self.jobs.iter().map(|(name, (_, spec))| (name.clone(), spec.clone())).collect()
+        self.jobs
+            .iter()
+            .map(|(name, (_, spec))| (name.clone(), spec.clone()))
+            .collect()
     }
 
     pub(crate) fn check_params(&self, kind: &str, params: &Value) -> Vec<ParamProblem> {
-        self.kinds.get(kind).map(|entry| (entry.check)(params)).unwrap_or_default()
+        self.kinds
+            .get(kind)
+            .map(|entry| (entry.check)(params))
+            .unwrap_or_default()
     }
 
     /// The work of a configured job.
@@ -84,7 +98,10 @@ impl Registry {
             return Ok(body.clone());
         }
         let kind = spec.kind.as_deref().unwrap_or_default();
-        let entry = self.kinds.get(kind).ok_or_else(|| format!("there is no kind `{kind}`"))?;
+        let entry = self
+            .kinds
+            .get(kind)
+            .ok_or_else(|| format!("there is no kind `{kind}`"))?;
         (entry.make)(&spec.params)
     }
 }

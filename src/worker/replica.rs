@@ -50,7 +50,9 @@ impl Replica {
             ctx.board.add_job(presence_of(&job));
             engines.push(ctx.spawn.spawn(run_job(job, ctx.clone())));
         }
-        let guard = self.failover.then(|| ctx.spawn.spawn(hold_the_gate(ctx.clone())));
+        let guard = self
+            .failover
+            .then(|| ctx.spawn.spawn(hold_the_gate(ctx.clone())));
         let checks: Vec<_> = self
             .checks
             .into_iter()
@@ -73,13 +75,40 @@ impl Replica {
 }
 
 async fn run_job(job: Ready, ctx: Context) {
-    let Ready { name, body, spec, schedule, policy } = job;
+    let Ready {
+        name,
+        body,
+        spec,
+        schedule,
+        policy,
+    } = job;
     match body {
-        Body::Batch(job) => BatchEngine { name, job, spec, schedule, ctx }.run().await,
+        Body::Batch(job) => {
+            BatchEngine {
+                name,
+                job,
+                spec,
+                schedule,
+                ctx,
+            }
+            .run()
+            .await
+        }
         Body::Job(job) => {
             let everywhere = spec.coordination == Coordination::Everywhere;
-            let engine = Engine { name, job, spec, schedule, policy, ctx };
-            if everywhere { engine.run_everywhere().await } else { engine.run_led().await }
+            let engine = Engine {
+                name,
+                job,
+                spec,
+                schedule,
+                policy,
+                ctx,
+            };
+            if everywhere {
+                engine.run_everywhere().await
+            } else {
+                engine.run_led().await
+            }
         }
     }
 }
@@ -100,7 +129,11 @@ async fn hold_the_gate(ctx: Context) {
         };
         let lease = elected.term.lease().clone();
         let (job, token) = ("replica".to_owned(), lease.token());
-        ctx.events.tell(Event::Leading { job, token, leaderless: elected.leaderless });
+        ctx.events.tell(Event::Leading {
+            job,
+            token,
+            leaderless: elected.leaderless,
+        });
         ctx.gate.hold(lease.clone());
         let why = tokio::select! {
             biased;
@@ -113,7 +146,10 @@ async fn hold_the_gate(ctx: Context) {
             lease.work_changed().await;
         }
         elected.term.resign().await;
-        ctx.events.tell(Event::StandingBy { job: "replica".to_owned(), why });
+        ctx.events.tell(Event::StandingBy {
+            job: "replica".to_owned(),
+            why,
+        });
     }
 }
 
@@ -129,7 +165,10 @@ async fn watch(name: String, check: HealthCheck, ctx: Context) {
         if verdict.is_ok() != was_fit {
             was_fit = verdict.is_ok();
             let unfit = verdict.as_ref().err().map(|why| format!("{name}: {why}"));
-            ctx.events.tell(Event::Fitness { job: "replica".to_owned(), unfit });
+            ctx.events.tell(Event::Fitness {
+                job: "replica".to_owned(),
+                unfit,
+            });
         }
         ctx.locks.fitness().report(&name, verdict);
         ctx.clock.sleep(ctx.health_every()).await;
@@ -148,6 +187,10 @@ fn presence_of(job: &Ready) -> JobPresence {
 }
 
 /// A gate for this mode.
-pub(crate) fn gate(failover: bool, clock: crate::clock::Clock) -> Gate {
-    if failover { Gate::failover(clock) } else { Gate::open(clock) }
+pub(crate) fn gate(failover: bool) -> Gate {
+    if failover {
+        Gate::failover()
+    } else {
+        Gate::open()
+    }
 }

@@ -14,7 +14,11 @@ use crate::{
 ///
 /// # Errors
 /// [`Error::Store`] for a file that cannot be opened or an address that makes no sense.
-pub fn nodes(settings: &LockSettings, namespace: &str, clock: &Clock) -> Result<Vec<Arc<dyn Node>>> {
+pub fn nodes(
+    settings: &LockSettings,
+    namespace: &str,
+    clock: &Clock,
+) -> Result<Vec<Arc<dyn Node>>> {
     match settings.backend {
         Backend::Memory => Ok(vec![Arc::new(MemoryNode::new("memory", clock.clone()))]),
         Backend::Embedded => embedded(settings, namespace, clock),
@@ -45,7 +49,11 @@ pub fn timing(settings: &LockSettings, grace: Duration) -> Timing {
 }
 
 #[cfg(feature = "sqlite")]
-fn embedded(settings: &LockSettings, _namespace: &str, clock: &Clock) -> Result<Vec<Arc<dyn Node>>> {
+fn embedded(
+    settings: &LockSettings,
+    _namespace: &str,
+    clock: &Clock,
+) -> Result<Vec<Arc<dyn Node>>> {
     let path = &settings.embedded.path;
     let node = MemoryNode::new(&path.display().to_string(), clock.clone());
     Ok(vec![Arc::new(node)])
@@ -74,7 +82,10 @@ fn redis(_: &LockSettings, _: &str, _: &Clock, _: &Spawn) -> Result<Vec<Arc<dyn 
 
 fn missing(store: &str, feature: &str) -> Error {
     let why = format!("it is not part of this build; build with the feature `{feature}`");
-    Error::Store { store: store.to_owned(), why }
+    Error::Store {
+        store: store.to_owned(),
+        why,
+    }
 }
 
 /// Refuses a list of nodes in which two addresses lead to one server: it would count twice towards a majority.
@@ -85,11 +96,16 @@ pub(crate) async fn refuse_twins(nodes: &[Arc<dyn Node>], clock: &Clock) -> Resu
     let mut seen: Vec<(String, &str)> = Vec::new();
     for node in nodes {
         // A node that does not answer now is let in: its identity is looked at again when it connects.
-        let asked = clock.timeout(Duration::from_millis(500), node.identity()).await;
+        let asked = clock
+            .timeout(Duration::from_millis(500), node.identity())
+            .await;
         let Ok(Some(identity)) = asked else { continue };
         if let Some((_, twin)) = seen.iter().find(|(id, _)| *id == identity) {
             let why = format!("it is the same server as {twin}: a majority needs independent ones");
-            return Err(Error::Store { store: node.name().to_owned(), why });
+            return Err(Error::Store {
+                store: node.name().to_owned(),
+                why,
+            });
         }
         seen.push((identity, node.name()));
     }

@@ -25,7 +25,12 @@ impl MemoryNode {
     #[must_use]
     pub fn new(name: &str, clock: Clock) -> Self {
         let releases = broadcast::Sender::new(256);
-        Self { name: name.to_owned(), clock, state: Arc::default(), releases }
+        Self {
+            name: name.to_owned(),
+            clock,
+            state: Arc::default(),
+            releases,
+        }
     }
 
     /// Executes a call now.
@@ -33,10 +38,15 @@ impl MemoryNode {
     /// # Errors
     /// [`NodeError::Late`].
     pub fn execute(&self, call: &Call) -> Result<Reply, NodeError> {
-        let reply = self.state().apply(self.now(), self.clock.wall().as_millisecond(), call)?;
+        let reply = self
+            .state()
+            .apply(self.now(), self.clock.wall().as_millisecond(), call)?;
         for (key, owner) in NodeState::announced(call) {
             // Nobody listening is fine.
-            let _ = self.releases.send(Announcement { key: key.into(), owner: owner.into() });
+            let _ = self.releases.send(Announcement {
+                key: key.into(),
+                owner: owner.into(),
+            });
         }
         Ok(reply)
     }

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::node::{Answer, Call, Doc, Kind, NodeError, NodeMs, Op, Record, Reply, Token, Version, View};
+use crate::node::{
+    Answer, Call, Doc, Kind, NodeError, NodeMs, Op, Record, Reply, Token, Version, View,
+};
 
 /// How long a released claim's owner is remembered, so that its late calls change nothing.
 const REMEMBER_MS: u64 = 60_000;
@@ -21,7 +23,7 @@ pub struct NodeState {
 
 /// One lock: its key and its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LockRow {
+pub(super) struct LockRow {
     /// The key's value and the end of its life.
     pub holder: Option<(String, u64)>,
     /// The record; claims have none.
@@ -30,7 +32,7 @@ pub struct LockRow {
 
 /// The record beside a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordRow {
+pub(super) struct RecordRow {
     /// Of the present or last lease.
     pub owner: String,
     /// The holder's round.
@@ -70,8 +72,16 @@ impl NodeState {
             return Err(NodeError::Late { at: now });
         }
         self.forget(now.0);
-        let answers = call.ops.iter().map(|op| self.op(now.0, wall_ms, op)).collect();
-        Ok(Reply { at: now, wall_ms, answers })
+        let answers = call
+            .ops
+            .iter()
+            .map(|op| self.op(now.0, wall_ms, op))
+            .collect();
+        Ok(Reply {
+            at: now,
+            wall_ms,
+            answers,
+        })
     }
 
     /// Releases that the operations of a call announce: `(key, owner)`.
@@ -95,30 +105,61 @@ impl NodeState {
             if row.holder.as_ref().is_some_and(|(_, until)| *until <= now) {
                 row.holder = None;
             }
-            if row.record.as_ref().and_then(|r| r.gone_at).is_some_and(|at| at <= now) {
+            if row
+                .record
+                .as_ref()
+                .and_then(|r| r.gone_at)
+                .is_some_and(|at| at <= now)
+            {
                 // Its successor starts from the node's counter, which was raised with every grant.
                 row.record = None;
             }
         }
-        self.locks.retain(|_, row| row.holder.is_some() || row.record.is_some());
+        self.locks
+            .retain(|_, row| row.holder.is_some() || row.record.is_some());
         self.claimers.retain(|_, c| c.until > now);
         self.docs.retain(|_, d| d.until > now);
     }
 
     fn op(&mut self, now: u64, wall_ms: i64, op: &Op) -> Answer {
         match op {
-            Op::Acquire { key, owner, kind, ttl, floor } => {
-                self.acquire(now, key, owner, *kind, millis(*ttl), *floor)
-            }
-            Op::Confirm { key, owner, kind, token } => self.confirm(now, key, owner, *kind, *token),
-            Op::Extend { key, owner, kind, seq, ttl, token } => {
-                self.extend(now, key, owner, *kind, (*seq, millis(*ttl), *token))
-            }
-            Op::Release { key, owner, kind, retention } => {
+            Op::Acquire {
+                key,
+                owner,
+                kind,
+                ttl,
+                floor,
+            } => self.acquire(now, key, owner, *kind, millis(*ttl), *floor),
+            Op::Confirm {
+                key,
+                owner,
+                kind,
+                token,
+            } => self.confirm(now, key, owner, *kind, *token),
+            Op::Extend {
+                key,
+                owner,
+                kind,
+                seq,
+                ttl,
+                token,
+            } => self.extend(now, key, owner, *kind, (*seq, millis(*ttl), *token)),
+            Op::Release {
+                key,
+                owner,
+                kind,
+                retention,
+            } => {
                 self.release(now, key, owner, *kind, millis(*retention));
                 Answer::Done
             }
-            Op::Write { key, owner, version, body, not_before } => {
+            Op::Write {
+                key,
+                owner,
+                version,
+                body,
+                not_before,
+            } => {
                 if not_before.is_some_and(|at| wall_ms < at) {
                     return Answer::TooEarly { wall_ms };
                 }
@@ -129,15 +170,27 @@ impl NodeState {
                 let keys = self.locks.keys().filter(|k| k.starts_with(prefix.as_str()));
                 Answer::Views(keys.map(|key| self.view(now, key)).collect())
             }
-            Op::PutDoc { name, rev, ttl, body } => {
+            Op::PutDoc {
+                name,
+                rev,
+                ttl,
+                body,
+            } => {
                 if self.docs.get(name).is_none_or(|doc| doc.rev < *rev) {
-                    let row = DocRow { rev: *rev, until: now + millis(*ttl), body: body.clone() };
+                    let row = DocRow {
+                        rev: *rev,
+                        until: now + millis(*ttl),
+                        body: body.clone(),
+                    };
                     self.docs.insert(name.clone(), row);
                 }
                 Answer::Done
             }
             Op::Docs { prefix } => {
-                let found = self.docs.iter().filter(|(name, _)| name.starts_with(prefix.as_str()));
+                let found = self
+                    .docs
+                    .iter()
+                    .filter(|(name, _)| name.starts_with(prefix.as_str()));
                 let docs = found.map(|(name, doc)| Doc {
                     name: name.clone(),
                     rev: doc.rev,
@@ -152,11 +205,22 @@ impl NodeState {
         }
     }
 
-    fn acquire(&mut self, now: u64, key: &str, owner: &str, kind: Kind, ttl: u64, floor: Token) -> Answer {
+    fn acquire(
+        &mut self,
+        now: u64,
+        key: &str,
+        owner: &str,
+        kind: Kind,
+        ttl: u64,
+        floor: Token,
+    ) -> Answer {
         let view = self.view(now, key);
         let row = self.locks.entry(key.to_owned()).or_default();
         let over = match kind {
-            Kind::Lock => row.record.as_ref().is_some_and(|r| r.owner == owner && r.gone_at.is_some()),
+            Kind::Lock => row
+                .record
+                .as_ref()
+                .is_some_and(|r| r.owner == owner && r.gone_at.is_some()),
             Kind::Claim => self.claimers.get(owner).is_some_and(|c| c.released),
         };
         let resent = view.holder.as_deref() == Some(owner);
@@ -167,7 +231,11 @@ impl NodeState {
             Kind::Lock => {
                 let record = row.record.get_or_insert_with(RecordRow::default);
                 if !resent {
-                    let base = if record.owner.is_empty() { self.counter } else { record.counter };
+                    let base = if record.owner.is_empty() {
+                        self.counter
+                    } else {
+                        record.counter
+                    };
                     let grant = Token(base.max(floor).0 + 1);
                     *record = RecordRow {
                         owner: owner.to_owned(),
@@ -180,7 +248,10 @@ impl NodeState {
                     self.counter = self.counter.max(grant);
                     row.holder = Some((owner.to_owned(), now + ttl));
                 }
-                Answer::Granted { grant: record.grant, record: record.record.clone() }
+                Answer::Granted {
+                    grant: record.grant,
+                    record: record.record.clone(),
+                }
             }
             Kind::Claim => {
                 let next = Token(self.counter.max(floor).0 + 1);
@@ -194,7 +265,10 @@ impl NodeState {
                 if !resent {
                     row.holder = Some((owner.to_owned(), now + ttl));
                 }
-                Answer::Granted { grant: claimer.grant, record: Record::default() }
+                Answer::Granted {
+                    grant: claimer.grant,
+                    record: Record::default(),
+                }
             }
         }
     }
@@ -206,7 +280,10 @@ impl NodeState {
         }
         let record = self.locks.get_mut(key).and_then(|row| row.record.as_mut());
         let grant = match kind {
-            Kind::Lock => record.as_ref().filter(|r| r.owner == owner).map(|r| r.grant),
+            Kind::Lock => record
+                .as_ref()
+                .filter(|r| r.owner == owner)
+                .map(|r| r.grant),
             Kind::Claim => self.claimers.get(owner).map(|c| c.grant),
         };
         match grant {
@@ -222,7 +299,14 @@ impl NodeState {
         }
     }
 
-    fn extend(&mut self, now: u64, key: &str, owner: &str, kind: Kind, to: (u64, u64, Token)) -> Answer {
+    fn extend(
+        &mut self,
+        now: u64,
+        key: &str,
+        owner: &str,
+        kind: Kind,
+        to: (u64, u64, Token),
+    ) -> Answer {
         let (seq, ttl, token) = to;
         let view = self.view(now, key);
         let foreign = view.holder.as_deref().is_some_and(|holder| holder != owner);
@@ -237,7 +321,9 @@ impl NodeState {
             if let Some(claimer) = self.claimers.get_mut(owner) {
                 claimer.until = claimer.until.max(now + ttl + REMEMBER_MS);
             }
-            return Answer::Kept { version: Version::default() };
+            return Answer::Kept {
+                version: Version::default(),
+            };
         }
         let row = self.locks.entry(key.to_owned()).or_default();
         let (ours, over) = match &row.record {
@@ -248,7 +334,10 @@ impl NodeState {
             return Answer::Refused(view);
         }
         let record = row.record.get_or_insert_with(RecordRow::default);
-        record.counter = record.counter.max(token).max(if ours { Token(0) } else { self.counter });
+        record.counter = record
+            .counter
+            .max(token)
+            .max(if ours { Token(0) } else { self.counter });
         if !ours {
             // The node was away, or its key has expired here: written anew, no vote in this round (R9).
             (record.owner, record.grant, record.gone_at) = (owner.to_owned(), token, None);
@@ -257,12 +346,20 @@ impl NodeState {
         self.counter = self.counter.max(token);
         row.holder = Some((owner.to_owned(), now + ttl));
         let version = record.record.version;
-        if ours { Answer::Kept { version } } else { Answer::Healed { version } }
+        if ours {
+            Answer::Kept { version }
+        } else {
+            Answer::Healed { version }
+        }
     }
 
     fn release(&mut self, now: u64, key: &str, owner: &str, kind: Kind, retention: u64) {
         if let Some(row) = self.locks.get_mut(key) {
-            if row.holder.as_ref().is_some_and(|(holder, _)| holder == owner) {
+            if row
+                .holder
+                .as_ref()
+                .is_some_and(|(holder, _)| holder == owner)
+            {
                 row.holder = None;
             }
             if let Some(record) = row.record.as_mut().filter(|r| r.owner == owner) {
@@ -272,7 +369,11 @@ impl NodeState {
         }
         if kind == Kind::Claim {
             let still = self.locks.values().any(|row| {
-                row.record.is_none() && row.holder.as_ref().is_some_and(|(holder, _)| holder == owner)
+                row.record.is_none()
+                    && row
+                        .holder
+                        .as_ref()
+                        .is_some_and(|(holder, _)| holder == owner)
             });
             // One owner may hold several claims: it is over when the last of them is.
             if let Some(claimer) = self.claimers.get_mut(owner) {
@@ -288,10 +389,17 @@ impl NodeState {
             Some(r) if r.owner == owner && view.holder.as_deref() == Some(owner) => {
                 let newer = version > r.record.version;
                 if newer {
-                    r.record = Record { version, body: body.to_owned() };
+                    r.record = Record {
+                        version,
+                        body: body.to_owned(),
+                    };
                 }
                 let same = r.record.version == version && r.record.body == body;
-                if same { Answer::Done } else { Answer::Refused(view) }
+                if same {
+                    Answer::Done
+                } else {
+                    Answer::Refused(view)
+                }
             }
             _ => Answer::Refused(view),
         }
