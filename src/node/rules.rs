@@ -105,6 +105,12 @@ pub(crate) trait Rows {
     fn announce(&mut self, key: &str, owner: &str) -> Result<(), Self::Error>;
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Switches off the rule that a released record is never revived, to show that the simulation notices.
+    pub(crate) static REVIVE_RELEASED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 /// May this call act at all? Nothing has been executed when it may not.
 pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
     if call.not_after.is_some_and(|last| now > last) {
@@ -360,9 +366,18 @@ impl<R: Rows> Turn<'_, R> {
         let entry = entry.unwrap_or_default();
         let version = entry.record.version;
         if entry.owner == owner {
-            if entry.released || entry.seq >= seq {
+            #[cfg(test)]
+            let revive = REVIVE_RELEASED.get();
+            #[cfg(not(test))]
+            let revive = false;
+            if (entry.released && !revive) || entry.seq >= seq {
                 return self.refused(key);
             }
+            let entry = Entry {
+                released: false,
+                until: None,
+                ..entry
+            };
             // The key may have ended by this node's clock: while the record is still ours nobody took it since.
             self.hold(key, owner, ttl)?;
             let counter = entry.counter.max(token);
