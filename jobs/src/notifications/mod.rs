@@ -32,7 +32,7 @@
 //! `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
 //!
 //! In reading order: [`params`], [`cell`], [`delivery`] (what an answer means), [`source`] and [`sqlite`],
-//! [`sink`], [`webhook`] and [`file`], [`rate`], [`job`].
+//! [`sink`], [`webhook`] and [`mod@file`], [`rate`], [`job`].
 
 pub mod cell;
 pub mod delivery;
