@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::OnceCell;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 use watchkeeper::{
     batch::{BatchJob, BatchLimits},
     clock::{Clock, Moment},
@@ -385,7 +385,7 @@ fn first_trouble(marks: &[(ItemId, Mark)]) -> Option<String> {
 
 fn lost(batch: &str, token: Token, holder: Option<Token>) -> Outcome {
     let holder = holder.map(|t| t.0);
-    info!(
+    warn!(
         batch,
         token = token.0,
         ?holder,

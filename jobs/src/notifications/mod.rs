@@ -26,6 +26,9 @@
 //! A receiver that ignores `Idempotency-Key` sees the repeats of items that were in doubt. An answer of 5xx is believed
 //! to mean "not accepted".
 //!
+//! Tokens must not begin anew: when the lock store is replaced by an empty one, an intent that a dead sender left under a
+//! larger token keeps its cell (a warning says so) until that row of `watchkeeper_delivery_intent` is deleted by hand.
+//!
 //! # The table
 //! The id must be unique. A partial index keeps the search for work independent of how much was sent:
 //! `CREATE INDEX … ON notifications (id) WHERE sent_at IS NULL`. Exceptions and intents live beside the table in
