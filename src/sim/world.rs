@@ -82,13 +82,13 @@ pub(crate) struct Counts {
 /// A client's way to a node that now and then reconnects: calls on two connections overtake each other.
 struct Rewired {
     node: MemoryNode,
-    line: Mutex<MemoryNode>,
+    line: Mutex<Arc<MemoryNode>>,
     chance: Chance,
 }
 
 impl Rewired {
     fn to(node: &MemoryNode, chance: &Chance) -> Arc<dyn Node> {
-        let (node, line) = (node.clone(), Mutex::new(node.clone()));
+        let (node, line) = (node.clone(), Mutex::new(Arc::new(node.clone())));
         Arc::new(Self { node, line, chance: chance.clone() })
     }
 }
@@ -103,12 +103,12 @@ impl Node for Rewired {
         let line = {
             let mut line = self.line.lock().unwrap();
             if self.chance.hits(0.03) {
-                *line = self.node.clone();
+                *line = Arc::new(self.node.clone());
             }
-            // The same connection, not a clone: a clone would be another one.
-            line.call(call)
+            // The same connection: a clone of the node itself would be another one.
+            Arc::clone(&line)
         };
-        line.await
+        line.call(call).await
     }
 
     async fn announcements(&self) -> Option<Announcements> {
