@@ -1,1 +1,23 @@
-//! Stock jobs.
+//! Watchkeeper's stock jobs: jobs that need no code of yours, only a table in the configuration.
+//!
+//! They use nothing but the public interface of the `watchkeeper` crate, so each of them is also an example of how to
+//! write a job.
+//!
+//! In reading order:
+//! - [`heartbeat`]: says that it ran; what tests and demonstrations count.
+//! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
+//! - [`kinds`]: checks parameters of any kind, all findings at once.
+//! - [`span`]: durations as people write them.
+//! - [`demo_table`], [`receiver`]: a table to send from and somebody who counts what arrives.
+#![forbid(unsafe_code)]
+
+pub mod demo_table;
+pub mod heartbeat;
+pub mod kinds;
+pub mod notifications;
+pub mod receiver;
+pub mod span;
+
+pub use heartbeat::{Heartbeat, HeartbeatParams};
+pub use kinds::{KINDS, check_params};
+pub use notifications::{Notifications, NotificationsParams};
