@@ -24,6 +24,7 @@ pub mod schedule;
 pub(crate) mod scheduler;
 pub mod secret;
 pub mod signals;
+pub mod sim_clock;
 pub mod spawn;
 pub mod status;
 pub mod telemetry;
