@@ -61,7 +61,7 @@ pub struct Faults {
     pub retry_after: Option<u64>,
     /// Always refuse these ids with 422.
     pub never: BTreeSet<String>,
-    /// Take the next so many requests and never answer them.
+    /// Take the next so many requests and do not answer them until [`Receiver::release`].
     pub hang_next: u64,
     /// Wait so long before each answer.
     pub delay: Duration,
@@ -71,6 +71,8 @@ pub struct Faults {
 struct Shared {
     state: Mutex<Inner>,
     news: watch::Sender<Tally>,
+    /// Grows with every release of hanging requests.
+    releases: watch::Sender<u64>,
     clock: Clock,
 }
 
@@ -101,6 +103,7 @@ impl Receiver {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             news: watch::Sender::new(Tally::default()),
+            releases: watch::Sender::new(0),
             clock: Clock::system(),
         });
         let service = Router::new()
@@ -140,6 +143,11 @@ impl Receiver {
     pub fn behave(&self, faults: Faults) {
         self.shared.inner(|inner| inner.faults = faults);
     }
+
+    /// Answers the requests that hang.
+    pub fn release(&self) {
+        self.shared.releases.send_modify(|n| *n += 1);
+    }
 }
 
 impl Drop for Receiver {
@@ -175,11 +183,16 @@ async fn take(
     let token = header("watchkeeper-token")
         .and_then(|t| t.parse().ok())
         .unwrap_or(0);
+    let mut releases = shared.releases.subscribe();
     let (verdict, tally) =
         shared.inner(|inner| (inner.take(key, token, &body), inner.tally.clone()));
     shared.news.send_replace(tally);
     match verdict {
-        Verdict::Hang => std::future::pending().await,
+        Verdict::Hang => {
+            // The sender lives as long as `shared`, so this ends with a release only.
+            let _ = releases.changed().await;
+            (StatusCode::NO_CONTENT, HeaderMap::new())
+        }
         Verdict::Taken(delay) => {
             if !delay.is_zero() {
                 shared.clock.sleep(delay).await;

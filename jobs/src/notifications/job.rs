@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::OnceCell;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 use watchkeeper::{
     batch::{BatchJob, BatchLimits},
     clock::{Clock, Moment},
@@ -38,7 +38,7 @@ pub struct Notifications {
     clock: Clock,
     rate: Rate,
     events: Option<Events>,
-    /// The job's name, as the first run tells it.
+    /// The job's name, given or told by the first run.
     name: OnceLock<String>,
     /// When the backlog was last counted.
     counted: Mutex<Option<Moment>>,
@@ -81,6 +81,13 @@ impl Notifications {
             ends: OnceCell::new(),
             params,
         }
+    }
+
+    /// The same under the job's name, by which events count its items; otherwise the first run tells it.
+    #[must_use]
+    pub fn named(self, job: &str) -> Self {
+        let _ = self.name.set(job.to_owned());
+        self
     }
 
     /// The same between other ends: a source or a sink of your own.
@@ -162,6 +169,8 @@ impl Notifications {
         }
 
         let answers = self.send_all(&ends, &work.items, token, run).await;
+        let cut_off = |answer: &Answer| matches!(answer, Answer::CutOff { .. });
+        let complete = answers.len() == work.items.len() && !answers.values().any(cut_off);
         let answers = confirmed(answers, &ends).await;
         let now_ms = self.now_ms();
         let marks: Vec<(ItemId, Mark)> = answers
@@ -175,17 +184,32 @@ impl Notifications {
             })
             .collect();
         let counts = count(&marks);
+        let trouble = first_trouble(&marks);
         let finished = ends.source.finish(batch, token, marks, now_ms).await;
         match finished.map_err(SourceError::into_job_error)? {
             Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
             Finish::Written => {}
         }
-        debug!(job = run.job(), batch, ?counts, "batch written");
+        if let Some(reason) = trouble {
+            let sink = ends.sink.name();
+            warn!(
+                job = run.job(),
+                batch,
+                sink,
+                ?counts,
+                reason,
+                "not everything was sent"
+            );
+        } else {
+            debug!(job = run.job(), batch, ?counts, "batch sent");
+        }
         for (word, n) in counts {
             self.tell_items(word, n);
         }
         self.tell_backlog(&ends).await;
-        run.check()?;
+        if !complete {
+            run.check()?;
+        }
         Ok(Outcome::Done)
     }
 
@@ -352,9 +376,16 @@ fn count(marks: &[(ItemId, Mark)]) -> BTreeMap<&'static str, u64> {
     counts
 }
 
+fn first_trouble(marks: &[(ItemId, Mark)]) -> Option<String> {
+    marks.iter().find_map(|(_, mark)| match mark {
+        Mark::Sent => None,
+        Mark::Except(exception) => Some(exception.reason.clone()),
+    })
+}
+
 fn lost(batch: &str, token: Token, holder: Option<Token>) -> Outcome {
     let holder = holder.map(|t| t.0);
-    info!(
+    warn!(
         batch,
         token = token.0,
         ?holder,

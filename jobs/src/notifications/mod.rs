@@ -26,13 +26,16 @@
 //! A receiver that ignores `Idempotency-Key` sees the repeats of items that were in doubt. An answer of 5xx is believed
 //! to mean "not accepted".
 //!
+//! Tokens must not begin anew: when the lock store is replaced by an empty one, an intent that a dead sender left under a
+//! larger token keeps its cell (a warning says so) until that row of `watchkeeper_delivery_intent` is deleted by hand.
+//!
 //! # The table
 //! The id must be unique. A partial index keeps the search for work independent of how much was sent:
 //! `CREATE INDEX … ON notifications (id) WHERE sent_at IS NULL`. Exceptions and intents live beside the table in
 //! `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
 //!
 //! In reading order: [`params`], [`cell`], [`delivery`] (what an answer means), [`source`] and [`sqlite`],
-//! [`sink`], [`webhook`] and [`file`], [`rate`], [`job`].
+//! [`sink`], [`webhook`] and [`mod@file`], [`rate`], [`job`].
 
 pub mod cell;
 pub mod delivery;

@@ -1,0 +1,209 @@
+//! Senders that are killed, stopped, overtaken or left without an answer.
+
+use std::time::Duration;
+
+use serde_json::json;
+use watchkeeper::{batch::BatchJob, job::Outcome, node::Token};
+use watchkeeper_jobs::{demo_table::unsent, notifications::delivery::State, receiver::Faults};
+
+use crate::scene::{Scene, listed, run, send};
+
+#[tokio::test]
+async fn items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key() {
+    let scene = Scene::with_rows(20).await;
+    let hang = Faults {
+        hang_next: 3,
+        ..Faults::default()
+    };
+    scene.receiver.behave(hang);
+    let batch = "notifications/50/0";
+    scene.kill_after(3, &scene.job(json!({})), 1, batch).await;
+    assert_eq!(unsent(&scene.db()).unwrap(), 20);
+    let seen = scene.tally().requests;
+
+    // The next holder is another process; it lists before it repeats.
+    let heir = scene.job(json!({}));
+    assert_eq!(heir.pending(10).await.unwrap(), [batch]);
+    scene.receiver.behave(Faults {
+        hang_next: 20,
+        ..Faults::default()
+    });
+    scene.kill_after(seen + 1, &heir, 2, batch).await;
+    let in_doubt = listed(&heir).await;
+    assert_eq!((in_doubt.in_doubt, in_doubt.doubted_ever), (20, 20));
+    assert_eq!(in_doubt.ids(State::InDoubt).len(), 20);
+
+    scene.receiver.behave(Faults::default());
+    send(&heir, 3, batch).await;
+    let tally = scene.tally();
+    assert_eq!((tally.accepted, tally.accepted_twice), (20, 0));
+    assert!(tally.repeats_recognised >= 1);
+    let end = listed(&heir).await;
+    assert!(tally.repeats_recognised <= end.doubted_ever);
+    assert_eq!((end.in_doubt, end.items.len()), (0, 0));
+    assert_eq!(unsent(&scene.db()).unwrap(), 0);
+}
+
+#[tokio::test]
+async fn items_in_doubt_are_parked_when_told_so() {
+    let scene = Scene::with_rows(5).await;
+    scene.receiver.behave(Faults {
+        hang_next: 9,
+        ..Faults::default()
+    });
+    let job = scene.job(json!({"in_doubt": "park"}));
+    let batch = "notifications/50/0";
+    scene.kill_after(5, &job, 1, batch).await;
+    let outcome = send(&job, 2, batch).await;
+    assert!(matches!(outcome, Outcome::Skip(_)), "{outcome:?}");
+    assert_eq!(listed(&job).await.parked, 5);
+    assert!(job.pending(10).await.unwrap().is_empty());
+    assert_eq!(
+        (scene.tally().requests, job.backlog().await.unwrap()),
+        (5, 0)
+    );
+}
+
+#[tokio::test]
+async fn a_stale_holder_marks_and_removes_nothing() {
+    let scene = Scene::with_rows(8).await;
+    scene.receiver.behave(Faults {
+        hang_next: 99,
+        ..Faults::default()
+    });
+    let batch = "notifications/50/0";
+    let (stale, heir) = (scene.job(json!({})), scene.job(json!({})));
+    let mut tally = scene.receiver.watch();
+    let stale_run = run();
+    let first = stale.process_under(Token(1), batch, &stale_run);
+    let second = async {
+        drop(tally.wait_for(|t| t.accepted == 8).await.unwrap());
+        // The heir is killed in its turn, after it has begun.
+        scene.kill_after(9, &heir, 5, batch).await;
+        scene.receiver.release();
+    };
+    let (outcome, ()) = tokio::join!(first, second);
+    assert_eq!(
+        outcome.unwrap(),
+        Outcome::Skip("lost to a later holder".to_owned())
+    );
+    assert_eq!(unsent(&scene.db()).unwrap(), 8);
+    assert_eq!(
+        scene.number("SELECT token FROM watchkeeper_delivery_intent"),
+        5
+    );
+    assert_eq!(listed(&heir).await.in_doubt, 8);
+    // Nor can it begin again.
+    let before = scene.tally().requests;
+    let again = send(&stale, 4, batch).await;
+    assert_eq!(again, Outcome::Skip("lost to a later holder".to_owned()));
+    assert_eq!(scene.tally().requests, before);
+}
+
+#[tokio::test]
+async fn an_item_without_an_answer_is_in_doubt_and_repeated_with_the_same_key() {
+    let scene = Scene::with_rows(3).await;
+    scene.receiver.behave(Faults {
+        hang_next: 1,
+        ..Faults::default()
+    });
+    let job = scene.job(json!({"timeout": "200ms"}));
+    send(&job, 1, "notifications/50/0").await;
+    let doubt = listed(&job).await;
+    assert_eq!((doubt.in_doubt, doubt.doubted_ever), (1, 1));
+    assert!(
+        doubt.items[0]
+            .exception
+            .reason
+            .starts_with("no answer in time")
+    );
+    scene.advance(Duration::from_secs(20));
+    send(&job, 2, "notifications/50/0").await;
+    let tally = scene.tally();
+    assert_eq!(
+        (
+            tally.accepted,
+            tally.repeats_recognised,
+            tally.accepted_twice
+        ),
+        (3, 1, 0)
+    );
+    assert_eq!(unsent(&scene.db()).unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way() {
+    let scene = Scene::with_rows(40).await;
+    scene.receiver.behave(Faults {
+        hang_next: 2,
+        ..Faults::default()
+    });
+    let job = scene.job(json!({"rate": 100.0}));
+    let mut tally = scene.receiver.watch();
+    let run = run();
+    let stop = async {
+        // Eight may be under way, so six are answered for sure.
+        drop(tally.wait_for(|t| t.accepted >= 14).await.unwrap());
+        run.stop("the worker drains");
+    };
+    let (outcome, ()) = tokio::join!(
+        job.process_under(Token(1), "notifications/50/0", &run),
+        stop
+    );
+    assert!(outcome.is_err(), "a stopped run is not done");
+    let (tally, left) = (scene.tally(), unsent(&scene.db()).unwrap());
+    let doubt = listed(&job).await;
+    assert!(tally.requests < 40, "it went on after it was stopped");
+    assert!(left < 40 && doubt.in_doubt >= 2, "{left} {doubt:?}");
+    // Whatever was taken is either marked or in doubt.
+    assert!(tally.accepted <= 40 - left + doubt.in_doubt);
+    assert!(
+        doubt.items[0]
+            .exception
+            .reason
+            .contains("the worker drains")
+    );
+    assert_eq!(
+        scene.number("SELECT count(*) FROM watchkeeper_delivery_intent"),
+        0
+    );
+    send(&job, 2, "notifications/50/0").await;
+    let tally = scene.tally();
+    assert_eq!((tally.accepted, tally.accepted_twice), (40, 0));
+    assert!(tally.repeats_recognised <= doubt.in_doubt);
+}
+
+#[tokio::test]
+async fn another_cell_size_waits_for_open_intents() {
+    let scene = Scene::with_rows(60).await;
+    scene.receiver.behave(Faults {
+        hang_next: 99,
+        ..Faults::default()
+    });
+    let old = scene.job(json!({"batch_size": 50}));
+    old.pending(10).await.unwrap();
+    scene.kill_after(1, &old, 1, "notifications/50/0").await;
+    scene.receiver.behave(Faults::default());
+
+    // As long as somebody may be sending by the old cells, everybody goes by them.
+    let new = scene.job(json!({"batch_size": 20}));
+    assert_eq!(
+        new.pending(10).await.unwrap(),
+        ["notifications/50/0", "notifications/50/1"]
+    );
+    let early = send(&new, 1, "notifications/20/0").await;
+    assert_eq!(early, Outcome::Skip("cells of 50 are in force".to_owned()));
+    send(&new, 2, "notifications/50/0").await;
+
+    // Nobody is: the new size comes into force, and the old batches do not begin.
+    assert_eq!(
+        new.pending(10).await.unwrap(),
+        ["notifications/20/2", "notifications/20/3"]
+    );
+    let late = send(&old, 3, "notifications/50/1").await;
+    assert_eq!(late, Outcome::Skip("cells of 20 are in force".to_owned()));
+    send(&new, 3, "notifications/20/2").await;
+    send(&new, 4, "notifications/20/3").await;
+    let tally = scene.tally();
+    assert_eq!((tally.accepted, tally.accepted_twice), (60, 0));
+}
