@@ -6,6 +6,8 @@ pub mod admin;
 pub mod backoff;
 pub mod batch;
 pub mod chance;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod due;

@@ -1,2 +1,69 @@
-//! bin
-fn main() {}
+//! The `watchkeeper` command: the stock jobs, ready to be configured.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use serde_json::Value;
+use watchkeeper::{
+    Worker,
+    cli::{Command, Global},
+    config::{LoadOptions, ParamProblem},
+};
+use watchkeeper_jobs::{Heartbeat, KINDS, Notifications, check_params};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "watchkeeper",
+    version,
+    about = "Runs background jobs on several replicas, each job on one of them at a time",
+    after_help = "Start here, in two terminals; then kill one of them:\n  watchkeeper run --config config/local.toml\n  watchkeeper status --config config/local.toml",
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: All,
+}
+
+#[derive(Debug, Subcommand)]
+enum All {
+    #[command(flatten)]
+    Worker(Command),
+}
+
+fn main() -> ExitCode {
+    // Before anything makes a client. It fails when a provider is set already, which would do as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let Cli { global, command } = Cli::parse();
+    match command {
+        All::Worker(command) => command.execute(&global, stock_worker()),
+    }
+}
+
+/// A worker that knows the stock kinds of jobs.
+fn stock_worker() -> Worker {
+    let worker = Worker::with(LoadOptions::from_process());
+    let events = worker.events().clone();
+    let mut worker = worker
+        .kind("heartbeat", Heartbeat::new)
+        .batch_kind("notifications", move |params| {
+            Notifications::new(params, Some(events.clone()))
+        });
+    for kind in KINDS {
+        worker = worker.check_params(kind, move |params| problems(kind, params));
+    }
+    worker
+}
+
+fn problems(kind: &str, params: &Value) -> Vec<ParamProblem> {
+    let found = check_params(kind, params).into_iter();
+    let problem = |(key, message)| ParamProblem {
+        key,
+        message,
+        remedy: String::new(),
+    };
+    found.map(problem).collect()
+}

@@ -129,6 +129,9 @@ pub(crate) fn abort_process() -> OnUnstoppable {
             token = lease.token().0,
             "work outlives its lease and cannot be stopped: aborting the process, so that no two run"
         );
+        // The line that says why must not die with the process.
+        #[cfg(feature = "cli")]
+        crate::telemetry::log::flush();
         std::process::abort()
     })
 }

@@ -186,6 +186,12 @@ impl Worker {
         let loaded = self.load()?;
         process::run(self, loaded).await
     }
+
+    /// Runs with a configuration that [`Worker::load`] has read.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn run_loaded(self, loaded: Loaded) -> Result<()> {
+        process::run(self, loaded).await
+    }
 }
 
 impl std::fmt::Debug for Worker {

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+#[cfg(feature = "sqlite")]
+use crate::node::sqlite::SqliteNode;
 use crate::{
     clock::Clock,
     error::{Error, Result},
@@ -55,7 +57,14 @@ fn embedded(
     clock: &Clock,
 ) -> Result<Vec<Arc<dyn Node>>> {
     let path = &settings.embedded.path;
-    let node = MemoryNode::new(&path.display().to_string(), clock.clone());
+    let node = SqliteNode::open(path, clock.clone()).map_err(|error| {
+        // The sentence says what; its cause says why.
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+        Error::Store {
+            store: path.display().to_string(),
+            why: format!("{error}{}", cause.unwrap_or_default()),
+        }
+    })?;
     Ok(vec![Arc::new(node)])
 }
 

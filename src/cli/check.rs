@@ -1,0 +1,90 @@
+//! `check`: every problem of the configuration at once, or what would run.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::{Failure, count, print, print_json, table::Table};
+use crate::{
+    Worker,
+    config::{Backend, Loaded, Problems, Severity},
+    error::Error,
+};
+
+pub(super) fn check(worker: &Worker, json: bool) -> ExitCode {
+    let (problems, loaded) = match worker.load() {
+        Ok(loaded) => (loaded.problems.clone(), Some(loaded)),
+        Err(Error::Config(problems)) => (problems, None),
+        Err(error) => return Failure::from(error).tell(),
+    };
+    if json {
+        if let Err(failure) = print_json(&as_json(&problems)) {
+            return failure.tell();
+        }
+    } else {
+        // What a check finds is its product: it goes to standard output.
+        let mut text = String::new();
+        if !problems.is_empty() {
+            text = format!("{problems}\n");
+        }
+        text += &match &loaded {
+            Some(loaded) => summary(loaded),
+            None => count(&problems),
+        };
+        print(&text);
+    }
+    if loaded.is_some() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(2)
+    }
+}
+
+fn summary(loaded: &Loaded) -> String {
+    let config = &loaded.config;
+    let file = match &loaded.file {
+        Some(path) => path.display().to_string(),
+        None => "no file, defaults".to_owned(),
+    };
+    let store = match config.locks.backend {
+        Backend::Embedded => format!("embedded, {}", config.locks.embedded.path.display()),
+        Backend::Memory => "memory, this process alone".to_owned(),
+        Backend::Redis => match config.locks.redis.nodes.len() {
+            1 => "one Redis master".to_owned(),
+            n => format!("{n} Redis masters, {} needed", n / 2 + 1),
+        },
+    };
+    let mut text = format!("ok: {file}; store: {store}");
+    if !loaded.problems.is_empty() {
+        text += &format!("; {}", count(&loaded.problems));
+    }
+    text.push('\n');
+    if config.jobs.is_empty() {
+        return text + "no jobs";
+    }
+    let mut table = Table::new(&["JOB", "KIND", "SCHEDULE", "COORDINATION"]);
+    for (name, spec) in &config.jobs {
+        let schedule = spec.schedule.clone().unwrap_or_default();
+        let kind = spec.kind.clone().unwrap_or_else(|| "code".to_owned());
+        let coordination = if spec.enabled {
+            spec.coordination.to_string()
+        } else {
+            "disabled".to_owned()
+        };
+        table.row([name.clone(), kind, schedule, coordination]);
+    }
+    text + &table.to_string()
+}
+
+fn as_json(problems: &Problems) -> serde_json::Value {
+    let problem = |problem: &crate::config::Problem| {
+        json!({
+            "severity": if problem.severity == Severity::Error { "error" } else { "warning" },
+            "key": problem.key,
+            "source": problem.source.to_string(),
+            "message": problem.message,
+            "remedy": problem.remedy,
+        })
+    };
+    problems.iter().map(problem).collect()
+}

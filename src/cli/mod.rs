@@ -1,0 +1,269 @@
+//! The commands of a worker: `run`, `check`, `config`, `status`, `locks`.
+//!
+//! ```no_run
+//! # use watchkeeper::Worker;
+//! # use watchkeeper::config::LoadOptions;
+//! fn main() -> std::process::ExitCode {
+//!     watchkeeper::cli::main(Worker::with(LoadOptions::from_process()))
+//! }
+//! ```
+//!
+//! A program with commands of its own flattens [`Command`] into them and [`Global`] into its parser.
+//!
+//! | exit code | meaning |
+//! | --- | --- |
+//! | 0 | done |
+//! | 1 | failed |
+//! | 2 | usage or configuration; nothing was started |
+
+mod check;
+mod run;
+mod status;
+mod table;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::{
+    Worker,
+    config::{Flag, Loaded, Problems},
+    error::Error,
+};
+
+/// What every program with these commands can do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Run a replica until SIGTERM or Ctrl-C
+    ///
+    /// Reads and checks the configuration, then takes part in the fleet: stands for election for each job, fires ticks
+    /// and claims batches. SIGTERM drains: running work is finished while its locks are still renewed, then they are
+    /// handed over. A second SIGTERM ends the process at once. SIGUSR1 writes the status to the log.
+    Run(Overrides),
+    /// Check the configuration and show every problem at once; starts nothing
+    Check {
+        /// What to check besides the file and the environment.
+        #[command(flatten)]
+        overrides: Overrides,
+        /// Print the problems as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the configuration in effect as TOML, without secrets
+    Config {
+        /// What to set besides the file and the environment.
+        #[command(flatten)]
+        overrides: Overrides,
+        /// Say for each value where it comes from
+        #[arg(long)]
+        origin: bool,
+    },
+    /// Show the replicas, who leads which job, and the lock nodes
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show every lock: who holds it, under which token, for how long
+    Locks {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Only keys that begin so, such as job/ or lock/
+        #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+        prefix: String,
+    },
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Global {
+    /// The configuration file [default: $WATCHKEEPER_CONFIG, ./watchkeeper.toml, ./config/default.toml]
+    #[arg(long, short, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Flags that win over the file and the environment.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Overrides {
+    /// Name of this replica in lists and logs (worker.name)
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Keys of the store begin with this; one fleet, one namespace (worker.namespace)
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Where to serve the status page, health and metrics: an address, or "off" (admin.listen)
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    /// Which log lines to write: a level, or pairs such as info,watchkeeper=debug (telemetry.log)
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<String>,
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    about = "Runs background jobs on several replicas, each job on one of them at a time",
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// How a command ended.
+pub(crate) enum Failure {
+    /// The configuration; nothing was started.
+    Config(Problems),
+    /// Something else, in a sentence.
+    Failed(String),
+}
+
+/// Reads the command line and does what it says. Builds its own runtime.
+#[must_use]
+pub fn main(worker: Worker) -> ExitCode {
+    let Cli { global, command } = Cli::parse();
+    command.execute(&global, worker)
+}
+
+// === impl Command ===
+
+impl Command {
+    /// Carries the command out for `worker` and says how it ended.
+    #[must_use]
+    pub fn execute(self, global: &Global, mut worker: Worker) -> ExitCode {
+        if let Some(path) = &global.config {
+            worker.options.file = Some(path.clone());
+        }
+        if let Self::Run(overrides)
+        | Self::Check { overrides, .. }
+        | Self::Config { overrides, .. } = &self
+        {
+            worker.options.flags.extend(overrides.flags());
+        }
+        let done = match self {
+            Self::Run(_) => run::run(worker),
+            Self::Check { json, .. } => return check::check(&worker, json),
+            Self::Config { origin, .. } => load(&worker).map(|loaded| {
+                print(&loaded.render(origin));
+            }),
+            Self::Status { json } => status::status(&worker, json),
+            Self::Locks { json, prefix } => status::locks(&worker, &prefix, json),
+        };
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failure.tell(),
+        }
+    }
+}
+
+// === impl Overrides ===
+
+impl Overrides {
+    fn flags(&self) -> impl Iterator<Item = Flag> {
+        let given = [
+            ("--name", "worker.name", &self.name),
+            ("--namespace", "worker.namespace", &self.namespace),
+            ("--listen", "admin.listen", &self.listen),
+            ("--log", "telemetry.log", &self.log),
+        ];
+        given.into_iter().filter_map(|(name, key, value)| {
+            Some(Flag {
+                name: name.to_owned(),
+                key: key.to_owned(),
+                value: value.clone()?,
+            })
+        })
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// Tells the user, on standard error, and answers the exit code.
+    fn tell(&self) -> ExitCode {
+        match self {
+            Self::Config(problems) => {
+                let mut err = io::stderr().lock();
+                let _ = writeln!(err, "{problems}\n{}; nothing was started", count(problems));
+                ExitCode::from(2)
+            }
+            Self::Failed(why) => {
+                let _ = writeln!(io::stderr(), "error: {why}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Config(problems) => Self::Config(problems),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+fn load(worker: &Worker) -> Result<Loaded, Failure> {
+    Ok(worker.load()?)
+}
+
+/// `2 errors, 1 warning`
+fn count(problems: &Problems) -> String {
+    use crate::config::Severity;
+    let of = |severity| problems.iter().filter(|p| p.severity == severity).count();
+    let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
+    let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    match (errors, warnings) {
+        (errors, 0) => some(errors, "error"),
+        (0, warnings) => some(warnings, "warning"),
+        _ => format!("{}, {}", some(errors, "error"), some(warnings, "warning")),
+    }
+}
+
+/// To standard output. A reader that has gone away (`… | head`) is no failure of ours.
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes());
+    if !text.ends_with('\n') {
+        let _ = out.write_all(b"\n");
+    }
+    let _ = out.flush();
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text =
+        serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(error.to_string()))?;
+    print(&text);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_flag_says_which_key_it_sets() {
+        let overrides = Overrides {
+            listen: Some("off".to_owned()),
+            ..Overrides::default()
+        };
+        let flags: Vec<_> = overrides.flags().map(|f| (f.key, f.value)).collect();
+        assert_eq!(flags, [("admin.listen".to_owned(), "off".to_owned())]);
+    }
+}

@@ -1,0 +1,229 @@
+//! `status` and `locks`: what the store tells of the fleet. Reads only: no candidate, no presence, no lock.
+
+use std::{future::Future, time::Duration};
+
+use jiff::Timestamp;
+
+use super::{Failure, load, print, print_json, table::Table};
+use crate::{
+    Worker,
+    clock::Clock,
+    config::{Backend, Config},
+    lock::{LockError, Locks},
+    status::{FleetStatus, JobStatus, LockStatus, ReplicaStatus, Role},
+    worker::{presence, store},
+};
+
+/// The store is asked for at most this long.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
+    let config = load(worker)?.config;
+    let fleet = if nobody_was_here(&config) {
+        FleetStatus::default()
+    } else {
+        ask(&config, |locks| async move {
+            presence::fleet(&locks, None).await
+        })?
+    };
+    if json {
+        return print_json(&fleet);
+    }
+    print(&show(&fleet, &config, Clock::system().wall()));
+    Ok(())
+}
+
+pub(super) fn locks(worker: &Worker, prefix: &str, json: bool) -> Result<(), Failure> {
+    let config = load(worker)?.config;
+    let prefix = prefix.to_owned();
+    let rows = if nobody_was_here(&config) {
+        Vec::new()
+    } else {
+        ask(&config, |locks| async move {
+            presence::locks(&locks, &prefix).await
+        })?
+    };
+    if json {
+        return print_json(&rows);
+    }
+    if rows.is_empty() {
+        print(&format!("no locks in {}", place(&config)));
+    } else {
+        print(&show_locks(&rows));
+    }
+    Ok(())
+}
+
+/// Whether no worker can have been here, so that asking would only leave an empty store behind.
+fn nobody_was_here(config: &Config) -> bool {
+    match config.locks.backend {
+        Backend::Embedded => !config.locks.embedded.path.exists(),
+        // It lives within the worker's process; nobody else can look into it.
+        Backend::Memory => true,
+        Backend::Redis => false,
+    }
+}
+
+fn ask<T, F>(config: &Config, question: impl FnOnce(Locks) -> F) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, LockError>>,
+{
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| failed(&e))?;
+    let answer = runtime.block_on(async {
+        let clock = Clock::system();
+        let nodes = store::nodes(&config.locks, &config.worker.namespace, &clock)?;
+        let locks = Locks::over(nodes)
+            .timing(store::timing(&config.locks, Duration::ZERO))
+            .start()
+            .map_err(|e| failed(&e))?;
+        match clock.timeout(PATIENCE, question(locks)).await {
+            Ok(answer) => answer.map_err(|e| failed(&e)),
+            Err(_) => Err(Failure::Failed(format!(
+                "no answer from {} within {} s",
+                place(config),
+                PATIENCE.as_secs()
+            ))),
+        }
+    });
+    runtime.shutdown_background();
+    answer
+}
+
+/// Where the fleet would be found.
+fn place(config: &Config) -> String {
+    let namespace = &config.worker.namespace;
+    match config.locks.backend {
+        Backend::Embedded => format!(
+            "{}, namespace {namespace}",
+            config.locks.embedded.path.display()
+        ),
+        Backend::Memory => "memory (private to each process; ask its status page)".to_owned(),
+        Backend::Redis => format!(
+            "{} Redis nodes, namespace {namespace}",
+            config.locks.redis.nodes.len()
+        ),
+    }
+}
+
+fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
+    let mut text = String::new();
+    if fleet.replicas.is_empty() {
+        text += &format!("no replica runs in {}\n", place(config));
+    } else {
+        let mut table = Table::new(&[
+            "REPLICA",
+            "ROLE",
+            "HOST",
+            "PID",
+            "UP",
+            "STATUS PAGE",
+            "NOTE",
+        ]);
+        for replica in &fleet.replicas {
+            table.row(replica_row(replica, now));
+        }
+        text += &table.to_string();
+    }
+    if !fleet.jobs.is_empty() {
+        let header = [
+            "JOB",
+            "COORDINATION",
+            "LEADER",
+            "TOKEN",
+            "LAST TICK",
+            "NEXT TICK",
+            "LAST RUN",
+        ];
+        let mut table = Table::new(&header);
+        for job in &fleet.jobs {
+            table.row(job_row(job));
+        }
+        text += &format!("\n{table}");
+    }
+    if !fleet.nodes.is_empty() {
+        let mut table = Table::new(&["NODE", "STATE"]);
+        for node in &fleet.nodes {
+            let state = match &node.error {
+                None if node.up => "up".to_owned(),
+                None => "down".to_owned(),
+                Some(why) => format!("down: {why}"),
+            };
+            table.row([node.name.clone(), state]);
+        }
+        text += &format!("\n{table}");
+    }
+    text
+}
+
+fn replica_row(replica: &ReplicaStatus, now: Timestamp) -> [String; 7] {
+    let role = match replica.role {
+        Role::Leader => "leader",
+        Role::Standby => "standby",
+        Role::Observer => "observer",
+    };
+    let note = match &replica.unfit {
+        Some(why) => format!("unfit: {why}"),
+        None if replica.draining => "draining".to_owned(),
+        None if replica.seen_ms_ago > 4_000 => {
+            format!("last heard of {} s ago", replica.seen_ms_ago / 1000)
+        }
+        None => String::new(),
+    };
+    let up = now.duration_since(replica.started).as_secs().max(0);
+    let up = humantime::format_duration(Duration::from_secs(up.unsigned_abs()));
+    let page = replica.admin.as_ref().map(|at| format!("http://{at}/"));
+    [
+        replica.name.clone(),
+        role.to_owned(),
+        replica.host.clone(),
+        replica.pid.to_string(),
+        up.to_string(),
+        page.unwrap_or_default(),
+        note,
+    ]
+}
+
+fn job_row(job: &JobStatus) -> [String; 7] {
+    let leader = match &job.leader {
+        Some(leader) if job.contested => format!("{} (contested)", leader.name),
+        Some(leader) => leader.name.clone(),
+        None if job.wants_leader() => "nobody".to_owned(),
+        None => String::new(),
+    };
+    let token = job.leader.as_ref().map(|leader| leader.token.0.to_string());
+    let tick = |at: Option<Timestamp>| at.map(|at| at.to_string()).unwrap_or_default();
+    [
+        job.name.clone(),
+        job.coordination.clone(),
+        leader,
+        token.unwrap_or_default(),
+        tick(job.last_tick),
+        tick(job.next_tick),
+        job.last_outcome.clone().unwrap_or_default(),
+    ]
+}
+
+fn show_locks(rows: &[LockStatus]) -> String {
+    let mut table = Table::new(&["KEY", "STATE", "TOKEN", "REMAINING", "REPLICA", "OWNER"]);
+    for row in rows {
+        let state = match (row.held, row.released) {
+            (true, _) => "held",
+            (false, true) => "released",
+            (false, false) => "free",
+        };
+        let remaining = row.remaining_ms.map(|ms| format!("{ms} ms"));
+        table.row([
+            row.key.clone(),
+            state.to_owned(),
+            row.token.0.to_string(),
+            remaining.unwrap_or_default(),
+            row.replica.clone().unwrap_or_default(),
+            row.owner.clone(),
+        ]);
+    }
+    table.to_string()
+}
