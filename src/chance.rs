@@ -15,7 +15,10 @@ pub struct Chance(Arc<Mutex<StdRng>>);
 impl Chance {
     /// Seeded from the operating system.
     #[must_use]
-    #[allow(clippy::disallowed_methods, reason = "the one place where entropy is read")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place where entropy is read"
+    )]
     pub fn system() -> Self {
         let mut seed = [0; 32];
         rand::rng().fill_bytes(&mut seed);
@@ -37,7 +40,11 @@ impl Chance {
     /// A number below `bound`; zero when `bound` is zero.
     #[must_use]
     pub fn below(&self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.with(|rng| rng.random_range(0..bound)) }
+        if bound == 0 {
+            0
+        } else {
+            self.with(|rng| rng.random_range(0..bound))
+        }
     }
 
     /// A duration between zero and `most`.

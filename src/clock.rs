@@ -171,12 +171,18 @@ impl TimeSource for SystemTime {
         Moment(Duration::new(secs, nanos))
     }
 
-    #[allow(clippy::disallowed_methods, reason = "the one place where civil time is read")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place where civil time is read"
+    )]
     fn wall(&self) -> Timestamp {
         Timestamp::now()
     }
 
-    #[allow(clippy::disallowed_methods, reason = "the one place where tokio's timer is used")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place where tokio's timer is used"
+    )]
     fn sleep_until(&self, deadline: Moment) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             loop {

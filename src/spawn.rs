@@ -46,7 +46,10 @@ impl fmt::Debug for Spawn {
 struct Ambient;
 
 impl Spawner for Ambient {
-    #[allow(clippy::disallowed_methods, reason = "the one place where tasks are started")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place where tasks are started"
+    )]
     fn spawn(&self, task: BoxFuture<'static, ()>) -> JoinHandle<()> {
         tokio::spawn(task)
     }
