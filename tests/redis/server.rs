@@ -2,6 +2,7 @@
 //!
 //! Self-contained, so that other suites can include it with `#[path]`.
 #![allow(dead_code, reason = "every suite uses its own part")]
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::{
     fs,
@@ -16,10 +17,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// What to install where no server is found.
-pub const REMEDY: &str = "no redis-server found: apt-get install redis-server, or set WATCHKEEPER_REDIS_SERVER";
+pub(crate) const REMEDY: &str =
+    "no redis-server found: apt-get install redis-server, or set WATCHKEEPER_REDIS_SERVER";
 
 /// A running server. Killed and reaped on drop.
-pub struct RedisServer {
+pub(crate) struct RedisServer {
     binary: PathBuf,
     extra: Vec<String>,
     child: Child,
@@ -28,37 +30,29 @@ pub struct RedisServer {
 }
 
 /// The server's program: `WATCHKEEPER_REDIS_SERVER`, else redis-server or valkey-server in PATH.
-pub fn binary() -> Option<PathBuf> {
+pub(crate) fn binary() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("WATCHKEEPER_REDIS_SERVER").filter(|v| !v.is_empty()) {
         let named = PathBuf::from(named);
         return named.is_file().then_some(named);
     }
     let path = std::env::var_os("PATH")?;
     let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    ["redis-server", "valkey-server"]
-        .iter()
-        .find_map(|name| dirs.iter().map(|dir| dir.join(name)).find(|file| file.is_file()))
+    ["redis-server", "valkey-server"].iter().find_map(|name| {
+        dirs.iter()
+            .map(|dir| dir.join(name))
+            .find(|file| file.is_file())
+    })
 }
 
 /// Whether `WATCHKEEPER_REQUIRE` (a list such as `redis,browser`) turns the server's absence into a failure.
-pub fn required() -> bool {
+pub(crate) fn required() -> bool {
     std::env::var("WATCHKEEPER_REQUIRE")
         .is_ok_and(|list| list.split(',').any(|word| word.trim() == "redis"))
 }
 
-/// A case for libtest-mimic: ignored, with the reason in its name, where the server is missing.
-#[macro_export]
-macro_rules! server_backed {
-    ($($case:path),+ $(,)?) => {
-        vec![$({
-            let name = stringify!($case).replace(' ', "");
-            $crate::server::trial(&name, $case)
-        }),+]
-    };
-}
-
-/// One server-backed case. A panic is its failure.
-pub fn trial(name: &str, case: impl FnOnce() + Send + 'static) -> libtest_mimic::Trial {
+/// One server-backed case for libtest-mimic: a panic is its failure; where the server is missing it is ignored, with
+/// the reason beside its name.
+pub(crate) fn trial(name: &str, case: impl FnOnce() + Send + 'static) -> libtest_mimic::Trial {
     if binary().is_some() {
         return libtest_mimic::Trial::test(name, move || {
             case();
@@ -70,60 +64,67 @@ pub fn trial(name: &str, case: impl FnOnce() + Send + 'static) -> libtest_mimic:
             Err(format!("{REMEDY} (WATCHKEEPER_REQUIRE names redis)").into())
         });
     }
-    libtest_mimic::Trial::test(format!("{name} [{REMEDY}]"), || Ok(())).with_ignored_flag(true)
+    // Also with `--ignored`, which runs it all the same, it must never count as passed.
+    libtest_mimic::Trial::test(format!("{name} [{REMEDY}]"), || Err(REMEDY.into()))
+        .with_ignored_flag(true)
 }
 
 // === impl RedisServer ===
 
 impl RedisServer {
     /// An empty server without persistence.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_with(&[])
     }
 
     /// As [`RedisServer::start`], with more options: `&["--requirepass", "x"]`.
-    pub fn start_with(extra: &[&str]) -> Self {
+    pub(crate) fn start_with(extra: &[&str]) -> Self {
         let binary = binary().expect(REMEDY);
         let dir = TempDir::with_prefix("wk-redis-").expect("a temporary directory");
         let extra: Vec<String> = extra.iter().map(|&option| option.to_owned()).collect();
         let child = spawn(&binary, dir.path(), &extra);
-        let mut server = Self { binary, extra, child, dir };
+        let mut server = Self {
+            binary,
+            extra,
+            child,
+            dir,
+        };
         server.wait_until_it_answers();
         server
     }
 
     /// The server's socket.
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("n.sock")
     }
 
     /// Its address for clients.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Stops the process in the middle of whatever it does; connections stay open.
-    pub fn freeze(&self) {
+    pub(crate) fn freeze(&self) {
         self.signal(Signal::STOP);
     }
 
     /// Lets a frozen process go on.
-    pub fn thaw(&self) {
+    pub(crate) fn thaw(&self) {
         self.signal(Signal::CONT);
     }
 
     /// Kills the process as a power cut does; its memory is lost.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
     }
 
     /// Kills it if need be and starts another one, empty, at the same address.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.kill();
         _ = fs::remove_file(self.socket());
         self.child = spawn(&self.binary, self.dir.path(), &self.extra);
@@ -131,12 +132,15 @@ impl RedisServer {
     }
 
     /// Sends one command past every client library, and returns the raw answer.
-    pub fn raw(&self, words: &[&str]) -> String {
+    pub(crate) fn raw(&self, words: &[&str]) -> String {
         raw(&self.socket(), words).expect("the server answers")
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+        let pid = i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a pid");
         kill_process(pid, signal).expect("our own child can be signalled");
     }
 
@@ -179,7 +183,16 @@ fn spawn(binary: &Path, dir: &Path, extra: &[String]) -> Child {
         .expect("a log file");
     Command::new(binary)
         .current_dir(dir)
-        .args(["--port", "0", "--unixsocket", "n.sock", "--save", "", "--appendonly", "no"])
+        .args([
+            "--port",
+            "0",
+            "--unixsocket",
+            "n.sock",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ])
         .args(extra)
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a log file"))
@@ -204,7 +217,10 @@ fn raw(socket: &Path, words: &[&str]) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-#[allow(clippy::disallowed_methods, reason = "a child process gives no event when it is ready")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a child process gives no event when it is ready"
+)]
 fn pause(time: Duration) {
     std::thread::sleep(time);
 }

@@ -26,7 +26,10 @@ use deadpool_redis::{
     redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection, cmd},
 };
 use futures_util::future::{BoxFuture, poll_fn};
-use tokio::sync::{oneshot, watch};
+use tokio::{
+    sync::{oneshot, watch},
+    task::unconstrained,
+};
 use tracing::{debug, info};
 
 use super::{
@@ -109,7 +112,10 @@ impl Link {
         let started = shared.parts.clock.now();
         let deadline = started + shared.parts.limit;
 
-        let turn = shared.before(deadline, shared.turn.lock()).await?;
+        // Unconstrained: a busy task's budget must not cost a call its place in the line.
+        let turn = shared
+            .before(deadline, unconstrained(shared.turn.lock()))
+            .await?;
         let line = shared.line(deadline).await?;
         let number = line.sent.fetch_add(1, Ordering::Relaxed) + 1;
         let request = put_on(&line, call.by_digest()).await;
@@ -206,7 +212,9 @@ impl Flight {
 /// Puts a request on the line: its place in the order is taken when this returns.
 async fn put_on(line: &Line, cmd: Cmd) -> Request {
     let mut connection = line.connection.clone();
-    let mut request: Request = Box::pin(async move { connection.send_packed_command(&cmd).await });
+    let mut request: Request = Box::pin(unconstrained(async move {
+        connection.send_packed_command(&cmd).await
+    }));
     // The first poll hands the bytes to the connection's queue, which is fair.
     match poll_fn(|cx| Poll::Ready(Pin::as_mut(&mut request).poll(cx))).await {
         Poll::Ready(done) => Box::pin(async move { done }),
@@ -290,17 +298,19 @@ impl Shared {
     /// Starts the task that connects, after a pause, until it succeeds or nobody is interested.
     fn connect_from_now_on(self: &Arc<Self>, first_pause: Duration) {
         let clock = self.parts.clock.clone();
-        let mut given_up = GiveUp(Arc::downgrade(self));
+        let given_up = GiveUp {
+            of: Arc::downgrade(self),
+        };
         self.parts.spawn.spawn(async move {
             let mut pause = first_pause;
             loop {
                 clock.sleep(pause).await;
-                let Some(shared) = given_up.0.upgrade() else { return };
+                let Some(shared) = given_up.of.upgrade() else { return };
                 match shared.connect().await {
                     Ok(line) => {
                         info!(node = %shared.parts.name, run_id = line.identity.run_id, "node connected");
                         // First: once it is up, another task may be in charge.
-                        given_up.0 = Weak::new();
+                        given_up.disarm();
                         shared.status.send_replace(Status::Up(Arc::new(line)));
                         return;
                     }
@@ -361,11 +371,19 @@ impl Shared {
 }
 
 /// When the connecting task dies with its runtime, the next caller may start another on his own.
-struct GiveUp(Weak<Shared>);
+struct GiveUp {
+    of: Weak<Shared>,
+}
+
+impl GiveUp {
+    fn disarm(mut self) {
+        self.of = Weak::new();
+    }
+}
 
 impl Drop for GiveUp {
     fn drop(&mut self) {
-        if let Some(shared) = self.0.upgrade() {
+        if let Some(shared) = self.of.upgrade() {
             shared.change(|now| match now {
                 Status::Up(_) => None,
                 _ => Some(Status::New),
