@@ -7,4 +7,5 @@ pub mod due;
 pub mod ledger;
 pub mod node;
 pub mod schedule;
+pub mod sim_clock;
 pub mod spawn;

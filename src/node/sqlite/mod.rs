@@ -1,1 +1,193 @@
-//! A SQLite file as a node.
+//! A SQLite file as a node: the embedded store, shared by the processes of one machine.
+//!
+//! # How
+//! One thread per store owns one connection; calls reach it through a bounded queue. A call that changes anything is
+//! one `BEGIN IMMEDIATE` transaction, so it is atomic between processes and survives `kill -9` whole or not at all.
+//! What is answered is decided by the same rules as for the node in memory.
+//!
+//! # Time
+//! Leases count on `CLOCK_BOOTTIME`, which all processes of a machine share: steps of the wall clock do no harm. The
+//! file names the boot it belongs to; after a reboot every lease in it is void, while counters, records and documents
+//! stay. A file whose boot changes while it is open is being used by two machines, and is refused.
+//!
+//! # When things fail
+//! A busy, full or read-only file answers [`NodeError::Unfit`]: nothing was executed. A commit that fails answers
+//! [`NodeError::Timeout`]: it may have been. A file that is removed or replaced while open is refused from then on,
+//! because its leases would be unknown to whoever opens the new one.
+//!
+//! # Not promised
+//! More than one machine. Network file systems are refused by name; [`OpenError::NetworkFileSystem`] lists what to do.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::mpsc::{SyncSender, TrySendError, sync_channel},
+};
+
+use async_trait::async_trait;
+use tokio::sync::oneshot;
+
+use super::{Announcements, Call, Node, NodeError, Reply};
+use crate::clock::Clock;
+
+mod open;
+mod rows;
+mod store;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use worker::Job;
+
+/// Calls that may wait for the store's thread.
+const QUEUE: usize = 1024;
+
+/// The embedded store; clones share one connection.
+#[derive(Clone)]
+pub struct SqliteNode {
+    name: String,
+    jobs: SyncSender<Job>,
+}
+
+/// Why a file cannot be the embedded store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Its folder does not exist and could not be made. Only the last folder of the path is made.
+    #[error("cannot create the folder {path}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It exists and is not ours to read and write, or could not be created.
+    #[error("cannot read and write {path}")]
+    NoAccess {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It is a folder, a socket or a device.
+    #[error("{path} is not a file")]
+    NotAFile {
+        /// What stands there.
+        path: PathBuf,
+    },
+    /// Locks over a network file system do not exclude.
+    #[error(
+        "{path} is on a network file system ({kind}), where file locks are not reliable; \
+         use a local folder, or redis for several machines"
+    )]
+    NetworkFileSystem {
+        /// The file.
+        path: PathBuf,
+        /// Such as `NFS`.
+        kind: &'static str,
+    },
+    /// A file of another kind.
+    #[error("{path} is not a SQLite database")]
+    NotADatabase {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Written by a newer version of this library.
+    #[error(
+        "{path} has layout {found}, this version knows layouts up to {known}; update this program"
+    )]
+    NewerLayout {
+        /// The file.
+        path: PathBuf,
+        /// The file's layout.
+        found: i64,
+        /// The newest layout known here.
+        known: i64,
+    },
+    /// The file system does not support what a write-ahead log needs.
+    #[error("{path} cannot keep a write-ahead log here (journal mode stays {mode})")]
+    NoWriteAheadLog {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite offers instead.
+        mode: String,
+    },
+    /// The boot's identity could not be read.
+    #[error("cannot read /proc/sys/kernel/random/boot_id")]
+    NoBootId(#[source] io::Error),
+    /// The store's thread could not be started.
+    #[error("cannot start the store's thread")]
+    Thread(#[source] io::Error),
+    /// Anything else that SQLite reports.
+    #[error("cannot open {path}")]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        source: rusqlite::Error,
+    },
+}
+
+// === impl SqliteNode ===
+
+impl SqliteNode {
+    /// Opens the store, and makes the file (readable by its owner alone) and its folder when they are missing.
+    /// `clock` must be the machine's: other processes compare their times with ours.
+    ///
+    /// Blocks while the disk works; call it before the runtime matters, or on a blocking thread.
+    ///
+    /// # Errors
+    /// [`OpenError`], with a sentence for the operator.
+    pub fn open(path: impl AsRef<Path>, clock: Clock) -> Result<Self, OpenError> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let boot = boot.map_err(OpenError::NoBootId)?.trim().to_owned();
+        let store = store::Store::open(path.as_ref(), clock, boot)?;
+        let (jobs, queue) = sync_channel(QUEUE);
+        std::thread::Builder::new()
+            .name("watchkeeper-store".to_owned())
+            .spawn(move || worker::run(store, &queue))
+            .map_err(OpenError::Thread)?;
+        Ok(Self {
+            name: "embedded".to_owned(),
+            jobs,
+        })
+    }
+
+    fn post(&self, job: Job) -> Result<(), NodeError> {
+        self.jobs.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => NodeError::Unfit("its queue is full".to_owned()),
+            TrySendError::Disconnected(_) => NodeError::Unreachable("its thread ended".to_owned()),
+        })
+    }
+}
+
+#[async_trait]
+impl Node for SqliteNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        let (answer, answered) = oneshot::channel();
+        self.post(Job::Call(call, answer))?;
+        match answered.await {
+            Ok(result) => result,
+            // The thread died with the call in hand: it may have been executed.
+            Err(_) => Err(NodeError::Timeout(store::BUSY_TIMEOUT)),
+        }
+    }
+
+    async fn announcements(&self) -> Option<Announcements> {
+        let (answer, answered) = oneshot::channel();
+        self.post(Job::Subscribe(answer)).ok()?;
+        answered.await.ok()
+    }
+}
+
+impl fmt::Debug for SqliteNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteNode")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,1 +1,0 @@
-//! A node in memory.

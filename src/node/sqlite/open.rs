@@ -1,0 +1,257 @@
+//! Opening the file: access, file system, layout, boot.
+
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    time::Duration,
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
+
+use super::{OpenError, store::BUSY_TIMEOUT};
+use crate::node::NodeMs;
+
+/// The newest layout known here.
+const LAYOUT: i64 = 1;
+
+/// How often, and for how long, a file is tried that other processes are just setting up.
+const TRIES: u32 = 200;
+const BETWEEN_TRIES: Duration = Duration::from_millis(25);
+
+/// Times are milliseconds of CLOCK_BOOTTIME in the boot that `wk_node` names.
+const TABLES: &str = "
+    CREATE TABLE wk_meta (
+        name  TEXT PRIMARY KEY NOT NULL,
+        value INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE wk_node (
+        id      INTEGER PRIMARY KEY CHECK (id = 1),
+        counter INTEGER NOT NULL,
+        boot    TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE wk_key (
+        key   TEXT PRIMARY KEY NOT NULL,
+        value TEXT NOT NULL,
+        until INTEGER
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE wk_record (
+        key       TEXT PRIMARY KEY NOT NULL,
+        owner     TEXT NOT NULL,
+        seq       INTEGER NOT NULL,
+        ttl       INTEGER NOT NULL,
+        granted   INTEGER NOT NULL,
+        released  INTEGER NOT NULL,
+        counter   INTEGER NOT NULL,
+        token     INTEGER NOT NULL,
+        rev       INTEGER NOT NULL,
+        body      TEXT NOT NULL,
+        retention INTEGER NOT NULL,
+        until     INTEGER
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX wk_record_until ON wk_record (until) WHERE until IS NOT NULL;
+    CREATE TABLE wk_claimant (
+        owner   TEXT PRIMARY KEY NOT NULL,
+        granted INTEGER NOT NULL,
+        until   INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE wk_over (
+        key   TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        until INTEGER NOT NULL,
+        PRIMARY KEY (key, owner)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE wk_doc (
+        name  TEXT PRIMARY KEY NOT NULL,
+        rev   INTEGER NOT NULL,
+        ttl   INTEGER NOT NULL,
+        until INTEGER NOT NULL,
+        body  TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE wk_release (
+        id    INTEGER PRIMARY KEY AUTOINCREMENT,
+        key   TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        at    INTEGER NOT NULL
+    ) STRICT;
+";
+
+/// Opens the file at `path`, makes it when it is missing, and brings it to this layout and this boot.
+pub(super) fn open(path: &Path, boot: &str, now: NodeMs) -> Result<Connection, OpenError> {
+    let sqlite = |source: rusqlite::Error| match source.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => OpenError::NotADatabase { path: path.into() },
+        _ => OpenError::Sqlite {
+            path: path.into(),
+            source,
+        },
+    };
+    make_file(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = Connection::open_with_flags(path, flags).map_err(sqlite)?;
+    conn.set_prepared_statement_cache_capacity(64);
+    conn.busy_timeout(BUSY_TIMEOUT).map_err(sqlite)?;
+    let mode = patiently(|| {
+        conn.query_row("PRAGMA journal_mode = WAL", [], |row| {
+            row.get::<_, String>(0)
+        })
+    });
+    let mode = mode.map_err(sqlite)?;
+    if mode != "wal" {
+        return Err(OpenError::NoWriteAheadLog {
+            path: path.into(),
+            mode,
+        });
+    }
+    conn.pragma_update(None, "synchronous", "FULL")
+        .map_err(sqlite)?;
+    let found = patiently(|| prepare(&mut conn, boot, now)).map_err(sqlite)?;
+    if found > LAYOUT {
+        return Err(OpenError::NewerLayout {
+            path: path.into(),
+            found,
+            known: LAYOUT,
+        });
+    }
+    Ok(conn)
+}
+
+/// The folder, the file and what they lie on. The file is never opened here: closing it again would drop the locks
+/// that SQLite holds on it for another store of this process.
+fn make_file(path: &Path) -> Result<(), OpenError> {
+    let no_access = |source: io::Error| OpenError::NoAccess {
+        path: path.into(),
+        source,
+    };
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    match fs::create_dir(folder) {
+        Err(error) if !folder.is_dir() => {
+            return Err(OpenError::Folder {
+                path: folder.into(),
+                source: error,
+            });
+        }
+        _ => {}
+    }
+    refuse_network(path, folder)?;
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    match made {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(no_access(error)),
+    }
+    if !fs::metadata(path).map_err(no_access)?.is_file() {
+        return Err(OpenError::NotAFile { path: path.into() });
+    }
+    let read_write = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+    rustix::fs::access(path, read_write).map_err(|error| no_access(error.into()))?;
+    // Again: the file may be a link to elsewhere.
+    refuse_network(path, path)
+}
+
+/// FUSE and 9p are let through: container roots are made of them. Should two machines share one, they have
+/// different boots, which the store refuses.
+fn refuse_network(path: &Path, place: &Path) -> Result<(), OpenError> {
+    let Ok(stat) = rustix::fs::statfs(place) else {
+        // The next step fails with a better reason than this one.
+        return Ok(());
+    };
+    match network_kind(stat.f_type as u64 & 0xffff_ffff) {
+        Some(kind) => Err(OpenError::NetworkFileSystem {
+            path: path.into(),
+            kind,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The name of a network file system by its magic number in statfs(2).
+pub(super) fn network_kind(magic: u64) -> Option<&'static str> {
+    match magic {
+        0x6969 => Some("NFS"),
+        0x517b => Some("SMB"),
+        0xff53_4d42 => Some("CIFS"),
+        0xfe53_4d42 => Some("SMB 2"),
+        0x5346_414f | 0x6b41_4653 => Some("AFS"),
+        0x00c3_6400 => Some("Ceph"),
+        0x7375_7245 => Some("Coda"),
+        0x564c => Some("NCP"),
+        0x0bd0_0bd0 => Some("Lustre"),
+        0x0116_1970 => Some("GFS2"),
+        0x7461_636f => Some("OCFS2"),
+        0x4750_4653 => Some("GPFS"),
+        0x1983_0326 => Some("BeeGFS"),
+        _ => None,
+    }
+}
+
+/// Makes the tables of a new file and voids the leases of an earlier boot. Answers the file's layout.
+fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<i64> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'wk_meta'";
+    if tx.query_row(known, [], |_| Ok(())).optional()?.is_none() {
+        tx.execute_batch(TABLES)?;
+        tx.execute("INSERT INTO wk_meta VALUES ('layout', ?1)", [LAYOUT])?;
+        tx.execute("INSERT INTO wk_node VALUES (1, 0, ?1)", [boot])?;
+    }
+    let layout = "SELECT value FROM wk_meta WHERE name = 'layout'";
+    let layout: i64 = tx.query_row(layout, [], |row| row.get(0))?;
+    if layout > LAYOUT {
+        return Ok(layout);
+    }
+    let before: String = tx.query_row("SELECT boot FROM wk_node", [], |row| row.get(0))?;
+    if before != boot {
+        let now = i64::try_from(now.0).unwrap_or(i64::MAX);
+        // Who held anything died with the boot. What has a lifetime lives it anew: the old clock is gone.
+        tx.execute_batch(
+            "DELETE FROM wk_key; DELETE FROM wk_claimant; DELETE FROM wk_over;
+             DELETE FROM wk_release;",
+        )?;
+        tx.execute(
+            "UPDATE wk_record SET until = ?1 + min(retention, 9223372036854775807 - ?1)
+             WHERE released = 1",
+            [now],
+        )?;
+        tx.execute(
+            "UPDATE wk_doc SET until = ?1 + min(ttl, 9223372036854775807 - ?1)",
+            [now],
+        )?;
+        tx.execute("UPDATE wk_node SET boot = ?1", [boot])?;
+    }
+    tx.commit()?;
+    Ok(layout)
+}
+
+/// Tries again while other processes are busy with the same file: changing its journal mode does not wait by itself.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "before the store's thread exists; seconds at most"
+)]
+fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let mut tries = 0;
+    loop {
+        match step() {
+            Err(error) if tries < TRIES && is_busy(&error) => {
+                tries += 1;
+                std::thread::sleep(BETWEEN_TRIES);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Another connection holds the file.
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(
+        code,
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
+}

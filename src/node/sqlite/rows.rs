@@ -1,0 +1,260 @@
+//! A node's rows in the tables of the file, within one transaction.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+
+use crate::node::{
+    NodeMs, Record, Token, Version,
+    rules::{Claimant, Entry, Key, Rows, Stored, ceil_ms},
+};
+
+/// The rows as one transaction sees them.
+pub(super) struct SqlRows<'c> {
+    conn: &'c Connection,
+    now: NodeMs,
+}
+
+// === impl SqlRows ===
+
+impl<'c> SqlRows<'c> {
+    pub(super) fn new(conn: &'c Connection, now: NodeMs) -> Self {
+        Self { conn, now }
+    }
+
+    /// The boot in which the file's times count.
+    pub(super) fn boot(&self) -> rusqlite::Result<String> {
+        self.conn
+            .prepare_cached("SELECT boot FROM wk_node")?
+            .query_row([], |row| row.get(0))
+    }
+
+    /// Removes what has ended, and releases from before `old`.
+    pub(super) fn sweep(&mut self, old: NodeMs) -> rusqlite::Result<()> {
+        let now = int(self.now.0);
+        self.run("DELETE FROM wk_key WHERE until <= ?1", [now])?;
+        self.run(
+            "DELETE FROM wk_record WHERE until IS NOT NULL AND until <= ?1",
+            [now],
+        )?;
+        self.run("DELETE FROM wk_claimant WHERE until <= ?1", [now])?;
+        self.run("DELETE FROM wk_over WHERE until <= ?1", [now])?;
+        self.run("DELETE FROM wk_doc WHERE until <= ?1", [now])?;
+        self.run("DELETE FROM wk_release WHERE at < ?1", [int(old.0)])
+    }
+
+    fn run(&self, sql: &str, params: impl Params) -> rusqlite::Result<()> {
+        self.conn.prepare_cached(sql)?.execute(params).map(|_| ())
+    }
+
+    fn one<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        self.conn
+            .prepare_cached(sql)?
+            .query_row(params, read)
+            .optional()
+    }
+
+    /// Rows of an ordered query while `text` in the first column starts with `prefix`.
+    fn while_prefix<T>(
+        &self,
+        sql: &str,
+        prefix: &str,
+        read: impl Fn(String, &Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Vec<T>> {
+        let mut select = self.conn.prepare_cached(sql)?;
+        let mut rows = select.query([prefix])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let name: String = row.get(0)?;
+            if !name.starts_with(prefix) {
+                break;
+            }
+            found.push(read(name, row)?);
+        }
+        Ok(found)
+    }
+}
+
+impl Rows for SqlRows<'_> {
+    type Error = rusqlite::Error;
+
+    fn counter(&mut self) -> rusqlite::Result<Token> {
+        let mut select = self.conn.prepare_cached("SELECT counter FROM wk_node")?;
+        select.query_row([], |row| Ok(Token(number(row, 0)?)))
+    }
+
+    fn set_counter(&mut self, counter: Token) -> rusqlite::Result<()> {
+        self.run("UPDATE wk_node SET counter = ?1", [int(counter.0)])
+    }
+
+    fn key(&mut self, key: &str) -> rusqlite::Result<Option<Key>> {
+        self.one(
+            "SELECT value, until FROM wk_key WHERE key = ?1",
+            [key],
+            |row| {
+                Ok(Key {
+                    value: row.get(0)?,
+                    until: moment(row, 1)?,
+                })
+            },
+        )
+    }
+
+    fn put_key(&mut self, key: &str, row: &Key) -> rusqlite::Result<()> {
+        let until = row.until.map(|until| int(until.0));
+        self.run(
+            "INSERT OR REPLACE INTO wk_key VALUES (?1, ?2, ?3)",
+            params![key, row.value, until],
+        )
+    }
+
+    fn drop_key(&mut self, key: &str) -> rusqlite::Result<()> {
+        self.run("DELETE FROM wk_key WHERE key = ?1", [key])
+    }
+
+    fn entry(&mut self, key: &str) -> rusqlite::Result<Option<Entry>> {
+        let select = "SELECT owner, seq, ttl, granted, released, counter, token, rev, body,
+            retention, until FROM wk_record WHERE key = ?1";
+        self.one(select, [key], |row| {
+            Ok(Entry {
+                owner: row.get(0)?,
+                seq: number(row, 1)?,
+                ttl: Duration::from_millis(number(row, 2)?),
+                grant: Token(number(row, 3)?),
+                released: row.get(4)?,
+                counter: Token(number(row, 5)?),
+                record: Record {
+                    version: Version {
+                        token: Token(number(row, 6)?),
+                        rev: number(row, 7)?,
+                    },
+                    body: row.get(8)?,
+                },
+                retention: Duration::from_millis(number(row, 9)?),
+                until: moment(row, 10)?,
+            })
+        })
+    }
+
+    fn put_entry(&mut self, key: &str, row: &Entry) -> rusqlite::Result<()> {
+        self.run(
+            "INSERT OR REPLACE INTO wk_record
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            params![
+                key,
+                row.owner,
+                int(row.seq),
+                int(ceil_ms(row.ttl)),
+                int(row.grant.0),
+                row.released,
+                int(row.counter.0),
+                int(row.record.version.token.0),
+                int(row.record.version.rev),
+                row.record.body,
+                int(ceil_ms(row.retention)),
+                row.until.map(|until| int(until.0)),
+            ],
+        )
+    }
+
+    fn names(&mut self, prefix: &str) -> rusqlite::Result<Vec<String>> {
+        let select = "SELECT key FROM wk_key WHERE key >= ?1
+            UNION SELECT key FROM wk_record WHERE key >= ?1 ORDER BY key";
+        self.while_prefix(select, prefix, |name, _| Ok(name))
+    }
+
+    fn claimant(&mut self, owner: &str) -> rusqlite::Result<Option<Claimant>> {
+        self.one(
+            "SELECT granted, until FROM wk_claimant WHERE owner = ?1",
+            [owner],
+            |row| {
+                Ok(Claimant {
+                    grant: Token(number(row, 0)?),
+                    until: NodeMs(number(row, 1)?),
+                })
+            },
+        )
+    }
+
+    fn put_claimant(&mut self, owner: &str, row: Claimant) -> rusqlite::Result<()> {
+        self.run(
+            "INSERT OR REPLACE INTO wk_claimant VALUES (?1, ?2, ?3)",
+            params![owner, int(row.grant.0), int(row.until.0)],
+        )
+    }
+
+    fn over(&mut self, key: &str, owner: &str) -> rusqlite::Result<Option<NodeMs>> {
+        let select = "SELECT until FROM wk_over WHERE key = ?1 AND owner = ?2";
+        self.one(select, [key, owner], |row| Ok(NodeMs(number(row, 0)?)))
+    }
+
+    fn put_over(&mut self, key: &str, owner: &str, until: NodeMs) -> rusqlite::Result<()> {
+        self.run(
+            "INSERT OR REPLACE INTO wk_over VALUES (?1, ?2, ?3)",
+            params![key, owner, int(until.0)],
+        )
+    }
+
+    fn doc(&mut self, name: &str) -> rusqlite::Result<Option<Stored>> {
+        let select = "SELECT name, rev, ttl, until, body FROM wk_doc WHERE name = ?1";
+        self.one(select, [name], stored)
+    }
+
+    fn put_doc(&mut self, name: &str, row: &Stored) -> rusqlite::Result<()> {
+        self.run(
+            "INSERT OR REPLACE INTO wk_doc VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![
+                name,
+                int(row.rev),
+                int(ceil_ms(row.ttl)),
+                int(row.until.0),
+                row.body
+            ],
+        )
+    }
+
+    fn drop_doc(&mut self, name: &str) -> rusqlite::Result<()> {
+        self.run("DELETE FROM wk_doc WHERE name = ?1", [name])
+    }
+
+    fn docs(&mut self, prefix: &str) -> rusqlite::Result<Vec<(String, Stored)>> {
+        let select =
+            "SELECT name, rev, ttl, until, body FROM wk_doc WHERE name >= ?1 ORDER BY name";
+        self.while_prefix(select, prefix, |name, row| Ok((name, stored(row)?)))
+    }
+
+    fn announce(&mut self, key: &str, owner: &str) -> rusqlite::Result<()> {
+        self.run(
+            "INSERT INTO wk_release (key, owner, at) VALUES (?1, ?2, ?3)",
+            params![key, owner, int(self.now.0)],
+        )
+    }
+}
+
+fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
+    Ok(Stored {
+        rev: number(row, 1)?,
+        ttl: Duration::from_millis(number(row, 2)?),
+        until: NodeMs(number(row, 3)?),
+        body: row.get(4)?,
+    })
+}
+
+/// The rules keep every number below 2^63.
+fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
+}
+
+fn moment(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<NodeMs>> {
+    let until: Option<i64> = row.get(column)?;
+    Ok(until.map(|until| NodeMs(u64::try_from(until).unwrap_or(0))))
+}

@@ -1,0 +1,459 @@
+use std::{
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use proptest::prelude::*;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::{OpenError, SqliteNode, open::network_kind, store::Store};
+use crate::{
+    clock::{Clock, Moment, TimeSource},
+    node::{
+        Answer, Call, Kind, NodeError, NodeMs, Op, Record, Token, Version, View, memory::NodeState,
+    },
+};
+
+/// A clock that moves only when told; wall time is 5 s ahead of the boot clock.
+#[derive(Clone, Default)]
+struct ByHand(Arc<AtomicU64>);
+
+const AHEAD: i64 = 5_000;
+
+impl ByHand {
+    fn at(ms: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(ms)))
+    }
+
+    fn forward(&self, ms: u64) {
+        self.0.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    fn ms(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl TimeSource for ByHand {
+    fn now(&self) -> Moment {
+        Moment::from_boot(Duration::from_millis(self.ms()))
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.ms().cast_signed() + AHEAD).unwrap()
+    }
+
+    fn sleep_until(&self, _: Moment) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn store(folder: &TempDir, time: &ByHand, boot: &str) -> Store {
+    let path = folder.path().join("locks.db");
+    Store::open(&path, Clock::new(time.clone()), boot.to_owned()).unwrap()
+}
+
+fn call(ops: impl Into<Vec<Op>>) -> Call {
+    Call {
+        not_after: None,
+        ops: ops.into(),
+    }
+}
+
+fn acquire(key: &str, owner: &str) -> Op {
+    let (key, owner) = (key.to_owned(), owner.to_owned());
+    Op::Acquire {
+        key,
+        owner,
+        kind: Kind::Lock,
+        ttl: Duration::from_secs(10),
+        floor: Token(0),
+    }
+}
+
+fn view(store: &mut Store, key: &str) -> View {
+    let mut reply = store
+        .call(&call([Op::Read {
+            key: key.to_owned(),
+        }]))
+        .unwrap();
+    match reply.answers.remove(0) {
+        Answer::View(view) => view,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_reboot_voids_every_lease_and_keeps_counters_records_and_documents() {
+    let (folder, time) = (folder(), ByHand::at(900_000));
+    let version = Version {
+        token: Token(1),
+        rev: 1,
+    };
+    let mut before = store(&folder, &time, "boot-1");
+    let write = Op::Write {
+        key: "k".into(),
+        owner: "a".into(),
+        version,
+        body: "ledger".into(),
+        not_before: None,
+    };
+    let hour = Duration::from_secs(3600);
+    let doc = Op::PutDoc {
+        name: "pause".into(),
+        rev: 1,
+        ttl: hour,
+        body: "yes".into(),
+    };
+    before.call(&call([acquire("k", "a"), write, doc])).unwrap();
+
+    let time = ByHand::at(2_000);
+    let mut after = store(&folder, &time, "boot-2");
+    let seen = view(&mut after, "k");
+    assert_eq!((seen.holder, seen.token), (None, Token(1)));
+    assert_eq!(
+        seen.record,
+        Record {
+            version,
+            body: "ledger".into()
+        }
+    );
+    let docs = after
+        .call(&call([Op::Docs {
+            prefix: String::new(),
+        }]))
+        .unwrap();
+    assert!(matches!(&docs.answers[0], Answer::Docs(docs) if docs.len() == 1));
+    let granted = after.call(&call([acquire("k", "b")])).unwrap();
+    assert!(matches!(
+        granted.answers[0],
+        Answer::Granted {
+            grant: Token(2),
+            ..
+        }
+    ));
+    // The store of the other boot is of another machine, or a ghost.
+    assert!(matches!(
+        before.call(&call([acquire("j", "a")])),
+        Err(NodeError::Unfit(_))
+    ));
+}
+
+#[test]
+fn a_released_record_of_an_earlier_boot_ends_after_its_retention() {
+    let (folder, time) = (folder(), ByHand::at(900_000));
+    let mut before = store(&folder, &time, "boot-1");
+    let retention = Duration::from_secs(5);
+    let release = Op::Release {
+        key: "k".into(),
+        owner: "a".into(),
+        kind: Kind::Lock,
+        retention,
+    };
+    before.call(&call([acquire("k", "a"), release])).unwrap();
+    let time = ByHand::at(0);
+    let mut after = store(&folder, &time, "boot-2");
+    time.forward(4_999);
+    assert!(view(&mut after, "k").released);
+    time.forward(1);
+    assert_eq!(view(&mut after, "k").owner, None);
+}
+
+#[test]
+fn a_new_file_is_for_its_owner_alone_and_its_folder_is_made() {
+    let folder = folder();
+    let path = folder.path().join("state").join("locks.db");
+    let _node = SqliteNode::open(&path, Clock::system()).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let deep = folder.path().join("a").join("b").join("locks.db");
+    let refused = SqliteNode::open(&deep, Clock::system());
+    assert!(
+        matches!(refused, Err(OpenError::Folder { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn what_is_not_a_store_is_refused_with_a_sentence() {
+    let folder = folder();
+    let text = folder.path().join("text");
+    std::fs::write(
+        &text,
+        "not a database, and longer than the header of one".repeat(9),
+    )
+    .unwrap();
+    let refused = SqliteNode::open(&text, Clock::system()).unwrap_err();
+    assert!(
+        matches!(refused, OpenError::NotADatabase { .. }),
+        "{refused:?}"
+    );
+    let refused = SqliteNode::open(folder.path(), Clock::system()).unwrap_err();
+    assert!(matches!(refused, OpenError::NotAFile { .. }), "{refused:?}");
+    let refused = SqliteNode::open("/dev/null/locks.db", Clock::system()).unwrap_err();
+    assert!(matches!(refused, OpenError::Folder { .. }), "{refused:?}");
+}
+
+#[test]
+fn a_file_of_a_newer_layout_is_refused_and_left_alone() {
+    let (folder, time) = (folder(), ByHand::default());
+    drop(store(&folder, &time, "boot"));
+    let path = folder.path().join("locks.db");
+    let conn = Connection::open(&path).unwrap();
+    conn.execute("UPDATE wk_meta SET value = 2 WHERE name = 'layout'", [])
+        .unwrap();
+    let refused = Store::open(&path, Clock::new(time), "other".into())
+        .err()
+        .unwrap();
+    assert!(
+        matches!(
+            refused,
+            OpenError::NewerLayout {
+                found: 2,
+                known: 1,
+                ..
+            }
+        ),
+        "{refused:?}"
+    );
+    let boot: String = conn
+        .query_row("SELECT boot FROM wk_node", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(boot, "boot");
+}
+
+#[test]
+fn network_file_systems_are_known_by_name() {
+    assert_eq!(network_kind(0x6969), Some("NFS"));
+    assert_eq!(network_kind(0xff53_4d42), Some("CIFS"));
+    let local = [0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0x0102_1994];
+    assert!(local.into_iter().all(|magic| network_kind(magic).is_none()));
+}
+
+#[test]
+fn a_file_replaced_while_open_is_refused() {
+    let (folder, time) = (folder(), ByHand::default());
+    let mut first = store(&folder, &time, "boot");
+    first.call(&call([acquire("k", "a")])).unwrap();
+    std::fs::remove_file(folder.path().join("locks.db")).unwrap();
+    assert!(matches!(
+        first.call(&call([acquire("j", "a")])),
+        Err(NodeError::Unfit(_))
+    ));
+    // Its log belonged to the removed file.
+    for log in ["locks.db-wal", "locks.db-shm"] {
+        std::fs::remove_file(folder.path().join(log)).unwrap();
+    }
+    let mut second = store(&folder, &time, "boot");
+    second.call(&call([acquire("k", "b")])).unwrap();
+    assert!(matches!(
+        first.call(&call([acquire("j", "a")])),
+        Err(NodeError::Unfit(_))
+    ));
+}
+
+#[test]
+fn a_busy_file_answers_unfit_and_a_reader_is_never_busy() {
+    let (folder, time) = (folder(), ByHand::default());
+    let mut waiting = store(&folder, &time, "boot");
+    let busy = Connection::open(folder.path().join("locks.db")).unwrap();
+    busy.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let refused = waiting.call(&call([acquire("k", "a")]));
+    assert!(matches!(refused, Err(NodeError::Unfit(_))), "{refused:?}");
+    assert_eq!(view(&mut waiting, "k").holder, None);
+    busy.execute_batch("ROLLBACK").unwrap();
+    assert!(waiting.call(&call([acquire("k", "a")])).is_ok());
+}
+
+#[test]
+fn many_processes_may_open_a_new_file_at_once() {
+    let folder = folder();
+    let path = folder.path().join("locks.db");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| SqliteNode::open(&path, Clock::system()).unwrap());
+        }
+    });
+}
+
+#[test]
+fn what_has_ended_is_removed() {
+    let (folder, time) = (folder(), ByHand::at(10_000));
+    let mut store = store(&folder, &time, "boot");
+    let ttl = Duration::from_secs(1);
+    let (key, owner) = ("c".to_owned(), "a".to_owned());
+    let floor = Token(0);
+    let take = Op::Acquire {
+        key: key.clone(),
+        owner: owner.clone(),
+        kind: Kind::Claim,
+        ttl,
+        floor,
+    };
+    let over = Op::Release {
+        key,
+        owner,
+        kind: Kind::Claim,
+        retention: ttl,
+    };
+    let doc = Op::PutDoc {
+        name: "d".into(),
+        rev: 1,
+        ttl,
+        body: String::new(),
+    };
+    store
+        .call(&call([take, over, doc, acquire("k", "a")]))
+        .unwrap();
+    time.forward(60_000);
+    store.call(&call([acquire("j", "a")])).unwrap();
+    let conn = Connection::open(folder.path().join("locks.db")).unwrap();
+    let rows = |table: &str| -> i64 {
+        conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
+            row.get(0)
+        })
+        .unwrap()
+    };
+    let left = [
+        "wk_key",
+        "wk_record",
+        "wk_claimant",
+        "wk_over",
+        "wk_doc",
+        "wk_release",
+    ]
+    .map(rows);
+    assert_eq!(left, [1, 2, 0, 0, 0, 0]);
+}
+
+// === the same answers as the node in memory ===
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![Just("a"), Just("ab"), Just("b"), Just("b/ü")].prop_map(str::to_owned)
+}
+
+fn owner() -> impl Strategy<Value = String> {
+    prop_oneof![Just("x"), Just("y"), Just("z")].prop_map(str::to_owned)
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![3 => Just(Kind::Lock), 2 => Just(Kind::Claim)]
+}
+
+fn ttl() -> impl Strategy<Value = Duration> {
+    (1..60_u64).prop_map(Duration::from_millis)
+}
+
+fn token() -> impl Strategy<Value = Token> {
+    (0..12_u64).prop_map(Token)
+}
+
+fn prefix() -> impl Strategy<Value = String> {
+    prop_oneof![Just(""), Just("a"), Just("b/")].prop_map(str::to_owned)
+}
+
+fn body() -> impl Strategy<Value = String> {
+    prop_oneof![Just(""), Just("one"), Just("two\0")].prop_map(str::to_owned)
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let write = (
+        name(),
+        owner(),
+        token(),
+        0..4_u64,
+        body(),
+        prop::option::of(-90..90_i64),
+    );
+    prop_oneof![
+        4 => (name(), owner(), kind(), ttl(), token()).prop_map(|(key, owner, kind, ttl, floor)| {
+            Op::Acquire { key, owner, kind, ttl, floor }
+        }),
+        2 => (name(), owner(), kind(), token()).prop_map(|(key, owner, kind, token)| {
+            Op::Confirm { key, owner, kind, token }
+        }),
+        3 => (name(), owner(), kind(), 1..6_u64, ttl(), token()).prop_map(
+            |(key, owner, kind, seq, ttl, token)| {
+                Op::Extend { key, owner, kind, seq, ttl, token }
+            }
+        ),
+        3 => (name(), owner(), kind(), ttl()).prop_map(|(key, owner, kind, retention)| {
+            Op::Release { key, owner, kind, retention }
+        }),
+        3 => write.prop_map(|(key, owner, token, rev, body, not_before)| Op::Write {
+            key,
+            owner,
+            version: Version { token, rev },
+            body,
+            not_before: not_before.map(|ms| 1_000 + AHEAD + ms),
+        }),
+        2 => name().prop_map(|key| Op::Read { key }),
+        1 => prefix().prop_map(|prefix| Op::List { prefix }),
+        1 => (name(), 0..4_u64, ttl(), body()).prop_map(|(name, rev, ttl, body)| {
+            Op::PutDoc { name, rev, ttl, body }
+        }),
+        1 => prefix().prop_map(|prefix| Op::Docs { prefix }),
+        1 => name().prop_map(|name| Op::RemoveDoc { name }),
+    ]
+}
+
+/// How long to wait, how much later the call may still act, what it does.
+fn step() -> impl Strategy<Value = (u64, Option<i64>, Vec<Op>)> {
+    let wait = prop_oneof![4 => 0..8_u64, 1 => 40..90_u64, 1 => Just(6_000)];
+    (
+        wait,
+        prop::option::weighted(0.2, -2..3_i64),
+        prop::collection::vec(op(), 1..5),
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn the_file_answers_as_memory_does(steps in prop::collection::vec(step(), 1..40)) {
+        let (folder, time) = (folder(), ByHand::at(1_000));
+        let mut file = store(&folder, &time, "boot");
+        let mut memory = NodeState::default();
+        for (wait, not_after, ops) in steps {
+            time.forward(wait);
+            let (now, wall) = (time.ms(), time.ms().cast_signed() + AHEAD);
+            let not_after = not_after.map(|by| NodeMs(now.saturating_add_signed(by)));
+            let call = Call { not_after, ops };
+            let expected = memory.apply(NodeMs(now), wall, &call);
+            prop_assert_eq!(file.call(&call), expected, "{:?}", call);
+            let told: Vec<_> = file.releases(0).unwrap().into_iter().map(|(_, news)| news).collect();
+            // The file forgets releases after a while, memory when asked.
+            let kept = memory.clone().take_announced();
+            prop_assert!(kept.ends_with(&told), "{:?} {:?}", kept, told);
+        }
+    }
+}
+
+#[test]
+fn opening_twice_in_one_process_keeps_both_working() {
+    let (folder, time) = (folder(), ByHand::default());
+    let mut first = store(&folder, &time, "boot");
+    first.call(&call([acquire("k", "a")])).unwrap();
+    drop(store(&folder, &time, "boot"));
+    let mut second = store(&folder, &time, "boot");
+    assert_eq!(view(&mut second, "k").holder.as_deref(), Some("a"));
+    assert!(Path::new(folder.path()).join("locks.db-wal").exists());
+    assert!(first.call(&call([acquire("j", "a")])).is_ok());
+}
