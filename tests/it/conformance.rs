@@ -24,10 +24,10 @@ pub mod crowds;
 pub mod locks;
 pub mod records;
 
-/// Instantiates every case for one store.
-macro_rules! conformance {
-    ($store:ident, $make:path) => {
-        conformance! { @cases $store, $make:
+/// Hands the names of all cases to another macro: `emit! { with: group: [case, ...], ... }`.
+macro_rules! every_case {
+    ($emit:ident $($with:tt)*) => {
+        $emit! { $($with)*:
             locks: [
                 an_absent_key_is_granted_and_a_held_one_refused_n3,
                 the_same_attempt_sent_again_gets_the_same_grant_n3,
@@ -76,7 +76,14 @@ macro_rules! conformance {
             ],
         }
     };
-    (@cases $store:ident, $make:path: $($group:ident: [$($case:ident,)*],)*) => {
+}
+
+/// Instantiates every case for one store.
+macro_rules! conformance {
+    ($store:ident, $make:path) => {
+        every_case! { conformance $store, $make }
+    };
+    ($store:ident, $make:path: $($group:ident: [$($case:ident,)*],)*) => {
         mod $store {
             $(mod $group {
                 $(#[tokio::test]

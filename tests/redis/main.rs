@@ -3,7 +3,15 @@
 //! `cargo test --test redis [FILTER]`. Without a server every case is ignored and says why;
 //! `WATCHKEEPER_REQUIRE=redis` makes that a failure.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::sync::Arc;
+
+use watchkeeper::node::Node;
 
 mod bench;
 mod doors;
@@ -11,6 +19,21 @@ mod faults;
 mod semantics;
 mod server;
 mod wire;
+
+/// The suite of every store lies with those that need no server.
+#[macro_use]
+#[path = "../it"]
+#[allow(
+    dead_code,
+    unused_macros,
+    unreachable_pub,
+    reason = "other stores use the rest"
+)]
+mod it {
+    #[macro_use]
+    pub mod conformance;
+}
+use it::conformance::{self, Lab};
 
 /// Names each case by its path, so that a filter finds it.
 macro_rules! cases {
@@ -22,9 +45,29 @@ macro_rules! cases {
     };
 }
 
+/// Every case of the common suite, on an empty server of its own.
+macro_rules! common_cases {
+    (: $($group:ident: [$($case:ident,)*],)*) => {
+        vec![$($(server::trial(
+            concat!("conformance::", stringify!($group), "::", stringify!($case)),
+            || bench::run(async { conformance::$group::$case(lab()).await }),
+        ),)*)*]
+    };
+}
+
+fn lab() -> Lab {
+    let server = server::RedisServer::start();
+    let settings = bench::settings(&server);
+    Lab::new(server, move || {
+        let client: Arc<dyn Node> = Arc::new(bench::node(&settings));
+        Box::pin(async move { client })
+    })
+}
+
 fn main() {
     let arguments = libtest_mimic::Arguments::from_args();
-    let cases = cases![
+    let mut cases = every_case!(common_cases);
+    cases.extend(cases![
         semantics::{
             a_free_lock_is_granted_and_a_held_one_refused,
             an_attempt_sent_again_is_granted_with_the_same_number,
@@ -72,6 +115,6 @@ fn main() {
             a_node_outlives_the_runtime_that_connected_it,
             a_full_memory_still_releases,
         },
-    ];
+    ]);
     libtest_mimic::run(&arguments, cases).exit();
 }

@@ -147,6 +147,9 @@ pub(crate) fn keys_of_ours_share_one_hash_tag_and_leave_nothing_behind() {
     });
 }
 
+/// The largest number that a node keeps.
+const LARGEST: u64 = (1 << 53) - 1;
+
 pub(crate) fn large_numbers_stay_exact() {
     run(async {
         let server = RedisServer::start();
@@ -165,7 +168,7 @@ pub(crate) fn large_numbers_stay_exact() {
                 assert_eq!(ask(&node, confirmed).await, Answer::Done);
                 if kind == Kind::Lock {
                     assert_eq!(view(&node, &key).await.token, Token(grant + 1));
-                    let (token, rev) = (grant + 1, u64::MAX);
+                    let (token, rev) = (grant + 1, LARGEST);
                     assert_eq!(
                         ask(&node, write(&key, &key, token, rev, "x")).await,
                         Answer::Done
@@ -175,8 +178,8 @@ pub(crate) fn large_numbers_stay_exact() {
                         rev,
                     };
                     assert_eq!(view(&node, &key).await.record.version, version);
-                    ask(&node, extend(&key, &key, kind, u64::MAX - 1, token)).await;
-                    assert_eq!(view(&node, &key).await.seq, u64::MAX - 1);
+                    ask(&node, extend(&key, &key, kind, LARGEST - 1, token)).await;
+                    assert_eq!(view(&node, &key).await.seq, LARGEST - 1);
                 }
                 ask(&node, release_as(&key, &key, kind, RETENTION)).await;
                 let next = granted(&ask(&node, acquire_for(&key, &successor, kind, TTL, 0)).await);

@@ -47,7 +47,7 @@ use self::{
     script::{Layout, Prepared},
     trouble::Scrub,
 };
-use super::{Announcements, Call, Node, NodeError, Reply};
+use super::{Announcements, Call, Node, NodeError, NodeMs, Reply, rules};
 use crate::{clock::Clock, spawn::Spawn};
 
 /// The most operations that one call may carry: a script occupies the whole server while it runs.
@@ -206,6 +206,8 @@ impl Node for RedisNode {
                 call.ops.len()
             )));
         }
+        // Numbers out of range are refused here; whether the call is late only the server knows.
+        rules::admit(NodeMs::default(), &call)?;
         self.link.run(Prepared::new(&self.layout, &call)).await
     }
 

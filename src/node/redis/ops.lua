@@ -4,8 +4,8 @@
 -- ARGV     not_after ('' = none), raw ('1' = lock keys stand verbatim), then each operation: its code and its fields.
 -- Reply    { 0, at } when the call came too late (N2), else { 1, at, answers }.
 --
--- Tokens are Lua numbers below 2^53 and go to Redis through text(): tostring() would round them to 14 digits.
--- Rounds and revisions are never computed with: they stay decimal strings and are compared by newer().
+-- Tokens, rounds and revisions are below 2^53 (the sender sees to it), where Lua's numbers are exact. They go to
+-- Redis through text(): tostring() would round them to 14 digits.
 
 local node = KEYS[1]
 local base = string.sub(node, 1, -5)
@@ -32,9 +32,6 @@ end
 
 local function number(value) return value and tonumber(value) or 0 end
 local function text(value) return string.format('%.0f', value) end
-
--- Decimal strings without leading zeros, of any length.
-local function newer(a, b) return #a > #b or (#a == #b and a > b) end
 
 local function lock_key(key) return raw and key or base .. 'l:' .. key end
 local function record_key(key) return base .. 'r:' .. key end
@@ -66,17 +63,19 @@ local function record(key)
   local r = redis.call('HMGET', record_key(key),
     'owner', 'seq', 'grant', 'released', 'counter', 'token', 'rev', 'body')
   return {
-    owner = r[1], seq = r[2] or '0', grant = number(r[3]), released = r[4] == '1',
-    counter = number(r[5]), token = number(r[6]), rev = r[7] or '0', body = r[8] or '',
+    owner = r[1], seq = number(r[2]), grant = number(r[3]), released = r[4] == '1',
+    counter = number(r[5]), token = number(r[6]), rev = number(r[7]), body = r[8] or '',
   }
 end
 
+-- The largest token known here for this lock. Without a record that is the node's counter: it is above every token
+-- that was ever given away here.
+local function known(r) return r.owner and r.counter or counter end
+
 local function view(key)
   local holder, r = value(key), record(key)
-  local token = r.counter
-  if holder and not r.owner then token = number(redis.call('HGET', owner_key(holder), 'grant')) end
   return {
-    key, holder, redis.call('PTTL', lock_key(key)), r.owner, r.seq, r.released and 1 or 0, token,
+    key, holder, redis.call('PTTL', lock_key(key)), r.owner, r.seq, r.released and 1 or 0, known(r),
     r.token, r.rev, r.body,
   }
 end
@@ -105,7 +104,7 @@ local function hold(key, owner, holder, ttl)
 end
 
 local function take_record(key, owner, seq, ttl, grant, count)
-  redis.call('HSET', record_key(key), 'owner', owner, 'seq', seq, 'ttl', ttl, 'grant', text(grant),
+  redis.call('HSET', record_key(key), 'owner', owner, 'seq', text(seq), 'ttl', ttl, 'grant', text(grant),
     'released', '0', 'counter', text(count))
   redis.call('PERSIST', record_key(key))
   redis.call('ZADD', locks, '+inf', key)
@@ -129,7 +128,7 @@ local function acquire_claim(key, owner, holder, ttl, floor)
   outlive(mine, tonumber(ttl) + GRANT_SLACK_MS)
   hold(key, owner, holder, ttl)
   index_claim(key, ttl)
-  return { GRANTED, grant, 0, '0', '' }
+  return { GRANTED, grant, 0, 0, '' }
 end
 
 local function acquire()
@@ -144,10 +143,9 @@ local function acquire()
   if r.owner == owner then
     if r.released then return refused(key) end
   else
-    -- Without a record its counter is unknown here; the node's is above every one that was ever given away.
-    grant = math.max(r.owner and r.counter or counter, floor) + 1
+    grant = math.max(known(r), floor) + 1
     raise(grant)
-    take_record(key, owner, '0', ttl, grant, grant)
+    take_record(key, owner, 0, ttl, grant, grant)
   end
   hold(key, owner, holder, ttl)
   return { GRANTED, grant, r.token, r.rev, r.body }
@@ -173,7 +171,7 @@ local function confirm()
 end
 
 local function extend()
-  local key, owner, kind, seq, ttl, token = arg(), arg(), arg(), arg(), arg(), number(arg())
+  local key, owner, kind, seq, ttl, token = arg(), arg(), arg(), number(arg()), arg(), number(arg())
   local holder = value(key)
   if holder and holder ~= owner then return refused(key) end
   if over(owner, key) then return refused(key) end
@@ -183,22 +181,22 @@ local function extend()
     outlive(owner_key(owner), tonumber(ttl) + GRANT_SLACK_MS)
     redis.call('PEXPIRE', lock_key(key), ttl)
     index_claim(key, ttl)
-    return { KEPT, 0, '0' }
+    return { KEPT, 0, 0 }
   end
 
   local r = record(key)
   local mine = r.owner == owner
-  if mine and (r.released or not newer(seq, r.seq)) then return refused(key) end
+  if mine and (r.released or seq <= r.seq) then return refused(key) end
+  local count = math.max(known(r), token)
   raise(token)
-  local count = math.max(r.owner and r.counter or counter, token)
-  if mine and holder then
-    redis.call('HSET', record_key(key), 'seq', seq, 'ttl', ttl, 'counter', text(count))
-    redis.call('PEXPIRE', lock_key(key), ttl)
+  redis.call('SET', lock_key(key), owner, 'PX', ttl)
+  if mine then
+    -- The key may have ended by this node's clock: while the record is still ours nobody took it since.
+    redis.call('HSET', record_key(key), 'seq', text(seq), 'ttl', ttl, 'counter', text(count))
     return { KEPT, r.token, r.rev }
   end
   -- What is written anew is no vote in this round: somebody else may have been here in between.
-  take_record(key, owner, seq, ttl, mine and r.grant or token, count)
-  redis.call('SET', lock_key(key), owner, 'PX', ttl)
+  take_record(key, owner, seq, ttl, token, count)
   return { HEALED, r.token, r.rev }
 end
 
@@ -229,7 +227,7 @@ local function release()
 end
 
 local function write()
-  local key, owner, token, rev, body, not_before = arg(), arg(), number(arg()), arg(), arg(), arg()
+  local key, owner, token, rev, body, not_before = arg(), arg(), number(arg()), number(arg()), arg(), arg()
   local r = record(key)
   if value(key) ~= owner or r.owner ~= owner or r.released then return refused(key) end
   if not_before ~= '' and at < tonumber(not_before) then return { TOO_EARLY, at } end
@@ -237,8 +235,8 @@ local function write()
     if body == r.body then return { DONE } end
     return refused(key)
   end
-  if token < r.token or (token == r.token and not newer(rev, r.rev)) then return refused(key) end
-  redis.call('HSET', record_key(key), 'token', text(token), 'rev', rev, 'body', body)
+  if token < r.token or (token == r.token and rev < r.rev) then return refused(key) end
+  redis.call('HSET', record_key(key), 'token', text(token), 'rev', text(rev), 'body', body)
   return { DONE }
 end
 
@@ -257,16 +255,19 @@ end
 
 local function list()
   local found = {}
-  for i, key in ipairs(members(locks, arg())) do found[i] = view(key) end
+  for _, key in ipairs(members(locks, arg())) do
+    local seen = view(key)
+    if seen[2] or seen[4] then found[#found + 1] = seen end
+  end
   return { VIEWS, found }
 end
 
 local function put_doc()
-  local name, rev, ttl, body = arg(), arg(), arg(), arg()
+  local name, rev, ttl, body = arg(), number(arg()), arg(), arg()
   local doc = base .. 'doc:' .. name
   local stored = redis.call('HGET', doc, 'rev')
-  if stored and not newer(rev, stored) then return { DONE } end
-  redis.call('HSET', doc, 'rev', rev, 'body', body)
+  if stored and rev <= tonumber(stored) then return { DONE } end
+  redis.call('HSET', doc, 'rev', text(rev), 'body', body)
   redis.call('PEXPIRE', doc, ttl)
   redis.call('ZADD', docs, text(at + tonumber(ttl)), name)
   return { DONE }
@@ -276,7 +277,7 @@ local function list_docs()
   local found = {}
   for _, name in ipairs(members(docs, arg())) do
     local doc = redis.call('HMGET', base .. 'doc:' .. name, 'rev', 'body')
-    if doc[1] then found[#found + 1] = { name, doc[1], doc[2] } end
+    if doc[1] then found[#found + 1] = { name, tonumber(doc[1]), doc[2] } end
   end
   return { DOCS, found }
 end
