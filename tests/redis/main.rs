@@ -14,6 +14,7 @@ use std::sync::Arc;
 use watchkeeper::node::Node;
 
 mod bench;
+mod differential;
 mod doors;
 mod faults;
 mod semantics;
@@ -68,6 +69,7 @@ fn main() {
     let arguments = libtest_mimic::Arguments::from_args();
     let mut cases = every_case!(common_cases);
     cases.extend(cases![
+        differential::{ the_script_answers_as_memory_does },
         semantics::{
             a_free_lock_is_granted_and_a_held_one_refused,
             an_attempt_sent_again_is_granted_with_the_same_number,
