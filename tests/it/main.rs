@@ -1,4 +1,9 @@
 //! What every store must do, and what the parts do together.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test may fail by panic"
+)]
 
 #[macro_use]
 mod conformance;
