@@ -7,6 +7,8 @@
 
 #[macro_use]
 mod conformance;
+#[cfg(feature = "sqlite")]
+mod embedded;
 
 conformance!(memory, crate::conformance::memory);
 #[cfg(feature = "sqlite")]
