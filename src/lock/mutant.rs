@@ -25,7 +25,10 @@ pub(crate) struct Mutant {
 impl Mutant {
     /// The same broken rules with a memory of its own, for another client.
     pub(crate) fn for_client(&self) -> Self {
-        Self { memory: Arc::default(), ..self.clone() }
+        Self {
+            memory: Arc::default(),
+            ..self.clone()
+        }
     }
 
     pub(crate) fn last_owner(&self, claims: &[Claim]) -> Option<String> {

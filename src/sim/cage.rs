@@ -63,7 +63,10 @@ impl Cage {
 impl Spawner for Cage {
     #[allow(clippy::disallowed_methods, reason = "the simulation's own runtime")]
     fn spawn(&self, task: BoxFuture<'static, ()>) -> JoinHandle<()> {
-        tokio::spawn(Caged { cage: self.clone(), task: Some(task) })
+        tokio::spawn(Caged {
+            cage: self.clone(),
+            task: Some(task),
+        })
     }
 }
 
@@ -88,7 +91,9 @@ impl Future for Caged {
             self.task = None;
             return Poll::Ready(());
         }
-        let Some(task) = self.task.as_mut() else { return Poll::Ready(()) };
+        let Some(task) = self.task.as_mut() else {
+            return Poll::Ready(());
+        };
         let done = task.as_mut().poll(cx);
         if done.is_ready() {
             self.task = None;

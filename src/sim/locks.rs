@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use super::world::{Counts, Machine, TTL, World};
-use crate::{election::Elector, lock::{Claim, Claimed, mutant::Mutant}, node::rules::REVIVE_RELEASED};
+use crate::{
+    election::Elector,
+    lock::{Claim, Claimed, mutant::Mutant},
+    node::rules::REVIVE_RELEASED,
+};
 
 /// Virtual time of one schedule.
 const LENGTH: Duration = Duration::from_secs(12);
@@ -58,7 +62,9 @@ async fn recover(world: &World, fleet: &[Machine]) {
     let before = world.checker.counts().acquisitions;
     clock.sleep(TTL * 4).await;
     if world.checker.violation().is_none() && world.checker.counts().acquisitions == before {
-        world.checker.violate("nobody acquired anything within four ttl of calm".to_owned());
+        world
+            .checker
+            .violate("nobody acquired anything within four ttl of calm".to_owned());
     }
 }
 
@@ -93,7 +99,9 @@ fn join(world: &World, n: usize) -> Machine {
                 Claimed::Acquired(lease) => Some(lease),
                 _ => None,
             });
-            let leases: Vec<_> = leases.inspect(|lease| checker.acquired(&m, lease.view())).collect();
+            let leases: Vec<_> = leases
+                .inspect(|lease| checker.acquired(&m, lease.view()))
+                .collect();
             for lease in leases {
                 m.clock.sleep(m.chance.up_to(TTL / 4)).await;
                 drop(lease);
@@ -106,13 +114,17 @@ fn join(world: &World, n: usize) -> Machine {
 
 /// How many schedules each test runs; `WATCHKEEPER_SIM_SCHEDULES` changes it.
 fn schedules() -> u64 {
-    let asked = std::env::var("WATCHKEEPER_SIM_SCHEDULES").ok().and_then(|n| n.parse().ok());
+    let asked = std::env::var("WATCHKEEPER_SIM_SCHEDULES")
+        .ok()
+        .and_then(|n| n.parse().ok());
     asked.unwrap_or(250)
 }
 
 fn holds(nodes: usize) {
     let mut total = Counts::default();
-    let only = std::env::var("WATCHKEEPER_SIM_SEED").ok().and_then(|n| n.parse::<u64>().ok());
+    let only = std::env::var("WATCHKEEPER_SIM_SEED")
+        .ok()
+        .and_then(|n| n.parse::<u64>().ok());
     for seed in only.map_or(0..schedules(), |seed| seed..seed + 1) {
         let (violation, counts) = schedule(seed, nodes, Mutant::default());
         if let Some(what) = violation {
@@ -127,8 +139,14 @@ fn holds(nodes: usize) {
     if only.is_none() {
         // Schedules in which nothing happens prove nothing.
         let each = schedules();
-        assert!(total.acquisitions > 20 * each && total.renewals > 20 * each, "{total:?}");
-        assert!(total.healed > each / 10 && total.confirms > each, "{total:?}");
+        assert!(
+            total.acquisitions > 20 * each && total.renewals > 20 * each,
+            "{total:?}"
+        );
+        assert!(
+            total.healed > each / 10 && total.confirms > each,
+            "{total:?}"
+        );
     }
 }
 
@@ -154,18 +172,36 @@ fn one_holder_and_rising_tokens_over_five_nodes() {
 
 #[test]
 fn tokens_rise_although_nodes_differ() {
-    caught(|| Mutant { skip_confirm: true, ..Mutant::default() }, "token");
+    caught(
+        || Mutant {
+            skip_confirm: true,
+            ..Mutant::default()
+        },
+        "token",
+    );
 }
 
 #[test]
 fn deadline_counts_from_before_the_first_byte() {
     // Two holders, or the later one's token first: either way the first believed too long.
-    caught(|| Mutant { deadline_from_reply: true, ..Mutant::default() }, "");
+    caught(
+        || Mutant {
+            deadline_from_reply: true,
+            ..Mutant::default()
+        },
+        "",
+    );
 }
 
 #[test]
 fn votes_of_two_rounds_are_never_summed() {
-    caught(|| Mutant { sum_rounds: true, ..Mutant::default() }, "");
+    caught(
+        || Mutant {
+            sum_rounds: true,
+            ..Mutant::default()
+        },
+        "",
+    );
 }
 
 #[test]

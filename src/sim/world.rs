@@ -89,7 +89,11 @@ struct Rewired {
 impl Rewired {
     fn to(node: &MemoryNode, chance: &Chance) -> Arc<dyn Node> {
         let (node, line) = (node.clone(), Mutex::new(Arc::new(node.clone())));
-        Arc::new(Self { node, line, chance: chance.clone() })
+        Arc::new(Self {
+            node,
+            line,
+            chance: chance.clone(),
+        })
     }
 }
 
@@ -122,7 +126,9 @@ impl World {
     pub(crate) fn new(seed: u64, nodes: usize, mutant: Mutant) -> Self {
         let time = SimTime::new();
         let chance = Chance::seeded(seed);
-        let pick = |chance: &Chance, of: &[f64]| of[usize::try_from(chance.below(of.len() as u64)).unwrap()];
+        let pick = |chance: &Chance, of: &[f64]| {
+            of[usize::try_from(chance.below(of.len() as u64)).unwrap()]
+        };
         let weights = Weights {
             delay_ms: [0, 2, 10, 45][usize::try_from(chance.below(4)).unwrap()],
             lose_requests: pick(&chance, &[0.0, 0.02, 0.2]),
@@ -150,7 +156,14 @@ impl World {
                 node
             })
             .collect();
-        Self { time, chance, nodes, weights, checker, mutant }
+        Self {
+            time,
+            chance,
+            nodes,
+            weights,
+            checker,
+            mutant,
+        }
     }
 
     pub(crate) fn timing() -> Timing {
@@ -186,13 +199,21 @@ impl World {
             .mutant(self.mutant.for_client())
             .start()
             .unwrap();
-        Machine { name: name.to_owned(), cage, locks, chance, clock, spawn }
+        Machine {
+            name: name.to_owned(),
+            cage,
+            locks,
+            chance,
+            clock,
+            spawn,
+        }
     }
 
     /// One random fault at a node.
     pub(crate) fn strike(&self) {
         use crate::node::memory::Cut;
-        let node = &self.nodes[usize::try_from(self.chance.below(self.nodes.len() as u64)).unwrap()];
+        let node =
+            &self.nodes[usize::try_from(self.chance.below(self.nodes.len() as u64)).unwrap()];
         let faults = node.faults();
         match self.chance.below(6) {
             0 => faults.freeze(),
@@ -314,7 +335,10 @@ impl Seen {
             }
             _ => return,
         };
-        let dead = self.released.get(node).is_some_and(|r| r.contains(&(key.clone(), owner.clone())));
+        let dead = self
+            .released
+            .get(node)
+            .is_some_and(|r| r.contains(&(key.clone(), owner.clone())));
         if dead && !matches!(op, Op::Acquire { .. }) {
             let (key, node) = (key.clone(), node.to_owned());
             self.violate(format!("{key}: a released lease was revived on {node}"));
