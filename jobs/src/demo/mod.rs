@@ -34,7 +34,7 @@ use watchkeeper_jobs::span::Span;
 
 pub(crate) use fleet::die_with;
 use stage::Stage;
-use story::Story;
+use story::{Interrupted, Story};
 
 /// Watch three replicas elect a leader and send notifications, then lose the leader; needs no server
 ///
@@ -90,8 +90,12 @@ async fn tell(args: &DemoArgs) -> anyhow::Result<bool> {
     let stage = Stage::new(args.json, u64::from(args.notifications));
     let mut story = Story::begin(args, stage).await?;
     let told = story.tell().await;
+    let troubled = match &told {
+        Ok(summary) => !summary.problems().is_empty() && !story.was_left(),
+        Err(error) => !error.is::<Interrupted>(),
+    };
     // In any case: no process and no folder stays behind.
-    story.clean_up(told.is_err()).await;
+    story.clean_up(troubled).await;
     let summary = told?;
     let problems = summary.problems();
     story.stage.end(&summary, &problems);

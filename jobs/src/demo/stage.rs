@@ -50,8 +50,8 @@ impl Stage {
         }
     }
 
-    /// How far the notifications are.
-    pub(crate) fn progress(&mut self, accepted: u64) {
+    /// How far the notifications and the heartbeat are.
+    pub(crate) fn progress(&mut self, accepted: u64, fleet: &FleetStatus) {
         if let Some(bars) = &self.bars {
             bars.sent.set_position(accepted);
             return;
@@ -59,7 +59,12 @@ impl Stage {
         let fifths = accepted * 5 / self.total.max(1);
         if fifths > self.told {
             self.told = fifths;
-            self.line(&format!("sent {accepted} of {}", self.total));
+            let sending = fleet.job(SEND).map_or(0, |job| job.running.len());
+            let tick = tick(fleet).map_or(String::new(), |at| format!("; last tick {at}"));
+            let total = self.total;
+            self.line(&format!(
+                "sent {accepted} of {total}, {sending} batches in flight{tick}"
+            ));
         }
     }
 
@@ -137,6 +142,12 @@ impl Bars {
     }
 }
 
+/// The last tick, as a time of day.
+fn tick(fleet: &FleetStatus) -> Option<String> {
+    let at = fleet.job(BEAT)?.last_tick?;
+    Some(at.strftime("%T").to_string())
+}
+
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
@@ -156,20 +167,18 @@ fn describe(replica: &Replica, fleet: &FleetStatus) -> String {
     };
     let leads = fleet.job(BEAT).and_then(|job| job.leader.as_ref());
     let role = match leads.filter(|leader| leader.replica == told.id) {
-        Some(leader) => format!("leads {BEAT} under token {}", leader.token.0),
+        Some(leader) => {
+            let tick = tick(fleet).unwrap_or_default();
+            format!("leads under token {}, last tick {tick}", leader.token.0)
+        }
         None => "stands by".to_owned(),
     };
     let running = fleet.job(SEND).map(|job| job.running.as_slice());
-    let ours = running
-        .unwrap_or_default()
-        .iter()
-        .filter(|run| run.replica == told.id);
-    let (batches, done) = ours.fold((0, 0), |(n, done), run| {
-        (n + 1, done + run.done.unwrap_or(0))
-    });
+    let ours = running.unwrap_or_default().iter();
+    let batches = ours.filter(|run| run.replica == told.id).count();
     let page = told.admin.as_ref().map(|at| format!("http://{at}/"));
     format!(
-        "{name}  {role:<32} {batches} batches, {done:>3} sent of them  {}",
+        "{name}  {role:<40} {batches} batches  {}",
         page.unwrap_or_default()
     )
 }

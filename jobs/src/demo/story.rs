@@ -52,6 +52,11 @@ pub(crate) struct Story {
     plot: Plot,
 }
 
+/// A signal asked us to end.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub(crate) struct Interrupted;
+
 /// How far the story is.
 #[derive(Debug, Default)]
 struct Plot {
@@ -134,7 +139,8 @@ impl Story {
         let mut mishaps = Vec::new();
         while !self.plot.quit && !self.is_over().await? {
             if self.clock.now() >= until {
-                mishaps.push(format!("it was not over after {} s", LIMIT.as_secs()));
+                let limit = (self.at_least + LIMIT).as_secs();
+                mishaps.push(format!("it was not over after {limit} s"));
                 break;
             }
             let look = self.scout.look().await?;
@@ -148,8 +154,8 @@ impl Story {
             let [interrupt, terminate] = &mut self.interrupts;
             tokio::select! {
                 biased;
-                _ = interrupt.recv() => bail!("interrupted"),
-                _ = terminate.recv() => bail!("terminated"),
+                _ = interrupt.recv() => bail!(Interrupted),
+                _ = terminate.recv() => bail!(Interrupted),
                 key = self.keys.next() => self.press(key, look.as_ref(), &status),
                 () = self.clock.sleep(pause) => {}
             }
@@ -162,7 +168,7 @@ impl Story {
         self.count(mishaps).await
     }
 
-    /// Ends whoever is left and, when asked, shows what the replicas said last.
+    /// Ends whoever is left; when something went wrong, shows what the replicas said last.
     pub(crate) async fn clean_up(&mut self, troubled: bool) {
         if troubled {
             for replica in self.fleet.replicas() {
@@ -172,6 +178,11 @@ impl Story {
         }
         // Before the folder goes, so that nobody writes into it any more.
         self.fleet.kill_all().await;
+    }
+
+    /// Whether somebody wanted it to end early.
+    pub(crate) fn was_left(&self) -> bool {
+        self.plot.quit
     }
 
     /// Whether everything that was to happen has happened.
@@ -193,7 +204,7 @@ impl Story {
     /// Takes note of what is seen, and acts when it is time.
     fn follow(&mut self, look: Option<&Look>, status: &FleetStatus) -> anyhow::Result<()> {
         let accepted = self.receiver.watch().borrow().accepted;
-        self.stage.progress(accepted);
+        self.stage.progress(accepted, status);
         self.stage.replicas(self.fleet.replicas(), status);
         for ended in self.fleet.reap() {
             self.tell_end(&ended);
