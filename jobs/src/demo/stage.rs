@@ -102,6 +102,9 @@ impl Stage {
             "ticks          {} fired, {} of them again after their replica died, {} missed",
             s.ticks_fired, s.ticks_repeated, s.ticks_missed
         ));
+        for tick in &s.missed_at {
+            self.line(&format!("               missed: {tick}"));
+        }
         for problem in problems {
             self.line(&format!("FAILED         {problem}"));
         }

@@ -10,14 +10,14 @@ use watchkeeper::ledger::Ledger;
 const EVERY: SignedDuration = SignedDuration::from_secs(1);
 
 /// The tally of the ticks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ticks {
     /// Runs that were started.
     pub(crate) fired: u64,
     /// Runs beyond the first of their tick: the next attempt after a run that died with its replica.
     pub(crate) repeated: u64,
     /// Ticks between the first and the last that were never started.
-    pub(crate) missed: u64,
+    pub(crate) missed: Vec<Timestamp>,
     /// Runs that were started although the same attempt had been. Must be zero.
     pub(crate) doubled: u64,
 }
@@ -49,10 +49,12 @@ pub(crate) fn count(lines: &str, ledger: &Ledger) -> Ticks {
     };
     let last = ledger.decided_upto().map_or(last, |upto| upto.max(last));
     let waiting: BTreeSet<Timestamp> = ledger.waiting().iter().copied().collect();
-    let mut missed = 0;
+    let mut missed = Vec::new();
     let mut tick = first;
     while tick <= last {
-        missed += u64::from(!ticks.contains(&tick) && !waiting.contains(&tick));
+        if !ticks.contains(&tick) && !waiting.contains(&tick) {
+            missed.push(tick);
+        }
         tick += EVERY;
     }
     Ticks {
@@ -82,7 +84,7 @@ mod tests {
     #[test]
     fn every_tick_once_is_all_well() {
         let ticks = counted(&[(1, 1), (2, 1), (3, 1)]);
-        assert_eq!((ticks.fired, ticks.repeated, ticks.missed), (3, 0, 0));
+        assert_eq!((ticks.fired, ticks.repeated, ticks.missed), (3, 0, Vec::new()));
     }
 
     #[test]
@@ -99,14 +101,14 @@ mod tests {
 
     #[test]
     fn a_second_without_a_start_is_missed() {
-        assert_eq!(counted(&[(1, 1), (4, 1)]).missed, 2);
+        assert_eq!(counted(&[(1, 1), (4, 1)]).missed.len(), 2);
     }
 
     #[test]
     fn a_tick_that_was_decided_and_not_started_is_missed_at_the_end_too() {
         let body = r#"{"v":1,"decided_upto":"2026-01-02T03:04:06Z"}"#;
         let ledger = Ledger::from_body(body).unwrap();
-        assert_eq!(count(&lines(&[(4, 1)]), &ledger).missed, 2);
+        assert_eq!(count(&lines(&[(4, 1)]), &ledger).missed.len(), 2);
     }
 
     #[test]
