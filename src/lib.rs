@@ -26,6 +26,8 @@ pub mod schedule;
 pub(crate) mod scheduler;
 pub mod secret;
 pub mod signals;
+#[cfg(test)]
+mod sim;
 pub mod sim_clock;
 pub mod spawn;
 pub mod status;

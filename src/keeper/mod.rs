@@ -90,6 +90,9 @@ pub(crate) enum Command {
     Nodes {
         reply: oneshot::Sender<Vec<NodeReport>>,
     },
+    Identities {
+        reply: oneshot::Sender<Vec<Option<String>>>,
+    },
     Settle {
         reply: oneshot::Sender<()>,
     },

@@ -55,6 +55,11 @@ impl Desk {
             }
             Command::Docs { prefix, reply } => drop(reply.send(self.docs(prefix).await)),
             Command::Nodes { reply } => drop(reply.send(self.nodes())),
+            Command::Identities { reply } => {
+                let links = &self.cluster.links;
+                let asked = links.iter().map(|link| link.node().identity());
+                drop(reply.send(futures_util::future::join_all(asked).await));
+            }
             Command::Settle { reply } => {
                 // Whatever was handed back before this request is being released by now.
                 self.ring();

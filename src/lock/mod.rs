@@ -264,6 +264,12 @@ impl Locks {
         self.ask(|reply| Command::Nodes { reply }).await
     }
 
+    /// What tells each node's server from every other, where it can be told now. Asked by the keeper, whose
+    /// connections are its own.
+    pub(crate) async fn identities(&self) -> Result<Vec<Option<String>>, LockError> {
+        self.ask(|reply| Command::Identities { reply }).await
+    }
+
     /// Release announcements of all nodes, from now on. They cost nothing and promise nothing: polling is the truth.
     #[must_use]
     pub fn releases(&self) -> broadcast::Receiver<Announcement> {

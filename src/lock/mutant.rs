@@ -19,10 +19,18 @@ pub(crate) struct Mutant {
     pub(crate) deadline_from_reply: bool,
     /// R4: keep the grants of the last round, and do not undo them.
     pub(crate) sum_rounds: bool,
-    memory: Arc<Mutex<HashMap<String, (String, Tally)>>>,
+    pub(crate) memory: Arc<Mutex<HashMap<String, (String, Tally)>>>,
 }
 
 impl Mutant {
+    /// The same broken rules with a memory of its own, for another client.
+    pub(crate) fn for_client(&self) -> Self {
+        Self {
+            memory: Arc::default(),
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn last_owner(&self, claims: &[Claim]) -> Option<String> {
         let memory = self.memory.lock().unwrap();
         self.sum_rounds

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
-mod rules;
+pub(crate) mod rules;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

@@ -49,7 +49,6 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
     metrics.follow(&events, &clock, &spawn, stop.clone());
 
     let nodes = store::nodes(&config.locks, &config.worker.namespace, &clock)?;
-    store::refuse_twins(&nodes, &clock).await?;
     let grace = jobs
         .iter()
         .map(|job| job.spec.grace)
@@ -62,6 +61,7 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         .events(events.clone())
         .start()
         .map_err(Error::Process)?;
+    store::refuse_twins(&locks).await?;
     let beat = spawn.spawn(beat(locks.clone()));
 
     let failover = config.worker.mode == Mode::Failover;

@@ -7,7 +7,7 @@ use crate::node::sqlite::SqliteNode;
 use crate::{
     clock::Clock,
     error::{Error, Result},
-    lock::{LockSettings, Timing, settings::Backend},
+    lock::{LockSettings, Locks, Timing, settings::Backend},
     node::{Node, memory::MemoryNode},
     spawn::Spawn,
 };
@@ -80,8 +80,32 @@ fn redis(
     clock: &Clock,
     spawn: &Spawn,
 ) -> Result<Vec<Arc<dyn Node>>> {
-    let _ = (settings, namespace, clock, spawn);
-    Err(missing("redis", "redis"))
+    use crate::{
+        node::redis::{RedisNode, RedisNodeSettings},
+        secret::redact,
+    };
+    let redis = &settings.redis;
+    let node = |url: &crate::secret::SecretUrl| {
+        let settings = RedisNodeSettings {
+            url: url.expose().to_owned().into(),
+            username: redis.username.clone(),
+            password: redis
+                .password
+                .as_ref()
+                .map(|secret| secret.expose().to_owned().into()),
+            node_timeout: redis.node_timeout,
+            namespace: namespace.to_owned(),
+            raw_keys: settings.raw_keys,
+            pool_size: redis.pool_size,
+        };
+        let node = RedisNode::new(&settings, clock.clone(), spawn.clone());
+        node.map(|node| Arc::new(node) as Arc<dyn Node>)
+            .map_err(|error| Error::Store {
+                store: redact(url.expose()),
+                why: error.to_string(),
+            })
+    };
+    redis.nodes.iter().map(node).collect()
 }
 
 #[cfg(not(feature = "redis"))]
@@ -89,6 +113,7 @@ fn redis(_: &LockSettings, _: &str, _: &Clock, _: &Spawn) -> Result<Vec<Arc<dyn 
     Err(missing("redis", "redis"))
 }
 
+#[cfg(not(all(feature = "sqlite", feature = "redis")))]
 fn missing(store: &str, feature: &str) -> Error {
     let why = format!("it is not part of this build; build with the feature `{feature}`");
     Error::Store {
@@ -97,26 +122,34 @@ fn missing(store: &str, feature: &str) -> Error {
     }
 }
 
-/// Refuses a list of nodes in which two addresses lead to one server: it would count twice towards a majority.
+/// Refuses a list of nodes in which two addresses lead to one server: it would count twice towards a majority. A node
+/// that does not answer now is let in.
 ///
 /// # Errors
 /// [`Error::Store`] naming both.
-pub(crate) async fn refuse_twins(nodes: &[Arc<dyn Node>], clock: &Clock) -> Result<()> {
-    let mut seen: Vec<(String, &str)> = Vec::new();
-    for node in nodes {
-        // A node that does not answer now is let in: its identity is looked at again when it connects.
-        let asked = clock
-            .timeout(Duration::from_millis(500), node.identity())
-            .await;
-        let Ok(Some(identity)) = asked else { continue };
-        if let Some((_, twin)) = seen.iter().find(|(id, _)| *id == identity) {
+pub(crate) async fn refuse_twins(locks: &Locks) -> Result<()> {
+    let names: Vec<String> = locks
+        .nodes()
+        .await?
+        .into_iter()
+        .map(|node| node.name)
+        .collect();
+    let asked = locks
+        .clock()
+        .timeout(Duration::from_secs(1), locks.identities())
+        .await;
+    let identities = asked.unwrap_or(Ok(Vec::new()))?;
+    let mut seen: Vec<(&str, &str)> = Vec::new();
+    for (identity, name) in identities.iter().zip(&names) {
+        let Some(identity) = identity else { continue };
+        if let Some((_, twin)) = seen.iter().find(|(id, _)| id == identity) {
             let why = format!("it is the same server as {twin}: a majority needs independent ones");
             return Err(Error::Store {
-                store: node.name().to_owned(),
+                store: name.clone(),
                 why,
             });
         }
-        seen.push((identity, node.name()));
+        seen.push((identity, name));
     }
     Ok(())
 }

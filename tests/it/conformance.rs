@@ -6,7 +6,7 @@
 //! `name::group::case`.
 //!
 //! # Adding a case
-//! Write `pub async fn the_promise_as_a_sentence(lab: Lab)` in one of the groups and name it in the macro below; a
+//! Write `pub(crate) async fn the_promise_as_a_sentence(lab: Lab)` in one of the groups and name it in the macro below; a
 //! case that is not named there is reported as dead code.
 //!
 //! Time is real, because a Redis is: leases that must end live for [`SHORT`] and are waited for by asking the node.
@@ -19,20 +19,21 @@ use watchkeeper::{
     node::{Answer, Call, Kind, Node, Op, Record, Reply, Token, Version, View, memory::MemoryNode},
 };
 
-pub mod claims;
-pub mod crowds;
-pub mod locks;
-pub mod records;
+pub(crate) mod claims;
+pub(crate) mod crowds;
+pub(crate) mod locks;
+pub(crate) mod records;
 
-/// Instantiates every case for one store.
-macro_rules! conformance {
-    ($store:ident, $make:path) => {
-        conformance! { @cases $store, $make:
+/// Hands the names of all cases to another macro: `emit! { with: group: [case, ...], ... }`.
+macro_rules! every_case {
+    ($emit:ident $($with:tt)*) => {
+        $emit! { $($with)*:
             locks: [
                 an_absent_key_is_granted_and_a_held_one_refused_n3,
                 the_same_attempt_sent_again_gets_the_same_grant_n3,
                 a_late_call_changes_nothing_n2,
                 a_released_owner_is_never_revived_n4,
+                a_release_that_comes_first_counts_n4,
                 tokens_rise_over_release_expiry_and_retention_n5,
                 strangers_change_nothing_n6,
                 a_grant_is_above_the_floor,
@@ -41,7 +42,7 @@ macro_rules! conformance {
                 confirm_tells_a_larger_grant,
                 extend_keeps_a_held_lease,
                 extend_wants_a_newer_round,
-                extend_keeps_an_expired_lease_that_nobody_took,
+                extend_heals_an_expired_lease_that_nobody_took,
                 extend_heals_a_lost_lease_and_keeps_it_next_time,
                 extend_heals_after_somebody_else_has_left,
             ],
@@ -76,7 +77,14 @@ macro_rules! conformance {
             ],
         }
     };
-    (@cases $store:ident, $make:path: $($group:ident: [$($case:ident,)*],)*) => {
+}
+
+/// Instantiates every case for one store.
+macro_rules! conformance {
+    ($store:ident, $make:path) => {
+        every_case! { conformance $store, $make }
+    };
+    ($store:ident, $make:path: $($group:ident: [$($case:ident,)*],)*) => {
         mod $store {
             $(mod $group {
                 $(#[tokio::test]
@@ -90,19 +98,19 @@ macro_rules! conformance {
 }
 
 /// For leases that must not end during a test.
-pub const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// For leases that must end during a test.
-pub const SHORT: Duration = Duration::from_millis(150);
+pub(crate) const SHORT: Duration = Duration::from_millis(150);
 
 /// How long a released record is remembered where that does not matter.
-pub const RETENTION: Duration = Duration::from_secs(20);
+pub(crate) const RETENTION: Duration = Duration::from_secs(20);
 
 /// Waiting longer than this is a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An empty node and the way to it.
-pub struct Lab {
+pub(crate) struct Lab {
     connect: Box<dyn Fn() -> BoxFuture<'static, Arc<dyn Node>> + Send + Sync>,
     _alive: Box<dyn Any + Send + Sync>,
 }
@@ -110,7 +118,7 @@ pub struct Lab {
 // === the stores ===
 
 /// A node in memory.
-pub async fn memory() -> Lab {
+pub(crate) async fn memory() -> Lab {
     let node = MemoryNode::new("memory", Clock::system());
     Lab::new((), move || {
         let client: Arc<dyn Node> = Arc::new(node.clone());
@@ -120,7 +128,7 @@ pub async fn memory() -> Lab {
 
 /// A SQLite file; every client opens it anew, as another process would.
 #[cfg(feature = "sqlite")]
-pub async fn sqlite() -> Lab {
+pub(crate) async fn sqlite() -> Lab {
     use watchkeeper::node::sqlite::SqliteNode;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("locks.db");
@@ -134,7 +142,7 @@ pub async fn sqlite() -> Lab {
 
 impl Lab {
     /// `alive` is dropped when the test ends: a folder, a server process.
-    pub fn new(
+    pub(crate) fn new(
         alive: impl Any + Send + Sync,
         connect: impl Fn() -> BoxFuture<'static, Arc<dyn Node>> + Send + Sync + 'static,
     ) -> Self {
@@ -145,7 +153,7 @@ impl Lab {
     }
 
     /// Another client of the node.
-    pub async fn client(&self) -> Arc<dyn Node> {
+    pub(crate) async fn client(&self) -> Arc<dyn Node> {
         (self.connect)().await
     }
 }
@@ -153,7 +161,7 @@ impl Lab {
 // === asking ===
 
 /// Executes the operations as one call.
-pub async fn ask_all(node: &dyn Node, ops: Vec<Op>) -> Reply {
+pub(crate) async fn ask_all(node: &dyn Node, ops: Vec<Op>) -> Reply {
     let count = ops.len();
     let reply = node
         .call(Call {
@@ -167,12 +175,12 @@ pub async fn ask_all(node: &dyn Node, ops: Vec<Op>) -> Reply {
 }
 
 /// Executes one operation.
-pub async fn ask(node: &dyn Node, op: Op) -> Answer {
+pub(crate) async fn ask(node: &dyn Node, op: Op) -> Answer {
     ask_all(node, vec![op]).await.answers.remove(0)
 }
 
 /// Acquires and expects a grant.
-pub async fn granted(node: &dyn Node, op: Op) -> (Token, Record) {
+pub(crate) async fn granted(node: &dyn Node, op: Op) -> (Token, Record) {
     match ask(node, op).await {
         Answer::Granted { grant, record } => (grant, record),
         other => panic!("not granted: {other:?}"),
@@ -180,7 +188,7 @@ pub async fn granted(node: &dyn Node, op: Op) -> (Token, Record) {
 }
 
 /// Executes one operation and expects a refusal.
-pub async fn refused(node: &dyn Node, op: Op) -> View {
+pub(crate) async fn refused(node: &dyn Node, op: Op) -> View {
     match ask(node, op.clone()).await {
         Answer::Refused(view) => view,
         other => panic!("not refused: {other:?} to {op:?}"),
@@ -188,7 +196,7 @@ pub async fn refused(node: &dyn Node, op: Op) -> View {
 }
 
 /// What the node shows of a lock.
-pub async fn view(node: &dyn Node, key: &str) -> View {
+pub(crate) async fn view(node: &dyn Node, key: &str) -> View {
     match ask(
         node,
         Op::Read {
@@ -203,12 +211,12 @@ pub async fn view(node: &dyn Node, key: &str) -> View {
 }
 
 /// Waits until nobody holds `key` in the node's own view.
-pub async fn wait_until_free(node: &dyn Node, key: &str) {
+pub(crate) async fn wait_until_free(node: &dyn Node, key: &str) {
     wait_until(node, key, |view| view.holder.is_none()).await;
 }
 
 /// Waits until the node's view of `key` is as wanted.
-pub async fn wait_until(node: &dyn Node, key: &str, wanted: impl Fn(&View) -> bool) {
+pub(crate) async fn wait_until(node: &dyn Node, key: &str, wanted: impl Fn(&View) -> bool) {
     let clock = Clock::system();
     let end = clock.now() + PATIENCE;
     loop {
@@ -222,7 +230,7 @@ pub async fn wait_until(node: &dyn Node, key: &str, wanted: impl Fn(&View) -> bo
 }
 
 /// Waits for `work` with patience.
-pub async fn soon<T>(work: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     Clock::system()
         .timeout(PATIENCE, work)
         .await
@@ -232,12 +240,12 @@ pub async fn soon<T>(work: impl Future<Output = T>) -> T {
 // === operations ===
 
 /// Takes a named lock for [`LONG`].
-pub fn take(key: &str, owner: &str) -> Op {
+pub(crate) fn take(key: &str, owner: &str) -> Op {
     take_for(key, owner, LONG)
 }
 
 /// Takes a named lock.
-pub fn take_for(key: &str, owner: &str, ttl: Duration) -> Op {
+pub(crate) fn take_for(key: &str, owner: &str, ttl: Duration) -> Op {
     let (key, owner) = (key.to_owned(), owner.to_owned());
     Op::Acquire {
         key,
@@ -249,7 +257,7 @@ pub fn take_for(key: &str, owner: &str, ttl: Duration) -> Op {
 }
 
 /// Takes a short claim.
-pub fn claim_for(key: &str, owner: &str, ttl: Duration) -> Op {
+pub(crate) fn claim_for(key: &str, owner: &str, ttl: Duration) -> Op {
     let (key, owner) = (key.to_owned(), owner.to_owned());
     Op::Acquire {
         key,
@@ -261,7 +269,7 @@ pub fn claim_for(key: &str, owner: &str, ttl: Duration) -> Op {
 }
 
 /// Confirms a token.
-pub fn confirm(kind: Kind, key: &str, owner: &str, token: u64) -> Op {
+pub(crate) fn confirm(kind: Kind, key: &str, owner: &str, token: u64) -> Op {
     Op::Confirm {
         key: key.to_owned(),
         owner: owner.to_owned(),
@@ -271,7 +279,7 @@ pub fn confirm(kind: Kind, key: &str, owner: &str, token: u64) -> Op {
 }
 
 /// Round `seq` of a lease.
-pub fn extend(kind: Kind, key: &str, owner: &str, seq: u64, token: u64) -> Op {
+pub(crate) fn extend(kind: Kind, key: &str, owner: &str, seq: u64, token: u64) -> Op {
     let (key, owner, token) = (key.to_owned(), owner.to_owned(), Token(token));
     Op::Extend {
         key,
@@ -284,12 +292,12 @@ pub fn extend(kind: Kind, key: &str, owner: &str, seq: u64, token: u64) -> Op {
 }
 
 /// Ends a lease or an attempt.
-pub fn release(kind: Kind, key: &str, owner: &str) -> Op {
+pub(crate) fn release(kind: Kind, key: &str, owner: &str) -> Op {
     release_for(kind, key, owner, RETENTION)
 }
 
 /// Ends a lease or an attempt.
-pub fn release_for(kind: Kind, key: &str, owner: &str, retention: Duration) -> Op {
+pub(crate) fn release_for(kind: Kind, key: &str, owner: &str, retention: Duration) -> Op {
     Op::Release {
         key: key.to_owned(),
         owner: owner.to_owned(),
@@ -299,7 +307,7 @@ pub fn release_for(kind: Kind, key: &str, owner: &str, retention: Duration) -> O
 }
 
 /// Replaces a record's body.
-pub fn write(key: &str, owner: &str, version: (u64, u64), body: &str) -> Op {
+pub(crate) fn write(key: &str, owner: &str, version: (u64, u64), body: &str) -> Op {
     Op::Write {
         key: key.to_owned(),
         owner: owner.to_owned(),

@@ -1,7 +1,14 @@
 //! What every store must do, and what the parts do together.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test may fail by panic"
+)]
 
 #[macro_use]
 mod conformance;
+#[cfg(feature = "sqlite")]
+mod embedded;
 
 conformance!(memory, crate::conformance::memory);
 #[cfg(feature = "sqlite")]

@@ -1,12 +1,12 @@
 use std::sync::Mutex as StdMutex;
 
-use tokio::task::JoinHandle;
-
 use super::*;
 use crate::{
     node::{Answer, Kind, Op, Token},
     sim_clock::SimTime,
 };
+
+type Answering = oneshot::Receiver<Result<Reply, NodeError>>;
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -31,14 +31,13 @@ fn acquire(key: &str, owner: &str) -> Call {
     }
 }
 
-fn in_background(node: &MemoryNode, call: Call) -> JoinHandle<Result<Reply, NodeError>> {
+fn in_background(node: &MemoryNode, call: Call) -> Answering {
     let node = node.clone();
     let (answer, answered) = oneshot::channel();
     let _runs = Spawn::system().spawn(async move {
         let _gone = answer.send(node.call(call).await);
     });
-    #[allow(clippy::disallowed_methods, reason = "a test task")]
-    tokio::spawn(async move { answered.await.unwrap() })
+    answered
 }
 
 async fn settle() {

@@ -1,1 +1,267 @@
-//! A Redis master as a node.
+//! A Redis (or Valkey) master as a node.
+//!
+//! A lock is what the Redlock algorithm makes it: a string key, set if absent with a time to live to its owner's
+//! random value, removed by compare-and-delete. So other Redlock clients on the same key exclude us and are excluded.
+//! Everything else of ours stands in keys of ours, and one Lua script executes a whole [`Call`] in one round trip.
+//!
+//! # Keys (layout version 1; `{NS}` is a literal hash tag)
+//! | key | content |
+//! | --- | --- |
+//! | `{NS}:1:node` | hash: the node's counter |
+//! | `{NS}:1:l:KEY`, or `KEY` when raw | string: the holder's value, with its time to live |
+//! | `{NS}:1:r:KEY` | hash: the record of a named lock; expires `retention` after a release |
+//! | `{NS}:1:g:OWNER` | hash, short-lived: the grant of an owner's claims; where this owner was released |
+//! | `{NS}:1:doc:NAME` | hash: a document |
+//! | `{NS}:1:idx`, `{NS}:1:docs` | sorted sets: names of locks and documents by the end of their life |
+//! | `{NS}:1:ch` | channel: `OWNER KEY` at each release |
+//!
+//! # Modules in reading order
+//! `script` and `ops.lua` (what is sent and what it does), `link` (the connection and its breaker), `preflight`
+//! (which servers are refused), `trouble` (what an error means), `announce` (release announcements).
+//!
+//! # Not promised
+//! A server that loses its memory forgets its locks; clocks of servers that jump end leases early or late. One such
+//! server of N is outvoted.
+
+mod announce;
+mod link;
+mod preflight;
+mod script;
+#[cfg(test)]
+mod tests;
+mod trouble;
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+use deadpool_redis::{
+    Manager, Pool, Runtime, Timeouts,
+    redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo},
+};
+use secrecy::{ExposeSecret, SecretString};
+
+pub use self::preflight::Identity;
+use self::{
+    announce::Listener,
+    link::{Link, Parts},
+    script::{Layout, Prepared},
+    trouble::Scrub,
+};
+use super::{Announcements, Call, Node, NodeError, NodeMs, Reply, rules};
+use crate::{clock::Clock, spawn::Spawn};
+
+/// The most operations that one call may carry: a script occupies the whole server while it runs.
+pub const MAX_OPS: usize = 250;
+
+/// Connections may take longer to make than calls to answer: they are made beside the calls.
+const LEAST_CONNECT_LIMIT: Duration = Duration::from_millis(500);
+
+/// Where a Redis is, and how it is used.
+#[derive(Clone, Debug)]
+pub struct RedisNodeSettings {
+    /// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, or `unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`.
+    pub url: SecretString,
+    /// Overrides the URL's user.
+    pub username: Option<String>,
+    /// Overrides the URL's password.
+    pub password: Option<SecretString>,
+    /// How long a call waits for its answer.
+    pub node_timeout: Duration,
+    /// Prefix of all keys of ours; fleets with different namespaces do not meet.
+    pub namespace: String,
+    /// Lock keys stand verbatim, to be shared with other Redlock clients.
+    pub raw_keys: bool,
+    /// Connections at most, the one for lock traffic included.
+    pub pool_size: usize,
+}
+
+/// A Redis master that votes. Connects at the first call, on the runtime of its caller.
+pub struct RedisNode {
+    name: String,
+    layout: Layout,
+    link: Link,
+    client: Client,
+    limit: Duration,
+    scrub: Scrub,
+    clock: Clock,
+    spawn: Spawn,
+}
+
+/// Why no node can be made of these settings. Never shows the URL, which may hold a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// Not an address of a Redis.
+    #[error(
+        "not a Redis address ({0}): write `redis://HOST:PORT/DB` or `unix:///PATH?db=DB`, with special characters of a password percent-encoded"
+    )]
+    Url(String),
+    /// `rediss://` in a build without TLS.
+    #[error(
+        "`rediss://` needs TLS, which this build does not have: use `redis://` inside a trusted network or a tunnel"
+    )]
+    Tls,
+    /// An empty namespace, or one with braces or spaces.
+    #[error("namespace `{0}` must not be empty nor contain braces or white space")]
+    Namespace(String),
+    /// The pool cannot hold a connection.
+    #[error("pool_size must be at least 1")]
+    PoolSize,
+    /// The pool could not be made.
+    #[error("no connection pool: {0}")]
+    Pool(String),
+}
+
+// === impl RedisNode ===
+
+impl RedisNode {
+    /// A node at this address. Does not connect yet.
+    ///
+    /// # Errors
+    /// [`SetupError`] when the settings make no sense.
+    pub fn new(
+        settings: &RedisNodeSettings,
+        clock: Clock,
+        spawn: Spawn,
+    ) -> Result<Self, SetupError> {
+        let namespace = &settings.namespace;
+        let spoils_tag = |c: char| c == '{' || c == '}' || c.is_whitespace();
+        if namespace.is_empty() || namespace.contains(spoils_tag) {
+            return Err(SetupError::Namespace(namespace.clone()));
+        }
+        if settings.pool_size == 0 {
+            return Err(SetupError::PoolSize);
+        }
+        let address = address(settings)?;
+        let scrub = Scrub::new(address.redis_settings().password());
+        let name = name(&address);
+        let limit = settings.node_timeout;
+        let connect_limit = limit.max(LEAST_CONNECT_LIMIT);
+
+        let times = AsyncConnectionConfig::new()
+            .set_response_timeout(Some(limit))
+            .set_connection_timeout(Some(connect_limit));
+        let trouble = |e: &dyn fmt::Display| SetupError::Pool(scrub.clean(&e.to_string()));
+        let manager = Manager::new_with_config(address.clone(), times).map_err(|e| trouble(&e))?;
+        let pool = Pool::builder(manager)
+            .max_size(settings.pool_size)
+            .runtime(Runtime::Tokio1)
+            .timeouts(Timeouts {
+                wait: Some(connect_limit),
+                create: Some(connect_limit),
+                recycle: Some(limit),
+            })
+            .build()
+            .map_err(|e| trouble(&e))?;
+        let client = Client::open(address).map_err(|e| trouble(&e))?;
+
+        let link = Link::new(Parts {
+            name: name.clone(),
+            pool,
+            raw_keys: settings.raw_keys,
+            limit,
+            connect_limit,
+            scrub: scrub.clone(),
+            clock: clock.clone(),
+            spawn: spawn.clone(),
+        });
+        let layout = Layout::new(namespace, settings.raw_keys);
+        Ok(Self {
+            name,
+            layout,
+            link,
+            client,
+            limit,
+            scrub,
+            clock,
+            spawn,
+        })
+    }
+
+    /// Who is at the other end: connects if need be. Endpoints of one fleet must show different run ids.
+    ///
+    /// # Errors
+    /// [`NodeError`]: why there is no connection, with the remedy when the server is not fit to keep locks.
+    pub async fn identity(&self) -> Result<Identity, NodeError> {
+        self.link.identity().await
+    }
+
+    /// The run id of the server now connected.
+    #[must_use]
+    pub fn run_id(&self) -> Option<String> {
+        self.link.last_identity().map(|identity| identity.run_id)
+    }
+}
+
+#[async_trait]
+impl Node for RedisNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn identity(&self) -> Option<String> {
+        let identity = RedisNode::identity(self).await.ok()?;
+        Some(identity.run_id)
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        if call.ops.len() > MAX_OPS {
+            return Err(NodeError::Protocol(format!(
+                "{} operations in one call, {MAX_OPS} at most",
+                call.ops.len()
+            )));
+        }
+        // Numbers out of range are refused here; whether the call is late only the server knows.
+        rules::admit(NodeMs::default(), &call)?;
+        self.link.run(Prepared::new(&self.layout, &call)).await
+    }
+
+    async fn announcements(&self) -> Option<Announcements> {
+        let listener = Listener {
+            name: self.name.clone(),
+            client: self.client.clone(),
+            channel: self.layout.channel.clone(),
+            limit: self.limit,
+            scrub: self.scrub.clone(),
+            clock: self.clock.clone(),
+            spawn: self.spawn.clone(),
+        };
+        Some(listener.start().await)
+    }
+}
+
+impl fmt::Debug for RedisNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisNode")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+// === addresses ===
+
+fn address(settings: &RedisNodeSettings) -> Result<ConnectionInfo, SetupError> {
+    let url = settings.url.expose_secret();
+    if url.starts_with("rediss:") || url.starts_with("valkeys:") {
+        return Err(SetupError::Tls);
+    }
+    // The library's detail may quote the URL: only its fixed category is passed on.
+    let info = url
+        .into_connection_info()
+        .map_err(|e| SetupError::Url(e.category().to_lowercase()))?;
+    let mut redis = info.redis_settings().clone();
+    if let Some(username) = &settings.username {
+        redis = redis.set_username(username);
+    }
+    if let Some(password) = &settings.password {
+        redis = redis.set_password(password.expose_secret());
+    }
+    Ok(info.set_redis_settings(redis))
+}
+
+fn name(address: &ConnectionInfo) -> String {
+    match address.addr() {
+        ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
+        other => other.to_string(),
+    }
+}

@@ -10,17 +10,16 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use proptest::prelude::*;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::{OpenError, SqliteNode, open::network_kind, store::Store};
 use crate::{
     clock::{Clock, Moment, TimeSource},
-    node::{
-        Answer, Call, Kind, NodeError, NodeMs, Op, Record, Token, Version, View, memory::NodeState,
-    },
+    node::{Answer, Call, Kind, NodeError, Op, Record, Token, Version, View},
 };
+
+mod same_answers;
 
 /// A clock that moves only when told; wall time is 5 s ahead of the boot clock.
 #[derive(Clone, Default)]
@@ -336,114 +335,6 @@ fn what_has_ended_is_removed() {
     ]
     .map(rows);
     assert_eq!(left, [1, 2, 0, 0, 0, 0]);
-}
-
-// === the same answers as the node in memory ===
-
-fn name() -> impl Strategy<Value = String> {
-    prop_oneof![Just("a"), Just("ab"), Just("b"), Just("b/ü")].prop_map(str::to_owned)
-}
-
-fn owner() -> impl Strategy<Value = String> {
-    prop_oneof![Just("x"), Just("y"), Just("z")].prop_map(str::to_owned)
-}
-
-fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![3 => Just(Kind::Lock), 2 => Just(Kind::Claim)]
-}
-
-fn ttl() -> impl Strategy<Value = Duration> {
-    (1..60_u64).prop_map(Duration::from_millis)
-}
-
-fn token() -> impl Strategy<Value = Token> {
-    (0..12_u64).prop_map(Token)
-}
-
-fn prefix() -> impl Strategy<Value = String> {
-    prop_oneof![Just(""), Just("a"), Just("b/")].prop_map(str::to_owned)
-}
-
-fn body() -> impl Strategy<Value = String> {
-    prop_oneof![Just(""), Just("one"), Just("two\0")].prop_map(str::to_owned)
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    let write = (
-        name(),
-        owner(),
-        token(),
-        0..4_u64,
-        body(),
-        prop::option::of(-90..90_i64),
-    );
-    prop_oneof![
-        4 => (name(), owner(), kind(), ttl(), token()).prop_map(|(key, owner, kind, ttl, floor)| {
-            Op::Acquire { key, owner, kind, ttl, floor }
-        }),
-        2 => (name(), owner(), kind(), token()).prop_map(|(key, owner, kind, token)| {
-            Op::Confirm { key, owner, kind, token }
-        }),
-        3 => (name(), owner(), kind(), 1..6_u64, ttl(), token()).prop_map(
-            |(key, owner, kind, seq, ttl, token)| {
-                Op::Extend { key, owner, kind, seq, ttl, token }
-            }
-        ),
-        3 => (name(), owner(), kind(), ttl()).prop_map(|(key, owner, kind, retention)| {
-            Op::Release { key, owner, kind, retention }
-        }),
-        3 => write.prop_map(|(key, owner, token, rev, body, not_before)| Op::Write {
-            key,
-            owner,
-            version: Version { token, rev },
-            body,
-            not_before: not_before.map(|ms| 1_000 + AHEAD + ms),
-        }),
-        2 => name().prop_map(|key| Op::Read { key }),
-        1 => prefix().prop_map(|prefix| Op::List { prefix }),
-        1 => (name(), 0..4_u64, ttl(), body()).prop_map(|(name, rev, ttl, body)| {
-            Op::PutDoc { name, rev, ttl, body }
-        }),
-        1 => prefix().prop_map(|prefix| Op::Docs { prefix }),
-        1 => name().prop_map(|name| Op::RemoveDoc { name }),
-    ]
-}
-
-/// How long to wait, how much later the call may still act, what it does.
-fn step() -> impl Strategy<Value = (u64, Option<i64>, Vec<Op>)> {
-    let wait = prop_oneof![4 => 0..8_u64, 1 => 40..90_u64, 1 => Just(6_000)];
-    (
-        wait,
-        prop::option::weighted(0.2, -2..3_i64),
-        prop::collection::vec(op(), 1..5),
-    )
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 64,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
-
-    #[test]
-    fn the_file_answers_as_memory_does(steps in prop::collection::vec(step(), 1..40)) {
-        let (folder, time) = (folder(), ByHand::at(1_000));
-        let mut file = store(&folder, &time, "boot");
-        let mut memory = NodeState::default();
-        for (wait, not_after, ops) in steps {
-            time.forward(wait);
-            let (now, wall) = (time.ms(), time.ms().cast_signed() + AHEAD);
-            let not_after = not_after.map(|by| NodeMs(now.saturating_add_signed(by)));
-            let call = Call { not_after, ops };
-            let expected = memory.apply(NodeMs(now), wall, &call);
-            prop_assert_eq!(file.call(&call), expected, "{:?}", call);
-            let told: Vec<_> = file.releases(0).unwrap().into_iter().map(|(_, news)| news).collect();
-            // The file forgets releases after a while, memory when asked.
-            let kept = memory.clone().take_announced();
-            prop_assert!(kept.ends_with(&told), "{:?} {:?}", kept, told);
-        }
-    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ fn claim(key: &str, owner: &str) -> Op {
     claim_for(key, owner, LONG)
 }
 
-pub async fn claims_of_one_owner_share_one_grant(lab: Lab) {
+pub(crate) async fn claims_of_one_owner_share_one_grant(lab: Lab) {
     let node = lab.client().await;
     let reply = ask_all(
         &*node,
@@ -24,7 +24,7 @@ pub async fn claims_of_one_owner_share_one_grant(lab: Lab) {
     assert!(granted(&*node, claim("5", "c")).await.0 > grants[2]);
 }
 
-pub async fn a_held_claim_is_refused_and_the_others_granted(lab: Lab) {
+pub(crate) async fn a_held_claim_is_refused_and_the_others_granted(lab: Lab) {
     let (first, second) = (lab.client().await, lab.client().await);
     granted(&*first, claim("2", "a")).await;
     let ops = ["1", "2", "3"].map(|key| claim(key, "b")).to_vec();
@@ -40,7 +40,7 @@ pub async fn a_held_claim_is_refused_and_the_others_granted(lab: Lab) {
     assert!(seen.remaining_ms.is_some());
 }
 
-pub async fn a_released_claim_is_never_revived_n4(lab: Lab) {
+pub(crate) async fn a_released_claim_is_never_revived_n4(lab: Lab) {
     let node = lab.client().await;
     let (grant, _) = granted(&*node, claim("1", "a")).await;
     granted(&*node, claim("2", "a")).await;
@@ -56,7 +56,7 @@ pub async fn a_released_claim_is_never_revived_n4(lab: Lab) {
     assert_eq!(view(&*node, "1").await.holder.as_deref(), Some("b"));
 }
 
-pub async fn a_claim_is_kept_while_held_and_never_healed(lab: Lab) {
+pub(crate) async fn a_claim_is_kept_while_held_and_never_healed(lab: Lab) {
     let node = lab.client().await;
     let (grant, _) = granted(&*node, claim_for("1", "a", LONG / 4)).await;
     let kept = ask(&*node, extend(Claim, "1", "a", 1, grant.0)).await;
@@ -71,7 +71,7 @@ pub async fn a_claim_is_kept_while_held_and_never_healed(lab: Lab) {
     assert_eq!(view(&*node, "3").await.holder, None);
 }
 
-pub async fn claims_are_confirmed_like_locks(lab: Lab) {
+pub(crate) async fn claims_are_confirmed_like_locks(lab: Lab) {
     let node = lab.client().await;
     granted(&*node, claim("1", "before")).await;
     let (grant, _) = granted(&*node, claim("2", "a")).await;
@@ -86,7 +86,7 @@ pub async fn claims_are_confirmed_like_locks(lab: Lab) {
     assert!(granted(&*node, claim("3", "b")).await.0 > Token(grant.0 + 10));
 }
 
-pub async fn claims_and_locks_draw_from_one_counter(lab: Lab) {
+pub(crate) async fn claims_and_locks_draw_from_one_counter(lab: Lab) {
     let node = lab.client().await;
     let (lock, _) = granted(&*node, take("lock", "a")).await;
     let (claimed, _) = granted(&*node, claim("claim", "b")).await;

@@ -10,7 +10,7 @@ use watchkeeper::{
 
 use super::*;
 
-pub async fn the_operations_of_a_call_are_atomic_n1(lab: Lab) {
+pub(crate) async fn the_operations_of_a_call_are_atomic_n1(lab: Lab) {
     let mut clients = Vec::new();
     for _ in 0..6 {
         clients.push(lab.client().await);
@@ -36,7 +36,7 @@ pub async fn the_operations_of_a_call_are_atomic_n1(lab: Lab) {
     assert_eq!(won, [0, 0, 0, 0, 0, 20], "one takes all");
 }
 
-pub async fn answers_come_in_the_order_of_the_operations(lab: Lab) {
+pub(crate) async fn answers_come_in_the_order_of_the_operations(lab: Lab) {
     let node = lab.client().await;
     let read = || Op::Read {
         key: "k".to_owned(),
@@ -72,7 +72,7 @@ pub async fn answers_come_in_the_order_of_the_operations(lab: Lab) {
     assert_eq!(seen, expected);
 }
 
-pub async fn a_call_may_hold_250_operations(lab: Lab) {
+pub(crate) async fn a_call_may_hold_250_operations(lab: Lab) {
     let node = lab.client().await;
     let keys: Vec<String> = (0..250).map(|number| format!("k{number:03}")).collect();
     let ops = keys.iter().map(|key| take(key, "a")).collect();
@@ -106,7 +106,7 @@ pub async fn a_call_may_hold_250_operations(lab: Lab) {
     assert!(views.iter().all(|view| view.holder.is_none()));
 }
 
-pub async fn an_empty_call_tells_the_time(lab: Lab) {
+pub(crate) async fn an_empty_call_tells_the_time(lab: Lab) {
     let (first, second) = (lab.client().await, lab.client().await);
     let before = ask_all(&*first, vec![]).await;
     let after = ask_all(&*second, vec![]).await;
@@ -119,7 +119,7 @@ pub async fn an_empty_call_tells_the_time(lab: Lab) {
     );
 }
 
-pub async fn a_release_is_announced_to_every_client(lab: Lab) {
+pub(crate) async fn a_release_is_announced_to_every_client(lab: Lab) {
     let (first, second) = (lab.client().await, lab.client().await);
     let mut near = first.announcements().await.expect("announcements");
     let mut far = second.announcements().await.expect("announcements");
@@ -141,7 +141,7 @@ pub async fn a_release_is_announced_to_every_client(lab: Lab) {
     }
 }
 
-pub async fn no_update_is_lost_under_the_lock(lab: Lab) {
+pub(crate) async fn no_update_is_lost_under_the_lock(lab: Lab) {
     const TASKS: usize = 6;
     const ROUNDS: usize = 12;
     let seed = u64::from(std::process::id());

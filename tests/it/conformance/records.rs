@@ -4,7 +4,7 @@ use watchkeeper::node::{Doc, Kind::Lock};
 
 use super::*;
 
-pub async fn a_record_is_handed_to_the_successor(lab: Lab) {
+pub(crate) async fn a_record_is_handed_to_the_successor(lab: Lab) {
     let node = lab.client().await;
     let (grant, record) = granted(&*node, take("k", "a")).await;
     assert_eq!(record, Record::default());
@@ -27,7 +27,7 @@ pub async fn a_record_is_handed_to_the_successor(lab: Lab) {
     assert_eq!(granted(&*node, take("k", "c")).await.1, left);
 }
 
-pub async fn writes_are_ordered_by_version(lab: Lab) {
+pub(crate) async fn writes_are_ordered_by_version(lab: Lab) {
     let node = lab.client().await;
     let (grant, _) = granted(&*node, take("k", "a")).await;
     let t = grant.0;
@@ -62,7 +62,7 @@ pub async fn writes_are_ordered_by_version(lab: Lab) {
     );
 }
 
-pub async fn a_write_before_its_time_is_too_early(lab: Lab) {
+pub(crate) async fn a_write_before_its_time_is_too_early(lab: Lab) {
     let node = lab.client().await;
     let reply = ask_all(&*node, vec![take("k", "a")]).await;
     let timed = |rev, by| match write("k", "a", (1_000, rev), "tick") {
@@ -90,7 +90,7 @@ pub async fn a_write_before_its_time_is_too_early(lab: Lab) {
     assert_eq!(ask(&*node, timed(1, -1)).await, Answer::Done);
 }
 
-pub async fn only_the_holder_writes_n6(lab: Lab) {
+pub(crate) async fn only_the_holder_writes_n6(lab: Lab) {
     let node = lab.client().await;
     let (grant, _) = granted(&*node, take_for("k", "a", SHORT)).await;
     wait_until_free(&*node, "k").await;
@@ -102,7 +102,7 @@ pub async fn only_the_holder_writes_n6(lab: Lab) {
     assert_eq!(view(&*node, "k").await.record, Record::default());
 }
 
-pub async fn a_released_record_ends_after_its_retention(lab: Lab) {
+pub(crate) async fn a_released_record_ends_after_its_retention(lab: Lab) {
     let node = lab.client().await;
     let (grant, _) = granted(&*node, take("k", "a")).await;
     ask(&*node, write("k", "a", (grant.0, 1), "body")).await;
@@ -122,7 +122,7 @@ pub async fn a_released_record_ends_after_its_retention(lab: Lab) {
     assert_eq!(view(&*node, "j").await.record.body, "body");
 }
 
-pub async fn the_largest_revision_of_a_document_wins(lab: Lab) {
+pub(crate) async fn the_largest_revision_of_a_document_wins(lab: Lab) {
     let (first, second) = (lab.client().await, lab.client().await);
     assert_eq!(ask(&*first, put("d", 9, LONG, "nine")).await, Answer::Done);
     assert_eq!(ask(&*second, put("d", 10, LONG, "ten")).await, Answer::Done);
@@ -137,7 +137,7 @@ pub async fn the_largest_revision_of_a_document_wins(lab: Lab) {
     assert_eq!(docs(&*first, "").await, [doc("d", 10, "ten")]);
 }
 
-pub async fn a_document_ends_after_its_lifetime_or_when_removed(lab: Lab) {
+pub(crate) async fn a_document_ends_after_its_lifetime_or_when_removed(lab: Lab) {
     let node = lab.client().await;
     ask_all(
         &*node,
@@ -165,7 +165,7 @@ pub async fn a_document_ends_after_its_lifetime_or_when_removed(lab: Lab) {
     assert_eq!(docs(&*node, "").await, [doc("short", 1, "new")]);
 }
 
-pub async fn documents_are_found_by_prefix(lab: Lab) {
+pub(crate) async fn documents_are_found_by_prefix(lab: Lab) {
     let node = lab.client().await;
     let names = ["presence/a", "presence/b", "pause/job", "p"];
     ask_all(&*node, names.map(|name| put(name, 1, LONG, name)).to_vec()).await;
@@ -181,7 +181,7 @@ pub async fn documents_are_found_by_prefix(lab: Lab) {
     assert_eq!(docs(&*node, "x").await, []);
 }
 
-pub async fn a_list_shows_locks_and_claims_by_prefix(lab: Lab) {
+pub(crate) async fn a_list_shows_locks_and_claims_by_prefix(lab: Lab) {
     let node = lab.client().await;
     let ops = vec![
         take("job/a", "x"),
@@ -219,7 +219,7 @@ pub async fn a_list_shows_locks_and_claims_by_prefix(lab: Lab) {
     );
 }
 
-pub async fn reading_changes_nothing(lab: Lab) {
+pub(crate) async fn reading_changes_nothing(lab: Lab) {
     let node = lab.client().await;
     let seen = view(&*node, "k").await;
     assert_eq!(
@@ -239,7 +239,7 @@ pub async fn reading_changes_nothing(lab: Lab) {
     assert_eq!(view(&*node, "k").await.token, grant);
 }
 
-pub async fn names_and_bodies_may_contain_anything(lab: Lab) {
+pub(crate) async fn names_and_bodies_may_contain_anything(lab: Lab) {
     let node = lab.client().await;
     let odd = [
         "a*",

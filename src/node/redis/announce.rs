@@ -1,0 +1,126 @@
+//! Release announcements: a connection of their own, made again as often as it breaks.
+
+use std::time::Duration;
+
+use deadpool_redis::redis::{
+    Client, Msg, RedisResult,
+    aio::{PubSubSink, PubSubStream},
+};
+use futures_util::StreamExt;
+use tokio::sync::{mpsc, oneshot};
+use tracing::debug;
+
+use super::trouble::Scrub;
+use crate::{
+    clock::Clock,
+    node::{Announcement, Announcements},
+    spawn::Spawn,
+};
+
+/// Announcements that wait for a slow listener; what comes on top is dropped, and polling finds it.
+const QUEUE: usize = 1024;
+
+/// A subscription that is silent for so long is asked whether it still lives: a vanished host says nothing.
+const SILENCE: Duration = Duration::from_secs(5);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What is needed to listen, and to listen again.
+pub(super) struct Listener {
+    pub(super) name: String,
+    pub(super) client: Client,
+    pub(super) channel: String,
+    pub(super) limit: Duration,
+    pub(super) scrub: Scrub,
+    pub(super) clock: Clock,
+    pub(super) spawn: Spawn,
+}
+
+// === impl Listener ===
+
+impl Listener {
+    /// Starts listening; returns when subscribed, or after the node's time limit, still trying.
+    pub(super) async fn start(self) -> Announcements {
+        let (announce, announcements) = mpsc::channel(QUEUE);
+        let (subscribed, ready) = oneshot::channel();
+        let (clock, limit, spawn) = (self.clock.clone(), self.limit, self.spawn.clone());
+        spawn.spawn(self.listen(announce, subscribed));
+        // Not being subscribed yet costs only latency.
+        _ = clock.timeout(limit, ready).await;
+        announcements
+    }
+
+    async fn listen(self, announce: mpsc::Sender<Announcement>, subscribed: oneshot::Sender<()>) {
+        let mut subscribed = Some(subscribed);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.subscribe().await {
+                Ok((sink, stream)) => {
+                    if let Some(subscribed) = subscribed.take() {
+                        _ = subscribed.send(());
+                    }
+                    pause = FIRST_PAUSE;
+                    self.forward(sink, stream, &announce).await;
+                }
+                Err(why) => debug!(node = %self.name, why, "no announcements"),
+            }
+            tokio::select! {
+                () = announce.closed() => return,
+                () = self.clock.sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+            }
+        }
+    }
+
+    async fn subscribe(&self) -> Result<(PubSubSink, PubSubStream), String> {
+        let subscribing = async {
+            let (mut sink, stream) = self.client.get_async_pubsub().await?.split();
+            sink.subscribe(&self.channel).await?;
+            RedisResult::Ok((sink, stream))
+        };
+        match self.clock.timeout(self.patience(), subscribing).await {
+            Ok(done) => done.map_err(|error| self.scrub.clean(&error.to_string())),
+            Err(_) => Err("no subscription in time".to_owned()),
+        }
+    }
+
+    /// Passes messages on until nobody listens or the connection is dead.
+    async fn forward(
+        &self,
+        mut sink: PubSubSink,
+        mut stream: PubSubStream,
+        announce: &mpsc::Sender<Announcement>,
+    ) {
+        loop {
+            tokio::select! {
+                () = announce.closed() => return,
+                message = stream.next() => match message {
+                    // A full queue drops it: polling is the truth.
+                    Some(message) => if let Some(it) = read(&message) { _ = announce.try_send(it) },
+                    None => return,
+                },
+                () = self.clock.sleep(SILENCE) => {
+                    let alive = self.clock.timeout(self.patience(), sink.ping::<()>()).await;
+                    if !matches!(alive, Ok(Ok(()))) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Listening is not in a hurry.
+    fn patience(&self) -> Duration {
+        self.limit.max(Duration::from_secs(1))
+    }
+}
+
+/// `OWNER KEY`; anything else on our channel is not for us.
+fn read(message: &Msg) -> Option<Announcement> {
+    let text: String = message.get_payload().ok()?;
+    let (owner, key) = text.split_once(' ')?;
+    Some(Announcement {
+        key: key.to_owned(),
+        owner: owner.to_owned(),
+    })
+}

@@ -1,0 +1,409 @@
+//! The one connection that carries a node's lock traffic, and what happens when it breaks.
+//!
+//! # States            new -> connecting -> up(line) -> down(why) -> up(line) ...
+//! # Invariants
+//! - Requests leave in the order in which their calls were first polled, also while connecting.
+//! - Nothing is sent again behind a younger request: after NOSCRIPT it is refused instead.
+//! - A node that is down answers at once with why; it is probed by a task, never by a call.
+//!   (`a_frozen_node_times_out_promptly_then_fails_at_once_and_comes_back`)
+//! - A request goes on when its caller has gone, so that a silent node is noticed however impatient the callers are.
+//! # When things fail
+//! A request without an answer costs the connection: what it did is unknown, and a connection that reaches nobody
+//! looks the same. The next one is made by the task.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use deadpool_redis::{
+    Connection, Pool,
+    redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection, cmd},
+};
+use futures_util::future::{BoxFuture, poll_fn};
+use tokio::{
+    sync::{oneshot, watch},
+    task::unconstrained,
+};
+use tracing::{debug, info};
+
+use super::{
+    preflight::{self, Identity},
+    script::{self, Prepared},
+    trouble::{self, Scrub, Trouble},
+};
+use crate::{
+    clock::{Clock, Moment},
+    node::{NodeError, Reply},
+    spawn::Spawn,
+};
+
+/// The pause before the first probe of a node that went down, doubled up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A handle on the connection. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Link(Arc<Shared>);
+
+/// What a link is made of.
+pub(super) struct Parts {
+    pub(super) name: String,
+    pub(super) pool: Pool,
+    pub(super) raw_keys: bool,
+    /// How long a call waits for its answer.
+    pub(super) limit: Duration,
+    /// How long making a connection may take.
+    pub(super) connect_limit: Duration,
+    pub(super) scrub: Scrub,
+    pub(super) clock: Clock,
+    pub(super) spawn: Spawn,
+}
+
+struct Shared {
+    parts: Parts,
+    status: watch::Sender<Status>,
+    /// Held while a request is put on the line, so that requests leave in order. Tokio's mutex is fair.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone)]
+enum Status {
+    /// Nobody has asked yet: connections belong to the runtime of the first caller.
+    New,
+    /// The first attempt of all is under way and worth waiting for.
+    Connecting,
+    Up(Arc<Line>),
+    /// A task is probing.
+    Down(NodeError),
+}
+
+/// One connection, checked out of the pool for as long as it works.
+struct Line {
+    connection: MultiplexedConnection,
+    checked_out: Mutex<Option<Connection>>,
+    identity: Identity,
+    /// Number of requests put on this line.
+    sent: AtomicU64,
+}
+
+type Request = BoxFuture<'static, RedisResult<Value>>;
+
+// === impl Link ===
+
+impl Link {
+    pub(super) fn new(parts: Parts) -> Self {
+        let status = watch::Sender::new(Status::New);
+        Self(Arc::new(Shared {
+            parts,
+            status,
+            turn: tokio::sync::Mutex::new(()),
+        }))
+    }
+
+    /// Runs the script; at most one round trip when the server knows it.
+    pub(super) async fn run(&self, call: Prepared) -> Result<Reply, NodeError> {
+        let shared = &self.0;
+        let started = shared.parts.clock.now();
+        let deadline = started + shared.parts.limit;
+
+        // Unconstrained: a busy task's budget must not cost a call its place in the line.
+        let turn = shared
+            .before(deadline, unconstrained(shared.turn.lock()))
+            .await?;
+        let line = shared.line(deadline).await?;
+        let number = line.sent.fetch_add(1, Ordering::Relaxed) + 1;
+        let request = put_on(&line, call.by_digest()).await;
+        drop(turn);
+
+        let (answer, answered) = oneshot::channel();
+        let flight = Flight {
+            shared: shared.clone(),
+            line,
+            call,
+            number,
+            started,
+            deadline,
+        };
+        shared.parts.spawn.spawn(async move {
+            // A caller who has gone does not want the answer.
+            _ = answer.send(flight.end(request).await);
+        });
+        // The task ends without an answer only when its runtime is shut down.
+        answered
+            .await
+            .unwrap_or(Err(NodeError::Timeout(shared.parts.limit)))
+    }
+
+    /// Who is at the other end; waits for the first connection.
+    pub(super) async fn identity(&self) -> Result<Identity, NodeError> {
+        let deadline = self.0.parts.clock.now() + self.0.parts.connect_limit;
+        self.0
+            .line(deadline)
+            .await
+            .map(|line| line.identity.clone())
+    }
+
+    /// Who was at the other end when the connection was made; `None` while there is none.
+    pub(super) fn last_identity(&self) -> Option<Identity> {
+        match &*self.0.status.borrow() {
+            Status::Up(line) => Some(line.identity.clone()),
+            _ => None,
+        }
+    }
+}
+
+// === one request on its way ===
+
+struct Flight {
+    shared: Arc<Shared>,
+    line: Arc<Line>,
+    call: Prepared,
+    number: u64,
+    started: Moment,
+    deadline: Moment,
+}
+
+impl Flight {
+    async fn end(self, request: Request) -> Result<Reply, NodeError> {
+        let mut outcome = self.answer(request).await;
+        if matches!(outcome, Err(Trouble::NoScript)) {
+            let turn = self.shared.turn.lock().await;
+            // A younger request may have been executed already, if another client has just loaded the script:
+            // going behind it would break the order, and a refusal is always safe.
+            if self.line.sent.load(Ordering::Relaxed) != self.number {
+                return Err(NodeError::Unfit("the server forgot the script".to_owned()));
+            }
+            self.line.sent.fetch_add(1, Ordering::Relaxed);
+            let request = put_on(&self.line, self.call.with_source()).await;
+            drop(turn);
+            outcome = self.answer(request).await;
+        }
+        match outcome {
+            Ok(value) => self.call.decode(value),
+            Err(trouble) => {
+                let waited = self.shared.parts.clock.now().since(self.started);
+                match &trouble {
+                    Trouble::Slow => self.shared.broke(&self.line, "no answer in time"),
+                    Trouble::Broken(why) => self.shared.broke(&self.line, why),
+                    Trouble::Answered(_) | Trouble::NoScript => {}
+                }
+                Err(trouble::maybe_executed(trouble, waited))
+            }
+        }
+    }
+
+    async fn answer(&self, request: Request) -> Result<Value, Trouble> {
+        let parts = &self.shared.parts;
+        match parts.clock.timeout_at(self.deadline, request).await {
+            Ok(answer) => answer
+                .and_then(Value::extract_error)
+                .map_err(|error| trouble::sort(&error, &parts.scrub)),
+            Err(_) => Err(Trouble::Slow),
+        }
+    }
+}
+
+/// Puts a request on the line: its place in the order is taken when this returns.
+async fn put_on(line: &Line, cmd: Cmd) -> Request {
+    let mut connection = line.connection.clone();
+    let mut request: Request = Box::pin(unconstrained(async move {
+        connection.send_packed_command(&cmd).await
+    }));
+    // The first poll hands the bytes to the connection's queue, which is fair.
+    match poll_fn(|cx| Poll::Ready(Pin::as_mut(&mut request).poll(cx))).await {
+        Poll::Ready(done) => Box::pin(async move { done }),
+        Poll::Pending => request,
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// The line, or why there is none. Waits only for the very first connection.
+    async fn line(self: &Arc<Self>, deadline: Moment) -> Result<Arc<Line>, NodeError> {
+        let mut status = self.status.subscribe();
+        loop {
+            let now = status.borrow_and_update().clone();
+            match now {
+                Status::Up(line) => return Ok(line),
+                Status::Down(why) => return Err(why),
+                Status::Connecting => {
+                    // The sender lives as long as `self`, so a change is the only way out.
+                    if let Err(late) = self.before(deadline, status.changed()).await {
+                        self.change(|now| match now {
+                            Status::Connecting => Some(Status::Down(late.clone())),
+                            _ => None,
+                        });
+                        return Err(late);
+                    }
+                }
+                Status::New => {
+                    let first = self.change(|now| match now {
+                        Status::New => Some(Status::Connecting),
+                        _ => None,
+                    });
+                    if first {
+                        self.connect_from_now_on(Duration::ZERO);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits before anything was sent.
+    async fn before<T>(
+        &self,
+        deadline: Moment,
+        work: impl Future<Output = T>,
+    ) -> Result<T, NodeError> {
+        let late = |_| NodeError::Unreachable("still connecting".to_owned());
+        self.parts
+            .clock
+            .timeout_at(deadline, work)
+            .await
+            .map_err(late)
+    }
+
+    fn change(&self, next: impl FnOnce(&Status) -> Option<Status>) -> bool {
+        self.status.send_if_modified(|status| match next(status) {
+            Some(changed) => {
+                *status = changed;
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// A request got no answer on this line: it is over, whatever else is still on it.
+    fn broke(self: &Arc<Self>, line: &Arc<Line>, why: &str) {
+        let was_current = self.change(|now| match now {
+            Status::Up(current) if Arc::ptr_eq(current, line) => {
+                Some(Status::Down(NodeError::Unreachable(why.to_owned())))
+            }
+            _ => None,
+        });
+        if was_current {
+            info!(node = %self.parts.name, why, "node lost");
+            line.leave_pool();
+            self.connect_from_now_on(FIRST_PAUSE);
+        }
+    }
+
+    /// Starts the task that connects, after a pause, until it succeeds or nobody is interested.
+    fn connect_from_now_on(self: &Arc<Self>, first_pause: Duration) {
+        let clock = self.parts.clock.clone();
+        let given_up = GiveUp {
+            of: Arc::downgrade(self),
+        };
+        self.parts.spawn.spawn(async move {
+            let mut pause = first_pause;
+            loop {
+                clock.sleep(pause).await;
+                let Some(shared) = given_up.of.upgrade() else { return };
+                match shared.connect().await {
+                    Ok(line) => {
+                        info!(node = %shared.parts.name, run_id = line.identity.run_id, "node connected");
+                        // First: once it is up, another task may be in charge.
+                        given_up.disarm();
+                        shared.status.send_replace(Status::Up(Arc::new(line)));
+                        return;
+                    }
+                    Err(why) => {
+                        debug!(node = %shared.parts.name, %why, "node not connected");
+                        shared.status.send_replace(Status::Down(why));
+                    }
+                }
+                pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            }
+        });
+    }
+
+    async fn connect(&self) -> Result<Line, NodeError> {
+        let Parts {
+            pool,
+            clock,
+            scrub,
+            connect_limit,
+            raw_keys,
+            ..
+        } = &self.parts;
+        let connecting = async {
+            let checked_out = pool
+                .get()
+                .await
+                .map_err(|e| trouble::no_pooled(&e, scrub))?;
+            let connection = MultiplexedConnection::clone(&checked_out);
+            let line = Line {
+                connection: connection.clone(),
+                checked_out: Mutex::new(Some(checked_out)),
+                identity: Identity::default(),
+                sent: AtomicU64::new(0),
+            };
+            let mut first = connection;
+            first.set_response_timeout(*connect_limit);
+            let info: RedisResult<String> = cmd("INFO").query_async(&mut first).await;
+            let judged = info
+                .map_err(|e| trouble::no_connection(&e, scrub))
+                .and_then(|info| preflight::judge(&info, *raw_keys));
+            match judged {
+                Ok(identity) => {
+                    // Only saves the first call a round trip: a user who may not load still may call with the source.
+                    _ = first.send_packed_command(&script::load()).await;
+                    Ok(Line { identity, ..line })
+                }
+                Err(why) => {
+                    line.leave_pool();
+                    Err(why)
+                }
+            }
+        };
+        clock
+            .timeout(*connect_limit, connecting)
+            .await
+            .unwrap_or_else(|_| Err(NodeError::Unreachable("no connection in time".to_owned())))
+    }
+}
+
+/// When the connecting task dies with its runtime, the next caller may start another on his own.
+struct GiveUp {
+    of: Weak<Shared>,
+}
+
+impl GiveUp {
+    fn disarm(mut self) {
+        self.of = Weak::new();
+    }
+}
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        if let Some(shared) = self.of.upgrade() {
+            shared.change(|now| match now {
+                Status::Up(_) => None,
+                _ => Some(Status::New),
+            });
+        }
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    /// Keeps a connection that is no good from being pooled again.
+    fn leave_pool(&self) {
+        let checked_out = self
+            .checked_out
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(connection) = checked_out {
+            drop(Connection::take(connection));
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The script's wire: a [`Call`] to its arguments, its answer to a [`Reply`]. Pure; `ops.lua` is the other side.
+
+use std::{sync::LazyLock, time::Duration};
+
+use deadpool_redis::redis::{Cmd, Script, Value};
+
+use crate::node::{
+    Answer, Call, Doc, Kind, NodeError, NodeMs, Op, Record, Reply, Token, Version, View,
+    rules::ceil_ms,
+};
+
+/// Longer lives are cut to this (ten years), so that a time plus a life stays exact in the script.
+const LONGEST_MS: u64 = 10 * 366 * 24 * 3600 * 1000;
+
+const SOURCE: &str = include_str!("ops.lua");
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
+
+/// Where a node's keys live and how lock keys are spelled.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// `{ns}:1:node`: the script derives every other key of ours from it.
+    pub(super) node_key: String,
+    /// `{ns}:1:ch`: release announcements.
+    pub(super) channel: String,
+    /// Lock keys stand verbatim.
+    pub(super) raw: bool,
+}
+
+/// A call ready to be sent, by digest or with its source.
+pub(super) struct Prepared {
+    args: Vec<Vec<u8>>,
+    ops: usize,
+}
+
+// === impl Layout ===
+
+impl Layout {
+    pub(super) fn new(namespace: &str, raw: bool) -> Self {
+        Self {
+            node_key: format!("{{{namespace}}}:1:node"),
+            channel: format!("{{{namespace}}}:1:ch"),
+            raw,
+        }
+    }
+}
+
+// === impl Prepared ===
+
+impl Prepared {
+    pub(super) fn new(layout: &Layout, call: &Call) -> Self {
+        let mut args = Args(Vec::with_capacity(3 + call.ops.len() * 6));
+        args.text(&layout.node_key);
+        args.text(
+            &call
+                .not_after
+                .map(|at| at.0.to_string())
+                .unwrap_or_default(),
+        );
+        args.text(if layout.raw { "1" } else { "0" });
+        for op in &call.ops {
+            args.op(op);
+        }
+        Self {
+            args: args.0,
+            ops: call.ops.len(),
+        }
+    }
+
+    /// The usual request: the script is known by its digest.
+    pub(super) fn by_digest(&self) -> Cmd {
+        self.command("EVALSHA", SCRIPT.get_hash())
+    }
+
+    /// The request that also teaches the server the script.
+    pub(super) fn with_source(&self) -> Cmd {
+        self.command("EVAL", SOURCE)
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut cmd = Cmd::new();
+        cmd.arg(name).arg(script).arg(1);
+        for arg in &self.args {
+            cmd.arg(arg.as_slice());
+        }
+        cmd
+    }
+
+    /// Reads the script's answer to this call.
+    pub(super) fn decode(&self, value: Value) -> Result<Reply, NodeError> {
+        let mut fields = Fields::of(value)?;
+        let (in_time, at) = (fields.int()?, fields.unsigned()?);
+        if in_time == 0 {
+            return Err(NodeError::Late { at: NodeMs(at) });
+        }
+        let answers = fields
+            .list()?
+            .into_iter()
+            .map(answer)
+            .collect::<Result<Vec<_>, _>>()?;
+        if answers.len() != self.ops {
+            return Err(nonsense("another number of answers than operations"));
+        }
+        let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
+        Ok(Reply {
+            at: NodeMs(at),
+            wall_ms,
+            answers,
+        })
+    }
+}
+
+/// Teaches a server the script.
+pub(super) fn load() -> Cmd {
+    let mut cmd = Cmd::new();
+    cmd.arg("SCRIPT").arg("LOAD").arg(SOURCE);
+    cmd
+}
+
+// === encoding ===
+
+struct Args(Vec<Vec<u8>>);
+
+impl Args {
+    fn op(&mut self, op: &Op) {
+        match op {
+            Op::Acquire {
+                key,
+                owner,
+                kind,
+                ttl,
+                floor,
+            } => {
+                self.texts(&[
+                    "acquire",
+                    key,
+                    owner,
+                    word(*kind),
+                    &millis(*ttl),
+                    &count(*floor),
+                ]);
+            }
+            Op::Confirm {
+                key,
+                owner,
+                kind,
+                token,
+            } => {
+                self.texts(&["confirm", key, owner, word(*kind), &count(*token)]);
+            }
+            Op::Extend {
+                key,
+                owner,
+                kind,
+                seq,
+                ttl,
+                token,
+            } => {
+                let (seq, ttl, token) = (seq.to_string(), millis(*ttl), count(*token));
+                self.texts(&["extend", key, owner, word(*kind), &seq, &ttl, &token]);
+            }
+            Op::Release {
+                key,
+                owner,
+                kind,
+                retention,
+            } => {
+                self.texts(&["release", key, owner, word(*kind), &millis(*retention)]);
+            }
+            Op::Write {
+                key,
+                owner,
+                version,
+                body,
+                not_before,
+            } => {
+                let (token, rev) = (count(version.token), version.rev.to_string());
+                let not_before = not_before.map(|at| at.to_string()).unwrap_or_default();
+                self.texts(&["write", key, owner, &token, &rev, body, &not_before]);
+            }
+            Op::Read { key } => self.texts(&["read", key]),
+            Op::List { prefix } => self.texts(&["list", prefix]),
+            Op::PutDoc {
+                name,
+                rev,
+                ttl,
+                body,
+            } => {
+                self.texts(&["put_doc", name, &rev.to_string(), &millis(*ttl), body]);
+            }
+            Op::Docs { prefix } => self.texts(&["docs", prefix]),
+            Op::RemoveDoc { name } => self.texts(&["remove_doc", name]),
+        }
+    }
+
+    fn texts(&mut self, texts: &[&str]) {
+        for text in texts {
+            self.text(text);
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.0.push(text.as_bytes().to_vec());
+    }
+}
+
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Lock => "lock",
+        Kind::Claim => "claim",
+    }
+}
+
+/// Rounded up, as everywhere on nodes; Redis refuses a life of zero.
+fn millis(life: Duration) -> String {
+    ceil_ms(life).clamp(1, LONGEST_MS).to_string()
+}
+
+fn count(token: Token) -> String {
+    token.0.to_string()
+}
+
+// === decoding ===
+
+fn answer(value: Value) -> Result<Answer, NodeError> {
+    let mut f = Fields::of(value)?;
+    Ok(match f.int()? {
+        1 => Answer::Granted {
+            grant: f.token()?,
+            record: f.record()?,
+        },
+        2 => Answer::Kept {
+            version: f.version()?,
+        },
+        3 => Answer::Healed {
+            version: f.version()?,
+        },
+        4 => Answer::Larger(f.token()?),
+        5 => Answer::Refused(view(f.next()?)?),
+        6 => Answer::TooEarly { wall_ms: f.int()? },
+        7 => Answer::Done,
+        8 => Answer::View(view(f.next()?)?),
+        9 => Answer::Views(f.list()?.into_iter().map(view).collect::<Result<_, _>>()?),
+        10 => Answer::Docs(f.list()?.into_iter().map(doc).collect::<Result<_, _>>()?),
+        _ => return Err(nonsense("an unknown kind of answer")),
+    })
+}
+
+fn view(value: Value) -> Result<View, NodeError> {
+    let mut f = Fields::of(value)?;
+    Ok(View {
+        key: f.text()?,
+        holder: f.optional()?,
+        // -1 is a key without a time to live, -2 no key.
+        remaining_ms: u64::try_from(f.int()?).ok(),
+        owner: f.optional()?,
+        seq: f.unsigned()?,
+        released: f.int()? == 1,
+        token: f.token()?,
+        record: f.record()?,
+    })
+}
+
+fn doc(value: Value) -> Result<Doc, NodeError> {
+    let mut f = Fields::of(value)?;
+    Ok(Doc {
+        name: f.text()?,
+        rev: f.unsigned()?,
+        body: f.text()?,
+    })
+}
+
+/// The fields of one answer, taken from the left.
+struct Fields(std::vec::IntoIter<Value>);
+
+impl Fields {
+    fn of(value: Value) -> Result<Self, NodeError> {
+        match value {
+            Value::Array(fields) => Ok(Self(fields.into_iter())),
+            _ => Err(nonsense("not a list")),
+        }
+    }
+
+    fn next(&mut self) -> Result<Value, NodeError> {
+        self.0.next().ok_or_else(|| nonsense("a field is missing"))
+    }
+
+    fn list(&mut self) -> Result<Vec<Value>, NodeError> {
+        Self::of(self.next()?).map(|fields| fields.0.collect())
+    }
+
+    fn int(&mut self) -> Result<i64, NodeError> {
+        match self.next()? {
+            Value::Int(int) => Ok(int),
+            _ => Err(nonsense("not an integer")),
+        }
+    }
+
+    fn unsigned(&mut self) -> Result<u64, NodeError> {
+        u64::try_from(self.int()?).map_err(|_| nonsense("a negative number"))
+    }
+
+    fn token(&mut self) -> Result<Token, NodeError> {
+        self.unsigned().map(Token)
+    }
+
+    fn version(&mut self) -> Result<Version, NodeError> {
+        Ok(Version {
+            token: self.token()?,
+            rev: self.unsigned()?,
+        })
+    }
+
+    fn record(&mut self) -> Result<Record, NodeError> {
+        Ok(Record {
+            version: self.version()?,
+            body: self.text()?,
+        })
+    }
+
+    fn text(&mut self) -> Result<String, NodeError> {
+        self.optional()?
+            .ok_or_else(|| nonsense("a text is missing"))
+    }
+
+    /// A stranger's value may be any bytes: it is shown, never compared, so losing some of it does no harm.
+    fn optional(&mut self) -> Result<Option<String>, NodeError> {
+        match self.next()? {
+            Value::Nil => Ok(None),
+            Value::BulkString(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+            _ => Err(nonsense("not a text")),
+        }
+    }
+}
+
+fn nonsense(what: &str) -> NodeError {
+    NodeError::Protocol(what.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn prepared(ops: Vec<Op>) -> Prepared {
+        Prepared::new(
+            &Layout::new("app", false),
+            &Call {
+                not_after: None,
+                ops,
+            },
+        )
+    }
+
+    #[test]
+    fn a_late_call_is_an_error_with_the_nodes_clock() {
+        let reply = Value::Array(vec![Value::Int(0), Value::Int(1_795_189_257_541)]);
+        let late = prepared(vec![Op::Read { key: "k".into() }]).decode(reply);
+        assert_eq!(
+            late,
+            Err(NodeError::Late {
+                at: NodeMs(1_795_189_257_541)
+            })
+        );
+    }
+
+    #[test]
+    fn nonsense_is_a_protocol_error_and_never_a_panic() {
+        let call = prepared(vec![Op::Read { key: "k".into() }]);
+        for reply in [
+            Value::Nil,
+            Value::Array(vec![]),
+            Value::Array(vec![Value::Int(1), Value::Int(-4), Value::Array(vec![])]),
+            Value::Array(vec![Value::Int(1), Value::Int(4), Value::Array(vec![])]),
+            Value::Array(vec![
+                Value::Int(1),
+                Value::Int(4),
+                Value::Array(vec![Value::Array(vec![Value::Int(8), bulk("x")])]),
+            ]),
+        ] {
+            assert!(matches!(call.decode(reply), Err(NodeError::Protocol(_))));
+        }
+    }
+
+    #[test]
+    fn the_shortest_life_is_a_millisecond() {
+        assert_eq!(millis(Duration::ZERO), "1");
+        assert_eq!(millis(Duration::MAX), LONGEST_MS.to_string());
+    }
+}

@@ -1,0 +1,323 @@
+//! What a node answers, as plain functions of its rows and its time: no clock, no I/O, no chance.
+//!
+//! Memory and the embedded file differ only in where their rows lie ([`Rows`]), so they cannot differ in meaning.
+//! Redis says the same in Lua; the conformance suite holds all of them together.
+//!
+//! # What is remembered, and for how long
+//! - A *key* until its time to live ends or its owner releases it.
+//! - A *record* of a named lock until `retention` after its owner's release; unreleased ones stay.
+//! - The *grant* of a claiming owner until the longest of its claims would have ended.
+//! - That an owner is *over* for `retention`, a minute at most, per lock: its late `Acquire` or `Extend` is refused
+//!   even when its record has a new owner by then, or when its release came first.
+//!
+//! # Order
+//! Every operation judges the owner first and touches rows after (N6). Rows past their end count as absent,
+//! whether or not they have been swept.
+
+use std::time::Duration;
+
+use super::{Answer, Call, Kind, NodeError, NodeMs, Op, Record, Reply, Token, View};
+
+mod leases;
+mod records;
+
+#[cfg(test)]
+thread_local! {
+    /// Switches off the rule that a released lease is never revived, to show that the simulation notices.
+    pub(crate) static REVIVE_RELEASED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Tokens, rounds and revisions stay below this: Lua's numbers are exact only up to here.
+pub(crate) const LIMIT: u64 = 1 << 53;
+
+/// The value that stands in a lock's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The holder's random value, or whatever a foreign client wrote.
+    pub value: String,
+    /// When it ends; `None` for a key without a time to live.
+    pub until: Option<NodeMs>,
+}
+
+/// The record beside a named lock.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// Owner of the present or of the last lease.
+    pub owner: String,
+    /// Its round.
+    pub seq: u64,
+    /// Its time to live.
+    pub ttl: Duration,
+    /// What this node granted to this attempt.
+    pub grant: Token,
+    /// Whether the owner is over.
+    pub released: bool,
+    /// The largest token known here for this lock.
+    pub counter: Token,
+    /// What the holders leave for their successors.
+    pub record: Record,
+    /// How long a released record is kept.
+    pub retention: Duration,
+    /// When a released record ends.
+    pub until: Option<NodeMs>,
+}
+
+/// What a claiming owner was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claimant {
+    pub(crate) grant: Token,
+    pub(crate) until: NodeMs,
+}
+
+/// A stored document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) rev: u64,
+    pub(crate) ttl: Duration,
+    pub(crate) until: NodeMs,
+    pub(crate) body: String,
+}
+
+/// Where a node's rows lie. Reads may return rows that have ended; the rules judge that.
+pub(crate) trait Rows {
+    /// What goes wrong while reading or writing rows.
+    type Error;
+
+    fn counter(&mut self) -> Result<Token, Self::Error>;
+    fn set_counter(&mut self, counter: Token) -> Result<(), Self::Error>;
+
+    fn key(&mut self, key: &str) -> Result<Option<Key>, Self::Error>;
+    fn put_key(&mut self, key: &str, row: &Key) -> Result<(), Self::Error>;
+    fn drop_key(&mut self, key: &str) -> Result<(), Self::Error>;
+
+    fn entry(&mut self, key: &str) -> Result<Option<Entry>, Self::Error>;
+    fn put_entry(&mut self, key: &str, row: &Entry) -> Result<(), Self::Error>;
+    /// Names of all keys and records that start with `prefix`, in order, each once.
+    fn names(&mut self, prefix: &str) -> Result<Vec<String>, Self::Error>;
+
+    fn claimant(&mut self, owner: &str) -> Result<Option<Claimant>, Self::Error>;
+    fn put_claimant(&mut self, owner: &str, row: Claimant) -> Result<(), Self::Error>;
+    /// Until when this owner is remembered as over for this lock.
+    fn over(&mut self, key: &str, owner: &str) -> Result<Option<NodeMs>, Self::Error>;
+    fn put_over(&mut self, key: &str, owner: &str, until: NodeMs) -> Result<(), Self::Error>;
+
+    fn doc(&mut self, name: &str) -> Result<Option<Stored>, Self::Error>;
+    fn put_doc(&mut self, name: &str, row: &Stored) -> Result<(), Self::Error>;
+    fn drop_doc(&mut self, name: &str) -> Result<(), Self::Error>;
+    /// Documents whose name starts with `prefix`, in order.
+    fn docs(&mut self, prefix: &str) -> Result<Vec<(String, Stored)>, Self::Error>;
+
+    /// Tells whoever waits that `owner`'s lease of `key` is over.
+    fn announce(&mut self, key: &str, owner: &str) -> Result<(), Self::Error>;
+}
+
+/// May this call act at all? Nothing has been executed when it may not.
+pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
+    if call.not_after.is_some_and(|last| now > last) {
+        return Err(NodeError::Late { at: now });
+    }
+    let largest = call.ops.iter().map(|op| match op {
+        Op::Acquire { floor, .. } => floor.0,
+        Op::Confirm { token, .. } => token.0,
+        Op::Extend { seq, token, .. } => token.0.max(*seq),
+        Op::Write { version, .. } => version.token.0.max(version.rev),
+        Op::PutDoc { rev, .. } => *rev,
+        _ => 0,
+    });
+    match largest.max() {
+        Some(number) if number >= LIMIT => Err(NodeError::Protocol(format!(
+            "number out of range: {number}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Executes an admitted call.
+pub(crate) fn execute<R: Rows>(
+    rows: &mut R,
+    now: NodeMs,
+    wall_ms: i64,
+    call: &Call,
+) -> Result<Reply, R::Error> {
+    let mut turn = Turn { rows, now, wall_ms };
+    let answers = call
+        .ops
+        .iter()
+        .map(|op| turn.answer(op))
+        .collect::<Result<_, _>>()?;
+    Ok(Reply {
+        at: now,
+        wall_ms,
+        answers,
+    })
+}
+
+/// `by` after `now`, rounded up to a millisecond, within what every store can keep.
+pub(crate) fn later(now: NodeMs, by: Duration) -> NodeMs {
+    NodeMs(
+        now.0
+            .saturating_add(ceil_ms(by))
+            .min(i64::MAX.unsigned_abs()),
+    )
+}
+
+/// Milliseconds, rounded up: a lease must not end early on its node.
+pub(crate) fn ceil_ms(d: Duration) -> u64 {
+    let ms = d.as_nanos().div_ceil(1_000_000);
+    u64::try_from(ms)
+        .unwrap_or(u64::MAX)
+        .min(i64::MAX.unsigned_abs())
+}
+
+/// One call being executed.
+struct Turn<'a, R> {
+    rows: &'a mut R,
+    now: NodeMs,
+    wall_ms: i64,
+}
+
+// === impl Turn ===
+
+impl<R: Rows> Turn<'_, R> {
+    fn answer(&mut self, op: &Op) -> Result<Answer, R::Error> {
+        match op {
+            Op::Acquire {
+                key,
+                owner,
+                kind,
+                ttl,
+                floor,
+            } => self.acquire(key, owner, *kind, *ttl, *floor),
+            Op::Confirm {
+                key,
+                owner,
+                kind,
+                token,
+            } => self.confirm(key, owner, *kind, *token),
+            Op::Extend {
+                key,
+                owner,
+                kind: Kind::Lock,
+                seq,
+                ttl,
+                token,
+            } => self.extend_lock(key, owner, *seq, *ttl, *token),
+            Op::Extend {
+                key,
+                owner,
+                kind: Kind::Claim,
+                ttl,
+                token,
+                ..
+            } => self.extend_claim(key, owner, *ttl, *token),
+            Op::Release {
+                key,
+                owner,
+                kind,
+                retention,
+            } => self.release(key, owner, *kind, *retention),
+            Op::Write {
+                key,
+                owner,
+                version,
+                body,
+                not_before,
+            } => self.write(key, owner, *version, body, *not_before),
+            Op::Read { key } => Ok(Answer::View(self.view(key)?)),
+            Op::List { prefix } => self.list(prefix),
+            Op::PutDoc {
+                name,
+                rev,
+                ttl,
+                body,
+            } => self.put_doc(name, *rev, *ttl, body),
+            Op::Docs { prefix } => self.docs(prefix),
+            Op::RemoveDoc { name } => self.rows.drop_doc(name).map(|()| Answer::Done),
+        }
+    }
+
+    // --- rows as they count now ---
+
+    fn holder(&mut self, key: &str) -> Result<Option<Key>, R::Error> {
+        Ok(self
+            .rows
+            .key(key)?
+            .filter(|k| k.until.is_none_or(|until| self.now < until)))
+    }
+
+    fn entry(&mut self, key: &str) -> Result<Option<Entry>, R::Error> {
+        Ok(self
+            .rows
+            .entry(key)?
+            .filter(|e| e.until.is_none_or(|until| self.now < until)))
+    }
+
+    fn claimant(&mut self, owner: &str) -> Result<Option<Claimant>, R::Error> {
+        Ok(self.rows.claimant(owner)?.filter(|c| self.now < c.until))
+    }
+
+    /// Whether this owner has been released here, on this lock.
+    fn over(&mut self, key: &str, owner: &str) -> Result<bool, R::Error> {
+        let until = self.rows.over(key, owner)?;
+        Ok(until.is_some_and(|until| self.now < until))
+    }
+
+    /// What the next grant of this lock is above: its record's counter, or the node's when there is no record.
+    fn base(&mut self, entry: Option<&Entry>) -> Result<Token, R::Error> {
+        match entry {
+            Some(entry) => Ok(entry.counter),
+            None => self.rows.counter(),
+        }
+    }
+
+    fn view(&mut self, key: &str) -> Result<View, R::Error> {
+        let holder = self.holder(key)?;
+        let entry = self.entry(key)?;
+        let token = match (&entry, &holder) {
+            (Some(entry), _) => entry.counter,
+            (None, Some(key)) => self.claimant(&key.value)?.map_or(Token(0), |c| c.grant),
+            (None, None) => Token(0),
+        };
+        let until = holder.as_ref().and_then(|k| k.until);
+        let entry = entry.unwrap_or_default();
+        Ok(View {
+            key: key.to_owned(),
+            holder: holder.map(|k| k.value),
+            remaining_ms: until.map(|until| until.0 - self.now.0),
+            owner: Some(entry.owner).filter(|owner| !owner.is_empty()),
+            seq: entry.seq,
+            released: entry.released,
+            token,
+            record: entry.record,
+        })
+    }
+
+    fn refused(&mut self, key: &str) -> Result<Answer, R::Error> {
+        Ok(Answer::Refused(self.view(key)?))
+    }
+
+    // --- writing ---
+
+    /// The key shows `owner` for at least `ttl` from now.
+    fn hold(&mut self, key: &str, owner: &str, ttl: Duration) -> Result<(), R::Error> {
+        let own = self.holder(key)?.filter(|k| k.value == owner);
+        let known = own.and_then(|k| k.until).unwrap_or_default();
+        let until = Some(later(self.now, ttl).max(known));
+        let value = owner.to_owned();
+        self.rows.put_key(key, &Key { value, until })
+    }
+
+    fn remember(&mut self, owner: &str, grant: Token, ttl: Duration) -> Result<(), R::Error> {
+        let known = self.claimant(owner)?.map(|c| c.until);
+        let until = known.unwrap_or_default().max(later(self.now, ttl));
+        self.rows.put_claimant(owner, Claimant { grant, until })
+    }
+
+    fn raise(&mut self, token: Token) -> Result<(), R::Error> {
+        if self.rows.counter()? < token {
+            self.rows.set_counter(token)
+        } else {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Writing records, listing locks, documents.
+
+use std::time::Duration;
+
+use super::{Entry, Rows, Stored, Turn, later};
+use crate::node::{Answer, Doc, Record, Version};
+
+impl<R: Rows> Turn<'_, R> {
+    pub(super) fn write(
+        &mut self,
+        key: &str,
+        owner: &str,
+        version: Version,
+        body: &str,
+        not_before: Option<i64>,
+    ) -> Result<Answer, R::Error> {
+        let held = self.holder(key)?.is_some_and(|k| k.value == owner);
+        let entry = self
+            .entry(key)?
+            .filter(|e| held && e.owner == owner && !e.released);
+        let Some(entry) = entry else {
+            return self.refused(key);
+        };
+        if not_before.is_some_and(|from| self.wall_ms < from) {
+            return Ok(Answer::TooEarly {
+                wall_ms: self.wall_ms,
+            });
+        }
+        let stored = &entry.record;
+        if version == stored.version && body == stored.body {
+            return Ok(Answer::Done);
+        }
+        if version <= stored.version {
+            return self.refused(key);
+        }
+        let record = Record {
+            version,
+            body: body.to_owned(),
+        };
+        self.rows.put_entry(key, &Entry { record, ..entry })?;
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn list(&mut self, prefix: &str) -> Result<Answer, R::Error> {
+        let mut views = Vec::new();
+        for name in self.rows.names(prefix)? {
+            let view = self.view(&name)?;
+            if view.holder.is_some() || view.owner.is_some() {
+                views.push(view);
+            }
+        }
+        Ok(Answer::Views(views))
+    }
+
+    pub(super) fn put_doc(
+        &mut self,
+        name: &str,
+        rev: u64,
+        ttl: Duration,
+        body: &str,
+    ) -> Result<Answer, R::Error> {
+        let stored = self.rows.doc(name)?.filter(|d| self.now < d.until);
+        if stored.is_none_or(|d| d.rev < rev) {
+            let until = later(self.now, ttl);
+            self.rows.put_doc(
+                name,
+                &Stored {
+                    rev,
+                    ttl,
+                    until,
+                    body: body.to_owned(),
+                },
+            )?;
+        }
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn docs(&mut self, prefix: &str) -> Result<Answer, R::Error> {
+        let stored = self.rows.docs(prefix)?;
+        let living = stored.into_iter().filter(|(_, d)| self.now < d.until);
+        Ok(Answer::Docs(
+            living
+                .map(|(name, d)| Doc {
+                    name,
+                    rev: d.rev,
+                    body: d.body,
+                })
+                .collect(),
+        ))
+    }
+}

@@ -1,0 +1,347 @@
+//! A simulated fleet: nodes, replicas, faults, and the checks that run beside them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+
+use super::cage::Cage;
+use crate::{
+    chance::Chance,
+    clock::Clock,
+    event::Events,
+    lease::LeaseView,
+    lock::{Locks, Timing, mutant::Mutant},
+    node::{Announcements, Answer, Call, Node, NodeError, Op, Reply, memory::MemoryNode},
+    sim_clock::SimTime,
+    spawn::Spawn,
+};
+
+pub(crate) const TTL: Duration = Duration::from_secs(1);
+
+/// What a schedule may do, drawn per seed: a uniform choice goes blind.
+#[derive(Clone, Debug)]
+pub(crate) struct Weights {
+    pub(crate) delay_ms: u64,
+    pub(crate) lose_requests: f64,
+    pub(crate) lose_replies: f64,
+    pub(crate) duplicate: f64,
+    pub(crate) faults_every_ms: u64,
+    pub(crate) rate: f64,
+}
+
+/// One schedule.
+pub(crate) struct World {
+    pub(crate) time: SimTime,
+    pub(crate) chance: Chance,
+    pub(crate) nodes: Vec<MemoryNode>,
+    pub(crate) weights: Weights,
+    pub(crate) checker: Checker,
+    pub(crate) mutant: Mutant,
+}
+
+/// One simulated replica.
+#[derive(Clone)]
+pub(crate) struct Machine {
+    pub(crate) name: String,
+    pub(crate) cage: Cage,
+    pub(crate) locks: Locks,
+    pub(crate) chance: Chance,
+    pub(crate) clock: Clock,
+    pub(crate) spawn: Spawn,
+}
+
+/// Sees every acquisition and every executed call; remembers the first violation.
+#[derive(Clone, Default)]
+pub(crate) struct Checker(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    leases: BTreeMap<String, Vec<(String, Cage, LeaseView)>>,
+    tokens: BTreeMap<String, u64>,
+    released: BTreeMap<String, BTreeSet<(String, String)>>,
+    violation: Option<String>,
+    acquisitions: u64,
+    renewals: u64,
+    healed: u64,
+    confirms: u64,
+}
+
+/// How often the interesting things happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) acquisitions: u64,
+    pub(crate) renewals: u64,
+    pub(crate) healed: u64,
+    pub(crate) confirms: u64,
+}
+
+/// A client's way to a node that now and then reconnects: calls on two connections overtake each other.
+struct Rewired {
+    node: MemoryNode,
+    line: Mutex<Arc<MemoryNode>>,
+    chance: Chance,
+}
+
+impl Rewired {
+    fn to(node: &MemoryNode, chance: &Chance) -> Arc<dyn Node> {
+        let (node, line) = (node.clone(), Mutex::new(Arc::new(node.clone())));
+        Arc::new(Self {
+            node,
+            line,
+            chance: chance.clone(),
+        })
+    }
+}
+
+#[async_trait]
+impl Node for Rewired {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        let line = {
+            let mut line = self.line.lock().unwrap();
+            if self.chance.hits(0.03) {
+                *line = Arc::new(self.node.clone());
+            }
+            // The same connection: a clone of the node itself would be another one.
+            Arc::clone(&line)
+        };
+        line.call(call).await
+    }
+
+    async fn announcements(&self) -> Option<Announcements> {
+        self.node.announcements().await
+    }
+}
+
+// === impl World ===
+
+impl World {
+    pub(crate) fn new(seed: u64, nodes: usize, mutant: Mutant) -> Self {
+        let time = SimTime::new();
+        let chance = Chance::seeded(seed);
+        let pick = |chance: &Chance, of: &[f64]| {
+            of[usize::try_from(chance.below(of.len() as u64)).unwrap()]
+        };
+        let weights = Weights {
+            delay_ms: [0, 2, 10, 45][usize::try_from(chance.below(4)).unwrap()],
+            lose_requests: pick(&chance, &[0.0, 0.02, 0.2]),
+            lose_replies: pick(&chance, &[0.0, 0.02, 0.2]),
+            duplicate: pick(&chance, &[0.0, 0.1]),
+            faults_every_ms: [150, 400, 1500][usize::try_from(chance.below(3)).unwrap()],
+            rate: 0.004,
+        };
+        let checker = Checker::default();
+        let nodes = (0..nodes)
+            .map(|n| {
+                let own = time.sibling();
+                own.set_offset(i64::try_from(chance.below(100_000)).unwrap());
+                let seeded = Chance::seeded(seed ^ ((n as u64 + 1) << 32));
+                let node =
+                    MemoryNode::simulated(format!("n{n}"), own.clock(), Spawn::system(), seeded);
+                let faults = node.faults();
+                let delay = Duration::from_millis(weights.delay_ms);
+                faults.delay_requests(Duration::ZERO, delay);
+                faults.delay_replies(Duration::ZERO, delay);
+                faults.lose_requests(weights.lose_requests);
+                faults.lose_replies(weights.lose_replies);
+                faults.duplicate(weights.duplicate);
+                checker.watch(&node);
+                node
+            })
+            .collect();
+        Self {
+            time,
+            chance,
+            nodes,
+            weights,
+            checker,
+            mutant,
+        }
+    }
+
+    pub(crate) fn timing() -> Timing {
+        Timing {
+            ttl: TTL,
+            max_ttl: TTL * 2,
+            node_timeout: Duration::from_millis(50),
+            grace: Duration::from_millis(300),
+            ..Timing::default()
+        }
+    }
+
+    /// A fresh process on a machine of its own.
+    pub(crate) fn machine(&self, name: &str) -> Machine {
+        let cage = Cage::default();
+        let time = self.time.sibling();
+        time.set_offset(i64::try_from(self.chance.below(50_000)).unwrap());
+        let spread = self.weights.rate;
+        let rate = 1.0 - spread + 2.0 * spread * (self.chance.below(1000) as f64 / 1000.0);
+        time.set_rate(rate);
+        let chance = Chance::seeded(self.chance.below(u64::MAX));
+        let (clock, spawn) = (time.clock(), cage.spawn());
+        // A clone of a node is a connection of its own.
+        let nodes = self.nodes.iter().map(|n| Rewired::to(n, &chance)).collect();
+        let doomed = cage.clone();
+        let locks = Locks::over(nodes)
+            .timing(Self::timing())
+            .clock(clock.clone())
+            .chance(chance.clone())
+            .events(Events::default())
+            .keeper_here(spawn.clone())
+            .on_unstoppable(move |_| doomed.crash())
+            .mutant(self.mutant.for_client())
+            .start()
+            .unwrap();
+        Machine {
+            name: name.to_owned(),
+            cage,
+            locks,
+            chance,
+            clock,
+            spawn,
+        }
+    }
+
+    /// One random fault at a node.
+    pub(crate) fn strike(&self) {
+        use crate::node::memory::Cut;
+        let node =
+            &self.nodes[usize::try_from(self.chance.below(self.nodes.len() as u64)).unwrap()];
+        let faults = node.faults();
+        match self.chance.below(6) {
+            0 => faults.freeze(),
+            1 => faults.partition(Cut::Hang),
+            2 => faults.partition(Cut::Refuse),
+            3 => faults.restart_keeping_data(),
+            _ => {
+                faults.thaw();
+                faults.heal();
+            }
+        }
+    }
+
+    /// All nodes are well again.
+    pub(crate) fn calm(&self) {
+        for node in &self.nodes {
+            node.faults().clear();
+        }
+    }
+}
+
+// === impl Checker ===
+
+impl Checker {
+    fn watch(&self, node: &MemoryNode) {
+        let (checker, name) = (self.clone(), node.name().to_owned());
+        node.observe(move |executed| {
+            let Ok(reply) = executed.result else { return };
+            let mut seen = checker.0.lock().unwrap();
+            for (op, answer) in executed.call.ops.iter().zip(&reply.answers) {
+                seen.count(&name, op, answer);
+            }
+            seen.one_holder("a call");
+        });
+    }
+
+    /// A lease was handed out; it belongs to `machine`.
+    pub(crate) fn acquired(&self, machine: &Machine, lease: &LeaseView) {
+        let mut seen = self.0.lock().unwrap();
+        if !lease.is_held() {
+            // Its holder was frozen between the acquisition and this line: nobody acts on it.
+            return;
+        }
+        seen.acquisitions += 1;
+        let (key, token) = (lease.key().to_owned(), lease.token().0);
+        let entry = (machine.name.clone(), machine.cage.clone(), lease.clone());
+        seen.leases.entry(key.clone()).or_default().push(entry);
+        let before = seen.tokens.insert(key.clone(), token).unwrap_or(0);
+        if token <= before {
+            seen.violate(format!("{key}: token {token} after {before}"));
+        }
+        seen.one_holder("an acquisition");
+    }
+
+    pub(crate) fn violation(&self) -> Option<String> {
+        self.0.lock().unwrap().violation.clone()
+    }
+
+    pub(crate) fn violate(&self, what: String) {
+        self.0.lock().unwrap().violate(what);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let seen = self.0.lock().unwrap();
+        Counts {
+            acquisitions: seen.acquisitions,
+            renewals: seen.renewals,
+            healed: seen.healed,
+            confirms: seen.confirms,
+        }
+    }
+}
+
+impl Seen {
+    fn violate(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    /// P1: at no instant do two living replicas believe in a lease of one lock.
+    fn one_holder(&mut self, at: &str) {
+        let mut found = None;
+        for (key, leases) in &mut self.leases {
+            leases.retain(|(_, cage, lease)| !cage.is_crashed() && lease.is_held());
+            if let [(a, _, one), (b, _, two), ..] = &leases[..] {
+                let held = |l: &LeaseView| format!("token {} for {:?}", l.token(), l.remaining());
+                found = Some(format!(
+                    "{key}: {a} ({}) and {b} ({}) both hold it at {at}",
+                    held(one),
+                    held(two)
+                ));
+            }
+        }
+        if let Some(what) = found {
+            self.violate(what);
+        }
+    }
+
+    /// R9 and the counters that show whether the schedules are worth anything.
+    fn count(&mut self, node: &str, op: &Op, answer: &Answer) {
+        let (key, owner) = match (op, answer) {
+            (Op::Acquire { key, owner, .. }, Answer::Granted { .. }) => (key, owner),
+            (Op::Extend { key, owner, .. }, Answer::Kept { .. }) => {
+                self.renewals += 1;
+                (key, owner)
+            }
+            (Op::Extend { key, owner, .. }, Answer::Healed { .. }) => {
+                self.healed += 1;
+                (key, owner)
+            }
+            (Op::Confirm { .. }, Answer::Done) => {
+                self.confirms += 1;
+                return;
+            }
+            (Op::Release { key, owner, .. }, Answer::Done) => {
+                let released = self.released.entry(node.to_owned()).or_default();
+                // Only what stood here was released here; an attempt that never arrived leaves no trace to compare.
+                released.insert((key.clone(), owner.clone()));
+                return;
+            }
+            _ => return,
+        };
+        let dead = self
+            .released
+            .get(node)
+            .is_some_and(|r| r.contains(&(key.clone(), owner.clone())));
+        if dead && !matches!(op, Op::Acquire { .. }) {
+            let (key, node) = (key.clone(), node.to_owned());
+            self.violate(format!("{key}: a released lease was revived on {node}"));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The Lua script against the node in memory: the same random calls must get the same answers.
+//!
+//! Leases do not end here by time (two clocks would differ); the common suite covers that. A seed is printed with
+//! every failure; `WATCHKEEPER_SEED` repeats it.
+
+use std::{collections::HashSet, time::Duration};
+
+use watchkeeper::{
+    chance::Chance,
+    clock::Clock,
+    node::{Answer, Call, Doc, Kind, Node, Op, Token, Version, View, memory::MemoryNode},
+};
+
+use crate::{bench::*, server::RedisServer};
+
+const CALLS: usize = 3_000;
+
+pub(crate) fn the_script_answers_as_memory_does() {
+    run(async {
+        let seed = match std::env::var("WATCHKEEPER_SEED") {
+            Ok(seed) => seed.parse().unwrap(),
+            Err(_) => u64::from(std::process::id()),
+        };
+        let server = RedisServer::start();
+        let redis = client(&server);
+        let memory = MemoryNode::new("memory", Clock::system());
+        let mut world = World::new(seed);
+        for n in 0..CALLS {
+            let ops = world.ops();
+            let call = || Call {
+                not_after: None,
+                ops: ops.clone(),
+            };
+            let expected = memory.call(call()).await.unwrap().answers;
+            let answers = redis.call(call()).await.unwrap().answers;
+            for ((op, expected), answer) in ops.iter().zip(expected).zip(answers) {
+                let (expected, answer) = (timeless(expected), timeless(answer));
+                assert_eq!(answer, expected, "seed {seed}, call {n}: {op:?} of {ops:?}");
+            }
+        }
+    });
+}
+
+/// Draws operations on few names, so that they meet.
+struct World {
+    chance: Chance,
+    /// Owners over on a named lock: Redis remembers all of them for a minute, memory the last one. They stay away.
+    over: HashSet<(String, String)>,
+}
+
+// === impl World ===
+
+impl World {
+    fn new(seed: u64) -> Self {
+        Self {
+            chance: Chance::seeded(seed),
+            over: HashSet::new(),
+        }
+    }
+
+    fn ops(&mut self) -> Vec<Op> {
+        let count = 1 + self.chance.below(4);
+        (0..count).map(|_| self.op()).collect()
+    }
+
+    fn op(&mut self) -> Op {
+        let (key, kind) = match self.chance.below(5) {
+            n @ 0..3 => (format!("l{n}"), Kind::Lock),
+            n => (format!("c{n}"), Kind::Claim),
+        };
+        let owner = self.owner(&key, kind);
+        let token = self.chance.below(60);
+        match self.chance.below(20) {
+            0..6 => acquire_for(&key, &owner, kind, TTL, self.chance.below(40)),
+            6..8 => confirm(&key, &owner, kind, token),
+            8..11 => extend(&key, &owner, kind, 1 + self.chance.below(20), token),
+            11..14 => {
+                self.over.insert((key.clone(), owner.clone()));
+                release_as(&key, &owner, kind, RETENTION)
+            }
+            14..17 => self.write(key, owner, token),
+            17 => read(&key),
+            18 => Op::List {
+                prefix: ["", "l", "c4"][self.draw(3)].to_owned(),
+            },
+            _ => self.document(),
+        }
+    }
+
+    fn owner(&mut self, key: &str, kind: Kind) -> String {
+        // Few at a time, but ever new ones: those who are over do not come back.
+        (0..)
+            .map(|generation| format!("o{}", generation * 3 + self.draw(4)))
+            .find(|owner| {
+                kind == Kind::Claim || !self.over.contains(&(key.to_owned(), owner.clone()))
+            })
+            .unwrap()
+    }
+
+    fn write(&mut self, key: String, owner: String, token: u64) -> Op {
+        let rev = self.chance.below(4);
+        Op::Write {
+            key,
+            owner,
+            version: Version {
+                token: Token(token),
+                rev,
+            },
+            body: format!("body {}", self.chance.below(2)),
+            not_before: [None, Some(0), Some(i64::MAX / 1024)][self.draw(3)],
+        }
+    }
+
+    fn document(&mut self) -> Op {
+        let name = ["a", "ab", "b"][self.draw(3)].to_owned();
+        match self.chance.below(4) {
+            0 => Op::RemoveDoc { name },
+            1 => Op::Docs {
+                prefix: ["", "a"][self.draw(2)].to_owned(),
+            },
+            _ => Op::PutDoc {
+                name,
+                rev: self.chance.below(12),
+                ttl: Duration::from_secs(60),
+                body: format!("body {}", self.chance.below(3)),
+            },
+        }
+    }
+
+    fn draw(&self, bound: usize) -> usize {
+        usize::try_from(self.chance.below(bound as u64)).unwrap()
+    }
+}
+
+// === comparing ===
+
+/// An answer without what two clocks cannot agree on.
+fn timeless(answer: Answer) -> Answer {
+    let view = |view: View| View {
+        remaining_ms: view.remaining_ms.map(|_| 0),
+        ..view
+    };
+    match answer {
+        Answer::Refused(v) => Answer::Refused(view(v)),
+        Answer::View(v) => Answer::View(view(v)),
+        Answer::Views(views) => Answer::Views(sorted(views.into_iter().map(view), |v| &v.key)),
+        Answer::Docs(docs) => Answer::Docs(sorted(docs.into_iter(), |d: &Doc| &d.name)),
+        Answer::TooEarly { .. } => Answer::TooEarly { wall_ms: 0 },
+        other => other,
+    }
+}
+
+fn sorted<T>(items: impl Iterator<Item = T>, name: impl Fn(&T) -> &str) -> Vec<T> {
+    let mut items: Vec<T> = items.collect();
+    items.sort_by(|a, b| name(a).cmp(name(b)));
+    items
+}

@@ -1,0 +1,122 @@
+//! The Redis node against real servers. Costs about five seconds.
+//!
+//! `cargo test --test redis [FILTER]`. Without a server every case is ignored and says why;
+//! `WATCHKEEPER_REQUIRE=redis` makes that a failure.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::sync::Arc;
+
+use watchkeeper::node::Node;
+
+mod bench;
+mod differential;
+mod doors;
+mod faults;
+mod semantics;
+mod server;
+mod wire;
+
+/// The suite of every store lies with those that need no server.
+#[macro_use]
+#[path = "../it"]
+#[allow(
+    dead_code,
+    unused_macros,
+    unreachable_pub,
+    reason = "other stores use the rest"
+)]
+mod it {
+    #[macro_use]
+    pub mod conformance;
+}
+use it::conformance::{self, Lab};
+
+/// Names each case by its path, so that a filter finds it.
+macro_rules! cases {
+    ($($module:ident :: { $($case:ident),+ $(,)? }),+ $(,)?) => {
+        vec![$($(server::trial(
+            concat!(stringify!($module), "::", stringify!($case)),
+            $module::$case,
+        )),+),+]
+    };
+}
+
+/// Every case of the common suite, on an empty server of its own.
+macro_rules! common_cases {
+    (: $($group:ident: [$($case:ident,)*],)*) => {
+        vec![$($(server::trial(
+            concat!("conformance::", stringify!($group), "::", stringify!($case)),
+            || bench::run(async { conformance::$group::$case(lab()).await }),
+        ),)*)*]
+    };
+}
+
+fn lab() -> Lab {
+    let server = server::RedisServer::start();
+    let settings = bench::settings(&server);
+    Lab::new(server, move || {
+        let client: Arc<dyn Node> = Arc::new(bench::node(&settings));
+        Box::pin(async move { client })
+    })
+}
+
+fn main() {
+    let arguments = libtest_mimic::Arguments::from_args();
+    let mut cases = every_case!(common_cases);
+    cases.extend(cases![
+        differential::{ the_script_answers_as_memory_does },
+        semantics::{
+            a_free_lock_is_granted_and_a_held_one_refused,
+            an_attempt_sent_again_is_granted_with_the_same_number,
+            a_released_owner_is_never_revived,
+            a_release_that_overtakes_its_acquire_wins,
+            counters_never_fall,
+            confirm_raises_and_shows_larger_grants,
+            extend_renews_heals_and_refuses,
+            writes_are_ordered_by_token_and_revision,
+            a_write_before_its_time_is_too_early,
+            a_late_call_changes_nothing,
+            claims_of_one_owner_share_one_grant,
+            a_claim_is_never_healed,
+            lists_show_locks_and_claims_by_prefix,
+            documents_are_replaced_by_larger_revisions_only,
+            one_call_is_one_step,
+        },
+        wire::{
+            the_lock_is_a_plain_string_key_with_a_time_to_live,
+            a_foreign_value_is_respected_and_never_deleted,
+            a_key_of_another_type_counts_as_held,
+            one_call_is_one_command,
+            keys_of_ours_share_one_hash_tag_and_leave_nothing_behind,
+            large_numbers_stay_exact,
+            other_clients_hear_of_a_release,
+            a_full_call_stays_within_the_arguments_of_the_server,
+        },
+        doors::{
+            a_wrong_password_is_an_access_error_without_the_secret,
+            a_user_without_rights_is_an_access_error,
+            database_numbers_are_kept_apart,
+            a_replica_is_refused,
+            an_evicting_server_is_refused,
+            run_ids_tell_servers_apart,
+        },
+        faults::{
+            a_flushed_script_is_taught_again,
+            calls_that_lose_the_script_together_keep_their_order,
+            commands_of_one_client_keep_their_order,
+            a_frozen_node_times_out_promptly_then_fails_at_once_and_comes_back,
+            a_frozen_node_is_noticed_though_every_caller_gives_up_early,
+            what_waits_in_a_frozen_server_does_nothing_after_its_time,
+            a_restarted_server_is_found_again,
+            announcements_survive_a_restart,
+            a_node_outlives_the_runtime_that_connected_it,
+            a_full_memory_still_releases,
+        },
+    ]);
+    libtest_mimic::run(&arguments, cases).exit();
+}

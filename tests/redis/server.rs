@@ -1,0 +1,226 @@
+//! Real Redis processes for tests: started on a socket of their own, frozen, killed and started again by verbs.
+//!
+//! Self-contained, so that other suites can include it with `#[path]`.
+#![allow(dead_code, reason = "every suite uses its own part")]
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// What to install where no server is found.
+pub(crate) const REMEDY: &str =
+    "no redis-server found: apt-get install redis-server, or set WATCHKEEPER_REDIS_SERVER";
+
+/// A running server. Killed and reaped on drop.
+pub(crate) struct RedisServer {
+    binary: PathBuf,
+    extra: Vec<String>,
+    child: Child,
+    /// Last: the directory goes when the process has gone.
+    dir: TempDir,
+}
+
+/// The server's program: `WATCHKEEPER_REDIS_SERVER`, else redis-server or valkey-server in PATH.
+pub(crate) fn binary() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("WATCHKEEPER_REDIS_SERVER").filter(|v| !v.is_empty()) {
+        let named = PathBuf::from(named);
+        return named.is_file().then_some(named);
+    }
+    let path = std::env::var_os("PATH")?;
+    let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    ["redis-server", "valkey-server"].iter().find_map(|name| {
+        dirs.iter()
+            .map(|dir| dir.join(name))
+            .find(|file| file.is_file())
+    })
+}
+
+/// Whether `WATCHKEEPER_REQUIRE` (a list such as `redis,browser`) turns the server's absence into a failure.
+pub(crate) fn required() -> bool {
+    std::env::var("WATCHKEEPER_REQUIRE")
+        .is_ok_and(|list| list.split(',').any(|word| word.trim() == "redis"))
+}
+
+/// One server-backed case for libtest-mimic: a panic is its failure; where the server is missing it is ignored, with
+/// the reason beside its name.
+pub(crate) fn trial(name: &str, case: impl FnOnce() + Send + 'static) -> libtest_mimic::Trial {
+    if binary().is_some() {
+        return libtest_mimic::Trial::test(name, move || {
+            case();
+            Ok(())
+        });
+    }
+    if required() {
+        return libtest_mimic::Trial::test(name, || {
+            Err(format!("{REMEDY} (WATCHKEEPER_REQUIRE names redis)").into())
+        });
+    }
+    // Also with `--ignored`, which runs it all the same, it must never count as passed.
+    libtest_mimic::Trial::test(format!("{name} [{REMEDY}]"), || Err(REMEDY.into()))
+        .with_ignored_flag(true)
+}
+
+// === impl RedisServer ===
+
+impl RedisServer {
+    /// An empty server without persistence.
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// As [`RedisServer::start`], with more options: `&["--requirepass", "x"]`.
+    pub(crate) fn start_with(extra: &[&str]) -> Self {
+        let binary = binary().expect(REMEDY);
+        let dir = TempDir::with_prefix("wk-redis-").expect("a temporary directory");
+        let extra: Vec<String> = extra.iter().map(|&option| option.to_owned()).collect();
+        let child = spawn(&binary, dir.path(), &extra);
+        let mut server = Self {
+            binary,
+            extra,
+            child,
+            dir,
+        };
+        server.wait_until_it_answers();
+        server
+    }
+
+    /// The server's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join("n.sock")
+    }
+
+    /// Its address for clients.
+    pub(crate) fn url(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops the process in the middle of whatever it does; connections stay open.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a frozen process go on.
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills the process as a power cut does; its memory is lost.
+    pub(crate) fn kill(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+
+    /// Kills it if need be and starts another one, empty, at the same address.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        _ = fs::remove_file(self.socket());
+        self.child = spawn(&self.binary, self.dir.path(), &self.extra);
+        self.wait_until_it_answers();
+    }
+
+    /// Sends one command past every client library, and returns the raw answer.
+    pub(crate) fn raw(&self, words: &[&str]) -> String {
+        raw(&self.socket(), words).expect("the server answers")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a pid");
+        kill_process(pid, signal).expect("our own child can be signalled");
+    }
+
+    /// Ready means that *our* child answers, not a stranger at the same address.
+    fn wait_until_it_answers(&mut self) {
+        let own = format!("process_id:{}\r\n", self.child.id());
+        for _ in 0..500 {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                panic!("redis-server ended with {status}: {}", self.log());
+            }
+            match raw(&self.socket(), &["INFO", "server"]) {
+                Ok(info) if info.contains(&own) => return,
+                // A password: only our child knows a socket in our private directory.
+                Ok(refusal) if refusal.starts_with("-NOAUTH") => return,
+                _ => pause(Duration::from_millis(10)),
+            }
+        }
+        panic!("redis-server did not answer within 5 s: {}", self.log());
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- log of {} ---\n{}", self.socket().display(), self.log());
+        }
+        self.kill();
+    }
+}
+
+fn spawn(binary: &Path, dir: &Path, extra: &[String]) -> Child {
+    let log = fs::File::options()
+        .create(true)
+        .append(true)
+        .open(dir.join("log"))
+        .expect("a log file");
+    Command::new(binary)
+        .current_dir(dir)
+        .args([
+            "--port",
+            "0",
+            "--unixsocket",
+            "n.sock",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ])
+        .args(extra)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a log file"))
+        .stderr(log)
+        .spawn()
+        .expect("redis-server starts")
+}
+
+/// One command in the inline-free protocol, one answer; enough for what tests ask.
+fn raw(socket: &Path, words: &[&str]) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words {
+        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    stream.write_all(request.as_bytes())?;
+    // Nothing more to come from us: the server answers, then closes.
+    stream.shutdown(std::net::Shutdown::Write)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a child process gives no event when it is ready"
+)]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
