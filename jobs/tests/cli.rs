@@ -107,10 +107,7 @@ const SHOWN: [(&str, &str); 10] = [
         "hour \"99\"",
     ),
     ("watchkeeper.toml:22:12: jobs.report.schedule: ", "quartz"),
-    (
-        "watchkeeper.toml:27:8: jobs.rome.zone: ",
-        "Europe/Rome",
-    ),
+    ("watchkeeper.toml:27:8: jobs.rome.zone: ", "Europe/Rome"),
     ("watchkeeper.toml:33:", "snk"),
 ];
 

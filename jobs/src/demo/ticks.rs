@@ -84,7 +84,10 @@ mod tests {
     #[test]
     fn every_tick_once_is_all_well() {
         let ticks = counted(&[(1, 1), (2, 1), (3, 1)]);
-        assert_eq!((ticks.fired, ticks.repeated, ticks.missed), (3, 0, Vec::new()));
+        assert_eq!(
+            (ticks.fired, ticks.repeated, ticks.missed),
+            (3, 0, Vec::new())
+        );
     }
 
     #[test]
