@@ -16,7 +16,7 @@ pub(crate) struct Ticks {
     pub(crate) fired: u64,
     /// Runs beyond the first of their tick: the next attempt after a run that died with its replica.
     pub(crate) repeated: u64,
-    /// Ticks between the first and the last that were never started.
+    /// Ticks between the first and the last that were never started, and that nobody would start any more.
     pub(crate) missed: Vec<Timestamp>,
     /// Runs that were started although the same attempt had been. Must be zero.
     pub(crate) doubled: u64,
@@ -48,7 +48,8 @@ pub(crate) fn count(lines: &str, ledger: &Ledger) -> Ticks {
         return Ticks::default();
     };
     let last = ledger.decided_upto().map_or(last, |upto| upto.max(last));
-    let waiting: BTreeSet<Timestamp> = ledger.waiting().iter().copied().collect();
+    let open = ledger.open().iter().map(|run| run.tick);
+    let waiting: BTreeSet<Timestamp> = ledger.waiting().iter().copied().chain(open).collect();
     let mut missed = Vec::new();
     let mut tick = first;
     while tick <= last {
