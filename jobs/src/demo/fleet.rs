@@ -236,7 +236,8 @@ impl Fleet {
         read().unwrap_or_default()
     }
 
-    fn log_of(&self, name: &str) -> PathBuf {
+    /// Where a replica of this name logs.
+    pub(crate) fn log_of(&self, name: &str) -> PathBuf {
         self.logs.join(format!("{name}.log"))
     }
 

@@ -102,7 +102,7 @@ impl Stage {
             "ticks          {} fired, {} of them again after their replica died, {} missed",
             s.ticks_fired, s.ticks_repeated, s.ticks_missed
         ));
-        for tick in &s.missed_at {
+        for tick in &s.missed {
             self.line(&format!("               missed: {tick}"));
         }
         for problem in problems {

@@ -385,11 +385,28 @@ impl Story {
             ticks_fired: ticks.fired,
             ticks_repeated: ticks.repeated,
             ticks_missed: ticks.missed.len() as u64,
-            missed_at: ticks.missed,
+            missed: ticks
+                .missed
+                .iter()
+                .map(|tick| self.explain(*tick))
+                .collect(),
             doubted: doubts.doubted_ever,
             unsent: self.unsent().await?,
             doubled: ticks.doubled,
             mishaps,
         })
+    }
+    /// A missed tick, with what the replicas say of it.
+    fn explain(&self, tick: Timestamp) -> String {
+        let mut logs = self.fleet.replicas().iter();
+        let why = logs.find_map(|replica| {
+            let log = self.fleet.log_of(&replica.name);
+            ticks::why_skipped(&std::fs::read_to_string(log).ok()?, tick)
+        });
+        match why.as_deref() {
+            Some("overlap") => format!("{tick} fell due while the run before it was still open"),
+            Some(why) => format!("{tick} was skipped: {why}"),
+            None => format!("{tick}"),
+        }
     }
 }

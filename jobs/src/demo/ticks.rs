@@ -6,6 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use watchkeeper::ledger::Ledger;
 
+use super::scene::BEAT;
+
 /// Ticks are this far apart.
 const EVERY: SignedDuration = SignedDuration::from_secs(1);
 
@@ -66,6 +68,21 @@ pub(crate) fn count(lines: &str, ledger: &Ledger) -> Ticks {
     }
 }
 
+/// What a replica's log says of why `tick` was not started: a bounded word such as `overlap`.
+pub(crate) fn why_skipped(log: &str, tick: Timestamp) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Skipped {
+        job: String,
+        first: Timestamp,
+        last: Timestamp,
+        why: String,
+    }
+    let lines = log.lines().filter(|line| line.contains("ticks skipped"));
+    let mut skipped = lines.filter_map(|line| serde_json::from_str::<Skipped>(line).ok());
+    let told = skipped.find(|s| s.job == BEAT && s.first <= tick && tick <= s.last);
+    told.map(|skipped| skipped.why)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +130,23 @@ mod tests {
         let body = r#"{"v":1,"decided_upto":"2026-01-02T03:04:06Z"}"#;
         let ledger = Ledger::from_body(body).unwrap();
         assert_eq!(count(&lines(&[(4, 1)]), &ledger).missed.len(), 2);
+    }
+
+    #[test]
+    fn a_tick_that_is_open_is_the_next_leaders_to_start() {
+        let open = r#"{"id":"2026-01-02T03:04:05Z","tick":"2026-01-02T03:04:05Z","attempt":1,"state":"running","token":7}"#;
+        let body = format!(r#"{{"v":1,"decided_upto":"2026-01-02T03:04:05Z","open":[{open}]}}"#);
+        let ledger = Ledger::from_body(&body).unwrap();
+        assert_eq!(count(&lines(&[(4, 1)]), &ledger).missed, []);
+    }
+
+    #[test]
+    fn a_log_tells_why_a_tick_was_skipped() {
+        let log = r#"{"level":"INFO","message":"leading","job":"heartbeat","token":1}
+{"level":"WARN","message":"ticks skipped","job":"heartbeat","first":"2026-01-02T03:04:05Z","last":"2026-01-02T03:04:06Z","count":2,"why":"overlap"}"#;
+        let why = |tick: &str| why_skipped(log, tick.parse().unwrap());
+        assert_eq!(why("2026-01-02T03:04:06Z").as_deref(), Some("overlap"));
+        assert_eq!(why("2026-01-02T03:04:07Z"), None);
     }
 
     #[test]

@@ -32,9 +32,9 @@ pub(crate) struct Summary {
     /// Attempts of a tick that were started twice. Must be zero.
     #[serde(skip)]
     pub(crate) doubled: u64,
-    /// Which ticks were missed.
+    /// Which ticks were missed, and why.
     #[serde(skip)]
-    pub(crate) missed_at: Vec<jiff::Timestamp>,
+    pub(crate) missed: Vec<String>,
     /// What else went wrong.
     #[serde(skip)]
     pub(crate) mishaps: Vec<String>,
