@@ -142,7 +142,6 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
             }
             signal = signals.recv() => match signal {
                 Some(Signal::Drain) | None => {
-                    tracing::info!("draining: nothing new starts");
                     ctx.gate.drain().cancel();
                 }
                 Some(Signal::Dump) => match presence::fleet(&locks, Some(presence::now(&me, &ctx, 0))).await {
