@@ -1,0 +1,77 @@
+//! Fleets of real worker processes on real stores: killed, told to go, frozen.
+//!
+//! `cargo test -p watchkeeper-jobs --test fleet [FILTER]`. On Redis each case has three masters of its own on unix
+//! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.
+//!
+//! The evidence is what heartbeat jobs append to a file and what the workers log. Time is measured on the boot clock
+//! between events, and limits are those that the product promises.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use libtest_mimic::Trial;
+use store::Store;
+
+mod beats;
+mod fleet;
+mod leaders;
+mod log;
+#[path = "../../../tests/redis/server.rs"]
+mod server;
+mod store;
+
+/// One case on one store.
+type Case = fn(Store);
+
+/// Names each case by its store and its module, so that a filter finds it.
+macro_rules! on {
+    ($make:ident: $($module:ident :: { $($case:ident),+ $(,)? }),+ $(,)?) => {
+        vec![$($(trial(
+            concat!(stringify!($make), "::", stringify!($module), "::", stringify!($case)),
+            $module::$case,
+            Store::$make,
+        )),+),+]
+    };
+}
+
+fn trial(name: &str, case: Case, store: fn() -> Store) -> Trial {
+    if name.starts_with("masters") {
+        return server::trial(name, move || case(store()));
+    }
+    Trial::test(name, move || {
+        case(store());
+        Ok(())
+    })
+}
+
+fn main() {
+    let mut arguments = libtest_mimic::Arguments::from_args();
+    // Most of the time every case waits.
+    arguments.test_threads.get_or_insert(4);
+    let mut cases = on![embedded:
+        leaders::{
+            a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            an_idle_leader_hands_over_at_once,
+            a_leader_ends_its_run_before_it_hands_over,
+            a_frozen_leader_never_acts_in_its_old_term_again,
+        },
+    ];
+    cases.extend(on![masters:
+        leaders::{
+            a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            an_idle_leader_hands_over_at_once,
+            a_leader_ends_its_run_before_it_hands_over,
+            a_frozen_leader_never_acts_in_its_old_term_again,
+        },
+    ]);
+    cases.extend(on![masters_one_frozen:
+        leaders::{
+            a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            an_idle_leader_hands_over_at_once,
+            a_leader_ends_its_run_before_it_hands_over,
+        },
+    ]);
+    libtest_mimic::run(&arguments, cases).exit();
+}
