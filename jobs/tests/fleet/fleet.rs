@@ -110,6 +110,12 @@ impl Fleet {
         self.workers.keys().copied().collect()
     }
 
+    /// Tells this fleet from others.
+    fn name(&self) -> String {
+        let name = self.folder.path().file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
     pub(crate) fn pid(&self, worker: usize) -> u32 {
         self.workers[&worker].id()
     }
@@ -228,7 +234,11 @@ impl Drop for Fleet {
             _ = child.wait();
         }
         if std::thread::panicking() {
-            eprintln!("--- last lines of the workers ---\n{}", self.log.tail(120));
+            // All of it to a file: a failure is often explained long before it is seen.
+            let path = std::env::temp_dir().join(format!("{}.log", self.name()));
+            _ = std::fs::write(&path, self.log.tail(usize::MAX));
+            let (path, tail) = (path.display(), self.log.tail(40));
+            eprintln!("--- last lines of the workers; all of them are in {path} ---\n{tail}");
         }
     }
 }
