@@ -255,7 +255,10 @@ mod tests {
         assert_eq!(renewed(&mut book, now), [1]);
         book.round_over(1, now + pause);
         assert!(renewed(&mut book, now).is_empty(), "no busy loop");
-        assert_eq!(book.plan(now, None, &Timing::default()).wake, Some(now + pause));
+        assert_eq!(
+            book.plan(now, None, &Timing::default()).wake,
+            Some(now + pause)
+        );
         assert_eq!(renewed(&mut book, now + pause), [1]);
     }
 }

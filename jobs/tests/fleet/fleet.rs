@@ -56,8 +56,11 @@ impl Fleet {
         let common = format!(
             "[admin]\nlisten = \"127.0.0.1:0\"\n[telemetry]\nformat = \"json\"\nlog = \"info,watchkeeper::telemetry::event_log=debug\"\n[locks]\nttl = \"{ttl}s\"\n{settings}"
         );
-        std::fs::write(folder.path().join("fleet.toml"), format!("{common}{config}"))
-            .expect("a file in our own folder");
+        std::fs::write(
+            folder.path().join("fleet.toml"),
+            format!("{common}{config}"),
+        )
+        .expect("a file in our own folder");
         Self {
             store,
             log: Log::default(),
@@ -178,7 +181,9 @@ impl Fleet {
 
     /// The first change of leadership of `job` since `mark`.
     pub(crate) fn next_leader(&self, mark: Mark, job: &str) -> Led {
-        let line = self.log.wait(mark, SOON, "leader", |l| l.is("leading", job));
+        let line = self
+            .log
+            .wait(mark, SOON, "leader", |l| l.is("leading", job));
         Led {
             worker: line.worker,
             token: line.number("token"),
@@ -204,10 +209,13 @@ impl Fleet {
     /// The status with which a worker answers `GET path`.
     pub(crate) fn status_of(&self, worker: usize, path: &str) -> u16 {
         let listens = |l: &Line| l.worker == worker && l.says() == "status page listens";
-        let line = self.log.wait(0, SOON, "address of the status page", listens);
+        let line = self
+            .log
+            .wait(0, SOON, "address of the status page", listens);
         let mut stream = TcpStream::connect(line.text("address")).expect("the page listens");
         stream.set_read_timeout(Some(SOON)).expect("a time limit");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut answer = String::new();
         _ = stream.read_to_string(&mut answer);

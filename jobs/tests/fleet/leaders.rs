@@ -48,7 +48,10 @@ pub(crate) fn a_killed_leader_is_replaced_within_ttl_and_a_half_second(store: St
         let next = fleet.next_leader(mark, "idle");
         let gap = next.at.since(killed);
         println!("taken over after {gap:?}");
-        assert!(gap <= TTL + Duration::from_millis(500), "taken over after {gap:?}");
+        assert!(
+            gap <= TTL + Duration::from_millis(500),
+            "taken over after {gap:?}"
+        );
         assert!(next.token > led.token, "{next:?} after {led:?}");
         led = next;
         let new = fleet.start();
@@ -67,13 +70,19 @@ pub(crate) fn an_idle_leader_hands_over_at_once(store: Store) {
         let next = fleet.next_leader(mark, "idle");
         gaps.push(next.at.since(told));
         assert!(next.token > led.token, "{next:?} after {led:?}");
-        assert!(fleet.wait_until_gone(led.worker), "a drained worker ends well");
+        assert!(
+            fleet.wait_until_gone(led.worker),
+            "a drained worker ends well"
+        );
         led = next;
         let new = fleet.start();
         fleet.wait_until_ready(new);
     }
     println!("handed over after {gaps:?}");
-    assert!(median(gaps.clone()) <= fleet.store.hand_over_limit(), "{gaps:?}");
+    assert!(
+        median(gaps.clone()) <= fleet.store.hand_over_limit(),
+        "{gaps:?}"
+    );
 }
 
 /// A run in flight is finished, then the lease goes, then the next one leads: in this order, and quickly.
@@ -92,20 +101,32 @@ pub(crate) fn a_leader_ends_its_run_before_it_hands_over(store: Store) {
         });
         assert_eq!(ended.text("outcome"), "done");
         let next = fleet.next_leader(mark, "busy");
-        assert!(next.at >= ended.at, "the next one led before the run had ended");
+        assert!(
+            next.at >= ended.at,
+            "the next one led before the run had ended"
+        );
         gaps.push(next.at.since(ended.at));
-        assert!(fleet.wait_until_gone(led.worker), "a drained worker ends well");
+        assert!(
+            fleet.wait_until_gone(led.worker),
+            "a drained worker ends well"
+        );
         led = next;
         let new = fleet.start();
         fleet.wait_until_ready(new);
     }
     println!("handed over after {gaps:?}");
-    assert!(median(gaps.clone()) <= fleet.store.hand_over_limit(), "{gaps:?}");
+    assert!(
+        median(gaps.clone()) <= fleet.store.hand_over_limit(),
+        "{gaps:?}"
+    );
     let beats = fleet.beats().of("busy");
     for ((tick, attempt), times) in crate::beats::starts(&beats) {
         assert_eq!((attempt, times), (1, 1), "tick {tick}");
     }
-    assert!(beats.iter().all(|beat| beat.event != "cancelled"), "no run was cut short");
+    assert!(
+        beats.iter().all(|beat| beat.event != "cancelled"),
+        "no run was cut short"
+    );
 }
 
 /// P2: a leader that was frozen for three ttl is told of the end of its term before it does anything else in it.
@@ -121,23 +142,35 @@ pub(crate) fn a_frozen_leader_never_acts_in_its_old_term_again(store: Store) {
     let next = fleet.next_leader(mark, "long");
     let gap = next.at.since(frozen);
     assert_ne!(next.worker, old);
-    assert!(gap <= TTL + Duration::from_millis(500), "taken over after {gap:?}");
+    assert!(
+        gap <= TTL + Duration::from_millis(500),
+        "taken over after {gap:?}"
+    );
     // The pulse was the frozen one's, too, or is the other's already.
-    beats.wait(SOON, "run of the next leader", |b| b.job == "long" && b.token == next.token);
+    beats.wait(SOON, "run of the next leader", |b| {
+        b.job == "long" && b.token == next.token
+    });
     pause((frozen + TTL * 3).since(watchkeeper::clock::Clock::system().now()));
     let (before, mark) = (beats.all().len(), fleet.log.mark());
     fleet.thaw(old);
     let stood = fleet.log.wait(mark, SOON, "end of the old term", |l| {
         l.worker == old && (l.is("standing by", "long") || l.says() == GONE)
     });
-    assert_ne!(stood.says(), GONE, "a job that stops when told need not be aborted");
+    assert_ne!(
+        stood.says(),
+        GONE,
+        "a job that stops when told need not be aborted"
+    );
     assert_eq!(stood.text("reason"), "expired");
     pause(Duration::from_millis(1500));
     let replica = fleet.replica(old);
     let since: Vec<Beat> = beats.all().split_off(before);
     let acts: Vec<&Beat> = since.iter().filter(|b| b.replica == replica).collect();
     assert_eq!(acts.len(), 1, "all that the thawed one did: {acts:#?}");
-    assert_eq!((acts[0].event.as_str(), &acts[0].run_id), ("cancelled", &run.run_id));
+    assert_eq!(
+        (acts[0].event.as_str(), &acts[0].run_id),
+        ("cancelled", &run.run_id)
+    );
     assert!(since.iter().any(|b| b.job == "pulse"), "ticks go on");
     stands_by_again(&mut fleet, next, old);
 }

@@ -18,9 +18,13 @@ mod beats;
 mod fleet;
 mod leaders;
 mod log;
+mod mail;
+mod modes;
+mod nodes;
 #[path = "../../../tests/redis/server.rs"]
 mod server;
 mod store;
+mod ticks;
 
 /// One case on one store.
 type Case = fn(Store);
@@ -50,21 +54,35 @@ fn main() {
     let mut arguments = libtest_mimic::Arguments::from_args();
     // Most of the time every case waits.
     arguments.test_threads.get_or_insert(4);
-    let mut cases = on![embedded:
+    let mut cases = on![masters:
+        ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
             an_idle_leader_hands_over_at_once,
             a_leader_ends_its_run_before_it_hands_over,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
+        nodes::{ a_standby_waits_quietly, without_a_majority_nobody_leads },
+        modes::{
+            a_spare_replica_does_nothing_until_the_active_one_goes,
+            a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        mail::{ a_table_is_sent_although_a_sender_is_killed },
     ];
-    cases.extend(on![masters:
+    cases.extend(on![embedded:
+        ticks::{ twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
             an_idle_leader_hands_over_at_once,
             a_leader_ends_its_run_before_it_hands_over,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
+        nodes::{ a_standby_waits_quietly },
+        modes::{
+            a_spare_replica_does_nothing_until_the_active_one_goes,
+            a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        mail::{ a_table_is_sent_although_a_sender_is_killed },
     ]);
     cases.extend(on![masters_one_frozen:
         leaders::{
@@ -72,6 +90,7 @@ fn main() {
             an_idle_leader_hands_over_at_once,
             a_leader_ends_its_run_before_it_hands_over,
         },
+        nodes::{ a_standby_waits_quietly, a_minority_of_frozen_masters_does_no_harm },
     ]);
     libtest_mimic::run(&arguments, cases).exit();
 }
