@@ -145,8 +145,17 @@ impl Fleet {
     }
 
     /// Stops it in the middle of whatever it does; says when.
+    ///
+    /// Not inside a transaction of the embedded store: the file would stay locked, which is a case of its own.
     pub(crate) fn freeze(&self, worker: usize) -> Moment {
-        self.signal(worker, Signal::STOP)
+        loop {
+            let at = self.signal(worker, Signal::STOP);
+            if !self.store.is_blocked() {
+                return at;
+            }
+            self.thaw(worker);
+            pause(Duration::from_millis(30));
+        }
     }
 
     /// Lets it go on; says when.
@@ -170,6 +179,11 @@ impl Fleet {
     }
 
     // --- what can be seen ---
+
+    /// Says what was measured, for whoever reads along.
+    pub(crate) fn measured(&self, what: &str, value: &impl std::fmt::Debug) {
+        println!("[{}] {what}: {value:.1?}", self.store.name());
+    }
 
     pub(crate) fn beats(&self) -> Beats {
         Beats::at(&self.folder.path().join("beats"))

@@ -47,7 +47,7 @@ pub(crate) fn a_killed_leader_is_replaced_within_ttl_and_a_half_second(store: St
         let killed = fleet.kill(led.worker);
         let next = fleet.next_leader(mark, "idle");
         let gap = next.at.since(killed);
-        println!("taken over after {gap:?}");
+        fleet.measured("taken over after", &gap);
         assert!(
             gap <= TTL + Duration::from_millis(500),
             "taken over after {gap:?}"
@@ -78,7 +78,7 @@ pub(crate) fn an_idle_leader_hands_over_at_once(store: Store) {
         let new = fleet.start();
         fleet.wait_until_ready(new);
     }
-    println!("handed over after {gaps:?}");
+    fleet.measured("handed over after", &gaps);
     assert!(
         median(gaps.clone()) <= fleet.store.hand_over_limit(),
         "{gaps:?}"
@@ -114,7 +114,7 @@ pub(crate) fn a_leader_ends_its_run_before_it_hands_over(store: Store) {
         let new = fleet.start();
         fleet.wait_until_ready(new);
     }
-    println!("handed over after {gaps:?}");
+    fleet.measured("handed over after", &gaps);
     assert!(
         median(gaps.clone()) <= fleet.store.hand_over_limit(),
         "{gaps:?}"

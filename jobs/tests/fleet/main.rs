@@ -1,4 +1,5 @@
-//! Fleets of real worker processes on real stores: killed, told to go, frozen.
+//! Fleets of real worker processes on real stores: killed, told to go, frozen. Costs about 65 seconds, most of them
+//! spent waiting: a minute of ticks, beside which the other cases run.
 //!
 //! `cargo test -p watchkeeper-jobs --test fleet [FILTER]`. On Redis each case has three masters of its own on unix
 //! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.
@@ -62,7 +63,11 @@ fn main() {
             a_leader_ends_its_run_before_it_hands_over,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
-        nodes::{ a_standby_waits_quietly, without_a_majority_nobody_leads },
+        nodes::{
+            a_standby_waits_quietly,
+            without_a_majority_nobody_leads,
+            a_fleet_outlasts_a_start_without_its_masters,
+        },
         modes::{
             a_spare_replica_does_nothing_until_the_active_one_goes,
             a_service_runs_once_and_moves_to_its_hot_standby,
@@ -77,7 +82,7 @@ fn main() {
             a_leader_ends_its_run_before_it_hands_over,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
-        nodes::{ a_standby_waits_quietly },
+        nodes::{ a_standby_waits_quietly, without_a_majority_nobody_leads },
         modes::{
             a_spare_replica_does_nothing_until_the_active_one_goes,
             a_service_runs_once_and_moves_to_its_hot_standby,

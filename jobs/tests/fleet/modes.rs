@@ -49,10 +49,9 @@ pub(crate) fn a_spare_replica_does_nothing_until_the_active_one_goes(store: Stor
     wait_for_all_kinds_of_work(&fleet, 0, active);
     assert!(did_nothing(&fleet, spare), "the spare one worked");
     let mark = fleet.log.mark();
-    let told = fleet.terminate(active);
+    fleet.terminate(active);
     let next = fleet.next_leader(mark, "replica");
     assert_eq!(next.worker, spare);
-    println!("handed over after {:?}", next.at.since(told));
     assert!(fleet.wait_until_gone(active), "a drained worker ends well");
     wait_for_all_kinds_of_work(&fleet, mark, spare);
     let of_active = fleet
@@ -61,6 +60,7 @@ pub(crate) fn a_spare_replica_does_nothing_until_the_active_one_goes(store: Stor
         .into_iter()
         .filter(|l| l.worker == active && works(l));
     let last = of_active.map(|l| l.at).max().unwrap();
+    fleet.measured("handed over after", &next.at.since(last));
     let of_spare = fleet
         .log
         .since(0)
@@ -68,6 +68,8 @@ pub(crate) fn a_spare_replica_does_nothing_until_the_active_one_goes(store: Stor
         .filter(|l| l.worker == spare && works(l));
     let first = of_spare.map(|l| l.at).min().unwrap();
     assert!(last < first, "both worked at once");
+    let limit = fleet.store.hand_over_limit() * 3;
+    assert!(next.at.since(last) <= limit, "once, without a median");
 }
 
 fn wait_for_all_kinds_of_work(fleet: &Fleet, mark: usize, worker: usize) {
@@ -83,7 +85,7 @@ fn wait_for_all_kinds_of_work(fleet: &Fleet, mark: usize, worker: usize) {
 }
 
 fn works(line: &Line) -> bool {
-    ["heartbeat", "batch claimed"].contains(&line.says())
+    ["heartbeat", "run ended", "batch claimed", "batch ended"].contains(&line.says())
 }
 
 fn did_nothing(fleet: &Fleet, worker: usize) -> bool {
@@ -119,7 +121,7 @@ pub(crate) fn a_service_runs_once_and_moves_to_its_hot_standby(store: Store) {
         let new = fleet.start();
         fleet.wait_until_ready(new);
     }
-    println!("handed over after {gaps:?}");
+    fleet.measured("handed over after", &gaps);
     assert!(
         median(gaps.clone()) <= fleet.store.hand_over_limit(),
         "{gaps:?}"

@@ -1,4 +1,4 @@
-//! Standbys that wait, and masters that freeze under a fleet.
+//! Standbys that wait, and stores that stop answering.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) fn a_standby_waits_quietly(store: Store) {
     let bids = fleet.log.since(mark);
     let bids = bids.iter().filter(|l| l.says() == "attempt ended");
     assert_eq!(bids.count(), 0, "bids while the leaders were well");
-    println!("share of a processor: {shares:.3?}");
+    fleet.measured("share of a processor", &shares);
     assert!(shares.iter().all(|share| *share < IDLE_SHARE), "{shares:?}");
 }
 
@@ -79,13 +79,12 @@ pub(crate) fn without_a_majority_nobody_leads(store: Store) {
     beats.wait(SOON, "run", |b| b.job == "service");
     let clock = Clock::system();
     let frozen = clock.now();
-    fleet.store.freeze(0);
-    fleet.store.freeze(1);
+    fleet.store.block();
     beats.wait(SOON, "cancellation", |b| {
         b.job == "service" && b.event == "cancelled"
     });
     let told = clock.now().since(frozen);
-    println!("told to stop after {told:?}");
+    fleet.measured("told to stop after", &told);
     assert!(told < TTL, "told to stop after {told:?}");
     pause((frozen + TTL).since(clock.now()));
     for worker in fleet.workers() {
@@ -96,18 +95,18 @@ pub(crate) fn without_a_majority_nobody_leads(store: Store) {
     }
     let before = beats.all().len();
     let shares = busy_shares(&fleet, TTL);
-    println!("share of a processor: {shares:.3?}");
+    fleet.measured("share of a processor", &shares);
     assert!(shares.iter().all(|share| *share < IDLE_SHARE), "{shares:?}");
     assert_eq!(beats.all().len(), before, "nothing starts without a leader");
     assert_eq!(fleet.workers().len(), 3);
 
     let mark = fleet.log.mark();
     let thawed = clock.now();
-    fleet.store.thaw(0);
+    fleet.store.unblock();
     for job in ["pulse", "service"] {
         let led = fleet.next_leader(mark, job);
         let gap = led.at.since(thawed);
-        println!("{job} led again after {gap:?}");
+        fleet.measured("led again after", &gap);
         assert!(
             gap <= TTL + Duration::from_secs(1),
             "{job} led again after {gap:?}"
@@ -116,6 +115,23 @@ pub(crate) fn without_a_majority_nobody_leads(store: Store) {
     beats.wait(SOON, "run of the next term", |b| {
         b.job == "service" && b.event == "started" && b.token > service.token
     });
+}
+
+/// A store that cannot be reached is no reason to go: whoever was started without it leads once it is there.
+pub(crate) fn a_fleet_outlasts_a_start_without_its_masters(store: Store) {
+    store.block();
+    let fleet = Fleet::of(2, store, PULSE);
+    pause(TTL / 2);
+    for worker in fleet.workers() {
+        assert_eq!(fleet.status_of(worker, "/livez"), 200);
+        assert_eq!(fleet.status_of(worker, "/leaderz?job=pulse"), 503);
+    }
+    let mark = fleet.log.mark();
+    let thawed = Clock::system().now();
+    fleet.store.unblock();
+    let gap = fleet.next_leader(mark, "pulse").at.since(thawed);
+    fleet.measured("led after", &gap);
+    assert!(gap <= TTL + Duration::from_secs(1), "led after {gap:?}");
 }
 
 /// The share of one processor that each worker uses meanwhile.

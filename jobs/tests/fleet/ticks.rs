@@ -67,11 +67,9 @@ fn ticks_and_dead_leaders(store: Store, misfire: &str, ticks: i64, kills: u32) {
         );
         tick += SignedDuration::from_secs(1);
     }
-    println!("{started} ticks started, the others reported");
-    if misfire == "all" {
-        let again = starts.keys().filter(|(_, attempt)| *attempt > 1).count();
-        println!("{again} attempts made again");
-    }
+    fleet.measured("ticks started", &started);
+    let again = starts.keys().filter(|(_, attempt)| *attempt > 1).count();
+    fleet.measured("attempts after an interruption", &again);
 }
 
 /// Ticks that the log says will not run.
