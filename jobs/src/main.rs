@@ -1,7 +1,12 @@
 //! The `watchkeeper` command: the stock jobs, ready to be configured.
 #![forbid(unsafe_code)]
 
-use std::process::ExitCode;
+mod demo;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 use serde_json::Value;
@@ -17,13 +22,16 @@ use watchkeeper_jobs::{Heartbeat, KINDS, Notifications, check_params};
     name = "watchkeeper",
     version,
     about = "Runs background jobs on several replicas, each job on one of them at a time",
-    after_help = "Start here, in two terminals; then kill one of them:\n  watchkeeper run --config config/local.toml\n  watchkeeper status --config config/local.toml",
+    after_help = "Try it:\n  watchkeeper demo\nOr in two terminals, then kill one of them:\n  watchkeeper run --config config/local.toml\n  watchkeeper status --config config/local.toml",
     subcommand_required = true,
     arg_required_else_help = true
 )]
 struct Cli {
     #[command(flatten)]
     global: Global,
+    /// Die with this process; for the replicas of the demonstration
+    #[arg(long, hide = true, value_name = "PID")]
+    parent: Option<u32>,
     #[command(subcommand)]
     command: All,
 }
@@ -32,13 +40,26 @@ struct Cli {
 enum All {
     #[command(flatten)]
     Worker(Command),
+    #[command(display_order = 0)]
+    Demo(demo::DemoArgs),
 }
 
 fn main() -> ExitCode {
     // Before anything makes a client. It fails when a provider is set already, which would do as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let Cli { global, command } = Cli::parse();
+    let Cli {
+        global,
+        parent,
+        command,
+    } = Cli::parse();
+    if let Some(parent) = parent
+        && let Err(error) = demo::die_with(parent)
+    {
+        let _ = writeln!(io::stderr(), "error: {error}");
+        return ExitCode::FAILURE;
+    }
     match command {
+        All::Demo(args) => demo::main(&args),
         All::Worker(command) => command.execute(&global, stock_worker()),
     }
 }

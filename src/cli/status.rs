@@ -210,10 +210,12 @@ fn job_row(job: &JobStatus) -> [String; 7] {
 fn show_locks(rows: &[LockStatus]) -> String {
     let mut table = Table::new(&["KEY", "STATE", "TOKEN", "REMAINING", "REPLICA", "OWNER"]);
     for row in rows {
-        let state = match (row.held, row.released) {
-            (true, _) => "held",
-            (false, true) => "released",
-            (false, false) => "free",
+        let state = match row {
+            row if row.held => "held",
+            row if row.released => "released",
+            // It stands on too few of the nodes that answered: of a dead holder, or of one that others cannot see.
+            row if row.remaining_ms.is_some() => "minority",
+            _ => "free",
         };
         let remaining = row.remaining_ms.map(|ms| format!("{ms} ms"));
         table.row([

@@ -165,8 +165,10 @@ impl Lead<'_> {
                 ..
             } = decision
             {
-                // The lease may have ended while the start was written: then it does not happen here.
-                if !self.may_start() {
+                // The lease may have ended while the start was written: then it does not happen here. A drain that
+                // began meanwhile waits for it: left out now, it would look like a run that died.
+                let lost = self.pass.is_lost();
+                if lost || self.lease.as_ref().is_some_and(|l| !l.may_start()) {
                     return Err(Over);
                 }
                 started = Some(self.start(RunKey { id, attempt }, tick, checkpoint, desk.clone()));

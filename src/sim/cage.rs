@@ -1,6 +1,7 @@
 //! Holds all tasks of one simulated replica: they can be frozen, thawed and crashed together.
 
 use std::{
+    collections::BTreeMap,
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex},
@@ -20,11 +21,14 @@ pub(crate) struct Cage(Arc<Mutex<State>>);
 struct State {
     frozen: bool,
     crashed: bool,
-    wakers: Vec<Waker>,
+    /// Of every living task.
+    wakers: BTreeMap<u64, Waker>,
+    next: u64,
 }
 
 struct Caged {
     cage: Cage,
+    id: u64,
     task: Option<BoxFuture<'static, ()>>,
 }
 
@@ -56,17 +60,19 @@ impl Cage {
             f(&mut state);
             std::mem::take(&mut state.wakers)
         };
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_values().for_each(Waker::wake);
     }
 }
 
 impl Spawner for Cage {
     #[allow(clippy::disallowed_methods, reason = "the simulation's own runtime")]
     fn spawn(&self, task: BoxFuture<'static, ()>) -> JoinHandle<()> {
-        tokio::spawn(Caged {
-            cage: self.clone(),
-            task: Some(task),
-        })
+        let id = {
+            let mut state = self.0.lock().unwrap();
+            state.next += 1;
+            state.next
+        };
+        tokio::spawn(Caged { cage: self.clone(), id, task: Some(task) })
     }
 }
 
@@ -74,29 +80,26 @@ impl Future for Caged {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        {
+        let crashed = {
             let mut state = self.cage.0.lock().unwrap();
-            if !state.crashed {
-                // A task that sleeps outside must hear of the crash, too.
-                state.wakers.push(cx.waker().clone());
-                if state.wakers.len() > 512 {
-                    state.wakers.dedup_by(|a, b| a.will_wake(b));
-                }
-            }
             if state.frozen && !state.crashed {
+                state.wakers.insert(self.id, cx.waker().clone());
                 return Poll::Pending;
             }
-        }
-        if self.cage.is_crashed() {
-            self.task = None;
-            return Poll::Ready(());
-        }
-        let Some(task) = self.task.as_mut() else {
-            return Poll::Ready(());
+            // A task that sleeps must hear of a crash, too.
+            let known = state.wakers.get(&self.id).is_some_and(|w| w.will_wake(cx.waker()));
+            if !known {
+                state.wakers.insert(self.id, cx.waker().clone());
+            }
+            state.crashed
         };
-        let done = task.as_mut().poll(cx);
+        let done = match self.task.as_mut() {
+            Some(task) if !crashed => task.as_mut().poll(cx),
+            _ => Poll::Ready(()),
+        };
         if done.is_ready() {
             self.task = None;
+            self.cage.0.lock().unwrap().wakers.remove(&self.id);
         }
         done
     }

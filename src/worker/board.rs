@@ -97,6 +97,7 @@ impl Board {
     }
 
     /// Whether this replica leads the job now, by the clock; `None` for a job it does not know.
+    #[cfg(feature = "admin")]
     pub(crate) fn is_leading(&self, job: &str) -> Option<bool> {
         let notes = self.notes();
         let job = notes.jobs.get(job)?;

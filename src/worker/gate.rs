@@ -100,6 +100,12 @@ impl Pass {
         self.gate.drain.is_cancelled() || self.lease.as_ref().is_some_and(|l| !l.may_start())
     }
 
+    /// Whether the replica lock is about to go, so that not even what was decided before may start. A drain alone is
+    /// no reason: it waits for that.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lease.as_ref().is_some_and(|l| !l.may_start())
+    }
+
     /// Waits until nothing new may start.
     pub(crate) async fn over(&self) {
         let lease_over = async {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::{
     node::Doc,
     scheduler::Context,
-    status::{FleetStatus, LockStatus, NodeStatus, PRESENCE_PREFIX, Presence, Role, Standing},
+    status::{FleetStatus, NodeStatus, PRESENCE_PREFIX, Presence, Role, Standing},
 };
 
 /// Facts of this replica that do not change.
@@ -71,13 +71,14 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
 }
 
 /// Every lock as the nodes show it, with the replicas that hold them.
+#[cfg(any(feature = "cli", feature = "admin"))]
 pub(crate) async fn locks(
     locks: &crate::lock::Locks,
     prefix: &str,
-) -> Result<Vec<LockStatus>, crate::lock::LockError> {
+) -> Result<Vec<crate::status::LockStatus>, crate::lock::LockError> {
     let fleet = fleet(locks, None).await?;
     let views = locks.list(prefix).await?;
-    let rows = LockStatus::from_views(&views, locks.nodes().await?.len());
+    let rows = crate::status::LockStatus::from_views(&views, locks.nodes().await?.len());
     Ok(rows
         .into_iter()
         .map(|row| row.with_replica(&fleet))

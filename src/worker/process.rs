@@ -1,6 +1,6 @@
 //! What surrounds a replica in its own process: signals, heartbeat, status page, metrics, log, presence.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +22,7 @@ use crate::{
     scheduler::Context,
     signals::{Signal, Signals},
     spawn::Spawn,
-    status::{Role, replica_id},
+    status::replica_id,
     telemetry::{
         event_log::{self, EventLog},
         metrics::{HeldTerm, Metrics},
@@ -142,7 +142,6 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
             }
             signal = signals.recv() => match signal {
                 Some(Signal::Drain) | None => {
-                    tracing::info!("draining: nothing new starts");
                     ctx.gate.drain().cancel();
                 }
                 Some(Signal::Dump) => match presence::fleet(&locks, Some(presence::now(&me, &ctx, 0))).await {
@@ -221,16 +220,17 @@ async fn follow_backlog(ctx: Context, stop: CancellationToken) {
 
 #[cfg(feature = "admin")]
 mod admin {
+    use std::sync::Arc;
+
     use async_trait::async_trait;
     use tokio::task::JoinHandle;
 
     use super::{
-        Arc, CancellationToken, Config, Context, Duration, Error, Identity, Metrics, Result, Role,
-        presence,
+        CancellationToken, Config, Context, Duration, Error, Identity, Metrics, Result, presence,
     };
     use crate::{
         admin::{Admin, AdminSource, bind, serve},
-        status::{FleetStatus, LockStatus},
+        status::{FleetStatus, LockStatus, Role},
     };
 
     struct Source {

@@ -3,7 +3,7 @@
 //! Leases do not end here by time (two clocks would differ); the common suite covers that. A seed is printed with
 //! every failure; `WATCHKEEPER_SEED` repeats it.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use watchkeeper::{
     chance::Chance,
@@ -44,8 +44,8 @@ pub(crate) fn the_script_answers_as_memory_does() {
 /// Draws operations on few names, so that they meet.
 struct World {
     chance: Chance,
-    /// Owners over on a named lock: Redis remembers all of them for a minute, memory the last one. They stay away.
-    over: HashSet<(String, String)>,
+    /// Whoever is over stays so: from time to time others come.
+    generation: u64,
 }
 
 // === impl World ===
@@ -54,7 +54,7 @@ impl World {
     fn new(seed: u64) -> Self {
         Self {
             chance: Chance::seeded(seed),
-            over: HashSet::new(),
+            generation: 0,
         }
     }
 
@@ -68,16 +68,13 @@ impl World {
             n @ 0..3 => (format!("l{n}"), Kind::Lock),
             n => (format!("c{n}"), Kind::Claim),
         };
-        let owner = self.owner(&key, kind);
+        let owner = self.owner();
         let token = self.chance.below(60);
         match self.chance.below(20) {
             0..6 => acquire_for(&key, &owner, kind, TTL, self.chance.below(40)),
             6..8 => confirm(&key, &owner, kind, token),
             8..11 => extend(&key, &owner, kind, 1 + self.chance.below(20), token),
-            11..14 => {
-                self.over.insert((key.clone(), owner.clone()));
-                release_as(&key, &owner, kind, RETENTION)
-            }
+            11..14 => release_as(&key, &owner, kind, RETENTION),
             14..17 => self.write(key, owner, token),
             17 => read(&key),
             18 => Op::List {
@@ -87,14 +84,9 @@ impl World {
         }
     }
 
-    fn owner(&mut self, key: &str, kind: Kind) -> String {
-        // Few at a time, but ever new ones: those who are over do not come back.
-        (0..)
-            .map(|generation| format!("o{}", generation * 3 + self.draw(4)))
-            .find(|owner| {
-                kind == Kind::Claim || !self.over.contains(&(key.to_owned(), owner.clone()))
-            })
-            .unwrap()
+    fn owner(&mut self) -> String {
+        self.generation += u64::from(self.chance.below(8) == 0);
+        format!("o{}", self.generation + self.chance.below(4))
     }
 
     fn write(&mut self, key: String, owner: String, token: u64) -> Op {

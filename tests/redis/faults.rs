@@ -132,6 +132,40 @@ pub(crate) fn a_frozen_node_times_out_promptly_then_fails_at_once_and_comes_back
     });
 }
 
+pub(crate) fn a_node_frozen_from_the_start_delays_nobody() {
+    run(async {
+        let server = RedisServer::start();
+        let (node, clock) = (brisk(&server), Clock::system());
+        server.freeze();
+        let start = clock.now();
+        for _ in 0..100 {
+            let down = send(&node, vec![read("k")]).await;
+            assert!(matches!(down, Err(NodeError::Unreachable(_))), "{down:?}");
+        }
+        let waited = clock.now().since(start);
+        assert!(waited >= LIMIT && waited < 3 * LIMIT, "{waited:?}");
+        server.thaw();
+        let back = until("the thawed node", async || works(&node).await).await;
+        assert!(back < Duration::from_millis(1500), "{back:?}");
+    });
+}
+
+pub(crate) fn an_answer_that_waited_while_we_were_stalled_counts() {
+    run(async {
+        let server = RedisServer::start();
+        let node = brisk(&server);
+        settled(&node).await;
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the stall is the fault under test"
+        )]
+        let stall = async { std::thread::sleep(3 * LIMIT) };
+        let (answer, ()) = tokio::join!(send(&node, vec![acquire("k", "a")]), stall);
+        granted(&answer.unwrap().answers[0]);
+        assert!(works(&node).await);
+    });
+}
+
 pub(crate) fn a_frozen_node_is_noticed_though_every_caller_gives_up_early() {
     run(async {
         let server = RedisServer::start();

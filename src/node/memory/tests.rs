@@ -301,3 +301,44 @@ async fn the_same_seed_shows_the_same_node() {
     assert_eq!(story(7).await, story(7).await);
     assert_ne!(story(7).await, story(8).await);
 }
+
+#[test]
+fn the_record_remembers_a_release_longer_than_anything_else() {
+    let mut state = NodeState::default();
+    let (key, owner, kind) = ("k".to_owned(), "a".to_owned(), Kind::Lock);
+    let retention = Duration::from_secs(3600);
+    let over = Op::Release {
+        key,
+        owner,
+        kind,
+        retention,
+    };
+    let mut at = |ms, call: &Call| state.apply(NodeMs(ms), 0, call).unwrap().answers.remove(0);
+    at(0, &acquire("k", "a"));
+    at(
+        0,
+        &Call {
+            not_after: None,
+            ops: vec![over],
+        },
+    );
+    let last = at(3_599_999, &acquire("k", "a"));
+    assert!(matches!(last, Answer::Refused(_)), "{last:?}");
+    let later = at(3_600_000, &acquire("k", "a"));
+    assert!(matches!(later, Answer::Granted { .. }), "{later:?}");
+}
+
+#[test]
+fn numbers_that_a_store_cannot_count_with_are_refused() {
+    let mut state = NodeState::default();
+    let mut call = acquire("k", "a");
+    if let Op::Acquire { floor, .. } = &mut call.ops[0] {
+        *floor = Token(1 << 53);
+    }
+    let refused = state.apply(NodeMs(0), 0, &call);
+    assert!(
+        matches!(refused, Err(NodeError::Protocol(_))),
+        "{refused:?}"
+    );
+    assert_eq!(state, NodeState::default());
+}

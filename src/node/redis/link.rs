@@ -6,6 +6,7 @@
 //! - Nothing is sent again behind a younger request: after NOSCRIPT it is refused instead.
 //! - A node that is down answers at once with why; it is probed by a task, never by a call.
 //!   (`a_frozen_node_times_out_promptly_then_fails_at_once_and_comes_back`)
+//! - A stall of our own is not held against the node. (`an_answer_that_waited_while_we_were_stalled_counts`)
 //! - A request goes on when its caller has gone, so that a silent node is noticed however impatient the callers are.
 //! # When things fail
 //! A request without an answer costs the connection: what it did is unknown, and a connection that reaches nobody
@@ -47,6 +48,9 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// Longer than any request waits.
+const NO_TIMER: Duration = Duration::from_secs(24 * 3600);
+
 /// A handle on the connection. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Link(Arc<Shared>);
@@ -86,11 +90,14 @@ enum Status {
 /// One connection, checked out of the pool for as long as it works.
 struct Line {
     connection: MultiplexedConnection,
-    checked_out: Mutex<Option<Connection>>,
+    seat: Seat,
     identity: Identity,
     /// Number of requests put on this line.
     sent: AtomicU64,
 }
+
+/// The line's place in the pool. A line is given up only when it is no good: its connection is never pooled again.
+struct Seat(Mutex<Option<Connection>>);
 
 type Request = BoxFuture<'static, RedisResult<Value>>;
 
@@ -198,12 +205,23 @@ impl Flight {
         }
     }
 
-    async fn answer(&self, request: Request) -> Result<Value, Trouble> {
-        let parts = &self.shared.parts;
-        match parts.clock.timeout_at(self.deadline, request).await {
+    async fn answer(&self, mut request: Request) -> Result<Value, Trouble> {
+        let Parts {
+            clock,
+            limit,
+            scrub,
+            ..
+        } = &self.shared.parts;
+        let mut answer = clock.timeout_at(self.deadline, &mut request).await;
+        if answer.is_err() && clock.now().since(self.deadline) > *limit / 2 {
+            // We were late ourselves, frozen or starved: the answer may have been waiting for us all the time, and
+            // dropping every node's connection now would look like the loss of a majority.
+            answer = clock.timeout(*limit, request).await;
+        }
+        match answer {
             Ok(answer) => answer
                 .and_then(Value::extract_error)
-                .map_err(|error| trouble::sort(&error, &parts.scrub)),
+                .map_err(|error| trouble::sort(&error, scrub)),
             Err(_) => Err(Trouble::Slow),
         }
     }
@@ -290,7 +308,7 @@ impl Shared {
         });
         if was_current {
             info!(node = %self.parts.name, why, "node lost");
-            line.leave_pool();
+            line.seat.leave();
             self.connect_from_now_on(FIRST_PAUSE);
         }
     }
@@ -338,30 +356,23 @@ impl Shared {
                 .get()
                 .await
                 .map_err(|e| trouble::no_pooled(&e, scrub))?;
-            let connection = MultiplexedConnection::clone(&checked_out);
-            let line = Line {
-                connection: connection.clone(),
-                checked_out: Mutex::new(Some(checked_out)),
-                identity: Identity::default(),
+            let mut connection = MultiplexedConnection::clone(&checked_out);
+            // Our own clock times each request: the library's timer would hold our stalls against the node.
+            connection.set_response_timeout(NO_TIMER);
+            let seat = Seat(Mutex::new(Some(checked_out)));
+            let info: String = cmd("INFO")
+                .query_async(&mut connection)
+                .await
+                .map_err(|e| trouble::no_connection(&e, scrub))?;
+            let identity = preflight::judge(&info, *raw_keys)?;
+            // Only saves the first call a round trip: a user who may not load still may call with the source.
+            _ = connection.send_packed_command(&script::load()).await;
+            Ok(Line {
+                connection,
+                seat,
+                identity,
                 sent: AtomicU64::new(0),
-            };
-            let mut first = connection;
-            first.set_response_timeout(*connect_limit);
-            let info: RedisResult<String> = cmd("INFO").query_async(&mut first).await;
-            let judged = info
-                .map_err(|e| trouble::no_connection(&e, scrub))
-                .and_then(|info| preflight::judge(&info, *raw_keys));
-            match judged {
-                Ok(identity) => {
-                    // Only saves the first call a round trip: a user who may not load still may call with the source.
-                    _ = first.send_packed_command(&script::load()).await;
-                    Ok(Line { identity, ..line })
-                }
-                Err(why) => {
-                    line.leave_pool();
-                    Err(why)
-                }
-            }
+            })
         };
         clock
             .timeout(*connect_limit, connecting)
@@ -392,18 +403,19 @@ impl Drop for GiveUp {
     }
 }
 
-// === impl Line ===
+// === impl Seat ===
 
-impl Line {
-    /// Keeps a connection that is no good from being pooled again.
-    fn leave_pool(&self) {
-        let checked_out = self
-            .checked_out
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(connection) = checked_out {
+impl Seat {
+    fn leave(&self) {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(connection) = taken {
             drop(Connection::take(connection));
         }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.leave();
     }
 }

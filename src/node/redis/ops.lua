@@ -68,17 +68,19 @@ local function record(key)
   }
 end
 
--- The largest token known here for this lock. Without a record that is the node's counter: it is above every token
--- that was ever given away here.
-local function known(r) return r.owner and r.counter or counter end
-
 local function view(key)
   local holder, r = value(key), record(key)
+  local token = r.counter
+  if holder and not r.owner then token = number(redis.call('HGET', owner_key(holder), 'grant')) end
   return {
-    key, holder, redis.call('PTTL', lock_key(key)), r.owner, r.seq, r.released and 1 or 0, known(r),
+    key, holder, redis.call('PTTL', lock_key(key)), r.owner, r.seq, r.released and 1 or 0, token,
     r.token, r.rev, r.body,
   }
 end
+
+-- What the next token of this lock is above: its record's counter or, without a record, the node's, which is above
+-- every token that was ever given away here.
+local function known(r) return r.owner and r.counter or counter end
 
 local function refused(key) return { REFUSED, view(key) } end
 
@@ -190,13 +192,12 @@ local function extend()
   local count = math.max(known(r), token)
   raise(token)
   redis.call('SET', lock_key(key), owner, 'PX', ttl)
-  if mine then
-    -- The key may have ended by this node's clock: while the record is still ours nobody took it since.
+  if mine and holder then
     redis.call('HSET', record_key(key), 'seq', text(seq), 'ttl', ttl, 'counter', text(count))
     return { KEPT, r.token, r.rev }
   end
-  -- What is written anew is no vote in this round: somebody else may have been here in between.
-  take_record(key, owner, seq, ttl, token, count)
+  -- What is written anew is no vote in this round: a foreign client may have come and left while the key was gone.
+  take_record(key, owner, seq, ttl, mine and r.grant or token, count)
   return { HEALED, r.token, r.rev }
 end
 
@@ -214,7 +215,8 @@ local function release()
     if not holder or holder == owner then redis.call('ZREM', locks, key) end
   else
     local r = record(key)
-    if r.owner == owner then
+    -- Once: a release sent again does not make the memory longer.
+    if r.owner == owner and not r.released then
       raise(r.counter)
       redis.call('HSET', record_key(key), 'released', '1')
       redis.call('PEXPIRE', record_key(key), retention)

@@ -298,13 +298,19 @@ pub(crate) async fn extend_heals_a_lost_lease_and_keeps_it_next_time(lab: Lab) {
 
 pub(crate) async fn extend_heals_after_somebody_else_has_left(lab: Lab) {
     let node = lab.client().await;
-    // The holder's majority is elsewhere; here a contender was granted and gave up.
-    let (lost, _) = granted(&*node, take("k", "contender")).await;
+    // The holder's majority is elsewhere; here a contender was granted a larger token and gave up.
+    let (grant, _) = granted(&*node, take("k", "contender")).await;
+    let larger = grant.0 + 50;
+    ask(&*node, confirm(Lock, "k", "contender", larger)).await;
     ask(&*node, release(Lock, "k", "contender")).await;
     let version = Version::default();
-    let answer = ask(&*node, extend(Lock, "k", "holder", 2, lost.0)).await;
+    let answer = ask(&*node, extend(Lock, "k", "holder", 2, grant.0)).await;
     assert_eq!(answer, Answer::Healed { version });
+    assert_eq!(view(&*node, "k").await.token, Token(larger));
     refused(&*node, take("k", "other")).await;
+    let answer = ask(&*node, extend(Lock, "k", "holder", 3, grant.0)).await;
+    assert_eq!(answer, Answer::Kept { version });
+    assert_eq!(view(&*node, "k").await.token, Token(larger));
     ask(&*node, release(Lock, "k", "holder")).await;
-    assert!(granted(&*node, take("k", "other")).await.0 > lost);
+    assert!(granted(&*node, take("k", "other")).await.0 > Token(larger));
 }

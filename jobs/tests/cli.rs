@@ -1,0 +1,295 @@
+//! The `watchkeeper` command as a user meets it: real processes, exit codes, what is printed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::{
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+/// The command in an empty folder, without the environment of whoever runs the tests.
+fn watchkeeper(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_watchkeeper"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("WATCHKEEPER_") {
+            command.env_remove(name);
+        }
+    }
+    command.current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+fn run(folder: &Path, args: &[&str]) -> Ran {
+    watchkeeper(folder).args(args).output().unwrap().into()
+}
+
+fn folder_with(toml: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("watchkeeper.toml"), toml).unwrap();
+    folder
+}
+
+const MANY_FAULTS: &str = r#"[worker]
+nam = "one"
+
+[locks]
+ttl = "40s"
+backend = "redis"
+
+[locks.redis]
+nodes = ["redis://a:1", "redis://a:1", "redis://c:1", "redis://d:1"]
+pool_size = "four"
+
+[jobs.Nightly]
+kind = "heartbeat"
+schedule = "@daily"
+
+[jobs.mail]
+kind = "notification"
+schedule = "*/5 99 * * *"
+
+[jobs.report]
+kind = "heartbeat"
+schedule = "0 0 8 * * 1"
+
+[jobs.rome]
+kind = "heartbeat"
+schedule = "@daily"
+zone = "Europe/Rom"
+
+[jobs.send]
+kind = "notifications"
+schedule = "continuous"
+coordination = "batch"
+params = { source = "sqlite://app.db", table = "notifications", snk = "http://127.0.0.1:9" }
+"#;
+
+/// What each of the faults above is shown with: its place and key, and words of the message or remedy.
+const SHOWN: [(&str, &str); 10] = [
+    (
+        "watchkeeper.toml:2:1: worker.nam: ",
+        "did you mean \"name\"?",
+    ),
+    (
+        "watchkeeper.toml:5:7: locks.ttl: ",
+        "lower ttl or raise max_ttl",
+    ),
+    ("watchkeeper.toml:9:", "redis://a:1"),
+    ("watchkeeper.toml:10:13: locks.redis.pool_size: ", "number"),
+    ("watchkeeper.toml:12:7: jobs.Nightly: ", "write nightly"),
+    (
+        "watchkeeper.toml:17:8: jobs.mail.kind: ",
+        "did you mean \"notifications\"?",
+    ),
+    (
+        "watchkeeper.toml:18:12: jobs.mail.schedule: ",
+        "hour \"99\"",
+    ),
+    ("watchkeeper.toml:22:12: jobs.report.schedule: ", "quartz"),
+    ("watchkeeper.toml:27:8: jobs.rome.zone: ", "Europe/Rome"),
+    ("watchkeeper.toml:33:", "snk"),
+];
+
+fn assert_all_shown(text: &str) {
+    for (place, words) in SHOWN {
+        let shown = text
+            .lines()
+            .any(|line| line.starts_with(place) && line.contains(words));
+        assert!(shown, "{place}…{words} is not in:\n{text}");
+    }
+}
+
+#[test]
+fn check_shows_every_problem_at_once_with_place_key_and_remedy() {
+    let folder = folder_with(MANY_FAULTS);
+    let ran = run(folder.path(), &["check"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert_all_shown(&ran.out);
+}
+
+#[test]
+fn check_of_a_good_file_says_what_would_run_and_warnings_do_not_fail() {
+    let folder = folder_with(
+        r#"[locks]
+backend = "redis"
+[locks.redis]
+nodes = ["redis://a:1", "redis://b:1"]
+[jobs.beat]
+kind = "heartbeat"
+schedule = "@every 5s"
+"#,
+    );
+    let ran = run(folder.path(), &["check"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("warning: "), "{}", ran.out);
+    assert!(
+        ran.out
+            .contains("\nok: watchkeeper.toml; store: 2 Redis masters"),
+        "{}",
+        ran.out
+    );
+    assert!(ran.out.contains("beat"), "{}", ran.out);
+}
+
+#[test]
+fn check_tells_machines_the_same() {
+    let folder = folder_with(MANY_FAULTS);
+    let ran = run(folder.path(), &["check", "--json"]);
+    assert_eq!(ran.code, Some(2));
+    let problems: Value = serde_json::from_str(&ran.out).unwrap();
+    let first = &problems[0];
+    assert_eq!(first["key"], "worker.nam");
+    assert_eq!(first["source"], "watchkeeper.toml:2:1");
+    assert_eq!(first["severity"], "error");
+}
+
+#[test]
+fn run_starts_nothing_when_the_configuration_has_errors() {
+    let folder = folder_with(&format!(
+        "{MANY_FAULTS}\n[locks.embedded]\npath = \"store/s.db\"\n"
+    ));
+    let ran = run(folder.path(), &["run"]);
+    assert_eq!(ran.code, Some(2));
+    assert_all_shown(&ran.err);
+    assert!(ran.err.ends_with("nothing was started\n"), "{}", ran.err);
+    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 1, "something was made beside the configuration");
+}
+
+#[test]
+fn a_password_of_digits_from_the_environment_works_and_is_never_shown() {
+    let folder = folder_with(
+        r#"[locks]
+backend = "redis"
+[locks.redis]
+nodes = ["redis://worker:98765432@a:1"]
+"#,
+    );
+    for args in [
+        &["check"][..],
+        &["config"],
+        &["config", "--origin"],
+        &["status"],
+    ] {
+        let ran: Ran = watchkeeper(folder.path())
+            .args(args)
+            .env("WATCHKEEPER_LOCKS__REDIS__PASSWORD", "12345678")
+            .output()
+            .unwrap()
+            .into();
+        let all = format!("{}{}", ran.out, ran.err);
+        assert_ne!(ran.code, Some(2), "{all}");
+        let secret = ["12345678", "98765432"]
+            .into_iter()
+            .find(|s| all.contains(s));
+        assert_eq!(secret, None, "{args:?} shows it:\n{all}");
+    }
+}
+
+#[test]
+fn config_says_where_each_value_comes_from() {
+    let folder = folder_with("[locks]\nttl = \"6s\"\n");
+    let ran: Ran = watchkeeper(folder.path())
+        .args(["config", "--origin", "--listen", "off"])
+        .env("WATCHKEEPER_WORKER__NAMESPACE", "shop")
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let origin = |key: &str| {
+        let line = ran
+            .out
+            .lines()
+            .find(|l| l.starts_with(&format!("{key} = ")));
+        let (_, origin) = line.unwrap().rsplit_once("# ").unwrap();
+        origin.to_owned()
+    };
+    assert_eq!(origin("ttl"), "watchkeeper.toml:2:7");
+    assert_eq!(origin("namespace"), "WATCHKEEPER_WORKER__NAMESPACE");
+    assert_eq!(origin("listen"), "--listen");
+    assert_eq!(origin("max_ttl"), "default");
+}
+
+#[test]
+fn what_config_prints_can_be_loaded_again() {
+    let folder = folder_with(
+        "[jobs.beat]\nkind = \"heartbeat\"\nschedule = \"@every 5s\"\nparams = { work = \"1s\" }\n",
+    );
+    let first = run(folder.path(), &["config"]);
+    std::fs::write(folder.path().join("again.toml"), &first.out).unwrap();
+    let second = run(folder.path(), &["config", "--config", "again.toml"]);
+    assert_eq!(second.code, Some(0), "{}{}", first.out, second.err);
+    assert_eq!(first.out, second.out);
+}
+
+#[test]
+fn without_a_command_the_help_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run(folder.path(), &[]);
+    assert_eq!(ran.code, Some(2));
+    for command in ["run", "demo", "check", "config", "status", "locks"] {
+        assert!(ran.err.contains(&format!("\n  {command} ")), "{}", ran.err);
+    }
+}
+
+#[test]
+fn status_and_locks_of_a_store_that_is_not_there_make_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run(folder.path(), &["status"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.starts_with("no replica runs in "), "{}", ran.out);
+    let ran = run(folder.path(), &["status", "--json"]);
+    let status: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(status["replicas"], Value::Array(Vec::new()));
+    let ran = run(folder.path(), &["locks", "--json"]);
+    assert_eq!(ran.out.trim(), "[]");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Three replicas, one of them killed, on the embedded store. About six seconds, most of them the pace of the sending
+/// and one lease.
+#[test]
+fn the_demo_loses_nothing_and_repeats_only_what_was_in_doubt() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran: Ran = watchkeeper(folder.path())
+        .args(["demo", "--notifications", "200", "--json"])
+        .env("TMPDIR", folder.path())
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    let summary: Value = serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["notifications"], 200);
+    assert_eq!(summary["accepted"], 200);
+    assert_eq!(
+        (&summary["lost"], &summary["accepted_twice"]),
+        (&0.into(), &0.into())
+    );
+    assert!(
+        summary["takeover_ms"].as_u64().unwrap() <= 3_000,
+        "{summary}"
+    );
+    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 0, "the demo left something behind");
+}
