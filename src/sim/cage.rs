@@ -72,7 +72,11 @@ impl Spawner for Cage {
             state.next += 1;
             state.next
         };
-        tokio::spawn(Caged { cage: self.clone(), id, task: Some(task) })
+        tokio::spawn(Caged {
+            cage: self.clone(),
+            id,
+            task: Some(task),
+        })
     }
 }
 
@@ -87,7 +91,10 @@ impl Future for Caged {
                 return Poll::Pending;
             }
             // A task that sleeps must hear of a crash, too.
-            let known = state.wakers.get(&self.id).is_some_and(|w| w.will_wake(cx.waker()));
+            let known = state
+                .wakers
+                .get(&self.id)
+                .is_some_and(|w| w.will_wake(cx.waker()));
             if !known {
                 state.wakers.insert(self.id, cx.waker().clone());
             }
