@@ -118,16 +118,20 @@ impl Elector {
             next = state::next(sighting, ttl / 2);
             if let Next::Watch(pause) = next {
                 backoff.reset();
-                if sighting.holder().is_some() {
+                let holder = sighting.holder();
+                if holder.is_some() {
                     (seen_held, freed) = (true, None);
                 }
                 // As far as can be seen the holder's life ends here, unless it is renewed.
                 tokio::select! {
                     biased;
-                    () = released(&mut releases, &self.claim.key) => {
-                        freed.get_or_insert(clock.now());
+                    () = released(&mut releases, &self.claim.key, holder.as_deref()) => {
+                        // That of somebody whom no majority shows says nothing but: look again.
+                        if holder.is_some() {
+                            freed.get_or_insert(clock.now());
+                            next = Next::Bid;
+                        }
                         clock.sleep(chance.up_to(timing.node_timeout / 10)).await;
-                        next = Next::Bid;
                     }
                     () = clock.sleep(pause) => {}
                 }

@@ -15,6 +15,8 @@ pub(crate) mod book;
 mod fitness;
 pub(crate) mod ladder;
 mod renew;
+#[cfg(test)]
+mod silent;
 mod tasks;
 
 use std::{
@@ -33,7 +35,7 @@ use crate::{
     lease::{Lease, LeaseView, ReleaseReport, Returned},
     lock::{
         Claim, Claimed, LockError, NodeReport, Sighting, Timing, WriteError,
-        cluster::{Cluster, Parts},
+        cluster::{Cluster, Parts, Told},
         link::Link,
     },
     node::{Announcement, Doc, Node, View},
@@ -275,7 +277,7 @@ impl Desk {
             loss,
             held,
         });
-        let (told, count) = watch::channel(0);
+        let (told, mut progress) = watch::channel(Told::default());
         let op = self
             .cluster
             .release_op(view.key(), view.owner(), view.kind());
@@ -285,15 +287,18 @@ impl Desk {
         let desk = self.clone();
         self.cluster.spawn.spawn(async move {
             let of = desk.cluster.links.len();
-            let limit = desk.cluster.timing.node_timeout * 2;
-            let mut seen = count.clone();
-            let all = seen.wait_for(|n| *n >= of);
-            // Ends early when every node knows; a node that is down is told in the background.
-            let _ = desk.cluster.clock.timeout(limit, all).await;
-            let nodes = *count.borrow();
+            let limit = desk.cluster.clock.now() + desk.cluster.timing.node_timeout * 2;
+            let clock = &desk.cluster.clock;
+            // The holder waits for every answer, but not for a node that is known to give none.
+            let asked = progress.wait_for(|told| told.asked);
+            let _ = clock.timeout_at(limit, asked).await;
             if let Some(done) = done {
+                let nodes = progress.borrow().nodes;
                 let _ = done.send(ReleaseReport { nodes, of });
             }
+            // Whoever ends the process waits longer: a node that missed it may hear it the second time.
+            let all = progress.wait_for(|told| told.nodes >= of);
+            let _ = clock.timeout_at(limit, all).await;
             desk.releasing.send_modify(|n| *n -= 1);
             drop(repeat);
         });

@@ -23,6 +23,7 @@ pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
     let ops: Vec<_> = leases.iter().map(|(_, view)| extend(view)).collect();
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; leases.len()];
     let mut settled = vec![Standing::Open; leases.len()];
+    let mut decided_at = vec![None; leases.len()];
     let mut sent = cluster.send_to_all(&ops);
     while let Some((node, result)) = sent.next().await {
         let now = cluster.clock.now();
@@ -50,11 +51,16 @@ pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
                 }
                 open => open,
             };
+            // The rest of the answers is not what anybody waited for.
+            if settled[i] != Standing::Open && decided_at[i].is_none() {
+                decided_at[i] = Some(now);
+            }
         }
     }
-    let took = cluster.clock.now().since(start);
+    let end = cluster.clock.now();
     let mut book = desk.book();
-    for ((id, view), standing) in leases.iter().zip(settled) {
+    for (((id, view), standing), decided) in leases.iter().zip(settled).zip(decided_at) {
+        let took = decided.unwrap_or(end).since(start);
         let ok = standing == Standing::Carried;
         let resource = Claim::resource(view.key());
         cluster.events.tell(Event::Renewed {

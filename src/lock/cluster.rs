@@ -76,6 +76,15 @@ pub(crate) struct Win {
     pub(crate) record: Record,
 }
 
+/// How far telling all nodes has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    /// Nodes that know.
+    pub(crate) nodes: usize,
+    /// Every node has answered, or is known not to.
+    pub(crate) asked: bool,
+}
+
 /// An answer on its way.
 pub(crate) type Sent =
     Pin<Box<dyn Future<Output = (usize, Result<Vec<Answer>, NodeError>)> + Send>>;
@@ -213,17 +222,17 @@ impl Cluster {
         if ops.is_empty() {
             return;
         }
-        let (told, _) = tokio::sync::watch::channel(0);
+        let (told, _) = tokio::sync::watch::channel(Told::default());
         let work = self.tell_until_known(ops, told);
         self.spawn.spawn(work);
     }
 
     /// Tells all nodes, now and in order; then repeats it to those that did not answer, until a ttl has passed: by
-    /// then whatever stands there has expired. `told` counts the nodes that know.
+    /// then whatever stands there has expired.
     pub(crate) fn tell_until_known(
         &self,
         ops: Vec<Op>,
-        told: tokio::sync::watch::Sender<usize>,
+        told: tokio::sync::watch::Sender<Told>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let mut sent = self.send_to_all(&ops);
         let cluster = self.clone();
@@ -234,20 +243,35 @@ impl Cluster {
                 let mut missing = Vec::new();
                 while let Some((node, result)) = sent.next().await {
                     match result {
-                        Ok(_) => told.send_modify(|n| *n += 1),
+                        Ok(_) => told.send_modify(|told| told.nodes += 1),
                         Err(_) => missing.push(node),
                     }
                 }
+                told.send_modify(|told| told.asked = true);
                 if missing.is_empty() || cluster.clock.now() >= until {
                     return;
                 }
-                cluster.clock.sleep(backoff.next(&cluster.chance)).await;
+                let pause = backoff.next(&cluster.chance);
                 sent = missing
                     .into_iter()
-                    .map(|node| cluster.send_to(node, &ops))
+                    .map(|node| cluster.tell_when_up(node, &ops, pause, until))
                     .collect();
             }
         }
+    }
+
+    /// Waits for a node that is down instead of asking again and again: a busy process has a great many releases to
+    /// tell it, and all of them together must not keep the keeper from its work.
+    fn tell_when_up(&self, node: usize, ops: &[Op], pause: Duration, until: Moment) -> Sent {
+        let (cluster, ops) = (self.clone(), ops.to_vec());
+        Box::pin(async move {
+            if let Some(link) = cluster.links.get(node) {
+                let _ = cluster.clock.timeout_at(until, link.up()).await;
+            }
+            // After the waiting: those that wait together must not all tell it at once.
+            cluster.clock.sleep(pause).await;
+            cluster.send_to(node, &ops).await
+        })
     }
 }
 

@@ -20,7 +20,7 @@ use std::{
 };
 
 use futures_util::{Future, StreamExt, stream::FuturesUnordered};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::{
     backoff::Backoff,
@@ -50,7 +50,7 @@ struct Inner {
     queue: Mutex<VecDeque<Queued>>,
     bell: Notify,
     fallen: Notify,
-    down: AtomicBool,
+    down: watch::Sender<bool>,
     trouble: Mutex<Option<NodeError>>,
     skew: Mutex<Option<Skew>>,
 }
@@ -88,7 +88,7 @@ impl Link {
             queue: Mutex::new(VecDeque::new()),
             bell: Notify::new(),
             fallen: Notify::new(),
-            down: AtomicBool::new(false),
+            down: watch::Sender::new(false),
             trouble: Mutex::new(None),
             skew: Mutex::new(None),
         }))
@@ -103,7 +103,13 @@ impl Link {
     }
 
     pub(crate) fn is_down(&self) -> bool {
-        self.0.down.load(Ordering::SeqCst)
+        *self.0.down.borrow()
+    }
+
+    /// Waits until the node is not known to be down.
+    pub(crate) async fn up(&self) {
+        // Its sender lives as long as `self`.
+        let _ = self.0.down.subscribe().wait_for(|down| !down).await;
     }
 
     /// The last trouble with this node; `None` while it answers.
@@ -314,7 +320,11 @@ impl Link {
             self.0.reached.store(true, Ordering::SeqCst);
         }
         if let Some(up) = up
-            && self.0.down.swap(!up, Ordering::SeqCst) == up
+            && self.0.down.send_if_modified(|down| {
+                let changed = *down == up;
+                *down = !up;
+                changed
+            })
         {
             let cause = result.as_ref().err().map_or("", NodeError::cause);
             self.0.events.tell(Event::NodeUp {

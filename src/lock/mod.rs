@@ -510,10 +510,10 @@ impl LockBuilder {
                 _ => Duration::ZERO,
             };
             let at = (now + pause + backoff.next(self.locks.chance())).min(until);
-            let key = &self.claim.key;
+            let (key, holder) = (&self.claim.key, why.holder());
             tokio::select! {
                 biased;
-                () = released(&mut releases, key) => {
+                () = released(&mut releases, key, holder), if holder.is_some() => {
                     // Waiters that wake together split the vote.
                     clock.sleep(self.locks.chance().up_to(slow / 10)).await;
                 }
@@ -523,11 +523,19 @@ impl LockBuilder {
     }
 }
 
-/// Completes when the release of `key` is announced; a closed or lagging stream never completes early.
-pub(crate) async fn released(releases: &mut broadcast::Receiver<Announcement>, key: &str) {
+/// Completes when `owner`'s release of `key` is announced, anybody's without an owner; a closed or lagging stream never
+/// completes early.
+///
+/// Name the owner wherever an attempt follows: one that is lost is undone, which is announced, too, and who listens to
+/// anybody would be woken by his own.
+pub(crate) async fn released(
+    releases: &mut broadcast::Receiver<Announcement>,
+    key: &str,
+    owner: Option<&str>,
+) {
     loop {
         match releases.recv().await {
-            Ok(news) if news.key == key => return,
+            Ok(news) if news.key == key && owner.is_none_or(|owner| news.owner == owner) => return,
             Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Virtual time of one schedule.
-const LENGTH: Duration = Duration::from_secs(12);
+const LENGTH: Duration = Duration::from_secs(10);
 
 /// Runs one schedule; the violation it found, and what happened in it.
 fn schedule(seed: u64, nodes: usize, mutant: Mutant) -> (Option<String>, Counts) {

@@ -16,6 +16,8 @@
 //! because its leases would be unknown to whoever opens the new one.
 //!
 //! # Not promised
+//! A leader while one process is stopped (SIGSTOP, a debugger) in the middle of a transaction: it keeps the file locked
+//! until it goes on or is killed. Transactions take milliseconds, and nobody leads meanwhile, so nothing runs twice.
 //! More than one machine. Network file systems are refused by name; [`OpenError::NetworkFileSystem`] lists what to do.
 
 use std::{

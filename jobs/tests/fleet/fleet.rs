@@ -1,0 +1,280 @@
+//! Real workers on a store of their own, with faults as verbs.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use watchkeeper::clock::{Clock, Moment};
+
+use crate::{
+    beats::Beats,
+    log::{GONE, Line, Log, Mark},
+    store::Store,
+};
+
+/// The ttl of all fleets here.
+pub(crate) const TTL: Duration = Duration::from_secs(2);
+/// How long a test waits for what has no limit of its own.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// Some workers, their store, and what they left. Workers die with it.
+pub(crate) struct Fleet {
+    pub(crate) store: Store,
+    pub(crate) log: Log,
+    folder: TempDir,
+    workers: BTreeMap<usize, Child>,
+    count: usize,
+}
+
+/// Somebody began to lead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Led {
+    pub(crate) worker: usize,
+    pub(crate) token: u64,
+    pub(crate) at: Moment,
+}
+
+// === impl Fleet ===
+
+impl Fleet {
+    /// A fleet without workers. `$FOLDER` and `$BEATS` in the configuration stand for its folder and its file of
+    /// heartbeats.
+    pub(crate) fn new(store: Store, config: &str) -> Self {
+        let folder = TempDir::with_prefix("wk-fleet-").expect("a temporary folder");
+        let settings = store.settings(folder.path());
+        let beats = folder.path().join("beats");
+        let config = config
+            .replace("$BEATS", &beats.display().to_string())
+            .replace("$FOLDER", &folder.path().display().to_string());
+        let ttl = TTL.as_secs();
+        let common = format!(
+            "[admin]\nlisten = \"127.0.0.1:0\"\n[telemetry]\nformat = \"json\"\nlog = \"info,watchkeeper::telemetry::event_log=debug\"\n[locks]\nttl = \"{ttl}s\"\n{settings}"
+        );
+        std::fs::write(
+            folder.path().join("fleet.toml"),
+            format!("{common}{config}"),
+        )
+        .expect("a file in our own folder");
+        Self {
+            store,
+            log: Log::default(),
+            folder,
+            workers: BTreeMap::new(),
+            count: 0,
+        }
+    }
+
+    /// A fleet of `n` workers, each of them ready.
+    pub(crate) fn of(n: usize, store: Store, config: &str) -> Self {
+        let mut fleet = Self::new(store, config);
+        for _ in 0..n {
+            fleet.start();
+        }
+        for worker in 0..n {
+            fleet.wait_until_ready(worker);
+        }
+        fleet
+    }
+
+    /// Starts another worker, and says its number.
+    pub(crate) fn start(&mut self) -> usize {
+        let worker = self.count;
+        self.count += 1;
+        let mut child = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
+            .arg("run")
+            .arg("--config")
+            .arg(self.folder.path().join("fleet.toml"))
+            .args(["--name", &format!("w{worker}")])
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the worker starts");
+        let pipe = child.stderr.take().expect("it was piped");
+        self.log.follow(worker, pipe);
+        self.workers.insert(worker, child);
+        worker
+    }
+
+    pub(crate) fn wait_until_ready(&self, worker: usize) -> Line {
+        let started = |l: &Line| l.worker == worker && l.says() == "worker started";
+        self.log.wait(0, SOON, "start of a worker", started)
+    }
+
+    /// The workers whose processes have not been ended by the test.
+    pub(crate) fn workers(&self) -> Vec<usize> {
+        self.workers.keys().copied().collect()
+    }
+
+    /// Tells this fleet from others.
+    fn name(&self) -> String {
+        let name = self.folder.path().file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn pid(&self, worker: usize) -> u32 {
+        self.workers[&worker].id()
+    }
+
+    /// The name that a worker signs its heartbeats with.
+    pub(crate) fn replica(&self, worker: usize) -> String {
+        self.wait_until_ready(worker).text("replica").to_owned()
+    }
+
+    // --- faults ---
+
+    /// Kills it as the kernel does; says when.
+    pub(crate) fn kill(&mut self, worker: usize) -> Moment {
+        let at = self.signal(worker, Signal::KILL);
+        if let Some(mut child) = self.workers.remove(&worker) {
+            _ = child.wait();
+        }
+        at
+    }
+
+    /// Asks it to end its work and go; says when.
+    pub(crate) fn terminate(&self, worker: usize) -> Moment {
+        self.signal(worker, Signal::TERM)
+    }
+
+    /// Stops it in the middle of whatever it does; says when.
+    ///
+    /// Not inside a transaction of the embedded store: the file would stay locked, which is a case of its own.
+    pub(crate) fn freeze(&self, worker: usize) -> Moment {
+        loop {
+            let at = self.signal(worker, Signal::STOP);
+            if !self.store.is_blocked() {
+                return at;
+            }
+            self.thaw(worker);
+            pause(Duration::from_millis(30));
+        }
+    }
+
+    /// Lets it go on; says when.
+    pub(crate) fn thaw(&self, worker: usize) -> Moment {
+        self.signal(worker, Signal::CONT)
+    }
+
+    fn signal(&self, worker: usize, signal: Signal) -> Moment {
+        let at = Clock::system().now();
+        let pid = Pid::from_child(&self.workers[&worker]);
+        kill_process(pid, signal).expect("our own child");
+        at
+    }
+
+    /// Waits for the end of a worker that was told to go; says whether it ended well.
+    pub(crate) fn wait_until_gone(&mut self, worker: usize) -> bool {
+        let gone = |l: &Line| l.worker == worker && l.says() == GONE;
+        self.log.wait(0, SOON, "end of a worker", gone);
+        let mut child = self.workers.remove(&worker).expect("one of ours");
+        child.wait().expect("our own child").success()
+    }
+
+    // --- what can be seen ---
+
+    /// Says what was measured, for whoever reads along.
+    pub(crate) fn measured(&self, what: &str, value: &impl std::fmt::Debug) {
+        println!("[{}] {what}: {value:.1?}", self.store.name());
+    }
+
+    pub(crate) fn beats(&self) -> Beats {
+        Beats::at(&self.folder.path().join("beats"))
+    }
+
+    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The first change of leadership of `job` since `mark`.
+    pub(crate) fn next_leader(&self, mark: Mark, job: &str) -> Led {
+        let line = self
+            .log
+            .wait(mark, SOON, "leader", |l| l.is("leading", job));
+        Led {
+            worker: line.worker,
+            token: line.number("token"),
+            at: line.at,
+        }
+    }
+
+    /// The last change of leadership of `job`; waits for the first.
+    pub(crate) fn leader(&self, job: &str) -> Led {
+        let mut led = self.next_leader(0, job);
+        for line in self.log.since(0) {
+            if line.is("leading", job) {
+                led = Led {
+                    worker: line.worker,
+                    token: line.number("token"),
+                    at: line.at,
+                };
+            }
+        }
+        led
+    }
+
+    /// The status with which a worker answers `GET path`.
+    pub(crate) fn status_of(&self, worker: usize, path: &str) -> u16 {
+        let listens = |l: &Line| l.worker == worker && l.says() == "status page listens";
+        let line = self
+            .log
+            .wait(0, SOON, "address of the status page", listens);
+        let mut stream = TcpStream::connect(line.text("address")).expect("the page listens");
+        stream.set_read_timeout(Some(SOON)).expect("a time limit");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        _ = stream.read_to_string(&mut answer);
+        let status = answer.split_whitespace().nth(1).unwrap_or_default();
+        status.parse().expect("an HTTP answer")
+    }
+
+    /// Time that a worker has spent on processors.
+    pub(crate) fn cpu(&self, worker: usize) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid(worker)))
+            .expect("a living process");
+        // The name in brackets may hold anything; utime and stime are the 12th and 13th fields after it.
+        let (_, rest) = stat.rsplit_once(") ").expect("a name in brackets");
+        let field = |n: usize| rest.split(' ').nth(n).and_then(|f| f.parse::<u64>().ok());
+        let ticks = field(11).zip(field(12)).map(|(user, system)| user + system);
+        Duration::from_millis(ticks.expect("two numbers") * 10)
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for child in self.workers.values_mut() {
+            _ = child.kill();
+            _ = child.wait();
+        }
+        if std::thread::panicking() {
+            // All of it to a file: a failure is often explained long before it is seen.
+            let path = std::env::temp_dir().join(format!("{}.log", self.name()));
+            _ = std::fs::write(&path, self.log.tail(usize::MAX));
+            let (path, tail) = (path.display(), self.log.tail(40));
+            eprintln!("--- last lines of the workers; all of them are in {path} ---\n{tail}");
+        }
+    }
+}
+
+/// The middle one of some durations.
+pub(crate) fn median(mut all: Vec<Duration>) -> Duration {
+    all.sort_unstable();
+    all[all.len() / 2]
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "files and other processes give no event; whoever calls this has a limit of his own"
+)]
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

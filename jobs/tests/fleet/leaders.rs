@@ -1,0 +1,183 @@
+//! A leader goes: killed, told to go, or frozen.
+
+use std::time::Duration;
+
+use crate::{
+    beats::Beat,
+    fleet::{Fleet, Led, SOON, TTL, median, pause},
+    log::{GONE, Line},
+    store::Store,
+};
+
+/// Nothing to do, so that nothing but the election is measured.
+const IDLE: &str = r#"
+[jobs.idle]
+kind = "heartbeat"
+schedule = "@every 24h"
+"#;
+
+/// Work that is nearly always under way.
+const BUSY: &str = r#"
+[jobs.busy]
+kind = "heartbeat"
+schedule = "@every 1s"
+params = { file = "$BEATS", work = "600ms" }
+"#;
+
+/// Work that does not end by itself, and a pulse beside it.
+const LONG: &str = r#"
+[jobs.long]
+kind = "heartbeat"
+schedule = "@every 1s"
+params = { file = "$BEATS", work = "10m" }
+[jobs.pulse]
+kind = "heartbeat"
+schedule = "@every 1s"
+params = { file = "$BEATS" }
+"#;
+
+/// P5: whatever the phase of its renewals, a killed leader is replaced within a ttl and half a second.
+pub(crate) fn a_killed_leader_is_replaced_within_ttl_and_a_half_second(store: Store) {
+    let mut fleet = Fleet::of(3, store, IDLE);
+    let mut led = fleet.leader("idle");
+    for round in 0..4 {
+        // Another phase of the renewals each time.
+        pause(Duration::from_millis(170) * round);
+        let mark = fleet.log.mark();
+        let killed = fleet.kill(led.worker);
+        let next = fleet.next_leader(mark, "idle");
+        let gap = next.at.since(killed);
+        fleet.measured("taken over after", &gap);
+        assert!(
+            gap <= TTL + Duration::from_millis(500),
+            "taken over after {gap:?}"
+        );
+        assert!(next.token > led.token, "{next:?} after {led:?}");
+        led = next;
+        let new = fleet.start();
+        fleet.wait_until_ready(new);
+    }
+}
+
+/// A leader without a run in flight hands over as soon as it is told to go.
+pub(crate) fn an_idle_leader_hands_over_at_once(store: Store) {
+    let mut fleet = Fleet::of(3, store, IDLE);
+    let mut led = fleet.leader("idle");
+    let mut gaps = Vec::new();
+    for _ in 0..7 {
+        let mark = fleet.log.mark();
+        let told = fleet.terminate(led.worker);
+        let next = fleet.next_leader(mark, "idle");
+        gaps.push(next.at.since(told));
+        assert!(next.token > led.token, "{next:?} after {led:?}");
+        assert!(
+            fleet.wait_until_gone(led.worker),
+            "a drained worker ends well"
+        );
+        led = next;
+        let new = fleet.start();
+        fleet.wait_until_ready(new);
+    }
+    fleet.measured("handed over after", &gaps);
+    assert!(
+        median(gaps.clone()) <= fleet.store.hand_over_limit(),
+        "{gaps:?}"
+    );
+}
+
+/// A run in flight is finished, then the lease goes, then the next one leads: in this order, and quickly.
+pub(crate) fn a_leader_ends_its_run_before_it_hands_over(store: Store) {
+    let mut fleet = Fleet::of(3, store, BUSY);
+    let mut led = fleet.leader("busy");
+    let mut gaps = Vec::new();
+    for _ in 0..5 {
+        let started = |l: &Line| l.is("heartbeat", "busy") && l.worker == led.worker;
+        let mark = fleet.log.mark();
+        fleet.log.wait(mark, SOON, "run", started);
+        let mark = fleet.log.mark();
+        fleet.terminate(led.worker);
+        let ended = fleet.log.wait(mark, SOON, "end of the run", |l| {
+            l.is("run ended", "busy") && l.worker == led.worker
+        });
+        assert_eq!(ended.text("outcome"), "done");
+        let next = fleet.next_leader(mark, "busy");
+        assert!(
+            next.at >= ended.at,
+            "the next one led before the run had ended"
+        );
+        gaps.push(next.at.since(ended.at));
+        assert!(
+            fleet.wait_until_gone(led.worker),
+            "a drained worker ends well"
+        );
+        led = next;
+        let new = fleet.start();
+        fleet.wait_until_ready(new);
+    }
+    fleet.measured("handed over after", &gaps);
+    assert!(
+        median(gaps.clone()) <= fleet.store.hand_over_limit(),
+        "{gaps:?}"
+    );
+    let beats = fleet.beats().of("busy");
+    for ((tick, attempt), times) in crate::beats::starts(&beats) {
+        assert_eq!((attempt, times), (1, 1), "tick {tick}");
+    }
+    assert!(
+        beats.iter().all(|beat| beat.event != "cancelled"),
+        "no run was cut short"
+    );
+}
+
+/// P2: a leader that was frozen for three ttl is told of the end of its term before it does anything else in it.
+/// Meanwhile another one leads; afterwards the thawed one is as good as any.
+pub(crate) fn a_frozen_leader_never_acts_in_its_old_term_again(store: Store) {
+    let mut fleet = Fleet::of(2, store, LONG);
+    let led = fleet.leader("long");
+    let old = led.worker;
+    let beats = fleet.beats();
+    let run = beats.wait(SOON, "run", |b| b.job == "long" && b.token == led.token);
+    let mark = fleet.log.mark();
+    let frozen = fleet.freeze(old);
+    let next = fleet.next_leader(mark, "long");
+    let gap = next.at.since(frozen);
+    assert_ne!(next.worker, old);
+    assert!(
+        gap <= TTL + Duration::from_millis(500),
+        "taken over after {gap:?}"
+    );
+    // The pulse was the frozen one's, too, or is the other's already.
+    beats.wait(SOON, "run of the next leader", |b| {
+        b.job == "long" && b.token == next.token
+    });
+    pause((frozen + TTL * 3).since(watchkeeper::clock::Clock::system().now()));
+    let (before, mark) = (beats.all().len(), fleet.log.mark());
+    fleet.thaw(old);
+    let stood = fleet.log.wait(mark, SOON, "end of the old term", |l| {
+        l.worker == old && (l.is("standing by", "long") || l.says() == GONE)
+    });
+    assert_ne!(
+        stood.says(),
+        GONE,
+        "a job that stops when told need not be aborted"
+    );
+    assert_eq!(stood.text("reason"), "expired");
+    pause(Duration::from_millis(1500));
+    let replica = fleet.replica(old);
+    let since: Vec<Beat> = beats.all().split_off(before);
+    let acts: Vec<&Beat> = since.iter().filter(|b| b.replica == replica).collect();
+    assert_eq!(acts.len(), 1, "all that the thawed one did: {acts:#?}");
+    assert_eq!(
+        (acts[0].event.as_str(), &acts[0].run_id),
+        ("cancelled", &run.run_id)
+    );
+    assert!(since.iter().any(|b| b.job == "pulse"), "ticks go on");
+    stands_by_again(&mut fleet, next, old);
+}
+
+/// The thawed worker is a candidate like any other.
+fn stands_by_again(fleet: &mut Fleet, leader: Led, thawed: usize) {
+    let mark = fleet.log.mark();
+    fleet.kill(leader.worker);
+    assert_eq!(fleet.next_leader(mark, "long").worker, thawed);
+}

@@ -1,0 +1,101 @@
+//! Fleets of real worker processes on real stores: killed, told to go, frozen. Costs about 65 seconds, most of them
+//! spent waiting: a minute of ticks, beside which the other cases run.
+//!
+//! `cargo test -p watchkeeper-jobs --test fleet [FILTER]`. On Redis each case has three masters of its own on unix
+//! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.
+//!
+//! The evidence is what heartbeat jobs append to a file and what the workers log. Time is measured on the boot clock
+//! between events, and limits are those that the product promises.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use libtest_mimic::Trial;
+use store::Store;
+
+mod beats;
+mod fleet;
+mod leaders;
+mod log;
+mod mail;
+mod modes;
+mod nodes;
+#[path = "../../../tests/redis/server.rs"]
+mod server;
+mod store;
+mod ticks;
+
+/// One case on one store.
+type Case = fn(Store);
+
+/// Names each case by its store and its module, so that a filter finds it.
+macro_rules! on {
+    ($make:ident: $($module:ident :: { $($case:ident),+ $(,)? }),+ $(,)?) => {
+        vec![$($(trial(
+            concat!(stringify!($make), "::", stringify!($module), "::", stringify!($case)),
+            $module::$case,
+            Store::$make,
+        )),+),+]
+    };
+}
+
+fn trial(name: &str, case: Case, store: fn() -> Store) -> Trial {
+    if name.starts_with("masters") {
+        return server::trial(name, move || case(store()));
+    }
+    Trial::test(name, move || {
+        case(store());
+        Ok(())
+    })
+}
+
+fn main() {
+    let mut arguments = libtest_mimic::Arguments::from_args();
+    // Most of the time every case waits.
+    arguments.test_threads.get_or_insert(4);
+    let mut cases = on![masters:
+        ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
+        leaders::{
+            a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            an_idle_leader_hands_over_at_once,
+            a_leader_ends_its_run_before_it_hands_over,
+            a_frozen_leader_never_acts_in_its_old_term_again,
+        },
+        nodes::{
+            a_standby_waits_quietly,
+            without_a_majority_nobody_leads,
+            a_fleet_outlasts_a_start_without_its_masters,
+        },
+        modes::{
+            a_spare_replica_does_nothing_until_the_active_one_goes,
+            a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        mail::{ a_table_is_sent_although_a_sender_is_killed },
+    ];
+    cases.extend(on![embedded:
+        ticks::{ twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks },
+        leaders::{
+            a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            an_idle_leader_hands_over_at_once,
+            a_leader_ends_its_run_before_it_hands_over,
+            a_frozen_leader_never_acts_in_its_old_term_again,
+        },
+        nodes::{ a_standby_waits_quietly, without_a_majority_nobody_leads },
+        modes::{
+            a_spare_replica_does_nothing_until_the_active_one_goes,
+            a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        mail::{ a_table_is_sent_although_a_sender_is_killed },
+    ]);
+    cases.extend(on![masters_one_frozen:
+        leaders::{
+            a_killed_leader_is_replaced_within_ttl_and_a_half_second,
+            an_idle_leader_hands_over_at_once,
+            a_leader_ends_its_run_before_it_hands_over,
+        },
+        nodes::{ a_standby_waits_quietly, a_minority_of_frozen_masters_does_no_harm },
+    ]);
+    libtest_mimic::run(&arguments, cases).exit();
+}

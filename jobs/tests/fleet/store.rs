@@ -1,0 +1,121 @@
+//! Where a fleet keeps its locks: a file, or three Redis masters of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use rusqlite::Connection;
+
+use crate::server::RedisServer;
+
+/// The store of one fleet.
+pub(crate) enum Store {
+    /// A SQLite file in the fleet's folder.
+    Embedded(File),
+    /// Three masters, and whether one of them is frozen for good.
+    Masters([RedisServer; 3], bool),
+}
+
+/// The embedded store, and what keeps the workers out of it.
+#[derive(Default)]
+pub(crate) struct File {
+    path: OnceLock<PathBuf>,
+    blocker: Mutex<Option<Connection>>,
+}
+
+// === impl Store ===
+
+impl Store {
+    pub(crate) fn embedded() -> Self {
+        Self::Embedded(File::default())
+    }
+
+    /// Three healthy masters.
+    pub(crate) fn masters() -> Self {
+        Self::Masters([(); 3].map(|()| RedisServer::start()), false)
+    }
+
+    /// Three masters, one of them frozen from the start and for good.
+    pub(crate) fn masters_one_frozen() -> Self {
+        let masters = [(); 3].map(|()| RedisServer::start());
+        masters[1].freeze();
+        Self::Masters(masters, true)
+    }
+
+    /// Takes the majority away: two masters freeze, or somebody keeps the file to himself.
+    pub(crate) fn block(&self) {
+        match self {
+            Self::Masters(servers, _) => servers[..2].iter().for_each(RedisServer::freeze),
+            Self::Embedded(file) => {
+                *file.blocker.lock().unwrap_or_else(PoisonError::into_inner) = file.enter(SOON);
+            }
+        }
+    }
+
+    /// Gives it back: one master goes on, or the file is free.
+    pub(crate) fn unblock(&self) {
+        match self {
+            Self::Masters(servers, _) => servers[0].thaw(),
+            Self::Embedded(file) => {
+                *file.blocker.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
+        }
+    }
+
+    /// Whether a process that is frozen now stands inside a transaction of the file, and so keeps everybody out.
+    pub(crate) fn is_blocked(&self) -> bool {
+        match self {
+            Self::Masters(..) => false,
+            Self::Embedded(file) => file.enter(Duration::from_millis(200)).is_none(),
+        }
+    }
+
+    /// What stands in the configuration below `[locks]`.
+    pub(crate) fn settings(&self, folder: &Path) -> String {
+        match self {
+            Self::Embedded(file) => {
+                let path = file.path.get_or_init(|| folder.join("store.db"));
+                format!("backend = \"embedded\"\nembedded.path = {path:?}\n")
+            }
+            Self::Masters(servers, _) => {
+                let urls = servers.each_ref().map(RedisServer::url);
+                format!("backend = \"redis\"\nredis.nodes = {urls:?}\n")
+            }
+        }
+    }
+
+    /// How soon the next leader must lead after a hand-over, in the median.
+    pub(crate) fn hand_over_limit(&self) -> Duration {
+        Duration::from_millis(match self {
+            Self::Embedded(_) => 300,
+            Self::Masters(..) => 100,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Embedded(_) => "embedded",
+            Self::Masters(_, false) => "masters",
+            Self::Masters(_, true) => "masters, one frozen",
+        }
+    }
+}
+
+// === impl File ===
+
+/// Long enough for any worker to end its transaction.
+const SOON: Duration = Duration::from_secs(5);
+
+impl File {
+    /// A connection inside a transaction that excludes all others; none when somebody else stays in one so long.
+    fn enter(&self, limit: Duration) -> Option<Connection> {
+        let path = self.path.get().expect("the fleet is configured");
+        let file = Connection::open(path).expect("the store can be opened");
+        file.busy_timeout(limit).expect("a time limit");
+        file.execute_batch("BEGIN IMMEDIATE")
+            .is_ok()
+            .then_some(file)
+    }
+}

@@ -1,0 +1,89 @@
+//! Every tick once, or a word why not, whoever dies meanwhile.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    beats::starts,
+    fleet::{Fleet, SOON, pause},
+    store::Store,
+};
+
+/// Short work, so that some of the kills meet a run.
+const TICKS: &str = r#"
+[jobs.tick]
+kind = "heartbeat"
+schedule = "@every 1s"
+misfire = "$MISFIRE"
+params = { file = "$BEATS", work = "300ms" }
+"#;
+
+/// P4 with every late tick made up for: a minute, five dead leaders.
+pub(crate) fn sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for(store: Store) {
+    ticks_and_dead_leaders(store, "all", 60, 5);
+}
+
+/// P4 with one run for all late ticks: twenty ticks, two dead leaders.
+pub(crate) fn twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks(store: Store) {
+    ticks_and_dead_leaders(store, "once", 20, 2);
+}
+
+fn ticks_and_dead_leaders(store: Store, misfire: &str, ticks: i64, kills: u32) {
+    let mut fleet = Fleet::of(3, store, &TICKS.replace("$MISFIRE", misfire));
+    let beats = fleet.beats();
+    let first = beats
+        .wait(SOON, "first tick", |b| b.event == "started")
+        .tick;
+    let last = first + SignedDuration::from_secs(ticks - 1);
+    let every = ticks / i64::from(kills + 1);
+    for kill in 1..=kills {
+        // Somewhere in its second, another place each time.
+        let after = first + SignedDuration::from_secs(every * i64::from(kill));
+        let started = |b: &crate::beats::Beat| b.event == "started" && b.tick >= after;
+        beats.wait(SOON, "tick", started);
+        pause(Duration::from_millis(190) * (kill - 1));
+        let led = fleet.leader("tick");
+        let mark = fleet.log.mark();
+        fleet.kill(led.worker);
+        let new = fleet.start();
+        fleet.wait_until_ready(new);
+        fleet.next_leader(mark, "tick");
+    }
+    // Once a later one has started the last one is decided.
+    beats.wait(SOON, "last tick", |b| b.event == "started" && b.tick > last);
+    let starts = starts(&beats.all());
+    for ((tick, attempt), times) in &starts {
+        assert_eq!(*times, 1, "attempt {attempt} of tick {tick}");
+    }
+    let mut ticks: BTreeSet<Timestamp> = starts.keys().map(|(tick, _)| *tick).collect();
+    let started = ticks.range(first..=last).count();
+    ticks.extend(reported(&fleet));
+    let mut tick = first;
+    while tick <= last {
+        assert!(
+            ticks.contains(&tick),
+            "tick {tick} was neither started nor reported"
+        );
+        tick += SignedDuration::from_secs(1);
+    }
+    fleet.measured("ticks started", &started);
+    let again = starts.keys().filter(|(_, attempt)| *attempt > 1).count();
+    fleet.measured("attempts after an interruption", &again);
+}
+
+/// Ticks that the log says will not run.
+fn reported(fleet: &Fleet) -> Vec<Timestamp> {
+    let mut all = Vec::new();
+    for line in fleet.log.since(0) {
+        if line.is("ticks skipped", "tick") {
+            let mut tick: Timestamp = line.text("first").parse().unwrap();
+            let last: Timestamp = line.text("last").parse().unwrap();
+            while tick <= last {
+                all.push(tick);
+                tick += SignedDuration::from_secs(1);
+            }
+        }
+    }
+    all
+}
