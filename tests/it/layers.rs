@@ -197,14 +197,8 @@ fn the_table_names_every_module() {
     let named: BTreeSet<&str> = LAYERS.iter().map(|(name, _)| *name).collect();
     let root = source();
     for entry in fs::read_dir(&root).unwrap() {
-        let module = module_of(
-            &entry
-                .unwrap()
-                .path()
-                .strip_prefix(&root)
-                .unwrap()
-                .to_owned(),
-        );
+        let path = entry.unwrap().path();
+        let module = module_of(path.strip_prefix(&root).unwrap());
         assert!(
             named.contains(module.as_str()) || ["lib", "sim"].contains(&module.as_str()),
             "{module} has no place in the table"
