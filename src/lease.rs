@@ -7,8 +7,9 @@
 //! - L3 Whoever asks gets the answer of the clock, not of the last message: a process that was frozen sees the end
 //!   of its lease before it is told.                                      (the_clock_ends_a_lease_before_any_message)
 //!
-//! # Not promised      Code that does not ask, or that is frozen between asking and acting, may act after the end:
-//!                     pass the token to whatever the work changes.
+//! # Not promised
+//! Code that does not ask, or that is frozen between asking and acting, may act after the end: pass the token to
+//! whatever the work changes.
 
 use std::{
     fmt,

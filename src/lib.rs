@@ -1,8 +1,78 @@
-//! Watchkeeper: replicated background workers.
+//! Watchkeeper runs background jobs on several replicas of a program: each job on one of them at a time, or spread over
+//! all of them in batches. Replicas agree through locks on independent Redis masters (Redlock), on a single one, or on
+//! an SQLite file; every lock comes with a lease that ends by itself and a fencing token that only grows. A replica that
+//! dies is replaced within about one ttl, one that is told to stop hands over at once.
+//!
+//! **Work that cannot be stopped ends the process.** A run that goes on when its lease is about to end is told to stop,
+//! then dropped at its next `.await`. Code that blocks a thread can be neither told nor dropped: the process logs it and
+//! calls [`std::process::abort`] shortly before the lease ends, because another replica is about to begin the same work.
+//! [`lock::LocksBuilder::on_unstoppable`] changes that for those who use the locks alone.
+//!
+//! # Promised
+//! - At any instant at most one replica believes that it holds a lock, as long as clocks run at nearly the same rate, no
+//!   node loses its memory (see [`lock`]), and no node's wall clock jumps forward.
+//! - A holder stops believing at its own deadline, whatever the network says; its work hears of it earlier.
+//! - Every acquisition has a fencing token larger than all earlier ones of that lock.
+//! - A tick is started at most once per attempt in the whole fleet; runs that died and ticks that were missed are found
+//!   and treated by the rule that the job states.
+//! - A replica that is not fit (its runtime stalls, a health check fails) stops starting work, ends what runs, and gives
+//!   its leases up, though its process lives.
+//!
+//! # Not promised
+//! - That code which does not check a token cannot act after a freeze longer than its lease.
+//! - Effects exactly once, on a receiver that ignores tokens and idempotency keys.
+//! - Anything against lock nodes that came back empty while a lease was alive: give a node that restarted without its
+//!   data `max_ttl` before it rejoins.
+//!
+//! # Example
+//! ```no_run
+//! use watchkeeper::{Job, JobError, Outcome, Run, Spec, Worker};
+//!
+//! struct Report;
+//!
+//! #[async_trait::async_trait]
+//! impl Job for Report {
+//!     async fn run(&self, run: Run) -> Result<Outcome, JobError> {
+//!         for page in 1..=12 {
+//!             run.check()?; // an error once this run is to stop
+//!             println!("page {page} of {}, fenced by {}", run.tick(), run.token());
+//!             run.progress(page, 12);
+//!         }
+//!         Ok(Outcome::Done)
+//!     }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> watchkeeper::Result<()> {
+//!     let every_workday = Spec::cron("0 8 * * Mon-Fri").zone("Europe/Rome");
+//!     Worker::from_env()?.job("report", Report, every_workday).run().await
+//! }
+//! ```
+//!
+//! # The modules, in reading order
+//! What a user meets:
+//! - [`job`]: what one writes, and what a run gets.
+//! - [`batch`]: the same for work that comes in units, spread over all replicas.
+//! - [`worker`]: one process, from its configuration to its drain.
+//! - [`lock`], [`lease`]: the lock alone.
+//! - [`election`], [`term`]: the elector alone.
+//! - [`config`], [`cli`]: every key and its rules; the commands.
+//!
+//! How it works, from below:
+//! - [`node`]: one lock server as a machine that executes short lists of operations; in Redis, SQLite or memory.
+//! - [`keeper`]: the one thread that does all lock traffic and owns every lease.
+//! - [`schedule`]: which instants are ticks. [`ledger`]: what was decided about them. [`due`]: what to do now.
+//! - [`event`]: everything worth knowing, as one stream. [`status`], [`telemetry`], [`admin`]: how it is shown.
+//! - [`clock`], [`chance`], [`spawn`], [`signals`]: time, randomness, tasks and signals, handed in and never fetched.
+//!
+//! # Features
+//! `cli`, `admin`, `sqlite` and `redis` are on by default. Without any of them this is the lock, the elector and the
+//! scheduler over a store in memory.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "admin")]
 pub mod admin;
+#[doc(hidden)]
 pub mod backoff;
 pub mod batch;
 pub mod chance;
@@ -14,7 +84,9 @@ pub mod due;
 pub mod election;
 mod error;
 pub mod event;
+#[doc(hidden)]
 pub mod finding;
+#[doc(hidden)]
 pub mod human;
 pub mod job;
 pub mod keeper;
@@ -24,10 +96,12 @@ pub mod lock;
 pub mod node;
 pub mod schedule;
 pub(crate) mod scheduler;
+#[doc(hidden)]
 pub mod secret;
 pub mod signals;
 #[cfg(test)]
 mod sim;
+#[doc(hidden)]
 pub mod sim_clock;
 pub mod spawn;
 pub mod status;
@@ -35,8 +109,15 @@ pub mod telemetry;
 pub mod term;
 pub mod worker;
 
+pub use batch::BatchJob;
+pub use election::Elector;
 pub use error::{Error, Result};
 pub use human::DurationExt;
 pub use job::{Health, Job, JobError, Outcome, Run, Spec};
 pub use lock::Locks;
 pub use worker::Worker;
+
+/// The code and the promises in the README are compiled with the doc tests.
+#[cfg(all(doctest, feature = "cli"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

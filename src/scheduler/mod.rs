@@ -7,8 +7,9 @@
 //! - A term's first act is to write back what it found, so that a minority write of a dead leader is decided for good.
 //!   (a_new_leader_writes_back_what_it_found)
 //! - Work goes first, then the lease: a term is resigned after its run has ended.   (a_term_is_resigned_after_its_run)
-//! # When things fail  A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run
-//!                     open: the next leader finds it interrupted and says so.
+//! # When things fail
+//! A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run open: the next leader
+//! finds it interrupted and says so.
 
 pub(crate) mod context;
 pub(crate) mod execute;

@@ -9,6 +9,7 @@
 mod conformance;
 #[cfg(feature = "sqlite")]
 mod embedded;
+mod layers;
 
 conformance!(memory, crate::conformance::memory);
 #[cfg(feature = "sqlite")]

@@ -1,0 +1,299 @@
+//! What is shipped beside the code agrees with it: the README, its configurations and tables, and `deploy/`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use serde_json::Value;
+use watchkeeper::config::{Config, LoadOptions, Loaded, ParamProblem, Problems, Spec, load};
+use watchkeeper_jobs::{KINDS, check_params};
+
+// === configurations
+
+#[test]
+fn every_configuration_in_the_readme_loads() {
+    let snippets = blocks(&read("README.md"), "toml");
+    assert_eq!(snippets.len(), 3, "failover, scaled, batch");
+    for snippet in snippets {
+        let loaded = load_text(&snippet).unwrap_or_else(|problems| panic!("{snippet}\n{problems}"));
+        assert!(loaded.problems.is_empty(), "{snippet}\n{}", loaded.problems);
+        assert!(!loaded.config.jobs.is_empty(), "{snippet}");
+    }
+}
+
+#[test]
+fn the_configuration_of_the_composition_loads() {
+    let loaded =
+        load_text(&read("deploy/worker.toml")).unwrap_or_else(|problems| panic!("{problems}"));
+    assert!(loaded.problems.is_empty(), "{}", loaded.problems);
+    let nodes = &loaded.config.locks.redis.nodes;
+    assert_eq!(nodes.len(), 5);
+    // Every node is a service of the composition, and the other way round.
+    let compose = read("deploy/compose.yaml");
+    let services = services(&compose);
+    for node in nodes {
+        let host = node
+            .expose()
+            .trim_start_matches("redis://")
+            .trim_end_matches(":6379");
+        assert!(
+            services.contains(&host.to_owned()),
+            "{host} is not in {services:?}"
+        );
+    }
+    let masters = services
+        .iter()
+        .filter(|name| name.starts_with("redis"))
+        .count();
+    assert_eq!(masters, nodes.len());
+}
+
+#[test]
+fn the_configuration_table_is_that_of_the_code() {
+    let readme = read("README.md");
+    let rows = table(&readme, "| key | default | meaning |");
+    let mut shown: BTreeMap<String, String> = BTreeMap::new();
+    for row in &rows {
+        let before = shown.insert(bare(&row[0]), bare(&row[1]));
+        assert!(before.is_none(), "{} stands there twice", row[0]);
+        assert!(!row[2].is_empty(), "{} has no meaning", row[0]);
+    }
+    let expected = defaults();
+    for (key, default) in &expected {
+        assert_eq!(shown.get(key), Some(default), "{key}");
+    }
+    let unknown: Vec<_> = shown
+        .keys()
+        .filter(|key| !expected.contains_key(*key))
+        .collect();
+    assert!(unknown.is_empty(), "no such keys: {unknown:?}");
+}
+
+#[test]
+fn the_metrics_table_is_that_of_the_code() {
+    let readme = read("README.md");
+    let rows = table(&readme, "| name | labels | meaning |");
+    let mut shown: Vec<String> = rows.iter().map(|row| stem(&bare(&row[0]))).collect();
+    let source = read("src/telemetry/metrics/families.rs");
+    let mut registered: Vec<String> = source
+        .split('"')
+        .filter(|text| text.starts_with("watchkeeper_") || text.starts_with("distributed_lock_"))
+        .map(stem)
+        .collect();
+    shown.sort();
+    registered.sort();
+    assert_eq!(shown, registered);
+}
+
+// === commands
+
+#[test]
+fn every_command_line_that_is_shipped_is_understood() {
+    let unit = read("deploy/watchkeeper@.service");
+    let compose = read("deploy/compose.yaml");
+    let mut lines: Vec<String> = Vec::new();
+    for line in unit.lines() {
+        if let Some((_, command)) = line
+            .split_once("/usr/local/bin/watchkeeper ")
+            .filter(|_| line.starts_with("Exec"))
+        {
+            lines.push(command.to_owned());
+        }
+    }
+    assert_eq!(lines.len(), 2, "ExecStartPre and ExecStart");
+    let list = compose
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("command: [")?.strip_suffix(']'))
+        .unwrap();
+    lines.push(list.replace(['"', ','], ""));
+    for text in [read("README.md"), unit.clone()] {
+        lines.extend(blocks(&text, "sh").iter().flat_map(|block| {
+            let commands = block
+                .lines()
+                .filter_map(|line| line.strip_prefix("watchkeeper "));
+            commands
+                .map(|line| line.split(" #").next().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        }));
+    }
+    assert!(lines.len() >= 7, "{lines:?}");
+    for line in lines {
+        understood(&line);
+    }
+}
+
+/// Asks for help in place of doing it: an unknown command or flag would be told.
+fn understood(line: &str) {
+    let said = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
+        .args(line.split_whitespace())
+        .arg("--help")
+        .output()
+        .unwrap();
+    assert!(
+        said.status.success(),
+        "{line}: {}",
+        String::from_utf8_lossy(&said.stderr)
+    );
+    // Help is given whatever stands before it, so look that each flag is one of its own.
+    let help = String::from_utf8_lossy(&said.stdout);
+    for flag in line
+        .split_whitespace()
+        .filter(|word| word.starts_with("--"))
+    {
+        assert!(help.contains(flag), "{line}: there is no {flag}");
+    }
+}
+
+#[test]
+fn time_to_stop_is_the_drain_timeout_and_ten_seconds() {
+    let drain = Config::default().worker.drain_timeout.as_secs();
+    let stop = format!("TimeoutStopSec={}s", drain + 10);
+    assert!(
+        read("deploy/watchkeeper@.service")
+            .lines()
+            .any(|line| line == stop),
+        "{stop}"
+    );
+    let stop = format!("stop_grace_period: {}s", drain + 10);
+    assert!(
+        read("deploy/compose.yaml")
+            .lines()
+            .any(|line| line.trim() == stop),
+        "{stop}"
+    );
+}
+
+#[test]
+fn files_that_are_named_exist() {
+    let readme = read("README.md");
+    for (_, link) in readme
+        .match_indices("](")
+        .map(|(at, _)| readme.split_at(at + 2))
+    {
+        let target = link.split(')').next().unwrap();
+        if !target.starts_with('#') && !target.starts_with("http") {
+            assert!(root().join(target).exists(), "{target}");
+        }
+    }
+    for file in ["tests/run", ".ci/run", "CHANGELOG.md", "deploy/Dockerfile"] {
+        assert!(root().join(file).exists(), "{file}");
+    }
+}
+
+// === reading
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+fn load_text(text: &str) -> Result<Loaded, Problems> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("watchkeeper.toml"), text).unwrap();
+    let check = |kind: &str, params: &Value| {
+        let found = check_params(kind, params).into_iter();
+        let problem = |(key, message)| ParamProblem {
+            key,
+            message,
+            remedy: String::new(),
+        };
+        found.map(problem).collect()
+    };
+    load(&LoadOptions {
+        root: folder.path().to_owned(),
+        kinds: KINDS.map(str::to_owned).to_vec(),
+        check_params: Some(Arc::new(check)),
+        ..LoadOptions::default()
+    })
+}
+
+/// Code blocks of one language.
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let opening = format!("```{language}\n");
+    let found = text.split(&opening).skip(1);
+    found
+        .map(|rest| rest.split("```").next().unwrap().to_owned())
+        .collect()
+}
+
+/// The rows below a header, cell by cell.
+fn table(text: &str, header: &str) -> Vec<Vec<String>> {
+    let rows = text.lines().skip_while(|line| *line != header).skip(2);
+    let rows: Vec<Vec<String>> = rows
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| {
+            line.split('|')
+                .skip(1)
+                .map(|cell| cell.trim().to_owned())
+                .collect()
+        })
+        .collect();
+    assert!(rows.len() > 10, "{header}");
+    rows
+}
+
+fn bare(cell: &str) -> String {
+    cell.trim_matches('`').to_owned()
+}
+
+/// A metric's name as it is registered: the encoder adds unit and kind.
+fn stem(name: &str) -> String {
+    let mut stem = name;
+    for ending in ["_total", "_info", "_seconds"] {
+        stem = stem.strip_suffix(ending).unwrap_or(stem);
+    }
+    stem.to_owned()
+}
+
+/// The names below `services:`.
+fn services(compose: &str) -> Vec<String> {
+    let lines = compose
+        .lines()
+        .skip_while(|line| *line != "services:")
+        .skip(1);
+    let lines = lines.take_while(|line| line.is_empty() || line.starts_with(' '));
+    let names = lines.filter(|line| line.starts_with("  ") && !line[2..].starts_with(' '));
+    names
+        .filter_map(|line| Some(line.trim().strip_suffix(':')?.to_owned()))
+        .collect()
+}
+
+/// Every key with its default, written as in the table.
+fn defaults() -> BTreeMap<String, String> {
+    fn walk(key: String, value: &Value, found: &mut BTreeMap<String, String>) {
+        match value {
+            Value::Object(table) if !key.ends_with(".params") => {
+                for (inner, value) in table {
+                    let dot = if key.is_empty() { "" } else { "." };
+                    walk(format!("{key}{dot}{inner}"), value, found);
+                }
+            }
+            Value::Null => drop(found.insert(key, "none".to_owned())),
+            value => drop(found.insert(key, value.to_string())),
+        }
+    }
+    let mut config = Config::default();
+    config.jobs.insert("NAME".to_owned(), Spec::default());
+    let mut found = BTreeMap::new();
+    walk(
+        String::new(),
+        &serde_json::to_value(&config).unwrap(),
+        &mut found,
+    );
+    found
+}

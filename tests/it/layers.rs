@@ -1,0 +1,369 @@
+//! The direction of the arrows between modules: which module may use which.
+//!
+//! The table is the architecture. It is written from the bottom to the top, and a module may use only what stands above
+//! its line here, so there are no circles; what breaks that rule has a reason in [`EXCEPTIONS`]. A new edge is a
+//! conversation: change the table in the same commit, and say why.
+//!
+//! Looked at are paths that begin with `crate::`, outside tests and comments.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Module, and the modules it may use. Bottom first.
+const LAYERS: &[(&str, &[&str])] = &[
+    // Handles and plain values: know nothing of each other, or nearly.
+    ("chance", &[]),
+    ("clock", &[]),
+    ("finding", &[]),
+    ("human", &[]),
+    ("secret", &[]),
+    ("signals", &[]),
+    ("spawn", &[]),
+    ("backoff", &["chance"]),
+    ("sim_clock", &["clock"]),
+    // One lock server, and what is held on a majority of them.
+    ("node", &["chance", "clock", "spawn"]),
+    ("lease", &["clock", "node"]),
+    ("term", &["lease", "node"]),
+    ("event", &["lease", "node"]),
+    // Ticks: pure decisions.
+    ("schedule", &[]),
+    ("ledger", &["node"]),
+    ("due", &["ledger", "node", "schedule"]),
+    // What a user writes, and what every surface shows.
+    (
+        "job",
+        &["clock", "due", "human", "lease", "node", "schedule"],
+    ),
+    ("status", &["clock", "node"]),
+    // The lock service of a process: no job, no election, no configuration.
+    (
+        "lock",
+        &[
+            "backoff", "chance", "clock", "event", "finding", "human", "lease", "node", "secret",
+            "spawn",
+        ],
+    ),
+    (
+        "keeper",
+        &[
+            "backoff", "chance", "clock", "event", "lease", "lock", "node", "spawn",
+        ],
+    ),
+    ("election", &["backoff", "clock", "lock", "node", "term"]),
+    // Runs of jobs under a term, and batches under claims.
+    (
+        "scheduler",
+        &[
+            "backoff", "chance", "clock", "due", "election", "event", "job", "lease", "ledger",
+            "lock", "node", "schedule", "spawn", "status", "term",
+        ],
+    ),
+    (
+        "batch",
+        &[
+            "backoff",
+            "clock",
+            "event",
+            "job",
+            "lease",
+            "lock",
+            "node",
+            "schedule",
+            "scheduler",
+            "status",
+        ],
+    ),
+    // Around the worker: they read events and status, and decide nothing.
+    (
+        "telemetry",
+        &["clock", "event", "lease", "node", "spawn", "status"],
+    ),
+    ("admin", &["clock", "status", "telemetry"]),
+    // Configuration is composed of the settings of those below; only the two above it read it.
+    (
+        "config",
+        &[
+            "finding", "human", "job", "ledger", "lock", "schedule", "secret",
+        ],
+    ),
+    ("error", &["config", "lock"]),
+    (
+        "worker",
+        &[
+            "admin",
+            "batch",
+            "chance",
+            "clock",
+            "config",
+            "due",
+            "election",
+            "error",
+            "event",
+            "job",
+            "lease",
+            "ledger",
+            "lock",
+            "node",
+            "schedule",
+            "scheduler",
+            "secret",
+            "signals",
+            "spawn",
+            "status",
+            "telemetry",
+            "term",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "clock",
+            "config",
+            "error",
+            "human",
+            "lock",
+            "node",
+            "status",
+            "telemetry",
+            "worker",
+        ],
+    ),
+];
+
+/// Edges against the direction, each with its reason. One that is no longer needed must go.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "lock",
+        "keeper",
+        "the handle of a process starts the keeper that it talks to",
+    ),
+    (
+        "keeper",
+        "telemetry",
+        "before the process is aborted the last log lines are written out",
+    ),
+    (
+        "scheduler",
+        "worker",
+        "engines stand behind the replica's gate and report to its board",
+    ),
+    (
+        "batch",
+        "worker",
+        "engines stand behind the replica's gate and report to its board",
+    ),
+];
+
+#[test]
+fn modules_use_only_what_lies_below_them() {
+    let allowed = |from: &str, to: &str| {
+        let named = LAYERS
+            .iter()
+            .any(|(module, uses)| *module == from && uses.contains(&to));
+        named || EXCEPTIONS.iter().any(|(a, b, _)| (*a, *b) == (from, to))
+    };
+    let found = edges();
+    let wrong: Vec<String> = found
+        .iter()
+        .filter(|((from, to), _)| !allowed(from, to))
+        .map(|((from, to), files)| format!("{from} -> {to} in {}", list(files)))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "edges that the table does not allow:\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn the_table_has_no_circles() {
+    for (place, (module, uses)) in LAYERS.iter().enumerate() {
+        let below: Vec<&str> = LAYERS[..place].iter().map(|(name, _)| *name).collect();
+        for used in *uses {
+            assert!(
+                below.contains(used),
+                "{module} uses {used}, which is not below it"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_table_names_every_module() {
+    let named: BTreeSet<&str> = LAYERS.iter().map(|(name, _)| *name).collect();
+    let root = source();
+    for entry in fs::read_dir(&root).unwrap() {
+        let path = entry.unwrap().path();
+        let module = module_of(path.strip_prefix(&root).unwrap());
+        assert!(
+            named.contains(module.as_str()) || ["lib", "sim"].contains(&module.as_str()),
+            "{module} has no place in the table"
+        );
+    }
+}
+
+#[test]
+fn every_exception_is_still_needed() {
+    let found = edges();
+    for (from, to, why) in EXCEPTIONS {
+        let edge = ((*from).to_owned(), (*to).to_owned());
+        assert!(
+            found.contains_key(&edge),
+            "{from} -> {to} is gone; take it off the list ({why})"
+        );
+    }
+}
+
+#[test]
+fn paths_are_found_in_nested_uses_and_outside_them() {
+    let text = "use crate::{\n    a::b,\n    c::{d, e},\n    f,\n};\n\
+                // crate::comment\n\
+                fn g() { crate::h::i(); $crate::j::k(); }\n\
+                #[cfg(test)]\nmod tests {\n    use crate::l;\n}\n";
+    assert_eq!(targets(text), ["a", "c", "f", "h"]);
+}
+
+// === reading the source
+
+/// Which module uses which, and where.
+fn edges() -> BTreeMap<(String, String), BTreeSet<String>> {
+    let root = source();
+    let reexports = reexports(&fs::read_to_string(root.join("lib.rs")).unwrap());
+    let mut files = Vec::new();
+    collect(&root, &mut files);
+    assert!(
+        files.len() > 50,
+        "only {} files found in {}",
+        files.len(),
+        root.display()
+    );
+    let mut found: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+    for file in files {
+        let inner = file.strip_prefix(&root).unwrap().to_owned();
+        let from = module_of(&inner);
+        for target in targets(&fs::read_to_string(&file).unwrap()) {
+            // `crate::Worker` is a name that the root passes on.
+            let to = reexports.get(&target).unwrap_or(&target).clone();
+            if to != from {
+                found
+                    .entry((from.clone(), to))
+                    .or_default()
+                    .insert(inner.display().to_string());
+            }
+        }
+    }
+    found
+}
+
+/// The files of the library proper: no tests, no simulation, not the root.
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let test = ["tests", "tests.rs", "sim", "mutant.rs", "lib.rs"].contains(&name.as_str());
+        if path.is_dir() && !test {
+            collect(&path, found);
+        } else if name.ends_with(".rs") && !test {
+            found.push(path);
+        }
+    }
+}
+
+/// First segments of all paths from the root.
+fn targets(text: &str) -> Vec<String> {
+    let bare: String = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .fold(String::new(), |all, line| all + line + "\n");
+    // By custom the tests of a file stand at its end.
+    let tests = bare.match_indices("#[cfg(test)]\nmod ").find(|(at, _)| {
+        bare[*at..]
+            .lines()
+            .nth(1)
+            .is_some_and(|line| line.ends_with('{'))
+    });
+    let bare = &bare[..tests.map_or(bare.len(), |(at, _)| at)];
+    let mut found = Vec::new();
+    for (at, path) in bare.match_indices("crate::") {
+        let other = bare[..at].ends_with(|c: char| c == '$' || c == '_' || c.is_alphanumeric());
+        if other {
+            continue;
+        }
+        let rest = &bare[at + path.len()..];
+        match rest.strip_prefix('{') {
+            Some(group) => found.extend(heads(group)),
+            None => found.extend(word(rest)),
+        }
+    }
+    found
+}
+
+/// The first word of each member of a group `a::b, c::{d, e}, f}…`.
+fn heads(group: &str) -> Vec<String> {
+    let mut depth = 0;
+    let mut start = Some(0);
+    let mut found = Vec::new();
+    for (at, c) in group.char_indices() {
+        if let Some(from) = start.filter(|_| ",:}".contains(c)) {
+            found.extend(word(&group[from..at]));
+            start = None;
+        }
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => start = Some(at + 1),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn word(text: &str) -> Option<String> {
+    let text = text.trim_start();
+    let end = text
+        .find(|c: char| c != '_' && !c.is_alphanumeric())
+        .unwrap_or(text.len());
+    (end > 0).then(|| text[..end].to_owned())
+}
+
+/// Names that `pub use module::{…}` lifts to the root, and where they come from.
+fn reexports(root: &str) -> BTreeMap<String, String> {
+    let lines = root
+        .split(';')
+        .filter_map(|item| item.trim().rsplit_once("pub use "));
+    let pairs = lines.filter_map(|(_, path)| path.split_once("::"));
+    let mut found = BTreeMap::new();
+    for (module, names) in pairs {
+        for name in names
+            .split(|c: char| c != '_' && !c.is_alphanumeric())
+            .filter(|n| !n.is_empty())
+        {
+            found.insert(name.to_owned(), module.to_owned());
+        }
+    }
+    found
+}
+
+fn module_of(inner: &Path) -> String {
+    let first = inner
+        .components()
+        .next()
+        .unwrap()
+        .as_os_str()
+        .to_str()
+        .unwrap();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn list(files: &BTreeSet<String>) -> String {
+    files.iter().cloned().collect::<Vec<_>>().join(", ")
+}
