@@ -28,6 +28,7 @@ pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub(crate) mod rules;
+pub mod scoped;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

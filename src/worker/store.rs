@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 #[cfg(feature = "sqlite")]
-use crate::node::sqlite::SqliteNode;
+use crate::node::{scoped::Scoped, sqlite::SqliteNode};
 use crate::{
     clock::Clock,
     error::{Error, Result},
@@ -51,11 +51,7 @@ pub fn timing(settings: &LockSettings, grace: Duration) -> Timing {
 }
 
 #[cfg(feature = "sqlite")]
-fn embedded(
-    settings: &LockSettings,
-    _namespace: &str,
-    clock: &Clock,
-) -> Result<Vec<Arc<dyn Node>>> {
+fn embedded(settings: &LockSettings, namespace: &str, clock: &Clock) -> Result<Vec<Arc<dyn Node>>> {
     let path = &settings.embedded.path;
     let node = SqliteNode::open(path, clock.clone()).map_err(|error| {
         // The sentence says what; its cause says why.
@@ -65,7 +61,11 @@ fn embedded(
             why: format!("{error}{}", cause.unwrap_or_default()),
         }
     })?;
-    Ok(vec![Arc::new(node)])
+    Ok(vec![Arc::new(Scoped::new(
+        node,
+        namespace,
+        Spawn::system(),
+    ))])
 }
 
 #[cfg(not(feature = "sqlite"))]

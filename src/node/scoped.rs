@@ -1,0 +1,150 @@
+//! One fleet's part of a store that several fleets share: every name carries the namespace, nobody outside sees it.
+
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+
+use super::{Announcement, Announcements, Answer, Call, Node, NodeError, Op, Reply, View};
+use crate::spawn::Spawn;
+
+/// Announcements that a slow reader may leave unread.
+const UNREAD: usize = 64;
+
+/// A node whose keys and documents belong to one namespace.
+#[derive(Debug)]
+pub struct Scoped<N> {
+    node: N,
+    prefix: String,
+    spawn: Spawn,
+}
+
+impl<N: Node> Scoped<N> {
+    /// The part of `node` that belongs to `namespace`.
+    #[must_use]
+    pub fn new(node: N, namespace: &str, spawn: Spawn) -> Self {
+        let prefix = format!("{{{namespace}}}:");
+        Self {
+            node,
+            prefix,
+            spawn,
+        }
+    }
+
+    fn outward(&self, op: &mut Op) {
+        let name = match op {
+            Op::Acquire { key, .. }
+            | Op::Confirm { key, .. }
+            | Op::Extend { key, .. }
+            | Op::Release { key, .. }
+            | Op::Write { key, .. }
+            | Op::Read { key } => key,
+            Op::List { prefix } | Op::Docs { prefix } => prefix,
+            Op::PutDoc { name, .. } | Op::RemoveDoc { name } => name,
+        };
+        name.insert_str(0, &self.prefix);
+    }
+
+    fn inward(&self, answer: &mut Answer) {
+        let strip = |name: &mut String| {
+            if let Some(rest) = name.strip_prefix(&self.prefix) {
+                *name = rest.to_owned();
+            }
+        };
+        match answer {
+            Answer::Refused(View { key, .. }) | Answer::View(View { key, .. }) => strip(key),
+            Answer::Views(views) => views.iter_mut().for_each(|view| strip(&mut view.key)),
+            Answer::Docs(docs) => docs.iter_mut().for_each(|doc| strip(&mut doc.name)),
+            Answer::Granted { .. }
+            | Answer::Kept { .. }
+            | Answer::Healed { .. }
+            | Answer::Larger(_)
+            | Answer::TooEarly { .. }
+            | Answer::Done => {}
+        }
+    }
+}
+
+#[async_trait]
+impl<N: Node> Node for Scoped<N> {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    async fn call(&self, mut call: Call) -> Result<Reply, NodeError> {
+        call.ops.iter_mut().for_each(|op| self.outward(op));
+        let mut reply = self.node.call(call).await?;
+        reply
+            .answers
+            .iter_mut()
+            .for_each(|answer| self.inward(answer));
+        Ok(reply)
+    }
+
+    async fn identity(&self) -> Option<String> {
+        self.node.identity().await
+    }
+
+    async fn announcements(&self) -> Option<Announcements> {
+        let mut all = self.node.announcements().await?;
+        let (tell, ours) = mpsc::channel(UNREAD);
+        let prefix = self.prefix.clone();
+        self.spawn.spawn(async move {
+            while let Some(Announcement { key, owner }) = all.recv().await {
+                let Some(key) = key.strip_prefix(&prefix).map(str::to_owned) else {
+                    continue;
+                };
+                if tell.send(Announcement { key, owner }).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Some(ours)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{chance::Chance, lock::Locks, node::memory::MemoryNode, sim_clock::SimTime};
+
+    #[tokio::test(start_paused = true)]
+    async fn two_fleets_on_one_store_do_not_meet() {
+        let time = SimTime::new();
+        let node = MemoryNode::new("shared", time.clock());
+        let fleet = |namespace: &str, seed: u64| {
+            let scoped = Scoped::new(node.clone(), namespace, Spawn::system());
+            let nodes: Vec<Arc<dyn Node>> = vec![Arc::new(scoped)];
+            let locks = Locks::over(nodes)
+                .clock(time.clock())
+                .chance(Chance::seeded(seed));
+            locks.keeper_here(Spawn::system()).start().unwrap()
+        };
+        let (red, blue, blue_too) = (fleet("red", 1), fleet("blue", 2), fleet("blue", 3));
+        let mine = red.lock("x").acquire().await.unwrap();
+        let theirs = blue.lock("x").acquire().await.unwrap();
+        assert!(mine.is_held() && theirs.is_held());
+        assert!(
+            blue_too.lock("x").acquire().await.is_err(),
+            "one namespace is one fleet"
+        );
+
+        let listed = red.list("").await.unwrap();
+        let keys: Vec<_> = listed
+            .iter()
+            .flatten()
+            .map(|view| view.key.as_str())
+            .collect();
+        assert_eq!(keys, ["lock/x"]);
+        red.put_doc("presence/a", 1, Duration::from_secs(1), "{}".into())
+            .await
+            .unwrap();
+        assert_eq!(red.docs("presence/").await.unwrap()[0].name, "presence/a");
+        assert!(blue.docs("presence/").await.unwrap().is_empty());
+
+        // The release is announced to the fleet that waits, by its own name for the lock.
+        let mut releases = blue_too.releases();
+        theirs.release().await;
+        assert_eq!(releases.recv().await.unwrap().key, "lock/x");
+    }
+}
