@@ -1,5 +1,8 @@
 //! The deterministic simulation: whole replicas and nodes on one thread, in virtual time, from a seed.
 
 mod cage;
+mod fleet;
 mod locks;
+mod terms;
+mod ticks;
 mod world;

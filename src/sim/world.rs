@@ -15,6 +15,7 @@ use crate::{
     event::Events,
     lease::LeaseView,
     lock::{Locks, Timing, mutant::Mutant},
+    node::rules::REVIVE_RELEASED,
     node::{Announcements, Answer, Call, Node, NodeError, Op, Reply, memory::MemoryNode},
     sim_clock::SimTime,
     spawn::Spawn,
@@ -31,6 +32,8 @@ pub(crate) struct Weights {
     pub(crate) duplicate: f64,
     pub(crate) faults_every_ms: u64,
     pub(crate) rate: f64,
+    /// How often a client opens a new connection before a call.
+    pub(crate) restless: f64,
 }
 
 /// One schedule.
@@ -84,15 +87,18 @@ struct Rewired {
     node: MemoryNode,
     line: Mutex<Arc<MemoryNode>>,
     chance: Chance,
+    restless: f64,
 }
 
 impl Rewired {
-    fn to(node: &MemoryNode, chance: &Chance) -> Arc<dyn Node> {
+    fn to(node: &MemoryNode, chance: &Chance, restless: f64) -> Arc<dyn Node> {
         let (node, line) = (node.clone(), Mutex::new(Arc::new(node.clone())));
+        let chance = chance.clone();
         Arc::new(Self {
             node,
             line,
-            chance: chance.clone(),
+            chance,
+            restless,
         })
     }
 }
@@ -106,7 +112,7 @@ impl Node for Rewired {
     async fn call(&self, call: Call) -> Result<Reply, NodeError> {
         let line = {
             let mut line = self.line.lock().unwrap();
-            if self.chance.hits(0.03) {
+            if self.chance.hits(self.restless) {
                 *line = Arc::new(self.node.clone());
             }
             // The same connection: a clone of the node itself would be another one.
@@ -136,8 +142,19 @@ impl World {
             duplicate: pick(&chance, &[0.0, 0.1]),
             faults_every_ms: [150, 400, 1500][usize::try_from(chance.below(3)).unwrap()],
             rate: 0.004,
+            restless: pick(&chance, &[0.0, 0.03, 0.3]),
         };
         let checker = Checker::default();
+        // A dead owner's extension must overtake its release: seldom without such weather.
+        let weights = match REVIVE_RELEASED.get() {
+            true => Weights {
+                delay_ms: 45,
+                duplicate: 0.2,
+                restless: 0.3,
+                ..weights
+            },
+            false => weights,
+        };
         let nodes = (0..nodes)
             .map(|n| {
                 let own = time.sibling();
@@ -187,7 +204,11 @@ impl World {
         let chance = Chance::seeded(self.chance.below(u64::MAX));
         let (clock, spawn) = (time.clock(), cage.spawn());
         // A clone of a node is a connection of its own.
-        let nodes = self.nodes.iter().map(|n| Rewired::to(n, &chance)).collect();
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|n| Rewired::to(n, &chance, self.weights.restless))
+            .collect();
         let doomed = cage.clone();
         let locks = Locks::over(nodes)
             .timing(Self::timing())

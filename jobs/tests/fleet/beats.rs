@@ -52,6 +52,13 @@ impl Beats {
         all
     }
 
+    /// The last line of this kind in this term.
+    pub(crate) fn last(&self, event: &str, token: u64) -> Beat {
+        let mut all = self.all().into_iter();
+        all.rfind(|beat| beat.event == event && beat.token == token)
+            .expect("a run that was told of its end")
+    }
+
     /// Waits until the first line for which `wanted` holds.
     pub(crate) fn wait(&self, limit: Duration, what: &str, wanted: impl Fn(&Beat) -> bool) -> Beat {
         let clock = Clock::system();

@@ -8,12 +8,13 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use watchkeeper::clock::{Clock, Moment};
 
 use crate::{
-    beats::Beats,
+    beats::{Beat, Beats},
     log::{GONE, Line, Log, Mark},
     store::Store,
 };
@@ -38,6 +39,33 @@ pub(crate) struct Led {
     pub(crate) worker: usize,
     pub(crate) token: u64,
     pub(crate) at: Moment,
+    /// The same on the wall clock, which heartbeats show.
+    pub(crate) said: Timestamp,
+}
+
+// === impl Led ===
+
+impl From<&Line> for Led {
+    fn from(line: &Line) -> Self {
+        Self {
+            worker: line.worker,
+            token: line.number("token"),
+            at: line.at,
+            said: line
+                .text("timestamp")
+                .parse()
+                .expect("every line has its time"),
+        }
+    }
+}
+
+impl Led {
+    /// How long after a heartbeat's line. The workers' lines arrive by several ways, so that theirs may seem to come
+    /// in another order than they were said.
+    pub(crate) fn after(&self, beat: &Beat) -> Duration {
+        let gap = self.said.duration_since(beat.at);
+        Duration::try_from(gap).expect("the next one leads when the last run is over, not before")
+    }
 }
 
 // === impl Fleet ===
@@ -195,14 +223,11 @@ impl Fleet {
 
     /// The first change of leadership of `job` since `mark`.
     pub(crate) fn next_leader(&self, mark: Mark, job: &str) -> Led {
-        let line = self
-            .log
-            .wait(mark, SOON, "leader", |l| l.is("leading", job));
-        Led {
-            worker: line.worker,
-            token: line.number("token"),
-            at: line.at,
-        }
+        Led::from(
+            &self
+                .log
+                .wait(mark, SOON, "leader", |l| l.is("leading", job)),
+        )
     }
 
     /// The last change of leadership of `job`; waits for the first.
@@ -210,11 +235,7 @@ impl Fleet {
         let mut led = self.next_leader(0, job);
         for line in self.log.since(0) {
             if line.is("leading", job) {
-                led = Led {
-                    worker: line.worker,
-                    token: line.number("token"),
-                    at: line.at,
-                };
+                led = Led::from(&line);
             }
         }
         led

@@ -108,11 +108,8 @@ pub(crate) fn a_service_runs_once_and_moves_to_its_hot_standby(store: Store) {
         });
         let mark = fleet.log.mark();
         fleet.terminate(led.worker);
-        let ended = fleet.log.wait(mark, SOON, "end of the run", |l| {
-            l.is("run ended", "service") && l.worker == led.worker
-        });
         let next = fleet.next_leader(mark, "service");
-        gaps.push(next.at.since(ended.at));
+        gaps.push(next.after(&beats.last("cancelled", led.token)));
         assert!(
             fleet.wait_until_gone(led.worker),
             "a drained worker ends well"

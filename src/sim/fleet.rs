@@ -1,0 +1,241 @@
+//! Whole replicas with jobs, in virtual time.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+
+use super::{cage::Cage, world::World};
+use crate::{
+    chance::Chance,
+    clock::Clock,
+    event::{Event, Events},
+    job::{Health, Job, JobError, Outcome, Run, Spec},
+    lock::Locks,
+    node::{Node, memory::MemoryNode},
+    scheduler::Context,
+    sim_clock::SimTime,
+    spawn::Spawn,
+    worker::{
+        board::Board,
+        registry::Body,
+        replica::{Ready, Replica, gate},
+    },
+};
+
+/// Nodes without faults, unless a test strikes them, and the replicas over them.
+pub(crate) struct Fleet {
+    pub(crate) time: SimTime,
+    pub(crate) nodes: Vec<MemoryNode>,
+    seed: u64,
+}
+
+/// One replica of a fleet.
+#[derive(Clone)]
+pub(crate) struct Member {
+    pub(crate) cage: Cage,
+    pub(crate) time: SimTime,
+    pub(crate) ctx: Context,
+    /// Everything it has told.
+    pub(crate) told: Arc<Mutex<Vec<Event>>>,
+    /// How often the keeper would have aborted the process.
+    pub(crate) aborts: Arc<Mutex<u32>>,
+}
+
+/// A job made of a closure.
+pub(crate) struct Act<F>(pub(crate) F);
+
+type Ran = BoxFuture<'static, Result<Outcome, JobError>>;
+
+#[async_trait]
+impl<F: Fn(Run) -> Ran + Send + Sync + 'static> Job for Act<F> {
+    async fn run(&self, run: Run) -> Result<Outcome, JobError> {
+        (self.0)(run).await
+    }
+}
+
+/// A job whose fitness a test decides.
+pub(crate) struct Moody<F> {
+    pub(crate) act: Act<F>,
+    pub(crate) unfit: Arc<Mutex<Option<String>>>,
+}
+
+#[async_trait]
+impl<F: Fn(Run) -> Ran + Send + Sync + 'static> Job for Moody<F> {
+    async fn run(&self, run: Run) -> Result<Outcome, JobError> {
+        self.act.run(run).await
+    }
+
+    async fn health(&self) -> Health {
+        self.unfit
+            .lock()
+            .unwrap()
+            .clone()
+            .map_or(Health::Fit, Health::Unfit)
+    }
+}
+
+// === impl Fleet ===
+
+impl Fleet {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self::seeded(nodes, 7)
+    }
+
+    pub(crate) fn seeded(nodes: usize, seed: u64) -> Self {
+        let time = SimTime::new();
+        let node = |n| {
+            let (spawn, chance) = (Spawn::system(), Chance::seeded(seed + n));
+            MemoryNode::simulated(format!("n{n}"), time.sibling().clock(), spawn, chance)
+        };
+        let nodes = (0..nodes as u64).map(node).collect();
+        Self { time, nodes, seed }
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.time.clock()
+    }
+
+    pub(crate) async fn sleep(&self, pause: Duration) {
+        self.clock().sleep(pause).await;
+    }
+
+    /// A process that runs this job.
+    pub(crate) fn join(&self, name: &str, job: impl Job, spec: Spec) -> Member {
+        self.join_with(name, vec![("job", Body::Job(Arc::new(job)), spec)], false)
+    }
+
+    pub(crate) fn join_with(
+        &self,
+        name: &str,
+        jobs: Vec<(&str, Body, Spec)>,
+        failover: bool,
+    ) -> Member {
+        let cage = Cage::default();
+        let time = self.time.sibling();
+        let (clock, spawn, events) = (time.clock(), cage.spawn(), Events::default());
+        let number = name.bytes().fold(self.seed, |n, b| n * 31 + u64::from(b));
+        let chance = Chance::seeded(number);
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|n| Arc::new(n.clone()) as Arc<dyn Node>)
+            .collect();
+        let aborts = Arc::new(Mutex::new(0));
+        let (doomed, count) = (cage.clone(), aborts.clone());
+        let locks = Locks::over(nodes)
+            .timing(World::timing())
+            .clock(clock.clone())
+            .chance(chance.clone())
+            .events(events.clone())
+            .keeper_here(spawn.clone())
+            .on_unstoppable(move |_| {
+                *count.lock().unwrap() += 1;
+                doomed.crash();
+            })
+            .start()
+            .unwrap();
+        let ctx = Context {
+            locks,
+            clock,
+            chance,
+            spawn: spawn.clone(),
+            events: events.clone(),
+            board: Board::default(),
+            gate: gate(failover),
+            replica: name.to_owned(),
+            drain_timeout: Duration::from_secs(5),
+        };
+        let jobs = jobs.into_iter().map(|(name, body, spec)| Ready {
+            name: name.to_owned(),
+            body,
+            schedule: spec.parse_schedule().unwrap(),
+            policy: spec.policy(),
+            spec,
+        });
+        let replica = Replica {
+            ctx: ctx.clone(),
+            jobs: jobs.collect(),
+            failover,
+            checks: Vec::new(),
+        };
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (ears, mut heard) = (told.clone(), events.observe());
+        Spawn::system().spawn(async move {
+            while let Ok(event) = heard.recv().await {
+                ears.lock().unwrap().push(event);
+            }
+        });
+        spawn.spawn(replica.run());
+        Member {
+            cage,
+            time,
+            ctx,
+            told,
+            aborts,
+        }
+    }
+}
+
+// === impl Member ===
+
+impl Member {
+    pub(crate) fn leads(&self) -> bool {
+        !self.cage.is_crashed() && self.ctx.board.leases().iter().any(|(_, l)| l.is_held())
+    }
+
+    pub(crate) fn drain(&self) {
+        self.ctx.gate.drain().cancel();
+    }
+
+    pub(crate) fn heard(&self, what: impl Fn(&Event) -> bool) -> bool {
+        self.told.lock().unwrap().iter().any(what)
+    }
+}
+
+/// Every start of every run, over a whole fleet: `(tick, attempt)` and who.
+#[derive(Clone, Default)]
+pub(crate) struct Starts(Arc<Mutex<BTreeMap<(Timestamp, u32), Vec<String>>>>);
+
+impl Starts {
+    pub(crate) fn note(&self, run: &Run) {
+        let mut starts = self.0.lock().unwrap();
+        let who = run.facts().replica.clone();
+        starts
+            .entry((run.tick(), run.attempt()))
+            .or_default()
+            .push(who);
+    }
+
+    /// P4: nothing was started twice.
+    pub(crate) fn assert_once(&self) {
+        for ((tick, attempt), who) in &*self.0.lock().unwrap() {
+            assert_eq!(
+                who.len(),
+                1,
+                "{tick}, attempt {attempt}: started by {who:?}"
+            );
+        }
+    }
+
+    pub(crate) fn ticks(&self) -> Vec<Timestamp> {
+        let mut ticks: Vec<_> = self
+            .0
+            .lock()
+            .unwrap()
+            .keys()
+            .map(|(tick, _)| *tick)
+            .collect();
+        ticks.dedup();
+        ticks
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}

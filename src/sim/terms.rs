@@ -1,0 +1,535 @@
+//! Elections, terms and their ends, each promise by its name.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use super::{
+    fleet::{Act, Fleet, Member, Moody, Starts},
+    world::{TTL, World},
+};
+use crate::{
+    election::Elector,
+    event::Event,
+    job::{Job, JobError, Outcome, Run, Spec},
+    lease::Loss,
+    lock::{Claim, Claimed},
+    node::{Answer, Op, memory::MemoryNode},
+};
+
+/// Who holds `lock/x` on a node.
+fn holder(node: &MemoryNode) -> Option<String> {
+    let now = node.time();
+    node.inspect(|state| state.holder("lock/x", now).map(str::to_owned))
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Runs until told to stop.
+fn patient() -> impl Job {
+    Act(|run: Run| {
+        Box::pin(async move {
+            run.cancelled().await;
+            Err(JobError::from("stopped"))
+        }) as _
+    })
+}
+
+/// Does nothing, at once, and notes it.
+fn quick(starts: &Starts) -> impl Job + use<> {
+    let starts = starts.clone();
+    Act(move |run: Run| {
+        starts.note(&run);
+        Box::pin(async { Ok(Outcome::Done) }) as _
+    })
+}
+
+async fn leader<'a>(fleet: &Fleet, of: &[&'a Member]) -> &'a Member {
+    for _ in 0..10_000 {
+        if let Some(leader) = of.iter().find(|m| m.leads()) {
+            return leader;
+        }
+        fleet.sleep(ms(5)).await;
+    }
+    panic!("nobody leads");
+}
+
+#[tokio::test(start_paused = true)]
+async fn term_ends_with_its_lease() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    leader(&fleet, &[&member]).await;
+    fleet.nodes.iter().for_each(|n| n.faults().freeze());
+    let (_, lease) = member.ctx.board.leases().remove(0);
+    fleet.sleep(TTL).await;
+    assert_eq!(lease.loss(), Some(Loss::Expired));
+    assert!(!member.leads());
+    assert_eq!(*member.aborts.lock().unwrap(), 0, "the run ended in time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_ends_a_lease_before_any_message() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    leader(&fleet, &[&member]).await;
+    let (_, lease) = member.ctx.board.leases().remove(0);
+    member.cage.freeze();
+    fleet.sleep(TTL).await;
+    // Nothing of the process has run since, and still nobody is told that it leads.
+    assert!(!lease.is_held() && lease.remaining().is_zero());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_stays_lost() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
+    fleet.nodes.iter().for_each(|n| n.faults().freeze());
+    assert_eq!(lease.lost().await, Loss::Expired);
+    fleet.nodes.iter().for_each(|n| n.faults().thaw());
+    fleet.sleep(TTL).await;
+    assert_eq!(lease.loss(), Some(Loss::Expired));
+    let now = member.ctx.clock.now();
+    assert!(
+        !lease.view().extended(now, now + TTL, 0),
+        "no extension revives it"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_counts_from_its_first_byte() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
+    for node in &fleet.nodes {
+        node.faults().delay_replies(ms(30), ms(30));
+    }
+    let mut events = member.ctx.events.observe();
+    loop {
+        if let Event::Renewed {
+            resource, took, ok, ..
+        } = events.recv().await.unwrap()
+            && resource == "lock"
+        {
+            assert!(ok && took >= ms(30));
+            break;
+        }
+    }
+    // The replies took 30 ms: so much of the new lease is gone already.
+    let most = World::timing().valid_until(member.ctx.clock.now(), TTL);
+    assert!(
+        lease.valid_until() <= most.back(ms(30)),
+        "{:?}",
+        lease.remaining()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_released_after_its_work() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
+    let view = lease.view().clone();
+    let work = lease.begin_work();
+    drop(lease);
+    fleet.sleep(ms(100)).await;
+    assert_eq!(view.loss(), Some(Loss::Released), "the belief ends at once");
+    let held = || fleet.nodes.iter().any(|n| holder(n).is_some());
+    assert!(held(), "the nodes are told when the work has gone");
+    drop(work);
+    fleet.sleep(ms(100)).await;
+    assert!(!held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_cannot_be_stopped_ends_the_process_before_its_lease() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
+    let _work = lease.begin_work();
+    fleet.nodes.iter().for_each(|n| n.faults().freeze());
+    let deadline = lease.valid_until();
+    while *member.aborts.lock().unwrap() == 0 {
+        fleet.sleep(ms(1)).await;
+    }
+    let left = deadline - member.ctx.clock.now();
+    assert!(left > Duration::ZERO, "aborted after the lease had ended");
+    assert!(
+        left <= World::timing().abort_margin(TTL),
+        "aborted too early: {left:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_attempt_leaves_nothing() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    // Two nodes are somebody else's; the third grants, and its reply is lost.
+    for node in &fleet.nodes[..2] {
+        node.faults().plant("lock/x", "foreign", None);
+    }
+    fleet.nodes[2].faults().lose_replies(1.0);
+    let error = member.ctx.locks.lock("x").acquire().await.unwrap_err();
+    assert!(error.to_string().contains("held by foreign"), "{error}");
+    fleet.nodes[2].faults().lose_replies(0.0);
+    fleet.sleep(TTL / 4).await;
+    let node = &fleet.nodes[2];
+    assert_eq!(holder(node), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_acquire_leaves_nothing() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    for node in &fleet.nodes {
+        node.faults().delay_replies(ms(20), ms(20));
+    }
+    let acquire = member.ctx.locks.lock("x").acquire();
+    assert!(member.ctx.clock.timeout(ms(5), acquire).await.is_err());
+    fleet.sleep(TTL / 4).await;
+    for node in &fleet.nodes {
+        assert_eq!(holder(node), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_loop_never_ends() {
+    let fleet = Fleet::new(3);
+    let (a, b) = (
+        fleet.join("a", patient(), Spec::continuous()),
+        fleet.join("b", patient(), Spec::continuous()),
+    );
+    leader(&fleet, &[&a, &b]).await;
+    // Every store call fails, for long.
+    fleet.nodes.iter().for_each(|n| n.faults().fail_all());
+    fleet.sleep(TTL).await;
+    let calls = |fleet: &Fleet| fleet.nodes.iter().map(|n| n.executed()).sum::<u64>();
+    assert!(!a.leads() && !b.leads(), "nobody leads without a store");
+    let before = calls(&fleet);
+    fleet.sleep(TTL * 60).await;
+    assert!(!a.leads() && !b.leads());
+    // No busy loop: two replicas, three nodes, sixty ttl.
+    assert!(
+        calls(&fleet) - before < 60 * 200,
+        "{} calls",
+        calls(&fleet) - before
+    );
+    fleet.nodes.iter().for_each(|n| n.faults().fail_none());
+    let start = fleet.time.elapsed();
+    leader(&fleet, &[&a, &b]).await;
+    assert!(fleet.time.elapsed() - start <= TTL + ms(1000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unfit_replica_does_not_campaign() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    leader(&fleet, &[&member]).await;
+    let fitness = member.ctx.locks.fitness();
+    fitness.report("disk", Err("full".to_owned()));
+    fleet.sleep(TTL * 5).await;
+    assert!(!member.leads());
+    assert!(member.heard(
+        |e| matches!(e, Event::StandingBy { why: Loss::Unfit(why), .. } if why.contains("full"))
+    ));
+    fitness.report("disk", Ok(()));
+    leader(&fleet, &[&member]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_runtime_hands_over_although_its_keeper_lives() {
+    let fleet = Fleet::new(3);
+    let (a, b) = (
+        fleet.join("a", patient(), Spec::continuous()),
+        fleet.join("b", patient(), Spec::continuous()),
+    );
+    let first = leader(&fleet, &[&a, &b]).await;
+    let other = if first.leads() && std::ptr::eq(first, &a) {
+        &b
+    } else {
+        &a
+    };
+    let fitness = first.ctx.locks.fitness();
+    // One beat, then none.
+    fitness.expect_beats(Some(TTL / 4));
+    fitness.beat();
+    let start = fleet.time.elapsed();
+    leader(&fleet, &[other]).await;
+    // Sooner than the lease alone would end: it was released when its work had ended.
+    assert!(
+        fleet.time.elapsed() - start < TTL,
+        "{:?}",
+        fleet.time.elapsed() - start
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_unfit_is_stopped_and_handed_over() {
+    let fleet = Fleet::new(3);
+    let unfit = Arc::new(Mutex::new(None));
+    let act = Act(|run: Run| {
+        Box::pin(async move {
+            run.cancelled().await;
+            Err(JobError::from("stopped"))
+        }) as _
+    });
+    let moody = Moody {
+        act,
+        unfit: unfit.clone(),
+    };
+    let a = fleet.join("a", moody, Spec::continuous());
+    leader(&fleet, &[&a]).await;
+    let b = fleet.join("b", patient(), Spec::continuous());
+    *unfit.lock().unwrap() = Some("no database".to_owned());
+    leader(&fleet, &[&b]).await;
+    assert!(!a.leads());
+    assert!(a.heard(|e| matches!(
+        e,
+        Event::RunEnded {
+            outcome: "cancelled",
+            ..
+        }
+    )));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_sees_its_cancellation_first() {
+    let fleet = Fleet::new(3);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let notes = seen.clone();
+    let job = Act(move |run: Run| {
+        let notes = notes.clone();
+        Box::pin(async move {
+            let clock = run.lease().map(|lease| lease.clock().clone());
+            let clock = clock.ok_or("no lease")?;
+            loop {
+                // Frozen here: the timer and the end of the lease are both due at the thaw.
+                clock.sleep(ms(100)).await;
+                let stopped = run.cancellation_token().is_cancelled();
+                notes
+                    .lock()
+                    .unwrap()
+                    .push((run.token(), run.remaining(), stopped));
+                if stopped {
+                    return Err(JobError::from("stopped"));
+                }
+            }
+        }) as _
+    });
+    let member = fleet.join("a", job, Spec::continuous());
+    leader(&fleet, &[&member]).await;
+    fleet.sleep(ms(350)).await;
+    member.cage.freeze();
+    fleet.sleep(TTL * 3).await;
+    let before = seen.lock().unwrap().len();
+    assert!(before > 0);
+    member.cage.thaw();
+    fleet.sleep(ms(30)).await;
+    let seen = seen.lock().unwrap();
+    assert_eq!(
+        seen.len(),
+        before + 1,
+        "one poll, and it was told: {seen:?}"
+    );
+    assert!(seen[before].2 && seen[before].1.is_zero(), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ignores_cancellation_is_dropped() {
+    let fleet = Fleet::new(3);
+    let deaf = Act(|run: Run| {
+        Box::pin(async move {
+            let lease = run.lease().ok_or("no lease")?.clone();
+            while lease.clock().wall().as_second() > 0 {
+                lease.clock().sleep(ms(10)).await;
+            }
+            Ok(Outcome::Done)
+        }) as _
+    });
+    let member = fleet.join("a", deaf, Spec::continuous().grace(ms(200)));
+    leader(&fleet, &[&member]).await;
+    let (_, lease) = member.ctx.board.leases().remove(0);
+    fleet.sleep(ms(50)).await;
+    assert_eq!(lease.work_in_flight(), 1);
+    fleet.nodes.iter().for_each(|n| n.faults().freeze());
+    while lease.is_held() {
+        fleet.sleep(ms(1)).await;
+        if lease.work_in_flight() == 0 {
+            break;
+        }
+    }
+    assert!(lease.is_held(), "dropped before the lease has ended");
+    assert_eq!(*member.aborts.lock().unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_is_written_before_it_runs() {
+    let fleet = Fleet::new(3);
+    let written = Arc::new(Mutex::new([0_u32; 3]));
+    for (n, node) in fleet.nodes.iter().enumerate() {
+        let written = written.clone();
+        node.observe(move |executed| {
+            let Ok(reply) = executed.result else { return };
+            for (op, answer) in executed.call.ops.iter().zip(&reply.answers) {
+                if let (Op::Write { body, .. }, Answer::Done) = (op, answer)
+                    && body.contains("\"running\"")
+                {
+                    written.lock().unwrap()[n] += 1;
+                }
+            }
+        });
+    }
+    let runs = Arc::new(Mutex::new(0));
+    let (count, seen) = (runs.clone(), written.clone());
+    let job = Act(move |_: Run| {
+        *count.lock().unwrap() += 1;
+        let runs = *count.lock().unwrap();
+        let on = seen.lock().unwrap().iter().filter(|n| **n >= runs).count();
+        assert!(on >= 2, "run {runs} was written to {on} of 3 nodes");
+        Box::pin(async { Ok(Outcome::Done) }) as _
+    });
+    let member = fleet.join("a", job, Spec::every(Duration::from_secs(1)));
+    fleet.sleep(Duration::from_secs(6)).await;
+    assert!(*runs.lock().unwrap() >= 4);
+    assert!(!member.heard(|e| matches!(
+        e,
+        Event::RunEnded {
+            outcome: "panicked",
+            ..
+        }
+    )));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_writes_back_what_it_found() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let every = || Spec::every(Duration::from_secs(1));
+    let a = fleet.join("a", quick(&starts), every());
+    fleet.sleep(Duration::from_secs(3)).await;
+    a.cage.crash();
+    let first = Arc::new(Mutex::new(Vec::new()));
+    for node in &fleet.nodes {
+        let first = first.clone();
+        node.observe(move |executed| {
+            for op in &executed.call.ops {
+                if let Op::Write { version, body, .. } = op {
+                    first.lock().unwrap().push((*version, body.clone()));
+                }
+            }
+        });
+    }
+    let b = fleet.join("b", quick(&starts), every());
+    leader(&fleet, &[&b]).await;
+    fleet.sleep(ms(50)).await;
+    let first = first.lock().unwrap();
+    let (version, body) = first.first().expect("it has written something");
+    assert_eq!(version.rev, 1);
+    assert!(body.contains("decided_upto"), "{body}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_is_resigned_after_its_run() {
+    let fleet = Fleet::new(3);
+    let job = Act(|run: Run| {
+        Box::pin(async move {
+            let clock = run.lease().ok_or("no lease")?.clock().clone();
+            clock.sleep(ms(1500)).await;
+            Ok(Outcome::Done)
+        }) as _
+    });
+    let member = fleet.join("a", job, Spec::every(Duration::from_secs(2)));
+    while !member.heard(|e| matches!(e, Event::RunStarted { .. })) {
+        fleet.sleep(ms(5)).await;
+    }
+    member.drain();
+    fleet.sleep(Duration::from_secs(3)).await;
+    let told = member.told.lock().unwrap();
+    let at = |what: fn(&Event) -> bool| told.iter().position(what).expect("it was told");
+    let ended = at(|e| {
+        matches!(
+            e,
+            Event::RunEnded {
+                outcome: "done",
+                ..
+            }
+        )
+    });
+    let released = at(|e| {
+        matches!(
+            e,
+            Event::LeaseEnded {
+                loss: Loss::Released,
+                ..
+            }
+        )
+    });
+    assert!(ended < released, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn standby_takes_over_within_one_ttl() {
+    let fleet = Fleet::new(3);
+    let (a, b) = (
+        fleet.join("a", patient(), Spec::continuous()),
+        fleet.join("b", patient(), Spec::continuous()),
+    );
+    let first = leader(&fleet, &[&a, &b]).await;
+    let other = if std::ptr::eq(first, &a) { &b } else { &a };
+    first.cage.crash();
+    let start = fleet.time.elapsed();
+    leader(&fleet, &[other]).await;
+    assert!(
+        fleet.time.elapsed() - start <= TTL + ms(50),
+        "{:?}",
+        fleet.time.elapsed() - start
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failover_gate_keeps_the_standby_from_every_job() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let body = || crate::worker::registry::Body::Job(Arc::new(quick(&starts)));
+    let spec =
+        || Spec::every(Duration::from_secs(1)).coordination(crate::job::Coordination::Everywhere);
+    let a = fleet.join_with("a", vec![("job", body(), spec())], true);
+    fleet.sleep(ms(200)).await;
+    let b = fleet.join_with("b", vec![("job", body(), spec())], true);
+    fleet.sleep(Duration::from_secs(4)).await;
+    assert!(
+        !b.heard(|e| matches!(e, Event::RunStarted { .. })),
+        "the standby runs nothing"
+    );
+    a.drain();
+    fleet.sleep(Duration::from_secs(3)).await;
+    assert!(
+        b.heard(|e| matches!(e, Event::RunStarted { .. })),
+        "it takes over"
+    );
+    starts.assert_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claimer_gets_no_lock_that_a_majority_refuses() {
+    let fleet = Fleet::new(5);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    for node in &fleet.nodes[..3] {
+        node.faults().plant("lock/x", "foreign", Some(TTL));
+    }
+    let claimed = member
+        .ctx
+        .locks
+        .claim(vec![Claim::named("lock/x")])
+        .await
+        .unwrap();
+    assert!(matches!(&claimed[..], [Claimed::Held { by: Some(by), .. }] if by == "foreign"));
+    let elected = Elector::for_key(&member.ctx.locks, "lock/x".to_owned())
+        .campaign()
+        .await
+        .unwrap();
+    assert!(elected.is_leading(), "it waited for the foreign key to end");
+}
