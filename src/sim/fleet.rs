@@ -200,7 +200,10 @@ impl Member {
 
 /// Every start of every run, over a whole fleet: `(tick, attempt)` and who.
 #[derive(Clone, Default)]
-pub(crate) struct Starts(Arc<Mutex<BTreeMap<(Timestamp, u32), Vec<String>>>>);
+pub(crate) struct Starts(Arc<Mutex<Started>>);
+
+/// Who started which attempt of which tick.
+type Started = BTreeMap<(Timestamp, u32), Vec<String>>;
 
 impl Starts {
     pub(crate) fn note(&self, run: &Run) {

@@ -411,6 +411,14 @@ async fn a_new_leader_writes_back_what_it_found() {
     let a = fleet.join("a", quick(&starts), every());
     fleet.sleep(Duration::from_secs(3)).await;
     a.cage.crash();
+    let onlooker = fleet.join("onlooker", quick(&starts), every().enabled(false));
+    let seen = onlooker
+        .ctx
+        .locks
+        .look(vec!["job/job".to_owned()])
+        .await
+        .unwrap();
+    let left = seen[0].record();
     let first = Arc::new(Mutex::new(Vec::new()));
     for node in &fleet.nodes {
         let first = first.clone();
@@ -428,6 +436,10 @@ async fn a_new_leader_writes_back_what_it_found() {
     let first = first.lock().unwrap();
     let (version, body) = first.first().expect("it has written something");
     assert_eq!(version.rev, 1);
+    assert_eq!(
+        body, &left.body,
+        "what was found, before anything is decided"
+    );
     assert!(body.contains("decided_upto"), "{body}");
 }
 
