@@ -259,18 +259,46 @@ fn edges() -> BTreeMap<(String, String), BTreeSet<String>> {
     found
 }
 
-/// The files of the library proper: no tests, no simulation, not the root.
+/// The files of the library proper: not the root, and no module that is compiled for tests only.
 fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+    let mut all = Vec::new();
+    walk(folder, &mut all);
+    let tests: Vec<PathBuf> = all.iter().flat_map(|file| test_modules(file)).collect();
+    let test = |file: &PathBuf| {
+        tests
+            .iter()
+            .any(|module| file.with_extension("").starts_with(module))
+    };
+    all.retain(|file| !test(file) && *file != folder.join("lib.rs"));
+    found.extend(all);
+}
+
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let test = ["tests", "tests.rs", "sim", "mutant.rs", "lib.rs"].contains(&name.as_str());
-        if path.is_dir() && !test {
-            collect(&path, found);
-        } else if name.ends_with(".rs") && !test {
+        if path.is_dir() {
+            walk(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
             found.push(path);
         }
     }
+}
+
+/// Where the modules lie that `file` declares as `#[cfg(test)] mod name;`, without their extension.
+fn test_modules(file: &Path) -> Vec<PathBuf> {
+    let root = file.ends_with("mod.rs") || file.ends_with("lib.rs");
+    let folder = if root {
+        file.parent().unwrap().to_owned()
+    } else {
+        file.with_extension("")
+    };
+    let text = fs::read_to_string(file).unwrap();
+    let marked = text.split("#[cfg(test)]\n").skip(1);
+    let names = marked.filter_map(|rest| {
+        let (_, name) = rest.lines().next()?.split_once("mod ")?;
+        name.strip_suffix(';')
+    });
+    names.map(|name| folder.join(name)).collect()
 }
 
 /// First segments of all paths from the root.
