@@ -28,11 +28,10 @@ use crate::{
     node::Kind,
     schedule::Schedule,
     scheduler::{
-        Context,
+        Context, Pass,
         execute::{Ended, Limits, execute},
     },
     status::Standing,
-    worker::gate::Pass,
 };
 
 /// How long `pending` may take.

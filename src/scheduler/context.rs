@@ -2,14 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    chance::Chance,
-    clock::Clock,
-    event::Events,
-    lock::Locks,
-    spawn::Spawn,
-    worker::{board::Board, gate::Gate},
-};
+use super::{Board, Gate};
+use crate::{chance::Chance, clock::Clock, event::Events, lock::Locks, spawn::Spawn};
 
 /// Handles and facts of one replica. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     Engine,
     execute::{Ended, Limits, execute},
+    gate::Pass,
     pad::Pad,
 };
 use crate::{
@@ -21,7 +22,6 @@ use crate::{
     ledger::{Ledger, RunKey},
     lock::WriteError,
     node::Token,
-    worker::gate::Pass,
 };
 
 /// The longest sleep between two looks at the wall clock: it may be set meanwhile.

@@ -11,14 +11,18 @@
 //! A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run open: the next leader
 //! finds it interrupted and says so.
 
+mod board;
 pub(crate) mod context;
 pub(crate) mod execute;
+mod gate;
 mod lead;
 mod pad;
 
 use std::{sync::Arc, time::Duration};
 
+pub(crate) use board::Board;
 pub(crate) use context::Context;
+pub(crate) use gate::{Gate, Pass};
 
 use crate::{
     due::Policy,
@@ -28,7 +32,6 @@ use crate::{
     lease::Loss,
     schedule::Schedule,
     status::Standing,
-    worker::gate::Pass,
 };
 use lead::Lead;
 use pad::Pad;

@@ -18,11 +18,10 @@ use crate::{
     job::{Health, Job, JobError, Outcome, Run, Spec},
     lock::Locks,
     node::{Node, memory::MemoryNode},
-    scheduler::Context,
+    scheduler::{Board, Context},
     sim_clock::SimTime,
     spawn::Spawn,
     worker::{
-        board::Board,
         registry::Body,
         replica::{Ready, Replica, gate},
     },

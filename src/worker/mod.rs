@@ -13,8 +13,6 @@
 //! `drain_timeout`; outcomes are written; leases are released and announced; the presence document goes; the process
 //! ends. A second signal ends it at once.
 
-pub(crate) mod board;
-pub(crate) mod gate;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;

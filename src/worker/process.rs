@@ -6,7 +6,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Worker,
-    board::Board,
     presence::{self, Identity},
     replica::{Ready, Replica, gate},
     store,
@@ -19,7 +18,7 @@ use crate::{
     event::Event,
     job::Coordination,
     lock::Locks,
-    scheduler::Context,
+    scheduler::{Board, Context},
     signals::{Signal, Signals},
     spawn::Spawn,
     status::replica_id,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 
-use super::{gate::Gate, registry::Body};
+use super::registry::Body;
 use crate::{
     batch::engine::BatchEngine,
     due::Policy,
@@ -12,7 +12,7 @@ use crate::{
     event::Event,
     job::{Coordination, Spec},
     schedule::Schedule,
-    scheduler::{Context, Engine},
+    scheduler::{Context, Engine, Gate},
     status::{JobPresence, Standing},
 };
 

@@ -146,16 +146,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "telemetry",
         "before the process is aborted the last log lines are written out",
     ),
-    (
-        "scheduler",
-        "worker",
-        "engines stand behind the replica's gate and report to its board",
-    ),
-    (
-        "batch",
-        "worker",
-        "engines stand behind the replica's gate and report to its board",
-    ),
 ];
 
 #[test]
