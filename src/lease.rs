@@ -306,6 +306,11 @@ impl LeaseView {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Renewal rounds begun.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.span(|s| s.seq)
+    }
+
     pub(crate) fn next_seq(&self) -> u64 {
         self.span(|s| {
             s.seq += 1;

@@ -278,10 +278,11 @@ impl Desk {
             held,
         });
         let (told, mut progress) = watch::channel(Told::default());
+        let primary = self.cluster.primary(view.key());
         let op = self
             .cluster
             .release_op(view.key(), view.owner(), view.kind());
-        let telling = self.cluster.tell_until_known(vec![op], told);
+        let telling = self.cluster.tell_until_known(vec![op], told, Some(primary));
         let repeat = self.cluster.spawn.spawn(telling);
         self.releasing.send_modify(|n| *n += 1);
         let desk = self.clone();

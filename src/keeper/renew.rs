@@ -24,6 +24,7 @@ pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; leases.len()];
     let mut settled = vec![Standing::Open; leases.len()];
     let mut decided_at = vec![None; leases.len()];
+    let before: Vec<isize> = leases.iter().map(|(_, view)| view.margin()).collect();
     let mut sent = cluster.send_to_all(&ops);
     while let Some((node, result)) = sent.next().await {
         let now = cluster.clock.now();
@@ -57,6 +58,11 @@ pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
             }
         }
     }
+    if cluster.links.len() > 1 {
+        for ((_, view), before) in leases.iter().zip(before) {
+            say_margin(view, before);
+        }
+    }
     let end = cluster.clock.now();
     let mut book = desk.book();
     for (((id, view), standing), decided) in leases.iter().zip(settled).zip(decided_at) {
@@ -81,6 +87,21 @@ pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
     }
     drop(book);
     desk.ring();
+}
+
+/// R10: a lease that stands on no node more than it needs is lost with the next one.
+fn say_margin(view: &LeaseView, before: isize) {
+    let (key, margin) = (view.key(), view.margin());
+    // What was granted was counted at the majority: the first round shows where the lease really stands.
+    if margin <= 0 && (before > 0 || view.rounds() == 1) && view.is_held() {
+        tracing::warn!(
+            key,
+            margin,
+            "no lock node to spare: the lease is lost with the next one"
+        );
+    } else if margin > 0 && before <= 0 && view.rounds() > 1 {
+        tracing::info!(key, margin, "lock nodes to spare again");
+    }
 }
 
 fn extend(view: &LeaseView) -> Op {

@@ -6,7 +6,7 @@ use crate::{
     chance::Chance,
     event::Event,
     lock::Locks,
-    node::{Node, NodeError, memory::MemoryNode},
+    node::{Node, NodeError, Op, memory::MemoryNode},
     sim_clock::SimTime,
     spawn::Spawn,
 };
@@ -109,4 +109,45 @@ async fn an_extension_takes_as_long_as_its_majority() {
     };
     assert!(took < scene.locks.timing().node_timeout, "{took:?}");
     assert!(lease.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_reaches_the_primary_when_a_majority_knows_with_it() {
+    let scene = Scene::new();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    for node in &scene.nodes {
+        let (order, name) = (order.clone(), node.name().to_owned());
+        node.observe(move |executed| {
+            if executed
+                .call
+                .ops
+                .iter()
+                .any(|op| matches!(op, Op::Release { .. }))
+            {
+                order.lock().unwrap().push(name.clone());
+            }
+        });
+    }
+    for key in ["a", "b", "c", "d", "e"] {
+        let lease = scene.locks.lock(key).acquire().await.unwrap();
+        lease.release().await;
+        scene.locks.settle().await;
+        let order = std::mem::take(&mut *order.lock().unwrap());
+        assert_eq!(order.len(), 3);
+        // A majority knows with the one that all clients take for the lock's primary.
+        let at = order
+            .iter()
+            .position(|name| *name == primary_of(key))
+            .unwrap();
+        assert!(at >= 1, "{key}: {order:?}");
+    }
+}
+
+fn primary_of(key: &str) -> String {
+    let hash = format!("lock/{key}")
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+    format!("n{}", hash % 3)
 }

@@ -194,6 +194,16 @@ impl Cluster {
         ends
     }
 
+    /// The node of a lock that is told of its release last: whoever hears of it there finds a majority free. The same
+    /// for every client (FNV-1a).
+    pub(crate) fn primary(&self, key: &str) -> usize {
+        let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let nodes = self.links.len().max(1) as u64;
+        usize::try_from(hash % nodes).unwrap_or(0)
+    }
+
     fn new_owner(&self, claims: &[Claim]) -> String {
         #[cfg(test)]
         if let Some(owner) = self.mutant.last_owner(claims) {
@@ -223,25 +233,36 @@ impl Cluster {
             return;
         }
         let (told, _) = tokio::sync::watch::channel(Told::default());
-        let work = self.tell_until_known(ops, told);
+        let work = self.tell_until_known(ops, told, None);
         self.spawn.spawn(work);
     }
 
     /// Tells all nodes, now and in order; then repeats it to those that did not answer, until a ttl has passed: by
-    /// then whatever stands there has expired.
+    /// then whatever stands there has expired. The node `last` is told when a majority knows with it, or cannot.
     pub(crate) fn tell_until_known(
         &self,
         ops: Vec<Op>,
         told: tokio::sync::watch::Sender<Told>,
+        mut last: Option<usize>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let mut sent = self.send_to_all(&ops);
+        let mut sent: FuturesUnordered<Sent> = (0..self.links.len())
+            .filter(|node| Some(*node) != last)
+            .map(|node| self.send_to(node, &ops))
+            .collect();
         let cluster = self.clone();
         let until = self.clock.now() + self.timing.max_ttl;
         async move {
             let mut backoff = Backoff::new(cluster.timing.node_timeout, Duration::from_secs(1));
             loop {
                 let mut missing = Vec::new();
-                while let Some((node, result)) = sent.next().await {
+                loop {
+                    let enough = told.borrow().nodes + 1 >= majority(cluster.links.len());
+                    if let Some(node) = last.take_if(|_| enough || sent.is_empty()) {
+                        sent.push(cluster.send_to(node, &ops));
+                    }
+                    let Some((node, result)) = sent.next().await else {
+                        break;
+                    };
                     match result {
                         Ok(_) => told.send_modify(|told| told.nodes += 1),
                         Err(_) => missing.push(node),
