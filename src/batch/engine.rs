@@ -4,6 +4,7 @@
 //! - B1 A batch is processed only under a claim of this replica.           (a_batch_is_processed_under_its_claim)
 //! - B2 A lost claim cancels that batch only.                              (a_lost_claim_cancels_one_batch)
 //! - B3 A claim is released after the batch's work has ended.              (a_claim_outlives_its_work)
+//! - B4 Nothing is claimed once the worker drains.                       (nothing_is_claimed_once_the_worker_drains)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
 use std::{
@@ -22,7 +23,7 @@ use crate::{
     backoff::Backoff,
     clock::Moment,
     event::Event,
-    job::{Health, Run, RunFacts, Spec},
+    job::{Run, RunFacts, Spec},
     lease::Lease,
     lock::{Claim, Claimed},
     node::Kind,
@@ -85,10 +86,18 @@ impl BatchEngine {
         let mut idle = Backoff::new(IDLE.0, IDLE.1);
         let mut tick = ctx.clock.wall();
         while !pass.is_over() {
-            let look = if self.is_fit().await {
-                self.look(floor, tick).await
-            } else {
-                Look::Idle
+            let looking = async {
+                if self.is_fit().await {
+                    self.look(floor, pass, tick).await
+                } else {
+                    Look::Idle
+                }
+            };
+            let look = tokio::select! {
+                biased;
+                // A slow look must not hold up the end, nor claim anything after it.
+                () = pass.over() => return,
+                look = looking => look,
             };
             let full = floor.runs.len() >= self.job.limits().concurrency.max(1);
             let pause = match look {
@@ -120,7 +129,7 @@ impl BatchEngine {
     }
 
     /// Looks for work and claims what there is room for.
-    async fn look(&self, floor: &mut Floor, tick: Timestamp) -> Look {
+    async fn look(&self, floor: &mut Floor, pass: &Pass, tick: Timestamp) -> Look {
         let ctx = &self.ctx;
         let limits = self.job.limits();
         let room = limits.concurrency.max(1).saturating_sub(floor.runs.len());
@@ -166,7 +175,7 @@ impl BatchEngine {
             match claimed {
                 Claimed::Acquired(lease) => {
                     any = Look::Claimed;
-                    self.start(floor, batch, lease, tick);
+                    self.start(floor, batch, lease, pass, tick);
                 }
                 // Somebody works on it: look at others first next time.
                 Claimed::Held { .. } => floor.rest(batch, now + IDLE.0 * 2, 0),
@@ -176,7 +185,7 @@ impl BatchEngine {
         any
     }
 
-    fn start(&self, floor: &mut Floor, batch: String, lease: Lease, tick: Timestamp) {
+    fn start(&self, floor: &mut Floor, batch: String, lease: Lease, pass: &Pass, tick: Timestamp) {
         let ctx = &self.ctx;
         let timing = ctx.locks.timing();
         let (ttl, grace) = (lease.ttl(), self.spec.grace);
@@ -210,6 +219,7 @@ impl BatchEngine {
         let limits = Limits {
             grace,
             abort_margin: timing.abort_margin(ttl),
+            also: pass.lease().cloned(),
         };
         let (told, end) = oneshot::channel();
         let (job, of, name) = (self.job.clone(), run.clone(), batch.clone());
@@ -263,6 +273,10 @@ impl BatchEngine {
                 Some((batch, ended)) = floor.running.next() => {
                     floor.ended(&batch, ended.as_ref(), self);
                 }
+                () = pass.lost(), if !stopped => {
+                    stopped = true;
+                    floor.runs.values().for_each(|run| run.stop("this replica is no longer the active one"));
+                }
                 () = ctx.clock.sleep_until(stop_at), if !stopped => {
                     stopped = true;
                     floor.runs.values().for_each(|run| run.stop("the worker drains"));
@@ -276,11 +290,8 @@ impl BatchEngine {
         if ctx.locks.fitness().unfit().is_some() {
             return false;
         }
-        let asked = ctx
-            .clock
-            .timeout(ctx.locks.timing().ttl / 2, self.job.health())
-            .await;
-        matches!(asked, Ok(Health::Fit))
+        let asked = ctx.why_unfit(self.job.health(), ctx.locks.timing().ttl / 2);
+        asked.await.is_none()
     }
 
     fn trouble(&self, why: &str) -> Look {

@@ -71,6 +71,19 @@ async fn term_ends_with_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_ends_at_its_deadline() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
+    fleet.nodes.iter().for_each(|n| n.faults().freeze());
+    let deadline = lease.valid_until();
+    assert_eq!(lease.lost().await, Loss::Expired);
+    let now = member.ctx.clock.now();
+    assert!(now >= deadline, "not before");
+    assert!(now.since(deadline) <= ms(2), "{:?}", now.since(deadline));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_clock_ends_a_lease_before_any_message() {
     let fleet = Fleet::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
@@ -544,4 +557,49 @@ async fn a_claimer_gets_no_lock_that_a_majority_refuses() {
         .await
         .unwrap();
     assert!(elected.is_leading(), "it waited for the foreign key to end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_active_replica_that_loses_its_store_stands_down_and_lives() {
+    let fleet = Fleet::new(3);
+    let body = || crate::worker::registry::Body::Job(Arc::new(patient()));
+    let everywhere = || Spec::continuous().coordination(crate::job::Coordination::Everywhere);
+    let jobs = vec![
+        ("led", body(), Spec::continuous()),
+        ("each", body(), everywhere()),
+    ];
+    let member = fleet.join_with("a", jobs, true);
+    leader(&fleet, &[&member]).await;
+    fleet.sleep(ms(100)).await;
+    fleet.nodes.iter().for_each(|n| n.faults().freeze());
+    fleet.sleep(TTL * 5).await;
+    assert_eq!(
+        *member.aborts.lock().unwrap(),
+        0,
+        "everything was stopped in time"
+    );
+    assert!(!member.leads());
+    fleet.nodes.iter().for_each(|n| n.faults().thaw());
+    leader(&fleet, &[&member]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unfit_replica_starts_nothing_that_needs_no_lock() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let body = crate::worker::registry::Body::Job(Arc::new(quick(&starts)));
+    let spec =
+        Spec::every(Duration::from_secs(1)).coordination(crate::job::Coordination::Everywhere);
+    let member = fleet.join_with("a", vec![("job", body, spec)], false);
+    fleet.sleep(Duration::from_secs(3)).await;
+    let fitness = member.ctx.locks.fitness();
+    fitness.report("disk", Err("full".to_owned()));
+    fleet.sleep(Duration::from_secs(2)).await;
+    let before = starts.len();
+    assert!(before >= 2);
+    fleet.sleep(Duration::from_secs(10)).await;
+    assert_eq!(starts.len(), before, "an unfit replica starts nothing");
+    fitness.report("disk", Ok(()));
+    fleet.sleep(Duration::from_secs(3)).await;
+    assert!(starts.len() > before);
 }
