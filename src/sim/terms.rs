@@ -603,3 +603,42 @@ async fn an_unfit_replica_starts_nothing_that_needs_no_lock() {
     fleet.sleep(Duration::from_secs(3)).await;
     assert!(starts.len() > before);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_named_twice_in_one_call_is_acquired_once() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    let twice = vec![
+        Claim::named("lock/x"),
+        Claim::named("lock/y"),
+        Claim::named("lock/x"),
+    ];
+    let claimed = member.ctx.locks.claim(twice).await.unwrap();
+    assert!(
+        matches!(
+            &claimed[..],
+            [Claimed::Acquired(x), Claimed::Acquired(y), Claimed::Held { .. }]
+                if x.key() == "lock/x" && y.key() == "lock/y"
+        ),
+        "{claimed:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_too_early_for_the_nodes_starts_when_they_agree() {
+    let fleet = Fleet::new(3);
+    let late = Arc::new(Mutex::new(Vec::new()));
+    let (notes, clock) = (late.clone(), fleet.clock());
+    let job = Act(move |run: Run| {
+        let late = clock.wall().duration_since(run.tick());
+        notes.lock().unwrap().push(late.as_millis());
+        Box::pin(async { Ok(Outcome::Done) }) as _
+    });
+    let member = fleet.join("a", job, Spec::every(Duration::from_secs(20)));
+    // Its clock is three seconds ahead; one second is allowed.
+    member.time.set_wall_offset(3000);
+    fleet.sleep(Duration::from_secs(90)).await;
+    let late = late.lock().unwrap();
+    assert!(late.len() >= 3, "{late:?}");
+    assert!(late.iter().all(|ms| (-1000..=200).contains(ms)), "{late:?}");
+}
