@@ -4,6 +4,7 @@
 //! - B1 A batch is processed only under a claim of this replica.           (a_batch_is_processed_under_its_claim)
 //! - B2 A lost claim cancels that batch only.                              (a_lost_claim_cancels_one_batch)
 //! - B3 A claim is released after the batch's work has ended.              (a_claim_outlives_its_work)
+//! - B4 Nothing is claimed once the worker drains.                       (nothing_is_claimed_once_the_worker_drains)
 //! # When things fail  A batch that fails is left alone here for a growing pause; others may try it meanwhile.
 
 use std::{
@@ -22,7 +23,7 @@ use crate::{
     backoff::Backoff,
     clock::Moment,
     event::Event,
-    job::{Health, Run, RunFacts, Spec},
+    job::{Run, RunFacts, Spec},
     lease::Lease,
     lock::{Claim, Claimed},
     node::Kind,
@@ -84,12 +85,26 @@ impl BatchEngine {
         let mut idle = Backoff::new(IDLE.0, IDLE.1);
         let mut tick = ctx.clock.wall();
         while !pass.is_over() {
-            let look = if self.is_fit().await {
-                self.look(floor, tick).await
-            } else {
-                Look::Idle
+            let looking = async {
+                match self.why_unfit().await {
+                    None => self.look(floor, pass, tick).await,
+                    Some(why) => {
+                        // The same ladder as a term's: the work is told to stop while its claim is renewed.
+                        let leases = floor.runs.values().filter_map(Run::lease);
+                        leases.for_each(|lease| lease.cordon(&why));
+                        Look::Idle
+                    }
+                }
+            };
+            let look = tokio::select! {
+                biased;
+                // A slow look must not hold up the end, nor claim anything after it.
+                () = pass.over() => return,
+                look = looking => look,
             };
             let full = floor.runs.len() >= self.job.limits().concurrency.max(1);
+            // While there is no room the job is still asked whether this replica is fit for it.
+            let pause_when_full = ctx.health_every();
             let pause = match look {
                 Look::Claimed => {
                     idle.reset();
@@ -113,13 +128,13 @@ impl BatchEngine {
                 Some((batch, ended)) = floor.running.next(), if !floor.running.is_empty() => {
                     floor.ended(&batch, ended.as_ref(), self);
                 }
-                () = ctx.clock.sleep(pause), if !full => {}
+                () = ctx.clock.sleep(if full { pause_when_full } else { pause }) => {}
             }
         }
     }
 
     /// Looks for work and claims what there is room for.
-    async fn look(&self, floor: &mut Floor, tick: Timestamp) -> Look {
+    async fn look(&self, floor: &mut Floor, pass: &Pass, tick: Timestamp) -> Look {
         let ctx = &self.ctx;
         let limits = self.job.limits();
         let room = limits.concurrency.max(1).saturating_sub(floor.runs.len());
@@ -165,7 +180,7 @@ impl BatchEngine {
             match claimed {
                 Claimed::Acquired(lease) => {
                     any = Look::Claimed;
-                    self.start(floor, batch, lease, tick);
+                    self.start(floor, batch, lease, pass, tick);
                 }
                 // Somebody works on it: look at others first next time.
                 Claimed::Held { .. } => floor.rest(batch, now + IDLE.0 * 2, 0),
@@ -175,7 +190,7 @@ impl BatchEngine {
         any
     }
 
-    fn start(&self, floor: &mut Floor, batch: String, lease: Lease, tick: Timestamp) {
+    fn start(&self, floor: &mut Floor, batch: String, lease: Lease, pass: &Pass, tick: Timestamp) {
         let ctx = &self.ctx;
         let timing = ctx.locks.timing();
         let (ttl, grace) = (lease.ttl(), self.spec.grace);
@@ -209,13 +224,20 @@ impl BatchEngine {
         let limits = Limits {
             grace,
             abort_margin: timing.abort_margin(ttl),
+            also: pass.lease().cloned(),
         };
         let (told, end) = oneshot::channel();
         let (job, of, name) = (self.job.clone(), run.clone(), batch.clone());
         let (clock, board, events) = (ctx.clock.clone(), ctx.board.clone(), ctx.events.clone());
         let work = lease.begin_work();
         ctx.spawn.spawn(async move {
-            let ended = execute(job.process(&name, of.clone()), &of, limits, &clock).await;
+            let ended = execute(
+                async { job.process(&name, of.clone()).await },
+                &of,
+                limits,
+                &clock,
+            )
+            .await;
             // Order matters: the work is gone, then the claim.
             drop((job, work));
             board.ended(&of, ended.word());
@@ -262,6 +284,10 @@ impl BatchEngine {
                 Some((batch, ended)) = floor.running.next() => {
                     floor.ended(&batch, ended.as_ref(), self);
                 }
+                () = pass.lost(), if !stopped => {
+                    stopped = true;
+                    floor.runs.values().for_each(|run| run.stop("this replica is no longer the active one"));
+                }
                 () = ctx.clock.sleep_until(stop_at), if !stopped => {
                     stopped = true;
                     floor.runs.values().for_each(|run| run.stop("the worker drains"));
@@ -270,16 +296,13 @@ impl BatchEngine {
         }
     }
 
-    async fn is_fit(&self) -> bool {
+    async fn why_unfit(&self) -> Option<String> {
         let ctx = &self.ctx;
-        if ctx.locks.fitness().unfit().is_some() {
-            return false;
+        if let Some((why, _)) = ctx.locks.fitness().unfit() {
+            return Some(why);
         }
-        let asked = ctx
-            .clock
-            .timeout(ctx.locks.timing().ttl / 2, self.job.health())
-            .await;
-        matches!(asked, Ok(Health::Fit))
+        ctx.why_unfit(self.job.health(), ctx.locks.timing().ttl / 2)
+            .await
     }
 
     fn trouble(&self, why: &str) -> Look {

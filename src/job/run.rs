@@ -208,6 +208,29 @@ impl Run {
         Ok(())
     }
 
+    /// Runs blocking work on a thread for such work. Unlike with `tokio::task::spawn_blocking` alone, the lease is not
+    /// let go while it lasts, even when the run was dropped: look at [`Run::check`] now and then, because a process
+    /// whose work outlives its lease is aborted.
+    ///
+    /// # Errors
+    /// What the work returns; a panic of it, worth retrying.
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, JobError> + Send + 'static,
+    ) -> Result<T, JobError> {
+        let run = self.clone();
+        let held = self.lease().map(LeaseView::begin_work);
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work(&run);
+            drop(held);
+            done
+        });
+        match done.await {
+            Ok(done) => done,
+            Err(panic) => Err(JobError::retry(panic)),
+        }
+    }
+
     /// Says how far the run is; shown in the status.
     pub fn progress(&self, done: u64, total: u64) {
         *self

@@ -241,6 +241,19 @@ mod tests {
     }
 
     #[test]
+    fn an_expired_lease_is_never_renewed() {
+        let (mut book, now) = book(&[Duration::ZERO, Duration::ZERO]);
+        let _work = book.get(2).unwrap().view.begin_work();
+        let plan = book.plan(now + TTL, None, &Timing::default());
+        assert!(
+            plan.renew.is_empty(),
+            "whether anybody works under it or not"
+        );
+        assert_eq!(plan.release.len(), 1, "the one without work is let go");
+        assert!(renewed(&mut book, now + TTL + Duration::from_millis(1)).is_empty());
+    }
+
+    #[test]
     fn due_leases_share_a_round() {
         let early = TTL / 30;
         let (mut book, now) = book(&[Duration::ZERO, early, early * 3]);

@@ -1,6 +1,10 @@
 //! What the keeper does for others, one short task per request.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::StreamExt;
 use tokio::sync::{broadcast, oneshot};
@@ -72,9 +76,24 @@ impl Desk {
     async fn acquire(&self, claims: &[Claim]) -> Vec<Claimed> {
         let cluster = &self.cluster;
         let start = cluster.clock.now();
-        let attempts = cluster.attempt(claims).await;
+        // A lock that is named twice is held by its first claim: one attempt has one owner value, so that the nodes
+        // would grant it to both.
+        let mut named = BTreeSet::new();
+        let (mut once, mut first) = (Vec::new(), Vec::new());
+        for claim in claims {
+            first.push(named.insert(&claim.key));
+            if first.last() == Some(&true) {
+                once.push(claim.clone());
+            }
+        }
+        let mut attempts = cluster.attempt(&once).await.into_iter();
         let took = cluster.clock.now().since(start);
-        let claimed = claims.iter().zip(attempts).map(|(claim, attempt)| {
+        let claimed = claims.iter().zip(first).map(|(claim, first)| {
+            let attempt = if first { attempts.next() } else { None };
+            let attempt = attempt.unwrap_or(Attempt::Held {
+                by: None,
+                for_at_most: None,
+            });
             let outcome = match &attempt {
                 Attempt::Won(_) => "acquired",
                 Attempt::Held { .. } => "held",

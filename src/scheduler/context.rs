@@ -1,9 +1,11 @@
 //! What every engine of a replica shares.
 
-use std::time::Duration;
+use std::{panic::AssertUnwindSafe, time::Duration};
+
+use futures_util::{Future, FutureExt};
 
 use super::{Board, Gate};
-use crate::{chance::Chance, clock::Clock, event::Events, lock::Locks, spawn::Spawn};
+use crate::{chance::Chance, clock::Clock, event::Events, job::Health, lock::Locks, spawn::Spawn};
 
 /// Handles and facts of one replica. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -24,6 +26,21 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn health_every(&self) -> Duration {
         (self.locks.timing().ttl / 3).max(Duration::from_millis(100))
+    }
+
+    /// Why a job says that this replica is not fit for it; no answer in time and a panic are answers, too.
+    pub(crate) async fn why_unfit(
+        &self,
+        health: impl Future<Output = Health> + Send,
+        within: Duration,
+    ) -> Option<String> {
+        let asked = AssertUnwindSafe(health).catch_unwind();
+        match self.clock.timeout(within, asked).await {
+            Ok(Ok(Health::Fit)) => None,
+            Ok(Ok(Health::Unfit(why))) => Some(why),
+            Ok(Err(_)) => Some("the health check panicked".to_owned()),
+            Err(_) => Some("the health check does not answer".to_owned()),
+        }
     }
 
     /// A sortable run id: UUID version 7 from the handed-in clock and chance.

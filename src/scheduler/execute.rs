@@ -4,6 +4,7 @@
 //! - X1 A run hears of its cancellation before its code is polled again.   (a_run_sees_its_cancellation_first)
 //! - X2 A cancelled run that does not end is dropped after its grace, and before its lease ends.
 //!   (a_run_that_ignores_cancellation_is_dropped)
+//! - X3 A run that is over before its code was polled at all does not begin.   (a_run_that_is_over_does_not_begin)
 
 use std::{any::Any, panic::AssertUnwindSafe, time::Duration};
 
@@ -12,6 +13,7 @@ use futures_util::{Future, FutureExt};
 use crate::{
     clock::{Clock, Moment},
     job::{FailureKind, JobError, Outcome, Run},
+    lease::LeaseView,
 };
 
 /// How a run ended.
@@ -34,12 +36,14 @@ pub(crate) enum Ended {
 }
 
 /// How long a run may go on after it was told to stop.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Limits {
     /// From the cancellation to the drop.
     pub(crate) grace: Duration,
     /// A process that still works so long before the end of its lease is ended; the drop comes earlier.
     pub(crate) abort_margin: Duration,
+    /// Another lease that the work must not outlive: that of the replica, in failover mode.
+    pub(crate) also: Option<LeaseView>,
 }
 
 impl Ended {
@@ -74,12 +78,16 @@ pub(crate) async fn execute(
     limits: Limits,
     clock: &Clock,
 ) -> Ended {
+    // Frozen between its start and here: what has not begun does not begin any more.
+    if run.check().is_err() {
+        return stopped(run);
+    }
     let work = run.supervise(AssertUnwindSafe(work).catch_unwind());
     let result = tokio::select! {
         // The work first: what has ended has ended, whatever the clock says.
         biased;
         result = work => Some(result),
-        () = given_up(run, limits, clock) => None,
+        () = given_up(run, &limits, clock) => None,
     };
     match result {
         Some(Ok(Ok(Outcome::Done))) => Ended::Done,
@@ -108,12 +116,16 @@ fn stopped(run: &Run) -> Ended {
 }
 
 /// Completes when a cancelled run has used up its grace.
-async fn given_up(run: &Run, limits: Limits, clock: &Clock) {
+async fn given_up(run: &Run, limits: &Limits, clock: &Clock) {
     run.cancelled().await;
     let told = clock.now();
     loop {
         // Extensions of the lease go on while the work winds down, so its end is read anew.
-        let lease_end = run.lease().map_or(Moment::NEVER, |lease| lease.deadline());
+        let leases = run.lease().into_iter().chain(&limits.also);
+        let lease_end = leases
+            .map(LeaseView::deadline)
+            .min()
+            .unwrap_or(Moment::NEVER);
         let before_abort = lease_end.back(limits.abort_margin + limits.abort_margin / 2);
         // A process that was frozen past its deadline still gives the run a moment to see its end.
         let drop_at = (told + limits.grace)
@@ -130,4 +142,38 @@ fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::RunFacts;
+
+    #[tokio::test]
+    async fn a_run_that_is_over_does_not_begin() {
+        let clock = Clock::system();
+        let facts = RunFacts {
+            job: "job".to_owned(),
+            id: String::new(),
+            tick: clock.wall(),
+            attempt: 1,
+            replica: String::new(),
+            batch: None,
+            params: serde_json::Value::Null,
+            checkpoint: None,
+        };
+        let run = Run::new(facts, clock.clone(), None, Duration::ZERO, Moment::NEVER);
+        run.stop("it was frozen for too long");
+        let limits = Limits {
+            grace: Duration::ZERO,
+            abort_margin: Duration::ZERO,
+            also: None,
+        };
+        let work = async { panic!("it has begun") };
+        let ended = execute(work, &run, limits, &clock).await;
+        assert_eq!(
+            ended,
+            Ended::Cancelled("it was frozen for too long".to_owned())
+        );
+    }
 }

@@ -108,17 +108,24 @@ impl Pass {
 
     /// Waits until nothing new may start.
     pub(crate) async fn over(&self) {
-        let lease_over = async {
-            match &self.lease {
-                Some(lease) => drop(lease.closing().await),
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             () = self.gate.drain.cancelled() => {}
-            () = lease_over => {}
+            () = self.lost() => {}
         }
+    }
+
+    /// Waits until not even what was begun may go on: the replica lock is about to go. A drain alone lets it.
+    pub(crate) async fn lost(&self) {
+        match &self.lease {
+            Some(lease) => drop(lease.closing().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The replica lock's lease, in failover mode.
+    pub(crate) fn lease(&self) -> Option<&LeaseView> {
+        self.lease.as_ref()
     }
 
     pub(crate) fn is_draining(&self) -> bool {

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Engine,
@@ -18,7 +19,7 @@ use crate::{
     due::{self, Decision, Facts, Interrupted, Plan, WhyMissed},
     event::Event,
     job::{Checkpoints, JobError, Run, RunFacts},
-    lease::LeaseView,
+    lease::{LeaseView, Loss},
     ledger::{Ledger, RunKey},
     lock::WriteError,
     node::Token,
@@ -27,6 +28,9 @@ use crate::{
 /// The longest sleep between two looks at the wall clock: it may be set meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// The shortest and the longest wait for the nodes' clocks to reach a tick.
+const AGREE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
 /// One term.
 pub(super) struct Lead<'a> {
     pub(super) engine: &'a Engine,
@@ -34,6 +38,8 @@ pub(super) struct Lead<'a> {
     /// None for a job that runs everywhere.
     pub(super) lease: Option<LeaseView>,
     pub(super) pass: &'a Pass,
+    /// Cancelled when a replica that leads without a lock is not fit to go on; a lock's keeper says so by its lease.
+    pub(super) unfit: CancellationToken,
 }
 
 /// A run in flight.
@@ -42,6 +48,16 @@ struct Flight {
     run: Run,
     end: oneshot::Receiver<Ended>,
     started: Moment,
+}
+
+/// What became of a plan.
+enum Carried {
+    /// Written, and nothing to start.
+    Written,
+    /// Written, and its run has started.
+    Started(Flight),
+    /// Refused by a majority of nodes, whose clocks are so far behind.
+    TooEarly(Duration),
 }
 
 /// A checkpoint on its way to the ledger.
@@ -66,7 +82,7 @@ impl Lead<'_> {
             }
         };
         // First of all: a minority write of the last leader becomes the truth, or is gone, for everybody.
-        if ledger != Ledger::default() && self.pad.write(&ledger, None).await.is_err() {
+        if ledger != Ledger::default() && self.write(&ledger, None).await.is_err() {
             return;
         }
         let (desk, mut saving) = mpsc::channel(4);
@@ -77,10 +93,11 @@ impl Lead<'_> {
             let Ok(plan) = self.decide(&ledger, &alive) else {
                 break;
             };
-            let wake = plan.wake;
+            let mut wake = plan.wake;
             match self.carry_out(plan, &mut ledger, &desk).await {
-                Ok(Some(started)) => flight = Some(started),
-                Ok(None) => {}
+                Ok(Carried::Started(started)) => flight = Some(started),
+                Ok(Carried::Written) => {}
+                Ok(Carried::TooEarly(ahead)) => wake = self.clock().wall().checked_add(ahead).ok(),
                 Err(Over) => break,
             }
             tokio::select! {
@@ -125,20 +142,20 @@ impl Lead<'_> {
         plan: Plan,
         ledger: &mut Ledger,
         desk: &Arc<dyn Checkpoints>,
-    ) -> Result<Option<Flight>, Over> {
+    ) -> Result<Carried, Over> {
         let next = plan.ledger.decided_upto();
         let next = self
             .engine
             .schedule
             .next_after(next.unwrap_or_default().max(self.clock().wall()));
         if plan.decisions.is_empty() {
-            return Ok(None);
+            return Ok(Carried::Written);
         }
         let start = plan.decisions.iter().find_map(|d| match d {
             Decision::Start { tick, .. } => Some(*tick),
             _ => None,
         });
-        match self.pad.write(&plan.ledger, start).await {
+        match self.write(&plan.ledger, start).await {
             Ok(()) => *ledger = plan.ledger,
             Err(WriteError::TooEarly { ahead }) => {
                 tracing::warn!(
@@ -146,8 +163,8 @@ impl Lead<'_> {
                     ahead_ms = ahead.as_millis(),
                     "this machine's clock is ahead of a majority of nodes: the tick waits"
                 );
-                self.clock().sleep(ahead.min(Duration::from_secs(1))).await;
-                return Ok(None);
+                // Decided anew, but not before they can agree; a clock may also be set back.
+                return Ok(Carried::TooEarly(ahead.clamp(AGREE.0, AGREE.1)));
             }
             Err(_) => return Err(Over),
         }
@@ -155,7 +172,7 @@ impl Lead<'_> {
             .ctx
             .board
             .ticks(&self.engine.name, ledger.decided_upto(), next);
-        let mut started = None;
+        let mut started = Carried::Written;
         for decision in plan.decisions {
             if let Decision::Start {
                 id,
@@ -171,7 +188,8 @@ impl Lead<'_> {
                 if lost || self.lease.as_ref().is_some_and(|l| !l.may_start()) {
                     return Err(Over);
                 }
-                started = Some(self.start(RunKey { id, attempt }, tick, checkpoint, desk.clone()));
+                let key = RunKey { id, attempt };
+                started = Carried::Started(self.start(key, tick, checkpoint, desk.clone()));
             } else {
                 self.report(decision);
             }
@@ -270,10 +288,11 @@ impl Lead<'_> {
         let limits = Limits {
             grace,
             abort_margin: timing.abort_margin(ttl),
+            also: self.pass.lease().cloned(),
         };
         let of = run.clone();
         ctx.spawn.spawn(async move {
-            let ended = execute(job.run(of.clone()), &of, limits, &clock).await;
+            let ended = execute(async { job.run(of.clone()).await }, &of, limits, &clock).await;
             drop(job);
             board.ended(&of, ended.word());
             // Nobody listens any more when the term was given up.
@@ -323,7 +342,7 @@ impl Lead<'_> {
             detail: ended.detail(),
             took: ctx.clock.now().since(started),
         });
-        self.pad.write(&next, None).await.map_err(|_| Over)?;
+        self.write(&next, None).await.map_err(|_| Over)?;
         *ledger = next;
         plan.decisions
             .into_iter()
@@ -364,7 +383,7 @@ impl Lead<'_> {
         let mut next = ledger.clone();
         next.save_checkpoint(&flight.key, self.token(), checkpoint)
             .map_err(JobError::fatal)?;
-        self.pad.write(&next, None).await?;
+        self.write(&next, None).await?;
         *ledger = next;
         Ok(())
     }
@@ -380,6 +399,8 @@ impl Lead<'_> {
         let Some(mut flight) = flight else { return };
         let ctx = &self.engine.ctx;
         let calm = self.pass.is_draining()
+            && !self.pass.is_lost()
+            && !self.unfit.is_cancelled()
             && self.lease.as_ref().is_none_or(LeaseView::may_start)
             && !self.engine.schedule.is_continuous();
         let patience = if calm {
@@ -397,6 +418,10 @@ impl Lead<'_> {
                     let result = self.save(ledger, Some(&flight), checkpoint).await;
                     let _ = reply.send(result);
                 }
+                () = self.pass.lost(), if !stopped => {
+                    stopped = true;
+                    flight.run.stop("this replica is no longer the active one");
+                }
                 () = ctx.clock.sleep_until(stop_at), if !stopped => {
                     stopped = true;
                     flight.run.stop(if self.pass.is_draining() { "the worker drains" } else { "the term ends" });
@@ -412,8 +437,42 @@ impl Lead<'_> {
         }
     }
 
+    /// Writes the ledger, as long as there is time for it: a store that does not answer must not keep the active replica
+    /// from standing down before its own lease ends.
+    async fn write(
+        &self,
+        ledger: &Ledger,
+        not_before: Option<Timestamp>,
+    ) -> Result<(), WriteError> {
+        tokio::select! {
+            biased;
+            written = self.pad.write(ledger, not_before) => written,
+            () = self.out_of_time() => Err(WriteError::Lost(Loss::Expired)),
+        }
+    }
+
+    async fn out_of_time(&self) {
+        let Some(replica) = self.pass.lease() else {
+            return std::future::pending().await;
+        };
+        let timing = self.engine.ctx.locks.timing();
+        let abort_margin = timing.abort_margin(replica.ttl());
+        // What comes after: the release of the term, which waits for its nodes.
+        let margin = abort_margin + abort_margin / 2 + timing.node_timeout * 2;
+        loop {
+            // Extensions move it on.
+            let at = replica.deadline().back(margin);
+            if self.clock().now() >= at {
+                return;
+            }
+            self.clock().sleep_until(at).await;
+        }
+    }
+
     fn may_start(&self) -> bool {
-        !self.pass.is_over() && self.lease.as_ref().is_none_or(LeaseView::may_start)
+        !self.pass.is_over()
+            && !self.unfit.is_cancelled()
+            && self.lease.as_ref().is_none_or(LeaseView::may_start)
     }
 
     async fn closing(&self) {
@@ -426,6 +485,7 @@ impl Lead<'_> {
         tokio::select! {
             biased;
             () = self.pass.over() => {}
+            () = self.unfit.cancelled() => {}
             () = lease => {}
         }
     }

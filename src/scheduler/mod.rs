@@ -23,12 +23,13 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use board::Board;
 pub(crate) use context::Context;
 pub(crate) use gate::{Gate, Pass};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     due::Policy,
     election::{Elected, Elector},
     event::Event,
-    job::{Health, Job, Spec},
+    job::{Job, Spec},
     lease::Loss,
     schedule::Schedule,
     status::Standing,
@@ -56,7 +57,11 @@ impl Engine {
         }
         while let Some(pass) = ctx.gate.pass().await {
             ctx.board.stands(&self.name, Standing::StandingBy);
-            self.wait_until_fit(&pass).await;
+            tokio::select! {
+                biased;
+                () = pass.over() => continue,
+                () = self.wait_until_fit(&pass) => {}
+            }
             let elected = tokio::select! {
                 biased;
                 () = pass.over() => continue,
@@ -101,6 +106,7 @@ impl Engine {
             pad,
             lease: Some(lease.clone()),
             pass,
+            unfit: CancellationToken::new(),
         }
         .run()
         .await;
@@ -124,15 +130,33 @@ impl Engine {
     pub(crate) async fn run_everywhere(self) {
         let ctx = &self.ctx;
         while let Some(pass) = ctx.gate.pass().await {
+            tokio::select! {
+                biased;
+                () = pass.over() => continue,
+                () = async {
+                    ctx.locks.fitness().fit().await;
+                    self.wait_until_fit(&pass).await;
+                } => {}
+            }
             ctx.board.stands(&self.name, Standing::Working);
+            let unfit = CancellationToken::new();
+            let watch = watch_without_lock(
+                self.job.clone(),
+                self.name.clone(),
+                ctx.clone(),
+                unfit.clone(),
+            );
+            let watch = ctx.spawn.spawn(watch);
             Lead {
                 engine: &self,
                 pad: Pad::local(),
                 lease: None,
                 pass: &pass,
+                unfit,
             }
             .run()
             .await;
+            watch.abort();
         }
         ctx.board.stands(&self.name, Standing::Off);
     }
@@ -142,15 +166,8 @@ impl Engine {
         let ctx = &self.ctx;
         let mut said = false;
         while !pass.is_over() {
-            let asked = ctx
-                .clock
-                .timeout(ctx.locks.timing().ttl / 2, self.job.health())
-                .await;
-            let why = match asked {
-                Ok(Health::Fit) => break,
-                Ok(Health::Unfit(why)) => why,
-                Err(_) => "the health check does not answer".to_owned(),
-            };
+            let asked = ctx.why_unfit(self.job.health(), ctx.locks.timing().ttl / 2);
+            let Some(why) = asked.await else { break };
             if !said {
                 ctx.board.stands(&self.name, Standing::Off);
                 ctx.events.tell(Event::Fitness {
@@ -175,10 +192,8 @@ impl Engine {
 async fn watch_health(job: Arc<dyn Job>, lease: crate::lease::LeaseView, ctx: Context) {
     while lease.may_start() {
         ctx.clock.sleep(ctx.health_every()).await;
-        let why = match ctx.clock.timeout(lease.ttl() / 2, job.health()).await {
-            Ok(Health::Fit) => continue,
-            Ok(Health::Unfit(why)) => why,
-            Err(_) => "the health check does not answer".to_owned(),
+        let Some(why) = ctx.why_unfit(job.health(), lease.ttl() / 2).await else {
+            continue;
         };
         // From here the keeper's ladder leads: nothing new starts, the run is told to stop, then the lease is released.
         lease.cordon(&why);
@@ -187,6 +202,32 @@ async fn watch_health(job: Arc<dyn Job>, lease: crate::lease::LeaseView, ctx: Co
             unfit: Some(why),
         };
         ctx.events.tell(job);
+    }
+}
+
+/// The same for a job without a lock, where no keeper watches the replica's own fitness.
+async fn watch_without_lock(
+    job: Arc<dyn Job>,
+    name: String,
+    ctx: Context,
+    unfit: CancellationToken,
+) {
+    loop {
+        ctx.clock.sleep(ctx.health_every()).await;
+        let replica = ctx.locks.fitness().unfit().map(|(why, _)| why);
+        let why = match replica {
+            Some(why) => why,
+            None => match ctx
+                .why_unfit(job.health(), ctx.locks.timing().ttl / 2)
+                .await
+            {
+                Some(why) => why,
+                None => continue,
+            },
+        };
+        tracing::warn!(job = name, why, "not fit: nothing new starts here");
+        unfit.cancel();
+        return;
     }
 }
 

@@ -153,7 +153,7 @@ fn holds(nodes: usize) {
 /// The mutant must be noticed within so many schedules.
 fn caught(mutant: impl Fn() -> Mutant, what: &str) {
     for nodes in [3, 5] {
-        let found = (0..600).find_map(|seed| Some((seed, schedule(seed, nodes, mutant()).0?)));
+        let found = (0..2000).find_map(|seed| Some((seed, schedule(seed, nodes, mutant()).0?)));
         let (seed, violation) = found.unwrap_or_else(|| panic!("{nodes} nodes: not noticed"));
         println!("{nodes} nodes, seed {seed}: {violation}");
         assert!(violation.contains(what), "{violation}");

@@ -1,5 +1,6 @@
 //! The deterministic simulation: whole replicas and nodes on one thread, in virtual time, from a seed.
 
+mod batches;
 mod cage;
 mod fleet;
 mod locks;

@@ -71,6 +71,19 @@ async fn term_ends_with_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_ends_at_its_deadline() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
+    fleet.nodes.iter().for_each(|n| n.faults().freeze());
+    let deadline = lease.valid_until();
+    assert_eq!(lease.lost().await, Loss::Expired);
+    let now = member.ctx.clock.now();
+    assert!(now >= deadline, "not before");
+    assert!(now.since(deadline) <= ms(2), "{:?}", now.since(deadline));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_clock_ends_a_lease_before_any_message() {
     let fleet = Fleet::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
@@ -544,4 +557,124 @@ async fn a_claimer_gets_no_lock_that_a_majority_refuses() {
         .await
         .unwrap();
     assert!(elected.is_leading(), "it waited for the foreign key to end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_active_replica_that_loses_its_store_stands_down_and_lives() {
+    let fleet = Fleet::new(3);
+    let body = || crate::worker::registry::Body::Job(Arc::new(patient()));
+    let everywhere = || Spec::continuous().coordination(crate::job::Coordination::Everywhere);
+    let jobs = vec![
+        ("led", body(), Spec::continuous()),
+        ("each", body(), everywhere()),
+    ];
+    let member = fleet.join_with("a", jobs, true);
+    leader(&fleet, &[&member]).await;
+    fleet.sleep(ms(100)).await;
+    fleet.nodes.iter().for_each(|n| n.faults().freeze());
+    fleet.sleep(TTL * 5).await;
+    assert_eq!(
+        *member.aborts.lock().unwrap(),
+        0,
+        "everything was stopped in time"
+    );
+    assert!(!member.leads());
+    fleet.nodes.iter().for_each(|n| n.faults().thaw());
+    leader(&fleet, &[&member]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unfit_replica_starts_nothing_that_needs_no_lock() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let body = crate::worker::registry::Body::Job(Arc::new(quick(&starts)));
+    let spec =
+        Spec::every(Duration::from_secs(1)).coordination(crate::job::Coordination::Everywhere);
+    let member = fleet.join_with("a", vec![("job", body, spec)], false);
+    fleet.sleep(Duration::from_secs(3)).await;
+    let fitness = member.ctx.locks.fitness();
+    fitness.report("disk", Err("full".to_owned()));
+    fleet.sleep(Duration::from_secs(2)).await;
+    let before = starts.len();
+    assert!(before >= 2);
+    fleet.sleep(Duration::from_secs(10)).await;
+    assert_eq!(starts.len(), before, "an unfit replica starts nothing");
+    fitness.report("disk", Ok(()));
+    fleet.sleep(Duration::from_secs(3)).await;
+    assert!(starts.len() > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_named_twice_in_one_call_is_acquired_once() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    let twice = vec![
+        Claim::named("lock/x"),
+        Claim::named("lock/y"),
+        Claim::named("lock/x"),
+    ];
+    let claimed = member.ctx.locks.claim(twice).await.unwrap();
+    assert!(
+        matches!(
+            &claimed[..],
+            [Claimed::Acquired(x), Claimed::Acquired(y), Claimed::Held { .. }]
+                if x.key() == "lock/x" && y.key() == "lock/y"
+        ),
+        "{claimed:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_too_early_for_the_nodes_starts_when_they_agree() {
+    let fleet = Fleet::new(3);
+    let late = Arc::new(Mutex::new(Vec::new()));
+    let (notes, clock) = (late.clone(), fleet.clock());
+    let job = Act(move |run: Run| {
+        let late = clock.wall().duration_since(run.tick());
+        notes.lock().unwrap().push(late.as_millis());
+        Box::pin(async { Ok(Outcome::Done) }) as _
+    });
+    let member = fleet.join("a", job, Spec::every(Duration::from_secs(20)));
+    // Its clock is three seconds ahead; one second is allowed.
+    member.time.set_wall_offset(3000);
+    fleet.sleep(Duration::from_secs(90)).await;
+    let late = late.lock().unwrap();
+    assert!(late.len() >= 3, "{late:?}");
+    assert!(late.iter().all(|ms| (-1000..=200).contains(ms)), "{late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocking_work_holds_its_lease_although_its_run_was_dropped() {
+    let fleet = Fleet::new(3);
+    let member = fleet.join("a", patient(), Spec::continuous());
+    leader(&fleet, &[&member]).await;
+    let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
+    let facts = crate::job::RunFacts {
+        job: "x".into(),
+        id: "1".into(),
+        tick: member.ctx.clock.wall(),
+        attempt: 1,
+        replica: "a".into(),
+        batch: None,
+        params: serde_json::Value::Null,
+        checkpoint: None,
+    };
+    let clock = member.ctx.clock.clone();
+    let run = Run::new(
+        facts,
+        clock,
+        Some(lease.view().clone()),
+        ms(100),
+        crate::clock::Moment::NEVER,
+    );
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let work = run.blocking(move |_| wait.recv().map_err(JobError::from));
+    // Begun, then dropped, as a run that has used up its grace.
+    let dropped = futures_util::FutureExt::now_or_never(work);
+    assert!(dropped.is_none());
+    assert_eq!(lease.work_in_flight(), 1);
+    go_on.send(()).unwrap();
+    while lease.work_in_flight() > 0 {
+        tokio::task::yield_now().await;
+    }
 }

@@ -144,6 +144,18 @@ impl World {
             rate: 0.004,
             restless: pick(&chance, &[0.0, 0.03, 0.3]),
         };
+        // A deadline that is late by a reply shows only where replies take long and holders stop renewing.
+        let weights = match mutant.deadline_from_reply {
+            true => Weights {
+                delay_ms: 45,
+                lose_requests: 0.0,
+                lose_replies: 0.0,
+                faults_every_ms: 150,
+                rate: 0.0,
+                ..weights
+            },
+            false => weights,
+        };
         let checker = Checker::default();
         // A dead owner's extension must overtake its release: seldom without such weather.
         let weights = match REVIVE_RELEASED.get() {

@@ -1,6 +1,6 @@
 //! One replica: the engines of all jobs behind one gate. Knows nothing of processes, so that a simulation can run many.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 
@@ -11,6 +11,7 @@ use crate::{
     election::Elector,
     event::Event,
     job::{Coordination, Spec},
+    lease::LeaseView,
     schedule::Schedule,
     scheduler::{Context, Engine, Gate},
     status::{JobPresence, Standing},
@@ -135,22 +136,47 @@ async fn hold_the_gate(ctx: Context) {
             leaderless: elected.leaderless,
         });
         ctx.gate.hold(lease.clone());
+        let held = async {
+            let why = tokio::select! {
+                biased;
+                () = drain.cancelled() => crate::lease::Loss::Released,
+                why = lease.closing() => why,
+            };
+            ctx.gate.close();
+            // The passes of all jobs hold the lease: it is handed over when the last of them has wound down.
+            while lease.work_in_flight() > 0 && lease.is_held() {
+                lease.work_changed().await;
+            }
+            why
+        };
+        // Also while the jobs wind down: work that is told only at the end of the lease outlives it.
         let why = tokio::select! {
             biased;
-            () = drain.cancelled() => crate::lease::Loss::Released,
-            why = lease.closing() => why,
+            why = held => why,
+            never = cordon_in_time(&lease, &ctx) => match never {},
         };
-        ctx.gate.close();
-        // The passes of all jobs hold the lease: it is handed over when the last of them has wound down.
-        while lease.work_in_flight() > 0 && lease.is_held() {
-            lease.work_changed().await;
-        }
         elected.term.resign().await;
         ctx.events.tell(Event::StandingBy {
             job: "replica".to_owned(),
             why,
         });
     }
+}
+
+/// Closes a lease that could not be extended so early that the work under it can still end before it does.
+async fn cordon_in_time(lease: &LeaseView, ctx: &Context) -> Infallible {
+    let timing = ctx.locks.timing();
+    let margin = timing.cancel_margin(lease.ttl(), timing.grace);
+    while lease.may_start() {
+        // Extensions move it on.
+        let at = lease.valid_until().back(margin);
+        if ctx.clock.now() >= at {
+            lease.cordon("the replica lock is about to end and could not be extended");
+        } else {
+            ctx.clock.sleep_until(at).await;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Reports a health check of the replica to the keeper, again and again.

@@ -1,0 +1,317 @@
+//! Batches and their claims, each promise by its name.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+
+use super::{
+    fleet::{Fleet, Member},
+    world::TTL,
+};
+use crate::{
+    batch::BatchJob,
+    event::Event,
+    job::{Health, JobError, Outcome, Run, Spec},
+    node::memory::MemoryNode,
+    worker::registry::Body,
+};
+
+type Ran = BoxFuture<'static, Result<Outcome, JobError>>;
+
+/// Batches that are pending until they are done, and a closure that works on one.
+struct Sheaf<F> {
+    left: Arc<Mutex<BTreeSet<String>>>,
+    work: F,
+}
+
+#[async_trait]
+impl<F: Fn(Run) -> Ran + Send + Sync + 'static> BatchJob for Sheaf<F> {
+    async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
+        Ok(self
+            .left
+            .lock()
+            .unwrap()
+            .iter()
+            .take(limit)
+            .cloned()
+            .collect())
+    }
+
+    async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
+        let outcome = (self.work)(run).await?;
+        self.left.lock().unwrap().remove(batch);
+        Ok(outcome)
+    }
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn batches(names: impl IntoIterator<Item = impl ToString>) -> Arc<Mutex<BTreeSet<String>>> {
+    let names = names.into_iter().map(|name| name.to_string());
+    Arc::new(Mutex::new(names.collect()))
+}
+
+fn join<F: Fn(Run) -> Ran + Send + Sync + 'static>(
+    fleet: &Fleet,
+    name: &str,
+    left: &Arc<Mutex<BTreeSet<String>>>,
+    work: F,
+    spec: Spec,
+) -> Member {
+    let left = left.clone();
+    let body = Body::Batch(Arc::new(Sheaf { left, work }));
+    fleet.join_with(name, vec![("job", body, spec)], false)
+}
+
+/// On how many nodes this owner holds the claim of a batch.
+fn holding(nodes: &[MemoryNode], batch: &str, owner: &str) -> usize {
+    let key = format!("batch/job/{batch}");
+    let held = |node: &&MemoryNode| {
+        let now = node.time();
+        node.inspect(|state| state.holder(&key, now) == Some(owner))
+    };
+    nodes.iter().filter(held).count()
+}
+
+/// The claim behind a run, on how many nodes it stands now.
+fn claimed(nodes: &[MemoryNode], run: &Run) -> usize {
+    let owner = run.lease().map_or("", |lease| lease.owner());
+    holding(nodes, run.batch().unwrap_or_default(), owner)
+}
+
+/// Notes, when the work it is part of is gone, on how many nodes the claim still stood.
+struct LastSight {
+    run: Run,
+    nodes: Vec<MemoryNode>,
+    seen: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Drop for LastSight {
+    fn drop(&mut self) {
+        let seen = claimed(&self.nodes, &self.run);
+        self.seen.lock().unwrap().push(seen);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_processed_under_its_claim() {
+    let fleet = Fleet::new(3);
+    let left = batches(0..40);
+    let (busy, seen) = (
+        Arc::new(Mutex::new(BTreeSet::new())),
+        Arc::new(Mutex::new(BTreeMap::new())),
+    );
+    let members = ["a", "b", "c"].map(|name| {
+        let (nodes, busy, seen) = (fleet.nodes.clone(), busy.clone(), seen.clone());
+        let work = move |run: Run| {
+            let (nodes, busy, seen) = (nodes.clone(), busy.clone(), seen.clone());
+            Box::pin(async move {
+                let batch = run.batch().unwrap_or_default().to_owned();
+                assert!(
+                    busy.lock().unwrap().insert(batch.clone()),
+                    "{batch}: two at once"
+                );
+                let clock = run.lease().ok_or("no claim")?.clock().clone();
+                // Longer than a claim lives by itself.
+                for _ in 0..4 {
+                    let on = claimed(&nodes, &run);
+                    assert!(
+                        on >= 2,
+                        "{batch} is worked on with a claim on {on} of 3 nodes"
+                    );
+                    clock.sleep(TTL / 3).await;
+                }
+                busy.lock().unwrap().remove(&batch);
+                *seen.lock().unwrap().entry(batch).or_insert(0) += 1;
+                Ok(Outcome::Done)
+            }) as Ran
+        };
+        join(&fleet, name, &left, work, Spec::continuous())
+    });
+    for _ in 0..600 {
+        fleet.sleep(ms(50)).await;
+        if left.lock().unwrap().is_empty() {
+            break;
+        }
+    }
+    assert!(left.lock().unwrap().is_empty(), "everything was worked on");
+    for member in &members {
+        let panicked = |e: &Event| matches!(e, Event::BatchEnded { outcome, .. } if *outcome != "done" && *outcome != "skipped");
+        assert!(!member.heard(panicked), "{:?}", member.told.lock().unwrap());
+        assert!(
+            member.heard(|e| matches!(e, Event::BatchClaimed { .. })),
+            "all take part"
+        );
+    }
+    assert_eq!(seen.lock().unwrap().len(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_claim_cancels_one_batch() {
+    let fleet = Fleet::new(3);
+    let left = batches(["lost", "kept"]);
+    let runs = Arc::new(Mutex::new(BTreeMap::new()));
+    let notes = runs.clone();
+    let work = move |run: Run| {
+        let batch = run.batch().unwrap_or_default().to_owned();
+        notes.lock().unwrap().insert(batch, run.clone());
+        Box::pin(async move {
+            run.cancelled().await;
+            Err(JobError::from("stopped"))
+        }) as Ran
+    };
+    let member = join(&fleet, "a", &left, work, Spec::continuous());
+    while runs.lock().unwrap().len() < 2 {
+        fleet.sleep(ms(5)).await;
+    }
+    for node in &fleet.nodes {
+        node.faults().plant("batch/job/lost", "foreign", None);
+    }
+    fleet.sleep(TTL * 3).await;
+    let ended = |name: &str| {
+        member.heard(|e| matches!(e, Event::BatchEnded { batch, .. } if batch == name))
+    };
+    assert!(ended("lost"));
+    assert!(!ended("kept"));
+    let runs = runs.lock().unwrap();
+    assert!(runs["lost"].check().is_err());
+    assert_eq!(runs["kept"].check(), Ok(()));
+    assert!(claimed(&fleet.nodes, &runs["kept"]) >= 2);
+    assert_eq!(*member.aborts.lock().unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_outlives_its_work() {
+    let fleet = Fleet::new(3);
+    let left = batches(["deaf", "willing"]);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (nodes, notes) = (fleet.nodes.clone(), seen.clone());
+    let work = move |run: Run| {
+        let (nodes, seen) = (nodes.clone(), notes.clone());
+        Box::pin(async move {
+            let clock = run.lease().ok_or("no claim")?.clock().clone();
+            let deaf = run.batch() == Some("deaf");
+            let _sight = LastSight {
+                run: run.clone(),
+                nodes,
+                seen,
+            };
+            clock.sleep(TTL * 2).await;
+            if deaf {
+                std::future::pending::<()>().await;
+            }
+            Ok(Outcome::Done)
+        }) as Ran
+    };
+    let spec = Spec::continuous().grace(ms(200));
+    let member = join(&fleet, "a", &left, work, spec);
+    let claims = |e: &Event| matches!(e, Event::BatchClaimed { batch, .. } if batch == "deaf");
+    while !member.heard(claims) {
+        fleet.sleep(ms(5)).await;
+    }
+    // One ends by itself, the other is dropped after its grace: the claim is there until either has gone.
+    member.drain();
+    fleet.sleep(TTL * 8).await;
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 2, "both are over");
+    assert!(seen.iter().all(|on| *on >= 2), "{seen:?}");
+    for batch in ["deaf", "willing"] {
+        for node in &fleet.nodes {
+            let (key, now) = (format!("batch/job/{batch}"), node.time());
+            assert!(node.inspect(|state| state.holder(&key, now).is_none()));
+        }
+    }
+    assert_eq!(*member.aborts.lock().unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_claimed_once_the_worker_drains() {
+    let fleet = Fleet::new(3);
+    let left = batches(["late"]);
+    let work = |_: Run| Box::pin(async { Ok(Outcome::Done) }) as Ran;
+    for node in &fleet.nodes {
+        node.faults().delay_replies(ms(20), ms(20));
+    }
+    let member = join(&fleet, "a", &left, work, Spec::continuous());
+    // Its first claim is under way.
+    fleet.sleep(ms(5)).await;
+    member.drain();
+    fleet.sleep(TTL).await;
+    assert!(!member.heard(|e| matches!(e, Event::BatchClaimed { .. })));
+    for node in &fleet.nodes {
+        let now = node.time();
+        assert!(node.inspect(|state| state.holder("batch/job/late", now).is_none()));
+    }
+}
+
+/// Batches whose fitness a test decides.
+struct Moody<F> {
+    sheaf: Sheaf<F>,
+    unfit: Arc<Mutex<Option<String>>>,
+}
+
+#[async_trait]
+impl<F: Fn(Run) -> Ran + Send + Sync + 'static> BatchJob for Moody<F> {
+    async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
+        self.sheaf.pending(limit).await
+    }
+
+    async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
+        self.sheaf.process(batch, run).await
+    }
+
+    async fn health(&self) -> Health {
+        self.unfit
+            .lock()
+            .unwrap()
+            .clone()
+            .map_or(Health::Fit, Health::Unfit)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unfit_replica_ends_the_batches_it_works_on() {
+    let fleet = Fleet::new(3);
+    // More than it can work on at once: it has no room to look for others, and is asked all the same.
+    let left = batches(0..40);
+    let (unfit, stopped) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(0)));
+    let count = stopped.clone();
+    let work = move |run: Run| {
+        let count = count.clone();
+        Box::pin(async move {
+            run.cancelled().await;
+            assert!(run.why().contains("no network"), "{}", run.why());
+            *count.lock().unwrap() += 1;
+            Err(JobError::from("stopped"))
+        }) as Ran
+    };
+    let moody = Moody {
+        sheaf: Sheaf { left, work },
+        unfit: unfit.clone(),
+    };
+    let body = Body::Batch(Arc::new(moody));
+    let member = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    while !member.heard(|e| matches!(e, Event::BatchClaimed { .. })) {
+        fleet.sleep(ms(5)).await;
+    }
+    fleet.sleep(TTL).await;
+    assert_eq!(*stopped.lock().unwrap(), 0);
+    *unfit.lock().unwrap() = Some("no network".to_owned());
+    fleet.sleep(TTL).await;
+    assert!(*stopped.lock().unwrap() > 0);
+    let now = member.told.lock().unwrap().len();
+    fleet.sleep(TTL * 3).await;
+    let later = member.told.lock().unwrap()[now..].to_vec();
+    let claims = |e: &Event| matches!(e, Event::BatchClaimed { .. });
+    assert!(
+        !later.iter().any(claims),
+        "nothing new while it is unfit: {later:?}"
+    );
+}
