@@ -1,0 +1,104 @@
+//! Acquiring one named lock, with waiting.
+//!
+//! A waiter wakes with the release it hears of, with the end of the holder's life, or by a slow poll, whichever is first
+//! (R7). Announcements may be lost; polling is the truth.
+
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+
+use super::{Claim, Claimed, LockError, Locks};
+use crate::{backoff::Backoff, lease::Lease, node::Announcement};
+
+/// A lock to be acquired: `locks.lock("order:42").ttl(10.secs()).wait(2.secs()).acquire().await?`.
+#[derive(Clone, Debug)]
+pub struct LockBuilder {
+    locks: Locks,
+    claim: Claim,
+    wait: Duration,
+}
+
+// === impl LockBuilder ===
+
+impl LockBuilder {
+    pub(super) fn new(locks: Locks, claim: Claim) -> Self {
+        let wait = Duration::ZERO;
+        Self { locks, claim, wait }
+    }
+
+    /// Sets the time to live of the lease, which is renewed every third of it.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.claim.ttl = Some(ttl);
+        self
+    }
+
+    /// Waits up to `limit` for the present holder; the default is not to wait.
+    #[must_use]
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.wait = limit;
+        self
+    }
+
+    /// Acquires the lock. Cancel-safe: a cancelled acquire leaves nothing behind.
+    ///
+    /// # Errors
+    /// [`LockError`] of the last attempt, when the wait was over.
+    pub async fn acquire(self) -> Result<Lease, LockError> {
+        let clock = self.locks.clock().clone();
+        let until = clock.now() + self.wait;
+        let mut releases = self.locks.releases();
+        let slow = self.locks.timing().node_timeout;
+        let mut backoff = Backoff::new(slow / 5, slow * 4);
+        loop {
+            let claimed = self.locks.claim(vec![self.claim.clone()]).await?;
+            let why = match claimed.into_iter().next() {
+                Some(Claimed::Acquired(lease)) => return Ok(lease),
+                Some(Claimed::Held { by, for_at_most }) => LockError::Held { by, for_at_most },
+                Some(Claimed::NoQuorum(troubles)) => LockError::NoQuorum(troubles),
+                Some(Claimed::TooSlow) => LockError::TooSlow,
+                None => LockError::Closed,
+            };
+            let now = clock.now();
+            if now >= until {
+                return Err(why);
+            }
+            let pause = match &why {
+                // Wake with the release, with the end of the holder's life, or by the slow poll.
+                LockError::Held { for_at_most, .. } => {
+                    for_at_most.unwrap_or(slow * 20).clamp(slow / 5, slow * 20)
+                }
+                _ => Duration::ZERO,
+            };
+            let at = (now + pause + backoff.next(self.locks.chance())).min(until);
+            let (key, holder) = (&self.claim.key, why.holder());
+            tokio::select! {
+                biased;
+                () = released(&mut releases, key, holder), if holder.is_some() => {
+                    // Waiters that wake together split the vote.
+                    clock.sleep(self.locks.chance().up_to(slow / 10)).await;
+                }
+                () = clock.sleep_until(at) => {}
+            }
+        }
+    }
+}
+
+/// Completes when `owner`'s release of `key` is announced, anybody's without an owner; a closed or lagging stream never
+/// completes early.
+///
+/// Name the owner wherever an attempt follows: one that is lost is undone, which is announced, too, and who listens to
+/// anybody would be woken by his own.
+pub(crate) async fn released(
+    releases: &mut broadcast::Receiver<Announcement>,
+    key: &str,
+    owner: Option<&str>,
+) {
+    loop {
+        match releases.recv().await {
+            Ok(news) if news.key == key && owner.is_none_or(|owner| news.owner == owner) => return,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
