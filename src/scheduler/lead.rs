@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -11,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Engine,
     execute::{Ended, Limits, execute},
+    flight::{CheckpointDesk, Flight, Saving, end_of},
     gate::Pass,
     pad::Pad,
 };
@@ -42,14 +42,6 @@ pub(super) struct Lead<'a> {
     pub(super) unfit: CancellationToken,
 }
 
-/// A run in flight.
-struct Flight {
-    key: RunKey,
-    run: Run,
-    end: oneshot::Receiver<Ended>,
-    started: Moment,
-}
-
 /// What became of a plan.
 enum Carried {
     /// Written, and nothing to start.
@@ -59,11 +51,6 @@ enum Carried {
     /// Refused by a majority of nodes, whose clocks are so far behind.
     TooEarly(Duration),
 }
-
-/// A checkpoint on its way to the ledger.
-type Saving = (Value, oneshot::Sender<Result<(), JobError>>);
-
-struct CheckpointDesk(mpsc::Sender<Saving>);
 
 /// The term is over, or nothing more can be done in it.
 struct Over;
@@ -506,23 +493,5 @@ impl Lead<'_> {
 
     fn clock(&self) -> &crate::clock::Clock {
         &self.engine.ctx.clock
-    }
-}
-
-#[async_trait]
-impl Checkpoints for CheckpointDesk {
-    async fn save(&self, checkpoint: Value) -> Result<(), JobError> {
-        let (reply, answer) = oneshot::channel();
-        self.0.send((checkpoint, reply)).await?;
-        answer.await?
-    }
-}
-
-async fn end_of(flight: &mut Option<Flight>) -> Ended {
-    match flight {
-        Some(flight) => (&mut flight.end)
-            .await
-            .unwrap_or(Ended::Panicked("the run's task has vanished".to_owned())),
-        None => std::future::pending().await,
     }
 }

@@ -14,6 +14,7 @@
 mod board;
 pub(crate) mod context;
 pub(crate) mod execute;
+mod flight;
 mod gate;
 mod lead;
 mod pad;
