@@ -122,7 +122,7 @@ pub(crate) struct Desk {
     book: Arc<Mutex<Book>>,
     bell: Arc<Notify>,
     returns: mpsc::UnboundedSender<Returned>,
-    /// Releases under way.
+    /// Releases under way, and acquisitions that may end in one.
     releasing: watch::Sender<usize>,
 }
 

@@ -28,7 +28,12 @@ impl Desk {
     pub(super) async fn serve(self, command: Command) {
         // A requester that has gone away needs no answer; a lease nobody took is released by its drop.
         match command {
-            Command::Acquire { claims, reply } => drop(reply.send(self.acquire(&claims).await)),
+            Command::Acquire { claims, reply } => {
+                // What nobody takes any more is released: whoever ends the process waits for that, too.
+                self.releasing.send_modify(|n| *n += 1);
+                drop(reply.send(self.acquire(&claims).await));
+                self.releasing.send_modify(|n| *n -= 1);
+            }
             Command::Look { keys, reply } => drop(reply.send(self.look(keys).await)),
             Command::List { prefix, reply } => drop(reply.send(self.list(prefix).await)),
             Command::Write {
@@ -67,7 +72,15 @@ impl Desk {
             Command::Settle { reply } => {
                 // Whatever was handed back before this request is being released by now.
                 self.ring();
-                self.settled().await;
+                loop {
+                    self.settled().await;
+                    // A lease that nobody took is on its way back to the keeper: let it begin the release.
+                    tokio::task::yield_now().await;
+                    tokio::task::yield_now().await;
+                    if *self.releasing.borrow() == 0 {
+                        break;
+                    }
+                }
                 let _ = reply.send(());
             }
         }
