@@ -1,9 +1,6 @@
 //! Elections, terms and their ends, each promise by its name.
 
-use std::{
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use super::{
     fleet::{Fleet, Starts},
