@@ -309,3 +309,95 @@ async fn blocking_work_holds_its_lease_although_its_run_was_dropped() {
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_a_failure_of_its_run_and_of_nothing_else() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let seen = starts.clone();
+    let job = Act(move |run: Run| {
+        seen.note(&run);
+        // The first attempt panics before there is a future, the second within it.
+        assert!(run.attempt() > 1, "first");
+        Box::pin(async move {
+            assert!(run.attempt() > 2, "second");
+            Ok(Outcome::Done)
+        }) as _
+    });
+    let spec = Spec::every(Duration::from_secs(20)).retry(3);
+    let member = fleet.join("a", job, spec);
+    let done = |e: &Event| {
+        matches!(
+            e,
+            Event::RunEnded {
+                outcome: "done",
+                attempt: 3,
+                ..
+            }
+        )
+    };
+    for _ in 0..600 {
+        if member.heard(done) {
+            break;
+        }
+        fleet.sleep(ms(50)).await;
+    }
+    assert!(member.heard(done), "{:?}", member.told.lock().unwrap());
+    for text in ["first", "second"] {
+        assert!(member.heard(|e| matches!(e,
+            Event::RunEnded { outcome: "panicked", detail, .. } if detail == text)));
+    }
+    starts.assert_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_takes_too_long_is_stopped_and_tried_again_by_whoever_leads() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let slow = || {
+        let seen = starts.clone();
+        Act(move |run: Run| {
+            seen.note(&run);
+            Box::pin(async move {
+                if run.attempt() == 1 {
+                    run.cancelled().await;
+                    return Err(JobError::from("stopped"));
+                }
+                Ok(Outcome::Done)
+            }) as _
+        })
+    };
+    let spec = || {
+        Spec::every(Duration::from_secs(30))
+            .timeout(ms(500))
+            .retry(3)
+    };
+    let a = fleet.join("a", slow(), spec());
+    while !a.heard(|e| {
+        matches!(
+            e,
+            Event::RunEnded {
+                outcome: "timeout",
+                ..
+            }
+        )
+    }) {
+        fleet.sleep(ms(20)).await;
+    }
+    // The retry waits in the ledger and survives its replica.
+    a.cage.crash();
+    let b = fleet.join("b", slow(), spec());
+    fleet.sleep(Duration::from_secs(5)).await;
+    let done = |e: &Event| {
+        matches!(
+            e,
+            Event::RunEnded {
+                outcome: "done",
+                attempt: 2,
+                ..
+            }
+        )
+    };
+    assert!(b.heard(done), "{:?}", b.told.lock().unwrap());
+    starts.assert_once();
+}
