@@ -27,7 +27,6 @@ use crate::{
     lease::Lease,
     lock::{Claim, Claimed},
     node::Kind,
-    schedule::Schedule,
     scheduler::{
         Context, Pass,
         execute::{Ended, Limits, execute},
@@ -45,7 +44,6 @@ pub(crate) struct BatchEngine {
     pub(crate) name: String,
     pub(crate) job: Arc<dyn BatchJob>,
     pub(crate) spec: Spec,
-    pub(crate) schedule: Schedule,
     pub(crate) ctx: Context,
 }
 
@@ -83,7 +81,8 @@ impl BatchEngine {
     async fn work(&self, pass: &Pass, floor: &mut Floor) {
         let ctx = &self.ctx;
         let mut idle = Backoff::new(IDLE.0, IDLE.1);
-        let mut tick = ctx.clock.wall();
+        // Batches have no ticks: their runs carry the moment at which this replica began to work.
+        let tick = ctx.clock.wall();
         while !pass.is_over() {
             let looking = async {
                 match self.why_unfit().await {
@@ -110,17 +109,7 @@ impl BatchEngine {
                     idle.reset();
                     Duration::ZERO
                 }
-                Look::Taken => idle.next(&ctx.chance),
-                Look::Idle if self.schedule.is_continuous() => idle.next(&ctx.chance),
-                // Nothing left of this tick: wait for the next one.
-                Look::Idle => match self.schedule.next_after(ctx.clock.wall()) {
-                    Some(next) => {
-                        tick = next;
-                        Duration::try_from(next.duration_since(ctx.clock.wall()))
-                            .unwrap_or_default()
-                    }
-                    None => IDLE.1,
-                },
+                Look::Taken | Look::Idle => idle.next(&ctx.chance),
             };
             tokio::select! {
                 biased;

@@ -267,7 +267,7 @@ impl Desk {
         self.bell.notify_one();
     }
 
-    /// Releases on all nodes, the key's primary last, and repeats it to those that did not answer (R11).
+    /// Releases on all nodes, the key's primary when a majority knows with it, and repeats it to those that did not answer (R11).
     fn release(&self, view: LeaseView, done: Option<oneshot::Sender<ReleaseReport>>) {
         let held = self.cluster.clock.now().since(view.since());
         let loss = view.loss().unwrap_or(crate::lease::Loss::Released);

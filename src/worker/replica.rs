@@ -89,7 +89,6 @@ async fn run_job(job: Ready, ctx: Context) {
                 name,
                 job,
                 spec,
-                schedule,
                 ctx,
             }
             .run()
