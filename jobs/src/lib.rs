@@ -6,12 +6,14 @@
 //! In reading order:
 //! - [`heartbeat`]: says that it ran; what tests and demonstrations count.
 //! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
+//! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
 //! - [`kinds`]: checks parameters of any kind, all findings at once.
 //! - [`span`]: durations as people write them.
 //! - [`demo_table`], [`receiver`]: a table to send from and somebody who counts what arrives.
 #![forbid(unsafe_code)]
 
 pub mod demo_table;
+pub mod guard;
 pub mod heartbeat;
 pub mod kinds;
 pub mod notifications;
