@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod demo;
+mod programs;
 
 use std::{
     io::{self, Write},
@@ -42,6 +43,8 @@ enum All {
     Worker(Command),
     #[command(display_order = 0)]
     Demo(demo::DemoArgs),
+    Lock(programs::LockArgs),
+    Elect(programs::ElectArgs),
 }
 
 fn main() -> ExitCode {
@@ -51,7 +54,10 @@ fn main() -> ExitCode {
         global,
         parent,
         command,
-    } = Cli::parse();
+    } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return programs::usage(&error),
+    };
     if let Some(parent) = parent
         && let Err(error) = demo::die_with(parent)
     {
@@ -60,6 +66,8 @@ fn main() -> ExitCode {
     }
     match command {
         All::Demo(args) => demo::main(&args),
+        All::Lock(args) => programs::lock(&global, args),
+        All::Elect(args) => programs::elect(&global, args),
         All::Worker(command) => command.execute(&global, stock_worker()),
     }
 }
