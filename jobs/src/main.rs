@@ -48,6 +48,10 @@ enum All {
 }
 
 fn main() -> ExitCode {
+    // First of all: this process may have been started to guard a command.
+    if let Some(ended) = watchkeeper_jobs::guard::serve_if_asked() {
+        return ended;
+    }
     // Before anything makes a client. It fails when a provider is set already, which would do as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let Cli {
