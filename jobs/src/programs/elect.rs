@@ -8,11 +8,13 @@
 
 use std::time::Duration;
 
+use watchkeeper_jobs::guard::StartError;
+
 use super::{
     Scene,
     args::Common,
     exit,
-    run::{Ran, Whose},
+    run::{Ran, Whose, Why},
     signals::{Heard, Signals},
     wait::{self, NotHeld},
 };
@@ -40,17 +42,18 @@ pub(super) async fn elect(scene: &mut Scene, common: &Common, restart: bool) -> 
     } = scene;
     let (voice, locks) = (*voice, &open.locks);
     let key = open.key("elect", &common.key);
+    let what = format!("lead of {}", common.key);
     let mut pauses = Pauses::default();
     // A limited wait is for the first term: after it there is no "never held" to be told.
     let mut limit = common.wait;
     loop {
         let led = match limit.take() {
-            Some(limit) => wait::acquire(locks, &key, Some(limit), signals, voice).await,
-            None => wait::campaign(locks, &key, signals, voice).await,
+            Some(limit) => wait::acquire(locks, &key, &what, Some(limit), signals, voice).await,
+            None => wait::campaign(locks, &key, &common.key, signals, voice).await,
         };
         let lease = match led {
             Ok(lease) => lease,
-            Err(why) => return why.tell(&key, voice, common.not_held, standing_by),
+            Err(why) => return why.tell(&what, voice, common.not_held, standing_by),
         };
         let began = locks.clock().now();
         let ran = program.run(lease.view(), signals, voice).await;
@@ -59,15 +62,17 @@ pub(super) async fn elect(scene: &mut Scene, common: &Common, restart: bool) -> 
         lease.release().await;
         let ran = match ran {
             Ok(ran) => ran,
+            // It is as if we had never led.
+            Err(StartError::LeaseOver) => continue,
             Err(error) => {
                 voice.say(&error);
                 return error.exit_code();
             }
         };
-        if let Whose::Ours(loss) = &ran.end {
+        if let Whose::Ours(why) = &ran.end {
             let then = if ran.told { "" } else { "; standing by" };
             voice.say(&format_args!(
-                "lost the lead of {key} ({loss}); the command was stopped{then}"
+                "lost the {what} ({why}); the command was stopped{then}"
             ));
         }
         match next(&ran, restart) {
@@ -77,13 +82,14 @@ pub(super) async fn elect(scene: &mut Scene, common: &Common, restart: bool) -> 
                 let pause = pauses.after(lasted);
                 if let Whose::Its(status) = ran.end {
                     voice.mention(&format_args!(
-                        "the command ended with status {status}; standing by for {key} again in {}s",
+                        "the command ended with status {status}; standing by for {} again in {}s",
+                        common.key,
                         pause.as_secs()
                     ));
                 }
                 let told = told_within(pause, signals, locks.clock()).await;
                 if let Some(why) = told {
-                    return why.tell(&key, voice, common.not_held, standing_by);
+                    return why.tell(&what, voice, common.not_held, standing_by);
                 }
             }
         }
@@ -104,7 +110,9 @@ fn next(ran: &Ran, restart: bool) -> Next {
         Whose::Its(status) if ran.told || !restart => Next::Exit(status),
         Whose::Its(_) => Next::PauseThenStandBy,
         Whose::Ours(_) if ran.told => Next::Exit(exit::FAILED),
-        Whose::Ours(_) => Next::StandBy,
+        Whose::Ours(Why::Lost(_)) => Next::StandBy,
+        // Something is wrong here: others go first.
+        Whose::Ours(Why::Guard) => Next::PauseThenStandBy,
     }
 }
 
@@ -168,17 +176,23 @@ mod tests {
     #[test]
     fn a_loss_is_followed_by_standing_by() {
         let mut ran = Ran {
-            end: Whose::Ours(Loss::Expired),
+            end: Whose::Ours(Why::Lost(Loss::Expired)),
             told: false,
         };
         assert_eq!(next(&ran, false), Next::StandBy);
         assert_eq!(next(&ran, true), Next::StandBy);
+        let guard = Ran {
+            end: Whose::Ours(Why::Guard),
+            told: false,
+        };
+        assert_eq!(next(&guard, false), Next::PauseThenStandBy);
         ran.told = true;
         assert_eq!(next(&ran, true), Next::Exit(125));
     }
 
     #[test]
     fn pauses_double_to_their_limit_and_start_over_after_a_good_run() {
+        let what = format!("lead of {}", common.key);
         let mut pauses = Pauses::default();
         let short = Duration::from_millis(1);
         let seconds = [(); 7].map(|()| pauses.after(short).as_secs());

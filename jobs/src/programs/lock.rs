@@ -11,9 +11,10 @@ pub(super) async fn lock(scene: &mut Scene, common: &Common) -> u8 {
         voice,
     } = scene;
     let key = open.key("lock", &common.key);
-    let lease = match wait::acquire(&open.locks, &key, common.wait, signals, *voice).await {
+    let what = format!("lock {}", common.key);
+    let lease = match wait::acquire(&open.locks, &key, &what, common.wait, signals, *voice).await {
         Ok(lease) => lease,
-        Err(why) => return why.tell(&key, *voice, common.not_held, Heard::exit_code),
+        Err(why) => return why.tell(&what, *voice, common.not_held, Heard::exit_code),
     };
     let ran = program.run(lease.view(), signals, *voice).await;
     // The command is gone: whoever waits can begin.
@@ -25,8 +26,8 @@ pub(super) async fn lock(scene: &mut Scene, common: &Common) -> u8 {
         }
         Ok(ran) => match ran.end {
             Whose::Its(status) => status,
-            Whose::Ours(loss) => voice.fail(&format_args!(
-                "lost the lock {key} ({loss}); the command was stopped"
+            Whose::Ours(why) => voice.fail(&format_args!(
+                "lost the {what} ({why}); the command was stopped"
             )),
         },
     }

@@ -38,8 +38,19 @@ pub(super) struct Ran {
 pub(super) enum Whose {
     /// The command's own, or by our signal: its status counts.
     Its(u8),
-    /// Ours: the lease was lost, so the command was stopped.
-    Ours(Loss),
+    /// Ours: the command was stopped, or could not be watched any more.
+    Ours(Why),
+}
+
+/// Why a command was stopped that nobody wanted to end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Why {
+    /// Its lease was lost.
+    #[error("{0}")]
+    Lost(Loss),
+    /// Its guard has died.
+    #[error("the guard of the command has died")]
+    Guard,
 }
 
 // === impl Program ===
@@ -67,6 +78,8 @@ impl Program {
         signals: &mut Signals,
         voice: Voice,
     ) -> Result<Ran, StartError> {
+        // Whoever starts at the terminal's front is in its group for good.
+        let beside = shares_terminal();
         let guarded = self.command(lease).start(vec![lease.clone()]).await?;
         tracing::info!(
             key = lease.key(),
@@ -86,7 +99,7 @@ impl Program {
                     guarded.kill();
                     loss = Some(why);
                 }
-                heard = signals.next() => match answer(heard, shares_terminal(), told) {
+                heard = signals.next() => match answer(heard, beside && shares_terminal(), told) {
                     Answer::Leave => {}
                     Answer::Stop => {
                         told = true;
@@ -130,8 +143,9 @@ impl Program {
 /// Whose end it was. A loss that was noticed before the end makes it ours, also when the command ended with 0.
 fn judge(end: &End, noticed: Option<Loss>, why: impl FnOnce() -> Loss) -> Whose {
     match (noticed, end.cause) {
-        (Some(loss), _) => Whose::Ours(loss),
-        (None, Cause::Deadline) => Whose::Ours(why()),
+        (Some(loss), _) => Whose::Ours(Why::Lost(loss)),
+        (None, Cause::Deadline) => Whose::Ours(Why::Lost(why())),
+        (None, Cause::GuardLost) => Whose::Ours(Why::Guard),
         (None, Cause::Itself | Cause::Asked) => Whose::Its(end.status.exit_code()),
     }
 }
@@ -184,17 +198,15 @@ mod tests {
     #[test]
     fn a_command_that_was_stopped_for_a_loss_has_not_succeeded() {
         let ended = Status::Code(0);
+        let lost = |loss| Whose::Ours(Why::Lost(loss));
+        assert_eq!(judged(ended, Cause::Deadline, None), lost(Loss::Expired));
+        for cause in [Cause::Asked, Cause::Itself, Cause::GuardLost] {
+            assert_eq!(judged(ended, cause, Some(Loss::Taken)), lost(Loss::Taken));
+        }
+        let ended = Status::Signal(9);
         assert_eq!(
-            judged(ended, Cause::Deadline, None),
-            Whose::Ours(Loss::Expired)
-        );
-        assert_eq!(
-            judged(ended, Cause::Asked, Some(Loss::Taken)),
-            Whose::Ours(Loss::Taken)
-        );
-        assert_eq!(
-            judged(ended, Cause::Itself, Some(Loss::Taken)),
-            Whose::Ours(Loss::Taken)
+            judged(ended, Cause::GuardLost, None),
+            Whose::Ours(Why::Guard)
         );
     }
 }

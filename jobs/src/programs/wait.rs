@@ -50,25 +50,27 @@ enum Verdict {
     Silence,
 }
 
-/// Waits for the lock as long as `limit` says, else as long as it takes. Cancelled or not, a failure leaves nothing in
+/// Waits for the lock of `key`, which people know as `what`, as long as `limit` says, else as long as it takes. Cancelled or not, a failure leaves nothing in
 /// the store, once it has settled.
 pub(super) async fn acquire(
     locks: &Locks,
     key: &str,
+    what: &str,
     limit: Option<Duration>,
     signals: &mut Signals,
     voice: Voice,
 ) -> Result<Lease, NotHeld> {
-    let acquired = patiently(locks, key, limit, voice);
+    let acquired = patiently(locks, key, what, limit, voice);
     until_told(future::try_join(acquired, no_twins(locks)), signals)
         .await
         .map(|(lease, ())| lease)
 }
 
-/// Stands by until this process leads. Trouble with the store is waited out.
+/// Stands by until this process leads what people know as `name`. Trouble with the store is waited out.
 pub(super) async fn campaign(
     locks: &Locks,
     key: &str,
+    name: &str,
     signals: &mut Signals,
     voice: Voice,
 ) -> Result<Lease, NotHeld> {
@@ -79,7 +81,7 @@ pub(super) async fn campaign(
         let term = match soon {
             Ok(term) => term,
             Err(_) => {
-                voice.mention(&format_args!("standing by for {key}"));
+                voice.mention(&format_args!("standing by for {name}"));
                 campaign.await
             }
         };
@@ -112,6 +114,7 @@ async fn no_twins(locks: &Locks) -> Result<(), NotHeld> {
 async fn patiently(
     locks: &Locks,
     key: &str,
+    what: &str,
     limit: Option<Duration>,
     voice: Voice,
 ) -> Result<Lease, NotHeld> {
@@ -132,7 +135,7 @@ async fn patiently(
         };
         if clock.now() < until {
             if !spoken {
-                voice.mention(&format_args!("waiting for {key}: {error}"));
+                voice.mention(&format_args!("waiting for the {what}: {error}"));
             }
             spoken = true;
             continue;
@@ -189,16 +192,16 @@ async fn nodes_in_trouble(locks: &Locks, error: &LockError) -> String {
 impl NotHeld {
     /// Says why, and answers with the exit status. `not_held` is that of a lock which somebody else holds; `told`, that
     /// of an end by signal.
-    pub(super) fn tell(&self, key: &str, voice: Voice, not_held: u8, told: fn(Heard) -> u8) -> u8 {
+    pub(super) fn tell(&self, what: &str, voice: Voice, not_held: u8, told: fn(Heard) -> u8) -> u8 {
         match self {
             Self::Taken => {
                 voice.mention(&format_args!(
-                    "{key} is held by somebody else; nothing was run"
+                    "the {what} is held by somebody else; nothing was run"
                 ));
                 not_held
             }
             Self::Unreachable(why) => voice.fail(&format_args!(
-                "{key} cannot be had: {why}; the command was not started"
+                "the {what} cannot be had: {why}; the command was not started"
             )),
             Self::Impossible(why) => {
                 voice.fail(&format_args!("{why}; the command was not started"))
