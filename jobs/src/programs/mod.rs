@@ -16,7 +16,8 @@
 //! That what CMD did elsewhere is undone when it is stopped: pass `WATCHKEEPER_TOKEN` to whatever can compare it.
 //!
 //! In reading order: [`args`] (the command line), [`store`] (where the lock lives), [`wait`] (until it is ours), [`run`]
-//! (while it is), [`lock`] and [`elect`] (what comes when), [`signals`].
+//! (while it is), [`lock`] and [`elect`] (what comes when), [`signals`],
+//! [`trouble`] (what is said of the store).
 
 mod args;
 mod elect;
@@ -24,6 +25,7 @@ mod lock;
 mod run;
 mod signals;
 mod store;
+mod trouble;
 mod wait;
 
 use std::{

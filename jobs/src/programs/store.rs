@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
 use watchkeeper::{
     Locks,
     chance::Chance,
@@ -10,18 +9,14 @@ use watchkeeper::{
     clock::Clock,
     config::{Backend, Config, Flag, LoadOptions, Loaded, LogFormat, Source, load_without_jobs},
     event::Events,
-    spawn::Spawn,
-    telemetry::{
-        event_log::EventLog,
-        log::{self, Flush, Format, LogSettings},
-    },
+    telemetry::log::{self, Flush, Format, LogSettings},
     worker::store,
 };
 
 use super::{
     Voice,
     args::{Common, as_duration},
-    exit,
+    exit, trouble,
 };
 
 /// Releases that are still on their way are waited for at most this long; after it their leases expire.
@@ -38,7 +33,6 @@ pub(super) struct Open {
     pub(super) locks: Locks,
     /// The key in the store's own terms.
     pub(super) raw: bool,
-    log: CancellationToken,
 }
 
 /// Reads what flags and configuration say. The jobs in a file are of no interest here.
@@ -172,8 +166,7 @@ impl Settings {
     pub(super) fn open(self, common: &Common) -> Result<Open, String> {
         let clock = Clock::system();
         let events = Events::default();
-        let stop = CancellationToken::new();
-        EventLog::follow(&events, &Spawn::system(), stop.clone());
+        trouble::follow(&events, &clock, common.log.is_some());
         let Config { locks, worker, .. } = &self.config;
         let nodes = store::nodes(locks, &worker.namespace, &clock).map_err(|e| e.to_string())?;
         let voice = Voice { quiet: false };
@@ -195,7 +188,6 @@ impl Settings {
         Ok(Open {
             locks,
             raw: common.raw,
-            log: stop,
         })
     }
 }
@@ -219,7 +211,6 @@ impl Open {
             .clock()
             .timeout(LAST_WORDS, self.locks.settle())
             .await;
-        self.log.cancel();
     }
 }
 
