@@ -192,7 +192,6 @@ mod tests {
 
     #[test]
     fn pauses_double_to_their_limit_and_start_over_after_a_good_run() {
-        let what = format!("lead of {}", common.key);
         let mut pauses = Pauses::default();
         let short = Duration::from_millis(1);
         let seconds = [(); 7].map(|()| pauses.after(short).as_secs());

@@ -76,10 +76,8 @@ impl Running {
         kill_process(pid, signal).expect("our own child");
     }
 
-    /// Its exit status, when it has ended.
-    pub(crate) fn ended(&mut self) -> Option<i32> {
-        let status = self.child.try_wait().expect("our own child")?;
-        Some(status.code().expect("no signal ended it"))
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("our own child").is_some()
     }
 
     /// Waits for its end.
