@@ -6,6 +6,7 @@
 //! In reading order:
 //! - [`heartbeat`]: says that it ran; what tests and demonstrations count.
 //! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
+//! - [`exec`]: runs a command.
 //! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
 //! - [`kinds`]: checks parameters of any kind, all findings at once.
 //! - [`span`]: durations as people write them.
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod demo_table;
+pub mod exec;
 pub mod guard;
 pub mod heartbeat;
 pub mod kinds;
@@ -20,6 +22,7 @@ pub mod notifications;
 pub mod receiver;
 pub mod span;
 
+pub use exec::{Exec, ExecParams};
 pub use heartbeat::{Heartbeat, HeartbeatParams};
 pub use kinds::{KINDS, check_params};
 pub use notifications::{Notifications, NotificationsParams};

@@ -16,7 +16,7 @@ use watchkeeper::{
     cli::{Command, Global},
     config::{LoadOptions, ParamProblem},
 };
-use watchkeeper_jobs::{Heartbeat, KINDS, Notifications, check_params};
+use watchkeeper_jobs::{Exec, Heartbeat, KINDS, Notifications, check_params};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -81,6 +81,7 @@ fn stock_worker() -> Worker {
     let worker = Worker::with(LoadOptions::from_process());
     let events = worker.events().clone();
     let mut worker = worker
+        .kind("exec", Exec::new)
         .kind("heartbeat", Heartbeat::new)
         .batch_kind("notifications", move |params| {
             Notifications::new(params, Some(events.clone()))
