@@ -1,10 +1,12 @@
 //! What a user writes: a [`Job`], and what it gets: a [`Run`].
 
 mod error;
+mod output;
 mod run;
 pub mod spec;
 
 pub use error::{FailureKind, JobError};
+pub use output::MAX_OUTPUT;
 pub use run::{Checkpoints, Run, RunFacts, Stopped};
 pub use spec::{Coordination, Retry, Spec};
 

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::{Clock, Moment},
-    job::JobError,
+    job::{JobError, output},
     lease::LeaseView,
     node::Token,
 };
@@ -70,6 +70,7 @@ struct Inner {
     cancel: CancellationToken,
     why: Mutex<Option<String>>,
     progress: Mutex<Option<(u64, u64)>>,
+    output: Mutex<Option<String>>,
     checkpoints: Option<Arc<dyn Checkpoints>>,
 }
 
@@ -97,6 +98,7 @@ impl Run {
             cancel: CancellationToken::new(),
             why: Mutex::new(None),
             progress: Mutex::new(None),
+            output: Mutex::new(None),
             checkpoints: None,
         }))
     }
@@ -248,6 +250,23 @@ impl Run {
             .progress
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves text to read with this run in the history: what a command printed, what was counted. Of more than
+    /// [`MAX_OUTPUT`](crate::job::MAX_OUTPUT) bytes the beginning and the end are kept, with a line between them that
+    /// says how many were left out. The last call counts; one after the end of the run changes nothing. Whoever may
+    /// read the store can read it: keep secrets out.
+    pub fn keep_output(&self, text: impl Into<String>) {
+        // Cut before the lock is taken: nobody waits for a long text.
+        let kept = output::bounded(text.into());
+        *self.0.output.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+    }
+
+    /// What the run has left to read, as it is kept; `None` when it left nothing.
+    #[must_use]
+    pub fn kept_output(&self) -> Option<String> {
+        let output = self.0.output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.clone()
     }
 
     /// What the last attempt at this tick left.
