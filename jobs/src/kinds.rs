@@ -3,10 +3,10 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::{HeartbeatParams, NotificationsParams};
+use crate::{HeartbeatParams, HttpParams, NotificationsParams};
 
 /// Kinds that the configuration may name.
-pub const KINDS: [&str; 2] = ["heartbeat", "notifications"];
+pub const KINDS: [&str; 3] = ["heartbeat", "http", "notifications"];
 
 /// Something wrong with one parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,7 @@ impl Finding {
 pub fn check_params(kind: &str, params: &Value) -> Vec<(String, String)> {
     let findings = match kind {
         "heartbeat" => read(params, HeartbeatParams::check),
+        "http" => read(params, HttpParams::check),
         "notifications" => read(params, NotificationsParams::check),
         _ => vec![Finding::new(
             "",

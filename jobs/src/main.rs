@@ -15,7 +15,7 @@ use watchkeeper::{
     cli::{Command, Global},
     config::{LoadOptions, ParamProblem},
 };
-use watchkeeper_jobs::{Heartbeat, KINDS, Notifications, check_params};
+use watchkeeper_jobs::{Heartbeat, Http, KINDS, Notifications, check_params};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -70,6 +70,7 @@ fn stock_worker() -> Worker {
     let events = worker.events().clone();
     let mut worker = worker
         .kind("heartbeat", Heartbeat::new)
+        .kind("http", Http::new)
         .batch_kind("notifications", move |params| {
             Notifications::new(params, Some(events.clone()))
         });

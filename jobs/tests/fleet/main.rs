@@ -16,6 +16,7 @@ use libtest_mimic::Trial;
 use store::Store;
 
 mod beats;
+mod calls;
 mod fleet;
 mod leaders;
 mod log;
@@ -75,6 +76,7 @@ fn main() {
         mail::{ a_table_is_sent_although_a_sender_is_killed },
     ];
     cases.extend(on![embedded:
+        calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },
         ticks::{ twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
