@@ -7,6 +7,7 @@
 //! - [`heartbeat`]: says that it ran; what tests and demonstrations count.
 //! - [`http`]: calls a web service once per tick.
 //! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
+//! - [`exec`]: runs a command.
 //! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
 //! - [`kinds`]: checks parameters of any kind, all findings at once.
 //! - [`span`]: durations as people write them.
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod demo_table;
+pub mod exec;
 pub mod guard;
 pub mod heartbeat;
 pub mod http;
@@ -23,6 +25,7 @@ pub mod receiver;
 pub mod span;
 mod web;
 
+pub use exec::{Exec, ExecParams};
 pub use heartbeat::{Heartbeat, HeartbeatParams};
 pub use http::{Http, HttpParams};
 pub use kinds::{KINDS, check_params};

@@ -15,7 +15,7 @@ use watchkeeper::{
     cli::{Command, Global},
     config::{LoadOptions, ParamProblem},
 };
-use watchkeeper_jobs::{Heartbeat, Http, KINDS, Notifications, check_params};
+use watchkeeper_jobs::{Exec, Heartbeat, Http, KINDS, Notifications, check_params};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -45,6 +45,10 @@ enum All {
 }
 
 fn main() -> ExitCode {
+    // First of all: this process may have been started to guard a command.
+    if let Some(ended) = watchkeeper_jobs::guard::serve_if_asked() {
+        return ended;
+    }
     // Before anything makes a client. It fails when a provider is set already, which would do as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let Cli {
@@ -69,6 +73,7 @@ fn stock_worker() -> Worker {
     let worker = Worker::with(LoadOptions::from_process());
     let events = worker.events().clone();
     let mut worker = worker
+        .kind("exec", Exec::new)
         .kind("heartbeat", Heartbeat::new)
         .kind("http", Http::new)
         .batch_kind("notifications", move |params| {
