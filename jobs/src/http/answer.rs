@@ -11,7 +11,7 @@ use watchkeeper::{
     secret::tells,
 };
 
-use super::params::Expected;
+use super::expected::Expected;
 use crate::web::{self, Beginning, Meaning};
 
 /// What becomes of the run.

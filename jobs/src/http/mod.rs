@@ -31,9 +31,11 @@
 //! A request that was abandoned or got no answer may have arrived, and comes again: the service must know the key. Fleets
 //! that call one service under the same name of a job send the same keys, too, unless they set headers of their own.
 //!
-//! In reading order: the job, then `params`, `template`, `answer`.
+//! In reading order: the job, then `params` (with `expected` and `header`), `template`, `answer`.
 
 mod answer;
+mod expected;
+mod header;
 mod params;
 mod template;
 #[cfg(test)]
@@ -57,7 +59,8 @@ pub use params::HttpParams;
 
 use crate::web::{self, NoClient};
 use answer::{Hidden, Verdict, verdict};
-use params::{Plan, read_header};
+use header::{header_value, read_header};
+use params::Plan;
 use template::{FACTS, Fact, Facts, Place, escaped};
 
 /// The job.
@@ -184,14 +187,14 @@ async fn headers(plan: &Plan, run: &Run, facts: &Facts) -> Result<HeaderMap, Job
     let mut headers = HeaderMap::new();
     for (fact, _, name) in FACTS {
         let value = escaped(facts.get(fact), Place::Header);
-        headers.insert(HeaderName::from_static(name), header_value(&value)?);
+        headers.insert(HeaderName::from_static(name), checked(&value)?);
     }
-    headers.insert(IDEMPOTENCY_KEY, header_value(&idempotency_key(run, facts))?);
+    headers.insert(IDEMPOTENCY_KEY, checked(&idempotency_key(run, facts))?);
     if let Some(content_type) = plan.body.as_ref().and_then(|body| body.content_type) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     }
     for (name, value) in &plan.headers {
-        let mut value = header_value(&value.fill(facts, Place::Header))?;
+        let mut value = checked(&value.fill(facts, Place::Header))?;
         value.set_sensitive(tells(name.as_str()) && !name.as_str().starts_with("watchkeeper-"));
         headers.insert(name.clone(), value);
     }
@@ -230,8 +233,9 @@ fn idempotency_key(run: &Run, facts: &Facts) -> String {
     }
 }
 
-fn header_value(text: &str) -> Result<HeaderValue, JobError> {
-    HeaderValue::from_str(text).map_err(JobError::fatal)
+/// A value that the check has seen with other facts.
+fn checked(text: &str) -> Result<HeaderValue, JobError> {
+    header_value(text).ok_or_else(|| JobError::fatal("a header cannot carry its value"))
 }
 
 /// No answer. Whether the request has arrived is not known, and need not be: it comes again with the same key.

@@ -1,16 +1,20 @@
 //! What to call and what to expect, as the configuration says it. Nothing here shows a secret.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use reqwest::{
     Method, Url,
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue},
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderName},
 };
 use serde::Deserialize;
 use serde_json::Value;
 use watchkeeper::secret::Secret;
 
-use super::template::{Facts, Place, Template};
+use super::{
+    expected::Expected,
+    header::{header_name, header_template, read_header},
+    template::{Facts, Place, Template},
+};
 use crate::{kinds::Finding, span::Span};
 
 /// Parameters of a job of kind `http`.
@@ -64,27 +68,10 @@ pub(super) struct Body {
     pub(super) content_type: Option<&'static str>,
 }
 
-/// Statuses that mean done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Expected(Vec<RangeInclusive<u16>>);
-
 /// Methods that make sense here; `CONNECT` asks for a tunnel.
 const METHODS: [&str; 8] = [
     "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE",
 ];
-/// Headers that belong to the connection: a wrong one would garble the request.
-const OF_THE_CONNECTION: [&str; 8] = [
-    "connection",
-    "content-length",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-/// More than any header needs; a service would refuse it anyway.
-pub(super) const MAX_SECRET: u64 = 16 * 1024;
 
 // === impl HttpParams ===
 
@@ -271,63 +258,6 @@ fn url(text: &str) -> Result<(Template, Url), String> {
     Ok((template, url))
 }
 
-fn header_name(name: &str, taken: impl Fn(&HeaderName) -> bool) -> Result<HeaderName, String> {
-    let name = HeaderName::from_bytes(name.as_bytes())
-        .map_err(|_| "is no name of a header; write letters, digits and `-`")?;
-    if OF_THE_CONNECTION.contains(&name.as_str()) {
-        return Err("belongs to the connection, which sets it itself; leave it out".to_owned());
-    }
-    if taken(&name) {
-        return Err("stands there twice: upper and lower case are the same; keep one".to_owned());
-    }
-    Ok(name)
-}
-
-fn header_template(text: &str) -> Result<Template, String> {
-    let template = Template::parse(text)?;
-    header_value(&template.fill(&Facts::sample(), Place::Header))
-        .ok_or("holds what a header cannot carry; use ASCII letters, digits and signs")?;
-    Ok(template)
-}
-
-/// ASCII without control characters; the type itself takes other bytes, which services read in different ways.
-fn header_value(text: &str) -> Option<HeaderValue> {
-    HeaderValue::from_str(text).ok().filter(|_| text.is_ascii())
-}
-
-/// The value of a header that stands in a file. The error names the file and never what it holds.
-pub(super) fn read_header(path: &std::path::Path) -> Result<HeaderValue, String> {
-    use std::io::Read;
-    let shown = path.display();
-    let cannot = |error: std::io::Error| format!("cannot read {shown}: {error}");
-    // Looked at before it is opened: opening a pipe would wait for somebody who writes.
-    if !std::fs::metadata(path).map_err(cannot)?.is_file() {
-        return Err(format!(
-            "{shown} is not a file; name one that holds the value"
-        ));
-    }
-    let mut text = Vec::new();
-    let file = std::fs::File::open(path).map_err(cannot)?;
-    file.take(MAX_SECRET + 1)
-        .read_to_end(&mut text)
-        .map_err(cannot)?;
-    if text.len() as u64 > MAX_SECRET {
-        return Err(format!("{shown} is longer than a header can be"));
-    }
-    let text = String::from_utf8(text).unwrap_or_default();
-    let text = text.trim();
-    if text.is_empty() {
-        return Err(format!(
-            "{shown} holds no text; write the value of the header into it"
-        ));
-    }
-    let mut value = header_value(text).ok_or_else(|| {
-        format!("{shown} holds what a header cannot carry; one line of ASCII is wanted")
-    })?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
 /// What a body is, as far as it matters here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Content {
@@ -384,255 +314,5 @@ fn body_of(text: &str, content: Content) -> Result<Body, String> {
     })
 }
 
-// === impl Expected ===
-
-impl Expected {
-    fn read(value: &Value) -> Result<Self, String> {
-        const FORMS: &str =
-            "write a status like 200, a list like [200, 202], or a class like \"2xx\"";
-        let one = |value: &Value| match value {
-            Value::Number(number) => {
-                let status = number.as_u64().and_then(|n| u16::try_from(n).ok());
-                let status = status.filter(|n| (200..=599).contains(n));
-                status
-                    .map(|n| n..=n)
-                    .ok_or("no answer has this status; statuses are 200 to 599")
-            }
-            Value::String(class) => match class.as_bytes() {
-                [n @ b'2'..=b'5', b'x' | b'X', b'x' | b'X'] => {
-                    let first = u16::from(n - b'0') * 100;
-                    Ok(first..=first + 99)
-                }
-                _ => Err(FORMS),
-            },
-            _ => Err(FORMS),
-        };
-        let ranges: Result<Vec<_>, &str> = match value {
-            Value::Null => Ok(vec![200..=299]),
-            Value::Array(list) if list.is_empty() => Err(FORMS),
-            Value::Array(list) => list.iter().map(one).collect(),
-            value => one(value).map(|range| vec![range]),
-        };
-        ranges.map(Self).map_err(str::to_owned)
-    }
-
-    pub(super) fn holds(&self, status: u16) -> bool {
-        self.0.iter().any(|range| range.contains(&status))
-    }
-}
-
-impl std::fmt::Display for Expected {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (i, range) in self.0.iter().enumerate() {
-            let comma = if i == 0 { "" } else { ", " };
-            if range.start() == range.end() {
-                write!(f, "{comma}{}", range.start())?;
-            } else {
-                write!(f, "{comma}{}xx", range.start() / 100)?;
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::check_params;
-    use serde_json::json;
-
-    fn found(params: &Value) -> Vec<(String, String)> {
-        check_params("http", params)
-    }
-
-    fn keys(params: &Value) -> Vec<String> {
-        found(params).into_iter().map(|(key, _)| key).collect()
-    }
-
-    fn read(params: Value) -> HttpParams {
-        serde_json::from_value(params).unwrap()
-    }
-
-    #[test]
-    fn good_parameters_have_no_findings() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("secret");
-        std::fs::write(&file, "Bearer abc\n").unwrap();
-        for params in [
-            json!({"url": "http://h"}),
-            json!({"url": "HTTPS://u:p@[::1]:8/a/${job}?t=${tick}#x", "method": "delete", "expect": 404}),
-            json!({"url": "http://h", "body": "{\"token\": ${token}, \"by\": \"${replica}\"}"}),
-            json!({"url": "http://h", "body": "job=${job}", "expect": [200, "3xx"], "timeout": "1s"}),
-            json!({"url": "http://h", "body": "{ok", "headers": {"content-type": "text/x"}}),
-            json!({"url": "http://h", "body": "", "method": "POST"}),
-            json!({"url": "http://h", "headers": {"X-A": "$${job}", "Host": "x"}, "header_files": {"X-B": file}}),
-        ] {
-            assert_eq!(found(&params), [], "{params}");
-        }
-    }
-
-    #[test]
-    fn every_finding_is_told_at_once_with_its_key() {
-        let params = json!({
-            "url": "ftp://h",
-            "method": "FETCH",
-            "headers": {
-                "X A": "x", "X-B": "gr\u{fc}n", "X-C": "${name}", "Content-Length": "1", "x-d": "1", "X-D": "2",
-            },
-            "header_files": {"X-E": "/nowhere/at/all", "x-d": "/dev/null"},
-            "body": "${jobb}",
-            "expect": "ok",
-            "timeout": "0s",
-        });
-        let expected = [
-            "url",
-            "method",
-            "headers.Content-Length",
-            "headers.X A",
-            "headers.X-B",
-            "headers.X-C",
-            "headers.x-d",
-            "header_files.x-d",
-            "body",
-            "expect",
-            "timeout",
-            "header_files.X-E",
-            "header_files.x-d",
-        ];
-        assert_eq!(keys(&params), expected);
-        let texts: Vec<String> = found(&params).into_iter().map(|(_, text)| text).collect();
-        assert!(texts[0].contains("https://"), "{}", texts[0]);
-        assert!(texts[1].contains("PATCH"), "{}", texts[1]);
-        assert!(texts[5].contains("${run_id}"), "{}", texts[5]);
-        assert!(texts[11].contains("/nowhere/at/all"), "{}", texts[11]);
-    }
-
-    #[test]
-    fn keys_that_do_not_fit_are_named_without_their_values() {
-        let params = json!({"url": 271_828, "headers": {"Authorization": 271_828}, "boddy": "x", "timeout": "soon"});
-        assert_eq!(
-            keys(&params),
-            ["boddy", "headers.Authorization", "timeout", "url"]
-        );
-        let text = format!("{:?}", found(&params));
-        assert!(!text.contains("271828"), "{text}");
-    }
-
-    #[test]
-    fn addresses_that_cannot_be_called_are_refused_without_repeating_them() {
-        for url in [
-            "",
-            "h/path",
-            "mailto:me@h",
-            "http://",
-            "http:///s3cret",
-            "http://u:s3cret/x@h/",
-            "http://h:99999/s3cret",
-            "http://${job}/s3cret",
-            "http://h${job}/",
-            "http://u:${token}@h/",
-            "http://h/a b",
-            "http://\t/${job}",
-            "http:\\\\h\\${job}",
-            "http://h/${nobody}",
-        ] {
-            let found = found(&json!({ "url": url }));
-            assert_eq!(found.len(), 1, "{url}");
-            assert_eq!(found[0].0, "url");
-            assert!(!found[0].1.contains("s3cret"), "{found:?}");
-        }
-    }
-
-    #[test]
-    fn credentials_are_given_in_one_place() {
-        let params = json!({"url": "http://u:p@h/", "headers": {"authorization": "Bearer x"}});
-        assert_eq!(keys(&params), ["url"]);
-    }
-
-    #[test]
-    fn a_body_that_should_be_json_is_json() {
-        for (body, content_type, right) in [
-            ("{\"a\": \"${job}\"}", None, true),
-            ("{\"a\": ${job}}", None, false),
-            ("{\"a\": 1", None, false),
-            ("\"${job}\"", Some("application/json; charset=utf-8"), true),
-            ("${job}", Some("application/vnd.x+json"), false),
-            ("{}\n{}", Some("application/x-ndjson"), true),
-            ("{", Some("text/plain"), true),
-        ] {
-            let mut params = json!({"url": "http://h", "body": body});
-            if let Some(content_type) = content_type {
-                params["headers"] = json!({"Content-Type": content_type});
-            }
-            assert_eq!(found(&params).is_empty(), right, "{params}");
-        }
-    }
-
-    #[test]
-    fn expected_statuses_are_read_in_three_forms() {
-        let read = |value: Value| Expected::read(&value);
-        let all: [(Value, &str, u16, u16); 4] = [
-            (Value::Null, "2xx", 204, 304),
-            (json!(200), "200", 200, 201),
-            (json!([200, 202]), "200, 202", 202, 201),
-            (json!("4xx"), "4xx", 404, 200),
-        ];
-        for (value, shown, inside, outside) in all {
-            let expected = read(value).unwrap();
-            assert_eq!(expected.to_string(), shown);
-            assert!(
-                expected.holds(inside) && !expected.holds(outside),
-                "{shown}"
-            );
-        }
-        for wrong in [
-            json!(99),
-            json!(101),
-            json!(600),
-            json!([]),
-            json!("200"),
-            json!("1xx"),
-            json!({}),
-            json!(2.5),
-        ] {
-            assert!(read(wrong.clone()).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_a_header_is_told_without_its_content() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("value");
-        for wrong in [
-            "",
-            " \n",
-            "hunter2\nhunter2",
-            "hunter\u{fc}",
-            &"hunter2".repeat(5000),
-        ] {
-            std::fs::write(&file, wrong).unwrap();
-            let text = read_header(&file).unwrap_err();
-            assert!(text.contains("value") && !text.contains("hunter"), "{text}");
-        }
-        assert!(
-            read_header(folder.path())
-                .unwrap_err()
-                .contains("not a file")
-        );
-        std::fs::write(&file, "\n hunter2 \n").unwrap();
-        let value = read_header(&file).unwrap();
-        assert_eq!(value, "hunter2");
-        assert!(value.is_sensitive());
-    }
-
-    #[test]
-    fn debug_shows_no_secret() {
-        let text = format!(
-            "{:?}",
-            read(json!({
-                "url": "http://u:hunter2@h/hunter2", "headers": {"X-Api-Key": "hunter2"}, "body": "hunter2",
-            }))
-        );
-        assert!(!text.contains("hunter2"), "{text}");
-    }
-}
+mod tests;
