@@ -51,7 +51,7 @@ use reqwest::{
 use tracing::info;
 use watchkeeper::{
     clock::Clock,
-    job::{Job, JobError, Outcome, Run},
+    job::{Job, JobError, MAX_OUTPUT, Outcome, Run},
     secret::tells,
 };
 
@@ -72,8 +72,8 @@ pub struct Http {
     clock: Clock,
 }
 
-/// Bytes of an answer that are kept with the run.
-const KEPT: usize = 8 * 1024;
+/// Bytes of an answer that are kept with the run, below its status.
+const KEPT: usize = MAX_OUTPUT - 32;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 // === impl Http ===
@@ -154,9 +154,8 @@ impl Job for Http {
             let pause_ms = after.as_millis();
             info!(job = run.job(), tick = %run.tick(), attempt = run.attempt(), pause_ms, why, "the service asks to wait");
         }
-        if !text.is_empty() {
-            run.keep_output(text);
-        }
+        // With the status, which the end of a run that is to come again does not tell.
+        run.keep_output(format!("answered {status}\n{text}").trim_end());
         verdict.into_end()
     }
 }
