@@ -224,6 +224,7 @@ impl Bounds {
         match answer {
             Answer::Granted(grant) => k.got[i] = grant.max(1),
             Answer::Kept | Answer::Done => k.got[i] = 1,
+            Answer::Healed if !self.has(Rule::R9NextRound) => k.got[i] = 1,
             Answer::Larger(token) => {
                 // The token is raised and confirmed again, on all nodes.
                 k.token = k.token.max(token);

@@ -58,7 +58,8 @@
 //! # Rules that safety does not rest on here
 //! - `T1Floor` only saves the confirm (`a_floor_only_saves_a_round_trip`).
 //! - N2, the latest time at which a call may act: every search lets late messages act at any time.
-//! - That what was written anew is no vote in its round (R9): with the old deadline checked it would do no harm.
+//! - `R9NextRound`: with the old deadline checked, what is written anew could count at once
+//!   (`what_is_written_anew_could_count_at_once`).
 //! - O4, look first, is about how long contenders get in each other's way, which this machine does not measure.
 //! - T6, arithmetic below 2^53, and T5, the floor after a majority has lost its memory, which is assumed good.
 //!

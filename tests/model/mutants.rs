@@ -428,6 +428,8 @@ fn a_stranger_is_not_safe_from_clocks_and_losses() {
     );
 }
 
+// === what safety does not rest on ===
+
 #[test]
 fn a_floor_only_saves_a_round_trip() {
     let floors = Bounds {
@@ -435,4 +437,19 @@ fn a_floor_only_saves_a_round_trip() {
         ..SERVER.counting()
     };
     holds("without T1Floor", &floors.in_time().without(Rule::T1Floor));
+}
+
+#[test]
+fn what_is_written_anew_could_count_at_once() {
+    let blind = |b: Bounds| b.without(Rule::R9NextRound).in_time();
+    holds(
+        "server, without R9NextRound",
+        &blind(SERVER.extending(2, 1)),
+    );
+    holds(
+        "observed, without R9NextRound",
+        &blind(OBSERVED.extending(2, 0)),
+    );
+    let foreign = SERVER.beside_a_stranger().extending(2, 0);
+    holds("server, foreign, without R9NextRound", &blind(foreign));
 }

@@ -15,6 +15,8 @@ pub(crate) enum Rule {
     R8NoForeignKey,
     /// An extension writes anew what is not ours only where an acquire might.
     R9TakeRule,
+    /// What an extension writes anew counts from the next round on.
+    R9NextRound,
     /// A released record is never revived.
     R9NoRevival,
     /// Our own belief ends before the release leaves.

@@ -126,7 +126,14 @@ fn trace<const N: usize>(
             world = next;
         }
     }
-    lines.extend(last.map(|step| say(&world, &world, step)));
+    lines.extend(last.map(|step| match step {
+        Step::Wins(c, _) => format!(
+            "{} has its majority in {:?}",
+            who(c),
+            world.clients[c].phase
+        ),
+        step => say(&world, &world, step),
+    }));
     lines
 }
 
