@@ -78,6 +78,11 @@ impl Bounds {
         }
     }
 
+    pub(crate) const fn ticks(self, ttl: u8) -> Self {
+        let law = Law { ttl, ..self.law };
+        Self { law, ..self }
+    }
+
     /// One client of ours beside a foreign one.
     pub(crate) const fn beside_a_stranger(self) -> Self {
         Self {

@@ -6,7 +6,7 @@ use crate::{
 };
 
 #[test]
-#[ignore = "takes minutes: cargo test --test model -- --ignored"]
+#[ignore = "takes 3 minutes with the others: cargo test --test model -- --ignored"]
 fn server_expiry_in_larger_bounds() {
     holds(
         "server, three attempts, tokens",
@@ -24,7 +24,7 @@ fn server_expiry_in_larger_bounds() {
 }
 
 #[test]
-#[ignore = "takes minutes: cargo test --test model -- --ignored"]
+#[ignore = "takes 3 minutes with the others: cargo test --test model -- --ignored"]
 fn observed_expiry_in_larger_bounds() {
     holds(
         "observed, an extension each, late messages",
@@ -47,7 +47,7 @@ fn observed_expiry_in_larger_bounds() {
 }
 
 #[test]
-#[ignore = "takes minutes: cargo test --test model -- --ignored"]
+#[ignore = "takes 3 minutes with the others: cargo test --test model -- --ignored"]
 fn the_guard_in_larger_bounds() {
     holds("observed, a loss, late messages", &OBSERVED.losing(1));
     holds(

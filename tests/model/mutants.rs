@@ -112,7 +112,7 @@ fn r9_healing_follows_the_take_rule() {
         prefix.push(Step::Extends(0));
         prefix.extend(asks(0, &[0, 1, 2]));
         prefix.push(Step::Wins(0, 0));
-        caught_after::<3>(Rule::R9TakeRule, again(bounds), &prefix, "two holders");
+        caught_after::<3>(Rule::R9Heal, again(bounds), &prefix, "two holders");
     }
 }
 
@@ -216,6 +216,7 @@ fn t2_a_confirm_needs_a_majority_of_the_configured_nodes() {
     ]);
     prefix.extend(asks(0, &[0, 1, 2]));
     prefix.push(Step::Wins(0, 0));
+    prefix.extend(asks(0, &[0, 2]));
     caught_after::<5>(Rule::T2Configured, bounds, &prefix, "a token did not rise");
 }
 

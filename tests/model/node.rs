@@ -218,7 +218,7 @@ impl Law {
             self.put(node, me, seq, node.grant);
             if gone { Answer::Healed } else { Answer::Kept }
         } else {
-            let blind = !self.has(Rule::R9TakeRule)
+            let blind = !self.has(Rule::R9Heal)
                 && (self.expiry == Expiry::Server || node.key == NOBODY)
                 && !is_foreign(node.key);
             if !blind && !self.may_take(node, me, expected) {

@@ -14,7 +14,7 @@ pub(crate) enum Rule {
     /// A node is no vote for an extension while a foreign key stands on it.
     R8NoForeignKey,
     /// An extension writes anew what is not ours only where an acquire might.
-    R9TakeRule,
+    R9Heal,
     /// What an extension writes anew counts from the next round on.
     R9NextRound,
     /// A released record is never revived.

@@ -141,22 +141,11 @@ fn trace<const N: usize>(
 
 /// The hash of a state, the same for states that differ only in names.
 fn name<const N: usize>(bounds: &Bounds, world: &World<N>) -> u64 {
-    const ORDERS: [[usize; CLIENTS]; 6] = [
-        [0, 1, 2],
-        [1, 0, 2],
-        [2, 0, 1],
-        [0, 2, 1],
-        [1, 2, 0],
-        [2, 1, 0],
-    ];
-    let alike = |a: usize, b: usize| {
-        bounds.attempts[a] == bounds.attempts[b] && bounds.extensions[a] == bounds.extensions[b]
-    };
-    let orders = match bounds.clients {
-        3 if alike(0, 1) && alike(1, 2) => &ORDERS[..],
-        2 | 3 if alike(0, 1) => &ORDERS[..2],
-        _ => &ORDERS[..1],
-    };
+    const ORDERS: [[usize; CLIENTS]; 2] = [[0, 1, 2], [1, 0, 2]];
+    let alike = bounds.clients == 2
+        && bounds.attempts[0] == bounds.attempts[1]
+        && bounds.extensions[0] == bounds.extensions[1];
+    let orders = &ORDERS[..if alike { 2 } else { 1 }];
     let names = orders
         .iter()
         .map(|order| ordered_name(bounds, world, order));
@@ -175,7 +164,7 @@ fn ordered_name<const N: usize>(bounds: &Bounds, w: &World<N>, order: &[usize; C
             place[usize::from(o >> 2)] << 2 | o & 3
         }
     };
-    let used = &order[..bounds.all().max(bounds.clients)];
+    let used = &order[..bounds.all()];
 
     let mut words = [0_u64; N];
     for (i, word) in words.iter_mut().enumerate() {

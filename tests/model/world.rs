@@ -4,13 +4,15 @@
 //! two of its steps, for any number of ticks. Each client sends one round at a time; of a finished round one message
 //! may still be under way and arrive at any later moment, or never (an acquire and an extension per client). The
 //! release of an attempt that is over may reach each node at any time, in any order, or never: that covers crashes,
-//! partial releases and releases that overtake what they release.
+//! partial releases and releases that overtake what they release. A node that stands still is one whose messages are
+//! late, a `try` an attempt that is not repeated.
 
 use crate::{
     node::{FOREIGN, Law, NOBODY, Node, Owner, Seen, client_of},
     rules::Rule,
 };
 
+/// Two of our own and a foreign one.
 pub(crate) const CLIENTS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -94,7 +96,7 @@ pub(crate) struct World<const N: usize> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) law: Law,
-    /// Of our own, two or three; with `foreign` the third is a stranger.
+    /// Of our own, one or two; with `foreign` the third is a stranger.
     pub(crate) clients: usize,
     pub(crate) foreign: bool,
     /// Attempts of each client, and of all together.
