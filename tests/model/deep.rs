@@ -26,6 +26,8 @@ fn server_expiry_in_larger_bounds() {
 #[test]
 #[ignore = "takes 3 minutes with the others: cargo test --test model -- --ignored"]
 fn observed_expiry_in_larger_bounds() {
+    let three_ticks = OBSERVED.ticks(3).extending(1, 1);
+    holds("observed, a ttl of three ticks", &three_ticks.never_late());
     holds(
         "observed, an extension each, late messages",
         &OBSERVED.extending(1, 1),
