@@ -22,7 +22,7 @@ use watchkeeper_jobs::{KINDS, check_params};
 #[test]
 fn every_configuration_in_the_readme_loads() {
     let snippets = blocks(&read("README.md"), "toml");
-    assert_eq!(snippets.len(), 3, "failover, scaled, batch");
+    assert_eq!(snippets.len(), 5, "failover, scaled, batch, exec, http");
     for snippet in snippets {
         let loaded = load_text(&snippet).unwrap_or_else(|problems| panic!("{snippet}\n{problems}"));
         assert!(loaded.problems.is_empty(), "{snippet}\n{}", loaded.problems);
