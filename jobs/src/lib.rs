@@ -5,6 +5,7 @@
 //!
 //! In reading order:
 //! - [`heartbeat`]: says that it ran; what tests and demonstrations count.
+//! - [`http`]: calls a web service once per tick.
 //! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
 //! - [`exec`]: runs a command.
 //! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
@@ -17,12 +18,15 @@ pub mod demo_table;
 pub mod exec;
 pub mod guard;
 pub mod heartbeat;
+pub mod http;
 pub mod kinds;
 pub mod notifications;
 pub mod receiver;
 pub mod span;
+mod web;
 
 pub use exec::{Exec, ExecParams};
 pub use heartbeat::{Heartbeat, HeartbeatParams};
+pub use http::{Http, HttpParams};
 pub use kinds::{KINDS, check_params};
 pub use notifications::{Notifications, NotificationsParams};

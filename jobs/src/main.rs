@@ -16,7 +16,7 @@ use watchkeeper::{
     cli::{Command, Global},
     config::{LoadOptions, ParamProblem},
 };
-use watchkeeper_jobs::{Exec, Heartbeat, KINDS, Notifications, check_params};
+use watchkeeper_jobs::{Exec, Heartbeat, Http, KINDS, Notifications, check_params};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -83,6 +83,7 @@ fn stock_worker() -> Worker {
     let mut worker = worker
         .kind("exec", Exec::new)
         .kind("heartbeat", Heartbeat::new)
+        .kind("http", Http::new)
         .batch_kind("notifications", move |params| {
             Notifications::new(params, Some(events.clone()))
         });

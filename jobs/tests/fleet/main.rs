@@ -16,6 +16,7 @@ use libtest_mimic::Trial;
 use store::Store;
 
 mod beats;
+mod calls;
 mod commands;
 mod fleet;
 mod leaders;
@@ -81,6 +82,7 @@ fn main() {
         mail::{ a_table_is_sent_although_a_sender_is_killed },
     ];
     cases.extend(on![embedded:
+        calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },
         commands::{
             fifty_workers_die_or_freeze_and_no_two_commands_run_at_once,
             a_drained_worker_ends_its_command_first,

@@ -16,11 +16,13 @@ mod elect;
 mod exits;
 mod process;
 mod raw;
+mod rounds;
 mod scene;
 #[path = "../../../tests/redis/server.rs"]
 mod server;
 mod signals;
 mod store;
+mod terminal;
 mod turns;
 
 /// One case on one store.
@@ -52,6 +54,7 @@ fn main() {
     // Most of the time every case waits.
     arguments.test_threads.get_or_insert(4);
     let mut cases = on![masters:
+        rounds::{ twenty_rounds_of_faults_leave_one_service },
         turns::{
             twenty_at_once_take_turns,
             of_several_that_try_once_one_wins,
@@ -81,6 +84,12 @@ fn main() {
         config::{ a_configuration_of_another_program_will_do },
     ];
     cases.extend(on![embedded:
+        rounds::{ twenty_rounds_of_faults_leave_one_service },
+        terminal::{
+            a_command_has_the_terminal_to_itself,
+            a_stopped_holder_loses_the_lock_and_its_command,
+            a_closed_terminal_ends_the_command_and_frees_the_lock,
+        },
         turns::{
             twenty_at_once_take_turns,
             of_several_that_try_once_one_wins,

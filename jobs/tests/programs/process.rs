@@ -47,10 +47,9 @@ impl Running {
         let started = Clock::system().now();
         let mut child = command.spawn().expect("the program starts");
         let lines = Arc::default();
-        let readers = vec![
-            follow(child.stdout.take(), Pipe::Out, &lines),
-            follow(child.stderr.take(), Pipe::Err, &lines),
-        ];
+        let out = child.stdout.take().map(|p| follow(p, Pipe::Out, &lines));
+        let err = child.stderr.take().map(|p| follow(p, Pipe::Err, &lines));
+        let readers = out.into_iter().chain(err).collect();
         Self {
             child,
             lines,
@@ -124,11 +123,11 @@ impl Drop for Running {
 }
 
 fn follow(
-    pipe: Option<impl Read + Send + 'static>,
+    pipe: impl Read + Send + 'static,
     from: Pipe,
     lines: &Arc<Mutex<Vec<(Pipe, String)>>>,
 ) -> JoinHandle<()> {
-    let (pipe, lines) = (pipe.expect("it was piped"), lines.clone());
+    let lines = lines.clone();
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
             lines.lock().unwrap().push((from, line));
