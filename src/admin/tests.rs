@@ -45,6 +45,18 @@ impl AdminSource for Fake {
             ..LockStatus::default()
         }])
     }
+    async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
+        if self.no_locks {
+            return Err("no majority".into());
+        }
+        let run = |n: u64| RunRecord {
+            job: job.to_owned(),
+            seq: n,
+            ..RunRecord::default()
+        };
+        let known = job == "report";
+        Ok(known.then(|| (0..limit as u64).map(run).collect()))
+    }
     fn live(&self) -> Result<(), String> {
         if self.stalled {
             return Err("the keeper stands still".into());

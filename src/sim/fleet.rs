@@ -18,7 +18,7 @@ use crate::{
     job::{Health, Job, JobError, Outcome, Run, Spec},
     lock::Locks,
     node::{Node, memory::MemoryNode},
-    scheduler::{Board, Context},
+    scheduler::{Author, Board, Context, History},
     sim_clock::SimTime,
     spawn::Spawn,
     worker::{
@@ -139,6 +139,12 @@ impl Fleet {
             })
             .start()
             .unwrap();
+        let author = Author {
+            id: name.to_owned(),
+            name: name.to_owned(),
+            ring: name.to_owned(),
+        };
+        let history = History::new(locks.clone(), clock.clone(), spawn.clone(), author);
         let ctx = Context {
             locks,
             clock,
@@ -147,6 +153,7 @@ impl Fleet {
             events: events.clone(),
             board: Board::default(),
             gate: gate(failover),
+            history,
             replica: name.to_owned(),
             drain_timeout: Duration::from_secs(5),
         };
