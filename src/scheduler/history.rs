@@ -2,7 +2,7 @@
 //!
 //! Nothing here is waited for by a run, by the loop that leads a job, or by a lease. Writings wait in a short queue for
 //! one task that carries them out one after the other; when the queue is full the oldest is left out. A writing that
-//! fails is a debug line in the log.
+//! fails is a debug line in the log; it is tried again a few times.
 
 use std::{
     collections::VecDeque,
@@ -28,6 +28,9 @@ use crate::{
 
 /// Writings that may wait. Two for every run that starts and ends while a store does not answer.
 const MAX_WAITING: usize = 64;
+/// A store that does not answer is asked so often, with pauses between: without its end a run would be shown as running.
+const TRIES: u32 = 5;
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 /// Bytes of a reason that are kept.
 const MAX_DETAIL: usize = 1024;
 
@@ -175,10 +178,8 @@ impl History {
     async fn write_all(self) {
         loop {
             let next = self.waiting().pop_front();
-            if let Some(writing) = next
-                && let Err(error) = self.write(writing).await
-            {
-                tracing::debug!(%error, "history could not be written");
+            if let Some(writing) = next {
+                self.write_patiently(&writing).await;
             }
             let waiting = self.waiting();
             self.0.left.send_modify(|left| *left = waiting.len());
@@ -188,20 +189,30 @@ impl History {
         }
     }
 
-    async fn write(&self, writing: Writing) -> Result<(), LockError> {
+    async fn write_patiently(&self, writing: &Writing) {
+        for _ in 0..TRIES {
+            let Err(error) = self.write(writing).await else {
+                return;
+            };
+            tracing::debug!(%error, "history could not be written");
+            self.0.clock.sleep(BETWEEN_TRIES).await;
+        }
+    }
+
+    async fn write(&self, writing: &Writing) -> Result<(), LockError> {
         match writing {
             Writing::Record {
                 record,
                 stage,
                 output,
-            } => self.put(&record, stage, output).await,
+            } => self.put(record, *stage, output.as_deref()).await,
             Writing::Interrupt(unknown) => {
-                let (name, _) = self.documents(&unknown);
+                let (name, _) = self.documents(unknown);
                 let found = self.0.locks.doc(&name).await?;
                 let found = found.and_then(|doc| RunRecord::from_doc(&unknown.job, &doc));
                 let mut record = found
                     .filter(|found| found.seq == unknown.seq)
-                    .unwrap_or(*unknown);
+                    .unwrap_or_else(|| (**unknown).clone());
                 record.interrupt(self.0.clock.wall());
                 self.put(&record, Stage::Interrupted, None).await
             }
@@ -212,7 +223,7 @@ impl History {
         &self,
         record: &RunRecord,
         stage: Stage,
-        output: Option<String>,
+        output: Option<&str>,
     ) -> Result<(), LockError> {
         let locks = &self.0.locks;
         let (name, beside) = self.documents(record);
@@ -224,7 +235,9 @@ impl History {
         let rev = RunRecord::revision(record.seq, stage);
         if let Some(output) = output {
             // First what the record speaks of.
-            locks.put_doc(&beside, rev, lifetime, output).await?;
+            locks
+                .put_doc(&beside, rev, lifetime, output.to_owned())
+                .await?;
         }
         locks.put_doc(&name, rev, lifetime, record.to_body()).await
     }
@@ -271,6 +284,102 @@ impl Writing {
             }
             // What it finds there is what was written before it.
             _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        chance::Chance,
+        job::RunFacts,
+        node::{
+            Node,
+            memory::{Cut, MemoryNode},
+        },
+        sim_clock::SimTime,
+    };
+
+    fn history() -> (History, MemoryNode, SimTime) {
+        let time = SimTime::new();
+        let node = MemoryNode::simulated("m", time.clock(), Spawn::system(), Chance::seeded(1));
+        let nodes: Vec<Arc<dyn Node>> = vec![Arc::new(node.clone())];
+        let locks = Locks::over(nodes)
+            .clock(time.clock())
+            .chance(Chance::seeded(2))
+            .keeper_here(Spawn::system());
+        let author = Author {
+            id: "a-1".to_owned(),
+            name: "a".to_owned(),
+            ring: "a".to_owned(),
+        };
+        let locks = locks.start().unwrap();
+        let history = History::new(locks, time.clock(), Spawn::system(), author);
+        (history, node, time)
+    }
+
+    fn run(clock: &Clock) -> Run {
+        let facts = RunFacts {
+            job: "job".to_owned(),
+            id: "id".to_owned(),
+            tick: clock.wall(),
+            attempt: 1,
+            replica: "a-1".to_owned(),
+            batch: None,
+            params: serde_json::Value::Null,
+            checkpoint: None,
+        };
+        Run::new(facts, clock.clone(), None, Duration::ZERO, Moment::NEVER)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_does_not_answer_costs_a_bounded_queue_and_the_newest_wins() {
+        let (history, node, time) = history();
+        node.faults().partition(Cut::Hang);
+        let run = run(&time.clock());
+        for seq in 1..=500 {
+            history.started(&run, seq).ended(&run, &Ended::Done);
+        }
+        assert!(history.waiting().len() <= MAX_WAITING);
+        let began = time.clock().now();
+        history.flush(Duration::from_secs(1)).await;
+        let waited = time.clock().now().since(began);
+        assert!(waited <= Duration::from_millis(1100), "{waited:?}");
+
+        node.faults().heal();
+        history.flush(Duration::from_secs(60)).await;
+        let locks = &history.0.locks;
+        let docs = locks.docs("history/job/").await.unwrap();
+        let mut seqs: Vec<u64> = docs.iter().map(|d| RunRecord::attempt_of(d.rev)).collect();
+        seqs.sort_unstable();
+        assert!(seqs.len() <= MAX_WAITING + 1, "{seqs:?}");
+        assert_eq!(seqs.last(), Some(&500));
+        // Written once for both states: the later one was known before the first was sent.
+        let last = docs.iter().find(|d| d.rev / 4 == 500).unwrap();
+        assert!(last.body.contains("\"done\""), "{}", last.body);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_pause_it_is_written_again() {
+        let (history, _node, time) = history();
+        let run = run(&time.clock());
+        for seq in 1..=3 {
+            let entry = history.started(&run, seq);
+            history.flush(Duration::from_secs(1)).await;
+            run.keep_output(format!("run {seq}"));
+            entry.ended(&run, &Ended::Skipped("why".repeat(1000)));
+            history.flush(Duration::from_secs(1)).await;
+            let name = format!("history/job/a-{seq:02}");
+            let doc = history.0.locks.doc(&name);
+            let record = RunRecord::from_doc("job", &doc.await.unwrap().unwrap()).unwrap();
+            assert_eq!((record.outcome.as_str(), record.seq), ("skipped", seq));
+            assert!(record.detail.len() <= MAX_DETAIL, "{}", record.detail);
+            let name = format!("output/job/a-{seq:02}");
+            let output = history.0.locks.doc(&name);
+            assert_eq!(output.await.unwrap().unwrap().body, format!("run {seq}"));
         }
     }
 }

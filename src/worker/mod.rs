@@ -17,7 +17,7 @@ pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;
 pub(crate) mod replica;
-#[cfg(any(feature = "cli", feature = "admin"))]
+#[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod runs;
 pub mod store;
 
