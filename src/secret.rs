@@ -158,15 +158,23 @@ fn redact_query(url: &str) -> String {
 /// Whether something of this name is likely to be a secret.
 #[must_use]
 pub fn tells(name: &str) -> bool {
-    let name = name.to_lowercase();
+    let name = name.to_lowercase().replace('-', "_");
     let words = [
         "pass",
         "secret",
         "token",
         "api_key",
         "apikey",
+        "access_key",
+        "auth_key",
+        "private_key",
+        "subscription_key",
         "signature",
         "credential",
+        // Headers.
+        "authorization",
+        "cookie",
+        "x_auth",
     ];
     name == "key" || name == "sig" || words.iter().any(|word| name.contains(word))
 }
@@ -174,6 +182,35 @@ pub fn tells(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_headers_that_hold_secrets_are_known() {
+        for name in [
+            "Authorization",
+            "proxy-authorization",
+            "Cookie",
+            "Set-Cookie",
+            "X-Api-Key",
+            "apikey",
+            "X-Auth",
+            "X-Auth-Key",
+            "X-Access-Key",
+            "Ocp-Apim-Subscription-Key",
+            "X-Vault-Token",
+            "X-Hub-Signature-256",
+        ] {
+            assert!(tells(name), "{name}");
+        }
+        for name in [
+            "Idempotency-Key",
+            "Content-Type",
+            "User-Agent",
+            "author",
+            "table",
+        ] {
+            assert!(!tells(name), "{name}");
+        }
+    }
 
     #[test]
     fn a_secret_is_never_written() {

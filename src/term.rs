@@ -39,6 +39,12 @@ impl Term {
         self.lease.record()
     }
 
+    /// The lease itself, for whoever treats locks and terms alike.
+    #[must_use]
+    pub fn into_lease(self) -> Lease {
+        self.lease
+    }
+
     /// Hands over at once: stands down, releases on all nodes and wakes those who wait.
     pub async fn resign(self) -> ReleaseReport {
         self.lease.release().await

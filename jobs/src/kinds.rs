@@ -3,10 +3,10 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::{HeartbeatParams, NotificationsParams};
+use crate::{ExecParams, HeartbeatParams, HttpParams, NotificationsParams};
 
 /// Kinds that the configuration may name.
-pub const KINDS: [&str; 2] = ["heartbeat", "notifications"];
+pub const KINDS: [&str; 4] = ["exec", "heartbeat", "http", "notifications"];
 
 /// Something wrong with one parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,9 @@ impl Finding {
 #[must_use]
 pub fn check_params(kind: &str, params: &Value) -> Vec<(String, String)> {
     let findings = match kind {
+        "exec" => read(params, ExecParams::check),
         "heartbeat" => read(params, HeartbeatParams::check),
+        "http" => read(params, HttpParams::check),
         "notifications" => read(params, NotificationsParams::check),
         _ => vec![Finding::new(
             "",

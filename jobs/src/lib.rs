@@ -5,7 +5,9 @@
 //!
 //! In reading order:
 //! - [`heartbeat`]: says that it ran; what tests and demonstrations count.
+//! - [`http`]: calls a web service once per tick.
 //! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
+//! - [`exec`]: runs a command.
 //! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
 //! - [`kinds`]: checks parameters of any kind, all findings at once.
 //! - [`span`]: durations as people write them.
@@ -13,13 +15,18 @@
 #![forbid(unsafe_code)]
 
 pub mod demo_table;
+pub mod exec;
 pub mod guard;
 pub mod heartbeat;
+pub mod http;
 pub mod kinds;
 pub mod notifications;
 pub mod receiver;
 pub mod span;
+mod web;
 
+pub use exec::{Exec, ExecParams};
 pub use heartbeat::{Heartbeat, HeartbeatParams};
+pub use http::{Http, HttpParams};
 pub use kinds::{KINDS, check_params};
 pub use notifications::{Notifications, NotificationsParams};

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod demo;
+mod programs;
 
 use std::{
     io::{self, Write},
@@ -15,7 +16,7 @@ use watchkeeper::{
     cli::{Command, Global},
     config::{LoadOptions, ParamProblem},
 };
-use watchkeeper_jobs::{Heartbeat, KINDS, Notifications, check_params};
+use watchkeeper_jobs::{Exec, Heartbeat, Http, KINDS, Notifications, check_params};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -42,16 +43,25 @@ enum All {
     Worker(Command),
     #[command(display_order = 0)]
     Demo(demo::DemoArgs),
+    Lock(programs::LockArgs),
+    Elect(programs::ElectArgs),
 }
 
 fn main() -> ExitCode {
+    // First of all: this process may have been started to guard a command.
+    if let Some(ended) = watchkeeper_jobs::guard::serve_if_asked() {
+        return ended;
+    }
     // Before anything makes a client. It fails when a provider is set already, which would do as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let Cli {
         global,
         parent,
         command,
-    } = Cli::parse();
+    } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return programs::usage(&error),
+    };
     if let Some(parent) = parent
         && let Err(error) = demo::die_with(parent)
     {
@@ -60,6 +70,8 @@ fn main() -> ExitCode {
     }
     match command {
         All::Demo(args) => demo::main(&args),
+        All::Lock(args) => programs::lock(&global, args),
+        All::Elect(args) => programs::elect(&global, args),
         All::Worker(command) => command.execute(&global, stock_worker()),
     }
 }
@@ -69,7 +81,9 @@ fn stock_worker() -> Worker {
     let worker = Worker::with(LoadOptions::from_process());
     let events = worker.events().clone();
     let mut worker = worker
+        .kind("exec", Exec::new)
         .kind("heartbeat", Heartbeat::new)
+        .kind("http", Http::new)
         .batch_kind("notifications", move |params| {
             Notifications::new(params, Some(events.clone()))
         });

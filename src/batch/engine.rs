@@ -202,7 +202,8 @@ impl BatchEngine {
             Some(lease.view().clone()),
             margin,
             until,
-        );
+        )
+        .within(grace, pass.lease().cloned());
         ctx.board.started(&run, ctx.clock.wall());
         let (job, token) = (self.name.clone(), lease.token());
         ctx.events.tell(Event::BatchClaimed {

@@ -8,7 +8,7 @@ use figment::{
 };
 use serde_json::{Map, Value};
 
-use super::problem::Source;
+use super::problem::{Source, is_in};
 
 /// Values of one origin; only such that fit their keys.
 #[derive(Default)]
@@ -28,6 +28,13 @@ impl Layer {
             name,
             ..Self::default()
         }
+    }
+
+    /// Drops a section.
+    pub(super) fn forget(&mut self, section: &str) {
+        self.values.remove(section);
+        self.places.retain(|key, _| !is_in(key, section));
+        self.sections.retain(|key, _| !is_in(key, section));
     }
 
     /// Sets `path`, over whatever this layer had there.

@@ -104,6 +104,23 @@ impl Loaded {
 /// # Errors
 /// All problems, warnings included, when at least one of them is an error.
 pub fn load(options: &LoadOptions) -> Result<Loaded, Problems> {
+    assemble(options, true)
+}
+
+/// As [`load`], but leaves `jobs` alone, with all that may be wrong there: for programs that only want the locks, and may
+/// not know the kinds of jobs of whoever owns the file. [`Config::jobs`] is empty then.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_without_jobs(options: &LoadOptions) -> Result<Loaded, Problems> {
+    let options = LoadOptions {
+        specs: BTreeMap::new(),
+        ..options.clone()
+    };
+    assemble(&options, false)
+}
+
+fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> {
     let mut problems = Problems::default();
     let mut provenance = Provenance::default();
     let file = choose_file(options);
@@ -121,7 +138,13 @@ pub fn load(options: &LoadOptions) -> Result<Loaded, Problems> {
         text::environment(&options.env, &options.root, &jobs, &mut problems),
         text::flags(&options.flags, &mut problems),
     ];
-    for layer in layers {
+    if !with_jobs {
+        problems.forget("jobs");
+    }
+    for mut layer in layers {
+        if !with_jobs {
+            layer.forget("jobs");
+        }
         figment = figment.merge(&layer);
         provenance.overlay(layer.places);
         provenance.underlay(layer.sections);

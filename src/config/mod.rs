@@ -32,7 +32,7 @@ pub use crate::{
     secret::{Secret, SecretUrl},
 };
 pub use jobs::ParamProblem;
-pub use load::{LoadOptions, Loaded, ParamCheck, load};
+pub use load::{LoadOptions, Loaded, ParamCheck, load, load_without_jobs};
 pub use problem::{Problem, Problems, Provenance, Source};
 pub use settings::{AdminSettings, Listen, LogFormat, Mode, TelemetrySettings, WorkerSettings};
 pub use text::Flag;

@@ -134,10 +134,21 @@ impl Problems {
         }
     }
 
+    /// Drops what is said of a section.
+    pub(super) fn forget(&mut self, section: &str) {
+        self.0.retain(|problem| !is_in(&problem.key, section));
+    }
+
     /// Places of one file in the order of the file, then variables, flags and the rest.
     pub(super) fn sort(&mut self) {
         self.0.sort_by(|a, b| a.source.cmp(&b.source));
     }
+}
+
+/// Whether `key` is `section` or stands below it.
+pub(super) fn is_in(key: &str, section: &str) -> bool {
+    let below = key.strip_prefix(section);
+    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 impl<'a> IntoIterator for &'a Problems {

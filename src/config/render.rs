@@ -53,6 +53,10 @@ fn mask(value: &mut Value) {
         Value::Object(table) => {
             table.retain(|_, inner| !inner.is_null());
             for (key, inner) in table {
+                // A file that holds a secret is none itself.
+                if key.ends_with("_file") || key.ends_with("_files") {
+                    continue;
+                }
                 if key != "key" && tells(key) && inner.is_string() {
                     *inner = Value::String("***".to_owned());
                 } else {
@@ -64,7 +68,14 @@ fn mask(value: &mut Value) {
             list.retain(|inner| !inner.is_null());
             list.iter_mut().for_each(mask);
         }
+        Value::String(text) if authorizes(text) => *text = "***".to_owned(),
         Value::String(text) if text.contains("://") => *text = redact(text),
         _ => {}
     }
+}
+
+/// Whether this is what a header for credentials holds, whatever its name.
+fn authorizes(text: &str) -> bool {
+    let scheme = text.split_once(' ').map_or("", |(scheme, _)| scheme);
+    ["basic", "bearer"].contains(&scheme.to_ascii_lowercase().as_str())
 }

@@ -26,6 +26,11 @@ pub struct Flag {
 
 const PREFIX: &str = "WATCHKEEPER_";
 
+/// What commands under a lease find in their environment, and so a `watchkeeper` that they start: no keys.
+const TOLD: [&str; 8] = [
+    "ATTEMPT", "GUARD", "JOB", "KEY", "REPLICA", "RUN_ID", "TICK", "TOKEN",
+];
+
 /// Reads the variables that begin with `WATCHKEEPER_`; `__` stands between the parts of a key. `jobs` are the jobs that
 /// are known so far.
 pub(super) fn environment(
@@ -159,6 +164,9 @@ fn secret_of(path: &[String]) -> Option<Vec<String>> {
 /// A variable without `__` is no key. It is left alone (a service called "watchkeeper" gets a dozen of them from
 /// Kubernetes) unless it is a key with single underscores.
 fn single_underscore(name: &str, rest: &str, problems: &mut Problems) {
+    if TOLD.contains(&rest) {
+        return;
+    }
     let meant = schema::keys()
         .into_iter()
         .find(|key| key.join("_").to_uppercase() == rest);
@@ -166,5 +174,18 @@ fn single_underscore(name: &str, rest: &str, problems: &mut Problems) {
         let remedy = format!("write {PREFIX}{}", key.join("__").to_uppercase());
         let message = "two underscores stand between the parts of a key";
         problems.error(key.join("."), Source::Env(name.to_owned()), message, remedy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_commands_are_told_is_never_taken_for_a_key() {
+        let told = TOLD.map(|name| (format!("{PREFIX}{name}"), "x".to_owned()));
+        let mut problems = Problems::default();
+        let layer = environment(&told, Path::new("."), &[], &mut problems);
+        assert!(problems.is_empty() && layer.values.is_empty(), "{problems}");
     }
 }

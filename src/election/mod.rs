@@ -45,9 +45,11 @@ impl Elector {
         Self::for_key(locks, format!("elect/{name}"))
     }
 
-    pub(crate) fn for_key(locks: &Locks, key: String) -> Self {
+    /// A candidate for the lock of exactly this key; see [`Locks::lock_key`].
+    #[must_use]
+    pub fn for_key(locks: &Locks, key: impl Into<String>) -> Self {
         let claim = Claim {
-            key,
+            key: key.into(),
             kind: Kind::Lock,
             ttl: None,
         };

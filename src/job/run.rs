@@ -72,6 +72,10 @@ struct Inner {
     progress: Mutex<Option<(u64, u64)>>,
     output: Mutex<Option<String>>,
     checkpoints: Option<Arc<dyn Checkpoints>>,
+    /// From being told to stop to being dropped.
+    grace: Duration,
+    /// Another lease that nothing of this run may outlive: the replica's, in failover mode.
+    also: Option<LeaseView>,
 }
 
 const TIME_LIMIT: &str = "the run's time limit has passed";
@@ -100,7 +104,19 @@ impl Run {
             progress: Mutex::new(None),
             output: Mutex::new(None),
             checkpoints: None,
+            grace: Duration::from_secs(10),
+            also: None,
         }))
+    }
+
+    /// The same run with its grace, 10 seconds unless said, and with another lease that it must not outlive. Call it
+    /// before the run is shared.
+    #[must_use]
+    pub(crate) fn within(mut self, grace: Duration, also: Option<LeaseView>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            (inner.grace, inner.also) = (grace, also);
+        }
+        self
     }
 
     /// The same run with a place for checkpoints. Call it before the run is shared.
@@ -167,6 +183,19 @@ impl Run {
     #[must_use]
     pub fn lease(&self) -> Option<&LeaseView> {
         self.0.lease.as_ref()
+    }
+
+    /// Every lease that this run must not outlive: its own, and that of the replica in failover mode. For work that
+    /// goes on outside of this process.
+    #[must_use]
+    pub fn leases(&self) -> Vec<LeaseView> {
+        self.0.lease.iter().chain(&self.0.also).cloned().collect()
+    }
+
+    /// How long this run may go on after it was told to stop; less when its lease ends before.
+    #[must_use]
+    pub fn grace(&self) -> Duration {
+        self.0.grace
     }
 
     /// Time until this run is told to stop, as things stand: extensions of the lease move it on.

@@ -10,6 +10,9 @@ use tokio::sync::broadcast;
 use super::{Claim, Claimed, LockError, Locks};
 use crate::{backoff::Backoff, lease::Lease, node::Announcement};
 
+/// A waiter asks at least so often: announcements may be lost, and holders change unseen.
+const POLL: Duration = Duration::from_secs(1);
+
 /// A lock to be acquired: `locks.lock("order:42").ttl(10.secs()).wait(2.secs()).acquire().await?`.
 #[derive(Clone, Debug)]
 pub struct LockBuilder {
@@ -33,7 +36,8 @@ impl LockBuilder {
         self
     }
 
-    /// Waits up to `limit` for the present holder; the default is not to wait.
+    /// Waits up to `limit` for the present holder; the default is not to wait. `Duration::MAX` waits as long as it
+    /// takes, also for nodes that do not answer.
     #[must_use]
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = limit;
@@ -64,13 +68,13 @@ impl LockBuilder {
                 return Err(why);
             }
             let pause = match &why {
-                // Wake with the release, with the end of the holder's life, or by the slow poll.
                 LockError::Held { for_at_most, .. } => {
-                    for_at_most.unwrap_or(slow * 20).clamp(slow / 5, slow * 20)
+                    backoff.reset();
+                    while_held(*for_at_most, slow) + self.locks.chance().up_to(slow / 5)
                 }
-                _ => Duration::ZERO,
+                _ => backoff.next(self.locks.chance()),
             };
-            let at = (now + pause + backoff.next(self.locks.chance())).min(until);
+            let at = (now + pause).min(until);
             let (key, holder) = (&self.claim.key, why.holder());
             tokio::select! {
                 biased;
@@ -82,6 +86,15 @@ impl LockBuilder {
             }
         }
     }
+}
+
+/// How long a waiter sleeps who hears of no release: to the end of the holder's life, or to the slow poll. `slow` is the
+/// node timeout.
+fn while_held(for_at_most: Option<Duration>, slow: Duration) -> Duration {
+    let poll = (slow * 20).min(POLL);
+    // A millisecond more: the key lives to the end of its last one.
+    let life = for_at_most.map_or(poll, |life| life.saturating_add(Duration::from_millis(1)));
+    life.clamp((slow / 5).min(poll), poll)
 }
 
 /// Completes when `owner`'s release of `key` is announced, anybody's without an owner; a closed or lagging stream never
@@ -100,5 +113,22 @@ pub(crate) async fn released(
             Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_waiter_wakes_with_the_end_of_the_holders_life_or_by_the_slow_poll() {
+        let slow = 50 * MS;
+        assert_eq!(while_held(Some(300 * MS), slow), 301 * MS);
+        assert_eq!(while_held(Some(10_000 * MS), slow), 1_000 * MS);
+        assert_eq!(while_held(Some(Duration::ZERO), slow), 10 * MS);
+        assert_eq!(while_held(None, 10 * MS), 200 * MS);
+        assert_eq!(while_held(Some(Duration::MAX), 1_000 * MS), POLL);
     }
 }

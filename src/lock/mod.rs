@@ -141,6 +141,14 @@ impl Locks {
         LockBuilder::new(self.clone(), Claim::named(format!("lock/{name}")))
     }
 
+    /// The named lock of exactly this key, without the `lock/` of [`Locks::lock`]: with `raw_keys` it is the key on the
+    /// nodes, to be shared with other Redlock clients. Keys that begin with `job/`, `batch/`, `elect/` or `lock/` are
+    /// those of jobs, electors and named locks, which it then excludes.
+    #[must_use]
+    pub fn lock_key(&self, key: &str) -> LockBuilder {
+        LockBuilder::new(self.clone(), Claim::named(key))
+    }
+
     /// One attempt at many claims at once: one round trip per node in the usual case. One answer per claim, in order.
     ///
     /// Cancel-safe: what a cancelled call acquired is released.

@@ -265,7 +265,8 @@ impl Lead<'_> {
             .map_or(Moment::NEVER, |limit| now + limit);
         let margin = timing.cancel_margin(ttl, grace);
         let run = Run::new(facts, ctx.clock.clone(), self.lease.clone(), margin, until)
-            .with_checkpoints(desk);
+            .with_checkpoints(desk)
+            .within(grace, self.pass.lease().cloned());
         let wall = ctx.clock.wall();
         ctx.board.started(&run, wall);
         let entry = ctx.history.started(&run, seq);

@@ -123,11 +123,11 @@ fn missing(store: &str, feature: &str) -> Error {
 }
 
 /// Refuses a list of nodes in which two addresses lead to one server: it would count twice towards a majority. A node
-/// that does not answer now is let in.
+/// that does not answer within a second is let in. Cancel-safe.
 ///
 /// # Errors
 /// [`Error::Store`] naming both.
-pub(crate) async fn refuse_twins(locks: &Locks) -> Result<()> {
+pub async fn refuse_twins(locks: &Locks) -> Result<()> {
     let names: Vec<String> = locks
         .nodes()
         .await?

@@ -1,8 +1,29 @@
 //! A command under a guard, as whoever starts it sees it.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    env,
+    ffi::OsString,
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::PathBuf,
+    process::Stdio,
+    time::Duration,
+};
 
-use watchkeeper::lease::LeaseView;
+use rustix::{
+    fs::{Mode, OFlags},
+    process::getpgrp,
+    termios::tcgetpgrp,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{oneshot, watch};
+use watchkeeper::{chance::Chance, lease::LeaseView};
+
+use super::{
+    GUARD, PROGRAM, can_serve,
+    message::{Failure, Kind, Order, Step, Text, Times},
+    watch::{Leash, Watch},
+};
 
 /// A program to be run under a guard.
 #[derive(Clone, Debug)]
@@ -61,6 +82,9 @@ pub enum StartError {
         /// The system's reason.
         why: String,
     },
+    /// The lease is over, or nothing new may start under it.
+    #[error("the lease is over: nothing was started")]
+    LeaseOver,
     /// The guard could not be started or has failed.
     #[error("the guard process failed: {0}")]
     Guard(String),
@@ -70,6 +94,8 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Guarded {
     pid: u32,
+    leash: Leash,
+    end: watch::Receiver<Option<End>>,
 }
 
 /// How a command ended. By then every process it started is gone.
@@ -88,7 +114,7 @@ pub struct End {
 }
 
 /// An exit status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Status {
     /// It exited with this status.
     Code(i32),
@@ -97,7 +123,7 @@ pub enum Status {
 }
 
 /// Who ended a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// It ended by itself.
     Itself,
@@ -105,6 +131,8 @@ pub enum Cause {
     Asked,
     /// Its lease was about to end.
     Deadline,
+    /// Its guard has died, or did not act in time, and it was killed.
+    GuardLost,
 }
 
 // === impl StartError ===
@@ -116,7 +144,7 @@ impl StartError {
         match self {
             Self::NotFound { .. } => 127,
             Self::NotExecutable { .. } => 126,
-            Self::Directory { .. } | Self::Guard(_) => 125,
+            Self::Directory { .. } | Self::LeaseOver | Self::Guard(_) => 125,
         }
     }
 }
@@ -137,14 +165,128 @@ impl Status {
 // === impl Command ===
 
 impl Command {
+    /// `program` with `args`, with the environment, the directory, input and output of this process, and 10 seconds of
+    /// grace.
+    #[must_use]
+    pub fn new(program: impl Into<OsString>, args: impl IntoIterator<Item = OsString>) -> Self {
+        Self {
+            program: program.into(),
+            args: args.into_iter().collect(),
+            cwd: None,
+            clear_env: false,
+            env: Vec::new(),
+            without_env: Vec::new(),
+            output: Output::Inherit,
+            grace: Duration::from_secs(10),
+        }
+    }
+
     /// Starts the command under a guard that ends it before the first of `leases` does. Without leases it runs until it
-    /// ends by itself, is told to stop, or this process is gone.
+    /// ends by itself, is told to stop, or this process is gone. Dropping the future ends what has started.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running then.
     pub async fn start(self, leases: Vec<LeaseView>) -> Result<Guarded, StartError> {
-        drop(leases);
-        Err(StartError::Guard("not there yet".to_owned()))
+        if !can_serve() {
+            let why = "this program does not call watchkeeper_jobs::guard::serve_if_asked";
+            return Err(StartError::Guard(why.to_owned()));
+        }
+        // Before the first look at them: a lease that is released from here on waits for us.
+        let works = leases.iter().map(LeaseView::begin_work).collect();
+        if leases.iter().any(|lease| !lease.may_start()) {
+            return Err(StartError::LeaseOver);
+        }
+        let failed = |error: io::Error| StartError::Guard(error.to_string());
+        let mark = mark();
+        let order = self.order(&mark);
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let (spawn, output) = self.guard(theirs).map_err(failed)?;
+        let leash = Leash::new(ours);
+        let (end_tx, end) = watch::channel(None);
+        let (started_tx, started) = oneshot::channel();
+        let limit = match self.output {
+            Output::Capture(limit) => limit,
+            Output::Inherit => 0,
+        };
+        let watch = Watch::new(leash.clone(), leases, works, output, limit, mark);
+        // From here on dropping the handle ends whatever has started.
+        let mut guarded = Guarded { pid: 0, leash, end };
+        std::thread::Builder::new()
+            .name("watchkeeper-guarded".to_owned())
+            .spawn(move || watch.run(spawn, order, started_tx, &end_tx))
+            .map_err(failed)?;
+        match started.await {
+            Ok(Ok(pid)) => {
+                guarded.pid = pid;
+                Ok(guarded)
+            }
+            Ok(Err(failure)) => Err(self.error(failure)),
+            Err(_) => Err(StartError::Guard("it ended without a word".to_owned())),
+        }
+    }
+
+    /// The guard process, not started yet, and where its output comes out.
+    fn guard(
+        &self,
+        control: UnixStream,
+    ) -> io::Result<(std::process::Command, Option<io::PipeReader>)> {
+        use std::os::unix::process::CommandExt;
+
+        let mut guard = std::process::Command::new(PROGRAM);
+        guard.arg0(GUARD).stdin(Stdio::from(OwnedFd::from(control)));
+        if self.output == Output::Inherit {
+            return Ok((guard, None));
+        }
+        // One pipe for both, so that their lines stay in order.
+        let (reader, writer) = io::pipe()?;
+        guard.stdout(writer.try_clone()?).stderr(writer);
+        Ok((guard, Some(reader)))
+    }
+
+    fn order(&self, mark: &str) -> Order {
+        let text = |text: &OsString| Text::from(text.as_os_str());
+        let mut env: Vec<_> = self.env.iter().map(|(k, v)| (text(k), text(v))).collect();
+        env.push((text(&MARK.into()), text(&mark.into())));
+        Order {
+            program: text(&self.program),
+            args: self.args.iter().map(text).collect(),
+            cwd: self.cwd.as_ref().map(|cwd| Text::from(cwd.as_os_str())),
+            clear_env: self.clear_env,
+            env,
+            without_env: self.without_env.iter().map(text).collect(),
+            group: match self.output {
+                Output::Inherit => terminal_group(),
+                Output::Capture(_) => None,
+            },
+            times: Times::NEVER,
+            grace: self.grace,
+            parent: 0,
+        }
+    }
+
+    fn error(&self, failure: Failure) -> StartError {
+        let program = self.program.to_string_lossy().into_owned();
+        let Failure { step, kind, why } = failure;
+        match (step, kind) {
+            (Step::Guard, _) => StartError::Guard(why),
+            (Step::Directory, _) => {
+                let path = self.cwd.clone().unwrap_or_default();
+                let path = path.display().to_string();
+                StartError::Directory { path, why }
+            }
+            (Step::Exec, Kind::NotFound) => {
+                let hint = if program.contains('/') {
+                    " (or the interpreter that its first line names)"
+                } else {
+                    " in PATH"
+                };
+                StartError::NotFound {
+                    program,
+                    hint: hint.to_owned(),
+                }
+            }
+            (Step::Exec, Kind::Other) => StartError::NotExecutable { program, why },
+        }
     }
 }
 
@@ -160,16 +302,66 @@ impl Guarded {
     /// Tells the command and everything it started to end (SIGTERM); what is left after `grace` is killed. Calling it
     /// again can only shorten the grace.
     pub fn terminate(&self, grace: Duration) {
-        drop(grace);
+        self.leash.stop(grace);
     }
 
     /// Ends the command and everything it started now (SIGKILL).
     pub fn kill(&self) {
-        self.terminate(Duration::ZERO);
+        self.leash.stop(Duration::ZERO);
     }
 
     /// Waits until the command and everything it started is gone. Cancel-safe; asks for nothing.
     pub async fn ended(&self) -> End {
-        std::future::pending().await
+        let mut end = self.end.clone();
+        match end.wait_for(Option::is_some).await {
+            Ok(end) => end.clone().unwrap_or_else(End::lost),
+            Err(_) => End::lost(),
+        }
     }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if self.end.borrow().is_none() {
+            self.kill();
+        }
+    }
+}
+
+// === impl End ===
+
+impl End {
+    /// What is known when nobody has told.
+    pub(super) fn lost() -> Self {
+        Self {
+            status: Status::Signal(9),
+            cause: Cause::GuardLost,
+            left_behind: 0,
+            output: String::new(),
+            written: 0,
+        }
+    }
+}
+
+// === helpers ===
+
+/// Marks every process that descends from a command, so that they can be found when the guard is lost.
+const MARK: &str = "WATCHKEEPER_GUARD";
+
+/// A mark of our own, after those of the guards that we run under ourselves.
+fn mark() -> String {
+    let own: String = Chance::system().id().chars().take(16).collect();
+    match env::var(MARK) {
+        Ok(outer) => format!("{outer}:{own}"),
+        Err(_) => own,
+    }
+}
+
+/// Our process group, when the terminal listens to it: then the command must be in it, too, to read from there.
+fn terminal_group() -> Option<i32> {
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
+    let ours = getpgrp();
+    let listens = tcgetpgrp(terminal).ok()? == ours;
+    listens.then(|| ours.as_raw_nonzero().get())
 }

@@ -5,10 +5,84 @@
 //!          <--- socket: "started", "ended" ----
 //! ```
 //!
-//! The guard is this program executed again (see `serve_if_asked`). It knows until when the
-//! lease is held, gets each later deadline, and ends the command and every descendant of it before the lease does:
-//! SIGTERM first, SIGKILL when that was not enough. It does so at once when the worker is gone, because the socket
-//! closes with it, and in time when the worker is merely frozen.
+//! The guard is this program executed again. It knows until when the lease is held, gets each later deadline, and ends
+//! the command and every descendant of it before the lease does: SIGTERM first, SIGKILL when that was not enough. It
+//! does so at once when the worker is gone, because the socket closes with it, and in time when the worker is merely
+//! frozen.
+//!
+//! # Invariants
+//! - G1 Nothing of a command is left when its lease ends, also when the worker was killed or frozen, and also when the
+//!   command forks, leaves its session, ignores SIGTERM or closes its descriptors.
+//!   (`a_killed_workers_command_is_gone_in_time`, `a_frozen_workers_command_is_gone_in_time`)
+//! - G2 The lease is not released before nothing is left.           (`a_lease_is_held_until_nothing_is_left`)
+//! - G3 A command that was not started leaves nothing behind.       (`a_start_that_fails_is_told_by_its_reason`)
+//! - G4 A guard that is killed takes the command with it, and the worker ends what that has left.
+//!   (`a_killed_guard_takes_its_command_along`)
+//!
+//! # Not promised
+//! Processes that the system starts on behalf of the command are none of its descendants: containers of a daemon, units
+//! of systemd, jobs of at(1). Processes that changed their user (`sudo`) cannot be signalled without that user's rights,
+//! and processes in an uninterruptible wait for a device end when the wait does. When worker and guard are killed at
+//! the same time, the command dies with the guard, but what it has forked may live on. What has reached another machine
+//! is beyond any of this: give it the fencing token.
+
+mod capture;
 mod command;
+mod message;
+mod procs;
+mod serve;
+mod shim;
+mod state;
+mod watch;
+
+use std::{
+    env, io,
+    os::unix::net::UnixStream,
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 pub use command::{Cause, Command, End, Guarded, Output, StartError, Status};
+
+/// This program, also when its file was replaced since.
+const PROGRAM: &str = "/proc/self/exe";
+/// The guard's name for itself; other than the program's, so that a `pkill` by name does not hit both.
+const GUARD: &str = "wk-guard";
+const SHIM: &str = "wk-shim";
+
+/// Whether this program can be a guard.
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// Call it first thing in `main`, before threads and runtimes: when this process was started to guard a command, it
+/// does that, and says with which status to end. Otherwise it returns at once. A program that does not call it cannot
+/// start guarded commands.
+///
+/// ```no_run
+/// fn main() -> std::process::ExitCode {
+///     if let Some(ended) = watchkeeper_jobs::guard::serve_if_asked() {
+///         return ended;
+///     }
+///     // What the program is for.
+///     std::process::ExitCode::SUCCESS
+/// }
+/// ```
+#[must_use]
+pub fn serve_if_asked() -> Option<ExitCode> {
+    SERVES.store(true, Ordering::Relaxed);
+    let name = env::args_os().next()?;
+    match name.to_str()? {
+        GUARD => Some(serve::main()),
+        SHIM => Some(shim::main()),
+        _ => None,
+    }
+}
+
+fn can_serve() -> bool {
+    SERVES.load(Ordering::Relaxed)
+}
+
+/// The socket that a guard or a shim is started with, as its input.
+fn control() -> io::Result<UnixStream> {
+    let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
+    Ok(UnixStream::from(socket))
+}

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf};
 use reqwest::Url;
 use serde::Deserialize;
 
-use crate::{kinds::Finding, span::Span};
+use crate::{kinds::Finding, span::Span, web::shown};
 
 /// Parameters of a job of kind `notifications`.
 #[derive(Clone, Debug, Deserialize)]
@@ -235,11 +235,6 @@ impl Address {
             _ => "…".to_owned(),
         }
     }
-}
-
-/// Scheme, host and port alone: paths of webhooks are often the secret itself.
-pub(crate) fn shown(url: &Url) -> String {
-    url.origin().ascii_serialization()
 }
 
 impl From<&str> for Address {

@@ -6,37 +6,29 @@
 //! | answer | meaning |
 //! | --- | --- |
 //! | 2xx | sent |
-//! | 408, 425, 429, 5xx | later; `Retry-After` in seconds is honoured |
+//! | 408, 425, 429, 5xx | later; `Retry-After` is honoured |
 //! | 3xx | later: the address has changed and somebody must say so |
 //! | other 4xx | dead |
 //! | no connection | later |
 //! | connection but no answer | in doubt |
 
-use std::{sync::Once, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use reqwest::{
-    Client, Response, StatusCode, Url,
-    header::{CONTENT_TYPE, RETRY_AFTER},
-    redirect,
-};
-use watchkeeper::node::Token;
+use reqwest::{Client, StatusCode, Url, header::CONTENT_TYPE};
+use watchkeeper::{clock::Clock, node::Token};
 
-use super::{delivery::Answer, params::shown, sink::Sink, source::Item};
+pub use crate::web::NoClient;
+
+use super::{delivery::Answer, sink::Sink, source::Item};
+use crate::web::{self, Meaning, plain, shown};
 
 /// The sink.
 pub struct Webhook {
     client: Client,
     url: Url,
+    clock: Clock,
 }
-
-/// The client could not be made.
-#[derive(Debug, thiserror::Error)]
-#[error("no web client: {0}")]
-pub struct NoClient(String);
-
-/// Bytes of an answer that are read so that the connection can be used again.
-const ANSWER_READ: usize = 64 * 1024;
 
 // === impl Webhook ===
 
@@ -46,20 +38,11 @@ impl Webhook {
     /// # Errors
     /// [`NoClient`], for instance when the system has no root certificates.
     pub fn new(url: Url, timeout: Duration) -> Result<Self, NoClient> {
-        install_crypto();
-        let mut client = Client::builder()
-            .timeout(timeout)
-            // Shorter than the whole, so that "could not connect" is told from "no answer".
-            .connect_timeout(timeout / 2)
-            // A redirected POST could arrive twice.
-            .redirect(redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .user_agent(concat!("watchkeeper/", env!("CARGO_PKG_VERSION")));
-        if is_local(&url) {
-            client = client.no_proxy();
-        }
-        let client = client.build().map_err(|e| NoClient(plain(e)))?;
-        Ok(Self { client, url })
+        Ok(Self {
+            client: web::client(&url, timeout)?,
+            url,
+            clock: Clock::system(),
+        })
     }
 }
 
@@ -83,8 +66,9 @@ impl Sink for Webhook {
             .body(body);
         match request.send().await {
             Ok(response) => {
-                let answer = of_status(response.status(), retry_after(&response));
-                drain(response).await;
+                let after = web::retry_after(response.headers(), self.clock.wall());
+                let answer = of_status(response.status(), after);
+                web::read(response, 0).await;
                 answer
             }
             Err(error) => of_error(error),
@@ -95,16 +79,15 @@ impl Sink for Webhook {
 /// What a status says about the item.
 fn of_status(status: StatusCode, after: Option<Duration>) -> Answer {
     let why = format!("answered {}", status.as_u16());
-    match status.as_u16() {
-        200..=299 => Answer::Accepted,
-        408 | 425 | 429 | 500..=599 => Answer::Later { why, after },
-        300..=399 => Answer::Later {
+    match web::meaning(status.as_u16()) {
+        Meaning::Good => Answer::Accepted,
+        Meaning::Later => Answer::Later { why, after },
+        Meaning::Moved => Answer::Later {
             why: format!("{why}, a redirection: name the new address as `sink`"),
             after: None,
         },
-        400..=499 => Answer::Refused { why },
-        // Nothing that HTTP knows; the request was read by somebody.
-        _ => Answer::Unknown { why },
+        Meaning::Refused => Answer::Refused { why },
+        Meaning::Unknown => Answer::Unknown { why },
     }
 }
 
@@ -128,55 +111,6 @@ fn of_error(error: reqwest::Error) -> Answer {
     Answer::Unknown {
         why: format!("{what}: {}", plain(error)),
     }
-}
-
-/// The error and its causes, without the address.
-fn plain(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
-}
-
-fn retry_after(response: &Response) -> Option<Duration> {
-    let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
-    text.trim().parse().ok().map(Duration::from_secs)
-}
-
-/// Reads the rest of an answer; whatever comes of that changes nothing.
-async fn drain(mut response: Response) {
-    let mut left = ANSWER_READ;
-    while let Ok(Some(chunk)) = response.chunk().await {
-        left = left.saturating_sub(chunk.len());
-        if left == 0 {
-            return;
-        }
-    }
-}
-
-/// Proxies are for the world outside.
-fn is_local(url: &Url) -> bool {
-    match url.host_str() {
-        Some("localhost") => true,
-        Some(host) => host
-            .trim_matches(['[', ']'])
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|ip| ip.is_loopback()),
-        None => false,
-    }
-}
-
-/// The first client of the process brings the cryptography, unless the program has chosen.
-fn install_crypto() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // An error says that there is a provider, which is all we want.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
 }
 
 #[cfg(test)]
@@ -247,17 +181,5 @@ mod tests {
         let hook = hook(&url, Duration::from_millis(50));
         let answer = hook.send(&item(), Token(1)).await;
         assert!(matches!(answer, Answer::Unknown { .. }), "{answer:?}");
-    }
-
-    #[test]
-    fn local_addresses_need_no_proxy() {
-        for (url, local) in [
-            ("http://127.0.0.1:1/", true),
-            ("http://[::1]/", true),
-            ("http://localhost/", true),
-            ("http://example.org/", false),
-        ] {
-            assert_eq!(is_local(&Url::parse(url).unwrap()), local, "{url}");
-        }
     }
 }

@@ -241,6 +241,19 @@ impl Fleet {
         led
     }
 
+    /// What `watchkeeper ARGUMENTS` says about this fleet.
+    pub(crate) fn command(&self, arguments: &[&str]) -> String {
+        let done = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
+            .args(arguments)
+            .arg("--config")
+            .arg(self.folder.path().join("fleet.toml"))
+            .current_dir(self.folder.path())
+            .output()
+            .expect("the command runs");
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).expect("text")
+    }
+
     /// The status with which a worker answers `GET path`.
     pub(crate) fn status_of(&self, worker: usize, path: &str) -> u16 {
         let listens = |l: &Line| l.worker == worker && l.says() == "status page listens";
@@ -283,6 +296,16 @@ impl Drop for Fleet {
             let (path, tail) = (path.display(), self.log.tail(40));
             eprintln!("--- last lines of the workers; all of them are in {path} ---\n{tail}");
         }
+    }
+}
+
+/// Looks until it holds.
+pub(crate) fn soon(what: &str, holds: impl Fn() -> bool) {
+    let clock = Clock::system();
+    let until = clock.now() + SOON;
+    while !holds() {
+        assert!(clock.now() < until, "no {what} within {SOON:?}");
+        pause(Duration::from_millis(5));
     }
 }
 

@@ -16,6 +16,8 @@ use libtest_mimic::Trial;
 use store::Store;
 
 mod beats;
+mod calls;
+mod commands;
 mod fleet;
 mod leaders;
 mod log;
@@ -56,6 +58,11 @@ fn main() {
     // Most of the time every case waits.
     arguments.test_threads.get_or_insert(4);
     let mut cases = on![masters:
+        commands::{
+            fifty_workers_die_or_freeze_and_no_two_commands_run_at_once,
+            a_drained_worker_ends_its_command_first,
+            what_a_command_wrote_is_in_the_history,
+        },
         ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
@@ -75,6 +82,12 @@ fn main() {
         mail::{ a_table_is_sent_although_a_sender_is_killed },
     ];
     cases.extend(on![embedded:
+        calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },
+        commands::{
+            fifty_workers_die_or_freeze_and_no_two_commands_run_at_once,
+            a_drained_worker_ends_its_command_first,
+            what_a_command_wrote_is_in_the_history,
+        },
         ticks::{ twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,

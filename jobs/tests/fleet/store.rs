@@ -44,6 +44,15 @@ impl Store {
         Self::Masters(masters, true)
     }
 
+    /// One more of the same sort.
+    pub(crate) fn another(&self) -> Self {
+        match self {
+            Self::Embedded(_) => Self::embedded(),
+            Self::Masters(_, false) => Self::masters(),
+            Self::Masters(_, true) => Self::masters_one_frozen(),
+        }
+    }
+
     /// Takes the majority away: two masters freeze, or somebody keeps the file to himself.
     pub(crate) fn block(&self) {
         match self {

@@ -308,3 +308,26 @@ fn odd_names_of_variables_are_errors_and_no_more() {
     let params = &setup.loaded().config.jobs["a"].params;
     assert_eq!(*params, serde_json::json!({"x": {"y": "2"}}));
 }
+
+#[test]
+fn faults_of_jobs_do_not_matter_to_who_only_wants_the_locks() {
+    let file = "[locks]\nttl = \"8s\"\n[jobs.a]\nkind = \"of another program\"\nschedule = \"never\"\nnonsense = 1";
+    let setup = Setup::file(file)
+        .env("JOBS__A__TTL", "of no length")
+        .code("b", Spec::default());
+    assert!(load(&setup.options).is_err());
+    let loaded = load_without_jobs(&setup.options).unwrap();
+    assert!(loaded.config.jobs.is_empty() && loaded.problems.is_empty());
+    assert_eq!(loaded.config.locks.ttl, 8.secs());
+    assert_eq!(
+        loaded.provenance.of("locks.ttl").to_string(),
+        "watchkeeper.toml:2:7"
+    );
+
+    let problems =
+        load_without_jobs(&Setup::file("[locks]\nttl = \"1h\"\n[jobs.a]\nx = 1").options);
+    let problems = problems.unwrap_err();
+    assert_eq!(problems.len(), 1, "{problems}");
+    let syntax = load_without_jobs(&Setup::file("[jobs.a]\nx = ").options);
+    assert!(syntax.is_err(), "the whole file must be readable");
+}

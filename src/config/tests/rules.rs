@@ -283,6 +283,27 @@ fn secrets_are_in_no_message_and_no_listing() {
     }
 }
 
+#[test]
+fn headers_with_credentials_are_masked_and_names_of_files_are_not() {
+    let file = "[jobs.h]\nkind = \"heartbeat\"\nschedule = \"@daily\"\n[jobs.h.params]\n\
+        url = \"https://u:hunter2@h/x?api_key=hunter2\"\n\
+        headers = { Authorization = \"hunter2\", proxy-authorization = \"hunter2\", Cookie = \"s=hunter2\", \
+        X-Api-Key = \"hunter2\", X-Other = \"Bearer hunter2\", Idempotency-Key = \"${tick}\" }\n\
+        header_files = { X-Vault-Token = \"/run/secrets/vault\" }";
+    let loaded = Setup::file(file).loaded();
+    for shown in [loaded.render(false), loaded.render(true)] {
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert_eq!(shown.matches("\"***\"").count(), 5, "{shown}");
+        for kept in [
+            "${tick}",
+            "/run/secrets/vault",
+            "https://u:***@h/x?api_key=***",
+        ] {
+            assert!(shown.contains(kept), "{shown}");
+        }
+    }
+}
+
 #[cfg(feature = "sqlite")]
 #[test]
 fn a_path_that_cannot_be_written_is_an_error() {

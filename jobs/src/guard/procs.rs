@@ -1,0 +1,140 @@
+//! Processes as the kernel shows them in `/proc`.
+
+use std::{fs, io};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// A process: its number, and its start, because numbers are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pid: Pid,
+    start: u64,
+}
+
+/// Everything that `ancestor` has started, and that those have started, and so on; parents before their children. What
+/// starts meanwhile may be missing: look again.
+pub(super) fn descendants(ancestor: Pid) -> Vec<Process> {
+    let mut found = Vec::new();
+    let mut parents = vec![ancestor];
+    while let Some(parent) = parents.pop() {
+        for child in children(parent) {
+            if let Some(process) = Process::numbered(child) {
+                found.push(process);
+                parents.push(child);
+            }
+        }
+    }
+    found
+}
+
+/// Every process whose environment holds `text`, as far as this user may look.
+pub(super) fn with_environment(text: &str) -> Vec<Process> {
+    let holds = |pid: &Pid| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    };
+    all().filter(holds).filter_map(Process::numbered).collect()
+}
+
+// === impl Process ===
+
+impl Process {
+    fn numbered(pid: Pid) -> Option<Self> {
+        let start = stat(pid)?.start;
+        Some(Self { pid, start })
+    }
+
+    /// Sends it a signal, and to nobody who got its number since.
+    pub(super) fn signal(self, signal: Signal) -> io::Result<()> {
+        let handle = pidfd_open(self.pid, PidfdFlags::empty())?;
+        match Self::numbered(self.pid) {
+            Some(same) if same == self => Ok(pidfd_send_signal(handle, signal)?),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+// === helpers ===
+
+struct Stat {
+    parent: i32,
+    start: u64,
+}
+
+fn stat(pid: Pid) -> Option<Stat> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Parent and start are the 4th and the 22nd field; the name in brackets may hold anything.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let (_, rest) = text.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let parent = fields.nth(1)?.parse().ok()?;
+    let start = fields.nth(17)?.parse().ok()?;
+    Some(Stat { parent, start })
+}
+
+fn children(parent: Pid) -> Vec<Pid> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for thread in threads.flatten() {
+        match fs::read_to_string(thread.path().join("children")) {
+            Ok(list) => found.extend(list.split_whitespace().filter_map(number)),
+            // A kernel without these lists: look at everybody.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && thread.path().exists() => {
+                let parent = parent.as_raw_nonzero().get();
+                return all()
+                    .filter(|pid| stat(*pid).is_some_and(|s| s.parent == parent))
+                    .collect();
+            }
+            Err(_) => {}
+        }
+    }
+    found
+}
+
+fn all() -> impl Iterator<Item = Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| number(entry.file_name().to_str()?))
+}
+
+fn number(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_does_not_confuse() {
+        let line = "17 (a) b) c) S 5 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 1000 2";
+        let stat = parse_stat(line).unwrap();
+        assert_eq!((stat.parent, stat.start), (5, 4242));
+    }
+
+    #[test]
+    fn a_child_is_found_and_signalled_and_only_it() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .env("WATCHKEEPER_GUARD", "mark-4711-of-a-test")
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_child(&child);
+        let found = descendants(rustix::process::getpid());
+        let sleeper = found.into_iter().find(|p| p.pid == pid).unwrap();
+        let other = Process {
+            start: sleeper.start + 1,
+            ..sleeper
+        };
+        assert!(other.signal(Signal::KILL).is_err());
+        assert!(child.try_wait().unwrap().is_none());
+        sleeper.signal(Signal::KILL).unwrap();
+        child.wait().unwrap();
+        assert!(sleeper.signal(Signal::KILL).is_err());
+    }
+}

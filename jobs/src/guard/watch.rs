@@ -1,0 +1,346 @@
+//! The worker's side of a guard: a thread per command that passes deadlines on, reads the output, and waits for the end.
+//!
+//! A thread of its own, because the worker's runtime may be busy with other jobs while a lease is extended. It holds the
+//! leases' work marks until nothing of the command is left. Should the guard die, or not act in time, it takes over:
+//! every process of the command carries a mark in its environment.
+
+use std::{
+    io::{self, Read},
+    os::{fd::AsFd, unix::net::UnixStream},
+    process::{Child, Command},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::Signal,
+    time::Timespec,
+};
+use tokio::sync::{oneshot, watch};
+use watchkeeper::{
+    clock::{Clock, Moment},
+    lease::{LeaseView, Work},
+    lock::settings::abort_margin,
+};
+
+use super::{
+    End,
+    capture::Capture,
+    message::{Failure, FromGuard, Order, Step, Times, ToGuard, receive, send_now, send_order},
+    procs::with_environment,
+};
+
+/// What a handle holds: the way to the guard, and by when it was told to end. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Leash(Arc<Ends>);
+
+#[derive(Debug)]
+struct Ends {
+    socket: UnixStream,
+    clock: Clock,
+    kill_at: Mutex<Moment>,
+}
+
+/// One command, watched.
+pub(super) struct Watch {
+    leash: Leash,
+    leases: Vec<LeaseView>,
+    /// Kept until nothing of the command is left.
+    works: Vec<Work>,
+    output: Option<io::PipeReader>,
+    capture: Capture,
+    buffer: Vec<u8>,
+    mark: String,
+}
+
+/// What the guard has said at last.
+type Started = oneshot::Sender<Result<u32, Failure>>;
+
+/// The longest and the shortest time between two looks at the leases.
+const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// A guard that has not ended a command so long after it was to be killed is given up, where no lease is about to end.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+// === impl Leash ===
+
+impl Leash {
+    pub(super) fn new(socket: UnixStream) -> Self {
+        let clock = Clock::system();
+        let kill_at = Mutex::new(Moment::NEVER);
+        Self(Arc::new(Ends {
+            socket,
+            clock,
+            kill_at,
+        }))
+    }
+
+    /// Ends the command within `grace`; the earliest of several times counts.
+    pub(super) fn stop(&self, grace: Duration) {
+        let kill_at = self.0.clock.now() + grace;
+        {
+            let mut known = self.known();
+            *known = kill_at.min(*known);
+        }
+        self.tell(ToGuard::Stop { kill_at });
+    }
+
+    fn stops_at(&self) -> Moment {
+        *self.known()
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Moment> {
+        // Changed in one step.
+        self.0
+            .kill_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A guard that cannot be told anything ends its command: the socket is closed for it.
+    fn tell(&self, message: ToGuard) {
+        if send_now(&self.0.socket, &message).is_err() {
+            // It may be gone already.
+            let _ = self.0.socket.shutdown(std::net::Shutdown::Write);
+        }
+    }
+}
+
+// === impl Watch ===
+
+impl Watch {
+    pub(super) fn new(
+        leash: Leash,
+        leases: Vec<LeaseView>,
+        works: Vec<Work>,
+        output: Option<io::PipeReader>,
+        limit: usize,
+        mark: String,
+    ) -> Self {
+        Self {
+            leash,
+            leases,
+            works,
+            // As much as a pipe holds.
+            buffer: vec![0; if output.is_some() { 64 * 1024 } else { 0 }],
+            output,
+            capture: Capture::new(limit),
+            mark,
+        }
+    }
+
+    /// Starts the guard, gives it the order, and stays until nothing of the command is left.
+    pub(super) fn run(
+        mut self,
+        mut guard: Command,
+        mut order: Order,
+        started: Started,
+        end: &watch::Sender<Option<End>>,
+    ) {
+        order.times = times(&self.leases, order.grace);
+        let mut started = Some(started);
+        let last = match self.start(&mut guard, &order) {
+            Ok(mut child) => {
+                // Our copies of its ends, or they would never close.
+                drop(guard);
+                let last = self.follow(&mut child, &order, &mut started);
+                // Its end is known, or it is killed; a child of ours can always be waited for.
+                let _ = child.wait();
+                last
+            }
+            Err(error) => Some(FromGuard::Failed(Failure::new(Step::Guard, &error))),
+        };
+        if !matches!(last, Some(FromGuard::Ended { .. } | FromGuard::Failed(_))) {
+            tracing::error!("a guard process has died: its command is killed");
+            self.sweep();
+        }
+        self.drain();
+        let ended = self.end(&last);
+        // Nothing is left: whoever waits for the leases may have them.
+        self.works.clear();
+        end.send_replace(Some(ended));
+        if let (Some(started), Some(FromGuard::Failed(failure))) = (started, last) {
+            // Nobody waits for it any more when the start was given up.
+            let _ = started.send(Err(failure));
+        }
+    }
+
+    fn start(&self, guard: &mut Command, order: &Order) -> io::Result<Child> {
+        let mut child = guard.spawn()?;
+        // A captured command has no input; the others have ours.
+        let sent = if self.output.is_some() {
+            let nothing = std::fs::File::open("/dev/null")?;
+            send_order(&self.leash.0.socket, order, nothing.as_fd())
+        } else {
+            send_order(&self.leash.0.socket, order, io::stdin().as_fd())
+        };
+        if let Err(error) = sent {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
+        }
+        Ok(child)
+    }
+
+    /// Until the guard has said its last word, or is given up.
+    fn follow(
+        &mut self,
+        guard: &mut Child,
+        order: &Order,
+        started: &mut Option<Started>,
+    ) -> Option<FromGuard> {
+        let ttl = self.leases.iter().map(LeaseView::ttl).min();
+        let look = ttl.map_or(LOOK.1, |ttl| (ttl / 12).clamp(LOOK.0, LOOK.1));
+        let slack = ttl.map_or(PATIENCE, |ttl| abort_margin(ttl) / 2);
+        let mut told = order.times;
+        loop {
+            let now = times(&self.leases, order.grace);
+            if now != told {
+                self.leash.tell(ToGuard::Times(now));
+                told = now;
+            }
+            let overdue = (told.kill_at + slack).min(self.leash.stops_at() + PATIENCE);
+            if self.leash.0.clock.now() >= overdue {
+                // Frozen, perhaps. Its death is heard of below.
+                let _ = guard.kill();
+            }
+            if !self.heard(look) {
+                continue;
+            }
+            match receive(&self.leash.0.socket) {
+                Ok(Some(FromGuard::Started { pid })) => {
+                    if let Some(started) = started.take() {
+                        // Nobody waits for it any more when the start was given up; then it is being ended.
+                        let _ = started.send(Ok(pid.unsigned_abs()));
+                    }
+                }
+                Ok(last) => return last,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Waits for a message, and takes in output meanwhile; true when there is a message, or the end of them.
+    fn heard(&mut self, limit: Duration) -> bool {
+        let limit = Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        let mut fds = vec![PollFd::new(&self.leash.0.socket, PollFlags::IN)];
+        if let Some(output) = &self.output {
+            fds.push(PollFd::new(output, PollFlags::IN));
+        }
+        if poll(&mut fds, Some(&limit)).is_err() {
+            return false;
+        }
+        let heard = !fds[0].revents().is_empty();
+        if fds.get(1).is_some_and(|fd| !fd.revents().is_empty()) {
+            self.take_output();
+        }
+        heard
+    }
+
+    /// Takes what has been written; there is something, or the end.
+    fn take_output(&mut self) {
+        let Some(output) = &mut self.output else {
+            return;
+        };
+        match output.read(&mut self.buffer) {
+            Ok(0) | Err(_) => self.output = None,
+            Ok(n) => self.capture.take(&self.buffer[..n]),
+        }
+    }
+
+    /// Takes what is still in the pipe, but does not wait for a stranger who holds its other end.
+    fn drain(&mut self) {
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        while let Some(output) = &self.output {
+            let mut fds = [PollFd::new(output, PollFlags::IN)];
+            match poll(&mut fds, Some(&at_once)) {
+                Ok(n) if n > 0 => self.take_output(),
+                _ => return,
+            }
+        }
+    }
+
+    /// Kills all that carries our mark, until there is none.
+    fn sweep(&self) {
+        loop {
+            let left = with_environment(&self.mark);
+            if left.is_empty() {
+                return;
+            }
+            for process in left {
+                // One that has ended meanwhile is what we want.
+                let _ = process.signal(Signal::KILL);
+            }
+            let pause = Timespec {
+                tv_sec: 0,
+                tv_nsec: 2_000_000,
+            };
+            let _ = poll(&mut [], Some(&pause));
+        }
+    }
+
+    fn end(&self, last: &Option<FromGuard>) -> End {
+        let mut end = End::lost();
+        if let Some(FromGuard::Ended {
+            status,
+            cause,
+            left_behind,
+        }) = last
+        {
+            (end.status, end.cause, end.left_behind) = (*status, *cause, *left_behind);
+        }
+        end.output = self.capture.text();
+        end.written = self.capture.written();
+        end
+    }
+}
+
+/// By when a command ends, as its leases stand: it is told a quarter of a ttl before their end, or its grace when that
+/// is shorter, and killed two abort margins before, so that it is gone when the worker gives up on its run.
+fn times(leases: &[LeaseView], grace: Duration) -> Times {
+    let each = leases.iter().map(|lease| {
+        let (end, ttl) = (lease.valid_until(), lease.ttl());
+        times_before(end, ttl, grace)
+    });
+    each.fold(Times::NEVER, |all, one| Times {
+        term_at: all.term_at.min(one.term_at),
+        kill_at: all.kill_at.min(one.kill_at),
+    })
+}
+
+fn times_before(end: Moment, ttl: Duration, grace: Duration) -> Times {
+    let margin = abort_margin(ttl);
+    let kill_at = end.back(margin * 2);
+    let term_at = end.back(grace.min(ttl / 4)).min(kill_at.back(margin));
+    Times { term_at, kill_at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_told_a_quarter_of_a_ttl_before_the_end_and_killed_two_margins_before() {
+        let end = Moment::from_boot(Duration::from_secs(100));
+        let before = |ttl: u64, grace: u64| {
+            let ms = Duration::from_millis;
+            let times = times_before(end, ms(ttl), ms(grace));
+            (
+                end.since(times.term_at).as_millis(),
+                end.since(times.kill_at).as_millis(),
+            )
+        };
+        assert_eq!(before(10_000, 10_000), (2500, 1000));
+        assert_eq!(before(2000, 10_000), (500, 200));
+        // A grace of its own, but never less than the time it takes to kill.
+        assert_eq!(before(10_000, 2000), (2000, 1000));
+        assert_eq!(before(10_000, 0), (1500, 1000));
+        assert_eq!(before(500, 10_000), (300, 200));
+    }
+}

@@ -1,0 +1,117 @@
+//! Names and values of headers, from the configuration or from files.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+};
+
+use reqwest::header::{HeaderName, HeaderValue};
+
+use super::template::{Facts, Place, Template};
+
+/// Headers that belong to the connection: a wrong one would garble the request.
+const OF_THE_CONNECTION: [&str; 8] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+/// More than any header needs; a service would refuse it anyway.
+const MAX_SECRET: u64 = 16 * 1024;
+
+/// A header of this name, unless it cannot be sent or is `taken`.
+pub(super) fn header_name(
+    name: &str,
+    taken: impl Fn(&HeaderName) -> bool,
+) -> Result<HeaderName, String> {
+    let name = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| "is no name of a header; write letters, digits and `-`")?;
+    if OF_THE_CONNECTION.contains(&name.as_str()) {
+        return Err("belongs to the connection, which sets it itself; leave it out".to_owned());
+    }
+    if taken(&name) {
+        return Err("stands there twice: upper and lower case are the same; keep one".to_owned());
+    }
+    Ok(name)
+}
+
+/// The value of a header with its placeholders.
+pub(super) fn header_template(text: &str) -> Result<Template, String> {
+    let template = Template::parse(text)?;
+    header_value(&template.fill(&Facts::sample(), Place::Header))
+        .ok_or("holds what a header cannot carry; use ASCII letters, digits and signs")?;
+    Ok(template)
+}
+
+/// ASCII without control characters; the type itself takes other bytes, which services read in different ways.
+pub(super) fn header_value(text: &str) -> Option<HeaderValue> {
+    HeaderValue::from_str(text).ok().filter(|_| text.is_ascii())
+}
+
+/// The value of a header that stands in a file. The error names the file and never what it holds.
+pub(super) fn read_header(path: &Path) -> Result<HeaderValue, String> {
+    let shown = path.display();
+    let cannot = |error: io::Error| format!("cannot read {shown}: {error}");
+    // Looked at before it is opened: opening a pipe would wait for somebody who writes.
+    if !fs::metadata(path).map_err(cannot)?.is_file() {
+        return Err(format!(
+            "{shown} is not a file; name one that holds the value"
+        ));
+    }
+    let mut text = Vec::new();
+    let file = fs::File::open(path).map_err(cannot)?;
+    file.take(MAX_SECRET + 1)
+        .read_to_end(&mut text)
+        .map_err(cannot)?;
+    if text.len() as u64 > MAX_SECRET {
+        return Err(format!("{shown} is longer than a header can be"));
+    }
+    let text = String::from_utf8(text).unwrap_or_default();
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(format!(
+            "{shown} holds no text; write the value of the header into it"
+        ));
+    }
+    let mut value = header_value(text).ok_or_else(|| {
+        format!("{shown} holds what a header cannot carry; one line of ASCII is wanted")
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_a_header_is_told_without_its_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("value");
+        for wrong in [
+            "",
+            " \n",
+            "hunter2\nhunter2",
+            "hunter\u{fc}",
+            &"hunter2".repeat(5000),
+        ] {
+            std::fs::write(&file, wrong).unwrap();
+            let text = read_header(&file).unwrap_err();
+            assert!(text.contains("value") && !text.contains("hunter"), "{text}");
+        }
+        assert!(
+            read_header(folder.path())
+                .unwrap_err()
+                .contains("not a file")
+        );
+        std::fs::write(&file, "\n hunter2 \n").unwrap();
+        let value = read_header(&file).unwrap();
+        assert_eq!(value, "hunter2");
+        assert!(value.is_sensitive());
+    }
+}

@@ -1,0 +1,208 @@
+//! Texts with facts of a run in them: `${job}`, `${tick}` and so on; `$${` stands for `${`.
+
+use watchkeeper::job::Run;
+
+/// A text with places for facts.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Template(Vec<Part>);
+
+/// What a place is filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fact {
+    /// The job's name.
+    Job,
+    /// The tick, as RFC 3339 in UTC.
+    Tick,
+    /// 1 for the first attempt.
+    Attempt,
+    /// The fencing token.
+    Token,
+    /// The id of the run.
+    RunId,
+    /// The replica that runs it.
+    Replica,
+}
+
+/// The facts of one run, as texts.
+#[derive(Clone, Debug)]
+pub(super) struct Facts([String; 6]);
+
+/// Where a text goes, and what a fact must not do there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// An address: facts are percent-encoded, so that none is a separator.
+    Url,
+    /// A header: what a header cannot carry is percent-encoded.
+    Header,
+    /// Within the quotes of a JSON text: quotes, backslashes and control characters are escaped.
+    Json,
+    /// Anything else: facts as they are.
+    Text,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Fact(Fact),
+}
+
+/// Each fact, the name of its place, and the header it is sent as.
+pub(super) const FACTS: [(Fact, &str, &str); 6] = [
+    (Fact::Job, "job", "watchkeeper-job"),
+    (Fact::Tick, "tick", "watchkeeper-tick"),
+    (Fact::Attempt, "attempt", "watchkeeper-attempt"),
+    (Fact::Token, "token", "watchkeeper-token"),
+    (Fact::RunId, "run_id", "watchkeeper-run-id"),
+    (Fact::Replica, "replica", "watchkeeper-replica"),
+];
+
+// === impl Template ===
+
+impl Template {
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// A sentence for the reader of the configuration, about a place that is unknown or not closed.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            let (before, place) = (&rest[..at], &rest[at + 2..]);
+            if let Some(before) = before.strip_suffix('$') {
+                parts.push(Part::Text(format!("{before}${{")));
+                rest = place;
+                continue;
+            }
+            let Some((name, after)) = place.split_once('}') else {
+                return Err(format!(
+                    "a placeholder is not closed; there are {}; `$${{` stands for a plain `${{`",
+                    known()
+                ));
+            };
+            let Some((fact, ..)) = FACTS.into_iter().find(|(_, known, _)| *known == name) else {
+                // Not more of it than a name is long: who knows what stands there.
+                let name: String = name.chars().take(20).collect();
+                return Err(format!(
+                    "there is no placeholder `${{{name}}}`; there are {}; `$${{` stands for a plain `${{`",
+                    known()
+                ));
+            };
+            parts.extend([Part::Text(before.to_owned()), Part::Fact(fact)]);
+            rest = after;
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        Ok(Self(parts))
+    }
+
+    /// The text with the facts in their places.
+    pub(super) fn fill(&self, facts: &Facts, place: Place) -> String {
+        let texts = self.0.iter().map(|part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Fact(fact) => escaped(facts.get(*fact), place),
+        });
+        texts.collect()
+    }
+}
+
+fn known() -> String {
+    FACTS.map(|(_, name, _)| format!("${{{name}}}")).join(", ")
+}
+
+/// A fact as it may stand in this place.
+pub(super) fn escaped(fact: &str, place: Place) -> String {
+    match place {
+        Place::Url => percent(fact, |b| b.is_ascii_alphanumeric() || b"-._~".contains(&b)),
+        Place::Header => percent(fact, |b| b == b' ' || b.is_ascii_graphic()),
+        Place::Json => {
+            let quoted = serde_json::Value::from(fact).to_string();
+            quoted[1..quoted.len() - 1].to_owned()
+        }
+        Place::Text => fact.to_owned(),
+    }
+}
+
+fn percent(text: &str, plain: impl Fn(u8) -> bool) -> String {
+    let bytes = text.bytes().map(|b| {
+        if plain(b) {
+            char::from(b).to_string()
+        } else {
+            format!("%{b:02X}")
+        }
+    });
+    bytes.collect()
+}
+
+// === impl Facts ===
+
+impl Facts {
+    /// Those of a run.
+    pub(super) fn of(run: &Run) -> Self {
+        Self([
+            run.job().to_owned(),
+            run.tick().to_string(),
+            run.attempt().to_string(),
+            run.token().to_string(),
+            run.id().to_owned(),
+            run.facts().replica.clone(),
+        ])
+    }
+
+    /// Some that could be, to look at a template before there is a run.
+    pub(super) fn sample() -> Self {
+        Self(["job", "2026-01-02T03:04:05Z", "1", "1", "run", "replica"].map(str::to_owned))
+    }
+
+    /// One of them.
+    pub(super) fn get(&self, fact: Fact) -> &str {
+        &self.0[fact as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(text: &str, place: Place) -> String {
+        let mut facts = Facts::sample();
+        facts.0[Fact::Replica as usize] = "a \"b\"/\\\nü".to_owned();
+        Template::parse(text).unwrap().fill(&facts, place)
+    }
+
+    #[test]
+    fn every_fact_has_its_place() {
+        let names = FACTS.map(|(_, name, _)| format!("${{{name}}}")).join(" ");
+        let text = Template::parse(&names).unwrap();
+        assert_eq!(
+            text.fill(&Facts::sample(), Place::Text),
+            "job 2026-01-02T03:04:05Z 1 1 run replica"
+        );
+    }
+
+    #[test]
+    fn two_dollars_stand_for_one() {
+        assert_eq!(
+            filled("$${job} ${job} $ {} $5 $$", Place::Text),
+            "${job} job $ {} $5 $$"
+        );
+    }
+
+    #[test]
+    fn a_fact_cannot_leave_its_place() {
+        let encoded = "a%20%22b%22%2F%5C%0A%C3%BC";
+        assert_eq!(filled("/${replica}", Place::Url), format!("/{encoded}"));
+        assert_eq!(filled("${tick}", Place::Url), "2026-01-02T03%3A04%3A05Z");
+        assert_eq!(filled("${replica}", Place::Header), "a \"b\"/\\%0A%C3%BC");
+        let json = filled("{\"by\": \"${replica}\"}", Place::Json);
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read["by"], "a \"b\"/\\\nü");
+        assert_eq!(filled("${replica}", Place::Text), "a \"b\"/\\\nü");
+    }
+
+    #[test]
+    fn an_unknown_or_open_place_lists_the_known_ones() {
+        for wrong in ["${name}", "a ${job", "${}", "${ job }", "${$${job}"] {
+            let text = Template::parse(wrong).err().unwrap();
+            assert!(text.contains("${run_id}") && text.contains("$${"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! `lock`: wait, run once, release.
+
+use super::{Scene, args::Common, run::Whose, signals::Heard, wait};
+
+/// Plays the whole command and answers with the exit status.
+pub(super) async fn lock(scene: &mut Scene, common: &Common) -> u8 {
+    let Scene {
+        open,
+        signals,
+        program,
+        voice,
+    } = scene;
+    let key = open.key("lock", &common.key);
+    let what = format!("lock {}", common.key);
+    let lease = match wait::acquire(&open.locks, &key, &what, common.wait, signals, *voice).await {
+        Ok(lease) => lease,
+        Err(why) => return why.tell(&what, *voice, common.not_held, Heard::exit_code),
+    };
+    let ran = program.run(lease.view(), signals, *voice).await;
+    // The command is gone: whoever waits can begin.
+    lease.release().await;
+    match ran {
+        Err(error) => {
+            voice.say(&error);
+            error.exit_code()
+        }
+        Ok(ran) => match ran.end {
+            Whose::Its(status) => status,
+            Whose::Ours(why) => voice.fail(&format_args!(
+                "lost the {what} ({why}); the command was stopped"
+            )),
+        },
+    }
+}

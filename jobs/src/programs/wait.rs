@@ -1,0 +1,263 @@
+//! From asking for a lock to holding it, or to knowing why not.
+
+use std::time::Duration;
+
+use futures_util::{TryFutureExt, future};
+use watchkeeper::{
+    Elector, Locks,
+    clock::Moment,
+    lease::Lease,
+    lock::{LockError, Sighting},
+    worker::store,
+};
+
+use super::{
+    Voice,
+    signals::{Heard, Signals},
+};
+
+/// Nothing is said of a wait that is over so soon.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Nodes get this long to answer also when the wait is shorter: connections have to be made first. And so long the
+/// lock is tried for while nobody holds it: several that try at once may get a node each.
+const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Pauses between attempts that met nobody.
+const RETRY: Duration = Duration::from_millis(40);
+
+/// Why the lock is not ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NotHeld {
+    /// Somebody else holds it, and the wait is over.
+    Taken,
+    /// Too few nodes answer.
+    Unreachable(String),
+    /// It cannot be had in this way at all.
+    Impossible(String),
+    /// We were told to end.
+    Told(Heard),
+}
+
+/// What an attempt without success means, by what the nodes show afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// A majority shows one holder.
+    Held,
+    /// A majority answers, and nobody holds it there: those who tried stood in each other's way.
+    Split,
+    /// No majority answers.
+    Silence,
+}
+
+/// Waits for the lock of `key`, which people know as `what`, as long as `limit` says, else as long as it takes. Cancelled or not, a failure leaves nothing in
+/// the store, once it has settled.
+pub(super) async fn acquire(
+    locks: &Locks,
+    key: &str,
+    what: &str,
+    limit: Option<Duration>,
+    signals: &mut Signals,
+    voice: Voice,
+) -> Result<Lease, NotHeld> {
+    let acquired = patiently(locks, key, what, limit, voice);
+    until_told(future::try_join(acquired, no_twins(locks)), signals)
+        .await
+        .map(|(lease, ())| lease)
+}
+
+/// Stands by until this process leads what people know as `name`. Trouble with the store is waited out.
+pub(super) async fn campaign(
+    locks: &Locks,
+    key: &str,
+    name: &str,
+    signals: &mut Signals,
+    voice: Voice,
+) -> Result<Lease, NotHeld> {
+    let elector = Elector::for_key(locks, key);
+    let led = async {
+        let mut campaign = std::pin::pin!(elector.campaign());
+        let soon = locks.clock().timeout(SILENCE, &mut campaign).await;
+        let term = match soon {
+            Ok(term) => term,
+            Err(_) => {
+                voice.mention(&format_args!("standing by for {name}"));
+                campaign.await
+            }
+        };
+        let term = term.map_err(|error| NotHeld::Impossible(error.to_string()))?;
+        Ok(term.into_lease())
+    };
+    until_told(future::try_join(led, no_twins(locks)), signals)
+        .await
+        .map(|(lease, ())| lease)
+}
+
+async fn until_told<T>(
+    work: impl Future<Output = Result<T, NotHeld>>,
+    signals: &mut Signals,
+) -> Result<T, NotHeld> {
+    tokio::select! {
+        biased;
+        heard = signals.next() => Err(NotHeld::Told(heard)),
+        done = work => done,
+    }
+}
+
+/// Two addresses of one server would count twice towards the majority.
+async fn no_twins(locks: &Locks) -> Result<(), NotHeld> {
+    store::refuse_twins(locks)
+        .map_err(|error| NotHeld::Impossible(error.to_string()))
+        .await
+}
+
+async fn patiently(
+    locks: &Locks,
+    key: &str,
+    what: &str,
+    limit: Option<Duration>,
+    voice: Voice,
+) -> Result<Lease, NotHeld> {
+    let clock = locks.clock();
+    let start = clock.now();
+    let until = start + limit.unwrap_or(Duration::MAX);
+    let patience = until.max(start + LEAST_PATIENCE);
+    let mut spoken = false;
+    loop {
+        let left = until.since(clock.now());
+        let slice = if spoken { left } else { left.min(SILENCE) };
+        let error = match locks.lock_key(key).wait(slice).acquire().await {
+            Ok(lease) => return Ok(lease),
+            Err(LockError::Closed | LockError::TtlTooLong { .. }) => {
+                return Err(NotHeld::Impossible("the lock service has ended".to_owned()));
+            }
+            Err(error) => error,
+        };
+        if clock.now() < until {
+            if !spoken {
+                voice.mention(&format_args!("waiting for the {what}: {error}"));
+            }
+            spoken = true;
+            continue;
+        }
+        let seen = locks.look(vec![key.to_owned()]).await.unwrap_or_default();
+        let verdict = seen.first().map_or(Verdict::Silence, judge);
+        if let Some(why) = give_up(verdict, clock.now(), patience) {
+            return Err(match why {
+                Verdict::Held | Verdict::Split => NotHeld::Taken,
+                Verdict::Silence => NotHeld::Unreachable(nodes_in_trouble(locks, &error).await),
+            });
+        }
+        let pause = RETRY / 4 + locks.chance().up_to(RETRY);
+        clock.sleep(pause).await;
+    }
+}
+
+/// Whether to give up after the wait, and why.
+fn give_up(verdict: Verdict, now: Moment, patience: Moment) -> Option<Verdict> {
+    (verdict == Verdict::Held || now >= patience).then_some(verdict)
+}
+
+fn judge(seen: &Sighting) -> Verdict {
+    let answered = seen.nodes.iter().filter(|node| node.is_ok()).count();
+    if seen.holder().is_some() {
+        Verdict::Held
+    } else if answered > seen.nodes.len() / 2 {
+        Verdict::Split
+    } else {
+        Verdict::Silence
+    }
+}
+
+/// Which nodes do not answer, and why not.
+async fn nodes_in_trouble(locks: &Locks, error: &LockError) -> String {
+    let nodes = locks.nodes().await.unwrap_or_default();
+    let silent = nodes
+        .iter()
+        .filter_map(|node| Some(format!("; {}: {}", node.name, node.trouble.as_ref()?)));
+    let silent: Vec<String> = silent.collect();
+    if silent.is_empty() {
+        return error.to_string();
+    }
+    let (answer, all) = (nodes.len() - silent.len(), nodes.len());
+    format!(
+        "{answer} of {all} nodes answer, {} needed{}",
+        all / 2 + 1,
+        silent.concat()
+    )
+}
+
+// === impl NotHeld ===
+
+impl NotHeld {
+    /// Says why, and answers with the exit status. `not_held` is that of a lock which somebody else holds; `told`, that
+    /// of an end by signal.
+    pub(super) fn tell(&self, what: &str, voice: Voice, not_held: u8, told: fn(Heard) -> u8) -> u8 {
+        match self {
+            Self::Taken => {
+                voice.mention(&format_args!(
+                    "the {what} is held by somebody else; nothing was run"
+                ));
+                not_held
+            }
+            Self::Unreachable(why) => voice.fail(&format_args!(
+                "the {what} cannot be had: {why}; the command was not started"
+            )),
+            Self::Impossible(why) => {
+                voice.fail(&format_args!("{why}; the command was not started"))
+            }
+            Self::Told(heard) => told(*heard),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use watchkeeper::node::{NodeError, View};
+
+    use super::*;
+
+    fn seen(holders: [Result<Option<&str>, ()>; 3]) -> Sighting {
+        let node = |holder: Result<Option<&str>, ()>| match holder {
+            Ok(holder) => Ok(View {
+                holder: holder.map(str::to_owned),
+                remaining_ms: holder.map(|_| 500),
+                ..View::default()
+            }),
+            Err(()) => Err(NodeError::Unreachable("test".to_owned())),
+        };
+        Sighting {
+            key: "k".to_owned(),
+            nodes: holders.map(node).into(),
+        }
+    }
+
+    #[test]
+    fn only_a_holder_on_a_majority_ends_a_try_at_once() {
+        let held = [Ok(Some("a")), Ok(Some("a")), Err(())];
+        assert_eq!(judge(&seen(held)), Verdict::Held);
+        for split in [
+            [Ok(Some("a")), Ok(Some("b")), Ok(Some("c"))],
+            [Ok(None), Ok(Some("b")), Err(())],
+            [Ok(None); 3],
+        ] {
+            assert_eq!(judge(&seen(split)), Verdict::Split);
+        }
+        assert_eq!(
+            judge(&seen([Ok(Some("a")), Err(()), Err(())])),
+            Verdict::Silence
+        );
+    }
+
+    #[test]
+    fn a_node_gets_a_moment_to_answer_also_without_a_wait() {
+        let (now, patience) = (Moment::ZERO, Moment::ZERO + LEAST_PATIENCE);
+        assert_eq!(give_up(Verdict::Held, now, patience), Some(Verdict::Held));
+        assert_eq!(give_up(Verdict::Split, now, patience), None);
+        assert_eq!(give_up(Verdict::Silence, now, patience), None);
+        assert_eq!(
+            give_up(Verdict::Silence, patience, patience),
+            Some(Verdict::Silence)
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! Commands of workers that are killed or frozen: never two at once, and nothing of the old one when the next one leads.
+
+use std::{fs, path::Path, thread, time::Duration};
+
+use crate::{
+    fleet::{Fleet, SOON, TTL, pause, soon},
+    log::Line,
+    store::Store,
+};
+
+/// A service that forks twice, leaves its session and ignores SIGTERM. Both of its processes write their token again
+/// and again.
+const STUBBORN: &str = r#"
+[jobs.service]
+kind = "exec"
+schedule = "continuous"
+grace = "1s"
+[jobs.service.params]
+command = ["sh", "$FOLDER/service.sh", "$FOLDER/tokens"]
+env = { SCENE = "$FOLDER" }
+"#;
+
+const SCRIPT: &str = r#"
+trap '' TERM HUP INT
+write() { while :; do echo $WATCHKEEPER_TOKEN >> "$1"; sleep 0.02; done; }
+(setsid sh -c '
+    trap "" TERM HUP INT
+    exec </dev/null >/dev/null 2>&1
+    (while :; do echo $WATCHKEEPER_TOKEN >> "$1"; sleep 0.02; done) &
+    exit
+' sh "$1" &)
+write "$1"
+"#;
+
+/// Trials of one fleet, and fleets that run beside each other: fifty trials.
+const TRIALS: usize = 10;
+const FLEETS: usize = 5;
+
+/// G1, fifty times: killed and frozen in turn, at changing phases of the lease.
+pub(crate) fn fifty_workers_die_or_freeze_and_no_two_commands_run_at_once(store: Store) {
+    let stores: Vec<Store> = (1..FLEETS).map(|_| store.another()).collect();
+    let fleets = std::iter::once(store).chain(stores).enumerate();
+    let trials: Vec<_> = fleets
+        .map(|(n, store)| thread::spawn(move || trials(n, store)))
+        .collect();
+    for trial in trials {
+        trial.join().expect("a trial has failed");
+    }
+}
+
+fn trials(fleet_no: usize, store: Store) {
+    let mut fleet = Fleet::new(store, STUBBORN);
+    fs::write(fleet.file("service.sh"), SCRIPT).expect("a file in our own folder");
+    for _ in 0..2 {
+        let worker = fleet.start();
+        fleet.wait_until_ready(worker);
+    }
+    let tokens = fleet.file("tokens");
+    let scene = fleet.file("").display().to_string();
+    let scene = format!("SCENE={}", scene.trim_end_matches('/'));
+    let mut led = fleet.leader("service");
+    let mut gaps = Vec::new();
+    for trial in 0..TRIALS {
+        soon("both parts of the command", || {
+            alive(&scene, led.token) >= 2
+        });
+        pause(Duration::from_millis(67) * (trial % 10) as u32);
+        let mark = fleet.log.mark();
+        let frozen = trial % 2 == fleet_no % 2;
+        let at = if frozen {
+            fleet.freeze(led.worker)
+        } else {
+            fleet.kill(led.worker)
+        };
+        let next = fleet.next_leader(mark, "service");
+        let left = alive(&scene, led.token);
+        assert_eq!(left, 0, "processes of the last command, frozen: {frozen}");
+        gaps.push(next.at.since(at));
+        if frozen {
+            let mark = fleet.log.mark();
+            fleet.thaw(led.worker);
+            let stands_by = |l: &Line| l.worker == led.worker && l.is("standing by", "service");
+            fleet.log.wait(mark, SOON, "end of the old term", stands_by);
+        } else {
+            let new = fleet.start();
+            fleet.wait_until_ready(new);
+        }
+        led = next;
+    }
+    let written = fs::read_to_string(&tokens).expect("the commands have written");
+    let written: Vec<u64> = written
+        .lines()
+        .map(|l| l.parse().expect("a token"))
+        .collect();
+    // In the order of their arrival in the file: whoever overlaps shows as a smaller one after a larger one.
+    assert!(
+        written.is_sorted(),
+        "two commands have run at once: {written:?}"
+    );
+    fleet.measured("the next command's leader after", &gaps);
+    let late = gaps.iter().max().copied().unwrap_or_default();
+    assert!(late <= TTL + Duration::from_secs(1), "{gaps:?}");
+    for worker in fleet.workers() {
+        fleet.terminate(worker);
+        fleet.wait_until_gone(worker);
+    }
+    assert_eq!(
+        alive(&scene, led.token),
+        0,
+        "after the last worker has ended"
+    );
+}
+
+/// A drained worker tells its command to end, waits for it, and only then hands over.
+pub(crate) fn a_drained_worker_ends_its_command_first(store: Store) {
+    const GENTLE: &str = r#"
+[jobs.service]
+kind = "exec"
+schedule = "continuous"
+[jobs.service.params]
+command = ["sh", "-c", "trap 'sleep 0.3; echo ended >> $0; exit 0' TERM; echo began >> $0; while :; do sleep 0.01; done", "$FOLDER/said"]
+"#;
+    let mut fleet = Fleet::of(2, store, GENTLE);
+    let said = fleet.file("said");
+    let lines = || fs::read_to_string(&said).unwrap_or_default();
+    let mut led = fleet.leader("service");
+    for round in 1..4 {
+        soon("its command", || lines().lines().count() == 2 * round - 1);
+        let mark = fleet.log.mark();
+        fleet.terminate(led.worker);
+        let next = fleet.next_leader(mark, "service");
+        assert!(lines().ends_with("ended\n") || lines().lines().count() == 2 * round + 1);
+        let ended = fleet.log.wait(mark, SOON, "end of the run", |l| {
+            l.worker == led.worker && l.is("run ended", "service")
+        });
+        let gap = next.at.since(ended.at);
+        fleet.measured("handed over after its command's end", &gap);
+        assert!(gap < Duration::from_millis(300), "{gap:?}");
+        assert!(
+            fleet.wait_until_gone(led.worker),
+            "a drained worker ends well"
+        );
+        let new = fleet.start();
+        fleet.wait_until_ready(new);
+        led = next;
+    }
+    let said = lines();
+    let said: Vec<_> = said.lines().collect();
+    for pair in said.chunks(2) {
+        assert!(pair == ["began", "ended"] || pair == ["began"], "{said:?}");
+    }
+}
+
+/// What a command left to read, and how it ended, stands in the history; so does a start that has failed.
+pub(crate) fn what_a_command_wrote_is_in_the_history(store: Store) {
+    const JOBS: &str = r#"
+[jobs.talks]
+kind = "exec"
+schedule = "@every 1s"
+retry = 1
+params = { command = ["sh", "-c", "echo out; echo err >&2; env; exit 3"], env = { GIFT = "a b" } }
+"#;
+    let mut fleet = Fleet::of(1, store, JOBS);
+    let worker = fleet.workers()[0];
+    let ended = fleet
+        .log
+        .wait(0, SOON, "end of a run", |l| l.is("run ended", "talks"));
+    assert!(
+        ended.text("detail").starts_with("exit status 3: "),
+        "{ended:?}"
+    );
+    fleet.terminate(worker);
+    assert!(fleet.wait_until_gone(worker));
+    let history = fleet.command(&["history", "talks", "--json"]);
+    let history: serde_json::Value = serde_json::from_str(&history).expect("JSON");
+    let run = &history[0];
+    assert_eq!(run["outcome"], "failed", "{run}");
+    let output = run["output"].as_str().expect("an output");
+    assert!(output.starts_with("out\nerr\n"), "{output}");
+    for line in [
+        "GIFT=a b",
+        "WATCHKEEPER_JOB=talks",
+        "WATCHKEEPER_ATTEMPT=1",
+        "WATCHKEEPER_KEY=job/talks",
+    ] {
+        assert!(output.lines().any(|l| l == line), "{line} in {output}");
+    }
+    let has = |name: &str| output.lines().any(|l| l.starts_with(name));
+    assert!(has("WATCHKEEPER_TICK=2") && has("WATCHKEEPER_TOKEN=") && has("WATCHKEEPER_RUN_ID="));
+}
+
+/// Living processes of the command with this token.
+fn alive(scene: &str, token: u64) -> usize {
+    let token = format!("WATCHKEEPER_TOKEN={token}");
+    let entries = fs::read_dir(Path::new("/proc")).expect("Linux");
+    let is_one = |folder: &Path| {
+        let environment = fs::read(folder.join("environ")).unwrap_or_default();
+        let has = |what: &str| {
+            environment
+                .split(|byte| *byte == 0)
+                .any(|one| one == what.as_bytes())
+        };
+        has(scene) && has(&token)
+    };
+    entries
+        .flatten()
+        .filter(|entry| is_one(&entry.path()))
+        .count()
+}

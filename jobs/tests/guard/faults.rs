@@ -1,0 +1,139 @@
+//! Workers and guards that are killed or frozen. The lock says when a command must be gone: whoever gets it next must
+//! find nothing.
+
+use std::{process::Child, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process};
+use watchkeeper::clock::Moment;
+use watchkeeper_jobs::guard::{Cause, Status};
+
+use crate::{
+    scene::{SOON, Scene, now, run, wait_until},
+    worker,
+};
+
+const LIFE: Duration = Duration::from_millis(1500);
+
+/// A worker process whose command runs.
+struct Worker {
+    scene: Scene,
+    child: Child,
+}
+
+impl Worker {
+    fn start() -> Self {
+        let scene = Scene::new();
+        let child = worker::running(&scene, &scene.stubborn(), LIFE);
+        scene.wait_until_stubborn();
+        Self { scene, child }
+    }
+
+    fn signal(&self, signal: Signal) -> Moment {
+        let at = now();
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        at
+    }
+
+    /// Takes the lock as soon as it can be had, and counts what is left of the command then.
+    fn successor_finds(&self) -> (usize, Moment) {
+        run(async {
+            let locks = self.scene.locks(LIFE);
+            let lease = locks.lock("k").wait(SOON).acquire().await.unwrap();
+            let found = (self.scene.left(), now());
+            lease.release().await;
+            found
+        })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+pub(crate) fn a_killed_workers_command_is_gone_in_time() {
+    let mut worker = Worker::start();
+    let killed = worker.signal(Signal::KILL);
+    worker.child.wait().unwrap();
+    let (left, had) = worker.successor_finds();
+    assert_eq!(
+        left,
+        0,
+        "had the lock {:?} after the kill",
+        had.since(killed)
+    );
+    assert!(had.since(killed) <= LIFE + Duration::from_millis(500));
+}
+
+pub(crate) fn a_frozen_workers_command_is_gone_in_time() {
+    let worker = Worker::start();
+    let frozen = worker.signal(Signal::STOP);
+    let (left, had) = worker.successor_finds();
+    assert_eq!(
+        left,
+        0,
+        "had the lock {:?} after the freeze",
+        had.since(frozen)
+    );
+    assert!(had.since(frozen) <= LIFE + Duration::from_millis(500));
+}
+
+pub(crate) fn a_killed_guard_takes_its_command_along() {
+    let scene = Scene::new();
+    run(async {
+        let command = scene.stubborn().start(Vec::new()).await.unwrap();
+        scene.wait_until_stubborn();
+        kill_process(guard_of(command.pid()), Signal::KILL).unwrap();
+        let end = command.ended().await;
+        assert_eq!(
+            (end.status, end.cause),
+            (Status::Signal(9), Cause::GuardLost)
+        );
+        assert_eq!(scene.left(), 0);
+    });
+}
+
+pub(crate) fn a_frozen_guard_is_given_up_in_time() {
+    let scene = Scene::new();
+    run(async {
+        let locks = scene.locks(LIFE);
+        let lease = locks.lock("k").acquire().await.unwrap();
+        let view = lease.view().clone();
+        let command = scene.stubborn().start(vec![view]).await.unwrap();
+        scene.wait_until_stubborn();
+        kill_process(guard_of(command.pid()), Signal::STOP).unwrap();
+        command.kill();
+        let end = command.ended().await;
+        assert_eq!(end.cause, Cause::GuardLost);
+        assert_eq!(scene.left(), 0);
+        assert!(lease.is_held(), "it was extended meanwhile");
+        lease.release().await;
+    });
+}
+
+pub(crate) fn a_command_outlives_its_first_lease_while_it_is_extended() {
+    let scene = Scene::new();
+    run(async {
+        let locks = scene.locks(Duration::from_millis(600));
+        let lease = locks.lock("k").acquire().await.unwrap();
+        let script = "sleep 1.5; exit 7";
+        let view = lease.view().clone();
+        let command = scene.shell(script).start(vec![view]).await.unwrap();
+        let end = command.ended().await;
+        assert_eq!((end.status, end.cause), (Status::Code(7), Cause::Itself));
+        lease.release().await;
+    });
+    wait_until("the end", || scene.left() == 0);
+}
+
+/// The process that has started this one.
+fn guard_of(pid: u32) -> Pid {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("PPid:"))
+        .unwrap();
+    Pid::from_raw(line.split_whitespace().nth(1).unwrap().parse().unwrap()).unwrap()
+}

@@ -1,0 +1,60 @@
+//! Where the lock lives, when no option says it.
+
+use crate::{process::Running, scene::Scene, store::Store};
+
+pub(crate) fn a_configuration_of_another_program_will_do(store: Store) {
+    let scene = Scene::new(store);
+    let settings = scene.settings();
+    let file = format!(
+        "[locks]\n{settings}[jobs.theirs]\nkind = \"of their own\"\nschedule = \"@daily\"\n"
+    );
+    scene.write("other.toml", &file);
+    let words = [
+        "lock",
+        "k",
+        "--wait",
+        "0s",
+        "-c",
+        "other.toml",
+        "--",
+        "true",
+    ];
+    scene.run_bare(&words).with(0);
+    // It is the same lock as the one that options lead to.
+    let _holder = scene.holder("lock k");
+    scene.run_bare(&words).with(3);
+    let mut command = scene.bare(&["lock", "k", "--wait", "0s", "--", "true"]);
+    command.env("WATCHKEEPER_CONFIG", "other.toml");
+    Running::start(command).done().with(3);
+    scene.write("watchkeeper.toml", &file);
+    scene
+        .run_bare(&["lock", "k", "--wait", "0s", "--", "true"])
+        .with(3);
+}
+
+pub(crate) fn a_place_that_nobody_named_is_refused(store: Store) {
+    let scene = Scene::new(store);
+    for verb in ["lock", "elect"] {
+        let done = scene.run_bare(&[verb, "k", "--", "true"]).with(125);
+        done.says(&["--nodes", "--embedded", "--config"]);
+    }
+    let left = std::fs::read_dir(scene.file(""))
+        .expect("the folder")
+        .count();
+    assert_eq!(left, 0, "nothing was made");
+}
+
+pub(crate) fn a_watchkeeper_inside_a_command_is_not_confused(store: Store) {
+    let scene = Scene::new(store);
+    let options = scene.store.options(&scene.file("")).join(" ");
+    let program = env!("CARGO_BIN_EXE_watchkeeper");
+    let mut command = scene.command(
+        "lock outer",
+        &format!("\"{program}\" lock inner {options} -- sh -c 'echo $WATCHKEEPER_KEY'"),
+    );
+    for name in ["JOB", "TICK", "ATTEMPT", "RUN_ID"] {
+        command.env(format!("WATCHKEEPER_{name}"), "x");
+    }
+    let done = Running::start(command).done().with(0);
+    assert_eq!((done.out.as_str(), done.err.as_str()), ("inner\n", ""));
+}

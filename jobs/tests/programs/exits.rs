@@ -1,0 +1,152 @@
+//! Exit statuses: the command's own, and ours.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::{scene::Scene, store::Store};
+
+/// Time for what is done at once, with processes to be started on a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+pub(crate) fn the_commands_status_is_ours(store: Store) {
+    let scene = Scene::new(store);
+    for verb in ["lock", "elect"] {
+        let line = format!("{verb} k");
+        let run = |script: &str| scene.run(&line, script);
+        let done = run("echo out; echo err >&2").with(0);
+        assert_eq!((done.out.as_str(), done.err.as_str()), ("out\n", "err\n"));
+        assert!(done.took < AT_ONCE, "{done:?}");
+        run("exit 7").with(7);
+        run("kill -9 $$").with(137);
+        run("kill -TERM $$").with(143);
+        let told = run("echo $WATCHKEEPER_KEY $WATCHKEEPER_TOKEN $WATCHKEEPER_REPLICA")
+            .with(0)
+            .out;
+        let told: Vec<&str> = told.split_whitespace().collect();
+        assert_eq!(told[0], "k");
+        assert!(
+            told[1].parse::<u64>().is_ok_and(|token| token >= 4),
+            "{told:?}"
+        );
+        assert!(told[2].split('-').count() >= 3, "{told:?}");
+    }
+    let options = scene.store.options(&scene.file(""));
+    let run = |program: &str| {
+        let mut words = vec!["elect", "k", "--restart"];
+        words.extend(options.iter().map(String::as_str));
+        words.extend(["--", program]);
+        scene.run_bare(&words)
+    };
+    run("no-such-program").with(127).says(&["no-such-program"]);
+    run("/etc/passwd")
+        .with(126)
+        .says(&["/etc/passwd", "ermission denied"]);
+    // They have released what they held.
+    scene.run("elect k --wait 0s", "true").with(0);
+}
+
+pub(crate) fn a_lock_that_is_not_had_in_time_has_a_status_of_its_own(store: Store) {
+    let scene = Scene::new(store);
+    let _holder = scene.holder("lock k");
+    let _leader = scene.holder("elect k");
+    for verb in ["lock", "elect"] {
+        let wait = |options: &str| scene.run(&format!("{verb} k {options}"), "echo never");
+        let done = wait("--wait 200ms")
+            .with(3)
+            .says(&["k is held by somebody else"]);
+        assert!(done.out.is_empty() && done.took < AT_ONCE, "{done:?}");
+        assert!(done.took >= Duration::from_millis(200), "{done:?}");
+        let done = wait("--wait 0s --quiet -E 77").with(77);
+        assert_eq!(done.err, "");
+        wait("--wait 0s --not-held-exit-code 0").with(0);
+    }
+    scene.run("lock other --wait 0s", "true").with(0);
+    scene
+        .run("lock k --wait 0s --namespace other", "true")
+        .with(0);
+}
+
+pub(crate) fn a_wrong_usage_is_a_failure_of_ours(store: Store) {
+    let scene = Scene::new(store);
+    for words in [
+        &["lock"][..],
+        &["lock", "k"],
+        &["elect", "", "--", "true"],
+        &["lock", "k", "--nonsense", "--", "true"],
+        &["lock", "k", "--wait", "3", "--", "true"],
+        &["lock", "k", "--embedded", "f", "--raw", "--", "true"],
+        &[
+            "lock",
+            "k",
+            "--embedded",
+            "f",
+            "--log",
+            "watchkeeper=loud",
+            "--",
+            "true",
+        ],
+        &["elect", "k", "--embedded", "/proc/no/such", "--", "true"],
+        &["lock", "k", "--config", "no.toml", "--", "true"],
+    ] {
+        let done = scene.run_bare(words).with(125);
+        assert!(!done.err.is_empty(), "{words:?}");
+    }
+    for verb in ["lock", "elect"] {
+        scene.run_bare(&[verb, "--help"]).with(0);
+    }
+    scene.run_bare(&["status", "--nonsense"]).with(2);
+}
+
+pub(crate) fn a_store_that_does_not_answer_is_named(store: Store) {
+    let scene = Scene::new(store);
+    let servers = scene.store.servers();
+    servers[..2].iter().for_each(|server| server.freeze());
+    for verb in ["lock", "elect"] {
+        let done = scene
+            .run(&format!("{verb} k --wait 200ms"), "echo never")
+            .with(125);
+        let silent = servers[..2].iter().map(|server| server.socket());
+        let silent: Vec<String> = silent.map(|socket| socket.display().to_string()).collect();
+        let names: Vec<&str> = silent.iter().map(String::as_str).collect();
+        let done = done.says(&["1 of 3 nodes answer, 2 needed"]).says(&names);
+        assert!(done.out.is_empty(), "{done:?}");
+    }
+}
+
+pub(crate) fn a_wait_without_limit_outlasts_its_store(store: Store) {
+    let scene = Scene::new(store);
+    scene.store.servers()[..2]
+        .iter()
+        .for_each(|server| server.freeze());
+    let lock = scene.spawn("lock k", "echo mine");
+    let elect = scene.spawn("elect k", "echo mine");
+    lock.wait_for_line("waiting for the lock k");
+    elect.wait_for_line("standing by for k");
+    scene.store.servers()[0].thaw();
+    for done in [lock.done(), elect.done()] {
+        assert_eq!(done.with(0).out, "mine\n");
+    }
+}
+
+/// Also when the command would end well by itself: its end is ours.
+pub(crate) fn a_lost_lock_stops_the_command_and_is_a_failure(store: Store) {
+    let scene = Scene::new(store);
+    let script = "trap 'exit 0' TERM; echo held; while true; do sleep 0.05; done";
+    let holder = scene.spawn("lock k --raw --ttl 1s", script);
+    holder.wait_for_line("held");
+    for server in scene.store.servers() {
+        server.raw(&["SET", "k", "of somebody else", "PX", "60000"]);
+    }
+    let done = holder.done().with(125);
+    done.says(&["lost the lock k", "the command was stopped"]);
+    // Whoever has it now keeps it.
+    scene.run("lock k --raw --wait 0s", "true").with(3);
+    let waiter = scene.spawn("lock k --raw", "true");
+    waiter.wait_for_line("waiting for the lock k");
+    waiter.signal(Signal::TERM);
+    waiter.done().with(143);
+    for server in scene.store.servers() {
+        assert!(server.raw(&["GET", "k"]).contains("of somebody else"));
+    }
+}

@@ -1,0 +1,120 @@
+//! `lock` and `elect` as shells know them: real processes, real stores. Costs about 20 seconds, most of them waiting.
+//!
+//! `cargo test -p watchkeeper-jobs --test programs [FILTER]`. On Redis each case has three masters of its own on unix
+//! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use libtest_mimic::Trial;
+use store::Store;
+
+mod config;
+mod elect;
+mod exits;
+mod process;
+mod raw;
+mod rounds;
+mod scene;
+#[path = "../../../tests/redis/server.rs"]
+mod server;
+mod signals;
+mod store;
+mod terminal;
+mod turns;
+
+/// One case on one store.
+type Case = fn(Store);
+
+/// Names each case by its store and its module, so that a filter finds it.
+macro_rules! on {
+    ($make:ident: $($module:ident :: { $($case:ident),+ $(,)? }),+ $(,)?) => {
+        vec![$($(trial(
+            concat!(stringify!($make), "::", stringify!($module), "::", stringify!($case)),
+            $module::$case,
+            Store::$make,
+        )),+),+]
+    };
+}
+
+fn trial(name: &str, case: Case, store: fn() -> Store) -> Trial {
+    if name.starts_with("masters") {
+        return server::trial(name, move || case(store()));
+    }
+    Trial::test(name, move || {
+        case(store());
+        Ok(())
+    })
+}
+
+fn main() {
+    let mut arguments = libtest_mimic::Arguments::from_args();
+    // Most of the time every case waits.
+    arguments.test_threads.get_or_insert(4);
+    let mut cases = on![masters:
+        rounds::{ twenty_rounds_of_faults_leave_one_service },
+        turns::{
+            twenty_at_once_take_turns,
+            of_several_that_try_once_one_wins,
+            a_killed_holder_is_followed_within_one_ttl,
+        },
+        exits::{
+            the_commands_status_is_ours,
+            a_lock_that_is_not_had_in_time_has_a_status_of_its_own,
+            a_store_that_does_not_answer_is_named,
+            a_wait_without_limit_outlasts_its_store,
+            a_lost_lock_stops_the_command_and_is_a_failure,
+        },
+        signals::{
+            a_command_is_told_to_stop_and_the_lock_released,
+            whoever_asks_twice_means_it,
+            a_wait_ends_at_once_and_leaves_nothing,
+        },
+        elect::{
+            a_standby_takes_over_when_the_command_ends,
+            a_restart_lets_others_go_first,
+            a_standby_that_is_told_to_stop_has_not_failed,
+        },
+        raw::{
+            a_verbatim_key_is_shared_with_other_clients,
+            a_password_from_a_file_is_used_and_none_is_shown,
+        },
+        config::{ a_configuration_of_another_program_will_do },
+    ];
+    cases.extend(on![embedded:
+        rounds::{ twenty_rounds_of_faults_leave_one_service },
+        terminal::{
+            a_command_has_the_terminal_to_itself,
+            a_stopped_holder_loses_the_lock_and_its_command,
+            a_closed_terminal_ends_the_command_and_frees_the_lock,
+        },
+        turns::{
+            twenty_at_once_take_turns,
+            of_several_that_try_once_one_wins,
+            a_killed_holder_is_followed_within_one_ttl,
+        },
+        exits::{
+            the_commands_status_is_ours,
+            a_lock_that_is_not_had_in_time_has_a_status_of_its_own,
+            a_wrong_usage_is_a_failure_of_ours,
+        },
+        signals::{
+            a_command_is_told_to_stop_and_the_lock_released,
+            whoever_asks_twice_means_it,
+            a_wait_ends_at_once_and_leaves_nothing,
+        },
+        elect::{
+            a_standby_takes_over_when_the_command_ends,
+            a_restart_lets_others_go_first,
+            a_standby_that_is_told_to_stop_has_not_failed,
+        },
+        config::{
+            a_configuration_of_another_program_will_do,
+            a_place_that_nobody_named_is_refused,
+            a_watchkeeper_inside_a_command_is_not_confused,
+        },
+    ]);
+    libtest_mimic::run(&arguments, cases).exit();
+}

@@ -1,0 +1,149 @@
+//! A store, a folder, and the processes that share them.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use watchkeeper::clock::Clock;
+
+use crate::{
+    process::{Done, Running},
+    store::Store,
+};
+
+/// How long a test waits for what has no limit of its own.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// A store, a folder, and the processes that share them.
+pub(crate) struct Scene {
+    pub(crate) store: Store,
+    folder: TempDir,
+}
+
+impl Scene {
+    pub(crate) fn new(store: Store) -> Self {
+        let folder = TempDir::with_prefix("wk-programs-").expect("a temporary folder");
+        Self { store, folder }
+    }
+
+    // --- processes ---
+
+    /// `watchkeeper WORDS` in the scene's folder, with no store named. It leads a process group of its own, so that no
+    /// terminal counts.
+    pub(crate) fn bare(&self, words: &[&str]) -> Command {
+        use std::os::unix::process::CommandExt;
+
+        let mut command = Command::new(env!("CARGO_BIN_EXE_watchkeeper"));
+        command
+            .args(words)
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("WATCHKEEPER_") {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
+    /// `watchkeeper VERB KEY OPTIONS -- sh -c SCRIPT` on the scene's store. In the script `$F` is the scene's folder.
+    pub(crate) fn command(&self, line: &str, script: &str) -> Command {
+        let store = self.store.options(self.folder.path());
+        let words = line.split_whitespace();
+        let words: Vec<&str> = words.chain(store.iter().map(String::as_str)).collect();
+        let mut command = self.bare(&words);
+        command.args(["--", "sh", "-c", script]);
+        command.env("F", self.folder.path());
+        command
+    }
+
+    /// Starts [`Scene::command`].
+    pub(crate) fn spawn(&self, line: &str, script: &str) -> Running {
+        Running::start(self.command(line, script))
+    }
+
+    /// Starts [`Scene::command`] and waits for its end.
+    pub(crate) fn run(&self, line: &str, script: &str) -> Done {
+        self.spawn(line, script).done()
+    }
+
+    /// Starts [`Scene::bare`] and waits for its end.
+    pub(crate) fn run_bare(&self, words: &[&str]) -> Done {
+        Running::start(self.bare(words)).done()
+    }
+
+    /// A holder whose command has begun, and goes on for as long as nobody ends it.
+    pub(crate) fn holder(&self, line: &str) -> Running {
+        let holder = self.spawn(line, "echo held; exec sleep 600");
+        holder.wait_for_line("held");
+        holder
+    }
+
+    // --- files ---
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.file(name), text).expect("a file");
+    }
+
+    /// What stands below `[locks]` in a configuration for this scene.
+    pub(crate) fn settings(&self) -> String {
+        self.store.settings(self.folder.path())
+    }
+
+    /// The whole lines of a file; none when it is not there yet.
+    pub(crate) fn lines(&self, name: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.file(name)).unwrap_or_default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until a file has so many lines.
+    pub(crate) fn wait_for_lines(&self, name: &str, count: usize) -> Vec<String> {
+        let mut lines = Vec::new();
+        let there = until(|| {
+            lines = self.lines(name);
+            lines.len() >= count
+        });
+        assert!(there, "only {lines:?} in {name}");
+        lines
+    }
+
+    /// Says what was measured, for whoever reads along.
+    pub(crate) fn measured(&self, what: &str, value: &impl std::fmt::Debug) {
+        println!("[{}] {what}: {value:.1?}", self.store.name());
+    }
+}
+
+/// Waits until `done`, and says whether it came to that [`SOON`].
+pub(crate) fn until(mut done: impl FnMut() -> bool) -> bool {
+    let clock = Clock::system();
+    let limit = clock.now() + SOON;
+    loop {
+        if done() {
+            return true;
+        }
+        if clock.now() > limit {
+            return false;
+        }
+        pause(Duration::from_millis(3));
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "files and other processes give no event; whoever calls this has a limit of his own"
+)]
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
