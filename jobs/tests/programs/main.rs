@@ -1,4 +1,4 @@
-//! `lock` and `elect` as shells know them: real processes, real stores. Costs about 20 seconds, most of them waiting.
+//! `lock` and `elect` as shells know them: real processes, real stores. Costs about 55 seconds, most of them waiting.
 //!
 //! `cargo test -p watchkeeper-jobs --test programs [FILTER]`. On Redis each case has three masters of its own on unix
 //! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.
