@@ -15,6 +15,8 @@
 //! - L3 `decided_upto` never goes back. (`the_watermark_never_goes_back`)
 //! - L4 An outcome changes only the attempt it belongs to. (`old_news_changes_nothing`)
 //! - L5 Fields written by a newer version survive a round trip. (`fields_of_a_newer_version_are_kept`)
+//! - L6 Every attempt that starts has a larger number than all before it, also after the ledger of the job was
+//!   forgotten. (`every_attempt_has_a_number_of_its_own`)
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -45,6 +47,10 @@ pub struct Ledger {
     /// Triggers that were started, oldest first, so that none is started twice.
     #[serde(default)]
     recent: Vec<String>,
+    /// Number of the last attempt that was started. It begins with the time of the first sight, so that it goes on
+    /// growing when the ledger of a job was forgotten: the history of its runs is ordered by it.
+    #[serde(default, skip_serializing_if = "run::is_zero")]
+    runs: u64,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -118,6 +124,12 @@ impl Ledger {
         &self.recent
     }
 
+    /// Number of the last attempt that was started: see [`OpenRun::seq`].
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.runs
+    }
+
     /// Whether that trigger was started before.
     #[must_use]
     pub fn knows_trigger(&self, id: &str) -> bool {
@@ -137,6 +149,8 @@ impl Ledger {
             Some(upto) => Err(Refused::Seen { upto }),
             None => {
                 self.decided_upto = Some(now);
+                let since = u64::try_from(now.as_millisecond()).unwrap_or(0);
+                self.runs = self.runs.max(since);
                 Ok(())
             }
         }
@@ -229,6 +243,7 @@ impl Ledger {
     /// # Errors
     /// [`Refused::NotOpen`], [`Refused::Moved`] when it is running, [`Refused::Outranked`].
     pub fn start_again(&mut self, id: &str, token: Token) -> Result<&OpenRun, Refused> {
+        let seq = self.runs + 1;
         let run = self.run(id)?;
         if run.token > token {
             return Err(Refused::Outranked {
@@ -239,11 +254,13 @@ impl Ledger {
         if run.state != RunState::Retry {
             return Err(run.moved());
         }
+        run.seq = seq;
         run.attempt += 1;
         run.state = RunState::Running;
         run.token = token;
         run.not_before = None;
-        Ok(run)
+        self.runs = seq;
+        self.run(id).map(|run| &*run)
     }
 
     /// This attempt, started under `token`, has ended and another one follows, no earlier than `not_before`.
@@ -332,7 +349,8 @@ impl Ledger {
 
     fn open_run(&mut self, id: String, tick: Timestamp, token: Token) -> &OpenRun {
         let place = self.open.len();
-        self.open.push(OpenRun::first(id, tick, token));
+        self.runs += 1;
+        self.open.push(OpenRun::first(id, tick, token, self.runs));
         &self.open[place]
     }
 
@@ -374,6 +392,7 @@ impl Default for Ledger {
             open: Vec::new(),
             waiting: Vec::new(),
             recent: Vec::new(),
+            runs: 0,
             rest: Map::new(),
         }
     }

@@ -11,6 +11,8 @@
 //!   (a_claim_is_not_shown_after_its_end)
 //! - S4 The order of documents changes nothing.                           (the_order_of_documents_changes_nothing)
 //!
+//! What became of a job's runs is told by documents of its own: [`runs`].
+//!
 //! # Not promised
 //! This is news, not authority: a document is as old as `seen_ms_ago` says. Who may act is decided by leases alone.
 
@@ -18,8 +20,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::node::{Doc, Token, View};
+pub use runs::RunRecord;
 
 mod merge;
+pub mod runs;
 #[cfg(test)]
 mod tests;
 

@@ -248,7 +248,9 @@ fn without_a_command_the_help_is_shown() {
     let folder = tempfile::tempdir().unwrap();
     let ran = run(folder.path(), &[]);
     assert_eq!(ran.code, Some(2));
-    for command in ["run", "demo", "check", "config", "status", "locks"] {
+    for command in [
+        "run", "demo", "check", "config", "status", "history", "locks",
+    ] {
         assert!(ran.err.contains(&format!("\n  {command} ")), "{}", ran.err);
     }
 }
@@ -265,6 +267,74 @@ fn status_and_locks_of_a_store_that_is_not_there_make_none() {
     let ran = run(folder.path(), &["locks", "--json"]);
     assert_eq!(ran.out.trim(), "[]");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+const BEAT: &str = r#"[worker]
+name = "alpha"
+[locks]
+ttl = "2s"
+[admin]
+listen = "off"
+[jobs.beat]
+kind = "heartbeat"
+schedule = "@every 1s"
+[jobs.rest]
+kind = "heartbeat"
+schedule = "@daily"
+"#;
+
+fn history_of(folder: &Path, job: &str) -> Vec<Value> {
+    let ran = run(folder, &["history", job, "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    serde_json::from_str(&ran.out).unwrap()
+}
+
+/// A worker on the embedded store, until three of its runs have ended: about four seconds.
+#[test]
+fn history_shows_the_runs_of_a_worker_that_has_gone() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let folder = folder_with(BEAT);
+    let mut worker = watchkeeper(folder.path())
+        .arg("run")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let ended = |runs: &[Value]| runs.iter().filter(|run| run["ended"].is_string()).count();
+    // Each question is a process of its own: no hurry between them.
+    let asked = (0..2000).find(|_| ended(&history_of(folder.path(), "beat")) >= 3);
+    kill_process(Pid::from_child(&worker), Signal::TERM).unwrap();
+    assert!(worker.wait().unwrap().success());
+    assert!(asked.is_some(), "three runs of a second each never ended");
+
+    let runs = history_of(folder.path(), "beat");
+    for (n, run) in runs.iter().enumerate() {
+        assert_eq!((&run["job"], &run["attempt"]), (&"beat".into(), &1.into()));
+        assert_eq!(run["replica_name"], "alpha");
+        assert_eq!(
+            run["outcome"], "done",
+            "drained, so nothing is left open: {run}"
+        );
+        assert!(run["token"].as_u64().unwrap() > 0 && run["took_ms"].is_u64());
+        let times = ["tick", "started", "ended"].map(|key| run[key].as_str().unwrap());
+        assert!(times.iter().all(|time| time.ends_with('Z')), "{times:?}");
+        assert!(times[1] <= times[2], "{times:?}");
+        assert!(n == 0 || runs[n - 1]["tick"].as_str() < run["tick"].as_str());
+    }
+    let shown = run(folder.path(), &["history", "beat", "--limit", "2"]);
+    let lines: Vec<&str> = shown.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{}", shown.out);
+    assert!(lines[0].starts_with("STARTED") && lines[2].contains("alpha"));
+    assert!(lines[2].contains(runs[runs.len() - 1]["tick"].as_str().unwrap()));
+
+    assert_eq!(history_of(folder.path(), "rest"), Vec::<Value>::new());
+    let misspelt = run(folder.path(), &["history", "baet"]);
+    assert_eq!(misspelt.code, Some(1));
+    assert!(
+        misspelt.err.contains("\"baet\"; known jobs: beat, rest"),
+        "{}",
+        misspelt.err
+    );
 }
 
 /// Three replicas, one of them killed, on the embedded store. About six seconds, most of them the pace of the sending

@@ -7,6 +7,7 @@
 //! | `/leaderz?job=NAME` | 200 on the leader of that job (without `job`: of any), else 503; 404 for an unknown job |
 //! | `/metrics` | OpenMetrics or Prometheus text, as the client accepts |
 //! | `/api/v1/fleet`, `jobs`, `nodes`, `locks` | JSON, as in [`crate::status`] |
+//! | `/api/v1/runs?job=NAME` | the last runs of a job as in [`crate::status::runs`], newest last; `&limit=N` for another number than 20; 404 for an unknown job |
 //! | `/` | the status page |
 //!
 //! # Invariants
@@ -26,7 +27,7 @@ use tracing::{debug, info};
 
 use crate::{
     clock::Clock,
-    status::{FleetStatus, LockStatus},
+    status::{FleetStatus, LockStatus, RunRecord},
     telemetry::metrics::Metrics,
 };
 
@@ -53,6 +54,12 @@ pub trait AdminSource: Send + Sync + 'static {
     /// # Errors
     /// Why they cannot be listed now.
     async fn locks(&self) -> Result<Vec<LockStatus>, String>;
+
+    /// The last `limit` runs of `job`, newest last; `None` when nobody knows the job.
+    ///
+    /// # Errors
+    /// Why they cannot be read now.
+    async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String>;
 
     /// Whether the process turns: the heartbeats of the runtime and of the keeper are fresh. Must not wait.
     ///

@@ -22,6 +22,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Questions to the store at one time: however many people look at the page, the locks come first.
 const STORE_READS: usize = 4;
 
+/// Runs that are shown when nobody says how many.
+const RUNS: usize = 20;
+
 const STYLE: &str = include_str!("style.css");
 
 /// On every answer: nothing is loaded but our own style, nobody frames us, nothing is kept. One request per
@@ -64,6 +67,7 @@ pub(super) fn router(admin: Admin, loopback: bool) -> Router {
         .route("/api/v1/jobs", get(jobs))
         .route("/api/v1/nodes", get(nodes))
         .route("/api/v1/locks", get(locks))
+        .route("/api/v1/runs", get(runs))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })
         .layer(middleware::from_fn_with_state(shared.clone(), guard))
         .with_state(shared)
@@ -178,6 +182,33 @@ async fn locks(State(shared): State<Shared>) -> Response {
     match shared.admin.source.locks().await {
         Ok(locks) => Json(locks).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, Json(Trouble { error })).into_response(),
+    }
+}
+
+async fn runs(
+    State(shared): State<Shared>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Response {
+    let refuse = |code: StatusCode, error: &str| {
+        let error = error.to_owned();
+        (code, Json(Trouble { error })).into_response()
+    };
+    let Some(job) = query.get("job") else {
+        return refuse(
+            StatusCode::BAD_REQUEST,
+            "name the job: /api/v1/runs?job=NAME",
+        );
+    };
+    let limit = match query.get("limit").map(|limit| limit.parse()) {
+        None => RUNS,
+        Some(Ok(limit)) => limit,
+        Some(Err(_)) => return refuse(StatusCode::BAD_REQUEST, "limit is a number of runs"),
+    };
+    let _turn = shared.store.acquire().await;
+    match shared.admin.source.runs(job, limit).await {
+        Ok(Some(runs)) => Json(runs).into_response(),
+        Ok(None) => refuse(StatusCode::NOT_FOUND, "no such job"),
+        Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, &error),
     }
 }
 

@@ -45,6 +45,18 @@ impl AdminSource for Fake {
             ..LockStatus::default()
         }])
     }
+    async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
+        if self.no_locks {
+            return Err("no majority".into());
+        }
+        let run = |n: u64| RunRecord {
+            job: job.to_owned(),
+            seq: n,
+            ..RunRecord::default()
+        };
+        let known = job == "report";
+        Ok(known.then(|| (0..limit as u64).map(run).collect()))
+    }
     fn live(&self) -> Result<(), String> {
         if self.stalled {
             return Err("the keeper stands still".into());
@@ -447,4 +459,32 @@ async fn only_the_default_port_moves_when_it_is_taken() {
     let moved = door::bind_or_next(taken).await.unwrap();
     assert!(moved.local_addr().unwrap().port() > taken.port());
     assert!(bind(DEFAULT_LISTEN).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_runs_of_a_job_are_listed() {
+    let server = serving(Fake::default()).await;
+    let list = |answer: Answer| -> Vec<RunRecord> { serde_json::from_str(&answer.body).unwrap() };
+    let runs = list(server.get("/api/v1/runs?job=report").await);
+    assert_eq!((runs.len(), runs[19].seq), (20, 19));
+    let runs = list(server.get("/api/v1/runs?job=report&limit=3").await);
+    assert_eq!(runs.len(), 3);
+    for (query, status, word) in [
+        ("?job=reprot", 404, "no such job"),
+        ("", 400, "/api/v1/runs?job=NAME"),
+        ("?job=report&limit=many", 400, "number"),
+    ] {
+        let answer = server.get(&format!("/api/v1/runs{query}")).await;
+        assert_eq!(answer.status, status, "{query}");
+        assert!(answer.body.contains(word), "{}", answer.body);
+    }
+    let blind = Fake {
+        no_locks: true,
+        ..Fake::default()
+    };
+    let answer = serving(blind).await.get("/api/v1/runs?job=report").await;
+    assert_eq!(
+        (answer.status, answer.body.contains("no majority")),
+        (503, true)
+    );
 }

@@ -1,4 +1,4 @@
-//! The commands of a worker: `run`, `check`, `config`, `status`, `locks`.
+//! The commands of a worker: `run`, `check`, `config`, `status`, `history`, `locks`.
 //!
 //! ```no_run
 //! # use watchkeeper::Worker;
@@ -17,6 +17,7 @@
 //! | 2 | usage or configuration; nothing was started |
 
 mod check;
+mod history;
 mod run;
 mod status;
 mod table;
@@ -67,6 +68,24 @@ pub enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Show the last runs of a job: when, where, how they ended
+    ///
+    /// The last 100 runs of a job are kept; the newest is shown last. Times are UTC. Jobs that work in batches have no
+    /// history: their tables tell.
+    History {
+        /// The job
+        #[arg(value_name = "JOB")]
+        job: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Show this many runs
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+        limit: u16,
+        /// Print what each run has left to read under its line
+        #[arg(long)]
+        output: bool,
     },
     /// Show every lock: who holds it, under which token, for how long
     Locks {
@@ -155,6 +174,19 @@ impl Command {
                 print(&loaded.render(origin));
             }),
             Self::Status { json } => status::status(&worker, json),
+            Self::History {
+                job,
+                json,
+                limit,
+                output,
+            } => {
+                let shown = history::Shown {
+                    json,
+                    limit: usize::from(limit),
+                    output,
+                };
+                history::history(&worker, &job, &shown)
+            }
             Self::Locks { json, prefix } => status::locks(&worker, &prefix, json),
         };
         match done {

@@ -55,7 +55,7 @@ pub(super) fn locks(worker: &Worker, prefix: &str, json: bool) -> Result<(), Fai
 }
 
 /// Whether no worker can have been here, so that asking would only leave an empty store behind.
-fn nobody_was_here(config: &Config) -> bool {
+pub(super) fn nobody_was_here(config: &Config) -> bool {
     match config.locks.backend {
         Backend::Embedded => !config.locks.embedded.path.exists(),
         // It lives within the worker's process; nobody else can look into it.
@@ -64,7 +64,7 @@ fn nobody_was_here(config: &Config) -> bool {
     }
 }
 
-fn ask<T, F>(config: &Config, question: impl FnOnce(Locks) -> F) -> Result<T, Failure>
+pub(super) fn ask<T, F>(config: &Config, question: impl FnOnce(Locks) -> F) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, LockError>>,
 {
@@ -94,7 +94,7 @@ where
 }
 
 /// Where the fleet would be found.
-fn place(config: &Config) -> String {
+pub(super) fn place(config: &Config) -> String {
     let namespace = &config.worker.namespace;
     match config.locks.backend {
         Backend::Embedded => format!(

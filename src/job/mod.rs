@@ -7,6 +7,7 @@ pub mod spec;
 
 pub use error::{FailureKind, JobError};
 pub use output::MAX_OUTPUT;
+pub(crate) use output::cut;
 pub use run::{Checkpoints, Run, RunFacts, Stopped};
 pub use spec::{Coordination, Retry, Spec};
 

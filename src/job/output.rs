@@ -12,7 +12,8 @@ pub(crate) fn bounded(text: String) -> String {
     cut(text, MAX_OUTPUT)
 }
 
-fn cut(text: String, limit: usize) -> String {
+/// The same for another limit.
+pub(crate) fn cut(text: String, limit: usize) -> String {
     if text.len() <= limit {
         return text;
     }

@@ -38,7 +38,7 @@ use crate::{
         cluster::{Cluster, Parts, Told},
         link::Link,
     },
-    node::{Announcement, Doc, Node, View},
+    node::{Announcement, Doc, Node, Op, View},
     spawn::Spawn,
 };
 use book::Book;
@@ -86,7 +86,7 @@ pub(crate) enum Command {
         reply: oneshot::Sender<Result<(), LockError>>,
     },
     Docs {
-        prefix: String,
+        which: Op,
         reply: oneshot::Sender<Result<Vec<Doc>, LockError>>,
     },
     Nodes {

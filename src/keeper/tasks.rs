@@ -62,7 +62,7 @@ impl Desk {
             Command::RemoveDoc { name, reply } => {
                 drop(reply.send(self.anywhere(Op::RemoveDoc { name }).await.map(drop)));
             }
-            Command::Docs { prefix, reply } => drop(reply.send(self.docs(prefix).await)),
+            Command::Docs { which, reply } => drop(reply.send(self.docs(which).await)),
             Command::Nodes { reply } => drop(reply.send(self.nodes())),
             Command::Identities { reply } => {
                 let links = &self.cluster.links;
@@ -200,9 +200,9 @@ impl Desk {
         Ok(by_key.into_values().collect())
     }
 
-    async fn docs(&self, prefix: String) -> Result<Vec<Doc>, LockError> {
+    async fn docs(&self, which: Op) -> Result<Vec<Doc>, LockError> {
         let mut newest: BTreeMap<String, Doc> = BTreeMap::new();
-        for answer in self.anywhere(Op::Docs { prefix }).await? {
+        for answer in self.anywhere(which).await? {
             let Answer::Docs(docs) = answer else { continue };
             for doc in docs {
                 match newest.get(&doc.name) {

@@ -28,6 +28,9 @@ pub struct OpenRun {
     /// The attempt died with its holder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
+    /// Number of this attempt among all that the job has started; 0 when an older version started it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub seq: u64,
     /// What the last attempt left for the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Value>,
@@ -67,7 +70,7 @@ impl OpenRun {
     }
 
     /// The first attempt starts.
-    pub(super) fn first(id: String, tick: Timestamp, token: Token) -> Self {
+    pub(super) fn first(id: String, tick: Timestamp, token: Token, seq: u64) -> Self {
         Self {
             id,
             tick,
@@ -76,6 +79,7 @@ impl OpenRun {
             token,
             not_before: None,
             interrupted: false,
+            seq,
             checkpoint: None,
             rest: Map::new(),
         }
@@ -89,6 +93,10 @@ impl OpenRun {
             token: self.token,
         }
     }
+}
+
+pub(super) fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl fmt::Display for RunState {

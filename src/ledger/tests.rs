@@ -144,6 +144,33 @@ fn an_interrupted_run_keeps_its_checkpoint() {
 }
 
 #[test]
+fn every_attempt_has_a_number_of_its_own() {
+    let mut ledger = ledger();
+    let first = ledger.start_tick(at(110), OLD).unwrap().seq;
+    assert_eq!(first, 100_001, "from the first sight on, in milliseconds");
+    let second = ledger.start_trigger("t", at(111), OLD).unwrap().seq;
+    ledger.retry_later(&key(110, 1), OLD, at(120)).unwrap();
+    let third = ledger.start_again(&key(110, 1).id, NEW).unwrap().seq;
+    assert_eq!(
+        (second, third, ledger.runs()),
+        (first + 1, first + 2, third)
+    );
+    // What is refused takes no number.
+    assert!(ledger.start_again(&key(110, 1).id, NEW).is_err());
+    assert_eq!(ledger.runs(), third);
+    let read = Ledger::from_body(&ledger.to_body()).unwrap();
+    assert_eq!(read.runs(), third);
+
+    let mut forgotten = Ledger::default();
+    forgotten.first_sight(at(200)).unwrap();
+    assert!(forgotten.start_tick(at(201), NEW).unwrap().seq > third);
+    // A ledger from before there were numbers.
+    let old = r#"{"v":1,"decided_upto":"1970-01-01T00:01:40Z","open":[]}"#;
+    let mut old = Ledger::from_body(old).unwrap();
+    assert_eq!(old.start_tick(at(201), NEW).unwrap().seq, 1);
+}
+
+#[test]
 fn a_trigger_is_started_once_and_remembered() {
     let mut ledger = ledger();
     ledger.start_trigger("t1", at(110), OLD).unwrap();

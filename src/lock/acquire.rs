@@ -1,17 +1,21 @@
 //! Acquiring one named lock, with waiting.
 //!
 //! A waiter wakes with the release it hears of, with the end of the holder's life, or by a slow poll, whichever is first
-//! (R7). Announcements may be lost; polling is the truth.
+//! (R7). Announcements may be lost; polling is the truth. Where no majority shows a holder, the attempts of several have
+//! stood in each other's way: then it is tried again after a random, growing time (R6).
 
 use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::{Claim, Claimed, LockError, Locks};
+use super::{Claim, Claimed, LockError, Locks, Sighting};
 use crate::{backoff::Backoff, lease::Lease, node::Announcement};
 
 /// A waiter asks at least so often: announcements may be lost, and holders change unseen.
 const POLL: Duration = Duration::from_secs(1);
+
+/// Pauses between attempts that found no holder, from and to.
+const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
 /// A lock to be acquired: `locks.lock("order:42").ttl(10.secs()).wait(2.secs()).acquire().await?`.
 #[derive(Clone, Debug)]
@@ -53,7 +57,7 @@ impl LockBuilder {
         let until = clock.now() + self.wait;
         let mut releases = self.locks.releases();
         let slow = self.locks.timing().node_timeout;
-        let mut backoff = Backoff::new(slow / 5, slow * 4);
+        let mut backoff = Backoff::new((slow / 5).min(RETRY.0), (slow * 4).min(RETRY.1));
         loop {
             let claimed = self.locks.claim(vec![self.claim.clone()]).await?;
             let why = match claimed.into_iter().next() {
@@ -67,18 +71,22 @@ impl LockBuilder {
             if now >= until {
                 return Err(why);
             }
-            let pause = match &why {
-                LockError::Held { for_at_most, .. } => {
-                    backoff.reset();
-                    while_held(*for_at_most, slow) + self.locks.chance().up_to(slow / 5)
-                }
-                _ => backoff.next(self.locks.chance()),
+            // Who is in the way may be another loser of a split vote, gone by now: look who holds it for good.
+            let (holder, life) = match &why {
+                LockError::Held { .. } => self.holder().await?,
+                _ => (None, None),
+            };
+            let pause = if holder.is_some() {
+                backoff.reset();
+                while_held(life, slow) + self.locks.chance().up_to(slow / 5)
+            } else {
+                backoff.next(self.locks.chance())
             };
             let at = (now + pause).min(until);
-            let (key, holder) = (&self.claim.key, why.holder());
+            let key = &self.claim.key;
             tokio::select! {
                 biased;
-                () = released(&mut releases, key, holder), if holder.is_some() => {
+                () = released(&mut releases, key, holder.as_deref()), if holder.is_some() => {
                     // Waiters that wake together split the vote.
                     clock.sleep(self.locks.chance().up_to(slow / 10)).await;
                 }
@@ -86,14 +94,24 @@ impl LockBuilder {
             }
         }
     }
+
+    /// Whom a majority shows as the holder, and when his life ends unless he renews it.
+    async fn holder(&self) -> Result<(Option<String>, Option<Duration>), LockError> {
+        let seen = self.locks.look(vec![self.claim.key.clone()]).await?;
+        let seen = seen.first();
+        Ok((
+            seen.and_then(Sighting::holder),
+            seen.and_then(Sighting::free_in),
+        ))
+    }
 }
 
 /// How long a waiter sleeps who hears of no release: to the end of the holder's life, or to the slow poll. `slow` is the
 /// node timeout.
-fn while_held(for_at_most: Option<Duration>, slow: Duration) -> Duration {
+fn while_held(life: Option<Duration>, slow: Duration) -> Duration {
     let poll = (slow * 20).min(POLL);
     // A millisecond more: the key lives to the end of its last one.
-    let life = for_at_most.map_or(poll, |life| life.saturating_add(Duration::from_millis(1)));
+    let life = life.map_or(poll, |life| life.saturating_add(Duration::from_millis(1)));
     life.clamp((slow / 5).min(poll), poll)
 }
 

@@ -36,16 +36,6 @@ pub enum LockError {
     Closed,
 }
 
-impl LockError {
-    /// The owner value of whoever was in the way, where it is known.
-    pub(crate) fn holder(&self) -> Option<&str> {
-        match self {
-            Self::Held { by, .. } => by.as_deref(),
-            _ => None,
-        }
-    }
-}
-
 /// Which nodes gave no answer, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTroubles {

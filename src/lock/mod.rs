@@ -45,7 +45,7 @@ use crate::{
     event::Events,
     keeper::{self, Command, Fitness, Keeper},
     lease::{Lease, LeaseView},
-    node::{Announcement, Doc, Kind, Node, NodeError, View},
+    node::{Announcement, Doc, Kind, Node, NodeError, Op, View},
     spawn::Spawn,
 };
 
@@ -240,13 +240,28 @@ impl Locks {
         self.ask(|reply| Command::RemoveDoc { name, reply }).await?
     }
 
-    /// All living documents whose name starts with `prefix`: read from all nodes, the newest revision wins.
+    /// The living documents of one directory, such as `presence/`, without those of directories below it: read from
+    /// all nodes, the newest revision wins. In the order of their names.
     ///
     /// # Errors
     /// [`LockError::NoQuorum`] when no node answered.
-    pub async fn docs(&self, prefix: &str) -> Result<Vec<Doc>, LockError> {
-        let prefix = prefix.to_owned();
-        self.ask(|reply| Command::Docs { prefix, reply }).await?
+    pub async fn docs(&self, dir: &str) -> Result<Vec<Doc>, LockError> {
+        let which = Op::Docs {
+            dir: dir.to_owned(),
+        };
+        self.ask(|reply| Command::Docs { which, reply }).await?
+    }
+
+    /// One document: read from all nodes, the newest revision wins; `None` when it does not live anywhere.
+    ///
+    /// # Errors
+    /// [`LockError::NoQuorum`] when no node answered.
+    pub async fn doc(&self, name: &str) -> Result<Option<Doc>, LockError> {
+        let which = Op::Doc {
+            name: name.to_owned(),
+        };
+        let found = self.ask(|reply| Command::Docs { which, reply }).await??;
+        Ok(found.into_iter().next())
     }
 
     /// How each node does, in the order of the configuration.

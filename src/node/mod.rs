@@ -9,7 +9,9 @@
 //! - per lock a *key* (the owner's random value, with a time to live: the wire format of other Redlock clients) and
 //!   beside it a *record* `{ owner, seq, ttl, grant, released, counter, token, rev, body }`, which outlives the key
 //!   and is removed `retention` after a release;
-//! - *documents*: small named values with a lifetime and a revision.
+//! - *documents*: small named values with a lifetime and a revision. They lie in *directories*: that of a document is
+//!   its name up to the last `/` (`presence/` of `presence/a`, empty without one). A listing reads one directory, so that
+//!   it costs what it shows, however many documents lie elsewhere.
 //!
 //! # Rules every implementation keeps (`tests/it/conformance.rs` holds them)
 //! - N1 The operations of one [`Call`] run in order and atomically: nothing of another call comes between.
@@ -195,10 +197,15 @@ pub enum Op {
         /// The content.
         body: String,
     },
-    /// Every living document whose name starts with `prefix`. Answers [`Answer::Docs`].
+    /// The living documents of one directory, those of directories below it left out. Answers [`Answer::Docs`].
     Docs {
-        /// `""` for all.
-        prefix: String,
+        /// Ends with `/`, as in `presence/`; `""` for documents whose names have none. Any other has no documents.
+        dir: String,
+    },
+    /// One document, when it lives. Answers [`Answer::Docs`] with one or none.
+    Doc {
+        /// The document's name.
+        name: String,
     },
     /// Remove a document. Always [`Answer::Done`].
     RemoveDoc {
@@ -305,7 +312,7 @@ pub enum Answer {
     View(View),
     /// Answer to `List`.
     Views(Vec<View>),
-    /// Answer to `Docs`.
+    /// Answer to `Docs` and `Doc`.
     Docs(Vec<Doc>),
 }
 

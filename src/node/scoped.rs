@@ -13,7 +13,10 @@ const UNREAD: usize = 64;
 #[derive(Debug)]
 pub struct Scoped<N> {
     node: N,
+    /// Of keys.
     prefix: String,
+    /// Of documents: a directory, so that those whose names have none lie in one of their own.
+    dir: String,
     spawn: Spawn,
 }
 
@@ -25,34 +28,41 @@ impl<N: Node> Scoped<N> {
         Self {
             node,
             prefix,
+            dir: format!("{{{namespace}}}/"),
             spawn,
         }
     }
 
     fn outward(&self, op: &mut Op) {
-        let name = match op {
+        let (name, prefix) = match op {
             Op::Acquire { key, .. }
             | Op::Confirm { key, .. }
             | Op::Extend { key, .. }
             | Op::Release { key, .. }
             | Op::Write { key, .. }
-            | Op::Read { key } => key,
-            Op::List { prefix } | Op::Docs { prefix } => prefix,
-            Op::PutDoc { name, .. } | Op::RemoveDoc { name } => name,
+            | Op::Read { key }
+            | Op::List { prefix: key } => (key, &self.prefix),
+            Op::PutDoc { name, .. }
+            | Op::RemoveDoc { name }
+            | Op::Doc { name }
+            | Op::Docs { dir: name } => (name, &self.dir),
         };
-        name.insert_str(0, &self.prefix);
+        name.insert_str(0, prefix);
     }
 
     fn inward(&self, answer: &mut Answer) {
-        let strip = |name: &mut String| {
-            if let Some(rest) = name.strip_prefix(&self.prefix) {
+        let strip_from = |name: &mut String, prefix: &str| {
+            if let Some(rest) = name.strip_prefix(prefix) {
                 *name = rest.to_owned();
             }
         };
+        let strip = |key: &mut String| strip_from(key, &self.prefix);
         match answer {
             Answer::Refused(View { key, .. }) | Answer::View(View { key, .. }) => strip(key),
             Answer::Views(views) => views.iter_mut().for_each(|view| strip(&mut view.key)),
-            Answer::Docs(docs) => docs.iter_mut().for_each(|doc| strip(&mut doc.name)),
+            Answer::Docs(docs) => docs
+                .iter_mut()
+                .for_each(|doc| strip_from(&mut doc.name, &self.dir)),
             Answer::Granted { .. }
             | Answer::Kept { .. }
             | Answer::Healed { .. }
@@ -141,6 +151,13 @@ mod tests {
             .unwrap();
         assert_eq!(red.docs("presence/").await.unwrap()[0].name, "presence/a");
         assert!(blue.docs("presence/").await.unwrap().is_empty());
+        red.put_doc("note", 1, Duration::from_secs(1), "{}".into())
+            .await
+            .unwrap();
+        assert_eq!(red.docs("").await.unwrap()[0].name, "note");
+        assert_eq!(red.doc("note").await.unwrap().unwrap().name, "note");
+        assert!(blue.docs("").await.unwrap().is_empty());
+        assert_eq!(blue.doc("note").await.unwrap(), None);
 
         // The release is announced to the fleet that waits, by its own name for the lock.
         let mut releases = blue_too.releases();

@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::{Future, FutureExt};
 
-use super::{Board, Gate};
+use super::{Board, Gate, History};
 use crate::{chance::Chance, clock::Clock, event::Events, job::Health, lock::Locks, spawn::Spawn};
 
 /// Handles and facts of one replica. Cheap to clone.
@@ -17,6 +17,7 @@ pub(crate) struct Context {
     pub(crate) events: Events,
     pub(crate) board: Board,
     pub(crate) gate: Gate,
+    pub(crate) history: History,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.

@@ -20,7 +20,7 @@ use crate::{
     event::Event,
     job::{Checkpoints, JobError, Run, RunFacts},
     lease::{LeaseView, Loss},
-    ledger::{Ledger, RunKey},
+    ledger::{Ledger, OpenRun, RunKey},
     lock::WriteError,
     node::Token,
 };
@@ -143,7 +143,7 @@ impl Lead<'_> {
             _ => None,
         });
         match self.write(&plan.ledger, start).await {
-            Ok(()) => *ledger = plan.ledger,
+            Ok(()) => {}
             Err(WriteError::TooEarly { ahead }) => {
                 tracing::warn!(
                     job = self.engine.name,
@@ -155,6 +155,7 @@ impl Lead<'_> {
             }
             Err(_) => return Err(Over),
         }
+        let before = std::mem::replace(ledger, plan.ledger);
         self.engine
             .ctx
             .board
@@ -176,15 +177,17 @@ impl Lead<'_> {
                     return Err(Over);
                 }
                 let key = RunKey { id, attempt };
-                started = Carried::Started(self.start(key, tick, checkpoint, desk.clone()));
+                let seq = open_run(ledger, &key).map_or(0, |run| run.seq);
+                started = Carried::Started(self.start(key, seq, tick, checkpoint, desk.clone()));
             } else {
-                self.report(decision);
+                self.report(decision, &before);
             }
         }
         Ok(started)
     }
 
-    fn report(&self, decision: Decision) {
+    /// `before` is the ledger that it was decided from.
+    fn report(&self, decision: Decision, before: &Ledger) {
         let engine = self.engine;
         let (ticks, why) = match decision {
             Decision::Missed { ticks, why } => (
@@ -197,12 +200,16 @@ impl Lead<'_> {
             ),
             Decision::Overlap { ticks } => (ticks, "overlap"),
             Decision::Interrupted {
+                id,
                 tick,
                 attempt,
                 action,
                 exhausted,
                 ..
             } => {
+                if let Some(dead) = open_run(before, &RunKey { id, attempt }) {
+                    engine.ctx.history.interrupted(&engine.name, dead);
+                }
                 let again = action == Interrupted::Rerun;
                 tracing::warn!(
                     job = engine.name, %tick, attempt, again, exhausted,
@@ -232,6 +239,7 @@ impl Lead<'_> {
     fn start(
         &self,
         key: RunKey,
+        seq: u64,
         tick: Timestamp,
         checkpoint: Option<Value>,
         desk: Arc<dyn Checkpoints>,
@@ -261,6 +269,7 @@ impl Lead<'_> {
             .within(grace, self.pass.lease().cloned());
         let wall = ctx.clock.wall();
         ctx.board.started(&run, wall);
+        let entry = ctx.history.started(&run, seq);
         ctx.events.tell(Event::RunStarted {
             job: engine.name.clone(),
             run_id: run.id().to_owned(),
@@ -283,6 +292,8 @@ impl Lead<'_> {
             let ended = execute(async { job.run(of.clone()).await }, &of, limits, &clock).await;
             drop(job);
             board.ended(&of, ended.word());
+            // Before the end is told: a worker that drains writes what it finds here, and no more.
+            entry.ended(&of, &ended);
             // Nobody listens any more when the term was given up.
             let _ = told.send(ended);
             drop(work);
@@ -331,10 +342,10 @@ impl Lead<'_> {
             took: ctx.clock.now().since(started),
         });
         self.write(&next, None).await.map_err(|_| Over)?;
-        *ledger = next;
-        plan.decisions
-            .into_iter()
-            .for_each(|decision| self.report(decision));
+        let before = std::mem::replace(ledger, next);
+        for decision in plan.decisions {
+            self.report(decision, &before);
+        }
         Ok(())
     }
 
@@ -495,4 +506,9 @@ impl Lead<'_> {
     fn clock(&self) -> &crate::clock::Clock {
         &self.engine.ctx.clock
     }
+}
+
+/// This attempt, as the ledger shows it.
+fn open_run<'a>(ledger: &'a Ledger, key: &RunKey) -> Option<&'a OpenRun> {
+    ledger.open().iter().find(|run| run.key() == *key)
 }

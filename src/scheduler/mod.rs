@@ -16,6 +16,7 @@ pub(crate) mod context;
 pub(crate) mod execute;
 mod flight;
 mod gate;
+mod history;
 mod lead;
 mod pad;
 
@@ -24,6 +25,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use board::Board;
 pub(crate) use context::Context;
 pub(crate) use gate::{Gate, Pass};
+pub(crate) use history::{Author, History};
 use tokio_util::sync::CancellationToken;
 
 use crate::{

@@ -9,6 +9,7 @@ use std::{
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use super::{cage::Cage, world::World};
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
     job::{Health, Job, JobError, Outcome, Run, Spec},
     lock::Locks,
     node::{Node, memory::MemoryNode},
-    scheduler::{Board, Context},
+    scheduler::{Author, Board, Context, History},
     sim_clock::SimTime,
     spawn::Spawn,
     worker::{
@@ -44,12 +45,14 @@ pub(crate) struct Member {
     pub(crate) told: Arc<Mutex<Vec<Event>>>,
     /// How often the keeper would have aborted the process.
     pub(crate) aborts: Arc<Mutex<u32>>,
+    /// True once its replica has wound down.
+    over: watch::Receiver<bool>,
 }
 
 /// A job made of a closure.
 pub(crate) struct Act<F>(pub(crate) F);
 
-type Ran = BoxFuture<'static, Result<Outcome, JobError>>;
+pub(crate) type Ran = BoxFuture<'static, Result<Outcome, JobError>>;
 
 #[async_trait]
 impl<F: Fn(Run) -> Ran + Send + Sync + 'static> Job for Act<F> {
@@ -139,6 +142,12 @@ impl Fleet {
             })
             .start()
             .unwrap();
+        let author = Author {
+            id: name.to_owned(),
+            name: name.to_owned(),
+            ring: name.to_owned(),
+        };
+        let history = History::new(locks.clone(), clock.clone(), spawn.clone(), author);
         let ctx = Context {
             locks,
             clock,
@@ -147,6 +156,7 @@ impl Fleet {
             events: events.clone(),
             board: Board::default(),
             gate: gate(failover),
+            history,
             replica: name.to_owned(),
             drain_timeout: Duration::from_secs(5),
         };
@@ -170,13 +180,18 @@ impl Fleet {
                 ears.lock().unwrap().push(event);
             }
         });
-        spawn.spawn(replica.run());
+        let (wound_down, over) = watch::channel(false);
+        spawn.spawn(async move {
+            replica.run().await;
+            wound_down.send_replace(true);
+        });
         Member {
             cage,
             time,
             ctx,
             told,
             aborts,
+            over,
         }
     }
 }
@@ -190,6 +205,12 @@ impl Member {
 
     pub(crate) fn drain(&self) {
         self.ctx.gate.drain().cancel();
+    }
+
+    /// Waits until its replica has wound down.
+    pub(crate) async fn ended(&self) {
+        let mut over = self.over.clone();
+        over.wait_for(|over| *over).await.unwrap();
     }
 
     pub(crate) fn heard(&self, what: impl Fn(&Event) -> bool) -> bool {

@@ -4,6 +4,7 @@ mod acts;
 mod batches;
 mod cage;
 mod fleet;
+mod history;
 mod locks;
 mod runs;
 mod terms;

@@ -10,13 +10,15 @@
 //!
 //! # The order of a shutdown
 //! unready, nothing new starts; runs go on *while their leases are renewed*, and are told to stop after
-//! `drain_timeout`; outcomes are written; leases are released and announced; the presence document goes; the process
-//! ends. A second signal ends it at once.
+//! `drain_timeout`; outcomes are written; leases are released and announced; what is left of the history is written,
+//! for a second at most; the presence document goes; the process ends. A second signal ends it at once.
 
 pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;
 pub(crate) mod replica;
+#[cfg(any(test, feature = "cli", feature = "admin"))]
+pub(crate) mod runs;
 pub mod store;
 
 use std::{future::Future, sync::Arc};

@@ -18,7 +18,7 @@ use crate::{
     event::Event,
     job::Coordination,
     lock::Locks,
-    scheduler::{Board, Context},
+    scheduler::{Author, Board, Context, History},
     signals::{Signal, Signals},
     spawn::Spawn,
     status::replica_id,
@@ -71,6 +71,12 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
     let pid = std::process::id();
     let nonce: String = chance.id().chars().take(8).collect();
     let id = replica_id(&host, pid, &nonce);
+    let name = config.worker.name.clone();
+    let author = Author {
+        id: id.clone(),
+        ring: name.clone().unwrap_or_else(|| host.clone()),
+        name: name.unwrap_or_else(|| format!("{host}-{pid}")),
+    };
     let ctx = Context {
         locks: locks.clone(),
         clock: clock.clone(),
@@ -79,6 +85,7 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         events: events.clone(),
         board: Board::default(),
         gate: gate(failover),
+        history: History::new(locks.clone(), clock.clone(), spawn.clone(), author.clone()),
         replica: id.clone(),
         drain_timeout: config.worker.drain_timeout,
     };
@@ -101,11 +108,7 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         held.map(term).collect()
     });
     let mut me = Identity {
-        name: config
-            .worker
-            .name
-            .clone()
-            .unwrap_or_else(|| format!("{host}-{pid}")),
+        name: author.name,
         id,
         host,
         pid,
@@ -229,7 +232,8 @@ mod admin {
     };
     use crate::{
         admin::{Admin, AdminSource, bind, serve},
-        status::{FleetStatus, LockStatus, Role},
+        status::{FleetStatus, LockStatus, Role, RunRecord},
+        worker::runs,
     };
 
     struct Source {
@@ -254,6 +258,13 @@ mod admin {
             presence::locks(&self.ctx.locks, "")
                 .await
                 .map_err(|error| error.to_string())
+        }
+
+        async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
+            let found = runs::last(&self.ctx.locks, job, limit).await;
+            let found = found.map_err(|error| error.to_string())?;
+            let known = !found.is_empty() || self.fleet().await.job(job).is_some();
+            Ok(known.then_some(found))
         }
 
         fn live(&self) -> Result<(), String> {

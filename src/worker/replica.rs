@@ -20,6 +20,9 @@ use crate::{
 /// The key of the lock that makes one replica the active one of a failover pair.
 const REPLICA_LOCK: &str = "worker/failover";
 
+/// How long the history of the last runs may take to be written when the worker drains.
+const LAST_HISTORY: Duration = Duration::from_secs(1);
+
 /// A job, ready to run.
 #[derive(Clone)]
 pub(crate) struct Ready {
@@ -71,6 +74,8 @@ impl Replica {
             let _ = guard.await;
         }
         checks.iter().for_each(tokio::task::JoinHandle::abort);
+        // After everything was handed over: nobody waits for it.
+        ctx.history.flush(LAST_HISTORY).await;
         ctx.locks.settle().await;
     }
 }

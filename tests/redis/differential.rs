@@ -104,12 +104,13 @@ impl World {
     }
 
     fn document(&mut self) -> Op {
-        let name = ["a", "ab", "b"][self.draw(3)].to_owned();
-        match self.chance.below(4) {
+        let name = ["a", "ab", "b/a", "b/a/b"][self.draw(4)].to_owned();
+        match self.chance.below(5) {
             0 => Op::RemoveDoc { name },
             1 => Op::Docs {
-                prefix: ["", "a"][self.draw(2)].to_owned(),
+                dir: ["", "a", "b/"][self.draw(3)].to_owned(),
             },
+            2 => Op::Doc { name },
             _ => Op::PutDoc {
                 name,
                 rev: self.chance.below(12),

@@ -354,7 +354,7 @@ pub(crate) fn documents_are_replaced_by_larger_revisions_only() {
         let docs = async || match ask(
             &node,
             Op::Docs {
-                prefix: "presence/".into(),
+                dir: "presence/".into(),
             },
         )
         .await

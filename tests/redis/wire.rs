@@ -124,7 +124,7 @@ pub(crate) fn keys_of_ours_share_one_hash_tag_and_leave_nothing_behind() {
             keys,
             [
                 "{app}:1:doc:d",
-                "{app}:1:docs",
+                "{app}:1:docs:",
                 "{app}:1:g:b",
                 "{app}:1:idx",
                 "{app}:1:l:c",

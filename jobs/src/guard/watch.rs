@@ -192,15 +192,17 @@ impl Watch {
         let ttl = self.leases.iter().map(LeaseView::ttl).min();
         let look = ttl.map_or(LOOK.1, |ttl| (ttl / 12).clamp(LOOK.0, LOOK.1));
         let slack = ttl.map_or(PATIENCE, |ttl| abort_margin(ttl) / 2);
-        let mut told = order.times;
+        let (mut told, mut told_at) = (order.times, self.leash.0.clock.now());
         loop {
-            let now = times(&self.leases, order.grace);
-            if now != told {
-                self.leash.tell(ToGuard::Times(now));
-                told = now;
+            let now = self.leash.0.clock.now();
+            let times = times(&self.leases, order.grace);
+            if times != told {
+                self.leash.tell(ToGuard::Times(times));
+                (told, told_at) = (times, now);
             }
-            let overdue = (told.kill_at + slack).min(self.leash.stops_at() + PATIENCE);
-            if self.leash.0.clock.now() >= overdue {
+            // A lease that is lost early ends without notice: the guard has its slack from when it was told.
+            let overdue = told.kill_at.max(told_at) + slack;
+            if now >= overdue.min(self.leash.stops_at() + PATIENCE) {
                 // Frozen, perhaps. Its death is heard of below.
                 let _ = guard.kill();
             }

@@ -14,6 +14,7 @@ use super::{
     Scene,
     args::Common,
     exit,
+    release::release,
     run::{Ran, Whose, Why},
     signals::{Heard, Signals},
     wait::{self, NotHeld},
@@ -59,7 +60,7 @@ pub(super) async fn elect(scene: &mut Scene, common: &Common, restart: bool) -> 
         let ran = program.run(lease.view(), signals, voice).await;
         let lasted = locks.clock().now().since(began);
         // The command is gone: whoever stands by can begin.
-        lease.release().await;
+        release(locks, lease).await;
         let ran = match ran {
             Ok(ran) => ran,
             // It is as if we had never led.

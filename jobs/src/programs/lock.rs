@@ -1,6 +1,6 @@
 //! `lock`: wait, run once, release.
 
-use super::{Scene, args::Common, run::Whose, signals::Heard, wait};
+use super::{Scene, args::Common, release::release, run::Whose, signals::Heard, wait};
 
 /// Plays the whole command and answers with the exit status.
 pub(super) async fn lock(scene: &mut Scene, common: &Common) -> u8 {
@@ -18,7 +18,7 @@ pub(super) async fn lock(scene: &mut Scene, common: &Common) -> u8 {
     };
     let ran = program.run(lease.view(), signals, *voice).await;
     // The command is gone: whoever waits can begin.
-    lease.release().await;
+    release(&open.locks, lease).await;
     match ran {
         Err(error) => {
             voice.say(&error);

@@ -16,12 +16,13 @@
 //! That what CMD did elsewhere is undone when it is stopped: pass `WATCHKEEPER_TOKEN` to whatever can compare it.
 //!
 //! In reading order: [`args`] (the command line), [`store`] (where the lock lives), [`wait`] (until it is ours), [`run`]
-//! (while it is), [`lock`] and [`elect`] (what comes when), [`signals`],
+//! (while it is), [`release`] (when it is over), [`lock`] and [`elect`] (what comes when), [`signals`],
 //! [`trouble`] (what is said of the store).
 
 mod args;
 mod elect;
 mod lock;
+mod release;
 mod run;
 mod signals;
 mod store;

@@ -1,4 +1,4 @@
-//! `lock` and `elect` as shells know them: real processes, real stores. Costs about 20 seconds, most of them waiting.
+//! `lock` and `elect` as shells know them: real processes, real stores. Costs about 55 seconds, most of them waiting.
 //!
 //! `cargo test -p watchkeeper-jobs --test programs [FILTER]`. On Redis each case has three masters of its own on unix
 //! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.
@@ -13,6 +13,7 @@ use store::Store;
 
 mod config;
 mod elect;
+mod examples;
 mod exits;
 mod process;
 mod raw;
@@ -54,6 +55,7 @@ fn main() {
     // Most of the time every case waits.
     arguments.test_threads.get_or_insert(4);
     let mut cases = on![masters:
+        examples::{ a_nightly_backup_is_made_once_in_the_fleet, a_daemon_has_a_hot_standby },
         rounds::{ twenty_rounds_of_faults_leave_one_service },
         turns::{
             twenty_at_once_take_turns,
@@ -84,6 +86,7 @@ fn main() {
         config::{ a_configuration_of_another_program_will_do },
     ];
     cases.extend(on![embedded:
+        examples::{ a_web_service_is_called_once_a_tick },
         rounds::{ twenty_rounds_of_faults_leave_one_service },
         terminal::{
             a_command_has_the_terminal_to_itself,

@@ -70,6 +70,12 @@ impl Running {
         found.unwrap_or_else(|| panic!("no {text} in {:?}", self.lines.lock().unwrap()))
     }
 
+    /// Whether it has written a line that contains `text`.
+    pub(crate) fn has_said(&self, text: &str) -> bool {
+        let lines = self.lines.lock().unwrap();
+        lines.iter().any(|(_, line)| line.contains(text))
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("our own child");

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How long a test waits for what has no limit of its own.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A store, a folder, and the processes that share them.
 pub(crate) struct Scene {

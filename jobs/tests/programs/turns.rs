@@ -15,7 +15,7 @@ const HAND_OVER: Duration = Duration::from_millis(300);
 pub(crate) fn twenty_at_once_take_turns(store: Store) {
     let scene = Scene::new(store);
     let script =
-        "echo begin $$ $(date +%s%N) >> $F/log; sleep 0.2; echo end $$ $(date +%s%N) >> $F/log";
+        "echo begin $$ $(date +%s%N) >> $F/log; sleep 1; echo end $$ $(date +%s%N) >> $F/log";
     let all: Vec<Running> = (0..20)
         .map(|_| scene.spawn("lock k --quiet", script))
         .collect();

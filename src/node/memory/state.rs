@@ -181,8 +181,8 @@ impl Rows for NodeState {
         Ok(())
     }
 
-    fn docs(&mut self, prefix: &str) -> Result<Vec<(String, Stored)>, Infallible> {
-        let docs = starting_with(&self.docs, prefix);
+    fn docs(&mut self, dir: &str) -> Result<Vec<(String, Stored)>, Infallible> {
+        let docs = starting_with(&self.docs, dir).filter(|(name, _)| rules::directory(name) == dir);
         Ok(docs
             .map(|(name, row)| (name.clone(), row.clone()))
             .collect())

@@ -12,7 +12,8 @@
 //! | `{NS}:1:r:KEY` | hash: the record of a named lock; expires `retention` after a release |
 //! | `{NS}:1:g:OWNER` | hash, short-lived: the grant of an owner's claims; where this owner was released |
 //! | `{NS}:1:doc:NAME` | hash: a document |
-//! | `{NS}:1:idx`, `{NS}:1:docs` | sorted sets: names of locks and documents by the end of their life |
+//! | `{NS}:1:idx` | sorted set: names of locks by the end of their life |
+//! | `{NS}:1:docs:DIR` | sorted set: names of the documents of one directory by the end of their life |
 //! | `{NS}:1:ch` | channel: `OWNER KEY` at each release |
 //!
 //! # Modules in reading order

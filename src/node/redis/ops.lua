@@ -9,7 +9,7 @@
 
 local node = KEYS[1]
 local base = string.sub(node, 1, -5)
-local locks, docs, channel = base .. 'idx', base .. 'docs', base .. 'ch'
+local locks, channel = base .. 'idx', base .. 'ch'
 local raw = ARGV[2] == '1'
 
 local time = redis.call('TIME')
@@ -36,6 +36,10 @@ local function text(value) return string.format('%.0f', value) end
 local function lock_key(key) return raw and key or base .. 'l:' .. key end
 local function record_key(key) return base .. 'r:' .. key end
 local function owner_key(owner) return base .. 'g:' .. owner end
+local function doc_key(name) return base .. 'doc:' .. name end
+-- The index of a directory: of a document that of its name up to the last slash.
+local function index_of(dir) return base .. 'docs:' .. dir end
+local function directory(name) return string.match(name, '^(.*/)') or '' end
 
 -- === the node's counter ===
 
@@ -244,56 +248,66 @@ end
 
 local function read() return { VIEW, view(arg()) } end
 
--- The members of an index that still live and start with `prefix`.
-local function members(index, prefix)
+-- The members of an index that still live, in order.
+local function members(index)
   redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. text(at))
-  local found = {}
-  for _, name in ipairs(redis.call('ZRANGE', index, 0, -1)) do
-    if string.sub(name, 1, #prefix) == prefix then found[#found + 1] = name end
-  end
+  local found = redis.call('ZRANGE', index, 0, -1)
   table.sort(found)
   return found
 end
 
 local function list()
-  local found = {}
-  for _, key in ipairs(members(locks, arg())) do
-    local seen = view(key)
-    if seen[2] or seen[4] then found[#found + 1] = seen end
+  local prefix, found = arg(), {}
+  for _, key in ipairs(members(locks)) do
+    if string.sub(key, 1, #prefix) == prefix then
+      local seen = view(key)
+      if seen[2] or seen[4] then found[#found + 1] = seen end
+    end
   end
   return { VIEWS, found }
 end
 
 local function put_doc()
   local name, rev, ttl, body = arg(), number(arg()), arg(), arg()
-  local doc = base .. 'doc:' .. name
+  local doc, index = doc_key(name), index_of(directory(name))
   local stored = redis.call('HGET', doc, 'rev')
   if stored and rev <= tonumber(stored) then return { DONE } end
   redis.call('HSET', doc, 'rev', text(rev), 'body', body)
   redis.call('PEXPIRE', doc, ttl)
-  redis.call('ZADD', docs, text(at + tonumber(ttl)), name)
+  redis.call('ZADD', index, text(at + tonumber(ttl)), name)
+  -- A directory that nobody writes or lists any more ends with the last of its documents.
+  outlive(index, tonumber(ttl))
   return { DONE }
+end
+
+local function show_doc(found, name)
+  local doc = redis.call('HMGET', doc_key(name), 'rev', 'body')
+  if doc[1] then found[#found + 1] = { name, tonumber(doc[1]), doc[2] } end
 end
 
 local function list_docs()
   local found = {}
-  for _, name in ipairs(members(docs, arg())) do
-    local doc = redis.call('HMGET', base .. 'doc:' .. name, 'rev', 'body')
-    if doc[1] then found[#found + 1] = { name, tonumber(doc[1]), doc[2] } end
-  end
+  for _, name in ipairs(members(index_of(arg()))) do show_doc(found, name) end
+  return { DOCS, found }
+end
+
+local function read_doc()
+  local found = {}
+  show_doc(found, arg())
   return { DOCS, found }
 end
 
 local function remove_doc()
   local name = arg()
-  redis.call('DEL', base .. 'doc:' .. name)
-  redis.call('ZREM', docs, name)
+  redis.call('DEL', doc_key(name))
+  redis.call('ZREM', index_of(directory(name)), name)
   return { DONE }
 end
 
 local operations = {
   acquire = acquire, confirm = confirm, extend = extend, release = release, write = write,
-  read = read, list = list, put_doc = put_doc, docs = list_docs, remove_doc = remove_doc,
+  read = read, list = list, put_doc = put_doc, docs = list_docs, doc = read_doc,
+  remove_doc = remove_doc,
 }
 
 local answers = {}

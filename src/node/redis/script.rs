@@ -188,7 +188,8 @@ impl Args {
             } => {
                 self.texts(&["put_doc", name, &rev.to_string(), &millis(*ttl), body]);
             }
-            Op::Docs { prefix } => self.texts(&["docs", prefix]),
+            Op::Docs { dir } => self.texts(&["docs", dir]),
+            Op::Doc { name } => self.texts(&["doc", name]),
             Op::RemoveDoc { name } => self.texts(&["remove_doc", name]),
         }
     }

@@ -104,8 +104,8 @@ pub(crate) trait Rows {
     fn doc(&mut self, name: &str) -> Result<Option<Stored>, Self::Error>;
     fn put_doc(&mut self, name: &str, row: &Stored) -> Result<(), Self::Error>;
     fn drop_doc(&mut self, name: &str) -> Result<(), Self::Error>;
-    /// Documents whose name starts with `prefix`, in order.
-    fn docs(&mut self, prefix: &str) -> Result<Vec<(String, Stored)>, Self::Error>;
+    /// Documents whose [`directory`] is `dir`, in order.
+    fn docs(&mut self, dir: &str) -> Result<Vec<(String, Stored)>, Self::Error>;
 
     /// Tells whoever waits that `owner`'s lease of `key` is over.
     fn announce(&mut self, key: &str, owner: &str) -> Result<(), Self::Error>;
@@ -167,6 +167,11 @@ pub(crate) fn ceil_ms(d: Duration) -> u64 {
     u64::try_from(ms)
         .unwrap_or(u64::MAX)
         .min(i64::MAX.unsigned_abs())
+}
+
+/// The directory of a document: its name up to the last slash, empty without one.
+pub(crate) fn directory(name: &str) -> &str {
+    &name[..name.rfind('/').map_or(0, |slash| slash + 1)]
 }
 
 /// One call being executed.
@@ -231,7 +236,8 @@ impl<R: Rows> Turn<'_, R> {
                 ttl,
                 body,
             } => self.put_doc(name, *rev, *ttl, body),
-            Op::Docs { prefix } => self.docs(prefix),
+            Op::Docs { dir } => self.docs(dir),
+            Op::Doc { name } => self.doc(name),
             Op::RemoveDoc { name } => self.rows.drop_doc(name).map(|()| Answer::Done),
         }
     }

@@ -75,8 +75,18 @@ impl<R: Rows> Turn<'_, R> {
         Ok(Answer::Done)
     }
 
-    pub(super) fn docs(&mut self, prefix: &str) -> Result<Answer, R::Error> {
-        let stored = self.rows.docs(prefix)?;
+    pub(super) fn doc(&mut self, name: &str) -> Result<Answer, R::Error> {
+        let stored = self.rows.doc(name)?.filter(|d| self.now < d.until);
+        let doc = stored.map(|d| Doc {
+            name: name.to_owned(),
+            rev: d.rev,
+            body: d.body,
+        });
+        Ok(Answer::Docs(doc.into_iter().collect()))
+    }
+
+    pub(super) fn docs(&mut self, dir: &str) -> Result<Answer, R::Error> {
+        let stored = self.rows.docs(dir)?;
         let living = stored.into_iter().filter(|(_, d)| self.now < d.until);
         Ok(Answer::Docs(
             living

@@ -206,6 +206,8 @@ fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<i
     if layout > LAYOUT {
         return Ok(layout);
     }
+    // Documents may be many, and what has ended is looked for every few calls. Older versions keep it up, too.
+    tx.execute_batch("CREATE INDEX IF NOT EXISTS wk_doc_until ON wk_doc (until)")?;
     let before: String = tx.query_row("SELECT boot FROM wk_node", [], |row| row.get(0))?;
     if before != boot {
         let now = i64::try_from(now.0).unwrap_or(i64::MAX);

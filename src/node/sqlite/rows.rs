@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::node::{
     NodeMs, Record, Token, Version,
-    rules::{Claimant, Entry, Key, Rows, Stored, ceil_ms},
+    rules::{Claimant, Entry, Key, Rows, Stored, ceil_ms, directory},
 };
 
 /// The rows as one transaction sees them.
@@ -222,10 +222,15 @@ impl Rows for SqlRows<'_> {
         self.run("DELETE FROM wk_doc WHERE name = ?1", [name])
     }
 
-    fn docs(&mut self, prefix: &str) -> rusqlite::Result<Vec<(String, Stored)>> {
+    fn docs(&mut self, dir: &str) -> rusqlite::Result<Vec<(String, Stored)>> {
         let select =
             "SELECT name, rev, ttl, until, body FROM wk_doc WHERE name >= ?1 ORDER BY name";
-        self.while_prefix(select, prefix, |name, row| Ok((name, stored(row)?)))
+        let rows = self.while_prefix(select, dir, |name, row| {
+            // Of directories below it not even the bodies are read.
+            let here = directory(&name) == dir;
+            here.then(|| Ok((name, stored(row)?))).transpose()
+        });
+        Ok(rows?.into_iter().flatten().collect())
     }
 
     fn announce(&mut self, key: &str, owner: &str) -> rusqlite::Result<()> {

@@ -144,7 +144,10 @@ impl Store {
 }
 
 fn only_looks(op: &Op) -> bool {
-    matches!(op, Op::Read { .. } | Op::List { .. } | Op::Docs { .. })
+    matches!(
+        op,
+        Op::Read { .. } | Op::List { .. } | Op::Docs { .. } | Op::Doc { .. }
+    )
 }
 
 fn node_ms(clock: &Clock) -> NodeMs {

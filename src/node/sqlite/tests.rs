@@ -130,9 +130,7 @@ fn a_reboot_voids_every_lease_and_keeps_counters_records_and_documents() {
         }
     );
     let docs = after
-        .call(&call([Op::Docs {
-            prefix: String::new(),
-        }]))
+        .call(&call([Op::Docs { dir: String::new() }]))
         .unwrap();
     assert!(matches!(&docs.answers[0], Answer::Docs(docs) if docs.len() == 1));
     let granted = after.call(&call([acquire("k", "b")])).unwrap();

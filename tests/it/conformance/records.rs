@@ -149,7 +149,7 @@ pub(crate) async fn a_document_ends_after_its_lifetime_or_when_removed(lab: Lab)
     assert_eq!(docs(&*node, "").await, [doc("long", 1, "")]);
     // A document that has ended leaves no revision behind.
     ask(&*node, put("short", 1, LONG, "new")).await;
-    assert_eq!(docs(&*node, "s").await, [doc("short", 1, "new")]);
+    assert_eq!(one_doc(&*node, "short").await, [doc("short", 1, "new")]);
     for name in ["long", "long", "never there"] {
         assert_eq!(
             ask(
@@ -165,20 +165,52 @@ pub(crate) async fn a_document_ends_after_its_lifetime_or_when_removed(lab: Lab)
     assert_eq!(docs(&*node, "").await, [doc("short", 1, "new")]);
 }
 
-pub(crate) async fn documents_are_found_by_prefix(lab: Lab) {
+pub(crate) async fn documents_lie_in_directories(lab: Lab) {
     let node = lab.client().await;
-    let names = ["presence/a", "presence/b", "pause/job", "p"];
+    let names = ["presence/a", "presence/b", "presence/b/c", "pause/job", "p"];
     ask_all(&*node, names.map(|name| put(name, 1, LONG, name)).to_vec()).await;
-    let found = docs(&*node, "presence/").await;
+    let of = |name: &str| doc(name, 1, name);
     assert_eq!(
-        found,
-        [
-            doc("presence/a", 1, "presence/a"),
-            doc("presence/b", 1, "presence/b")
-        ]
+        docs(&*node, "presence/").await,
+        [of("presence/a"), of("presence/b")]
     );
-    assert_eq!(docs(&*node, "").await.len(), 4);
-    assert_eq!(docs(&*node, "x").await, []);
+    assert_eq!(docs(&*node, "presence/b/").await, [of("presence/b/c")]);
+    assert_eq!(docs(&*node, "").await, [of("p")]);
+    // Not directories, whatever begins so.
+    for other in ["pres", "presence", "presence/b", "/", "x/"] {
+        assert_eq!(docs(&*node, other).await, [], "{other}");
+    }
+    let remove = Op::RemoveDoc {
+        name: "presence/b".to_owned(),
+    };
+    ask(&*node, remove).await;
+    assert_eq!(docs(&*node, "presence/").await, [of("presence/a")]);
+    assert_eq!(docs(&*node, "presence/b/").await, [of("presence/b/c")]);
+}
+
+pub(crate) async fn one_document_is_read_by_its_name(lab: Lab) {
+    let node = lab.client().await;
+    ask_all(
+        &*node,
+        vec![put("a/b", 7, LONG, "body"), put("short", 1, SHORT, "")],
+    )
+    .await;
+    assert_eq!(one_doc(&*node, "a/b").await, [doc("a/b", 7, "body")]);
+    for other in ["a/", "a", "b", ""] {
+        assert_eq!(one_doc(&*node, other).await, [], "{other}");
+    }
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    assert_eq!(one_doc(&*node, "short").await, []);
+}
+
+pub(crate) async fn a_directory_outlives_its_short_lived_documents(lab: Lab) {
+    let node = lab.client().await;
+    ask(&*node, put("a/long", 1, LONG, "")).await;
+    ask(&*node, put("a/short", 1, SHORT, "")).await;
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    assert_eq!(docs(&*node, "a/").await, [doc("a/long", 1, "")]);
 }
 
 pub(crate) async fn a_list_shows_locks_and_claims_by_prefix(lab: Lab) {
@@ -250,6 +282,8 @@ pub(crate) async fn names_and_bodies_may_contain_anything(lab: Lab) {
         "{tag}",
         "\"'; --",
         "new\nline",
+        "folder/new\nline",
+        "nul\0in/a name",
         "",
     ];
     for (index, key) in odd.iter().enumerate() {
@@ -268,7 +302,12 @@ pub(crate) async fn names_and_bodies_may_contain_anything(lab: Lab) {
         .map(|view| view.key)
         .collect();
     assert_eq!(found, ["a*"]);
-    assert_eq!(docs(&*node, "a[").await, [doc("a[b]?", 1, "a[b]?")]);
+    for name in odd {
+        assert_eq!(one_doc(&*node, name).await, [doc(name, 1, name)]);
+        let dir = name.rfind('/').map_or("", |slash| &name[..=slash]);
+        let there = docs(&*node, dir).await;
+        assert!(there.contains(&doc(name, 1, name)), "{name:?} in {dir:?}");
+    }
     assert_eq!(list(&*node, "").await.len(), odd.len());
 }
 
@@ -290,15 +329,18 @@ fn doc(name: &str, rev: u64, body: &str) -> Doc {
 }
 
 /// By name: nodes may answer in any order.
-async fn docs(node: &dyn Node, prefix: &str) -> Vec<Doc> {
-    match ask(
-        node,
-        Op::Docs {
-            prefix: prefix.to_owned(),
-        },
-    )
-    .await
-    {
+async fn docs(node: &dyn Node, dir: &str) -> Vec<Doc> {
+    let dir = dir.to_owned();
+    found_docs(node, Op::Docs { dir }).await
+}
+
+async fn one_doc(node: &dyn Node, name: &str) -> Vec<Doc> {
+    let name = name.to_owned();
+    found_docs(node, Op::Doc { name }).await
+}
+
+async fn found_docs(node: &dyn Node, op: Op) -> Vec<Doc> {
+    match ask(node, op).await {
         Answer::Docs(mut docs) => {
             docs.sort_by(|a, b| a.name.cmp(&b.name));
             docs

@@ -8,7 +8,8 @@ use super::{AHEAD, ByHand, folder, store};
 use crate::node::{Call, Kind, NodeMs, Op, Token, Version, memory::NodeState};
 
 fn name() -> impl Strategy<Value = String> {
-    prop_oneof![Just("a"), Just("ab"), Just("b"), Just("b/ü")].prop_map(str::to_owned)
+    prop_oneof![Just("a"), Just("ab"), Just("b"), Just("b/ü"), Just("b/c/d")]
+        .prop_map(str::to_owned)
 }
 
 fn owner() -> impl Strategy<Value = String> {
@@ -71,7 +72,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (name(), 0..4_u64, ttl(), body()).prop_map(|(name, rev, ttl, body)| {
             Op::PutDoc { name, rev, ttl, body }
         }),
-        1 => prefix().prop_map(|prefix| Op::Docs { prefix }),
+        1 => prefix().prop_map(|dir| Op::Docs { dir }),
+        1 => name().prop_map(|name| Op::Doc { name }),
         1 => name().prop_map(|name| Op::RemoveDoc { name }),
     ]
 }

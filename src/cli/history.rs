@@ -1,0 +1,177 @@
+//! `history`: the last runs of a job, as the store tells them. Reads only.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use jiff::{Timestamp, Unit};
+
+use super::{Failure, load, print, print_json, status, table::Table};
+use crate::{
+    Worker,
+    config::Config,
+    status::RunRecord,
+    worker::{presence, runs},
+};
+
+/// How it is shown.
+pub(super) struct Shown {
+    pub(super) json: bool,
+    pub(super) limit: usize,
+    pub(super) output: bool,
+}
+
+/// Characters of a reason in a line.
+const DETAIL: usize = 80;
+
+const HEADER: [&str; 7] = [
+    "STARTED", "TICK", "ATTEMPT", "OUTCOME", "TOOK", "REPLICA", "DETAIL",
+];
+
+pub(super) fn history(worker: &Worker, job: &str, shown: &Shown) -> Result<(), Failure> {
+    let config = load(worker)?.config;
+    let (runs, fleet) = if status::nobody_was_here(&config) {
+        (Vec::new(), BTreeSet::new())
+    } else {
+        let (job, limit) = (job.to_owned(), shown.limit);
+        status::ask(&config, |locks| async move {
+            let fleet = presence::fleet(&locks, None).await?;
+            let jobs = fleet.jobs.into_iter().map(|job| job.name);
+            Ok((runs::last(&locks, &job, limit).await?, jobs.collect()))
+        })?
+    };
+    if runs.is_empty() {
+        refuse_unknown(job, &config, fleet)?;
+    }
+    if shown.json {
+        return print_json(&runs);
+    }
+    if runs.is_empty() {
+        print(&format!("no run of {job} in {}", status::place(&config)));
+    } else {
+        print(&show(&runs, shown.output));
+    }
+    Ok(())
+}
+
+/// A job that nobody has configured and nobody runs is most likely a misspelt one.
+fn refuse_unknown(job: &str, config: &Config, fleet: BTreeSet<String>) -> Result<(), Failure> {
+    let mut known = fleet;
+    known.extend(config.jobs.keys().cloned());
+    if known.contains(job) {
+        return Ok(());
+    }
+    let known: Vec<_> = known.into_iter().collect();
+    let remedy = match known.is_empty() {
+        true => "no job is configured, and no replica runs one".to_owned(),
+        false => format!("known jobs: {}", known.join(", ")),
+    };
+    Err(Failure::Failed(format!(
+        "there is no job {job:?}; {remedy}"
+    )))
+}
+
+fn show(runs: &[RunRecord], output: bool) -> String {
+    let mut table = Table::new(&HEADER);
+    for run in runs {
+        table.row(row(run));
+    }
+    let table = table.to_string();
+    if !output {
+        return table;
+    }
+    let mut lines = table.lines();
+    let mut text = format!("{}\n", lines.next().unwrap_or_default());
+    for (line, run) in lines.zip(runs) {
+        text += &format!("{line}\n");
+        for line in run.output.as_deref().unwrap_or_default().lines() {
+            text += &format!("    {}\n", printable(line));
+        }
+    }
+    text
+}
+
+fn row(run: &RunRecord) -> [String; 7] {
+    let took = run.took_ms.map(|ms| {
+        // Milliseconds say nothing in what took minutes.
+        let exact = if ms < 60_000 { ms } else { ms / 1000 * 1000 };
+        humantime::format_duration(Duration::from_millis(exact)).to_string()
+    });
+    [
+        run.started.map(to_millis).unwrap_or_default(),
+        run.tick.to_string(),
+        run.attempt.to_string(),
+        run.outcome.clone(),
+        took.unwrap_or_default(),
+        run.replica_name.clone(),
+        one_line(&run.detail),
+    ]
+}
+
+fn to_millis(at: Timestamp) -> String {
+    let shown = at.round(Unit::Millisecond).unwrap_or(at);
+    format!("{shown:.3}")
+}
+
+/// A line that fits beside the others.
+fn one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = printable(&words.join(" "));
+    match line.char_indices().nth(DETAIL) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
+}
+
+/// Text of a program must not move the cursor or colour the terminal of whoever reads it.
+fn printable(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\t' => ' ',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> RunRecord {
+        RunRecord {
+            tick: Timestamp::from_second(1_800_000_000).unwrap(),
+            started: Timestamp::from_millisecond(1_800_000_000_012).ok(),
+            attempt: 2,
+            outcome: "failed".to_owned(),
+            took_ms: Some(1250),
+            replica_name: "a".to_owned(),
+            detail: "first line\nsecond\u{1b}[31m line".to_owned(),
+            output: Some("one\n\u{1b}[2Jtwo\n".to_owned()),
+            ..RunRecord::default()
+        }
+    }
+
+    #[test]
+    fn a_run_is_one_line() {
+        let text = show(&[run()], false);
+        let line = text.lines().nth(1).unwrap();
+        assert_eq!(
+            line.split_whitespace().collect::<Vec<_>>().join(" "),
+            "2027-01-15T08:00:00.012Z 2027-01-15T08:00:00Z 2 failed 1s 250ms a first line second\u{fffd}[31m line"
+        );
+        assert_eq!(text.lines().count(), 2);
+    }
+
+    #[test]
+    fn output_stands_under_its_run_and_commands_no_terminal() {
+        let text = show(&[run(), run()], true);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 7);
+        assert_eq!(lines[2..4], ["    one", "    \u{fffd}[2Jtwo"]);
+        assert_eq!(lines[5], "    one");
+    }
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        assert_eq!(one_line(&"ü".repeat(80)), "ü".repeat(80));
+        assert_eq!(one_line(&"ü".repeat(81)), format!("{}…", "ü".repeat(80)));
+    }
+}

@@ -1,0 +1,385 @@
+//! Writes the history of runs, in the background: [`crate::status::runs`] says what it consists of.
+//!
+//! Nothing here is waited for by a run, by the loop that leads a job, or by a lease. Writings wait in a short queue for
+//! one task that carries them out one after the other; when the queue is full the oldest is left out. A writing that
+//! fails is a debug line in the log; it is tried again a few times.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use super::execute::Ended;
+use crate::{
+    clock::{Clock, Moment},
+    job::{self, Run},
+    ledger::OpenRun,
+    lock::{LockError, Locks},
+    spawn::Spawn,
+    status::{
+        RunRecord,
+        runs::{EVERYWHERE_LIFETIME, HISTORY_LIFETIME, RUNNING, Stage},
+    },
+};
+
+/// Writings that may wait. Two for every run that starts and ends while a store does not answer.
+const MAX_WAITING: usize = 64;
+/// A store that does not answer is asked so often, with pauses between: without its end a run would be shown as running.
+const TRIES: u32 = 5;
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// Bytes of a reason that are kept.
+const MAX_DETAIL: usize = 1024;
+
+/// The history as this replica writes it. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct History(Arc<Inner>);
+
+/// Who writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Author {
+    /// The replica's id.
+    pub(crate) id: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// The same over restarts, so that jobs that run everywhere do not leave a ring for every process there ever was.
+    pub(crate) ring: String,
+}
+
+struct Inner {
+    author: Author,
+    locks: Locks,
+    clock: Clock,
+    spawn: Spawn,
+    waiting: Mutex<VecDeque<Writing>>,
+    /// Writings that wait or are under way. Changed only while `waiting` is locked.
+    left: watch::Sender<usize>,
+}
+
+/// An attempt in flight.
+pub(super) struct Entry {
+    history: History,
+    record: RunRecord,
+    since: Moment,
+}
+
+/// Something to write.
+enum Writing {
+    Record {
+        record: Box<RunRecord>,
+        stage: Stage,
+        output: Option<String>,
+    },
+    /// Unlike a record it depends on what is there.
+    Interrupt(Box<RunRecord>),
+}
+
+// === impl History ===
+
+impl History {
+    pub(crate) fn new(locks: Locks, clock: Clock, spawn: Spawn, author: Author) -> Self {
+        Self(Arc::new(Inner {
+            author,
+            locks,
+            clock,
+            spawn,
+            waiting: Mutex::default(),
+            left: watch::Sender::new(0),
+        }))
+    }
+
+    /// Attempt `seq` of a job starts.
+    pub(super) fn started(&self, run: &Run, seq: u64) -> Entry {
+        let Inner { author, clock, .. } = &*self.0;
+        let record = RunRecord {
+            run_id: run.id().to_owned(),
+            job: run.job().to_owned(),
+            tick: run.tick(),
+            attempt: run.attempt(),
+            token: run.lease().map(|_| run.token()),
+            replica: author.id.clone(),
+            replica_name: author.name.clone(),
+            outcome: RUNNING.to_owned(),
+            started: Some(clock.wall()),
+            seq,
+            ..RunRecord::default()
+        };
+        self.add(Writing::Record {
+            record: Box::new(record.clone()),
+            stage: Stage::Running,
+            output: None,
+        });
+        Entry {
+            history: self.clone(),
+            record,
+            since: clock.now(),
+        }
+    }
+
+    /// The attempt was found dead.
+    pub(super) fn interrupted(&self, job: &str, dead: &OpenRun) {
+        if dead.seq == 0 {
+            // Started by a version that wrote no history.
+            return;
+        }
+        // For an attempt whose replica died before it could tell.
+        let record = RunRecord {
+            job: job.to_owned(),
+            tick: dead.tick,
+            attempt: dead.attempt,
+            token: Some(dead.token),
+            seq: dead.seq,
+            ..RunRecord::default()
+        };
+        self.add(Writing::Interrupt(Box::new(record)));
+    }
+
+    /// Waits until everything is written, but no longer than `limit`.
+    pub(crate) async fn flush(&self, limit: Duration) {
+        let mut left = self.0.left.subscribe();
+        let written = left.wait_for(|left| *left == 0);
+        if self.0.clock.timeout(limit, written).await.is_err() {
+            tracing::debug!("the history of the last runs could not be written in time");
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Writing>> {
+        // Every change is complete before the lock is given back.
+        self.0
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, writing: Writing) {
+        let mut waiting = self.waiting();
+        // The later state of an attempt takes the place of the earlier one.
+        if let Some(same) = waiting.iter_mut().find(|w| writing.replaces(w)) {
+            *same = writing;
+            return;
+        }
+        if waiting.len() >= MAX_WAITING {
+            waiting.pop_front();
+            self.0.left.send_modify(|left| *left -= 1);
+            tracing::debug!("too much history waits for the store: the oldest is left out");
+        }
+        waiting.push_back(writing);
+        let begin = *self.0.left.borrow() == 0;
+        self.0.left.send_modify(|left| *left += 1);
+        drop(waiting);
+        if begin {
+            self.0.spawn.spawn(self.clone().write_all());
+        }
+    }
+
+    async fn write_all(self) {
+        loop {
+            let next = self.waiting().pop_front();
+            if let Some(writing) = next {
+                self.write_patiently(&writing).await;
+            }
+            let waiting = self.waiting();
+            self.0.left.send_modify(|left| *left = waiting.len());
+            if waiting.is_empty() {
+                return;
+            }
+        }
+    }
+
+    async fn write_patiently(&self, writing: &Writing) {
+        for _ in 0..TRIES {
+            let Err(error) = self.write(writing).await else {
+                return;
+            };
+            tracing::debug!(%error, "history could not be written");
+            self.0.clock.sleep(BETWEEN_TRIES).await;
+        }
+    }
+
+    async fn write(&self, writing: &Writing) -> Result<(), LockError> {
+        match writing {
+            Writing::Record {
+                record,
+                stage,
+                output,
+            } => self.put(record, *stage, output.as_deref()).await,
+            Writing::Interrupt(unknown) => {
+                let (name, _) = self.documents(unknown);
+                let found = self.0.locks.doc(&name).await?;
+                let found = found.and_then(|doc| RunRecord::from_doc(&unknown.job, &doc));
+                let mut record = found
+                    .filter(|found| found.seq == unknown.seq)
+                    .unwrap_or_else(|| (**unknown).clone());
+                record.interrupt(self.0.clock.wall());
+                self.put(&record, Stage::Interrupted, None).await
+            }
+        }
+    }
+
+    async fn put(
+        &self,
+        record: &RunRecord,
+        stage: Stage,
+        output: Option<&str>,
+    ) -> Result<(), LockError> {
+        let locks = &self.0.locks;
+        let (name, beside) = self.documents(record);
+        let least = match record.token {
+            Some(_) => HISTORY_LIFETIME,
+            None => EVERYWHERE_LIFETIME,
+        };
+        let lifetime = locks.timing().retention.max(least);
+        let rev = RunRecord::revision(record.seq, stage);
+        if let Some(output) = output {
+            // First what the record speaks of.
+            locks
+                .put_doc(&beside, rev, lifetime, output.to_owned())
+                .await?;
+        }
+        locks.put_doc(&name, rev, lifetime, record.to_body()).await
+    }
+
+    fn documents(&self, record: &RunRecord) -> (String, String) {
+        let ring = record.token.is_none().then_some(&*self.0.author.ring);
+        RunRecord::documents(&record.job, ring, record.seq)
+    }
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("History").field(&self.0.author).finish()
+    }
+}
+
+// === impl Entry, Writing ===
+
+impl Entry {
+    /// The attempt has ended.
+    pub(super) fn ended(mut self, run: &Run, ended: &Ended) {
+        let Inner { clock, .. } = &*self.history.0;
+        let took = clock.now().since(self.since).as_millis();
+        let output = run.kept_output().filter(|text| !text.is_empty());
+        let record = &mut self.record;
+        ended.word().clone_into(&mut record.outcome);
+        record.detail = job::cut(ended.detail(), MAX_DETAIL);
+        record.ended = Some(clock.wall());
+        record.took_ms = Some(u64::try_from(took).unwrap_or(u64::MAX));
+        record.output_bytes = output.as_ref().map_or(0, |text| text.len() as u64);
+        self.history.add(Writing::Record {
+            record: Box::new(self.record),
+            stage: Stage::Ended,
+            output,
+        });
+    }
+}
+
+impl Writing {
+    fn replaces(&self, earlier: &Self) -> bool {
+        match (self, earlier) {
+            (Self::Record { record: new, .. }, Self::Record { record: old, .. }) => {
+                (&new.job, new.seq) == (&old.job, old.seq)
+            }
+            // What it finds there is what was written before it.
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        chance::Chance,
+        job::RunFacts,
+        node::{
+            Node,
+            memory::{Cut, MemoryNode},
+        },
+        sim_clock::SimTime,
+    };
+
+    fn history() -> (History, MemoryNode, SimTime) {
+        let time = SimTime::new();
+        let node = MemoryNode::simulated("m", time.clock(), Spawn::system(), Chance::seeded(1));
+        let nodes: Vec<Arc<dyn Node>> = vec![Arc::new(node.clone())];
+        let locks = Locks::over(nodes)
+            .clock(time.clock())
+            .chance(Chance::seeded(2))
+            .keeper_here(Spawn::system());
+        let author = Author {
+            id: "a-1".to_owned(),
+            name: "a".to_owned(),
+            ring: "a".to_owned(),
+        };
+        let locks = locks.start().unwrap();
+        let history = History::new(locks, time.clock(), Spawn::system(), author);
+        (history, node, time)
+    }
+
+    fn run(clock: &Clock) -> Run {
+        let facts = RunFacts {
+            job: "job".to_owned(),
+            id: "id".to_owned(),
+            tick: clock.wall(),
+            attempt: 1,
+            replica: "a-1".to_owned(),
+            batch: None,
+            params: serde_json::Value::Null,
+            checkpoint: None,
+        };
+        Run::new(facts, clock.clone(), None, Duration::ZERO, Moment::NEVER)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_does_not_answer_costs_a_bounded_queue_and_the_newest_wins() {
+        let (history, node, time) = history();
+        node.faults().partition(Cut::Hang);
+        let run = run(&time.clock());
+        for seq in 1..=500 {
+            history.started(&run, seq).ended(&run, &Ended::Done);
+        }
+        assert!(history.waiting().len() <= MAX_WAITING);
+        let began = time.clock().now();
+        history.flush(Duration::from_secs(1)).await;
+        let waited = time.clock().now().since(began);
+        assert!(waited <= Duration::from_millis(1100), "{waited:?}");
+
+        node.faults().heal();
+        history.flush(Duration::from_secs(60)).await;
+        let locks = &history.0.locks;
+        let docs = locks.docs("history/job/").await.unwrap();
+        let mut seqs: Vec<u64> = docs.iter().map(|d| RunRecord::attempt_of(d.rev)).collect();
+        seqs.sort_unstable();
+        assert!(seqs.len() <= MAX_WAITING + 1, "{seqs:?}");
+        assert_eq!(seqs.last(), Some(&500));
+        // Written once for both states: the later one was known before the first was sent.
+        let last = docs.iter().find(|d| d.rev / 4 == 500).unwrap();
+        assert!(last.body.contains("\"done\""), "{}", last.body);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_pause_it_is_written_again() {
+        let (history, _node, time) = history();
+        let run = run(&time.clock());
+        for seq in 1..=3 {
+            let entry = history.started(&run, seq);
+            history.flush(Duration::from_secs(1)).await;
+            run.keep_output(format!("run {seq}"));
+            entry.ended(&run, &Ended::Skipped("why".repeat(1000)));
+            history.flush(Duration::from_secs(1)).await;
+            let name = format!("history/job/a-{seq:02}");
+            let doc = history.0.locks.doc(&name);
+            let record = RunRecord::from_doc("job", &doc.await.unwrap().unwrap()).unwrap();
+            assert_eq!((record.outcome.as_str(), record.seq), ("skipped", seq));
+            assert!(record.detail.len() <= MAX_DETAIL, "{}", record.detail);
+            let name = format!("output/job/a-{seq:02}");
+            let output = history.0.locks.doc(&name);
+            assert_eq!(output.await.unwrap().unwrap().body, format!("run {seq}"));
+        }
+    }
+}
