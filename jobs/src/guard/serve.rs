@@ -29,7 +29,7 @@ use watchkeeper::clock::{Clock, Moment};
 use super::{
     SHIM, Status, control,
     message::{Failure, FromGuard, Step, ToGuard, receive, receive_order, send, send_order},
-    procs::descendants,
+    procs::{descendants, ignores},
     state::{Act, Event, State},
 };
 
@@ -76,8 +76,11 @@ impl<'a> Guard<'a> {
     fn start(worker: &'a UnixStream) -> io::Result<Self> {
         rustix::thread::set_name(c"wk-guard")?;
         for signal in NOT_FOR_US {
-            // Caught and forgotten; not ignored, because the command would inherit that.
-            signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+            // Caught and forgotten; not ignored, because the command would inherit that. It does inherit what our
+            // caller wants ignored (`nohup`), so that is left as it is.
+            if !ignores(signal) {
+                signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+            }
         }
         let (children, bell) = UnixStream::pair()?;
         children.set_nonblocking(true)?;

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
             a_start_that_fails_is_told_by_its_reason,
             nothing_starts_under_a_lease_that_is_over,
             input_is_empty_when_output_is_captured,
+            what_a_caller_wants_ignored_stays_ignored,
         },
         ends::{
             the_status_of_a_command_is_its_own,
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
             a_killed_workers_command_is_gone_in_time,
             a_frozen_workers_command_is_gone_in_time,
             a_killed_guard_takes_its_command_along,
+            a_killed_guard_leaves_nothing_that_has_wiped_its_environment,
             a_frozen_guard_is_given_up_in_time,
             a_command_outlives_its_first_lease_while_it_is_extended,
         },
