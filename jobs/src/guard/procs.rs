@@ -62,6 +62,12 @@ impl Process {
         Some(Self { pid, start })
     }
 
+    /// Its process group, other than these.
+    pub(super) fn group_but(self, others: &[Pid]) -> Option<Pid> {
+        let group = Pid::from_raw(stat(self.pid)?.group)?;
+        (!others.contains(&group)).then_some(group)
+    }
+
     /// Sends it a signal, and to nobody who got its number since.
     pub(super) fn signal(self, signal: Signal) -> io::Result<()> {
         let handle = pidfd_open(self.pid, PidfdFlags::empty())?;
@@ -77,6 +83,7 @@ impl Process {
 struct Stat {
     state: char,
     parent: i32,
+    group: i32,
     session: i32,
     start: u64,
 }
@@ -94,17 +101,19 @@ fn stat(pid: Pid) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// State, parent, session and start are the 3rd, 4th, 6th and 22nd field; the name in brackets may hold anything.
+/// State, parent, group, session and start are the 3rd to 6th and the 22nd field; the name in brackets may hold anything.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
-    let session = fields.nth(1)?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    let session = fields.next()?.parse().ok()?;
     let start = fields.nth(15)?.parse().ok()?;
     Some(Stat {
         state,
         parent,
+        group,
         session,
         start,
     })
@@ -148,7 +157,14 @@ mod tests {
     fn a_name_with_brackets_and_spaces_does_not_confuse() {
         let line = "17 (a) b) c) S 5 16 15 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 1000 2";
         let stat = parse_stat(line).unwrap();
-        assert_eq!((stat.parent, stat.session, stat.start), (5, 15, 4242));
+        let Stat {
+            parent,
+            group,
+            session,
+            start,
+            ..
+        } = stat;
+        assert_eq!((parent, group, session, start), (5, 16, 15, 4242));
         assert!(!stat.is_over());
     }
 

@@ -50,6 +50,7 @@ fn main() -> ExitCode {
             a_command_that_ignores_sigterm_is_killed_after_its_grace,
             a_handle_that_is_dropped_ends_its_command,
             what_a_command_leaves_behind_is_ended,
+            what_forks_all_the_time_does_not_outrun_its_end,
             output_of_any_length_costs_bounded_memory,
             a_lease_is_held_until_nothing_is_left,
         },
