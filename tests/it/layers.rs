@@ -38,7 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "job",
         &["clock", "due", "human", "lease", "node", "schedule"],
     ),
-    ("status", &["clock", "node"]),
+    ("status", &["clock", "ledger", "node"]),
     // The lock service of a process: no job, no election, no configuration.
     (
         "lock",
@@ -121,6 +121,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "chance",
             "clock",
             "config",
             "error",
