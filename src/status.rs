@@ -20,8 +20,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::node::{Doc, Token, View};
+pub use locks::{LockDetail, LockState};
 pub use runs::RunRecord;
 
+pub mod locks;
 mod merge;
 pub mod runs;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The commands of a worker: `run`, `check`, `config`, `status`, `history`, `locks`.
+//! The commands of a worker: `run`, `check`, `config`, `status`, `history`, `locks`, `doctor`.
 //!
 //! ```no_run
 //! # use watchkeeper::Worker;
@@ -17,7 +17,10 @@
 //! | 2 | usage or configuration; nothing was started |
 
 mod check;
+mod doctor;
 mod history;
+mod locks;
+mod place;
 mod run;
 mod status;
 mod table;
@@ -29,6 +32,12 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
+
+pub use self::{
+    doctor::DoctorArgs,
+    locks::{At, BreakArgs, LocksArgs, LocksCommand},
+    place::Place,
+};
 
 use crate::{
     Worker,
@@ -87,15 +96,13 @@ pub enum Command {
         #[arg(long)]
         output: bool,
     },
-    /// Show every lock: who holds it, under which token, for how long
-    Locks {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-        /// Only keys that begin so, such as job/ or lock/
-        #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
-        prefix: String,
-    },
+    /// Show every lock: who holds it, under which token, for how long; end a lease by force
+    Locks(LocksArgs),
+    /// Look for faults: in the lock nodes, in the fleet, in the configuration
+    ///
+    /// Asks every node what it is and how it does, and what the replicas tell. Each fault is shown with its remedy. Exits
+    /// with 1 when there is an error; warnings do not count.
+    Doctor(DoctorArgs),
 }
 
 /// Options of every command.
@@ -141,8 +148,12 @@ struct Cli {
 pub(crate) enum Failure {
     /// The configuration; nothing was started.
     Config(Problems),
+    /// The command line, in a sentence; nothing was started.
+    Usage(String),
     /// Something else, in a sentence.
     Failed(String),
+    /// It was said already.
+    Told,
 }
 
 /// Reads the command line and does what it says. Builds its own runtime.
@@ -187,7 +198,8 @@ impl Command {
                 };
                 history::history(&worker, &job, &shown)
             }
-            Self::Locks { json, prefix } => status::locks(&worker, &prefix, json),
+            Self::Locks(args) => locks::locks(worker, args),
+            Self::Doctor(args) => doctor::doctor(worker, &args),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
@@ -227,6 +239,11 @@ impl Failure {
                 let _ = writeln!(err, "{problems}\n{}; nothing was started", count(problems));
                 ExitCode::from(2)
             }
+            Self::Usage(why) => {
+                let _ = writeln!(io::stderr(), "error: {why}");
+                ExitCode::from(2)
+            }
+            Self::Told => ExitCode::FAILURE,
             Self::Failed(why) => {
                 let _ = writeln!(io::stderr(), "error: {why}");
                 ExitCode::FAILURE

@@ -33,13 +33,12 @@ pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn locks(worker: &Worker, prefix: &str, json: bool) -> Result<(), Failure> {
-    let config = load(worker)?.config;
+pub(super) fn locks(config: &Config, prefix: &str, json: bool) -> Result<(), Failure> {
     let prefix = prefix.to_owned();
-    let rows = if nobody_was_here(&config) {
+    let rows = if nobody_was_here(config) {
         Vec::new()
     } else {
-        ask(&config, |locks| async move {
+        ask(config, |locks| async move {
             presence::locks(&locks, &prefix).await
         })?
     };
@@ -47,7 +46,7 @@ pub(super) fn locks(worker: &Worker, prefix: &str, json: bool) -> Result<(), Fai
         return print_json(&rows);
     }
     if rows.is_empty() {
-        print(&format!("no locks in {}", place(&config)));
+        print(&format!("no locks in {}", place(config)));
     } else {
         print(&show_locks(&rows));
     }
@@ -68,6 +67,17 @@ pub(super) fn ask<T, F>(config: &Config, question: impl FnOnce(Locks) -> F) -> R
 where
     F: Future<Output = Result<T, LockError>>,
 {
+    ask_within(PATIENCE, config, question)
+}
+
+pub(super) fn ask_within<T, F>(
+    patience: Duration,
+    config: &Config,
+    question: impl FnOnce(Locks) -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, LockError>>,
+{
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -80,12 +90,12 @@ where
             .timing(store::timing(&config.locks, Duration::ZERO))
             .start()
             .map_err(|e| failed(&e))?;
-        match clock.timeout(PATIENCE, question(locks)).await {
+        match clock.timeout(patience, question(locks)).await {
             Ok(answer) => answer.map_err(|e| failed(&e)),
             Err(_) => Err(Failure::Failed(format!(
                 "no answer from {} within {} s",
                 place(config),
-                PATIENCE.as_secs()
+                patience.as_secs()
             ))),
         }
     });

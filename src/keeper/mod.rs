@@ -12,6 +12,8 @@
 //! # When things fail    Unsure means not leading. Expiry is the safety net; releasing only makes it quicker.
 
 pub(crate) mod book;
+#[cfg(test)]
+mod broken;
 mod fitness;
 pub(crate) mod ladder;
 mod renew;
@@ -34,7 +36,7 @@ use crate::{
     event::{Event, Events},
     lease::{Lease, LeaseView, ReleaseReport, Returned},
     lock::{
-        Claim, Claimed, LockError, NodeReport, Sighting, Timing, WriteError,
+        BreakReport, Claim, Claimed, LockError, NodeReport, Sighting, Timing, WriteError,
         cluster::{Cluster, Parts, Told},
         link::Link,
     },
@@ -67,6 +69,12 @@ pub(crate) enum Command {
     List {
         prefix: String,
         reply: oneshot::Sender<Result<Vec<Vec<View>>, LockError>>,
+    },
+    Break {
+        key: String,
+        owner: String,
+        now: bool,
+        reply: oneshot::Sender<BreakReport>,
     },
     Write {
         view: LeaseView,

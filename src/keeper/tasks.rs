@@ -17,11 +17,12 @@ use crate::{
     event::Event,
     lease::{LeaseView, NewLease},
     lock::{
-        Claim, Claimed, LockError, NodeReport, NodeTroubles, Sighting, WriteError,
+        BreakReport, BreakVote, Claim, Claimed, LockError, NodeReport, NodeTroubles, Sighting,
+        WriteError,
         cluster::{Attempt, Win},
         tally::{Ballot, Standing, majority, standing},
     },
-    node::{Announcement, Answer, Doc, Node, NodeError, Op, Record, Version, View},
+    node::{Announcement, Answer, Doc, Node, NodeError, Op, Record, Token, Version, View},
 };
 
 impl Desk {
@@ -36,6 +37,12 @@ impl Desk {
             }
             Command::Look { keys, reply } => drop(reply.send(self.look(keys).await)),
             Command::List { prefix, reply } => drop(reply.send(self.list(prefix).await)),
+            Command::Break {
+                key,
+                owner,
+                now,
+                reply,
+            } => drop(reply.send(self.break_lease(key, owner, now).await)),
             Command::Write {
                 view,
                 body,
@@ -185,6 +192,39 @@ impl Desk {
             }
         });
         sightings.collect()
+    }
+
+    /// One number for all nodes, above every token they show, so that the next acquisition needs no second round.
+    async fn break_lease(&self, key: String, owner: String, now: bool) -> BreakReport {
+        let seen = self.look(vec![key.clone()]).await;
+        let largest = seen.first().map(Sighting::token).unwrap_or_default();
+        let (timing, links) = (&self.cluster.timing, &self.cluster.links);
+        let token = Token(largest.0 + 1);
+        let answers = self.ask_all(vec![Op::Break {
+            key: key.clone(),
+            owner: owner.clone(),
+            token,
+            ttl: timing.max_ttl,
+            retention: timing.retention,
+            now,
+        }]);
+        let answers = answers.await.into_iter().map(|result| match result {
+            Ok(answers) => match answers.into_iter().next() {
+                Some(Answer::Broken(view)) => BreakVote::Over(view),
+                Some(Answer::Refused(view)) => BreakVote::Refused(view),
+                other => {
+                    BreakVote::Failed(NodeError::Protocol(format!("answer to break: {other:?}")))
+                }
+            },
+            Err(trouble) => BreakVote::Failed(trouble),
+        });
+        let names = links.iter().map(|link| link.name().to_owned());
+        BreakReport {
+            key,
+            owner,
+            token,
+            nodes: names.zip(answers).collect(),
+        }
     }
 
     async fn list(&self, prefix: String) -> Result<Vec<Vec<View>>, LockError> {

@@ -18,6 +18,7 @@
 //!   persistence `max_ttl` before it rejoins.
 
 mod acquire;
+mod broken;
 pub(crate) mod cluster;
 mod error;
 pub(crate) mod link;
@@ -34,6 +35,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 pub use acquire::LockBuilder;
 pub(crate) use acquire::released;
+pub use broken::{BreakReport, BreakVote, Broken};
 pub use error::{LockError, NodeTroubles, WriteError};
 pub use settings::LockSettings;
 pub use sighting::Sighting;
@@ -176,6 +178,31 @@ impl Locks {
     /// [`LockError::Closed`]; a node's trouble stands in its place in the sighting.
     pub async fn look(&self, keys: Vec<String>) -> Result<Vec<Sighting>, LockError> {
         self.ask(|reply| Command::Look { keys, reply }).await
+    }
+
+    /// Ends `owner`'s lease of the lock by force, whoever it is: at its next round its holder is refused by a majority and
+    /// stops with [`crate::lease::Loss::Taken`]. The lock is free for others when the holder has released it, or when
+    /// its key has run out; with `now` at once, although two may act then until the holder is told or its key would have
+    /// run out. Another owner's lease is not touched, nor what a foreign client wrote.
+    ///
+    /// What the nodes show is in [`Locks::look`]. Cancellation: a dropped call may have broken the lease.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`]; a node's trouble stands in its place in the report.
+    pub async fn break_lease(
+        &self,
+        key: &str,
+        owner: &str,
+        now: bool,
+    ) -> Result<BreakReport, LockError> {
+        let (key, owner) = (key.to_owned(), owner.to_owned());
+        self.ask(|reply| Command::Break {
+            key,
+            owner,
+            now,
+            reply,
+        })
+        .await
     }
 
     /// Every named lock and claim whose key starts with `prefix`, as each node shows it.

@@ -19,6 +19,8 @@ pub(crate) struct Mutant {
     pub(crate) deadline_from_reply: bool,
     /// R4: keep the grants of the last round, and do not undo them.
     pub(crate) sum_rounds: bool,
+    /// N7: a break removes the key at once.
+    pub(crate) break_now: bool,
     pub(crate) memory: Arc<Mutex<HashMap<String, (String, Tally)>>>,
 }
 

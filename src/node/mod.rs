@@ -19,13 +19,16 @@
 //! - N3 `Acquire` grants when the key is absent, or when it is this very owner's unreleased attempt sent again.
 //! - N4 A released owner is never revived, neither by a late `Acquire` nor by a late `Extend`.
 //! - N5 Counters never fall, also over release, expiry and retention of a record.
-//! - N6 `Release`, `Confirm`, `Write` and `Extend` compare the owner before they touch anything.
+//! - N6 `Release`, `Confirm`, `Write`, `Extend` and `Break` compare the owner before they touch anything.
+//! - N7 A broken owner is over like a released one, but its key stays to the end of its life, unless it is to go now: as
+//!   long as the holder may believe in its lease, nobody else is granted.
 
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+pub mod facts;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -33,6 +36,8 @@ pub(crate) mod rules;
 pub mod scoped;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+pub use facts::NodeFacts;
 
 /// Milliseconds on a node's own clock; comparable only with times of the same node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -67,6 +72,15 @@ pub trait Node: Send + Sync + 'static {
     /// identity must not count as two nodes.
     async fn identity(&self) -> Option<String> {
         None
+    }
+
+    /// What the server tells of itself, for a person who looks for faults. Not bound to the time limit of calls; also of
+    /// a server that is refused as a lock server. The default knows nothing.
+    ///
+    /// # Errors
+    /// [`NodeError`] when it cannot be asked.
+    async fn inspect(&self) -> Result<NodeFacts, NodeError> {
+        Ok(NodeFacts::default())
     }
 
     /// Opens this client's stream of release announcements. A stream that ends or loses messages costs only
@@ -161,6 +175,24 @@ pub enum Op {
         kind: Kind,
         /// How long the released record is remembered.
         retention: Duration,
+    },
+    /// End `owner`'s lease by force (N7): from here on nothing of it is granted, confirmed, extended or written; its
+    /// record is marked released and counters are raised to `token`. The key is left to run out, unless `now`.
+    /// Answers [`Answer::Broken`]; [`Answer::Refused`], with nothing changed, where another value stands in the key or
+    /// where the value is none of ours (a foreign client's).
+    Break {
+        /// The lock.
+        key: String,
+        /// Whose lease: the owner that was seen. A successor's is not touched.
+        owner: String,
+        /// Above every token of this lock that was seen: whoever remembers it refuses the broken holder.
+        token: Token,
+        /// The life of a key that has none: it would never run out.
+        ttl: Duration,
+        /// How long the released record, and that this owner is over, is remembered.
+        retention: Duration,
+        /// Remove the key at once and announce it, although its holder may still believe in its lease.
+        now: bool,
     },
     /// Replace the record's body: only where the key is `owner`'s and `(token, rev)` is larger than what stands
     /// there (or equal with the same body). [`Answer::Done`], [`Answer::TooEarly`] or [`Answer::Refused`].
@@ -308,6 +340,8 @@ pub enum Answer {
     },
     /// Done as asked.
     Done,
+    /// The lease is over here; what stood here before.
+    Broken(View),
     /// Answer to `Read`.
     View(View),
     /// Answer to `List`.

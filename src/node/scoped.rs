@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use super::{Announcement, Announcements, Answer, Call, Node, NodeError, Op, Reply, View};
+use super::{
+    Announcement, Announcements, Answer, Call, Node, NodeError, NodeFacts, Op, Reply, View,
+};
 use crate::spawn::Spawn;
 
 /// Announcements that a slow reader may leave unread.
@@ -39,6 +41,7 @@ impl<N: Node> Scoped<N> {
             | Op::Confirm { key, .. }
             | Op::Extend { key, .. }
             | Op::Release { key, .. }
+            | Op::Break { key, .. }
             | Op::Write { key, .. }
             | Op::Read { key }
             | Op::List { prefix: key } => (key, &self.prefix),
@@ -58,7 +61,9 @@ impl<N: Node> Scoped<N> {
         };
         let strip = |key: &mut String| strip_from(key, &self.prefix);
         match answer {
-            Answer::Refused(View { key, .. }) | Answer::View(View { key, .. }) => strip(key),
+            Answer::Refused(View { key, .. })
+            | Answer::Broken(View { key, .. })
+            | Answer::View(View { key, .. }) => strip(key),
             Answer::Views(views) => views.iter_mut().for_each(|view| strip(&mut view.key)),
             Answer::Docs(docs) => docs
                 .iter_mut()
@@ -91,6 +96,10 @@ impl<N: Node> Node for Scoped<N> {
 
     async fn identity(&self) -> Option<String> {
         self.node.identity().await
+    }
+
+    async fn inspect(&self) -> Result<NodeFacts, NodeError> {
+        self.node.inspect().await
     }
 
     async fn announcements(&self) -> Option<Announcements> {

@@ -109,6 +109,18 @@ fn join(world: &World, n: usize) -> Machine {
             m.clock.sleep(m.chance.up_to(TTL / 8)).await;
         }
     });
+    let (m, now) = (machine.clone(), world.mutant.break_now);
+    machine.spawn.spawn(async move {
+        // An operator with little patience.
+        loop {
+            m.clock.sleep(TTL + m.chance.up_to(TTL * 9)).await;
+            let seen = m.locks.look(vec!["elect/leader".to_owned()]).await.unwrap();
+            if let Some(owner) = seen[0].holder() {
+                let broken = m.locks.break_lease("elect/leader", &owner, now).await;
+                broken.unwrap();
+            }
+        }
+    });
     machine
 }
 
@@ -134,6 +146,7 @@ fn holds(nodes: usize) {
         total.renewals += counts.renewals;
         total.healed += counts.healed;
         total.confirms += counts.confirms;
+        total.broken += counts.broken;
     }
     println!("{nodes} nodes: {total:?}");
     if only.is_none() {
@@ -144,7 +157,7 @@ fn holds(nodes: usize) {
             "{total:?}"
         );
         assert!(
-            total.healed > each / 10 && total.confirms > each,
+            total.healed > each / 10 && total.confirms > each && total.broken > each,
             "{total:?}"
         );
     }
@@ -209,4 +222,15 @@ fn a_released_lease_is_never_revived() {
     REVIVE_RELEASED.set(true);
     caught(Mutant::default, "revived");
     REVIVE_RELEASED.set(false);
+}
+
+#[test]
+fn a_break_lets_nobody_in_early() {
+    caught(
+        || Mutant {
+            break_now: true,
+            ..Mutant::default()
+        },
+        "both hold it",
+    );
 }

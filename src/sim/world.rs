@@ -71,6 +71,7 @@ struct Seen {
     renewals: u64,
     healed: u64,
     confirms: u64,
+    broken: u64,
 }
 
 /// How often the interesting things happened.
@@ -80,6 +81,7 @@ pub(crate) struct Counts {
     pub(crate) renewals: u64,
     pub(crate) healed: u64,
     pub(crate) confirms: u64,
+    pub(crate) broken: u64,
 }
 
 /// A client's way to a node that now and then reconnects: calls on two connections overtake each other.
@@ -316,6 +318,7 @@ impl Checker {
             renewals: seen.renewals,
             healed: seen.healed,
             confirms: seen.confirms,
+            broken: seen.broken,
         }
     }
 }
@@ -363,6 +366,12 @@ impl Seen {
             (Op::Release { key, owner, .. }, Answer::Done) => {
                 let released = self.released.entry(node.to_owned()).or_default();
                 // Only what stood here was released here; an attempt that never arrived leaves no trace to compare.
+                released.insert((key.clone(), owner.clone()));
+                return;
+            }
+            (Op::Break { key, owner, .. }, Answer::Broken(before)) => {
+                self.broken += u64::from(before.holder.as_ref() == Some(owner));
+                let released = self.released.entry(node.to_owned()).or_default();
                 released.insert((key.clone(), owner.clone()));
                 return;
             }

@@ -45,12 +45,17 @@ macro_rules! every_case {
                 extend_heals_an_expired_lease_that_nobody_took,
                 extend_heals_a_lost_lease_and_keeps_it_next_time,
                 extend_heals_after_somebody_else_has_left,
+                a_broken_lease_is_over_but_its_key_stays_n7,
+                a_broken_lease_goes_now_when_asked_n7,
+                a_break_touches_neither_a_successor_nor_a_stranger_n6,
+                a_broken_key_runs_out_by_itself,
             ],
             claims: [
                 claims_of_one_owner_share_one_grant,
                 a_held_claim_is_refused_and_the_others_granted,
                 a_released_claim_is_never_revived_n4,
                 a_claim_is_kept_while_held_and_never_healed,
+                a_broken_claim_is_over_but_its_key_stays_n7,
                 claims_are_confirmed_like_locks,
                 claims_and_locks_draw_from_one_counter,
             ],
@@ -319,5 +324,25 @@ pub(crate) fn write(key: &str, owner: &str, version: (u64, u64), body: &str) -> 
         },
         body: body.to_owned(),
         not_before: None,
+    }
+}
+
+/// Ends a lease by force and takes `token`.
+pub(crate) fn force(key: &str, owner: &str, token: u64, now: bool) -> Op {
+    Op::Break {
+        key: key.to_owned(),
+        owner: owner.to_owned(),
+        token: Token(token),
+        ttl: SHORT,
+        retention: RETENTION,
+        now,
+    }
+}
+
+/// Breaks a lease, expects that it is over, and answers what stood there before.
+pub(crate) async fn broken(node: &dyn Node, op: Op) -> View {
+    match ask(node, op).await {
+        Answer::Broken(view) => view,
+        other => panic!("not broken: {other:?}"),
     }
 }

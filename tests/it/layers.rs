@@ -40,7 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "job",
         &["clock", "due", "human", "lease", "node", "schedule"],
     ),
-    ("status", &["clock", "node"]),
+    ("status", &["clock", "ledger", "node"]),
     // The lock service of a process: no job, no election, no configuration.
     (
         "lock",
@@ -123,6 +123,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "chance",
             "clock",
             "config",
             "error",

@@ -70,13 +70,21 @@ impl World {
         };
         let owner = self.owner();
         let token = self.chance.below(60);
-        match self.chance.below(20) {
+        match self.chance.below(22) {
             0..6 => acquire_for(&key, &owner, kind, TTL, self.chance.below(40)),
             6..8 => confirm(&key, &owner, kind, token),
             8..11 => extend(&key, &owner, kind, 1 + self.chance.below(20), token),
             11..14 => release_as(&key, &owner, kind, RETENTION),
             14..17 => self.write(key, owner, token),
             17 => read(&key),
+            20..22 => Op::Break {
+                key,
+                owner,
+                token: Token(token),
+                ttl: TTL,
+                retention: RETENTION,
+                now: self.chance.below(3) == 0,
+            },
             18 => Op::List {
                 prefix: ["", "l", "c4"][self.draw(3)].to_owned(),
             },
@@ -136,6 +144,7 @@ fn timeless(answer: Answer) -> Answer {
     match answer {
         Answer::Refused(v) => Answer::Refused(view(v)),
         Answer::View(v) => Answer::View(view(v)),
+        Answer::Broken(v) => Answer::Broken(view(v)),
         Answer::Views(views) => Answer::Views(sorted(views.into_iter().map(view), |v| &v.key)),
         Answer::Docs(docs) => Answer::Docs(sorted(docs.into_iter(), |d: &Doc| &d.name)),
         Answer::TooEarly { .. } => Answer::TooEarly { wall_ms: 0 },

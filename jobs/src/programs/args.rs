@@ -9,7 +9,7 @@ use std::{
 
 use clap::{Args, error::ErrorKind};
 use serde_json::json;
-use watchkeeper::config::SecretUrl;
+use watchkeeper::{cli::Place, config::SecretUrl};
 use watchkeeper_jobs::span::Span;
 
 use super::exit;
@@ -55,22 +55,10 @@ pub(super) struct Common {
     /// What to lock
     #[arg(value_name = "KEY", value_parser = key)]
     pub(super) key: String,
-    /// Redis masters, with commas or one option each: redis://[user:password@]host[:port][/db]
-    #[arg(
-        long,
-        value_name = "URL",
-        value_delimiter = ',',
-        conflicts_with = "embedded"
-    )]
-    pub(super) nodes: Vec<String>,
-    /// The store of one machine, a file on a local disk
-    #[arg(long, value_name = "PATH")]
-    pub(super) embedded: Option<String>,
-    /// Keys of the store begin with this; one fleet, one namespace (worker.namespace)
-    #[arg(long, value_name = "NAME", conflicts_with = "raw")]
-    pub(super) namespace: Option<String>,
+    #[command(flatten)]
+    pub(super) place: Place,
     /// Use KEY as the Redis key itself, to share the lock with other Redlock clients
-    #[arg(long)]
+    #[arg(long, conflicts_with = "namespace")]
     pub(super) raw: bool,
     /// How long the lease lasts without renewal; a dead holder is replaced after about this (locks.ttl)
     #[arg(long, value_name = "DURATION")]
@@ -214,7 +202,7 @@ mod tests {
             (args.not_held, args.wait),
             (9, Some(Duration::from_secs(2)))
         );
-        assert_eq!(args.nodes, ["redis://a", "redis://b", "redis://c"]);
+        assert_eq!(args.place.nodes, ["redis://a", "redis://b", "redis://c"]);
         assert_eq!(args.grace, Duration::from_secs(10));
         assert!(parse("k ls").is_err() && parse("k --").is_err() && parse("-- ls").is_err());
         assert!(parse("k -E 256 -- ls").is_err() && parse("k --wait 2 -- ls").is_err());

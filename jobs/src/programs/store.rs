@@ -75,24 +75,9 @@ fn load(mut options: LoadOptions, common: &Common) -> Result<Loaded, String> {
 }
 
 fn flags(common: &Common) -> Vec<Flag> {
-    let mut flags = Vec::new();
-    if !common.nodes.is_empty() {
-        flags.push(flag("--nodes", "locks.backend", "redis"));
-        flags.push(flag(
-            "--nodes",
-            "locks.redis.nodes",
-            &common.nodes.join(","),
-        ));
-    }
-    if let Some(path) = &common.embedded {
-        flags.push(flag("--embedded", "locks.backend", "embedded"));
-        flags.push(flag("--embedded", "locks.embedded.path", path));
-    }
+    let mut flags = common.place.flags();
     if common.raw {
         flags.push(flag("--raw", "locks.raw_keys", "true"));
-    }
-    if let Some(name) = &common.namespace {
-        flags.push(flag("--namespace", "worker.namespace", name));
     }
     if let Some(ttl) = &common.ttl {
         flags.push(flag("--ttl", "locks.ttl", ttl));

@@ -18,13 +18,15 @@
 //!
 //! # Modules in reading order
 //! `script` and `ops.lua` (what is sent and what it does), `link` (the connection and its breaker), `preflight`
-//! (which servers are refused), `trouble` (what an error means), `announce` (release announcements).
+//! (which servers are refused), `trouble` (what an error means), `announce` (release announcements), `inspect` (what a
+//! server tells of itself).
 //!
 //! # Not promised
 //! A server that loses its memory forgets its locks; clocks of servers that jump end leases early or late. One such
 //! server of N is outvoted.
 
 mod announce;
+mod inspect;
 mod link;
 mod preflight;
 mod script;
@@ -48,7 +50,7 @@ use self::{
     script::{Layout, Prepared},
     trouble::Scrub,
 };
-use super::{Announcements, Call, Node, NodeError, NodeMs, Reply, rules};
+use super::{Announcements, Call, Node, NodeError, NodeFacts, NodeMs, Reply, rules};
 use crate::{clock::Clock, spawn::Spawn};
 
 /// The most operations that one call may carry: a script occupies the whole server while it runs.
@@ -215,6 +217,15 @@ impl Node for RedisNode {
         // Numbers out of range are refused here; whether the call is late only the server knows.
         rules::admit(NodeMs::default(), &call)?;
         self.link.run(Prepared::new(&self.layout, &call)).await
+    }
+
+    async fn inspect(&self) -> Result<NodeFacts, NodeError> {
+        let limit = self.limit.max(LEAST_CONNECT_LIMIT);
+        let asked = inspect::inspect(&self.client, limit, &self.scrub);
+        match self.clock.timeout(limit * 2, asked).await {
+            Ok(facts) => facts,
+            Err(_) => Err(NodeError::Timeout(limit * 2)),
+        }
     }
 
     async fn announcements(&self) -> Option<Announcements> {

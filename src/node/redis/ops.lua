@@ -18,6 +18,7 @@ if ARGV[1] ~= '' and at > tonumber(ARGV[1]) then return { 0, at } end
 
 -- Answer codes, as the decoder knows them.
 local GRANTED, KEPT, HEALED, LARGER, REFUSED, TOO_EARLY, DONE, VIEW, VIEWS, DOCS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local BROKEN = 11
 
 -- How long at most a release is remembered beside the record, against requests that arrive after it.
 local MARKER_MS = 60000
@@ -232,6 +233,38 @@ local function release()
   return { DONE }
 end
 
+-- Ends a lease by force. The key is left to run out unless it is to go now: its holder does not know yet, and whoever
+-- was granted meanwhile would be the second to believe (N7).
+local function break_lease()
+  local key, owner, token, ttl, retention, now = arg(), arg(), number(arg()), arg(), arg(), arg()
+  local before, holder, r = view(key), value(key), record(key)
+  -- What a foreign client wrote has neither record nor grant.
+  local ours = holder == owner and (r.owner == owner or (not r.owner and before[7] > 0))
+  if holder and not ours then return { REFUSED, before } end
+
+  if holder and now == '1' then redis.call('DEL', lock_key(key)) end
+  redis.call('HSET', owner_key(owner), 'r:' .. key, '1')
+  outlive(owner_key(owner), tonumber(retention))
+  if r.owner then
+    if token > r.counter then redis.call('HSET', record_key(key), 'counter', text(token)) end
+    if r.owner == owner and not r.released then
+      redis.call('HSET', record_key(key), 'released', '1')
+      redis.call('PEXPIRE', record_key(key), retention)
+      redis.call('ZADD', locks, text(at + tonumber(retention)), key)
+    end
+  end
+  raise(token)
+  if holder and now == '1' then
+    if not r.owner then redis.call('ZREM', locks, key) end
+    redis.pcall('PUBLISH', channel, owner .. ' ' .. key)
+  elseif holder and redis.call('PTTL', lock_key(key)) < 0 then
+    redis.call('PEXPIRE', lock_key(key), ttl)
+    -- Whoever lists must not forget it before it ends; a record is listed for longer.
+    if not r.owner then index_claim(key, ttl) end
+  end
+  return { BROKEN, before }
+end
+
 local function write()
   local key, owner, token, rev, body, not_before = arg(), arg(), number(arg()), number(arg()), arg(), arg()
   local r = record(key)
@@ -306,6 +339,7 @@ end
 
 local operations = {
   acquire = acquire, confirm = confirm, extend = extend, release = release, write = write,
+  ['break'] = break_lease,
   read = read, list = list, put_doc = put_doc, docs = list_docs, doc = read_doc,
   remove_doc = remove_doc,
 }

@@ -167,6 +167,18 @@ impl Args {
             } => {
                 self.texts(&["release", key, owner, word(*kind), &millis(*retention)]);
             }
+            Op::Break {
+                key,
+                owner,
+                token,
+                ttl,
+                retention,
+                now,
+            } => {
+                let (token, ttl, retention) = (count(*token), millis(*ttl), millis(*retention));
+                let now = if *now { "1" } else { "0" };
+                self.texts(&["break", key, owner, &token, &ttl, &retention, now]);
+            }
             Op::Write {
                 key,
                 owner,
@@ -243,6 +255,7 @@ fn answer(value: Value) -> Result<Answer, NodeError> {
         8 => Answer::View(view(f.next()?)?),
         9 => Answer::Views(f.list()?.into_iter().map(view).collect::<Result<_, _>>()?),
         10 => Answer::Docs(f.list()?.into_iter().map(doc).collect::<Result<_, _>>()?),
+        11 => Answer::Broken(view(f.next()?)?),
         _ => return Err(nonsense("an unknown kind of answer")),
     })
 }

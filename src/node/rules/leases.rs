@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Entry, Rows, Turn, later};
-use crate::node::{Answer, Kind, Record, Token, Version};
+use super::{Entry, Force, Key, Rows, Turn, later};
+use crate::node::{Answer, Kind, Record, Token, Version, View};
 
 /// A release is remembered beside the record at most this long; calls that are still under way are younger.
 const OVER_MEMORY: Duration = Duration::from_secs(60);
@@ -85,7 +85,7 @@ impl<R: Rows> Turn<'_, R> {
         kind: Kind,
         token: Token,
     ) -> Result<Answer, R::Error> {
-        if self.holder(key)?.is_none_or(|k| k.value != owner) {
+        if self.holder(key)?.is_none_or(|k| k.value != owner) || self.over(key, owner)? {
             return self.refused(key);
         }
         let entry = self.entry(key)?.filter(|e| e.owner == owner && !e.released);
@@ -153,7 +153,7 @@ impl<R: Rows> Turn<'_, R> {
         ttl: Duration,
         token: Token,
     ) -> Result<Answer, R::Error> {
-        if self.holder(key)?.is_none_or(|k| k.value != owner) {
+        if self.holder(key)?.is_none_or(|k| k.value != owner) || self.over(key, owner)? {
             return self.refused(key);
         }
         let grant = self.claimant(owner)?.map_or(token, |c| c.grant);
@@ -197,6 +197,60 @@ impl<R: Rows> Turn<'_, R> {
         }
         Ok(Answer::Done)
     }
+
+    /// The key is not removed, because its holder does not know yet: whoever is granted now would be the second to
+    /// believe. It hears of it at its next round, and ends no later than its key.
+    pub(super) fn break_lease(
+        &mut self,
+        key: &str,
+        owner: &str,
+        force: &Force,
+    ) -> Result<Answer, R::Error> {
+        let before = self.view(key)?;
+        let holder = self.holder(key)?;
+        let entry = self.entry(key)?;
+        let recorded = entry.as_ref().is_some_and(|e| e.owner == owner);
+        // What a foreign client wrote has neither record nor grant.
+        let ours = |k: &Key| k.value == owner && (recorded || before_is_claim(&before));
+        if holder.as_ref().is_some_and(|k| !ours(k)) {
+            return Ok(Answer::Refused(before));
+        }
+        self.rows
+            .put_over(key, owner, later(self.now, force.retention))?;
+        if let Some(entry) = entry {
+            let counter = entry.counter.max(force.token);
+            let raised = Entry { counter, ..entry };
+            let over = if recorded && !raised.released {
+                Entry {
+                    released: true,
+                    retention: force.retention,
+                    until: Some(later(self.now, force.retention)),
+                    ..raised
+                }
+            } else {
+                raised
+            };
+            self.rows.put_entry(key, &over)?;
+        }
+        self.raise(force.token)?;
+        match holder {
+            Some(_) if force.now => {
+                self.rows.drop_key(key)?;
+                self.rows.announce(key, owner)?;
+            }
+            Some(Key { value, until: None }) => {
+                let until = Some(later(self.now, force.ttl));
+                self.rows.put_key(key, &Key { value, until })?;
+            }
+            _ => {}
+        }
+        Ok(Answer::Broken(before))
+    }
+}
+
+/// A held key without a record, whose owner was granted claims here.
+fn before_is_claim(before: &View) -> bool {
+    before.owner.is_none() && before.token > Token(0)
 }
 
 #[cfg(not(test))]

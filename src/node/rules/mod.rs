@@ -8,7 +8,8 @@
 //! - A *record* of a named lock until `retention` after its owner's release; unreleased ones stay.
 //! - The *grant* of a claiming owner until the longest of its claims would have ended.
 //! - That an owner is *over* for `retention`, a minute at most, per lock: its late `Acquire` or `Extend` is refused
-//!   even when its record has a new owner by then, or when its release came first.
+//!   even when its record has a new owner by then, or when its release came first. After a break the whole
+//!   `retention`: that holder does not know, and would go on for as long as it is let.
 //!
 //! # Order
 //! Every operation judges the owner first and touches rows after (N6). Rows past their end count as absent,
@@ -118,7 +119,7 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
     }
     let largest = call.ops.iter().map(|op| match op {
         Op::Acquire { floor, .. } => floor.0,
-        Op::Confirm { token, .. } => token.0,
+        Op::Confirm { token, .. } | Op::Break { token, .. } => token.0,
         Op::Extend { seq, token, .. } => token.0.max(*seq),
         Op::Write { version, .. } => version.token.0.max(version.rev),
         Op::PutDoc { rev, .. } => *rev,
@@ -174,6 +175,14 @@ pub(crate) fn directory(name: &str) -> &str {
     &name[..name.rfind('/').map_or(0, |slash| slash + 1)]
 }
 
+/// How a lease is broken.
+struct Force {
+    token: Token,
+    ttl: Duration,
+    retention: Duration,
+    now: bool,
+}
+
 /// One call being executed.
 struct Turn<'a, R> {
     rows: &'a mut R,
@@ -221,6 +230,23 @@ impl<R: Rows> Turn<'_, R> {
                 kind,
                 retention,
             } => self.release(key, owner, *kind, *retention),
+            Op::Break {
+                key,
+                owner,
+                token,
+                ttl,
+                retention,
+                now,
+            } => self.break_lease(
+                key,
+                owner,
+                &Force {
+                    token: *token,
+                    ttl: *ttl,
+                    retention: *retention,
+                    now: *now,
+                },
+            ),
             Op::Write {
                 key,
                 owner,

@@ -29,9 +29,10 @@ use std::{
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
-use super::{Announcements, Call, Node, NodeError, Reply};
+use super::{Announcements, Call, Node, NodeError, NodeFacts, Reply};
 use crate::clock::Clock;
 
+mod inspect;
 mod open;
 mod rows;
 mod store;
@@ -177,6 +178,13 @@ impl Node for SqliteNode {
             // The thread died with the call in hand: it may have been executed.
             Err(_) => Err(NodeError::Timeout(store::BUSY_TIMEOUT)),
         }
+    }
+
+    async fn inspect(&self) -> Result<NodeFacts, NodeError> {
+        let (answer, answered) = oneshot::channel();
+        self.post(Job::Inspect(answer))?;
+        let gone = |_| NodeError::Unreachable("its thread ended".to_owned());
+        answered.await.map_err(gone)
     }
 
     async fn announcements(&self) -> Option<Announcements> {

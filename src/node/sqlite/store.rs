@@ -10,10 +10,10 @@ use std::{
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use tracing::warn;
 
-use super::{OpenError, open, rows::SqlRows};
+use super::{OpenError, inspect, open, rows::SqlRows};
 use crate::{
     clock::Clock,
-    node::{Announcement, Call, NodeError, NodeMs, Op, Reply, rules},
+    node::{Announcement, Call, NodeError, NodeFacts, NodeMs, Op, Reply, rules},
 };
 
 /// How long a call waits for other processes: well under the renewal period of a two-second lease.
@@ -92,6 +92,17 @@ impl Store {
             self.sweep_at = rules::later(now, SWEEP_EVERY);
         }
         Ok(reply)
+    }
+
+    /// What is known of the file.
+    pub(super) fn inspect(&self) -> NodeFacts {
+        let mode = "PRAGMA journal_mode";
+        let journal = self.conn.query_row(mode, [], |row| row.get(0)).ok();
+        NodeFacts {
+            journal,
+            version: Some(rusqlite::version().to_owned()),
+            ..inspect::inspect(&self.path)
+        }
     }
 
     /// A number that changes when another connection has changed the file.

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
 use super::store::Store;
-use crate::node::{Announcement, Announcements, Call, NodeError, Reply};
+use crate::node::{Announcement, Announcements, Call, NodeError, NodeFacts, Reply};
 
 /// How often the file is asked for releases of other processes, while anybody listens.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -21,6 +21,8 @@ const UNREAD: usize = 1024;
 pub(super) enum Job {
     /// Execute this.
     Call(Call, oneshot::Sender<Result<Reply, NodeError>>),
+    /// Say what is known of the file.
+    Inspect(oneshot::Sender<NodeFacts>),
     /// Tell releases from now on.
     Subscribe(oneshot::Sender<Announcements>),
 }
@@ -44,6 +46,7 @@ pub(super) fn run(mut store: Store, jobs: &Receiver<Job>) {
                 let _gone = answer.send(result);
                 watch.ours = true;
             }
+            Ok(Job::Inspect(answer)) => drop(answer.send(store.inspect())),
             Ok(Job::Subscribe(answer)) => watch.subscribe(&store, answer),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,

@@ -107,3 +107,19 @@ fn grant_of(answer: &Answer) -> Token {
         other => panic!("not granted: {other:?}"),
     }
 }
+
+pub(crate) async fn a_broken_claim_is_over_but_its_key_stays_n7(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, claim_for("1", "a", LONG)).await;
+    granted(&*node, claim_for("2", "a", LONG)).await;
+    broken(&*node, force("1", "a", grant.0 + 3, false)).await;
+    refused(&*node, extend(Claim, "1", "a", 1, grant.0)).await;
+    refused(&*node, confirm(Claim, "1", "a", grant.0)).await;
+    refused(&*node, claim_for("1", "b", LONG)).await;
+    // The owner's other claims go on.
+    let kept = ask(&*node, extend(Claim, "2", "a", 1, grant.0)).await;
+    assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
+    broken(&*node, force("1", "a", grant.0 + 3, true)).await;
+    let (next, _) = granted(&*node, claim_for("1", "b", LONG)).await;
+    assert!(next.0 > grant.0 + 3);
+}

@@ -314,3 +314,85 @@ pub(crate) async fn extend_heals_after_somebody_else_has_left(lab: Lab) {
     ask(&*node, release(Lock, "k", "holder")).await;
     assert!(granted(&*node, take("k", "other")).await.0 > Token(larger));
 }
+
+pub(crate) async fn a_broken_lease_is_over_but_its_key_stays_n7(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, take("k", "a")).await;
+    ask(&*node, extend(Lock, "k", "a", 1, grant.0)).await;
+    let before = broken(&*node, force("k", "a", grant.0 + 7, false)).await;
+    assert_eq!(
+        (before.holder.as_deref(), before.released),
+        (Some("a"), false)
+    );
+    // Nothing of it counts any more, however often it is tried.
+    for seq in 2..4 {
+        refused(&*node, extend(Lock, "k", "a", seq, grant.0)).await;
+        refused(&*node, take("k", "a")).await;
+        refused(&*node, confirm(Lock, "k", "a", grant.0)).await;
+        refused(&*node, write("k", "a", (grant.0, seq), "mine")).await;
+    }
+    // Nobody else is let in while it may believe.
+    let seen = refused(&*node, take("k", "b")).await;
+    assert_eq!((seen.holder.as_deref(), seen.released), (Some("a"), true));
+    assert!(seen.remaining_ms.unwrap() > 1_000);
+    assert_eq!(
+        broken(&*node, force("k", "a", grant.0, false))
+            .await
+            .token
+            .0,
+        grant.0 + 7
+    );
+    // It has heard of it and released.
+    assert_eq!(ask(&*node, release(Lock, "k", "a")).await, Answer::Done);
+    let (next, _) = granted(&*node, take("k", "b")).await;
+    assert!(next.0 > grant.0 + 7, "{next}");
+    refused(&*node, extend(Lock, "k", "a", 9, grant.0)).await;
+}
+
+pub(crate) async fn a_broken_lease_goes_now_when_asked_n7(lab: Lab) {
+    let node = lab.client().await;
+    let mut news = node.announcements().await.unwrap();
+    let (grant, _) = granted(&*node, take("k", "a")).await;
+    broken(&*node, force("k", "a", grant.0 + 1, true)).await;
+    let told = soon(news.recv()).await.unwrap();
+    assert_eq!((told.key.as_str(), told.owner.as_str()), ("k", "a"));
+    let (next, _) = granted(&*node, take_for("k", "b", SHORT)).await;
+    assert!(next.0 > grant.0 + 1);
+    refused(&*node, extend(Lock, "k", "a", 1, grant.0)).await;
+    // Nor when the successor is gone, too.
+    wait_until_free(&*node, "k").await;
+    refused(&*node, extend(Lock, "k", "a", 2, grant.0)).await;
+    assert_eq!(view(&*node, "k").await.holder, None);
+}
+
+pub(crate) async fn a_break_touches_neither_a_successor_nor_a_stranger_n6(lab: Lab) {
+    let node = lab.client().await;
+    granted(&*node, take("k", "a")).await;
+    ask(&*node, release(Lock, "k", "a")).await;
+    let (grant, _) = granted(&*node, take("k", "b")).await;
+    let before = view(&*node, "k").await;
+    for owner in ["a", "never here"] {
+        let seen = refused(&*node, force("k", owner, 1_000, true)).await;
+        assert_eq!(seen.holder.as_deref(), Some("b"));
+    }
+    let after = view(&*node, "k").await;
+    assert_eq!(
+        (after.token, after.released),
+        (before.token, before.released)
+    );
+    let kept = ask(&*node, extend(Lock, "k", "b", 1, grant.0)).await;
+    assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
+    // Where nobody stands, a late round of the owner heals nothing.
+    broken(&*node, force("elsewhere", "c", 5, false)).await;
+    refused(&*node, extend(Lock, "elsewhere", "c", 1, 5)).await;
+    let (next, _) = granted(&*node, take("elsewhere", "d")).await;
+    assert!(next.0 > 5);
+}
+
+pub(crate) async fn a_broken_key_runs_out_by_itself(lab: Lab) {
+    let node = lab.client().await;
+    granted(&*node, take_for("k", "a", SHORT)).await;
+    broken(&*node, force("k", "a", 9, false)).await;
+    wait_until_free(&*node, "k").await;
+    granted(&*node, take("k", "b")).await;
+}

@@ -60,6 +60,11 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (name(), owner(), kind(), ttl()).prop_map(|(key, owner, kind, retention)| {
             Op::Release { key, owner, kind, retention }
         }),
+        2 => (name(), owner(), token(), ttl(), any::<bool>()).prop_map(
+            |(key, owner, token, ttl, now)| {
+                Op::Break { key, owner, token, ttl, retention: ttl * 3, now }
+            }
+        ),
         3 => write.prop_map(|(key, owner, token, rev, body, not_before)| Op::Write {
             key,
             owner,

@@ -1,0 +1,163 @@
+//! What the replicas' documents and the locks mean. Pure.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use crate::status::{FleetStatus, LockDetail};
+
+/// A replica tells of itself every two seconds; one that is silent for longer is frozen, gone or cut off.
+const SILENT_MS: u64 = 4_000;
+
+pub(super) fn judge(fleet: &FleetStatus, locks: &[LockDetail]) -> Vec<Finding> {
+    let mut found = replicas(fleet);
+    found.extend(jobs(fleet));
+    found.extend(margins(locks));
+    found
+}
+
+fn replicas(fleet: &FleetStatus) -> Vec<Finding> {
+    let mut found = Vec::new();
+    match fleet.replicas.len() {
+        0 => found.push(Finding::warning(
+            "fleet",
+            "no replica runs",
+            "start one: watchkeeper run (programs under `lock` and `elect` need none)",
+        )),
+        1 => found.push(Finding::warning(
+            "fleet",
+            "one replica runs: nobody takes over from it",
+            "start a second one with the same configuration",
+        )),
+        n => found.push(Finding::ok("fleet", format!("{n} replicas run"))),
+    }
+    let versions: BTreeSet<&str> = fleet.replicas.iter().map(|r| r.version.as_str()).collect();
+    if versions.len() > 1 {
+        let list: Vec<&str> = versions.into_iter().collect();
+        found.push(Finding::warning(
+            "fleet",
+            format!("its replicas have different versions: {}", list.join(", ")),
+            "fine during an update; bring the others to the newest",
+        ));
+    }
+    for replica in &fleet.replicas {
+        if let Some(why) = &replica.unfit {
+            found.push(Finding::warning(
+                &replica.name,
+                format!("it is unfit: {why}"),
+                "it leads nothing until that is cured; look at its log",
+            ));
+        }
+        if replica.seen_ms_ago > SILENT_MS {
+            found.push(Finding::warning(
+                &replica.name,
+                format!("it was last heard of {} s ago", replica.seen_ms_ago / 1000),
+                "it is frozen, gone, or cannot reach the nodes; when its clock differs from ours, set both",
+            ));
+        }
+    }
+    found
+}
+
+fn jobs(fleet: &FleetStatus) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let candidates = fleet.replicas.iter().any(|r| r.fit && !r.draining);
+    for job in fleet.jobs.iter().filter(|job| job.wants_leader()) {
+        if job.leader.is_none() && candidates {
+            found.push(Finding::error(
+                &job.name,
+                "nobody leads it",
+                "look again in one ttl, which a takeover needs; then see the lock (watchkeeper locks show job/NAME) and \
+                 the replicas' logs",
+            ));
+        }
+        if job.contested {
+            found.push(Finding::warning(
+                &job.name,
+                "more than one replica says that it leads it",
+                "look again: a hand-over was being written, or a frozen replica does not know yet",
+            ));
+        }
+    }
+    found
+}
+
+fn margins(locks: &[LockDetail]) -> Vec<Finding> {
+    let tight = locks
+        .iter()
+        .filter(|lock| lock.configured > 1 && lock.is_held() && lock.margin == Some(0));
+    let finding = |lock: &LockDetail| {
+        Finding::warning(
+            &lock.key,
+            format!(
+                "it stands on {} of {} nodes, and needs them all: it is lost with the next one",
+                lock.nodes, lock.configured
+            ),
+            "bring the other nodes back; its holder takes them within a third of its ttl",
+        )
+    };
+    tight.map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Severity, *};
+    use crate::status::{JobStatus, LeaderStatus, LockState, ReplicaStatus};
+
+    fn replica(name: &str, version: &str) -> ReplicaStatus {
+        ReplicaStatus {
+            name: name.into(),
+            version: version.into(),
+            fit: true,
+            ..ReplicaStatus::default()
+        }
+    }
+
+    fn job(leader: Option<LeaderStatus>) -> JobStatus {
+        JobStatus {
+            name: "beat".into(),
+            coordination: "leader".into(),
+            leader,
+            ..JobStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_whole_fleet_is_ok() {
+        let fleet = FleetStatus {
+            replicas: vec![replica("a", "1"), replica("b", "1")],
+            jobs: vec![job(Some(LeaderStatus::default()))],
+            ..FleetStatus::default()
+        };
+        let found = judge(&fleet, &[]);
+        assert!(
+            found.iter().all(|f| f.severity == Severity::Ok),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_job_without_leader_is_an_error_while_somebody_could_lead() {
+        let mut fleet = FleetStatus {
+            replicas: vec![replica("a", "1"), replica("b", "2")],
+            jobs: vec![job(None)],
+            ..FleetStatus::default()
+        };
+        let worst = |fleet: &FleetStatus| judge(fleet, &[]).iter().map(|f| f.severity).max();
+        assert_eq!(worst(&fleet), Some(Severity::Error));
+        assert!(judge(&fleet, &[])[1].finding.contains("1, 2"));
+        fleet.replicas.clear();
+        assert_eq!(worst(&fleet), Some(Severity::Warning));
+    }
+
+    #[test]
+    fn a_lock_without_a_node_to_spare_is_shown() {
+        let lock = |margin, configured| LockDetail {
+            state: LockState::Held,
+            margin: Some(margin),
+            configured,
+            ..LockDetail::default()
+        };
+        let locks = [lock(0, 3), lock(1, 3), lock(0, 1)];
+        assert_eq!(margins(&locks).len(), 1);
+    }
+}

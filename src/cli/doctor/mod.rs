@@ -1,0 +1,221 @@
+//! `doctor`: looks for faults, and says what to do about each.
+//!
+//! Facts are gathered here; what they mean is decided by plain functions: [`nodes`] (one node, and all of them
+//! together) and [`fleet`] (replicas, jobs, locks). A new kind of fact adds its findings there.
+
+mod fleet;
+mod nodes;
+mod probe;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{
+    Failure, locks,
+    place::Place,
+    print, print_json,
+    status::{ask_within, nobody_was_here, place},
+};
+use crate::{
+    Worker,
+    clock::Clock,
+    config::{self, Backend, Config, Problems, load_without_jobs},
+    error::Error,
+    worker::{presence, store},
+};
+use probe::NodeState;
+
+/// `watchkeeper doctor`
+#[derive(Clone, Debug, Default, Args)]
+pub struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which store.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Severity {
+    /// As it should be.
+    Ok,
+    /// It works, with less safety or less to spare than it could have.
+    Warning,
+    /// Something does not work, or is not safe.
+    Error,
+}
+
+/// Something that was found, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Finding {
+    severity: Severity,
+    /// A node, a job, a lock, a configuration key, or `fleet`.
+    subject: String,
+    finding: String,
+    /// Empty when all is well.
+    remedy: String,
+}
+
+// === impl Finding ===
+
+impl Finding {
+    fn ok(subject: &str, finding: impl Into<String>) -> Self {
+        Self::new(Severity::Ok, subject, finding.into(), String::new())
+    }
+
+    fn warning(subject: &str, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, subject, finding.into(), remedy.into())
+    }
+
+    fn error(subject: &str, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Severity::Error, subject, finding.into(), remedy.into())
+    }
+
+    fn new(severity: Severity, subject: &str, finding: String, remedy: String) -> Self {
+        Self {
+            severity,
+            subject: subject.to_owned(),
+            finding,
+            remedy,
+        }
+    }
+}
+
+pub(super) fn doctor(mut worker: Worker, args: &DoctorArgs) -> Result<(), Failure> {
+    worker.options.flags.extend(args.place.flags());
+    let loaded = if args.place.is_named() {
+        load_without_jobs(&worker.options).map_err(Error::Config)
+    } else {
+        worker.load()
+    };
+    let (mut findings, states) = match loaded {
+        Ok(loaded) => {
+            let mut findings = configuration(&loaded.problems);
+            let (more, states) = examine(&loaded.config)?;
+            findings.extend(more);
+            (findings, states)
+        }
+        // Nothing else can be asked without one.
+        Err(Error::Config(problems)) => (configuration(&problems), Vec::new()),
+        Err(other) => return Err(other.into()),
+    };
+    // The worst first; within one severity as they were found.
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    if args.json {
+        print_json(&json!({ "findings": findings, "nodes": states }))?;
+    } else {
+        print(&show(&findings));
+    }
+    if findings.iter().any(|f| f.severity == Severity::Error) {
+        return Err(Failure::Told);
+    }
+    Ok(())
+}
+
+/// What the rules say of the configuration.
+fn configuration(problems: &Problems) -> Vec<Finding> {
+    let found = problems.iter().map(|problem| {
+        let subject = match &problem.key {
+            key if key.is_empty() => "configuration",
+            key => key,
+        };
+        let finding = format!("{} ({})", problem.message, problem.source);
+        match problem.severity {
+            config::Severity::Error => Finding::error(subject, finding, &problem.remedy),
+            config::Severity::Warning => Finding::warning(subject, finding, &problem.remedy),
+        }
+    });
+    found.collect()
+}
+
+fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
+    if nobody_was_here(config) {
+        let found = match config.locks.backend {
+            Backend::Memory => Finding::ok(
+                "memory",
+                "each process has a store of its own; there is nothing to look at from outside",
+            ),
+            _ => Finding::ok(
+                &config.locks.embedded.path.display().to_string(),
+                "there is no store yet: the first worker makes it",
+            ),
+        };
+        return Ok((vec![found], Vec::new()));
+    }
+    let states = match look_at_nodes(config) {
+        Ok(states) => states,
+        Err(Failure::Failed(why)) => {
+            let subject = place(config);
+            let found = Finding::error(&subject, why, "every worker meets the same; see above");
+            return Ok((vec![found], Vec::new()));
+        }
+        Err(other) => return Err(other),
+    };
+    let mut findings = nodes::judge(&states, &nodes::Limits::of(config));
+    let up = states.iter().filter(|state| state.up).count();
+    if up > states.len() / 2 {
+        let seen = ask_within(probe::PATIENCE, config, |locks| async move {
+            let seen = presence::fleet(&locks, None).await?;
+            let views = locks.list("").await?;
+            let keys = views.iter().filter_map(|views| views.first());
+            let keys = keys.map(|view| view.key.clone()).collect();
+            Ok((seen, locks::details(&locks, keys).await?))
+        });
+        findings.extend(match seen {
+            Ok((seen, locks)) => fleet::judge(&seen, &locks),
+            Err(Failure::Failed(why)) => {
+                vec![Finding::warning(
+                    "fleet",
+                    why,
+                    "try again; see what the nodes show",
+                )]
+            }
+            Err(other) => return Err(other),
+        });
+    }
+    Ok((findings, states))
+}
+
+fn look_at_nodes(config: &Config) -> Result<Vec<NodeState>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Failed(error.to_string()))?;
+    let states = runtime.block_on(async {
+        let clock = Clock::system();
+        let nodes = store::nodes(&config.locks, &config.worker.namespace, &clock)?;
+        let asked = nodes.iter().map(|node| probe::look(&**node, &clock));
+        Ok::<_, Error>(futures_util::future::join_all(asked).await)
+    });
+    runtime.shutdown_background();
+    Ok(states?)
+}
+
+fn show(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for found in findings {
+        let word = match found.severity {
+            Severity::Ok => "ok     ",
+            Severity::Warning => "warning",
+            Severity::Error => "error  ",
+        };
+        text += &format!("{word}  {}: {}\n", found.subject, found.finding);
+        if !found.remedy.is_empty() {
+            text += &format!("         -> {}\n", found.remedy);
+        }
+    }
+    let of = |severity| findings.iter().filter(|f| f.severity == severity).count();
+    let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
+    let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    text += &match (errors, warnings) {
+        (0, 0) => "no fault found\n".to_owned(),
+        (errors, warnings) => {
+            format!("{}, {}\n", some(errors, "error"), some(warnings, "warning"))
+        }
+    };
+    text
+}

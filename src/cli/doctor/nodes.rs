@@ -1,0 +1,495 @@
+//! What the facts about nodes mean. Pure.
+
+use std::time::Duration;
+
+use super::{Finding, probe::NodeState};
+use crate::{
+    config::{Backend, Config},
+    human::Span,
+};
+
+/// Less free space than this is soon used up.
+const LITTLE_SPACE: u64 = 64 << 20;
+
+/// What the facts are held against.
+pub(super) struct Limits {
+    pub(super) node_timeout: Option<Duration>,
+    pub(super) skew: Duration,
+}
+
+// === impl Limits ===
+
+impl Limits {
+    pub(super) fn of(config: &Config) -> Self {
+        let redis = config.locks.backend == Backend::Redis;
+        Self {
+            node_timeout: redis.then_some(config.locks.redis.node_timeout),
+            skew: config.locks.skew,
+        }
+    }
+}
+
+pub(super) fn judge(nodes: &[NodeState], limits: &Limits) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for node in nodes {
+        let faults = one(node, limits);
+        if faults.is_empty() {
+            found.push(Finding::ok(&node.name, summary(node)));
+        }
+        found.extend(faults);
+    }
+    found.extend(together(nodes, limits));
+    found
+}
+
+fn summary(node: &NodeState) -> String {
+    let facts = &node.facts;
+    let mut text = match node.latency_us {
+        Some(us) => format!("answers within {}.{} ms", us / 1000, us % 1000 / 100),
+        None => "answers".to_owned(),
+    };
+    for part in [
+        facts.role.clone(),
+        facts.version.as_ref().map(|v| format!("version {v}")),
+        facts.path.clone(),
+        facts.file_system.clone(),
+        facts.journal.as_ref().map(|mode| format!("journal {mode}")),
+        facts.size.map(|bytes| format!("{} KiB", bytes / 1024)),
+    ] {
+        text += &part.map(|part| format!(", {part}")).unwrap_or_default();
+    }
+    text
+}
+
+/// What is wrong with one node.
+fn one(node: &NodeState, limits: &Limits) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(identity(node));
+    found.extend(stopped(node));
+    if let (Some(why), true) = (&node.error, found.is_empty()) {
+        found.push(unreachable(node, why));
+    }
+    found.extend(rights(node));
+    found.extend(persistence(node));
+    found.extend(room(node));
+    found.extend(replicas(node));
+    found.extend(latency(node, limits));
+    found.extend(clock(node, limits));
+    found
+}
+
+fn identity(node: &NodeState) -> Vec<Finding> {
+    let facts = &node.facts;
+    let mut found = Vec::new();
+    if let Some(role) = facts.role.as_ref().filter(|role| *role != "master") {
+        found.push(Finding::error(
+            &node.name,
+            format!("its role is {role}: it does not vote"),
+            "give the address of a master, independent of the other nodes (locks.redis.nodes)",
+        ));
+    }
+    let limited = facts.memory_limit.is_some_and(|limit| limit > 0);
+    if let Some(policy) = facts
+        .eviction
+        .as_ref()
+        .filter(|p| limited && *p != "noeviction")
+    {
+        found.push(Finding::error(
+            &node.name,
+            format!("it evicts keys when its memory is full ({policy}), locks too, and is refused"),
+            "set maxmemory-policy noeviction",
+        ));
+    }
+    found
+}
+
+fn unreachable(node: &NodeState, why: &str) -> Finding {
+    let remedy = if node.denied {
+        RIGHTS
+    } else if why.starts_with("cannot serve") {
+        "do as it says; it is asked again by itself"
+    } else {
+        "start it, let this machine reach it, or correct its address (locks.redis.nodes)"
+    };
+    Finding::error(&node.name, format!("it does not answer: {why}"), remedy)
+}
+
+const RIGHTS: &str = "correct locks.redis.username and password, or give that user its rights: \
+                      ACL SETUSER NAME ~{NAMESPACE}:* &{NAMESPACE}:* +@all -@admin -@dangerous +info";
+
+fn rights(node: &NodeState) -> Option<Finding> {
+    let why = node.write_error.as_ref()?;
+    let remedy = if node.denied {
+        RIGHTS
+    } else {
+        "make it writable: a node that cannot write cannot vote"
+    };
+    Some(Finding::error(
+        &node.name,
+        format!("it answers, but does not write: {why}"),
+        remedy,
+    ))
+}
+
+fn persistence(node: &NodeState) -> Option<Finding> {
+    let facts = &node.facts;
+    let lost = "token counters and the memory of fired ticks, and a vote can be given twice";
+    match (facts.append_only?, facts.fsync.as_deref()) {
+        (false, _) => Some(Finding::warning(
+            &node.name,
+            format!("it writes no append-only file: a restart loses {lost}"),
+            "set appendonly yes and appendfsync always; after a restart without data keep it away for max_ttl",
+        )),
+        (true, _) if facts.append_ok == Some(false) => Some(Finding::error(
+            &node.name,
+            "its last write to the append-only file failed",
+            "look at its disk and its log",
+        )),
+        (true, Some(fsync)) if fsync != "always" => Some(Finding::warning(
+            &node.name,
+            format!(
+                "appendfsync is {fsync}: a power cut loses the last votes, and with them {lost}"
+            ),
+            "set appendfsync always",
+        )),
+        _ => None,
+    }
+}
+
+fn room(node: &NodeState) -> Vec<Finding> {
+    let facts = &node.facts;
+    let mut found = Vec::new();
+    if let (Some(used), Some(limit @ 1..)) = (facts.memory_used, facts.memory_limit)
+        && used > limit / 10 * 8
+    {
+        found.push(Finding::warning(
+            &node.name,
+            format!(
+                "{} of {} MiB of its memory are used: when it is full it refuses to vote",
+                used >> 20,
+                limit >> 20
+            ),
+            "raise maxmemory, or give the locks a server of their own",
+        ));
+    }
+    if let Some(free) = facts.free.filter(|free| *free < LITTLE_SPACE) {
+        found.push(Finding::warning(
+            &node.name,
+            format!(
+                "{} MiB are free on its file system: when it is full nobody leads",
+                free >> 20
+            ),
+            "make room",
+        ));
+    }
+    if let Some(mode) = facts.journal.as_ref().filter(|mode| *mode != "wal") {
+        found.push(Finding::warning(
+            &node.name,
+            format!("its journal mode is {mode}: readers and writers keep each other waiting"),
+            "restart the workers, which set it to wal; find out who changed it",
+        ));
+    }
+    found
+}
+
+fn stopped(node: &NodeState) -> Option<Finding> {
+    let pid = node.facts.stopped_writer?;
+    Some(Finding::error(
+        &node.name,
+        format!(
+            "process {pid} is stopped in the middle of a write and keeps the file locked: nobody leads"
+        ),
+        format!("let it go on (kill -CONT {pid}), or end it (kill -KILL {pid})"),
+    ))
+}
+
+fn replicas(node: &NodeState) -> Option<Finding> {
+    let count = node.facts.replicas.filter(|count| *count > 0)?;
+    Some(Finding::warning(
+        &node.name,
+        format!(
+            "{count} replica(s) follow it: a failover to one forgets votes, and two may hold a lock"
+        ),
+        "take the replicas away, or let nothing promote them",
+    ))
+}
+
+fn latency(node: &NodeState, limits: &Limits) -> Option<Finding> {
+    let limit = limits.node_timeout?;
+    let (median, slowest) = (
+        Duration::from_micros(node.latency_us?),
+        Duration::from_micros(node.slowest_us?),
+    );
+    if median * 2 <= limit && slowest <= limit {
+        return None;
+    }
+    Some(Finding::warning(
+        &node.name,
+        format!(
+            "calls take {} and up to {}, node_timeout is {}: many will count as no answer",
+            Span(median),
+            Span(slowest),
+            Span(limit)
+        ),
+        "look at its load and the way to it, or raise locks.redis.node_timeout (ttl/20 at most, so raise ttl with it)",
+    ))
+}
+
+fn clock(node: &NodeState, limits: &Limits) -> Option<Finding> {
+    let (offset, error) = (node.offset_ms?, node.offset_error_ms.unwrap_or(0));
+    let sure = offset.unsigned_abs().saturating_sub(error.unsigned_abs());
+    if sure <= millis(limits.skew) {
+        return None;
+    }
+    let way = if offset > 0 { "ahead of" } else { "behind" };
+    Some(Finding::warning(
+        &node.name,
+        format!(
+            "its clock is {} ms {way} this machine's (skew allows {})",
+            offset.unsigned_abs(),
+            Span(limits.skew)
+        ),
+        "let NTP set both clocks; a clock that jumps ends leases early",
+    ))
+}
+
+/// What is wrong with the nodes together.
+fn together(nodes: &[NodeState], limits: &Limits) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (i, node) in nodes.iter().enumerate() {
+        let twin = node.facts.run_id.as_ref().and_then(|id| {
+            let before = nodes[..i].iter();
+            before
+                .filter(|other| other.facts.run_id.as_ref() == Some(id))
+                .next_back()
+        });
+        if let Some(twin) = twin {
+            found.push(Finding::error(
+                &node.name,
+                format!(
+                    "it is the same server as {}: it would vote twice",
+                    twin.name
+                ),
+                "name each server once (locks.redis.nodes)",
+            ));
+        }
+    }
+    let offsets = || {
+        nodes
+            .iter()
+            .filter_map(|node| Some((node.offset_ms?, &node.name)))
+    };
+    if let (Some((low, slow)), Some((high, fast))) = (offsets().min(), offsets().max()) {
+        let error: i64 = nodes
+            .iter()
+            .filter_map(|n| n.offset_error_ms)
+            .max()
+            .unwrap_or(0);
+        let apart = high
+            .saturating_sub(low)
+            .saturating_sub(error.saturating_mul(2));
+        if u64::try_from(apart).unwrap_or(0) > millis(limits.skew) {
+            found.push(Finding::warning(
+                "nodes",
+                format!(
+                    "the clocks of {fast} and {slow} are {} ms apart",
+                    high - low
+                ),
+                "let NTP set both",
+            ));
+        }
+    }
+    let up = nodes.iter().filter(|node| node.up).count();
+    let (all, needed) = (nodes.len(), nodes.len() / 2 + 1);
+    if up < needed {
+        found.push(Finding::error(
+            "nodes",
+            format!("{up} of {all} nodes answer, {needed} are needed: nobody can hold a lock"),
+            "see the nodes' own findings",
+        ));
+    } else if up == needed && all > 1 {
+        found.push(Finding::warning(
+            "nodes",
+            format!("{up} of {all} nodes answer, and all of them are needed: no node to spare"),
+            "bring the others back",
+        ));
+    }
+    found
+}
+
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Severity, *};
+    use crate::node::NodeFacts;
+
+    fn limits() -> Limits {
+        Limits {
+            node_timeout: Some(Duration::from_millis(50)),
+            skew: Duration::from_secs(1),
+        }
+    }
+
+    fn good(name: &str) -> NodeState {
+        NodeState {
+            name: name.into(),
+            up: true,
+            latency_us: Some(300),
+            slowest_us: Some(900),
+            offset_ms: Some(2),
+            offset_error_ms: Some(1),
+            facts: NodeFacts {
+                role: Some("master".into()),
+                run_id: Some(name.into()),
+                append_only: Some(true),
+                fsync: Some("always".into()),
+                eviction: Some("allkeys-lru".into()),
+                memory_limit: Some(0),
+                ..NodeFacts::default()
+            },
+            ..NodeState::default()
+        }
+    }
+
+    /// The one fault of a node that is good but for this.
+    fn fault(change: impl FnOnce(&mut NodeState)) -> (Severity, String, String) {
+        let mut node = good("a");
+        change(&mut node);
+        let mut found = one(&node, &limits());
+        assert_eq!(found.len(), 1, "{found:?}");
+        let found = found.remove(0);
+        (found.severity, found.finding, found.remedy)
+    }
+
+    #[test]
+    fn a_good_node_is_ok_and_says_how_it_does() {
+        let found = judge(&[good("a"), good("b"), good("c")], &limits());
+        assert!(
+            found.iter().all(|f| f.severity == Severity::Ok),
+            "{found:?}"
+        );
+        assert_eq!(found[0].finding, "answers within 0.3 ms, master");
+    }
+
+    #[test]
+    fn every_fault_of_a_node_has_its_remedy() {
+        type Change = fn(&mut NodeState);
+        let faults: [(Change, Severity, &str, &str); 11] = [
+            (
+                |n| n.facts.role = Some("slave".into()),
+                Severity::Error,
+                "slave",
+                "a master",
+            ),
+            (
+                |n| n.facts.memory_limit = Some(1 << 30),
+                Severity::Error,
+                "evicts",
+                "noeviction",
+            ),
+            (
+                |n| n.facts.append_only = Some(false),
+                Severity::Warning,
+                "restart",
+                "appendonly yes",
+            ),
+            (
+                |n| n.facts.fsync = Some("everysec".into()),
+                Severity::Warning,
+                "power cut",
+                "always",
+            ),
+            (
+                |n| n.facts.replicas = Some(1),
+                Severity::Warning,
+                "failover",
+                "promote",
+            ),
+            (
+                |n| n.latency_us = Some(30_000),
+                Severity::Warning,
+                "30ms",
+                "node_timeout",
+            ),
+            (
+                |n| n.offset_ms = Some(-1_500),
+                Severity::Warning,
+                "1500 ms behind",
+                "NTP",
+            ),
+            (
+                |n| n.facts.free = Some(1 << 20),
+                Severity::Warning,
+                "1 MiB",
+                "room",
+            ),
+            (
+                |n| n.facts.stopped_writer = Some(42),
+                Severity::Error,
+                "stopped",
+                "kill -CONT 42",
+            ),
+            (
+                |n| n.write_error = Some("OOM".into()),
+                Severity::Error,
+                "OOM",
+                "writable",
+            ),
+            (
+                |n| n.error = Some("refused".into()),
+                Severity::Error,
+                "refused",
+                "start it",
+            ),
+        ];
+        for (change, severity, finding, remedy) in faults {
+            let found = fault(change);
+            assert_eq!(found.0, severity, "{found:?}");
+            assert!(
+                found.1.contains(finding) && found.2.contains(remedy),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_offset_counts_only_beyond_its_error() {
+        let off = |offset_ms, error| {
+            let mut node = good("a");
+            (node.offset_ms, node.offset_error_ms) = (Some(offset_ms), Some(error));
+            one(&node, &limits()).len()
+        };
+        assert_eq!(
+            [
+                off(1_000, 0),
+                off(1_001, 0),
+                off(1_400, 500),
+                off(-2_000, 500)
+            ],
+            [0, 1, 0, 1]
+        );
+        let mut pair = [good("a"), good("b"), good("c")];
+        (pair[0].offset_ms, pair[1].offset_ms) = (Some(-700), Some(700));
+        let found = together(&pair, &limits());
+        assert!(
+            found[0].finding.contains("b and a are 1400 ms apart"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn two_addresses_of_one_server_are_found_and_nodes_to_spare_counted() {
+        let mut nodes = [good("a"), good("b"), good("c")];
+        nodes[2].facts.run_id = Some("a".into());
+        let found = together(&nodes, &limits());
+        assert!(found[0].finding.contains("same server as a"), "{found:?}");
+        nodes[2] = good("c");
+        nodes[2].up = false;
+        assert_eq!(together(&nodes, &limits())[0].severity, Severity::Warning);
+        nodes[1].up = false;
+        assert_eq!(together(&nodes, &limits())[0].severity, Severity::Error);
+    }
+}

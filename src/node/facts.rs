@@ -1,0 +1,58 @@
+//! What a lock server tells of itself, for a person who looks for faults: [`super::Node::inspect`]. No vote depends on
+//! any of it.
+
+use serde::{Deserialize, Serialize};
+
+/// What is known of one server; what its kind does not have, or does not let us see, is absent.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeFacts {
+    /// Redis: `master` or `slave`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Version of the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// New with every start of the server process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
+    /// Redis: `maxmemory-policy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eviction: Option<String>,
+    /// Bytes in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_used: Option<u64>,
+    /// Bytes that may be used; 0 without a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<u64>,
+    /// Redis: `appendonly`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub append_only: Option<bool>,
+    /// Redis: `appendfsync`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fsync: Option<String>,
+    /// Redis: whether the last write to the append-only file went well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub append_ok: Option<bool>,
+    /// Redis: replicas that follow this server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u64>,
+    /// Embedded store: the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Embedded store: kind of the file system, a number of statfs(2) in hexadecimal when it has no name here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<String>,
+    /// Embedded store: bytes of the file and its write-ahead log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Embedded store: bytes free on its file system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free: Option<u64>,
+    /// Embedded store: SQLite's journal mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal: Option<String>,
+    /// Embedded store: a stopped process that keeps it locked, so that nobody else can write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_writer: Option<u32>,
+}
