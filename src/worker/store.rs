@@ -81,7 +81,7 @@ fn redis(
     spawn: &Spawn,
 ) -> Result<Vec<Arc<dyn Node>>> {
     use crate::{
-        node::redis::{RedisNode, RedisNodeSettings},
+        node::redis::{RedisNode, RedisNodeSettings, TlsFiles},
         secret::redact,
     };
     let redis = &settings.redis;
@@ -93,6 +93,11 @@ fn redis(
                 .password
                 .as_ref()
                 .map(|secret| secret.expose().to_owned().into()),
+            tls: TlsFiles {
+                ca: redis.tls.ca.clone(),
+                cert: redis.tls.cert.clone(),
+                key: redis.tls.key.clone(),
+            },
             node_timeout: redis.node_timeout,
             namespace: namespace.to_owned(),
             raw_keys: settings.raw_keys,
