@@ -494,7 +494,8 @@ impl Shared {
                 _ => Missing::default(),
             },
         };
-        if called.as_ref().is_err_and(lacks) {
+        // Otherwise it failed for the same right.
+        if missing.words().is_none() && called.as_ref().is_err_and(lacks) {
             missing.add("+evalsha");
         }
         let (needed, spare) = missing.split();
