@@ -207,7 +207,7 @@ mod tests {
         let nodes = troubles.iter().enumerate().map(|(i, trouble)| {
             let node = MemoryNode::new(&format!("n{i}"), clock.clone());
             if let Some(trouble) = trouble {
-                node.fail_all_with(trouble.clone());
+                node.faults().fail_all_with(trouble.clone());
             }
             Arc::new(node) as Arc<dyn Node>
         });
