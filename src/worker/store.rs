@@ -205,7 +205,7 @@ mod tests {
     async fn started(troubles: &[Option<NodeError>]) -> Result<()> {
         let clock = Clock::system();
         let nodes = troubles.iter().enumerate().map(|(i, trouble)| {
-            let node = MemoryNode::new(&format!("n{i}"), clock.clone());
+            let node = MemoryNode::new(format!("n{i}"), clock.clone());
             if let Some(trouble) = trouble {
                 node.faults().fail_all_with(trouble.clone());
             }
