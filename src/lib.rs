@@ -68,7 +68,8 @@
 //!
 //! # Features
 //! `cli`, `admin`, `sqlite` and `redis` are on by default. Without any of them this is the lock, the elector and the
-//! scheduler over a store in memory.
+//! scheduler over a store in memory. `redis-tls` adds `rediss://` addresses, with rustls and ring; if the process has not
+//! installed a provider of cryptography for rustls, ring becomes it.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "admin")]

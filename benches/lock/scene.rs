@@ -10,7 +10,7 @@ use watchkeeper::{
     lock::{LockError, Locks, Timing},
     node::{
         Node,
-        redis::{RedisNode, RedisNodeSettings},
+        redis::{RedisNode, RedisNodeSettings, TlsFiles},
     },
     spawn::Spawn,
 };
@@ -43,6 +43,7 @@ impl Scene {
                 url: server.url().into(),
                 username: None,
                 password: None,
+                tls: TlsFiles::default(),
                 node_timeout: timing.node_timeout,
                 namespace: "bench".to_owned(),
                 raw_keys: false,

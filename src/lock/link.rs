@@ -5,8 +5,8 @@
 //! - A call carries the latest time on the node's own clock at which it may still act, so that a request stuck in a
 //!   frozen server does nothing after its sender gave up (R1).
 //! - A release never shares a call with a later attempt: claimers would livelock (R5).
-//! - A node that timed out or refused its connection is *down*: requests fail at once, while a probe asks in the
-//!   background whether it is back (R2).
+//! - A node that timed out, refused its connection or refuses everything is *down*: requests fail at once, while a probe
+//!   asks in the background whether it is back (R2).
 
 use std::{
     collections::VecDeque,
@@ -32,6 +32,8 @@ use crate::{
 
 /// Calls under way to one node.
 const IN_FLIGHT: usize = 4;
+/// A node that is back is noticed within this time: a probe of one that is not costs nearly nothing.
+const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(250);
 /// Operations in one call.
 pub(crate) const MOST_OPS: usize = 250;
 
@@ -195,7 +197,7 @@ impl Link {
 
     /// Asks a node that is down whether it is back, for ever.
     pub(crate) async fn probe(self) {
-        let mut backoff = Backoff::new(self.0.timeout, Duration::from_millis(500));
+        let mut backoff = Backoff::new(self.0.timeout, LONGEST_PROBE_PAUSE);
         loop {
             self.0.fallen.notified().await;
             backoff.reset();
@@ -289,7 +291,8 @@ impl Link {
             Ok(reply) => (Some(true), Some(reply.at)),
             // It answers, but its clock is not what we thought.
             Err(NodeError::Late { at }) => (Some(true), Some(*at)),
-            Err(NodeError::Timeout(_) | NodeError::Unreachable(_)) => (Some(false), None),
+            Err(trouble) if trouble.is_down() => (Some(false), None),
+            // It answers and may do other things: what was asked was refused.
             Err(_) => (None, None),
         };
         if let Some(NodeMs(at)) = at {

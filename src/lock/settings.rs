@@ -1,6 +1,7 @@
 //! Settings of the lock: where it lives, how long a lease lasts, and the rules that tie the numbers together.
 
 mod nodes;
+mod tls;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -77,7 +78,8 @@ pub struct EmbeddedSettings {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisSettings {
-    /// The independent masters: `redis://[user:password@]host[:port][/db]` or `redis+unix:///path`. An odd number.
+    /// The independent masters: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS, or
+    /// `redis+unix:///path`. An odd number.
     pub nodes: Vec<SecretUrl>,
     /// How long one node may take to answer.
     #[serde(with = "crate::human::duration")]
@@ -88,6 +90,20 @@ pub struct RedisSettings {
     pub username: Option<String>,
     /// The password of every node whose URL holds none.
     pub password: Option<Secret>,
+    /// `[locks.redis.tls]`
+    pub tls: TlsSettings,
+}
+
+/// `[locks.redis.tls]`: PEM files for `rediss://` addresses, read when the program starts.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsSettings {
+    /// The CAs one of which has signed the servers' certificates; without it those of the system.
+    pub ca: Option<PathBuf>,
+    /// Our certificate, for servers that want one.
+    pub cert: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
 }
 
 // === impl LockSettings ===
@@ -241,7 +257,10 @@ impl LockSettings {
                 "Redis is not part of this build",
                 "build with the feature \"redis\" or use another backend",
             ),
-            Backend::Redis => nodes::check(&self.redis, found),
+            Backend::Redis => {
+                nodes::check(&self.redis, found);
+                tls::check(&self.redis, found);
+            }
             Backend::Embedded | Backend::Memory => {}
         }
     }
@@ -293,6 +312,7 @@ impl Default for RedisSettings {
             pool_size: 4,
             username: None,
             password: None,
+            tls: TlsSettings::default(),
         }
     }
 }

@@ -32,12 +32,14 @@ pub mod facts;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod refusal;
 pub(crate) mod rules;
 pub mod scoped;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 pub use facts::NodeFacts;
+pub use refusal::Refusal;
 
 /// Milliseconds on a node's own clock; comparable only with times of the same node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -366,6 +368,17 @@ pub enum NodeError {
         /// The node's clock.
         at: NodeMs,
     },
+    /// No connection that can be trusted: TLS failed. Nothing was executed.
+    #[error("no TLS connection: {0}")]
+    Tls(String),
+    /// The server answers and does not serve. Nothing was executed.
+    #[error("{said}: {refusal}")]
+    Refused {
+        /// Which of the refusals that servers know.
+        refusal: Refusal,
+        /// What it said, or what it was found to be.
+        said: String,
+    },
     /// The node does not let us in: password, user or permissions.
     #[error("access refused: {0}")]
     Auth(String),
@@ -387,9 +400,22 @@ impl NodeError {
             Self::Unreachable(_) => "unreachable",
             Self::Timeout(_) => "timeout",
             Self::Late { .. } => "late",
+            Self::Tls(_) => "tls",
+            Self::Refused { refusal, .. } => refusal.cause(),
             Self::Auth(_) => "auth",
             Self::Unfit(_) => "unfit",
             Self::Protocol(_) => "protocol",
+        }
+    }
+
+    /// Whether the node as a whole is of no use now. Otherwise what was asked was refused, and the next call may
+    /// succeed.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Timeout(_) | Self::Tls(_) => true,
+            Self::Refused { refusal, .. } => refusal.refuses_everything(),
+            Self::Late { .. } | Self::Auth(_) | Self::Unfit(_) | Self::Protocol(_) => false,
         }
     }
 }

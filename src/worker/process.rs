@@ -61,6 +61,7 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         .start()
         .map_err(Error::Process)?;
     store::refuse_twins(&locks).await?;
+    store::refuse_closed(&locks).await?;
     let beat = spawn.spawn(beat(locks.clone()));
 
     let failover = config.worker.mode == Mode::Failover;

@@ -8,7 +8,7 @@ use crate::{
     clock::Clock,
     error::{Error, Result},
     lock::{LockSettings, Locks, Timing, settings::Backend},
-    node::{Node, memory::MemoryNode},
+    node::{Node, NodeError, memory::MemoryNode},
     spawn::Spawn,
 };
 
@@ -81,7 +81,7 @@ fn redis(
     spawn: &Spawn,
 ) -> Result<Vec<Arc<dyn Node>>> {
     use crate::{
-        node::redis::{RedisNode, RedisNodeSettings},
+        node::redis::{RedisNode, RedisNodeSettings, TlsFiles},
         secret::redact,
     };
     let redis = &settings.redis;
@@ -93,6 +93,11 @@ fn redis(
                 .password
                 .as_ref()
                 .map(|secret| secret.expose().to_owned().into()),
+            tls: TlsFiles {
+                ca: redis.tls.ca.clone(),
+                cert: redis.tls.cert.clone(),
+                key: redis.tls.key.clone(),
+            },
             node_timeout: redis.node_timeout,
             namespace: namespace.to_owned(),
             raw_keys: settings.raw_keys,
@@ -152,4 +157,77 @@ pub async fn refuse_twins(locks: &Locks) -> Result<()> {
         seen.push((identity, name));
     }
     Ok(())
+}
+
+/// Refuses to start where nobody can ever lead: so many nodes want a person (a wrong password, rights that are missing,
+/// a certificate) that the others are no majority. Fewer of them are told in the log, and lived with. Nodes that are
+/// silent may come, and are no reason. Cancel-safe.
+///
+/// # Errors
+/// [`Error::Store`] with the first of these nodes, and what to do.
+pub async fn refuse_closed(locks: &Locks) -> Result<()> {
+    let reports = locks.nodes().await?;
+    let looking = locks.look(vec!["preflight".to_owned()]);
+    let Ok(seen) = locks.clock().timeout(Duration::from_secs(1), looking).await else {
+        return Ok(());
+    };
+    let seen = seen?.pop();
+    let nodes = seen.iter().flat_map(|sighting| &sighting.nodes);
+    let closed: Vec<(&str, &NodeError)> = reports
+        .iter()
+        .zip(nodes)
+        .filter_map(|(report, seen)| Some((report.name.as_str(), seen.as_ref().err()?)))
+        .filter(|(_, trouble)| wants_a_person(trouble))
+        .collect();
+    let left = reports.len() - closed.len();
+    match closed.first() {
+        Some((name, trouble)) if left < reports.len() / 2 + 1 => Err(Error::Store {
+            store: (*name).to_owned(),
+            why: trouble.to_string(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn wants_a_person(trouble: &NodeError) -> bool {
+    match trouble {
+        NodeError::Tls(_) => true,
+        NodeError::Refused { refusal, .. } => refusal.needs_a_person(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Refusal;
+
+    async fn started(troubles: &[Option<NodeError>]) -> Result<()> {
+        let clock = Clock::system();
+        let nodes = troubles.iter().enumerate().map(|(i, trouble)| {
+            let node = MemoryNode::new(format!("n{i}"), clock.clone());
+            if let Some(trouble) = trouble {
+                node.faults().fail_all_with(trouble.clone());
+            }
+            Arc::new(node) as Arc<dyn Node>
+        });
+        let locks = Locks::over(nodes.collect()).start().unwrap();
+        refuse_closed(&locks).await
+    }
+
+    #[tokio::test]
+    async fn nothing_starts_where_nobody_can_ever_lead() {
+        let refused = |refusal| {
+            Some(NodeError::Refused {
+                refusal,
+                said: "no".to_owned(),
+            })
+        };
+        let closed = refused(Refusal::NoPerm);
+        assert!(started(&[closed.clone(), None, None]).await.is_ok());
+        let loading = refused(Refusal::Loading);
+        assert!(started(&[loading.clone(), loading, None]).await.is_ok());
+        let error = started(&[closed.clone(), None, closed]).await.unwrap_err();
+        assert!(error.to_string().contains("ACL SETUSER"), "{error}");
+    }
 }

@@ -25,7 +25,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("backoff", &["chance"]),
     ("sim_clock", &["clock"]),
     // One lock server, and what is held on a majority of them.
-    ("node", &["chance", "clock", "spawn"]),
+    // Random pauses between attempts to connect, lest a fleet comes at one instant.
+    ("node", &["backoff", "chance", "clock", "spawn"]),
     ("lease", &["clock", "node"]),
     ("term", &["lease", "node"]),
     ("event", &["lease", "node"]),

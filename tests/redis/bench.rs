@@ -6,7 +6,7 @@ use watchkeeper::{
     clock::Clock,
     node::{
         Answer, Call, Kind, Node, NodeError, NodeMs, Op, Reply, Token, Version, View,
-        redis::{RedisNode, RedisNodeSettings},
+        redis::{RedisNode, RedisNodeSettings, TlsFiles},
     },
     spawn::Spawn,
 };
@@ -35,6 +35,7 @@ pub(crate) fn settings(server: &RedisServer) -> RedisNodeSettings {
         url: server.url().into(),
         username: None,
         password: None,
+        tls: TlsFiles::default(),
         node_timeout: PATIENT,
         namespace: "app".to_owned(),
         raw_keys: false,

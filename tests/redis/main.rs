@@ -18,8 +18,11 @@ mod differential;
 mod doors;
 mod faults;
 mod fences;
+mod refusals;
 mod semantics;
 mod server;
+#[cfg(feature = "redis-tls")]
+mod tls;
 mod wire;
 
 /// The suite of every store lies with those that need no server.
@@ -70,9 +73,28 @@ fn lab() -> Lab {
     })
 }
 
+/// The same for a user with the documented rights and no others.
+macro_rules! narrow_cases {
+    (: $($group:ident: [$($case:ident,)*],)*) => {
+        vec![$($(server::trial(
+            concat!("narrow::", stringify!($group), "::", stringify!($case)),
+            || bench::run(async { conformance::$group::$case(narrow_lab()).await }),
+        ),)*)*]
+    };
+}
+
+fn narrow_lab() -> Lab {
+    let (server, settings) = doors::smallest();
+    Lab::new(server, move || {
+        let client: Arc<dyn Node> = Arc::new(bench::node(&settings));
+        Box::pin(async move { client })
+    })
+}
+
 fn main() {
     let arguments = libtest_mimic::Arguments::from_args();
     let mut cases = every_case!(common_cases);
+    cases.extend(every_case!(narrow_cases));
     cases.extend(cases![
         differential::{ the_script_answers_as_memory_does },
         semantics::{
@@ -109,6 +131,8 @@ fn main() {
             a_replica_is_refused,
             an_evicting_server_is_refused,
             run_ids_tell_servers_apart,
+            the_documented_user_hears_of_releases,
+            each_right_that_is_missing_is_named_with_the_remedy,
         },
         faults::{
             a_flushed_script_is_taught_again,
@@ -122,7 +146,17 @@ fn main() {
             a_restarted_server_is_found_again,
             announcements_survive_a_restart,
             a_node_outlives_the_runtime_that_connected_it,
-            a_full_memory_still_releases,
+        },
+        refusals::{
+            a_full_memory_still_extends_and_releases,
+            a_server_that_cannot_save_refuses_as_misconf,
+            somebody_elses_script_makes_it_busy_and_nothing_of_ours_is_killed,
+            a_loading_server_is_waited_for,
+            a_master_that_became_a_replica_is_looked_at_anew,
+            rights_taken_away_are_missed_by_name_and_found_again,
+            a_password_that_comes_and_goes_is_named,
+            a_cluster_without_slots_is_down,
+            a_server_that_hangs_up_is_not_stormed,
         },
         fences::{
             a_stale_holder_is_refused,
@@ -135,5 +169,7 @@ fn main() {
             a_key_that_is_no_fence_refuses_everybody,
         },
     ]);
+    #[cfg(feature = "redis-tls")]
+    cases.extend(tls::cases());
     libtest_mimic::run(&arguments, cases).exit();
 }

@@ -44,6 +44,19 @@ pub(crate) fn binary() -> Option<PathBuf> {
     })
 }
 
+/// Whether the server's program is built with TLS: others do not know the option.
+pub(crate) fn knows_tls() -> bool {
+    let Some(binary) = binary() else { return false };
+    // Refused either way, with a port that is none: what counts is what it complains of.
+    let said = Command::new(binary)
+        .args(["--port", "0", "--tls-port", "none"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("redis-server starts");
+    let said = [said.stdout, said.stderr].concat();
+    !String::from_utf8_lossy(&said).contains("Bad directive")
+}
+
 /// Whether `WATCHKEEPER_REQUIRE` (a list such as `redis,browser`) turns the server's absence into a failure.
 pub(crate) fn required() -> bool {
     std::env::var("WATCHKEEPER_REQUIRE")
@@ -96,6 +109,11 @@ impl RedisServer {
     /// The server's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("n.sock")
+    }
+
+    /// Where it runs and writes.
+    pub(crate) fn folder(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Its address for clients.

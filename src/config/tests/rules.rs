@@ -149,6 +149,24 @@ fn a_rule_is_silent_about_a_value_that_could_not_be_read() {
     assert!(line.contains("write 3s"), "{line}");
 }
 
+#[cfg(feature = "redis-tls")]
+#[test]
+fn files_for_tls_are_looked_at_by_the_check() {
+    let file = |scheme: &str| {
+        format!(
+            "[locks]\nbackend = \"redis\"\n[locks.redis]\nnodes = [\"{scheme}://me:hunter2@a\"]\ntls.ca = \"/no/ca.pem\""
+        )
+    };
+    let line = problem(&file("rediss"));
+    assert!(
+        line.contains("locks.redis.tls.ca: /no/ca.pem cannot be read"),
+        "{line}"
+    );
+    assert!(!line.contains("hunter2"), "{line}");
+    let line = problem(&file("redis"));
+    assert!(line.contains("write rediss://"), "{line}");
+}
+
 #[cfg(feature = "redis")]
 #[test]
 fn a_ttl_leaves_the_nodes_time_to_answer() {

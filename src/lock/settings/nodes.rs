@@ -31,7 +31,7 @@ pub(super) fn check(settings: &RedisSettings, found: &mut Findings) {
             Err(why) => found.error(
                 &[&key],
                 format!("\"{shown}\" is no address of a Redis node: {why}"),
-                "write redis://[user:password@]host[:port][/db] or redis+unix:///path",
+                "write redis://[user:password@]host[:port][/db], rediss://… or redis+unix:///path",
             ),
             Ok(server) => match seen.iter().find(|(other, _)| *other == server) {
                 Some((_, first)) => found.error(
@@ -70,8 +70,14 @@ fn server(url: &str) -> Result<String, &'static str> {
                 .ok_or("the path of the socket must begin with /")
         }
         "redis" => tcp(rest),
-        "rediss" => Err("TLS is not supported yet"),
-        _ => Err("the scheme is neither redis nor redis+unix"),
+        "rediss" if cfg!(not(feature = "redis-tls")) => {
+            Err("TLS is not part of this build, which wants the feature \"redis-tls\"")
+        }
+        "rediss" if rest.contains('#') => {
+            Err("nothing may stand after a #: certificates are always verified")
+        }
+        "rediss" => tcp(rest),
+        _ => Err("the scheme is neither redis, rediss nor redis+unix"),
     }
 }
 
@@ -140,7 +146,10 @@ mod tests {
         for (url, why) in [
             ("localhost:6379", "no scheme"),
             ("http://a", "neither"),
-            ("rediss://a", "TLS"),
+            #[cfg(not(feature = "redis-tls"))]
+            ("rediss://a", "redis-tls"),
+            #[cfg(feature = "redis-tls")]
+            ("rediss://a#insecure", "always verified"),
             ("redis://", "no host"),
             ("redis://a:0", "port"),
             ("redis://a:b", "port"),

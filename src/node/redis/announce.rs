@@ -8,12 +8,17 @@ use deadpool_redis::redis::{
 };
 use futures_util::StreamExt;
 use tokio::sync::{mpsc, oneshot};
-use tracing::debug;
+use tracing::{debug, warn};
 
-use super::trouble::Scrub;
+use super::{
+    link::{FIRST_PAUSE, LASTING},
+    trouble::{self, Scrub},
+};
 use crate::{
+    backoff::Backoff,
+    chance::Chance,
     clock::Clock,
-    node::{Announcement, Announcements},
+    node::{Announcement, Announcements, NodeError},
     spawn::Spawn,
 };
 
@@ -23,7 +28,7 @@ const QUEUE: usize = 1024;
 /// A subscription that is silent for so long is asked whether it still lives: a vanished host says nothing.
 const SILENCE: Duration = Duration::from_secs(5);
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Not in a hurry, as polling finds what is not announced.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is needed to listen, and to listen again.
@@ -53,34 +58,47 @@ impl Listener {
 
     async fn listen(self, announce: mpsc::Sender<Announcement>, subscribed: oneshot::Sender<()>) {
         let mut subscribed = Some(subscribed);
-        let mut pause = FIRST_PAUSE;
+        let chance = Chance::system();
+        let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut told = "";
         loop {
+            let began = self.clock.now();
             match self.subscribe().await {
                 Ok((sink, stream)) => {
                     if let Some(subscribed) = subscribed.take() {
                         _ = subscribed.send(());
                     }
-                    pause = FIRST_PAUSE;
+                    told = "";
                     self.forward(sink, stream, &announce).await;
+                    if self.clock.now().since(began) >= LASTING {
+                        pauses.reset();
+                    }
                 }
-                Err(why) => debug!(node = %self.name, why, "no announcements"),
+                // Nothing else would show it: locks work without, only slower.
+                Err(why @ NodeError::Refused { .. }) if why.cause() != told => {
+                    told = why.cause();
+                    warn!(node = %self.name, cause = told, %why, "no announcements");
+                }
+                Err(why) => {
+                    debug!(node = %self.name, cause = why.cause(), %why, "no announcements")
+                }
             }
             tokio::select! {
                 () = announce.closed() => return,
-                () = self.clock.sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                () = self.clock.sleep(pauses.next(&chance)) => {}
             }
         }
     }
 
-    async fn subscribe(&self) -> Result<(PubSubSink, PubSubStream), String> {
+    async fn subscribe(&self) -> Result<(PubSubSink, PubSubStream), NodeError> {
         let subscribing = async {
             let (mut sink, stream) = self.client.get_async_pubsub().await?.split();
             sink.subscribe(&self.channel).await?;
             RedisResult::Ok((sink, stream))
         };
         match self.clock.timeout(self.patience(), subscribing).await {
-            Ok(done) => done.map_err(|error| self.scrub.clean(&error.to_string())),
-            Err(_) => Err("no subscription in time".to_owned()),
+            Ok(done) => done.map_err(|error| trouble::no_connection(&error, &self.scrub)),
+            Err(_) => Err(NodeError::Unreachable("no subscription in time".to_owned())),
         }
     }
 

@@ -8,6 +8,10 @@
 //!   (`a_frozen_node_times_out_promptly_then_fails_at_once_and_comes_back`)
 //! - A stall of our own is not held against the node. (`an_answer_that_waited_while_we_were_stalled_counts`)
 //! - A request goes on when its caller has gone, so that a silent node is noticed however impatient the callers are.
+//! - Connections are made one after the other, from the start of one to that of the next [`LONGEST_PAUSE`] or nearly so,
+//!   also when each breaks as soon as it is made. (`a_server_that_hangs_up_is_not_stormed`)
+//! - A server that became a replica, loads, or took rights away is looked at anew before it serves again.
+//!   (`a_master_that_became_a_replica_is_looked_at_anew`)
 //! # When things fail
 //! A request without an answer costs the connection: what it did is unknown, and a connection that reaches nobody
 //! looks the same. The next one is made by the task.
@@ -15,7 +19,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
     task::Poll,
@@ -24,29 +28,35 @@ use std::{
 
 use deadpool_redis::{
     Connection, Pool,
-    redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection, cmd},
+    redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd},
 };
-use futures_util::future::{BoxFuture, poll_fn};
+use futures_util::future::{BoxFuture, join_all, poll_fn};
 use tokio::{
     sync::{oneshot, watch},
     task::unconstrained,
 };
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{
     preflight::{self, Identity},
-    script::{self, Prepared},
+    rights::{self, Missing},
+    script::{self, Layout, Prepared},
     trouble::{self, Scrub, Trouble},
 };
 use crate::{
+    backoff::Backoff,
+    chance::Chance,
     clock::{Clock, Moment},
-    node::{NodeError, Reply},
+    node::{Call, NodeError, Refusal, Reply},
     spawn::Spawn,
 };
 
-/// The pause before the first probe of a node that went down, doubled up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The time from one attempt to connect to the next, at first and at last: a node that is back is used within a second.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+
+/// A connection that lasted shorter is a failed attempt: the next one waits longer.
+pub(super) const LASTING: Duration = Duration::from_secs(1);
 
 /// Longer than any request waits.
 const NO_TIMER: Duration = Duration::from_secs(24 * 3600);
@@ -59,7 +69,7 @@ pub(super) struct Link(Arc<Shared>);
 pub(super) struct Parts {
     pub(super) name: String,
     pub(super) pool: Pool,
-    pub(super) raw_keys: bool,
+    pub(super) layout: Layout,
     /// How long a call waits for its answer.
     pub(super) limit: Duration,
     /// How long making a connection may take.
@@ -74,6 +84,8 @@ struct Shared {
     status: watch::Sender<Status>,
     /// Held while a request is put on the line, so that requests leave in order. Tokio's mutex is fair.
     turn: tokio::sync::Mutex<()>,
+    pauses: Mutex<Backoff>,
+    chance: Chance,
 }
 
 #[derive(Clone)]
@@ -92,6 +104,7 @@ struct Line {
     connection: MultiplexedConnection,
     seat: Seat,
     identity: Identity,
+    made: Moment,
     /// Number of requests put on this line.
     sent: AtomicU64,
 }
@@ -110,6 +123,8 @@ impl Link {
             parts,
             status,
             turn: tokio::sync::Mutex::new(()),
+            pauses: Mutex::new(Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)),
+            chance: Chance::system(),
         }))
     }
 
@@ -184,7 +199,7 @@ impl Flight {
             // A younger request may have been executed already, if another client has just loaded the script:
             // going behind it would break the order, and a refusal is always safe.
             if self.line.sent.load(Ordering::Relaxed) != self.number {
-                return Err(NodeError::Unfit("the server forgot the script".to_owned()));
+                return Err(trouble::forgotten());
             }
             self.line.sent.fetch_add(1, Ordering::Relaxed);
             let request = put_on(&self.line, self.call.with_source()).await;
@@ -196,13 +211,21 @@ impl Flight {
             Err(trouble) => {
                 let waited = self.shared.parts.clock.now().since(self.started);
                 match &trouble {
-                    Trouble::Slow => self.shared.broke(&self.line, "no answer in time"),
-                    Trouble::Broken(why) => self.shared.broke(&self.line, why),
+                    Trouble::Slow => self.lost("no answer in time"),
+                    Trouble::Broken(why) => self.lost(why),
+                    Trouble::Answered(refused) if must_be_looked_at(refused) => {
+                        self.shared.broke(&self.line, refused.clone());
+                    }
                     Trouble::Answered(_) | Trouble::NoScript => {}
                 }
                 Err(trouble::maybe_executed(trouble, waited))
             }
         }
+    }
+
+    fn lost(&self, why: &str) {
+        let why = NodeError::Unreachable(why.to_owned());
+        self.shared.broke(&self.line, why);
     }
 
     async fn answer(&self, mut request: Request) -> Result<Value, Trouble> {
@@ -225,6 +248,17 @@ impl Flight {
             Err(_) => Err(Trouble::Slow),
         }
     }
+}
+
+/// Whether the server is no longer what it was when the connection was made.
+fn must_be_looked_at(refused: &NodeError) -> bool {
+    matches!(
+        refused,
+        NodeError::Refused {
+            refusal: Refusal::ReadOnly | Refusal::Loading | Refusal::NoPerm,
+            ..
+        }
+    )
 }
 
 /// Puts a request on the line: its place in the order is taken when this returns.
@@ -298,18 +332,39 @@ impl Shared {
         })
     }
 
-    /// A request got no answer on this line: it is over, whatever else is still on it.
-    fn broke(self: &Arc<Self>, line: &Arc<Line>, why: &str) {
+    /// This line is over, whatever else is still on it.
+    fn broke(self: &Arc<Self>, line: &Arc<Line>, why: NodeError) {
         let was_current = self.change(|now| match now {
-            Status::Up(current) if Arc::ptr_eq(current, line) => {
-                Some(Status::Down(NodeError::Unreachable(why.to_owned())))
-            }
+            Status::Up(current) if Arc::ptr_eq(current, line) => Some(Status::Down(why.clone())),
             _ => None,
         });
         if was_current {
-            info!(node = %self.parts.name, why, "node lost");
+            info!(node = %self.parts.name, cause = why.cause(), %why, "node lost");
             line.seat.leave();
-            self.connect_from_now_on(FIRST_PAUSE);
+            if self.parts.clock.now().since(line.made) >= LASTING {
+                self.pauses().reset();
+            }
+            self.connect_from_now_on(self.pause());
+        }
+    }
+
+    fn pauses(&self) -> MutexGuard<'_, Backoff> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pause(&self) -> Duration {
+        self.pauses().next(&self.chance)
+    }
+
+    /// What a person must know once, and not at each attempt.
+    fn tell(&self, why: &NodeError) {
+        let known =
+            matches!(&*self.status.borrow(), Status::Down(known) if known.cause() == why.cause());
+        match why {
+            NodeError::Refused { .. } | NodeError::Tls(_) | NodeError::Protocol(_) if !known => {
+                warn!(node = %self.parts.name, cause = why.cause(), %why, "node not usable");
+            }
+            _ => debug!(node = %self.parts.name, cause = why.cause(), %why, "node not connected"),
         }
     }
 
@@ -320,10 +375,11 @@ impl Shared {
             of: Arc::downgrade(self),
         };
         self.parts.spawn.spawn(async move {
-            let mut pause = first_pause;
+            let mut at = clock.now() + first_pause;
             loop {
-                clock.sleep(pause).await;
+                clock.sleep_until(at).await;
                 let Some(shared) = given_up.of.upgrade() else { return };
+                let began = clock.now();
                 match shared.connect().await {
                     Ok(line) => {
                         info!(node = %shared.parts.name, run_id = line.identity.run_id, "node connected");
@@ -333,11 +389,12 @@ impl Shared {
                         return;
                     }
                     Err(why) => {
-                        debug!(node = %shared.parts.name, %why, "node not connected");
+                        shared.tell(&why);
                         shared.status.send_replace(Status::Down(why));
                     }
                 }
-                pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                // From start to start, for an attempt at a silent host takes long; but never without a pause.
+                at = (began + shared.pause()).max(clock.now() + FIRST_PAUSE / 2);
             }
         });
     }
@@ -348,7 +405,6 @@ impl Shared {
             clock,
             scrub,
             connect_limit,
-            raw_keys,
             ..
         } = &self.parts;
         let connecting = async {
@@ -360,17 +416,12 @@ impl Shared {
             // Our own clock times each request: the library's timer would hold our stalls against the node.
             connection.set_response_timeout(NO_TIMER);
             let seat = Seat(Mutex::new(Some(checked_out)));
-            let info: String = cmd("INFO")
-                .query_async(&mut connection)
-                .await
-                .map_err(|e| trouble::no_connection(&e, scrub))?;
-            let identity = preflight::judge(&info, *raw_keys)?;
-            // Only saves the first call a round trip: a user who may not load still may call with the source.
-            _ = connection.send_packed_command(&script::load()).await;
+            let identity = self.look_at(&connection).await?;
             Ok(Line {
                 connection,
                 seat,
                 identity,
+                made: clock.now(),
                 sent: AtomicU64::new(0),
             })
         };
@@ -378,6 +429,81 @@ impl Shared {
             .timeout(*connect_limit, connecting)
             .await
             .unwrap_or_else(|_| Err(NodeError::Unreachable("no connection in time".to_owned())))
+    }
+
+    /// Decides whether the server and its user are fit to keep locks: one round trip.
+    async fn look_at(&self, connection: &MultiplexedConnection) -> Result<Identity, NodeError> {
+        let Parts {
+            layout,
+            scrub,
+            name,
+            ..
+        } = &self.parts;
+        let no_ops = Call {
+            not_after: None,
+            ops: Vec::new(),
+        };
+        let asked = [
+            cmd("INFO"),
+            rights::ask(layout),
+            // Only saves the first call a round trip: a user who may not load still may call with the source.
+            script::load(),
+            Prepared::new(layout, &no_ops).by_digest(),
+        ];
+        let sent = asked.map(|cmd| {
+            let mut connection = connection.clone();
+            async move {
+                let answer = connection.send_packed_command(&cmd).await;
+                answer.and_then(Value::extract_error)
+            }
+        });
+        let mut answers = join_all(sent).await.into_iter();
+        let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
+        let (info, rights, _, called) = (next(), next(), next(), next());
+
+        let trouble = |e: RedisError| trouble::no_connection(&e, scrub);
+        let lacks = |e: &RedisError| {
+            matches!(
+                trouble::no_connection(e, scrub),
+                NodeError::Refused {
+                    refusal: Refusal::NoPerm,
+                    ..
+                }
+            )
+        };
+        let info = match info {
+            Err(e) if lacks(&e) => return Missing::of("+info").refuse().and(Err(trouble(e))),
+            info => info.map_err(trouble)?,
+        };
+        let info: String = deadpool_redis::redis::from_redis_value(info)
+            .map_err(|_| NodeError::Protocol("INFO is no text".to_owned()))?;
+        let identity = preflight::judge(&info, layout.raw)?;
+
+        let mut missing = match &rights {
+            Ok(answer) => Missing::read(answer),
+            Err(e) => match trouble::no_connection(e, scrub) {
+                NodeError::Refused {
+                    refusal: Refusal::NoPerm,
+                    ..
+                } => Missing::of("+eval"),
+                NodeError::Refused {
+                    refusal: Refusal::NoKey,
+                    ..
+                } => Missing::of(&layout.pattern()),
+                // Anything else is found by the calls themselves.
+                _ => Missing::default(),
+            },
+        };
+        // Otherwise it failed for the same right.
+        if missing.words().is_none() && called.as_ref().is_err_and(lacks) {
+            missing.add("+evalsha");
+        }
+        let (needed, spare) = missing.split();
+        needed.refuse()?;
+        if let Some(lacks) = spare.words() {
+            warn!(node = %name, lacks, "the user may not announce releases: others hear of them later");
+        }
+        Ok(identity)
     }
 }
 

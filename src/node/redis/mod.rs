@@ -18,8 +18,13 @@
 //!
 //! # Modules in reading order
 //! `script` and `ops.lua` (what is sent and what it does), `link` (the connection and its breaker), `preflight`
-//! (which servers are refused), `trouble` (what an error means), `announce` (release announcements), `inspect` (what a
-//! server tells of itself).
+//! (which servers are refused), `rights` (what the user must be allowed), `trouble` (what an error means), `announce`
+//! (release announcements), `inspect` (what a server tells of itself), `tls` (certificates).
+//!
+//! # When a server refuses
+//! [`crate::node::Refusal`] has them all. A server that refuses everything counts as down, as one that is silent does:
+//! it is asked again in the background, and costs the others nothing. One that refuses what was asked stays up: full
+//! memory (`OOM`) refuses new locks, while `ops.lua` still extends and releases those that are held. None is a vote.
 //!
 //! # Not promised
 //! A server that loses its memory forgets its locks; clocks of servers that jump end leases early or late. One such
@@ -29,12 +34,15 @@ mod announce;
 mod inspect;
 mod link;
 mod preflight;
+mod rights;
 mod script;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "redis-tls")]
+pub mod tls;
 mod trouble;
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use deadpool_redis::{
@@ -62,12 +70,15 @@ const LEAST_CONNECT_LIMIT: Duration = Duration::from_millis(500);
 /// Where a Redis is, and how it is used.
 #[derive(Clone, Debug)]
 pub struct RedisNodeSettings {
-    /// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, or `unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`.
+    /// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, the same with `rediss://` for TLS, or
+    /// `unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`.
     pub url: SecretString,
     /// Overrides the URL's user.
     pub username: Option<String>,
     /// Overrides the URL's password.
     pub password: Option<SecretString>,
+    /// What `rediss://` addresses are verified with; nothing for others.
+    pub tls: TlsFiles,
     /// How long a call waits for its answer.
     pub node_timeout: Duration,
     /// Prefix of all keys of ours; fleets with different namespaces do not meet.
@@ -76,6 +87,17 @@ pub struct RedisNodeSettings {
     pub raw_keys: bool,
     /// Connections at most, the one for lock traffic included.
     pub pool_size: usize,
+}
+
+/// PEM files for TLS, read when a node is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The CAs one of which has signed the server's certificate; those of the system when `None`.
+    pub ca: Option<PathBuf>,
+    /// The client's certificate, with the chain that leads to its CA, for servers that want one.
+    pub cert: Option<PathBuf>,
+    /// Its private key, not encrypted.
+    pub key: Option<PathBuf>,
 }
 
 /// A Redis master that votes. Connects at the first call, on the runtime of its caller.
@@ -101,9 +123,17 @@ pub enum SetupError {
     Url(String),
     /// `rediss://` in a build without TLS.
     #[error(
-        "`rediss://` needs TLS, which this build does not have: use `redis://` inside a trusted network or a tunnel"
+        "`rediss://` needs TLS, which this build does not have: build with the feature `redis-tls`, or use `redis://` inside a trusted network"
     )]
     Tls,
+    /// `#insecure` behind an address.
+    #[error(
+        "certificates are always verified: leave `#insecure` out, and name the CA that has signed the server's"
+    )]
+    Insecure,
+    /// A file for TLS cannot be used.
+    #[error("{0}")]
+    TlsFile(String),
     /// An empty namespace, or one with braces or spaces.
     #[error("namespace `{0}` must not be empty nor contain braces or white space")]
     Namespace(String),
@@ -145,7 +175,9 @@ impl RedisNode {
             .set_response_timeout(Some(limit))
             .set_connection_timeout(Some(connect_limit));
         let trouble = |e: &dyn fmt::Display| SetupError::Pool(scrub.clean(&e.to_string()));
-        let manager = Manager::new_with_config(address.clone(), times).map_err(|e| trouble(&e))?;
+        let client = open(address, settings, &scrub)?;
+        let address = client.get_connection_info().clone();
+        let manager = Manager::new_with_config(address, times).map_err(|e| trouble(&e))?;
         let pool = Pool::builder(manager)
             .max_size(settings.pool_size)
             .runtime(Runtime::Tokio1)
@@ -156,19 +188,17 @@ impl RedisNode {
             })
             .build()
             .map_err(|e| trouble(&e))?;
-        let client = Client::open(address).map_err(|e| trouble(&e))?;
-
+        let layout = Layout::new(namespace, settings.raw_keys);
         let link = Link::new(Parts {
             name: name.clone(),
             pool,
-            raw_keys: settings.raw_keys,
+            layout: layout.clone(),
             limit,
             connect_limit,
             scrub: scrub.clone(),
             clock: clock.clone(),
             spawn: spawn.clone(),
         });
-        let layout = Layout::new(namespace, settings.raw_keys);
         Ok(Self {
             name,
             layout,
@@ -254,8 +284,12 @@ impl fmt::Debug for RedisNode {
 
 fn address(settings: &RedisNodeSettings) -> Result<ConnectionInfo, SetupError> {
     let url = settings.url.expose_secret();
-    if url.starts_with("rediss:") || url.starts_with("valkeys:") {
+    let tls = url.starts_with("rediss:") || url.starts_with("valkeys:");
+    if tls && cfg!(not(feature = "redis-tls")) {
         return Err(SetupError::Tls);
+    }
+    if tls && url.contains('#') {
+        return Err(SetupError::Insecure);
     }
     // The library's detail may quote the URL: only its fixed category is passed on.
     let info = url
@@ -271,9 +305,42 @@ fn address(settings: &RedisNodeSettings) -> Result<ConnectionInfo, SetupError> {
     Ok(info.set_redis_settings(redis))
 }
 
+/// A client, which alone knows the certificates.
+#[cfg(feature = "redis-tls")]
+fn open(
+    address: ConnectionInfo,
+    settings: &RedisNodeSettings,
+    scrub: &Scrub,
+) -> Result<Client, SetupError> {
+    if !matches!(address.addr(), ConnectionAddr::TcpTls { .. }) {
+        return open_plain(address, scrub);
+    }
+    tls::provide();
+    let files = tls::read(&settings.tls).map_err(|fault| SetupError::TlsFile(fault.to_string()))?;
+    Client::build_with_tls(address, files)
+        .map_err(|e| SetupError::TlsFile(scrub.clean(&e.to_string())))
+}
+
+#[cfg(not(feature = "redis-tls"))]
+fn open(
+    address: ConnectionInfo,
+    _: &RedisNodeSettings,
+    scrub: &Scrub,
+) -> Result<Client, SetupError> {
+    open_plain(address, scrub)
+}
+
+fn open_plain(address: ConnectionInfo, scrub: &Scrub) -> Result<Client, SetupError> {
+    Client::open(address).map_err(|e| SetupError::Pool(scrub.clean(&e.to_string())))
+}
+
 fn name(address: &ConnectionInfo) -> String {
     match address.addr() {
-        ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }
+            if host.contains(':') =>
+        {
+            format!("[{host}]:{port}")
+        }
         other => other.to_string(),
     }
 }

@@ -184,9 +184,10 @@ local function extend()
   if over(owner, key) then return refused(key) end
   if kind == 'claim' then
     if not holder then return refused(key) end
+    -- First, as below.
+    redis.call('PEXPIRE', lock_key(key), ttl)
     raise(token)
     outlive(owner_key(owner), tonumber(ttl) + GRANT_SLACK_MS)
-    redis.call('PEXPIRE', lock_key(key), ttl)
     index_claim(key, ttl)
     return { KEPT, 0, 0 }
   end
@@ -195,8 +196,10 @@ local function extend()
   local mine = r.owner == owner
   if mine and (r.released or seq <= r.seq) then return refused(key) end
   local count = math.max(known(r), token)
+  -- First, and not by SET: it is allowed when the memory is full, and after one write Redis lets the others pass.
+  if holder then redis.call('PEXPIRE', lock_key(key), ttl) end
   raise(token)
-  redis.call('SET', lock_key(key), owner, 'PX', ttl)
+  if not holder then redis.call('SET', lock_key(key), owner, 'PX', ttl) end
   if mine and holder then
     redis.call('HSET', record_key(key), 'seq', text(seq), 'ttl', ttl, 'counter', text(count))
     return { KEPT, r.token, r.rev }

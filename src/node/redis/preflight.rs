@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::node::NodeError;
+use crate::node::{NodeError, Refusal};
 
 /// The oldest server that is served.
 const OLDEST: (u32, u32) = (6, 2);
@@ -21,39 +21,35 @@ pub struct Identity {
 /// Refuses a server that cannot keep locks, naming the remedy.
 ///
 /// # Errors
-/// [`NodeError::Unfit`] with a sentence for the operator.
+/// [`NodeError::Refused`] with what was found.
 pub(super) fn judge(info: &str, raw_keys: bool) -> Result<Identity, NodeError> {
     let fields: HashMap<&str, &str> = info
         .lines()
         .filter_map(|line| line.trim_end().split_once(':'))
         .collect();
     let field = |name: &str| fields.get(name).copied().unwrap_or_default();
-    let unfit = |why: String| Err(NodeError::Unfit(why));
+    let refused = |refusal, said: String| Err(NodeError::Refused { refusal, said });
 
     let version = field("redis_version");
     if !new_enough(version) {
-        return unfit(format!(
-            "the server is version `{version}`; upgrade to Redis {}.{} or later (or Valkey)",
-            OLDEST.0, OLDEST.1
-        ));
+        return refused(Refusal::Version, format!("it is of version `{version}`"));
+    }
+    // Before the role: a replica that loads says so itself, and a master that loads will be one.
+    if field("loading") == "1" {
+        return refused(Refusal::Loading, "it is loading".to_owned());
     }
     let role = field("role");
     if role != "master" {
-        return unfit(format!(
-            "the server's role is `{role}`: give the address of a master, independent of the other nodes"
-        ));
+        return refused(Refusal::ReadOnly, format!("its role is `{role}`"));
     }
     let (limit, policy) = (field("maxmemory"), field("maxmemory_policy"));
     if limit != "0" && policy != "noeviction" {
-        return unfit(format!(
-            "the server evicts keys when its memory is full (`{policy}`), locks too: set `maxmemory-policy noeviction`"
-        ));
+        let said = format!("it evicts keys when its memory is full (`{policy}`)");
+        return refused(Refusal::Evicts, said);
     }
     if raw_keys && field("cluster_enabled") == "1" {
-        return unfit(
-            "raw keys cannot be kept on Redis Cluster: use a server without cluster mode, or turn `raw_keys` off"
-                .to_owned(),
-        );
+        let said = "it runs in cluster mode, which cannot keep raw_keys".to_owned();
+        return refused(Refusal::Moved, said);
     }
     let run_id = field("run_id");
     if run_id.is_empty() {
@@ -83,7 +79,7 @@ mod tests {
 
     fn refused(info: &str, raw_keys: bool) -> String {
         match judge(info, raw_keys) {
-            Err(NodeError::Unfit(why)) => why,
+            Err(refused @ NodeError::Refused { .. }) => refused.to_string(),
             other => panic!("not refused: {other:?}"),
         }
     }
@@ -106,6 +102,12 @@ mod tests {
         );
         assert!(refused(&GOOD.replace("7.0.15", "6.0.16"), false).contains("6.2"));
         assert!(judge(&GOOD.replace("7.0.15", "6.2.0"), false).is_ok());
+    }
+
+    #[test]
+    fn a_loading_server_is_waited_for() {
+        let info = format!("loading:1\r\n{GOOD}");
+        assert!(refused(&info, false).contains("wait"));
     }
 
     #[test]

@@ -43,6 +43,11 @@ impl Layout {
             raw,
         }
     }
+
+    /// All keys of ours, as `ACL SETUSER` takes them.
+    pub(super) fn pattern(&self) -> String {
+        format!("~{}*", self.node_key.trim_end_matches("node"))
+    }
 }
 
 // === impl Prepared ===

@@ -7,6 +7,7 @@ fn settings(url: &str) -> RedisNodeSettings {
         url: url.into(),
         username: None,
         password: None,
+        tls: TlsFiles::default(),
         node_timeout: Duration::from_millis(50),
         namespace: "app".to_owned(),
         raw_keys: false,
@@ -47,10 +48,25 @@ fn a_wrong_address_is_explained_without_its_secrets() {
         assert!(matches!(error, SetupError::Url(_)), "{url}: {error:?}");
         assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
     }
-    assert_eq!(
-        node(&settings("rediss://host")).unwrap_err(),
-        SetupError::Tls
-    );
+}
+
+#[test]
+fn tls_is_verified_or_refused_never_left_out() {
+    let made = |url: &str| node(&settings(url)).map(|node| node.name().to_owned());
+    if cfg!(feature = "redis-tls") {
+        for url in ["rediss://host#insecure", "rediss://host/0#any"] {
+            assert_eq!(made(url), Err(SetupError::Insecure));
+        }
+        let mut settings = settings("rediss://[::1]");
+        settings.tls.ca = Some("/no/such/ca.pem".into());
+        let error = node(&settings).unwrap_err().to_string();
+        assert!(
+            error.contains("locks.redis.tls.ca: /no/such/ca.pem cannot be read"),
+            "{error}"
+        );
+    } else {
+        assert_eq!(made("rediss://host"), Err(SetupError::Tls));
+    }
 }
 
 #[test]

@@ -8,26 +8,76 @@ use deadpool_redis::{
 };
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::node::NodeError;
+use crate::node::{NodeError, Refusal};
 
-/// Words by which a server says that it does not let us in.
-const CLOSED: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH"];
+/// What stands in an error, and what it says. Redis before 7 hides the code inside `ERR Error running script`, so the
+/// whole text is looked at; the first that fits counts.
+const WORDS: [(&str, Refusal); 24] = [
+    ("LOADING", Refusal::Loading),
+    ("READONLY", Refusal::ReadOnly),
+    ("MASTERDOWN", Refusal::ReadOnly),
+    ("OOM ", Refusal::OutOfMemory),
+    ("MISCONF", Refusal::Misconf),
+    ("NOREPLICAS", Refusal::NoReplicas),
+    ("BUSY ", Refusal::Busy),
+    ("NOAUTH", Refusal::NoAuth),
+    ("WRONGPASS", Refusal::WrongPass),
+    ("ERR AUTH", Refusal::WrongPass),
+    // Keys before commands: Redis 6.2 names both in one sentence.
+    ("one of the keys", Refusal::NoKey),
+    ("NOPERM", Refusal::NoPerm),
+    ("can't run this command", Refusal::NoPerm),
+    ("CLUSTERDOWN", Refusal::ClusterDown),
+    ("MOVED ", Refusal::Moved),
+    ("ASK ", Refusal::Moved),
+    ("CROSSSLOT", Refusal::Moved),
+    ("TRYAGAIN", Refusal::Moved),
+    ("non-local key", Refusal::Moved),
+    ("max number of clients", Refusal::Clients),
+    ("NOSCRIPT", Refusal::NoScript),
+    ("refused to switch database", Refusal::Database),
+    ("DB index", Refusal::Database),
+    ("Script killed", Refusal::Busy),
+];
 
-/// Words by which a server says that it cannot serve now. Redis before 7 hides them inside `ERR Error running script`.
-const UNFIT: [&str; 13] = [
-    "LOADING",
-    "READONLY",
-    "OOM",
-    "MISCONF",
-    "BUSY",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "NOREPLICAS",
-    "MOVED",
-    "ASK ",
-    "CROSSSLOT",
-    "TRYAGAIN",
-    "max number of clients",
+/// What stands in the text of a failed TLS connection, and what to do about it.
+const TLS: [(&str, &str); 9] = [
+    (
+        "UnknownIssuer",
+        "no CA that we trust has signed the server's certificate: set locks.redis.tls.ca",
+    ),
+    (
+        "not valid for name",
+        "the server's certificate is for another name than the one in the address",
+    ),
+    (
+        "NotValidForName",
+        "the server's certificate is for another name than the one in the address",
+    ),
+    (
+        "expired",
+        "the server's certificate has expired: renew it, or compare the clocks",
+    ),
+    (
+        "CertificateRequired",
+        "the server wants a client certificate: set locks.redis.tls.cert and locks.redis.tls.key",
+    ),
+    (
+        "received fatal alert: ",
+        "the server does not accept our certificate or our TLS: look at its log",
+    ),
+    (
+        "invalid peer certificate",
+        "the server's certificate is not acceptable: make it anew",
+    ),
+    (
+        "corrupt message",
+        "the server does not speak TLS at this port: use redis://, or its tls-port",
+    ),
+    (
+        "peer is incompatible",
+        "the server's TLS is too old: allow TLS 1.2 or 1.3 there",
+    ),
 ];
 
 /// What an error means, before it is known whether a request was on its way.
@@ -68,27 +118,51 @@ pub(super) fn sort(error: &RedisError, scrub: &Scrub) -> Trouble {
     let text = scrub.clean(&error.to_string());
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::NoScript) => return Trouble::NoScript,
-        ErrorKind::AuthenticationFailed => return Trouble::Answered(NodeError::Auth(text)),
+        // The client keeps the server's own words to itself.
+        ErrorKind::AuthenticationFailed => {
+            return Trouble::Answered(refused(Refusal::WrongPass, &text));
+        }
         ErrorKind::Io if error.is_timeout() => return Trouble::Slow,
-        ErrorKind::Io => return Trouble::Broken(text),
+        ErrorKind::Io => {
+            return match tls(&text) {
+                Some(why) => Trouble::Answered(NodeError::Tls(why)),
+                None => Trouble::Broken(text),
+            };
+        }
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
             return Trouble::Broken(format!("not the protocol of Redis: {text}"));
         }
         _ => {}
     }
-    let says = |words: &[&str]| {
-        let code = error.code().unwrap_or_default();
-        words
-            .iter()
-            .any(|word| code == word.trim_end() || text.contains(word))
-    };
-    Trouble::Answered(if says(&CLOSED) {
-        NodeError::Auth(text)
-    } else if says(&UNFIT) {
-        NodeError::Unfit(text)
-    } else {
-        NodeError::Protocol(text)
+    // The library turns some codes into phrases of its own.
+    let code = error.code().unwrap_or_default();
+    let full = format!("{code} {}", error.detail().unwrap_or(&text));
+    Trouble::Answered(match refusal(&full).or_else(|| refusal(&text)) {
+        Some(refusal) => refused(refusal, &scrub.clean(full.trim_start())),
+        None => NodeError::Protocol(text),
     })
+}
+
+/// What a server's error says, if it is one of those that servers are known to give.
+pub(super) fn refusal(text: &str) -> Option<Refusal> {
+    let found = WORDS.iter().find(|(word, _)| text.contains(word));
+    found.map(|&(_, refusal)| refusal)
+}
+
+fn refused(refusal: Refusal, text: &str) -> NodeError {
+    // What follows is the script's digest and line: of no use to whoever reads it.
+    let said = text.split(" script: ").next().unwrap_or_default();
+    let said = said.trim_end_matches(['.', ' ', ',']);
+    NodeError::Refused {
+        refusal,
+        said: said.to_owned(),
+    }
+}
+
+/// What a failed TLS connection means; `None` when it failed otherwise.
+fn tls(text: &str) -> Option<String> {
+    let found = TLS.iter().find(|(word, _)| text.contains(word));
+    found.map(|(_, remedy)| format!("{remedy} ({text})"))
 }
 
 /// Why no connection came about. Nothing was executed.
@@ -114,9 +188,14 @@ pub(super) fn no_pooled(error: &PoolError, scrub: &Scrub) -> NodeError {
 pub(super) fn maybe_executed(trouble: Trouble, waited: Duration) -> NodeError {
     match trouble {
         Trouble::Answered(refusal) => refusal,
-        Trouble::NoScript => NodeError::Unfit("the server forgot the script".to_owned()),
+        Trouble::NoScript => forgotten(),
         Trouble::Slow | Trouble::Broken(_) => NodeError::Timeout(waited),
     }
+}
+
+/// The server does not know the script, and it is too late to send it again.
+pub(super) fn forgotten() -> NodeError {
+    refused(Refusal::NoScript, "NOSCRIPT")
 }
 
 #[cfg(test)]
@@ -136,37 +215,102 @@ mod tests {
         sort(&server(line), &Scrub::default())
     }
 
-    #[test]
-    fn refusals_are_sorted_by_their_code() {
-        for line in [
-            "NOAUTH Authentication required.",
-            "NOPERM no",
-            "WRONGPASS invalid",
-        ] {
-            assert!(
-                matches!(sorted(line), Trouble::Answered(NodeError::Auth(_))),
-                "{line}"
-            );
+    fn refused_as(line: &str) -> Refusal {
+        match sorted(line) {
+            Trouble::Answered(NodeError::Refused { refusal, .. }) => refusal,
+            other => panic!("{line}: {other:?}"),
         }
-        for line in [
-            "LOADING Redis is loading the dataset in memory",
-            "READONLY You can't write against a read only replica.",
-            "OOM command not allowed when used memory > 'maxmemory'.",
-            "MISCONF Redis is configured to save RDB snapshots",
-            "BUSY Redis is busy running a script.",
-            "ERR max number of clients reached",
-            "ERR Error running script (call to f_ab): @user_script:1: -READONLY You can't write",
+    }
+
+    #[test]
+    fn refusals_are_sorted_by_their_words() {
+        for (line, refusal) in [
+            ("NOAUTH Authentication required.", Refusal::NoAuth),
+            (
+                "WRONGPASS invalid username-password pair",
+                Refusal::WrongPass,
+            ),
+            (
+                "NOPERM this user has no permissions to run the 'zadd' command",
+                Refusal::NoPerm,
+            ),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                Refusal::NoKey,
+            ),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                Refusal::Loading,
+            ),
+            (
+                "READONLY You can't write against a read only replica.",
+                Refusal::ReadOnly,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                Refusal::OutOfMemory,
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots",
+                Refusal::Misconf,
+            ),
+            ("BUSY Redis is busy running a script.", Refusal::Busy),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                Refusal::NoReplicas,
+            ),
+            ("CLUSTERDOWN Hash slot not served", Refusal::ClusterDown),
+            ("MOVED 3999 127.0.0.1:6381", Refusal::Moved),
+            ("ERR max number of clients reached", Refusal::Clients),
+            (
+                "ERR Error running script (call to f_ab): @user_script:1: -READONLY You can't write",
+                Refusal::ReadOnly,
+            ),
         ] {
-            assert!(
-                matches!(sorted(line), Trouble::Answered(NodeError::Unfit(_))),
-                "{line}"
-            );
+            assert_eq!(refused_as(line), refusal, "{line}");
         }
         assert_eq!(sorted("NOSCRIPT No matching script."), Trouble::NoScript);
         assert!(matches!(
             sorted("ERR unknown command"),
             Trouble::Answered(NodeError::Protocol(_))
         ));
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do_and_not_where_in_the_script() {
+        let line = "OOM command not allowed. script: 65e2, on @user_script:65.";
+        let Trouble::Answered(error) = sorted(line) else {
+            panic!("not answered")
+        };
+        assert_eq!(error.cause(), "oom");
+        let text = error.to_string();
+        assert!(
+            text.contains("OOM") && text.contains("raise maxmemory"),
+            "{text}"
+        );
+        assert!(!text.contains("user_script"), "{text}");
+    }
+
+    #[test]
+    fn a_failed_tls_connection_says_what_to_do() {
+        for (said, remedy) in [
+            ("invalid peer certificate: UnknownIssuer", "tls.ca"),
+            (
+                "invalid peer certificate: certificate not valid for name \"a\"",
+                "another name",
+            ),
+            ("received fatal alert: CertificateRequired", "tls.cert"),
+            (
+                "received corrupt message of type InvalidContentType",
+                "redis://",
+            ),
+        ] {
+            let error = RedisError::from(io::Error::other(said));
+            match no_connection(&error, &Scrub::default()) {
+                NodeError::Tls(why) => assert!(why.contains(remedy), "{why}"),
+                other => panic!("{said}: {other:?}"),
+            }
+        }
     }
 
     #[test]
@@ -184,11 +328,10 @@ mod tests {
     #[test]
     fn passwords_never_reach_a_text() {
         let scrub = Scrub::new(Some("s3cret"));
-        let Trouble::Answered(NodeError::Auth(text)) = sort(&server("WRONGPASS s3cret no"), &scrub)
-        else {
+        let Trouble::Answered(error) = sort(&server("WRONGPASS s3cret no"), &scrub) else {
             panic!("not an access error");
         };
-        assert!(!text.contains("s3cret"));
+        assert!(!format!("{error} {error:?}").contains("s3cret"));
         assert!(!format!("{scrub:?}").contains("s3cret"));
     }
 }

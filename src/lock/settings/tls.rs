@@ -1,0 +1,58 @@
+//! The files for TLS: whether they are needed, and whether they can be used.
+
+use super::{RedisSettings, TlsSettings};
+use crate::finding::Findings;
+
+/// Adds what is wrong with `[locks.redis.tls]`. Keys are relative to `[locks]`.
+pub(super) fn check(settings: &RedisSettings, found: &mut Findings) {
+    let encrypted = |url: &str| url.starts_with("rediss:");
+    let nodes = &settings.nodes;
+    if !nodes.iter().any(|url| encrypted(url.expose())) {
+        if let Some(key) = first_set(&settings.tls) {
+            found.error(
+                &[key, "redis.nodes"],
+                "it is set, but no node is asked with TLS",
+                "write rediss:// in place of redis://, or leave it out",
+            );
+        }
+        return;
+    }
+    for (i, url) in nodes.iter().enumerate() {
+        if url.expose().starts_with("redis:") {
+            found.warn(
+                &[&format!("redis.nodes[{i}]")],
+                "it is asked without TLS, others are with",
+                "write rediss://",
+            );
+        }
+    }
+    look_at_files(&settings.tls, found);
+}
+
+fn first_set(tls: &TlsSettings) -> Option<&'static str> {
+    let files = [
+        ("redis.tls.ca", &tls.ca),
+        ("redis.tls.cert", &tls.cert),
+        ("redis.tls.key", &tls.key),
+    ];
+    let set = files.into_iter().find(|(_, file)| file.is_some());
+    set.map(|(key, _)| key)
+}
+
+#[cfg(feature = "redis-tls")]
+fn look_at_files(tls: &TlsSettings, found: &mut Findings) {
+    use crate::node::redis::{TlsFiles, tls};
+    let files = TlsFiles {
+        ca: tls.ca.clone(),
+        cert: tls.cert.clone(),
+        key: tls.key.clone(),
+    };
+    if let Some(fault) = tls::check(&files) {
+        let key = format!("redis.tls.{}", fault.file.key());
+        found.error(&[&key], fault.message, fault.remedy);
+    }
+}
+
+/// Without TLS the addresses are refused already.
+#[cfg(not(feature = "redis-tls"))]
+fn look_at_files(_: &TlsSettings, _: &mut Findings) {}

@@ -1,0 +1,161 @@
+//! What a Redis server says when it does not serve, as bounded words: each with what it means and what to do about it.
+
+use std::fmt;
+
+/// Why a server that answers does not serve. It has executed nothing, and its answer is never a vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// `NOSCRIPT`
+    NoScript,
+    /// `READONLY`, `MASTERDOWN`, or a role that is not master.
+    ReadOnly,
+    /// `LOADING`
+    Loading,
+    /// `OOM`
+    OutOfMemory,
+    /// `MISCONF`
+    Misconf,
+    /// `BUSY`
+    Busy,
+    /// `NOREPLICAS`
+    NoReplicas,
+    /// `NOAUTH`
+    NoAuth,
+    /// `WRONGPASS`
+    WrongPass,
+    /// `NOPERM` for a command, or for the keys of ours.
+    NoPerm,
+    /// `NOPERM` for a key that is not ours: with raw keys.
+    NoKey,
+    /// `CLUSTERDOWN`
+    ClusterDown,
+    /// `MOVED`, `ASK`, `CROSSSLOT`, `TRYAGAIN`, or cluster mode with raw keys.
+    Moved,
+    /// It evicts keys.
+    Evicts,
+    /// It is too old.
+    Version,
+    /// All its connections are taken.
+    Clients,
+    /// It does not have the database of this number.
+    Database,
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// A bounded word for metrics and logs.
+    #[must_use]
+    pub fn cause(self) -> &'static str {
+        match self {
+            Self::NoScript => "noscript",
+            Self::ReadOnly => "readonly",
+            Self::Loading => "loading",
+            Self::OutOfMemory => "oom",
+            Self::Misconf => "misconf",
+            Self::Busy => "busy",
+            Self::NoReplicas => "noreplicas",
+            Self::NoAuth => "noauth",
+            Self::WrongPass => "wrongpass",
+            Self::NoPerm => "noperm",
+            Self::NoKey => "nokey",
+            Self::ClusterDown => "clusterdown",
+            Self::Moved => "moved",
+            Self::Evicts => "evicts",
+            Self::Version => "version",
+            Self::Clients => "maxclients",
+            Self::Database => "database",
+        }
+    }
+
+    /// What it means and what to do.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::NoScript => "it forgot our script and is sent it again: nothing to do",
+            Self::ReadOnly => {
+                "only a master can keep locks: give the address of one, independent of the other nodes"
+            }
+            Self::Loading => {
+                "it reads its data after a start and is used when it has: nothing to do but wait"
+            }
+            Self::OutOfMemory => {
+                "its memory is full: raise maxmemory or move other data away; leases are still extended and released"
+            }
+            Self::Misconf => {
+                "it cannot save its data and refuses every change: look at its disk and its log, or set \
+                 stop-writes-on-bgsave-error no"
+            }
+            Self::Busy => {
+                "somebody's script keeps it busy: look for it there (SCRIPT KILL ends one that has written nothing)"
+            }
+            Self::NoReplicas => {
+                "it wants replicas that it does not have: a lock server needs none, so set min-replicas-to-write 0"
+            }
+            Self::NoAuth => {
+                "it wants a password: set locks.redis.username and locks.redis.password"
+            }
+            Self::WrongPass => {
+                "user and password do not fit: compare locks.redis.username and locks.redis.password with its ACL LIST"
+            }
+            Self::NoPerm => "allow it with ACL SETUSER; the documentation has the whole line",
+            Self::NoKey => "allow this user the keys in question with ACL SETUSER and ~PATTERN",
+            Self::ClusterDown => {
+                "its cluster is broken: locks want independent masters, best without cluster mode"
+            }
+            Self::Moved => {
+                "it is a part of a Redis Cluster and not in charge of these keys: use masters without cluster mode"
+            }
+            Self::Evicts => "locks must not be evicted: set maxmemory-policy noeviction",
+            Self::Version => "upgrade it to Redis 6.2 or later, or Valkey",
+            Self::Clients => {
+                "all its connections are taken: raise maxclients, or look who takes them"
+            }
+            Self::Database => "give a database number that it has; 0 is always there",
+        }
+    }
+
+    /// Whether it refuses everything, so that asking again has to wait, and the node counts as down. Otherwise it
+    /// refuses what was asked, and may well do other things: a full server still releases.
+    #[must_use]
+    pub fn refuses_everything(self) -> bool {
+        match self {
+            Self::NoScript | Self::OutOfMemory | Self::Misconf | Self::NoReplicas | Self::NoKey => {
+                false
+            }
+            Self::ReadOnly
+            | Self::Loading
+            | Self::Busy
+            | Self::NoAuth
+            | Self::WrongPass
+            | Self::NoPerm
+            | Self::ClusterDown
+            | Self::Moved
+            | Self::Evicts
+            | Self::Version
+            | Self::Clients
+            | Self::Database => true,
+        }
+    }
+
+    /// Whether it lasts until a person changes the server or our configuration.
+    #[must_use]
+    pub fn needs_a_person(self) -> bool {
+        matches!(
+            self,
+            Self::NoAuth
+                | Self::WrongPass
+                | Self::NoPerm
+                | Self::Evicts
+                | Self::Version
+                | Self::Database
+        )
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.remedy())
+    }
+}
