@@ -56,6 +56,7 @@
 //! - [`worker`]: one process, from its configuration to its drain.
 //! - [`lock`], [`lease`]: the lock alone.
 //! - [`election`], [`term`]: the elector alone.
+//! - [`fence`]: what stands where the effect happens, and refuses a stale holder.
 //! - [`config`], [`cli`]: every key and its rules; the commands.
 //!
 //! How it works, from below:
@@ -84,6 +85,7 @@ pub mod due;
 pub mod election;
 mod error;
 pub mod event;
+pub mod fence;
 #[doc(hidden)]
 pub mod finding;
 #[doc(hidden)]

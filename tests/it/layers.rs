@@ -29,6 +29,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lease", &["clock", "node"]),
     ("term", &["lease", "node"]),
     ("event", &["lease", "node"]),
+    // For the place of the effect, which may be a program without anything else of ours: a token, and texts.
+    ("fence", &["node"]),
     // Ticks: pure decisions.
     ("schedule", &[]),
     ("ledger", &["node"]),

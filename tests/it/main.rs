@@ -9,6 +9,10 @@
 mod conformance;
 #[cfg(feature = "sqlite")]
 mod embedded;
+#[cfg(feature = "sqlite")]
+mod fences;
+#[cfg(feature = "sqlite")]
+mod holders;
 mod layers;
 
 conformance!(memory, crate::conformance::memory);

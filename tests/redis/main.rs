@@ -17,6 +17,7 @@ mod bench;
 mod differential;
 mod doors;
 mod faults;
+mod fences;
 mod semantics;
 mod server;
 mod wire;
@@ -33,8 +34,12 @@ mod wire;
 mod it {
     #[macro_use]
     pub mod conformance;
+    pub mod holders;
 }
-use it::conformance::{self, Lab};
+use it::{
+    conformance::{self, Lab},
+    holders,
+};
 
 /// Names each case by its path, so that a filter finds it.
 macro_rules! cases {
@@ -118,6 +123,16 @@ fn main() {
             announcements_survive_a_restart,
             a_node_outlives_the_runtime_that_connected_it,
             a_full_memory_still_releases,
+        },
+        fences::{
+            a_stale_holder_is_refused,
+            a_holder_that_was_stale_by_its_release_is_refused,
+            a_stale_holder_is_refused_by_a_script_of_the_user,
+            without_the_fence_the_stale_write_goes_through,
+            a_watched_fence_stops_a_transaction_that_a_later_holder_overtook,
+            tokens_are_compared_exactly_and_kept_as_they_came,
+            only_a_token_passes,
+            a_key_that_is_no_fence_refuses_everybody,
         },
     ]);
     libtest_mimic::run(&arguments, cases).exit();

@@ -269,6 +269,7 @@ impl Command {
         let Failure { step, kind, why } = failure;
         match (step, kind) {
             (Step::Guard, _) => StartError::Guard(why),
+            (Step::Lease, _) => StartError::LeaseOver,
             (Step::Directory, _) => {
                 let path = self.cwd.clone().unwrap_or_default();
                 let path = path.display().to_string();

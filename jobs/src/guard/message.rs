@@ -95,6 +95,8 @@ pub(super) enum Step {
     Directory,
     Exec,
     Guard,
+    /// The lease was about to end before the command began.
+    Lease,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +107,15 @@ pub(super) enum Kind {
 
 /// No message is longer; what claims to be is no message.
 const LONGEST: usize = 16 << 20;
+
+// === impl Order ===
+
+impl Order {
+    /// Whether the command would be told to end as soon as it began: its worker or its guard was frozen on the way.
+    pub(super) fn is_late(&self, now: Moment) -> bool {
+        now >= self.times.term_at
+    }
+}
 
 // === impl Text ===
 
@@ -248,10 +259,8 @@ mod moment {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_order_arrives_as_it_was_sent_with_the_input_beside_it() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let order = Order {
+    fn order() -> Order {
+        Order {
             program: Text(vec![b'/', 0xff]),
             args: vec![Text(vec![b'x'; 300_000])],
             cwd: None,
@@ -262,7 +271,13 @@ mod tests {
             times: Times::NEVER,
             grace: Duration::from_secs(1),
             parent: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn an_order_arrives_as_it_was_sent_with_the_input_beside_it() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let order = order();
         let (mut kept, input) = UnixStream::pair().unwrap();
         let sent = order.clone();
         let sender = std::thread::spawn(move || send_order(&ours, &sent, input.as_fd()).unwrap());
@@ -273,6 +288,15 @@ mod tests {
         let mut byte = [0];
         UnixStream::from(input).read_exact(&mut byte).unwrap();
         assert_eq!(byte, *b"x");
+    }
+
+    #[test]
+    fn an_order_is_late_when_its_command_would_be_told_to_end() {
+        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
+        let mut order = order();
+        assert!(!order.is_late(at(1_000_000)));
+        order.times.term_at = at(10);
+        assert!(!order.is_late(at(9)) && order.is_late(at(10)));
     }
 
     #[test]

@@ -23,7 +23,8 @@
 //! Processes that the system starts on behalf of the command are none of its descendants: containers of a daemon, units
 //! of systemd, jobs of at(1). Processes that changed their user (`sudo`) cannot be signalled without that user's rights,
 //! and processes in an uninterruptible wait for a device end when the wait does. When worker and guard are killed at
-//! the same time, the command dies with the guard, but what it has forked may live on. What has reached another machine
+//! the same time, the command dies with the guard, but what it has forked may live on; when the guard alone is killed, so
+//! may what has left its session (or shares a terminal) and has wiped its environment. What has reached another machine
 //! is beyond any of this: give it the fencing token.
 
 mod capture;

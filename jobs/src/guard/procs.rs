@@ -27,15 +27,31 @@ pub(super) fn descendants(ancestor: Pid) -> Vec<Process> {
     found
 }
 
-/// Every process whose environment holds `text`, as far as this user may look.
-pub(super) fn with_environment(text: &str) -> Vec<Process> {
-    let holds = |pid: &Pid| {
+/// Every living process whose environment holds `text`, as far as this user may look, or that is in `session`: programs
+/// that show a title of their own write it over their environment.
+pub(super) fn marked(text: &str, session: Option<Pid>) -> Vec<Process> {
+    let session = session.map(|session| session.as_raw_nonzero().get());
+    let holds = |pid: Pid| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment
             .windows(text.len())
             .any(|part| part == text.as_bytes())
     };
-    all().filter(holds).filter_map(Process::numbered).collect()
+    let found = all().filter_map(|pid| {
+        let stat = stat(pid)?;
+        let ours = !stat.is_over() && (session == Some(stat.session) || holds(pid));
+        let start = stat.start;
+        ours.then_some(Process { pid, start })
+    });
+    found.collect()
+}
+
+/// Whether this process ignores a signal, as whoever started it may have wanted.
+pub(super) fn ignores(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 // === impl Process ===
@@ -44,6 +60,12 @@ impl Process {
     fn numbered(pid: Pid) -> Option<Self> {
         let start = stat(pid)?.start;
         Some(Self { pid, start })
+    }
+
+    /// Its process group, other than these.
+    pub(super) fn group_but(self, others: &[Pid]) -> Option<Pid> {
+        let group = Pid::from_raw(stat(self.pid)?.group)?;
+        (!others.contains(&group)).then_some(group)
     }
 
     /// Sends it a signal, and to nobody who got its number since.
@@ -59,21 +81,42 @@ impl Process {
 // === helpers ===
 
 struct Stat {
+    state: char,
     parent: i32,
+    group: i32,
+    session: i32,
     start: u64,
+}
+
+// === impl Stat ===
+
+impl Stat {
+    /// Dead, though not yet taken note of.
+    fn is_over(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
 }
 
 fn stat(pid: Pid) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Parent and start are the 4th and the 22nd field; the name in brackets may hold anything.
+/// State, parent, group, session and start are the 3rd to 6th and the 22nd field; the name in brackets may hold anything.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
-    let parent = fields.nth(1)?.parse().ok()?;
-    let start = fields.nth(17)?.parse().ok()?;
-    Some(Stat { parent, start })
+    let state = fields.next()?.chars().next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    let session = fields.next()?.parse().ok()?;
+    let start = fields.nth(15)?.parse().ok()?;
+    Some(Stat {
+        state,
+        parent,
+        group,
+        session,
+        start,
+    })
 }
 
 fn children(parent: Pid) -> Vec<Pid> {
@@ -112,9 +155,17 @@ mod tests {
 
     #[test]
     fn a_name_with_brackets_and_spaces_does_not_confuse() {
-        let line = "17 (a) b) c) S 5 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 1000 2";
+        let line = "17 (a) b) c) S 5 16 15 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 1000 2";
         let stat = parse_stat(line).unwrap();
-        assert_eq!((stat.parent, stat.start), (5, 4242));
+        let Stat {
+            parent,
+            group,
+            session,
+            start,
+            ..
+        } = stat;
+        assert_eq!((parent, group, session, start), (5, 16, 15, 4242));
+        assert!(!stat.is_over());
     }
 
     #[test]

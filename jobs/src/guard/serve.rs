@@ -5,6 +5,7 @@
 //! that a suspended machine does not stretch a lease.
 
 use std::{
+    collections::BTreeSet,
     io,
     os::{
         fd::{AsFd, OwnedFd},
@@ -17,7 +18,8 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{
-        Pid, Signal, WaitOptions, WaitStatus, getpid, set_child_subreaper, setpgid, setsid, wait,
+        Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, kill_process_group,
+        set_child_subreaper, setpgid, setsid, wait,
     },
     time::{
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -29,7 +31,7 @@ use watchkeeper::clock::{Clock, Moment};
 use super::{
     SHIM, Status, control,
     message::{Failure, FromGuard, Step, ToGuard, receive, receive_order, send, send_order},
-    procs::descendants,
+    procs::{descendants, ignores},
     state::{Act, Event, State},
 };
 
@@ -70,14 +72,19 @@ struct Guard<'a> {
     state: State,
     command: Pid,
     left_behind: usize,
+    /// Groups that others are in, too: our own, and that of a terminal's user.
+    foreign_groups: Vec<Pid>,
 }
 
 impl<'a> Guard<'a> {
     fn start(worker: &'a UnixStream) -> io::Result<Self> {
         rustix::thread::set_name(c"wk-guard")?;
         for signal in NOT_FOR_US {
-            // Caught and forgotten; not ignored, because the command would inherit that.
-            signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+            // Caught and forgotten; not ignored, because the command would inherit that. It does inherit what our
+            // caller wants ignored (`nohup`), so that is left as it is.
+            if !ignores(signal) {
+                signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+            }
         }
         let (children, bell) = UnixStream::pair()?;
         children.set_nonblocking(true)?;
@@ -109,6 +116,10 @@ impl<'a> Guard<'a> {
             state: State::new(order.times, order.grace),
             command: Pid::from_child(&shim),
             left_behind: 0,
+            foreign_groups: [Some(getpgrp()), order.group.and_then(Pid::from_raw)]
+                .into_iter()
+                .flatten()
+                .collect(),
         };
         if let Some(shim) = &guard.shim
             && let Err(error) = send_order(shim, &order, input.as_fd())
@@ -258,8 +269,17 @@ impl<'a> Guard<'a> {
         all.len()
     }
 
+    /// Whole groups first: that is one step for the kernel, so that what forks all the time cannot outrun it.
     fn kill_all(&self) -> usize {
         let all = descendants(getpid());
+        let groups: BTreeSet<i32> = all
+            .iter()
+            .filter_map(|process| process.group_but(&self.foreign_groups))
+            .map(|group| group.as_raw_nonzero().get())
+            .collect();
+        for group in groups.into_iter().filter_map(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         for process in &all {
             let _ = process.signal(Signal::KILL);
         }

@@ -13,6 +13,7 @@ use std::{
 };
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use watchkeeper::clock::Clock;
 
 use super::{
     control,
@@ -59,6 +60,10 @@ fn run(order: &Order, input: OwnedFd) -> Failure {
     }
     for (name, value) in &order.env {
         command.env(name.to_os(), value.to_os());
+    }
+    // As late as possible: whoever comes next may hold the lock by then.
+    if order.is_late(Clock::system().now()) {
+        return Failure::new(Step::Lease, &io::ErrorKind::TimedOut.into());
     }
     // Everything but these three closes by itself.
     command.stdin(Stdio::from(input));

@@ -131,7 +131,11 @@ impl State {
             return Some(self.kill(now));
         }
         match self.phase {
-            Phase::Running => self.end(Cause::Deadline, Moment::NEVER, now),
+            // Also when the lease is extended after all: a command that was told has its grace, not the rest of the lease.
+            Phase::Running => {
+                let kill_at = self.times.kill_at.max(now + self.grace);
+                self.end(Cause::Deadline, kill_at, now)
+            }
             Phase::Lingering { .. } => self.end(Cause::Itself, now + self.grace, now),
             Phase::Ending { .. } | Phase::Killing { .. } => Some(self.kill(now)),
         }
@@ -226,6 +230,15 @@ mod tests {
         state.on(Event::Stop { kill_at: at(700) }, at(500));
         assert_eq!(state.on(Event::Times(times(9000, 9300)), at(600)), None);
         assert_eq!(state.on(Event::Time, at(700)), Some(Act::Kill));
+    }
+
+    #[test]
+    fn a_command_that_was_told_is_killed_after_its_grace_though_its_lease_is_extended() {
+        let mut state = State::new(times(1000, 1300), Duration::from_millis(500));
+        assert_eq!(state.on(Event::Time, at(1000)), Some(Act::Terminate));
+        assert_eq!(state.on(Event::Times(times(9000, 9300)), at(1200)), None);
+        assert_eq!(state.wake(), at(1500));
+        assert_eq!(state.on(Event::Time, at(1500)), Some(Act::Kill));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A thread of its own, because the worker's runtime may be busy with other jobs while a lease is extended. It holds the
 //! leases' work marks until nothing of the command is left. Should the guard die, or not act in time, it takes over:
-//! every process of the command carries a mark in its environment.
+//! every process of the command carries a mark in its environment, and is in the guard's session unless a terminal is
+//! shared.
 
 use std::{
     io::{self, Read},
@@ -14,7 +15,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    process::Signal,
+    process::{Pid, Signal},
     time::Timespec,
 };
 use tokio::sync::{oneshot, watch};
@@ -28,7 +29,7 @@ use super::{
     End,
     capture::Capture,
     message::{Failure, FromGuard, Order, Step, Times, ToGuard, receive, send_now, send_order},
-    procs::with_environment,
+    procs::marked,
 };
 
 /// What a handle holds: the way to the guard, and by when it was told to end. Cheap to clone.
@@ -59,6 +60,8 @@ type Started = oneshot::Sender<Result<u32, Failure>>;
 
 /// The longest and the shortest time between two looks at the leases.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// Reads that empty the largest pipe.
+const DRAINED: usize = 32;
 /// A guard that has not ended a command so long after it was to be killed is given up, where no lease is about to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -144,16 +147,18 @@ impl Watch {
                 // Our copies of its ends, or they would never close.
                 drop(guard);
                 let last = self.follow(&mut child, &order, &mut started);
+                if !is_last(&last) {
+                    tracing::error!("a guard process has died: its command is killed");
+                    // It may live and have lost its words. Not waited for yet: its number is that of the session.
+                    let _ = child.kill();
+                    self.sweep(order.group.is_none().then(|| Pid::from_child(&child)));
+                }
                 // Its end is known, or it is killed; a child of ours can always be waited for.
                 let _ = child.wait();
                 last
             }
             Err(error) => Some(FromGuard::Failed(Failure::new(Step::Guard, &error))),
         };
-        if !matches!(last, Some(FromGuard::Ended { .. } | FromGuard::Failed(_))) {
-            tracing::error!("a guard process has died: its command is killed");
-            self.sweep();
-        }
         self.drain();
         let ended = self.end(&last);
         // Nothing is left: whoever waits for the leases may have them.
@@ -259,7 +264,9 @@ impl Watch {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        while let Some(output) = &self.output {
+        // No pipe holds more; a stranger may write for ever.
+        for _ in 0..DRAINED {
+            let Some(output) = &self.output else { return };
             let mut fds = [PollFd::new(output, PollFlags::IN)];
             match poll(&mut fds, Some(&at_once)) {
                 Ok(n) if n > 0 => self.take_output(),
@@ -268,10 +275,10 @@ impl Watch {
         }
     }
 
-    /// Kills all that carries our mark, until there is none.
-    fn sweep(&self) {
+    /// Kills all that carries our mark or is in the guard's own session, until there is none.
+    fn sweep(&self, session: Option<Pid>) {
         loop {
-            let left = with_environment(&self.mark);
+            let left = marked(&self.mark, session);
             if left.is_empty() {
                 return;
             }
@@ -301,6 +308,11 @@ impl Watch {
         end.written = self.capture.written();
         end
     }
+}
+
+/// Whether the guard has said how it ended.
+fn is_last(said: &Option<FromGuard>) -> bool {
+    matches!(said, Some(FromGuard::Ended { .. } | FromGuard::Failed(_)))
 }
 
 /// By when a command ends, as its leases stand: it is told a quarter of a ttl before their end, or its grace when that

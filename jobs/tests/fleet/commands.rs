@@ -111,6 +111,46 @@ fn trials(fleet_no: usize, store: Store) {
     );
 }
 
+/// A command without a lock of its own still ends with the replica's lease, which alone lets the spare replica begin.
+pub(crate) fn a_spare_replica_starts_no_command_beside_the_active_ones(store: Store) {
+    const FAILOVER: &str = r#"
+[worker]
+mode = "failover"
+[jobs.service]
+kind = "exec"
+schedule = "continuous"
+coordination = "everywhere"
+grace = "1s"
+[jobs.service.params]
+command = ["sh", "$FOLDER/service.sh", "$FOLDER/tokens"]
+env = { SCENE = "$FOLDER" }
+"#;
+    let mut fleet = Fleet::new(store, FAILOVER);
+    fs::write(fleet.file("service.sh"), SCRIPT).expect("a file in our own folder");
+    for _ in 0..2 {
+        let worker = fleet.start();
+        fleet.wait_until_ready(worker);
+    }
+    for frozen in [true, false] {
+        let active = fleet.leader("replica");
+        let of_active = format!("WATCHKEEPER_REPLICA={}", fleet.replica(active.worker));
+        soon("both parts of the command", || {
+            processes(&[&of_active]) >= 2
+        });
+        let mark = fleet.log.mark();
+        if frozen {
+            fleet.freeze(active.worker);
+        } else {
+            fleet.kill(active.worker);
+        }
+        fleet.next_leader(mark, "replica");
+        assert_eq!(processes(&[&of_active]), 0, "frozen: {frozen}");
+        if frozen {
+            fleet.thaw(active.worker);
+        }
+    }
+}
+
 /// A drained worker tells its command to end, waits for it, and only then hands over.
 pub(crate) fn a_drained_worker_ends_its_command_first(store: Store) {
     const GENTLE: &str = r#"
@@ -191,16 +231,20 @@ params = { command = ["sh", "-c", "echo out; echo err >&2; env; exit 3"], env = 
 
 /// Living processes of the command with this token.
 fn alive(scene: &str, token: u64) -> usize {
-    let token = format!("WATCHKEEPER_TOKEN={token}");
+    processes(&[scene, &format!("WATCHKEEPER_TOKEN={token}")])
+}
+
+/// Living processes with these variables.
+fn processes(variables: &[&str]) -> usize {
     let entries = fs::read_dir(Path::new("/proc")).expect("Linux");
     let is_one = |folder: &Path| {
         let environment = fs::read(folder.join("environ")).unwrap_or_default();
-        let has = |what: &str| {
+        let has = |what: &&str| {
             environment
                 .split(|byte| *byte == 0)
                 .any(|one| one == what.as_bytes())
         };
-        has(scene) && has(&token)
+        variables.iter().all(has)
     };
     entries
         .flatten()

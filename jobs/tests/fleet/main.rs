@@ -60,6 +60,7 @@ fn main() {
     let mut cases = on![masters:
         commands::{
             fifty_workers_die_or_freeze_and_no_two_commands_run_at_once,
+            a_spare_replica_starts_no_command_beside_the_active_ones,
             a_drained_worker_ends_its_command_first,
             what_a_command_wrote_is_in_the_history,
         },
@@ -85,6 +86,7 @@ fn main() {
         calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },
         commands::{
             fifty_workers_die_or_freeze_and_no_two_commands_run_at_once,
+            a_spare_replica_starts_no_command_beside_the_active_ones,
             a_drained_worker_ends_its_command_first,
             what_a_command_wrote_is_in_the_history,
         },

@@ -79,6 +79,32 @@ pub(crate) fn what_a_command_leaves_behind_is_ended() {
     assert_eq!(scene.left(), 0);
 }
 
+/// A few hundred processes at most, and never fewer than some that are just forking.
+pub(crate) fn what_forks_all_the_time_does_not_outrun_its_end() {
+    let scene = Scene::new();
+    // Each lives for a moment and starts one in its place: forty chains, one process each.
+    let script = r#"
+        trap '' TERM
+        chain() { [ -e "$1" ] && (chain "$1" &) ; }
+        : > "$1"; n=0; while [ $n -lt 40 ]; do chain "$1" & n=$((n + 1)); done
+        echo >> "$1"; sleep 1000"#;
+    run(async {
+        let command = scene.shell(script).start(Vec::new()).await.unwrap();
+        let ready = scene.path().join("ready");
+        wait_until("the chains", || {
+            std::fs::read(&ready).is_ok_and(|r| !r.is_empty())
+        });
+        let told = now();
+        command.kill();
+        let end = command.ended().await;
+        println!("chains of forks ended after {:?}", now().since(told));
+        // Should it have failed, nothing of it shall stay.
+        std::fs::remove_file(&ready).unwrap();
+        assert_eq!((end.status, end.cause), (Status::Signal(9), Cause::Asked));
+        assert_eq!(scene.left(), 0);
+    });
+}
+
 pub(crate) fn output_of_any_length_costs_bounded_memory() {
     let scene = Scene::new();
     let script = "echo first; head -c 100000000 /dev/zero | tr '\\0' x; echo; echo last";

@@ -95,6 +95,21 @@ pub(crate) fn a_killed_guard_takes_its_command_along() {
     });
 }
 
+pub(crate) fn a_killed_guard_leaves_nothing_that_has_wiped_its_environment() {
+    let scene = Scene::new();
+    let script = r#"env -i sh -c 'echo $$ > "$1"; exec sleep 100' sh "$1" & wait"#;
+    run(async {
+        let command = scene.shell(script).start(Vec::new()).await.unwrap();
+        let number = || std::fs::read_to_string(scene.path().join("ready")).unwrap_or_default();
+        wait_until("the wiped process", || number().ends_with('\n'));
+        kill_process(guard_of(command.pid()), Signal::KILL).unwrap();
+        assert_eq!(command.ended().await.cause, Cause::GuardLost);
+        // Dead, though perhaps not yet taken note of by whoever has adopted it.
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", number().trim()));
+        assert!(stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z ")));
+    });
+}
+
 pub(crate) fn a_frozen_guard_is_given_up_in_time() {
     let scene = Scene::new();
     run(async {

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
             a_start_that_fails_is_told_by_its_reason,
             nothing_starts_under_a_lease_that_is_over,
             input_is_empty_when_output_is_captured,
+            what_a_caller_wants_ignored_stays_ignored,
         },
         ends::{
             the_status_of_a_command_is_its_own,
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
             a_command_that_ignores_sigterm_is_killed_after_its_grace,
             a_handle_that_is_dropped_ends_its_command,
             what_a_command_leaves_behind_is_ended,
+            what_forks_all_the_time_does_not_outrun_its_end,
             output_of_any_length_costs_bounded_memory,
             a_lease_is_held_until_nothing_is_left,
         },
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
             a_killed_workers_command_is_gone_in_time,
             a_frozen_workers_command_is_gone_in_time,
             a_killed_guard_takes_its_command_along,
+            a_killed_guard_leaves_nothing_that_has_wiped_its_environment,
             a_frozen_guard_is_given_up_in_time,
             a_command_outlives_its_first_lease_while_it_is_extended,
         },

@@ -4,7 +4,10 @@ use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use watchkeeper_jobs::guard::{Command, Output, StartError, Status};
 
-use crate::scene::{Scene, run};
+use crate::{
+    scene::{Scene, run},
+    worker,
+};
 
 pub(crate) fn a_command_gets_its_arguments_environment_and_directory() {
     let scene = Scene::new();
@@ -92,4 +95,16 @@ pub(crate) fn input_is_empty_when_output_is_captured() {
         command.start(Vec::new()).await.unwrap().ended().await
     });
     assert_eq!(end.output, "done\n");
+}
+
+pub(crate) fn what_a_caller_wants_ignored_stays_ignored() {
+    let scene = Scene::new();
+    let command = scene.shell("grep SigIgn /proc/self/status > \"$1\"");
+    let mut worker = worker::without_hangups(&scene, &command, Duration::from_secs(5));
+    worker.wait().unwrap();
+    let line = fs::read_to_string(scene.path().join("ready")).unwrap();
+    let mask = line.split_whitespace().nth(1).unwrap();
+    let mask = u64::from_str_radix(mask, 16).unwrap();
+    // SIGHUP is, SIGTERM is not.
+    assert_eq!(mask & (1 | 1 << 14), 1, "{line}");
 }

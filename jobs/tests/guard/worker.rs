@@ -18,7 +18,25 @@ const TTL: &str = "GUARD_TEST_TTL_MS";
 
 /// A worker process that runs `command` under the scene's lock `k`.
 pub(crate) fn running(scene: &Scene, command: &Command, ttl: Duration) -> Child {
-    std::process::Command::new(env::current_exe().unwrap())
+    let worker = std::process::Command::new(env::current_exe().unwrap());
+    start(worker, scene, command, ttl)
+}
+
+/// The same, started by somebody who wants it to ignore SIGHUP, as nohup(1) does.
+pub(crate) fn without_hangups(scene: &Scene, command: &Command, ttl: Duration) -> Child {
+    let mut worker = std::process::Command::new("sh");
+    worker.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
+    worker.arg(env::current_exe().unwrap());
+    start(worker, scene, command, ttl)
+}
+
+fn start(
+    mut worker: std::process::Command,
+    scene: &Scene,
+    command: &Command,
+    ttl: Duration,
+) -> Child {
+    worker
         .arg(&command.program)
         .args(&command.args)
         .env(STORE, scene.path().join("store.db"))

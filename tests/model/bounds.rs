@@ -1,0 +1,188 @@
+//! The two ways to end a lease, as small bounds to start from, and what the tests ask of a search.
+
+use crate::{
+    node::{Expiry, Law},
+    rules::{Rule, Rules},
+    search::{Outcome, search},
+    world::{Bounds, Step},
+};
+
+/// Enough for every search that must visit all states; what needs more is too large for its bounds.
+const LIMIT: usize = 60_000_000;
+
+/// Two clients of ours, an attempt each, keys that live as long as the nodes' clocks say.
+pub(crate) const SERVER: Bounds = Bounds {
+    law: Law {
+        rules: Rules::ALL,
+        expiry: Expiry::Server,
+        ttl: 2,
+        memory: true,
+    },
+    clients: 2,
+    foreign: false,
+    attempts: [1, 1, 0],
+    total: 2,
+    extensions: [0, 0, 0],
+    losses: 0,
+    guard: true,
+    saves: 0,
+    jumps: 0,
+    back: false,
+    vanish: false,
+    forgets: 0,
+    breaks: false,
+    lost: true,
+    late: true,
+    twice: false,
+    tokens: false,
+    floors: false,
+    reads: false,
+    exclusion: true,
+    liveness: true,
+};
+
+/// The same with records, and keys that may vanish at any moment.
+pub(crate) const OBSERVED: Bounds = Bounds {
+    law: Law {
+        expiry: Expiry::Observed,
+        ..SERVER.law
+    },
+    vanish: true,
+    ..SERVER
+};
+
+// === impl Bounds ===
+
+impl Bounds {
+    pub(crate) const fn without(self, rule: Rule) -> Self {
+        let law = Law {
+            rules: Rules::without(rule),
+            ..self.law
+        };
+        Self { law, ..self }
+    }
+
+    /// Three attempts in all, at most two of a client.
+    pub(crate) const fn three(self) -> Self {
+        Self {
+            attempts: [2, 2, 0],
+            total: 3,
+            ..self
+        }
+    }
+
+    pub(crate) const fn extending(self, first: u8, second: u8) -> Self {
+        Self {
+            extensions: [first, second, 0],
+            ..self
+        }
+    }
+
+    pub(crate) const fn ticks(self, ttl: u8) -> Self {
+        let law = Law { ttl, ..self.law };
+        Self { law, ..self }
+    }
+
+    /// One client of ours beside a foreign one.
+    pub(crate) const fn beside_a_stranger(self) -> Self {
+        Self {
+            clients: 1,
+            foreign: true,
+            attempts: [1, 0, 1],
+            ..self
+        }
+    }
+
+    pub(crate) const fn counting(self) -> Self {
+        Self {
+            tokens: true,
+            ..self
+        }
+    }
+
+    pub(crate) const fn losing(self, losses: u8) -> Self {
+        Self { losses, ..self }
+    }
+
+    /// No message of a finished round arrives.
+    pub(crate) const fn never_late(self) -> Self {
+        Self {
+            late: false,
+            ..self
+        }
+    }
+
+    /// Replies arrive, and so does nothing late.
+    pub(crate) const fn in_time(self) -> Self {
+        Self {
+            late: false,
+            lost: false,
+            ..self
+        }
+    }
+
+    /// Late messages come later than the nodes remember releases.
+    pub(crate) const fn forgetful(self) -> Self {
+        let law = Law {
+            memory: false,
+            ..self.law
+        };
+        Self { law, ..self }
+    }
+}
+
+/// Every state within the bounds keeps every promise.
+pub(crate) fn holds(name: &str, bounds: &Bounds) {
+    holds_after::<3>(name, bounds, &[]);
+}
+
+/// Every state that can follow the prefix keeps every promise.
+pub(crate) fn holds_after<const N: usize>(name: &str, bounds: &Bounds, prefix: &[Step]) {
+    let outcome = timed::<N>(name, bounds, prefix);
+    if let Some((broken, trace)) = outcome.violation {
+        panic!("{name}: {broken}\n{}", numbered(&trace));
+    }
+    assert!(outcome.complete, "{name}: more than {LIMIT} states");
+}
+
+/// The promise breaks, and the trace is a short one.
+pub(crate) fn breaks(name: &str, bounds: &Bounds, promise: &str) {
+    breaks_after::<3>(name, bounds, &[], promise);
+}
+
+/// The promise breaks in what can follow the prefix.
+pub(crate) fn breaks_after<const N: usize>(
+    name: &str,
+    bounds: &Bounds,
+    prefix: &[Step],
+    promise: &str,
+) {
+    let outcome = timed::<N>(name, bounds, prefix);
+    let Some((broken, trace)) = outcome.violation else {
+        panic!("{name}: no violation in {} states", outcome.states);
+    };
+    println!("{broken}\n{}", numbered(&trace));
+    assert!(
+        broken.starts_with(promise),
+        "{name}: expected \"{promise}\", but: {broken}\n{}",
+        numbered(&trace)
+    );
+}
+
+/// The model itself has no clock: only the report of how long it took does.
+#[allow(clippy::disallowed_methods)]
+fn timed<const N: usize>(name: &str, bounds: &Bounds, prefix: &[Step]) -> Outcome {
+    let began = std::time::Instant::now();
+    let outcome = search::<N>(bounds, prefix, LIMIT);
+    let took = began.elapsed().as_secs_f32();
+    println!("{name}: {} states, {took:.1} s", outcome.states);
+    outcome
+}
+
+fn numbered(trace: &[String]) -> String {
+    let lines = trace.iter().enumerate();
+    let lines: Vec<_> = lines
+        .map(|(i, line)| format!("  {:>2}. {line}", i + 1))
+        .collect();
+    lines.join("\n")
+}

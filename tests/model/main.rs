@@ -1,0 +1,87 @@
+//! An exhaustive model of the lock protocol: every schedule of a small machine, within stated bounds.
+//!
+//! The machine has three lock nodes (five where three are blind), two clients of ours, or one beside a foreign client
+//! that knows only the key. One lock; a ttl of two ticks. Messages are lost, late, and may be executed without their
+//! reply being heard; clients stop between any two steps; nodes lose their memory, come back as an older copy, and
+//! have clocks that jump. What is searched is *our* protocol: [`node`] says what a node answers, as `src/node/rules`
+//! and the Redis script do, and what it will answer under observed expiry; [`world`] says what clients do, as
+//! `src/lock` and `src/keeper` do.
+//!
+//! # Two modes
+//! - *server expiry*: the key's time to live decides, as the nodes do today. Without the restart guard it stands
+//!   neither a node's lost memory nor a node's clock that goes forward, and without the clamp of O6, which the nodes
+//!   do not have yet, clocks that go back on a majority block a lock for as long; the model shows all three.
+//! - *observed expiry with the restart guard*: the record beside the key decides, keys may vanish at any moment any
+//!   number of times, and a node that lost its memory is admitted again before it votes. This is its specification:
+//!   [`node::Law::may_take`] is the take rule, [`node::Law::admission`] the admission.
+//!
+//! # What must be true in every state
+//! - One holder at any instant; a token larger than every earlier one with each acquisition.
+//! - A lease never goes on after another client held: a lost lease is final, and a second owner never extends.
+//! - What was released on a node is never revived there; a broken lease is never extended by a later round.
+//! - A foreign client's key is never replaced, clamped or deleted by us.
+//! - Nobody is stuck: with everybody else dead and the environment quiet, a newcomer acquires within a ttl; what was
+//!   given up and undone, and what was seen released on any node, makes nobody wait.
+//!
+//! # Rules and the bounds in which their mutants are caught
+//! All with two clients and one attempt each, unless said otherwise (`mutants`).
+//!
+//! | rule switched off | mode | bounds | what breaks |
+//! | --- | --- | --- | --- |
+//! | `R3Validity` | server | | two holders |
+//! | `R4OneRound` | server | three attempts | two holders |
+//! | `R5Undo` | server | | others wait for a lost attempt |
+//! | `R8OldDeadline` | server | an extension each, late messages | a lease goes on over another holder's |
+//! | `R8NoForeignKey` | both | a foreign client, two extensions | two holders, one of them foreign |
+//! | `R9Heal` | both | directed: three attempts, one extension | two holders |
+//! | `R9NoRevival` | server | one extension, late messages, releases forgotten | a released lease is revived |
+//! | `R11BeliefFirst` | server | | two holders |
+//! | `T1RaiseCounter` | server | tokens | a token does not rise |
+//! | `T2Confirm` | server | tokens, three attempts | a token does not rise |
+//! | `T2GrantCheck` | server | tokens, a clock goes forward | a token is given twice |
+//! | `T2Configured` | server | directed, five nodes: three are blind | a token does not rise |
+//! | `T3Extend` | server | directed: a node restarts empty without the guard | a token does not rise |
+//! | `T4NodeCounter` | server | tokens, the retention ends on all nodes | a token does not rise |
+//! | `N4Remembered` | server | late messages | a released lease is revived |
+//! | `N6CompareOwner` | both | three attempts | two holders |
+//! | `G1Marker` | both | a loss, or an older copy | two holders |
+//! | `G2Watch` | observed | a loss | two holders |
+//! | `G2ReadAfter`, `G2MergeMajority` | observed | tokens, a loss | a token does not rise |
+//! | `O1Expected` | observed | | two holders |
+//! | `O2FullTtl`, `O2NotBySilence` | observed | | two holders |
+//! | `O2FromReply` | observed | explicit reads | two holders |
+//! | `O2KnownOver`, `O3MarkReleased` | observed | | others wait for what is over |
+//! | `O5Seq` | observed | directed: explicit reads, two extensions, a message executed twice | two holders |
+//! | `O6NoForeign` | both | a foreign client | a foreign key is touched |
+//! | `O6Clamp` | server | the clocks of two nodes go back | stuck |
+//! | `BreakMarks` | both | a break, two extensions | a broken lease is extended |
+//!
+//! # Rules that safety does not rest on here
+//! - `T1Floor` only saves the confirm (`a_floor_only_saves_a_round_trip`).
+//! - N2, the latest time at which a call may act: every search lets late messages act at any time.
+//! - `R9NextRound`: with the old deadline checked, what is written anew could count at once
+//!   (`what_is_written_anew_could_count_at_once`).
+//! - O4, look first, is about how long contenders get in each other's way, which this machine does not measure.
+//! - T6, arithmetic below 2^53, and T5, the floor after a majority has lost its memory, which is assumed good.
+//!
+//! # What is not in it
+//! Different clock rates and ttls, more than one late message per kind and client, membership changes, record bodies
+//! and ledgers, claims of many locks in one call, the fair line. The simulation in `src/sim` has the real code.
+//!
+//! # Running it
+//! `cargo test --test model` takes less than a minute on one core, and less than half a gigabyte: as a test of this
+//! package it gets the little optimisation that the simulation has. The larger bounds take three minutes more:
+//! `cargo test --test model -- --ignored`. With `--nocapture` each search
+//! says how many states it visited, and each mutant shows its trace.
+
+mod acts;
+mod bounds;
+mod deep;
+mod holds;
+mod mutants;
+mod node;
+mod quiet;
+mod rules;
+mod search;
+mod steps;
+mod world;

@@ -1,0 +1,283 @@
+//! What one lock node remembers and answers: plain functions that read like the specification.
+//!
+//! One lock only. Two ways to end the lease of somebody who has gone:
+//! - [`Expiry::Server`]: the key's time to live on the node's own clock decides;
+//! - [`Expiry::Observed`]: the record beside the key decides ([`Law::may_take`]), and the key may vanish at any time.
+
+use crate::rules::{Rule, Rules};
+
+/// An attempt's random value: the client (upper bits) and the number of its attempt (lower two, from 1).
+pub(crate) type Owner = u8;
+pub(crate) const NOBODY: Owner = 0;
+/// The client that knows only the key: another service's plain Redlock.
+pub(crate) const FOREIGN: usize = 2;
+
+pub(crate) fn owner(client: usize, attempt: u8) -> Owner {
+    ((client as u8) << 2) | attempt
+}
+pub(crate) fn client_of(owner: Owner) -> usize {
+    usize::from(owner >> 2)
+}
+pub(crate) fn is_foreign(key: Owner) -> bool {
+    key != NOBODY && client_of(key) == FOREIGN
+}
+
+/// What decides that a lease is over whose holder is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    Server,
+    Observed,
+}
+
+/// The owner and round that a contender has watched, or knows to be over.
+pub(crate) type Seen = (Owner, u8);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Node {
+    /// The value in the key, and for how many ticks it stays.
+    pub(crate) key: Owner,
+    pub(crate) px: u8,
+    /// The record: owner, round, whether it is released, this attempt's grant.
+    pub(crate) own: Owner,
+    pub(crate) seq: u8,
+    pub(crate) released: bool,
+    pub(crate) grant: u8,
+    /// Whether the record's incarnation is the node's: a record of another one names nobody.
+    pub(crate) named: bool,
+    /// For how many ticks (own, seq) has stood unchanged, up to ttl.
+    pub(crate) age: u8,
+    /// The largest token known here.
+    pub(crate) counter: u8,
+    /// Owners that were released here, a bit each.
+    pub(crate) over: u16,
+    /// G1: whether the marker names this incarnation.
+    pub(crate) admitted: bool,
+    /// Ticks since the memory was lost, up to ttl: how long the newcomer's nonce has been watched.
+    pub(crate) watched: u8,
+    /// What the other nodes' counters showed when the memory was lost (read too early, with the rule off).
+    pub(crate) early_floor: u8,
+    /// A copy on disk or on a replica: (own, seq, released, counter).
+    pub(crate) saved: Option<(Owner, u8, bool, u8)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Granted(u8),
+    Kept,
+    Healed,
+    Done,
+    Larger(u8),
+    Refused,
+    /// Not admitted: no vote at all.
+    Unadmitted,
+}
+
+/// The law of a scenario: which rules hold, and what ends a lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Law {
+    pub(crate) rules: Rules,
+    pub(crate) expiry: Expiry,
+    pub(crate) ttl: u8,
+    /// Whether nodes still remember who is over (N4), or what arrives late is later than that memory.
+    pub(crate) memory: bool,
+}
+
+// === impl Law ===
+
+impl Law {
+    fn has(&self, rule: Rule) -> bool {
+        self.rules.has(rule)
+    }
+
+    /// G1: what is not admitted does not vote.
+    fn may_vote(&self, node: &Node) -> bool {
+        node.admitted || !self.has(Rule::G1Marker)
+    }
+
+    /// O1, O6: does a value stand in the key that is not of the one who asks, or not of the record?
+    fn is_barred(&self, node: &Node, me: Owner) -> bool {
+        if is_foreign(node.key) {
+            return self.has(Rule::O6NoForeign);
+        }
+        match self.expiry {
+            Expiry::Server => node.key != NOBODY && node.key != me,
+            Expiry::Observed => node.key != NOBODY && node.key != node.own,
+        }
+    }
+
+    /// Whom the record names: nobody when it is of another incarnation of the node.
+    fn named(node: &Node) -> Owner {
+        if node.named { node.own } else { NOBODY }
+    }
+
+    /// O1, the take rule, for acquiring and healing: the record is missing, or released, or exactly what the caller
+    /// watched for its whole life or knows to be over. Server expiry asks for the key alone.
+    fn may_take(&self, node: &Node, me: Owner, expected: Option<Seen>) -> bool {
+        if self.is_barred(node, me) {
+            return false;
+        }
+        self.expiry == Expiry::Server
+            || Self::named(node) == NOBODY
+            || node.released
+            || expected == Some((node.own, node.seq))
+    }
+
+    /// N4: was this owner released here, as far as the node can know?
+    fn remembers_over(&self, node: &Node, me: Owner) -> bool {
+        self.memory && node.over & (1 << me) != 0
+    }
+
+    /// Would writing `me` here revive what was released here?
+    pub(crate) fn is_dead(&self, node: &Node, me: Owner) -> bool {
+        self.remembers_over(node, me) || Self::named(node) == me && node.released
+    }
+
+    fn put(&self, node: &mut Node, me: Owner, seq: u8, grant: u8) {
+        (node.key, node.px) = (me, self.ttl);
+        (node.own, node.seq, node.released, node.named) = (me, seq, false, true);
+        (node.grant, node.age) = (grant, 0);
+    }
+
+    /// N3, N4, T1: takes the lock where the take rule allows it; an attempt sent again is granted again.
+    pub(crate) fn acquire(
+        &self,
+        node: &mut Node,
+        me: Owner,
+        floor: u8,
+        expected: Option<Seen>,
+    ) -> Answer {
+        if !self.may_vote(node) {
+            return Answer::Unadmitted;
+        }
+        if self.remembers_over(node, me) && self.has(Rule::N4Remembered) {
+            return Answer::Refused;
+        }
+        if Self::named(node) == me {
+            if node.released && self.has(Rule::R9NoRevival) || self.is_barred(node, me) {
+                return Answer::Refused;
+            }
+            self.put(node, me, node.seq, node.grant);
+            return Answer::Granted(node.grant);
+        }
+        if !self.may_take(node, me, expected) {
+            return Answer::Refused;
+        }
+        let floor = if self.has(Rule::T1Floor) { floor } else { 0 };
+        let grant = node.counter.max(floor) + 1;
+        self.put(node, me, 0, grant);
+        if self.has(Rule::T1RaiseCounter) {
+            node.counter = grant;
+        }
+        Answer::Granted(grant)
+    }
+
+    /// T2: raises the counter where the lock is still this attempt's, and says when its own grant was larger.
+    pub(crate) fn confirm(&self, node: &mut Node, me: Owner, token: u8) -> Answer {
+        if !self.may_vote(node) {
+            return Answer::Unadmitted;
+        }
+        let gone = self.expiry == Expiry::Server && node.key != me;
+        if gone || self.is_barred(node, me) || Self::named(node) != me || node.released {
+            return Answer::Refused;
+        }
+        if node.grant > token && self.has(Rule::T2GrantCheck) {
+            return Answer::Larger(node.grant);
+        }
+        node.counter = node.counter.max(token);
+        Answer::Done
+    }
+
+    /// R8, R9, O5: renews what is ours and older; writes anew by the take rule, which is no vote in this round.
+    pub(crate) fn extend(
+        &self,
+        node: &mut Node,
+        me: Owner,
+        seq: u8,
+        token: u8,
+        expected: Option<Seen>,
+    ) -> Answer {
+        if !self.may_vote(node) {
+            return Answer::Unadmitted;
+        }
+        if self.remembers_over(node, me) && self.has(Rule::N4Remembered) {
+            return Answer::Refused;
+        }
+        let ours = Self::named(node) == me;
+        if ours && is_foreign(node.key) && !self.has(Rule::R8NoForeignKey) {
+            node.age = 0;
+            return Answer::Kept;
+        }
+        let answer = if ours {
+            let late = seq <= node.seq && self.has(Rule::O5Seq);
+            let dead = node.released && self.has(Rule::R9NoRevival);
+            if late || dead || self.is_barred(node, me) {
+                return Answer::Refused;
+            }
+            // Server expiry: while the key was gone a stranger may have come and left.
+            let gone = self.expiry == Expiry::Server && node.key == NOBODY;
+            self.put(node, me, seq, node.grant);
+            if gone { Answer::Healed } else { Answer::Kept }
+        } else {
+            let blind = !self.has(Rule::R9Heal)
+                && (self.expiry == Expiry::Server || node.key == NOBODY)
+                && !is_foreign(node.key);
+            if !blind && !self.may_take(node, me, expected) {
+                return Answer::Refused;
+            }
+            self.put(node, me, seq, token);
+            Answer::Healed
+        };
+        if self.has(Rule::T3Extend) {
+            node.counter = node.counter.max(token);
+        }
+        answer
+    }
+
+    /// R11, N6, O3: deletes the key and marks the record released where they are this owner's.
+    pub(crate) fn release(&self, node: &mut Node, me: Owner) {
+        let any = !self.has(Rule::N6CompareOwner) && !is_foreign(node.key);
+        if node.key == me || any {
+            (node.key, node.px) = (NOBODY, 0);
+        }
+        if node.own == me || any && node.own != NOBODY {
+            node.released = true;
+        }
+        node.over |= 1 << me;
+    }
+
+    /// `locks break`: the same in the holder's name, and a token above the holder's.
+    pub(crate) fn break_lock(&self, node: &mut Node, target: Owner) {
+        if self.has(Rule::BreakMarks) {
+            if node.own == target {
+                node.counter += 1;
+            }
+            self.release(node, target);
+        } else if node.key == target {
+            (node.key, node.px) = (NOBODY, 0);
+        }
+    }
+
+    /// G2, T5: the counter of a node that is admitted, from the counters of the *other* admitted nodes.
+    /// `known` stands for a floor from outside (a clock, the user's store) when too few of them can be read.
+    pub(crate) fn admission(&self, node: &Node, others: &[u8], enough: usize, known: u8) -> u8 {
+        let enough = if self.has(Rule::G2MergeMajority) {
+            enough
+        } else {
+            1
+        };
+        let floor = if others.len() < enough {
+            known
+        } else if !self.has(Rule::G2ReadAfter) {
+            node.early_floor
+        } else if !self.has(Rule::G2MergeMajority) {
+            // One node read, the one that knows least.
+            others.iter().copied().min().unwrap_or(0)
+        } else {
+            // What N - q + 1 nodes are sure to show: the worst choice of that many.
+            let mut sorted = others.to_vec();
+            sorted.sort_unstable();
+            sorted.get(enough - 1).copied().unwrap_or(0)
+        };
+        node.counter.max(floor)
+    }
+}

@@ -1,0 +1,109 @@
+//! Nobody is stuck: from every reachable state, once everybody else is dead and the environment is quiet, a newcomer
+//! acquires in bounded time.
+
+use crate::{
+    node::{Expiry, NOBODY, Node, client_of, is_foreign},
+    rules::Rule,
+    world::{Bounds, World},
+};
+
+/// What is wrong with the wait that this state imposes on a newcomer, if anything.
+pub(crate) fn check<const N: usize>(bounds: &Bounds, world: &World<N>) -> Option<&'static str> {
+    if after_crashes(bounds, world).is_none() {
+        return Some("stuck: everybody else is dead for a ttl, and still nobody can acquire");
+    }
+    let ready = |n: &&Node| n.admitted && !is_foreign(n.key);
+    if world.nodes.iter().filter(ready).count() < World::<N>::QUORUM {
+        return None;
+    }
+    if takable(bounds, &undone(bounds, world)) < World::<N>::QUORUM {
+        return Some("slow: what was given up and undone still makes others wait");
+    }
+    if bounds.law.expiry == Expiry::Observed
+        && takable(bounds, &told(bounds, world)) < World::<N>::QUORUM
+    {
+        return Some("slow: a release that was seen on another node still makes others wait");
+    }
+    None
+}
+
+/// Every process dies, no message arrives: the ticks until a newcomer who watched can acquire, a ttl at most.
+fn after_crashes<const N: usize>(bounds: &Bounds, world: &World<N>) -> Option<u8> {
+    let mut quiet = *world;
+    let ttl = bounds.law.ttl;
+    for n in &mut quiet.nodes {
+        // Foreign keys go by their own time to live, which is not kept where keys may vanish at any time.
+        if bounds.vanish && is_foreign(n.key) {
+            n.key = NOBODY;
+        }
+        // The newcomer's first try: what outlives max_ttl is clamped, if it is ours.
+        if n.px > ttl && !is_foreign(n.key) && bounds.law.rules.has(Rule::O6Clamp) {
+            n.px = ttl;
+        }
+    }
+    for waited in 0..=ttl {
+        if takable(bounds, &quiet) >= World::<N>::QUORUM {
+            return Some(waited);
+        }
+        for n in &mut quiet.nodes {
+            n.age = (n.age + 1).min(ttl);
+            n.px = n.px.saturating_sub(1);
+            if n.px == 0 && !bounds.vanish {
+                n.key = NOBODY;
+            }
+            if !n.admitted {
+                n.watched += 1;
+                n.admitted = n.watched >= ttl;
+                n.named &= !n.admitted;
+            }
+        }
+    }
+    None
+}
+
+/// Everybody gives up, and every release that the rules ask for has arrived.
+fn undone<const N: usize>(bounds: &Bounds, world: &World<N>) -> World<N> {
+    let mut quiet = *world;
+    let has = |rule| bounds.law.rules.has(rule);
+    for n in &mut quiet.nodes {
+        if n.own == NOBODY || is_foreign(n.own) {
+            continue;
+        }
+        let won = world.clients[client_of(n.own)].won & (1 << (n.own & 3)) != 0;
+        if !won && !has(Rule::R5Undo) {
+            continue;
+        }
+        let (own, released) = (n.own, n.released);
+        bounds.law.release(n, own);
+        if !won && !has(Rule::O3MarkReleased) {
+            n.released = released;
+        }
+    }
+    quiet
+}
+
+/// Nodes that would grant somebody who has watched for as long as there was to see.
+fn takable<const N: usize>(bounds: &Bounds, world: &World<N>) -> usize {
+    let takable = |n: &&Node| {
+        let nobody = n.own == NOBODY || !n.named || n.released || n.age >= bounds.law.ttl;
+        n.admitted
+            && match bounds.law.expiry {
+                Expiry::Server => n.key == NOBODY,
+                Expiry::Observed => !is_foreign(n.key) && nobody,
+            }
+    };
+    world.nodes.iter().filter(takable).count()
+}
+
+/// Everybody gives up; one node has heard of each release, the others are taken by those who know it from there.
+fn told<const N: usize>(bounds: &Bounds, world: &World<N>) -> World<N> {
+    let mut quiet = *world;
+    if bounds.law.rules.has(Rule::O2KnownOver) {
+        for n in quiet.nodes.iter_mut().filter(|n| n.own != NOBODY) {
+            n.released = true;
+        }
+    } else if let Some(n) = quiet.nodes.iter_mut().find(|n| n.own != NOBODY) {
+        n.released = true;
+    }
+    quiet
+}

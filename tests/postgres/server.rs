@@ -1,0 +1,211 @@
+//! A real PostgreSQL server for tests: a cluster in a temporary folder, on a socket of its own, killed in the end.
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    os::unix::{fs::chown, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tempfile::TempDir;
+
+/// What to install where no server is found.
+pub(crate) const REMEDY: &str = "no PostgreSQL found: apt-get install postgresql, or set WATCHKEEPER_POSTGRES_BIN to its folder bin";
+
+/// The owner of the cluster and of everything in it.
+pub(crate) const USER: &str = "watchkeeper";
+
+/// A running server. Killed and reaped on drop.
+pub(crate) struct PostgresServer {
+    child: Child,
+    /// Last: the directory goes when the process has gone.
+    dir: TempDir,
+}
+
+/// One server for all cases, started by the first that needs it.
+#[derive(Clone, Default)]
+pub(crate) struct Shared(Arc<OnceLock<PostgresServer>>);
+
+/// The folder of the server's programs: `WATCHKEEPER_POSTGRES_BIN`, else PATH, else the newest that Debian has.
+pub(crate) fn programs() -> Option<PathBuf> {
+    let whole = |dir: &PathBuf| ["initdb", "postgres"].iter().all(|p| dir.join(p).is_file());
+    if let Some(named) = std::env::var_os("WATCHKEEPER_POSTGRES_BIN").filter(|v| !v.is_empty()) {
+        return Some(PathBuf::from(named)).filter(whole);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut debian: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .collect();
+    debian.sort();
+    std::env::split_paths(&path)
+        .chain(debian.into_iter().rev().map(|(_, dir)| dir))
+        .find(whole)
+}
+
+/// Whether `WATCHKEEPER_REQUIRE` (a list such as `redis,postgres`) turns the server's absence into a failure.
+fn required() -> bool {
+    std::env::var("WATCHKEEPER_REQUIRE")
+        .is_ok_and(|list| list.split(',').any(|word| word.trim() == "postgres"))
+}
+
+/// One server-backed case for libtest-mimic: a panic is its failure; where the server is missing it is ignored, with
+/// the reason beside its name.
+pub(crate) fn trial(
+    name: &str,
+    server: &Shared,
+    case: impl FnOnce(&PostgresServer) + Send + 'static,
+) -> libtest_mimic::Trial {
+    if programs().is_some() {
+        let server = server.clone();
+        return libtest_mimic::Trial::test(name, move || {
+            case(server.0.get_or_init(PostgresServer::start));
+            Ok(())
+        });
+    }
+    if required() {
+        return libtest_mimic::Trial::test(name, || {
+            Err(format!("{REMEDY} (WATCHKEEPER_REQUIRE names postgres)").into())
+        });
+    }
+    // Also with `--ignored`, which runs it all the same, it must never count as passed.
+    libtest_mimic::Trial::test(format!("{name} [{REMEDY}]"), || Err(REMEDY.into()))
+        .with_ignored_flag(true)
+}
+
+// === impl PostgresServer ===
+
+impl PostgresServer {
+    /// An empty cluster, which forgets everything in a power cut: nothing waits for the disk.
+    fn start() -> Self {
+        let programs = programs().expect(REMEDY);
+        let dir = TempDir::with_prefix("wk-postgres-").expect("a temporary directory");
+        if let Some((user, group)) = servant() {
+            chown(dir.path(), Some(user), Some(group)).expect("our own directory");
+        }
+        let made = command(&programs.join("initdb"), dir.path())
+            .args(["--pgdata", "data", "--username", USER])
+            .args(["--auth", "trust", "--encoding", "UTF8", "--locale", "C"])
+            .arg("--no-sync")
+            .output()
+            .expect("initdb starts");
+        assert!(
+            made.status.success(),
+            "initdb ended with {}: {}",
+            made.status,
+            String::from_utf8_lossy(&made.stderr)
+        );
+        let log = fs::File::create(dir.path().join("log")).expect("a log file");
+        let mut server = command(&programs.join("postgres"), dir.path());
+        server.args(["-D", "data", "-k"]).arg(dir.path());
+        for setting in [
+            "listen_addresses=",
+            "fsync=off",
+            "synchronous_commit=off",
+            "full_page_writes=off",
+            "autovacuum=off",
+            "max_connections=100",
+            "shared_buffers=16MB",
+        ] {
+            server.args(["-c", setting]);
+        }
+        let child = server
+            .stdout(log.try_clone().expect("a log file"))
+            .stderr(log)
+            .spawn()
+            .expect("postgres starts");
+        let mut server = Self { child, dir };
+        server.wait_until_it_is_ready();
+        server
+    }
+
+    /// The server's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join(".s.PGSQL.5432")
+    }
+
+    /// The last line of the server's own file says how far it is.
+    fn wait_until_it_is_ready(&mut self) {
+        let file = self.dir.path().join("data/postmaster.pid");
+        for _ in 0..1500 {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                panic!("postgres ended with {status}: {}", self.log());
+            }
+            let told = fs::read_to_string(&file).unwrap_or_default();
+            if told.lines().last().is_some_and(|l| l.trim() == "ready") {
+                return;
+            }
+            pause(Duration::from_millis(10));
+        }
+        panic!("postgres was not ready within 15 s: {}", self.log());
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // SIGQUIT and not SIGKILL: the server takes its processes and its shared memory with it.
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let told = pid.is_some_and(|pid| kill_process(pid, Signal::QUIT).is_ok());
+        for _ in 0..500 {
+            if !told || self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                break;
+            }
+            pause(Duration::from_millis(10));
+        }
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// A program of the server in its folder, with nothing of our environment that means something to it.
+fn command(program: &Path, dir: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(dir).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PG") {
+            command.env_remove(name);
+        }
+    }
+    if let Some((user, group)) = servant() {
+        command.uid(user).gid(group);
+    }
+    command
+}
+
+/// PostgreSQL refuses to run as root. For root: the user and group that do it instead.
+fn servant() -> Option<(u32, u32)> {
+    if !geteuid().is_root() {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("a list of users");
+    let find = |name: &str| {
+        let user = users
+            .lines()
+            .find(|line| line.split(':').next() == Some(name))?;
+        let mut numbers = user.split(':').skip(2).map(str::parse);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    };
+    let found = find("postgres").or_else(|| find("nobody"));
+    Some(found.expect("as root a user postgres or nobody is needed to run the server"))
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a child process gives no event when it is ready"
+)]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
