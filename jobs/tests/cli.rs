@@ -249,7 +249,7 @@ fn without_a_command_the_help_is_shown() {
     let ran = run(folder.path(), &[]);
     assert_eq!(ran.code, Some(2));
     for command in [
-        "run", "demo", "check", "config", "status", "history", "locks",
+        "run", "demo", "check", "config", "status", "history", "locks", "doctor",
     ] {
         assert!(ran.err.contains(&format!("\n  {command} ")), "{}", ran.err);
     }

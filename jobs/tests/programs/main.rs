@@ -15,6 +15,7 @@ mod config;
 mod elect;
 mod examples;
 mod exits;
+mod operator;
 mod process;
 mod raw;
 mod rounds;
@@ -84,6 +85,17 @@ fn main() {
             a_password_from_a_file_is_used_and_none_is_shown,
         },
         config::{ a_configuration_of_another_program_will_do },
+        operator::{
+            a_broken_holder_stops_before_the_next_begins,
+            a_break_for_another_owner_touches_nobody,
+            a_healthy_store_has_no_error,
+            a_foreign_value_is_shown_and_never_broken,
+            a_key_without_end_is_found_and_ended,
+            every_fault_of_a_master_is_found_with_its_remedy,
+            two_addresses_of_one_server_are_found,
+            a_user_without_rights_is_told_which,
+            the_rights_that_are_named_suffice,
+        },
     ];
     cases.extend(on![embedded:
         examples::{ a_web_service_is_called_once_a_tick },
@@ -117,6 +129,12 @@ fn main() {
             a_configuration_of_another_program_will_do,
             a_place_that_nobody_named_is_refused,
             a_watchkeeper_inside_a_command_is_not_confused,
+        },
+        operator::{
+            a_broken_holder_stops_before_the_next_begins,
+            a_break_for_another_owner_touches_nobody,
+            a_healthy_store_has_no_error,
+            a_store_that_is_not_there_is_not_made,
         },
     ]);
     libtest_mimic::run(&arguments, cases).exit();

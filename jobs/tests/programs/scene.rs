@@ -96,6 +96,11 @@ impl Scene {
         fs::write(self.file(name), text).expect("a file");
     }
 
+    /// The options that name the scene's store.
+    pub(crate) fn options(&self) -> Vec<String> {
+        self.store.options(self.folder.path())
+    }
+
     /// What stands below `[locks]` in a configuration for this scene.
     pub(crate) fn settings(&self) -> String {
         self.store.settings(self.folder.path())

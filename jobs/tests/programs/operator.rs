@@ -1,0 +1,273 @@
+//! What an operator does about locks: `locks show`, `locks --leaked`, `locks break`, and `doctor`.
+
+use serde_json::Value;
+
+use crate::{process::Done, scene::Scene, server::RedisServer, store::Store};
+
+/// `watchkeeper WORDS` on the scene's store.
+fn ask(scene: &Scene, line: &str) -> Done {
+    let store = scene.options();
+    let words: Vec<&str> = line
+        .split_whitespace()
+        .chain(store.iter().map(String::as_str))
+        .collect();
+    scene.run_bare(&words)
+}
+
+fn json(done: &Done) -> Value {
+    serde_json::from_str(&done.out).unwrap_or_else(|why| panic!("{why}: {done:?}"))
+}
+
+/// The findings of `doctor` that are of this severity.
+fn findings(done: &Done, severity: &str) -> Vec<(String, String)> {
+    let all = json(done);
+    let of = |found: &Value, name: &str| found[name].as_str().unwrap().to_owned();
+    let found = all["findings"].as_array().unwrap().iter();
+    found
+        .filter(|found| found["severity"] == severity)
+        .map(|found| (of(found, "finding"), of(found, "remedy")))
+        .collect()
+}
+
+#[track_caller]
+fn has(found: &[(String, String)], finding: &str, remedy: &str) {
+    let there = found
+        .iter()
+        .any(|(a, b)| a.contains(finding) && b.contains(remedy));
+    assert!(there, "no {finding:?} with {remedy:?} in {found:?}");
+}
+
+// === locks ===
+
+/// The holder hears of it and stops; the one that waits comes after it, under a larger token.
+pub(crate) fn a_broken_holder_stops_before_the_next_begins(store: Store) {
+    let scene = Scene::new(store);
+    let script =
+        "echo $WATCHKEEPER_TOKEN held; while true; do echo work >> $F/order; sleep 0.02; done";
+    let holder = scene.spawn("lock k --ttl 3s", script);
+    let line = holder.wait_for_line("held");
+    let old: u64 = line.split(' ').next().unwrap().parse().unwrap();
+    let next = scene.spawn(
+        "lock k --ttl 3s",
+        "echo next >> $F/order; echo $WATCHKEEPER_TOKEN next",
+    );
+    next.wait_for_line("waiting for the lock k");
+
+    let shown = json(&ask(&scene, "locks show lock/k --json").with(0));
+    assert_eq!(
+        (&shown["state"], &shown["token"]),
+        (&"held".into(), &old.into())
+    );
+    assert_eq!(shown["by_node"][0]["foreign"], false);
+    let unasked = ask(&scene, "locks break lock/k").with(2);
+    unasked.says(&["say --yes", "within a third of its ttl"]);
+    let broken = json(&ask(&scene, "locks break lock/k --yes --json").with(0));
+    assert_eq!(broken["outcome"], "final", "{broken}");
+    assert!(broken["token"].as_u64().unwrap() > old, "{broken}");
+
+    holder.done().with(125).says(&["lost the lock k"]);
+    let done = next.done().with(0);
+    let new: u64 = done.out.split(' ').next().unwrap().parse().unwrap();
+    assert!(new > broken["token"].as_u64().unwrap());
+    let order = scene.lines("order");
+    assert_eq!(
+        order.last().unwrap(),
+        "next",
+        "nothing of the old holder after it"
+    );
+    assert_eq!(order.iter().filter(|line| *line == "next").count(), 1);
+    ask(&scene, "locks break lock/k --yes")
+        .with(1)
+        .says(&["not held"]);
+    ask(&scene, "locks show lock/nobody")
+        .with(1)
+        .says(&["no node knows"]);
+}
+
+pub(crate) fn a_break_for_another_owner_touches_nobody(store: Store) {
+    let scene = Scene::new(store);
+    let mut holder = scene.holder("lock k --ttl 1s");
+    ask(&scene, "locks break lock/k --owner him --yes")
+        .with(1)
+        .says(&["changed hands"]);
+    assert!(!holder.has_ended());
+    let shown = json(&ask(&scene, "locks show lock/k --json").with(0));
+    assert_eq!(shown["state"], "held");
+}
+
+pub(crate) fn a_foreign_value_is_shown_and_never_broken(store: Store) {
+    let scene = Scene::new(store);
+    for server in scene.store.servers() {
+        server.raw(&["SET", "orders", "of somebody else"]);
+    }
+    let shown = json(&ask(&scene, "locks show orders --raw --json").with(0));
+    assert_eq!(shown["state"], "foreign");
+    assert_eq!(shown["by_node"][2]["endless"], true);
+    let broken = ask(&scene, "locks break orders --raw --yes --now").with(1);
+    broken.says(&["never broken"]);
+    for server in scene.store.servers() {
+        assert!(server.raw(&["GET", "orders"]).contains("of somebody else"));
+    }
+}
+
+/// A key that lost its time to live outlives its holder, until it is broken.
+pub(crate) fn a_key_without_end_is_found_and_ended(store: Store) {
+    let scene = Scene::new(store);
+    scene.holder("lock k --ttl 1s").kill();
+    let key = "{watchkeeper}:1:l:lock/k";
+    let persisted = |server: &RedisServer| server.raw(&["PERSIST", key]).starts_with(":1");
+    assert!(scene.store.servers().iter().all(persisted));
+    let leaked = json(&ask(&scene, "locks --leaked --json").with(0));
+    assert_eq!(leaked[0]["kind"], "endless", "{leaked}");
+    let remedy = leaked[0]["remedy"].as_str().unwrap();
+    let command = remedy.strip_prefix("watchkeeper ").unwrap();
+    ask(&scene, &format!("{command} --yes --now")).with(0);
+    scene.run("lock k --wait 0s", "true").with(0);
+    assert_eq!(
+        json(&ask(&scene, "locks --leaked --json").with(0)),
+        Value::Array(vec![])
+    );
+}
+
+// === doctor ===
+
+pub(crate) fn a_healthy_store_has_no_error(store: Store) {
+    let scene = Scene::new(store);
+    scene.run("lock k", "true").with(0);
+    let done = ask(&scene, "doctor --json").with(0);
+    assert_eq!(findings(&done, "error"), []);
+    let all = json(&done);
+    for node in all["nodes"].as_array().unwrap() {
+        assert_eq!(node["up"], true, "{node}");
+        assert!(
+            node["latency_us"].as_u64() > Some(0) && node["offset_ms"].is_i64(),
+            "{node}"
+        );
+        assert!(node["version"].is_string(), "{node}");
+    }
+    has(
+        &findings(&done, "warning"),
+        "no replica runs",
+        "watchkeeper run",
+    );
+    let told = ask(&scene, "doctor").with(0);
+    assert!(told.out.contains("\n0 errors, "), "{told:?}");
+}
+
+pub(crate) fn every_fault_of_a_master_is_found_with_its_remedy(store: Store) {
+    let scene = Scene::new(store);
+    let [first, second, third] = scene.store.servers();
+    let warned = findings(&ask(&scene, "doctor --json").with(0), "warning");
+    has(&warned, "no append-only file", "appendonly yes");
+
+    for words in [["maxmemory", "100mb"], ["maxmemory-policy", "allkeys-lru"]] {
+        first.raw(&["CONFIG", "SET", words[0], words[1]]);
+    }
+    has(
+        &findings(&ask(&scene, "doctor --json").with(1), "error"),
+        "allkeys-lru",
+        "noeviction",
+    );
+    first.raw(&["CONFIG", "SET", "maxmemory", "0"]);
+
+    second.freeze();
+    let done = ask(&scene, "doctor --json").with(1);
+    has(&findings(&done, "error"), "does not answer", "start it");
+    has(
+        &findings(&done, "warning"),
+        "no node to spare",
+        "bring the others back",
+    );
+    second.thaw();
+
+    // A replica of nobody that answers is a replica all the same.
+    third.raw(&["REPLICAOF", "127.0.0.1", "1"]);
+    has(
+        &findings(&ask(&scene, "doctor --json").with(1), "error"),
+        "slave",
+        "address of a master",
+    );
+    third.raw(&["REPLICAOF", "NO", "ONE"]);
+    ask(&scene, "doctor").with(0);
+}
+
+pub(crate) fn two_addresses_of_one_server_are_found(store: Store) {
+    let scene = Scene::new(store);
+    let [first, second, _] = scene.store.servers();
+    // Another path to the same socket.
+    let link = scene.file("link.sock");
+    std::os::unix::fs::symlink(first.socket(), &link).unwrap();
+    let urls = [
+        first.url(),
+        second.url(),
+        format!("unix://{}", link.display()),
+    ];
+    let done = scene
+        .run_bare(&["doctor", "--json", "--nodes", &urls.join(",")])
+        .with(1);
+    has(
+        &findings(&done, "error"),
+        "same server as",
+        "each server once",
+    );
+}
+
+pub(crate) fn a_user_without_rights_is_told_which(store: Store) {
+    let scene = Scene::new(store);
+    for server in scene.store.servers() {
+        let words = [
+            "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@read", "+info", "+evalsha",
+        ];
+        server.raw(&words);
+    }
+    let urls = scene.store.servers().each_ref().map(RedisServer::url);
+    let mut command = scene.bare(&["doctor", "--json", "--nodes", &urls.join(",")]);
+    command.env("WATCHKEEPER_LOCKS__REDIS__USERNAME", "reader");
+    command.env("WATCHKEEPER_LOCKS__REDIS__PASSWORD", "pw");
+    let done = crate::process::Running::start(command).done().with(1);
+    has(&findings(&done, "error"), "access refused", "ACL SETUSER");
+}
+
+/// The rights that the remedy names are enough.
+pub(crate) fn the_rights_that_are_named_suffice(store: Store) {
+    let scene = Scene::new(store);
+    for server in scene.store.servers() {
+        let words = [
+            "ACL",
+            "SETUSER",
+            "worker",
+            "on",
+            ">pw",
+            "~{watchkeeper}:*",
+            "&{watchkeeper}:*",
+            "+@all",
+            "-@admin",
+            "-@dangerous",
+            "+info",
+        ];
+        assert!(server.raw(&words).starts_with("+OK"));
+    }
+    let urls = scene.store.servers().each_ref().map(RedisServer::url);
+    for words in [&["doctor"][..], &["lock", "k"]] {
+        let mut command = scene.bare(words);
+        command.args(["--nodes", &urls.join(",")]);
+        if words.len() > 1 {
+            command.args(["--", "true"]);
+        }
+        command.env("WATCHKEEPER_LOCKS__REDIS__USERNAME", "worker");
+        command.env("WATCHKEEPER_LOCKS__REDIS__PASSWORD", "pw");
+        crate::process::Running::start(command).done().with(0);
+    }
+}
+
+/// Nothing is made where there is nothing.
+pub(crate) fn a_store_that_is_not_there_is_not_made(store: Store) {
+    let scene = Scene::new(store);
+    ask(&scene, "doctor").with(0);
+    ask(&scene, "locks show job/x").with(1);
+    assert!(!scene.file("store.db").exists());
+    let wrong = scene
+        .run_bare(&["doctor", "--nodes", "rediss:/nonsense"])
+        .with(1);
+    assert!(wrong.out.contains("--nodes"), "{wrong:?}");
+}
