@@ -31,6 +31,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// The shortest and the longest wait for the nodes' clocks to reach a tick.
 const AGREE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
+/// How soon a leader that holds back a start looks again whether its lease was extended.
+const LOOK_AT_LEASE: Duration = Duration::from_millis(50);
+
 /// One term.
 pub(super) struct Lead<'a> {
     pub(super) engine: &'a Engine,
@@ -81,11 +84,17 @@ impl Lead<'_> {
                 break;
             };
             let mut wake = plan.wake;
-            match self.carry_out(plan, &mut ledger, &desk).await {
-                Ok(Carried::Started(started)) => flight = Some(started),
-                Ok(Carried::Written) => {}
-                Ok(Carried::TooEarly(ahead)) => wake = self.clock().wall().checked_add(ahead).ok(),
-                Err(Over) => break,
+            if self.starts_too_late(&plan) {
+                wake = self.clock().wall().checked_add(LOOK_AT_LEASE).ok();
+            } else {
+                match self.carry_out(plan, &mut ledger, &desk).await {
+                    Ok(Carried::Started(started)) => flight = Some(started),
+                    Ok(Carried::Written) => {}
+                    Ok(Carried::TooEarly(ahead)) => {
+                        wake = self.clock().wall().checked_add(ahead).ok();
+                    }
+                    Err(Over) => break,
+                }
             }
             tokio::select! {
                 biased;
@@ -466,6 +475,18 @@ impl Lead<'_> {
             }
             self.clock().sleep_until(at).await;
         }
+    }
+
+    /// Whether what would start were told to stop at once, because the lease is about to end: an attempt would be lost
+    /// for nothing. The lease may be extended yet.
+    fn starts_too_late(&self, plan: &Plan) -> bool {
+        let starts = |d: &Decision| matches!(d, Decision::Start { .. });
+        let Some(lease) = self.lease.as_ref() else {
+            return false;
+        };
+        let timing = self.engine.ctx.locks.timing();
+        let margin = timing.cancel_margin(lease.ttl(), self.engine.spec.grace);
+        lease.remaining() <= margin && plan.decisions.iter().any(starts)
     }
 
     fn may_start(&self) -> bool {

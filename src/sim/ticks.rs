@@ -93,6 +93,11 @@ fn accounted(all: &[Member], starts: &Starts) {
     let mut skipped = Vec::new();
     for member in all {
         for event in &*member.told.lock().unwrap() {
+            if let Event::RunEnded { detail, took, .. } = event {
+                // A run that starts when its lease is about to end is an attempt lost for nothing.
+                let in_vain = took.is_zero() && detail.contains("about to end");
+                assert!(!in_vain, "{event:?}");
+            }
             if let Event::TicksSkipped { first, last, .. } = event {
                 skipped.push((*first, *last));
             }
