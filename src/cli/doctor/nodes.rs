@@ -258,10 +258,8 @@ fn together(nodes: &[NodeState], limits: &Limits) -> Vec<Finding> {
     let mut found = Vec::new();
     for (i, node) in nodes.iter().enumerate() {
         let twin = node.facts.run_id.as_ref().and_then(|id| {
-            let before = nodes[..i].iter();
-            before
-                .filter(|other| other.facts.run_id.as_ref() == Some(id))
-                .next_back()
+            let mut before = nodes[..i].iter();
+            before.find(|other| other.facts.run_id.as_ref() == Some(id))
         });
         if let Some(twin) = twin {
             found.push(Finding::error(
