@@ -12,6 +12,7 @@
 //! - S4 The order of documents changes nothing.                           (the_order_of_documents_changes_nothing)
 //!
 //! What became of a job's runs is told by documents of its own: [`runs`].
+//! One lock in full, and which locks nobody will release: [`locks`].
 //!
 //! # Not promised
 //! This is news, not authority: a document is as old as `seen_ms_ago` says. Who may act is decided by leases alone.

@@ -7,9 +7,11 @@ use crate::config::Flag;
 /// Options that name a store in place of the configured one.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Place {
-    /// Redis masters, with commas or one option each: redis://[user:password@]host[:port][/db]
+    /// Redis masters.
+    // In documentation the brackets of the address would be links.
     #[arg(
         long,
+        help = "Redis masters, with commas or one option each: redis://[user:password@]host[:port][/db]",
         value_name = "URL",
         value_delimiter = ',',
         conflicts_with = "embedded"

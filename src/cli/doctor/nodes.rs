@@ -259,7 +259,7 @@ fn together(nodes: &[NodeState], limits: &Limits) -> Vec<Finding> {
     for (i, node) in nodes.iter().enumerate() {
         let twin = node.facts.run_id.as_ref().and_then(|id| {
             let mut before = nodes[..i].iter();
-            before.rfind(|other| other.facts.run_id.as_ref() == Some(id))
+            before.find(|other| other.facts.run_id.as_ref() == Some(id))
         });
         if let Some(twin) = twin {
             found.push(Finding::error(
