@@ -179,6 +179,7 @@ impl Lead<'_> {
                 ..
             } = decision
             {
+                self.extended().await;
                 // The lease may have ended while the start was written: then it does not happen here. A drain that
                 // began meanwhile waits for it: left out now, it would look like a run that died.
                 let lost = self.pass.is_lost();
@@ -481,12 +482,27 @@ impl Lead<'_> {
     /// for nothing. The lease may be extended yet.
     fn starts_too_late(&self, plan: &Plan) -> bool {
         let starts = |d: &Decision| matches!(d, Decision::Start { .. });
+        self.is_about_to_end() && plan.decisions.iter().any(starts)
+    }
+
+    fn is_about_to_end(&self) -> bool {
         let Some(lease) = self.lease.as_ref() else {
             return false;
         };
         let timing = self.engine.ctx.locks.timing();
         let margin = timing.cancel_margin(lease.ttl(), self.engine.spec.grace);
-        lease.remaining() <= margin && plan.decisions.iter().any(starts)
+        lease.remaining() <= margin
+    }
+
+    /// Waits until the lease was extended, or is over: the same for a start whose writing took long.
+    async fn extended(&self) {
+        while self.is_about_to_end() && self.may_start() {
+            tokio::select! {
+                biased;
+                () = self.closing() => return,
+                () = self.clock().sleep(LOOK_AT_LEASE) => {}
+            }
+        }
     }
 
     fn may_start(&self) -> bool {
