@@ -104,14 +104,19 @@ fn identity(node: &NodeState) -> Vec<Finding> {
 }
 
 fn unreachable(node: &NodeState, why: &str) -> Finding {
-    let remedy = if node.denied {
-        RIGHTS
-    } else if why.starts_with("cannot serve") {
-        "do as it says; it is asked again by itself"
-    } else {
-        "start it, let this machine reach it, or correct its address (locks.redis.nodes)"
+    let (what, remedy) = match node.wants {
+        _ if node.denied => ("access refused", RIGHTS),
+        Some(wants) => ("it does not serve", wants),
+        None if why.starts_with("cannot serve") => (
+            "it does not answer",
+            "do as it says; it is asked again by itself",
+        ),
+        None => (
+            "it does not answer",
+            "start it, let this machine reach it, or correct its address (locks.redis.nodes)",
+        ),
     };
-    Finding::error(&node.name, format!("it does not answer: {why}"), remedy)
+    Finding::error(&node.name, format!("{what}: {why}"), remedy)
 }
 
 const RIGHTS: &str = "correct locks.redis.username and password, or give that user its rights: \

@@ -33,6 +33,8 @@ pub(super) struct NodeState {
     /// Whether that is a matter of rights.
     #[serde(skip)]
     pub(super) denied: bool,
+    /// What a server that answers and does not serve wants.
+    pub(super) wants: Option<&'static str>,
     /// The median of a few calls.
     pub(super) latency_us: Option<u64>,
     /// The slowest of them.
@@ -43,6 +45,20 @@ pub(super) struct NodeState {
     pub(super) offset_error_ms: Option<i64>,
     #[serde(flatten)]
     pub(super) facts: NodeFacts,
+}
+
+impl NodeState {
+    fn refused_by(&mut self, trouble: &NodeError) {
+        use crate::node::Refusal::{NoAuth, NoKey, NoPerm, WrongPass};
+        match trouble {
+            NodeError::Auth(_) => self.denied = true,
+            NodeError::Refused { refusal, .. } => {
+                self.denied = matches!(refusal, NoAuth | NoKey | NoPerm | WrongPass);
+                self.wants = Some(refusal.remedy());
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Looks at a node: asks what it is, times a few calls, and writes a document that ends at once.
@@ -57,14 +73,14 @@ pub(super) async fn look(node: &dyn Node, clock: &Clock) -> NodeState {
     match first_answer(node, clock).await {
         Ok(()) => state.up = true,
         Err(trouble) => {
-            state.denied = matches!(trouble, NodeError::Auth(_));
+            state.refused_by(&trouble);
             state.error = Some(trouble.to_string());
             return state;
         }
     }
     time(node, clock, &mut state).await;
     if let Err(trouble) = write(node, clock).await {
-        state.denied = matches!(trouble, NodeError::Auth(_));
+        state.refused_by(&trouble);
         state.write_error = Some(trouble.to_string());
     }
     state
