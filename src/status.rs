@@ -24,6 +24,7 @@ use crate::node::{Doc, Token, View};
 pub use locks::{LockDetail, LockState};
 pub use runs::RunRecord;
 
+pub mod leaks;
 pub mod locks;
 mod merge;
 pub mod runs;

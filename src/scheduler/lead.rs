@@ -1,4 +1,8 @@
 //! One term of a job: gather facts, decide, write, act, wait.
+//!
+//! # Invariants
+//! - D1 Nothing starts when it would be told to stop at once, because the lease is about to end: no attempt is lost for
+//!   nothing.   (every_tick_is_started_once_per_attempt_whatever_dies)
 
 use std::{sync::Arc, time::Duration};
 

@@ -50,8 +50,8 @@ enum Verdict {
     Silence,
 }
 
-/// Waits for the lock of `key`, which people know as `what`, as long as `limit` says, else as long as it takes. Cancelled or not, a failure leaves nothing in
-/// the store, once it has settled.
+/// Waits for the lock of `key`, which people know as `what`, as long as `limit` says, else as long as it takes.
+/// Cancelled or not, a failure leaves nothing in the store, once it has settled.
 pub(super) async fn acquire(
     locks: &Locks,
     key: &str,

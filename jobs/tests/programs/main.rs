@@ -8,9 +8,11 @@
     reason = "a test fails by panicking"
 )]
 
-use libtest_mimic::Trial;
 use store::Store;
 
+#[macro_use]
+#[path = "../shared/cases.rs"]
+mod cases;
 mod config;
 mod elect;
 mod examples;
@@ -26,30 +28,6 @@ mod signals;
 mod store;
 mod terminal;
 mod turns;
-
-/// One case on one store.
-type Case = fn(Store);
-
-/// Names each case by its store and its module, so that a filter finds it.
-macro_rules! on {
-    ($make:ident: $($module:ident :: { $($case:ident),+ $(,)? }),+ $(,)?) => {
-        vec![$($(trial(
-            concat!(stringify!($make), "::", stringify!($module), "::", stringify!($case)),
-            $module::$case,
-            Store::$make,
-        )),+),+]
-    };
-}
-
-fn trial(name: &str, case: Case, store: fn() -> Store) -> Trial {
-    if name.starts_with("masters") {
-        return server::trial(name, move || case(store()));
-    }
-    Trial::test(name, move || {
-        case(store());
-        Ok(())
-    })
-}
 
 fn main() {
     let mut arguments = libtest_mimic::Arguments::from_args();

@@ -228,23 +228,18 @@ pub(crate) fn a_user_without_rights_is_told_which(store: Store) {
     has(&findings(&done, "error"), "access refused", "ACL SETUSER");
 }
 
-/// The rights that the remedy names are enough.
+/// The smallest rights that the README names are enough for these commands, too.
 pub(crate) fn the_rights_that_are_named_suffice(store: Store) {
     let scene = Scene::new(store);
+    let readme = include_str!("../../../README.md");
+    let (_, rule) = readme.split_once("ACL SETUSER watchkeeper ").unwrap();
+    let (rule, _) = rule.split_once("```").unwrap();
+    let rule = rule.replace('\\', " ").replace("PASSWORD", "pw");
     for server in scene.store.servers() {
-        let words = [
-            "ACL",
-            "SETUSER",
-            "worker",
-            "on",
-            ">pw",
-            "~{watchkeeper}:*",
-            "&{watchkeeper}:*",
-            "+@all",
-            "-@admin",
-            "-@dangerous",
-            "+info",
-        ];
+        let words: Vec<&str> = ["ACL", "SETUSER", "watchkeeper"]
+            .into_iter()
+            .chain(rule.split_whitespace())
+            .collect();
         assert!(server.raw(&words).starts_with("+OK"));
     }
     let urls = scene.store.servers().each_ref().map(RedisServer::url);
@@ -254,7 +249,7 @@ pub(crate) fn the_rights_that_are_named_suffice(store: Store) {
         if words.len() > 1 {
             command.args(["--", "true"]);
         }
-        command.env("WATCHKEEPER_LOCKS__REDIS__USERNAME", "worker");
+        command.env("WATCHKEEPER_LOCKS__REDIS__USERNAME", "watchkeeper");
         command.env("WATCHKEEPER_LOCKS__REDIS__PASSWORD", "pw");
         crate::process::Running::start(command).done().with(0);
     }

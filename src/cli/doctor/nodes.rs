@@ -119,8 +119,8 @@ fn unreachable(node: &NodeState, why: &str) -> Finding {
     Finding::error(&node.name, format!("{what}: {why}"), remedy)
 }
 
-const RIGHTS: &str = "correct locks.redis.username and password, or give that user its rights: \
-                      ACL SETUSER NAME ~{NAMESPACE}:* &{NAMESPACE}:* +@all -@admin -@dangerous +info";
+const RIGHTS: &str = "correct locks.redis.username and password, or give that user the rights that the README \
+                      names: the line ACL SETUSER under \"Redis\"";
 
 fn rights(node: &NodeState) -> Option<Finding> {
     let why = node.write_error.as_ref()?;

@@ -1,0 +1,25 @@
+//! Cases that run on several stores: each is named by its store and its module, so that a filter finds it.
+
+use libtest_mimic::Trial;
+
+/// `on![masters: module::{ case }]`: these cases on `Store::masters()`.
+macro_rules! on {
+    ($make:ident: $($module:ident :: { $($case:ident),+ $(,)? }),+ $(,)?) => {
+        vec![$($($crate::cases::trial(
+            concat!(stringify!($make), "::", stringify!($module), "::", stringify!($case)),
+            $module::$case,
+            Store::$make,
+        )),+),+]
+    };
+}
+
+/// A case on masters is ignored, with the reason, where no server is installed.
+pub(crate) fn trial<S: 'static>(name: &str, case: fn(S), store: fn() -> S) -> Trial {
+    if name.starts_with("masters") {
+        return crate::server::trial(name, move || case(store()));
+    }
+    Trial::test(name, move || {
+        case(store());
+        Ok(())
+    })
+}

@@ -1,0 +1,206 @@
+//! `locks break`: ends a lease by force, once somebody has said that it is meant.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use serde_json::json;
+
+use super::{
+    super::{Failure, print, print_json, status::ask_within, table::Table},
+    BreakArgs, PATIENCE,
+    show::{find, holder, state, unknown},
+};
+use crate::{
+    config::Config,
+    lock::{BreakReport, BreakVote, Broken},
+    status::{LockDetail, LockState},
+};
+
+pub(super) fn break_lock(config: &Config, args: &BreakArgs) -> Result<(), Failure> {
+    let lock = find(config, &args.key)?;
+    let owner = whose(&lock, args, config)?;
+    if !args.yes && !confirmed(&lock, &owner, args.now)? {
+        return Err(Failure::Failed("nothing was changed".to_owned()));
+    }
+    let (key, broken_owner, now) = (args.key.clone(), owner.clone(), args.now);
+    let report = ask_within(PATIENCE, config, |locks| async move {
+        locks.break_lease(&key, &broken_owner, now).await
+    })?;
+    let told = outcome(&report, args.now);
+    if args.json {
+        print_json(&as_json(&report, args.now))?;
+    } else {
+        print(&node_results(&report));
+        if let Ok(text) = &told {
+            print(text);
+        }
+    }
+    told.map(drop).map_err(Failure::Failed)
+}
+
+/// Whose lease is to be ended, if there is one that may be.
+fn whose(lock: &LockDetail, args: &BreakArgs, config: &Config) -> Result<String, Failure> {
+    let failed = |why: String| Err(Failure::Failed(why));
+    let key = &lock.key;
+    let down: Vec<String> = lock
+        .by_node
+        .iter()
+        .filter_map(|n| Some(format!("{}: {}", n.node, n.error.as_ref()?)))
+        .collect();
+    if down.len() > lock.configured - lock.needed {
+        return failed(format!(
+            "a break needs {} of {} nodes: {}",
+            lock.needed,
+            lock.configured,
+            down.join("; ")
+        ));
+    }
+    if lock.state == LockState::Unknown {
+        return Err(unknown(lock, config));
+    }
+    let standing = |owner: &str| {
+        let rows = lock.by_node.iter();
+        rows.filter(|n| n.holder.as_deref() == Some(owner))
+            .collect::<Vec<_>>()
+    };
+    let Some(owner) = args.owner.as_ref().or(lock.owner.as_ref()) else {
+        return failed(format!("{key} is not held"));
+    };
+    let shown = standing(owner);
+    if shown.is_empty() {
+        return failed(match (&args.owner, &lock.owner) {
+            (Some(_), Some(other)) if lock.nodes > 0 => {
+                format!("{key} has changed hands: {other} stands there, not {owner}")
+            }
+            _ => format!("{key} is not held"),
+        });
+    }
+    if shown.iter().all(|n| n.foreign) {
+        return failed(format!(
+            "{key} shows {owner}, a value of another Redlock client: such are never broken, because nothing tells us \
+             what its program does; stop that program, or remove the key by hand when it has gone"
+        ));
+    }
+    Ok(owner.clone())
+}
+
+fn confirmed(lock: &LockDetail, owner: &str, now: bool) -> Result<bool, Failure> {
+    let mut err = io::stderr().lock();
+    let life = lock
+        .by_node
+        .iter()
+        .filter(|n| n.holder.as_deref() == Some(owner));
+    let life: Option<Vec<u64>> = life.map(|n| n.remaining_ms).collect();
+    let life = life.and_then(|all| all.into_iter().max()).map_or_else(
+        || "for max_ttl, because it has no end of its own".to_owned(),
+        |ms| format!("for {ms} ms"),
+    );
+    let text = format!(
+        "{}: {}\nholder: {}; owner {owner}, token {}\n{}",
+        lock.key,
+        state(lock),
+        holder(lock),
+        lock.token,
+        warning(now, &life)
+    );
+    let _ = writeln!(err, "{text}");
+    if !io::stdin().is_terminal() {
+        return Err(Failure::Usage(
+            "there is no terminal to ask on: say --yes to break it".to_owned(),
+        ));
+    }
+    let _ = write!(err, "Break it? [y/N] ");
+    let _ = err.flush();
+    let mut answer = String::new();
+    io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .map_err(|error| Failure::Failed(error.to_string()))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn warning(now: bool, life: &str) -> String {
+    if now {
+        format!(
+            "With --now the lock is free at once. Its holder is told at its next renewal, and may go on {life}: two may \
+             act, unless what they change compares tokens."
+        )
+    } else {
+        format!(
+            "Its holder is told at its next renewal, within a third of its ttl, and stops its work. It may go on until \
+             then, and {life} at most when it cannot be told; nobody else gets the lock before."
+        )
+    }
+}
+
+/// What came of it; an error when there was nothing to break, or not enough nodes know.
+fn outcome(report: &BreakReport, now: bool) -> Result<String, String> {
+    let key = &report.key;
+    match report.outcome() {
+        Broken::Final => {
+            let within = report.remaining().map_or_else(
+                || "max_ttl".to_owned(),
+                |life| format!("{} ms", life.as_millis()),
+            );
+            let token = report.token;
+            Ok(if now {
+                format!(
+                    "broken, under token {token}: {key} is free; its old holder may act for up to {within}"
+                )
+            } else {
+                format!(
+                    "broken, under token {token}: {key} is free when its holder has released it, within {within} at the latest"
+                )
+            })
+        }
+        Broken::Gone => Err(format!("{key} was not held any more: its lease had ended")),
+        Broken::ChangedHands => Err(format!(
+            "{key} has changed hands meanwhile: nothing of its new holder was changed"
+        )),
+        Broken::Unsure => Err(format!(
+            "too few nodes answered: {key} may be broken or not; do it again when a majority answers"
+        )),
+    }
+}
+
+fn node_results(report: &BreakReport) -> String {
+    let mut table = Table::new(&["NODE", "RESULT"]);
+    for (name, vote) in &report.nodes {
+        let (word, why) = result(vote);
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        table.row([name.clone(), format!("{word}{why}")]);
+    }
+    table.to_string()
+}
+
+fn result(vote: &BreakVote) -> (&'static str, Option<String>) {
+    match vote {
+        BreakVote::Over(_) => ("over", None),
+        BreakVote::Refused(view) => (
+            "refused",
+            view.holder.clone().map(|by| format!("it shows {by}")),
+        ),
+        BreakVote::Failed(why) => ("failed", Some(why.to_string())),
+    }
+}
+
+fn as_json(report: &BreakReport, now: bool) -> serde_json::Value {
+    let nodes = report.nodes.iter().map(|(name, vote)| {
+        let (word, why) = result(vote);
+        json!({ "node": name, "result": word, "detail": why })
+    });
+    let outcome = match report.outcome() {
+        Broken::Final => "final",
+        Broken::Gone => "gone",
+        Broken::ChangedHands => "changed-hands",
+        Broken::Unsure => "unsure",
+    };
+    json!({
+        "key": report.key,
+        "owner": report.owner,
+        "token": report.token,
+        "outcome": outcome,
+        "now": now,
+        "remaining_ms": report.remaining().map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX)),
+        "nodes": nodes.collect::<Vec<_>>(),
+    })
+}
