@@ -12,7 +12,7 @@ use crate::{
         Claim,
         tally::{Ballot, Standing, standing},
     },
-    node::{Answer, Kind, Op, Version},
+    node::{Answer, Expiry, Kind, Op, Take, Version},
 };
 
 /// Extends these leases on all nodes, then says when the next round is due.
@@ -112,6 +112,7 @@ fn extend(view: &LeaseView) -> Op {
         seq: view.next_seq(),
         ttl: view.ttl(),
         token: view.token(),
+        take: Take::Server,
     }
 }
 
@@ -134,6 +135,7 @@ fn bring_up_to_date(desk: &Desk, id: u64, node: usize, version: Version) {
                 version: held.record.version,
                 body: held.record.body.clone(),
                 not_before: None,
+                expiry: Expiry::Server,
             }
         }
         _ => return,

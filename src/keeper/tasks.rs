@@ -22,7 +22,7 @@ use crate::{
         cluster::{Attempt, Win},
         tally::{Ballot, Standing, majority, standing},
     },
-    node::{Announcement, Answer, Doc, Node, NodeError, Op, Record, Token, Version, View},
+    node::{Announcement, Answer, Doc, Expiry, Node, NodeError, Op, Record, Token, Version, View},
 };
 
 impl Desk {
@@ -291,6 +291,7 @@ impl Desk {
             version,
             body: body.clone(),
             not_before: not_before.map(|ms| ms - millis(cluster.timing.skew)),
+            expiry: Expiry::Server,
         };
         let mut backoff = Backoff::new(Duration::from_millis(5), cluster.timing.node_timeout * 2);
         let result = loop {

@@ -28,7 +28,7 @@ use crate::{
         tally::{Ballot, Standing, Tally, Verdict, Vote, majority, standing},
         timing::Timing,
     },
-    node::{Answer, Kind, NodeError, Op, Record, Token, View},
+    node::{Answer, Expiry, Kind, NodeError, Op, Record, Take, Token, View},
     spawn::Spawn,
 };
 
@@ -319,6 +319,8 @@ impl<'a> Round<'a> {
                 kind: claim.kind,
                 ttl: claim.ttl_or(&cluster.timing),
                 floor,
+                take: Take::Server,
+                clamp: cluster.timing.max_ttl,
             })
             .collect();
         let nodes = cluster.links.len();
@@ -469,6 +471,7 @@ async fn confirm_round(
             owner: owner.to_owned(),
             kind: claims[*i].kind,
             token: *token,
+            expiry: Expiry::Server,
         })
         .collect();
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; open.len()];
