@@ -9,7 +9,7 @@ use watchkeeper::{
     lease::Lease,
     lock::{LockError, Locks, Timing},
     node::{
-        Node,
+        GuardSettings, Node,
         redis::{RedisNode, RedisNodeSettings, TlsFiles},
     },
     spawn::Spawn,
@@ -48,6 +48,7 @@ impl Scene {
                 namespace: "bench".to_owned(),
                 raw_keys: false,
                 pool_size: 2,
+                guard: GuardSettings::default(),
             };
             let node = RedisNode::new(&settings, clock.clone(), Spawn::system()).unwrap();
             Arc::new(node) as Arc<dyn Node>

@@ -12,14 +12,12 @@ use tokio::sync::{broadcast, oneshot};
 use super::{Command, Desk, book::next_renewal};
 use crate::{
     backoff::Backoff,
-    chance::Chance,
-    clock::Clock,
     event::Event,
     lease::{LeaseView, NewLease},
     lock::{
         BreakReport, BreakVote, Claim, Claimed, LockError, NodeReport, NodeTroubles, Sighting,
         WriteError,
-        cluster::{Attempt, Win},
+        cluster::{Attempt, Cluster, Win},
         tally::{Ballot, Standing, majority, standing},
     },
     node::{Announcement, Answer, Doc, Node, NodeError, Op, Record, Token, Version, View},
@@ -195,7 +193,9 @@ impl Desk {
             }
         }
         let judged = keys.into_iter().zip(shown);
-        judged.map(|(key, nodes)| cluster.judge(key, nodes)).collect()
+        judged
+            .map(|(key, nodes)| cluster.judge(key, nodes))
+            .collect()
     }
 
     /// One number for all nodes, above every token they show, so that the next acquisition needs no second round.
@@ -403,7 +403,9 @@ pub(super) async fn forward_announcements(
         if let Some(mut news) = node.announcements().await {
             while let Some(announcement) = news.recv().await {
                 backoff.reset();
-                cluster.watch().heard(&announcement.key, &announcement.owner);
+                cluster
+                    .watch()
+                    .heard(&announcement.key, &announcement.owner);
                 // Nobody waiting is fine.
                 let _ = to.send(announcement);
             }

@@ -263,6 +263,7 @@ impl Link {
             Ok(Reply {
                 at,
                 wall_ms,
+                standing,
                 answers,
             }) => {
                 let mut answers = answers.into_iter();
@@ -272,6 +273,7 @@ impl Link {
                     let _ = reply.send(Ok(Reply {
                         at,
                         wall_ms,
+                        standing: standing.clone(),
                         answers,
                     }));
                 }

@@ -28,7 +28,9 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+pub mod expiry;
 pub mod facts;
+pub mod guard;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -38,7 +40,9 @@ pub mod scoped;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use expiry::{Expiry, Seen, Take};
 pub use facts::NodeFacts;
+pub use guard::{Admission, GuardSettings, RestartGuard, Standing};
 pub use refusal::Refusal;
 
 /// Milliseconds on a node's own clock; comparable only with times of the same node.
@@ -137,6 +141,10 @@ pub enum Op {
         ttl: Duration,
         /// The largest token this client has seen: the grant is above it.
         floor: Token,
+        /// How a held lock is taken. A claim is always taken as with [`Take::Server`].
+        take: Take,
+        /// The longest life a key of ours may have: on a refusal, a key of ours that lives longer is cut to it.
+        clamp: Duration,
     },
     /// Raise the counter to `token` where the lock is still `owner`'s and its grant is not larger.
     /// Answers [`Answer::Done`], [`Answer::Larger`] or [`Answer::Refused`].
@@ -149,6 +157,8 @@ pub enum Op {
         kind: Kind,
         /// The largest grant of the round.
         token: Token,
+        /// What ends leases. With [`Expiry::Observed`] the key may have vanished.
+        expiry: Expiry,
     },
     /// Round `seq` of a held lease: renew where the record is `owner`'s, unreleased, older than `seq` and no other
     /// value stands in the key ([`Answer::Kept`]); write it anew where the key is absent and this owner was not
@@ -166,6 +176,8 @@ pub enum Op {
         ttl: Duration,
         /// The lease's token.
         token: Token,
+        /// How what is not ours here is written anew.
+        take: Take,
     },
     /// Compare-and-delete the key, mark the record released, announce it. Always [`Answer::Done`].
     Release {
@@ -209,6 +221,8 @@ pub enum Op {
         body: String,
         /// Unix milliseconds: the node refuses with [`Answer::TooEarly`] while its wall clock is before this.
         not_before: Option<i64>,
+        /// What ends leases. With [`Expiry::Observed`] the key may have vanished.
+        expiry: Expiry,
     },
     /// Look at a lock without changing anything. Answers [`Answer::View`].
     Read {
@@ -245,6 +259,44 @@ pub enum Op {
     RemoveDoc {
         /// The document's name.
         name: String,
+    },
+    /// Tell whether the node may vote, and what speaks for it. Answers [`Answer::Admission`].
+    Admission,
+    /// Nominate the present incarnation, unless it is admitted or a nomination stands. Answers [`Answer::Admission`].
+    Nominate {
+        /// New for every nomination.
+        nonce: String,
+    },
+    /// What another node knows of a named lock, by maximum: counter and body; nobody comes to own it.
+    /// [`Answer::Done`], or [`Answer::Unadmitted`] where `nonce` is not the standing nomination.
+    Merge {
+        /// The nomination.
+        nonce: String,
+        /// The lock.
+        key: String,
+        /// The largest token known elsewhere.
+        counter: Token,
+        /// What its holders left.
+        record: Record,
+    },
+    /// Admit the present incarnation: write the marker and raise the counter. [`Answer::Done`], also when this was done
+    /// before; [`Answer::Unadmitted`] where `nonce` is not the standing nomination.
+    Admit {
+        /// The nomination; from now on the incarnation of what is written.
+        nonce: String,
+        /// The fleet's configuration.
+        config: String,
+        /// The largest token known elsewhere.
+        counter: Token,
+        /// Unix milliseconds: what was known before this may be lost.
+        blank_before: Option<i64>,
+    },
+    /// Named locks with a record whose names come after `after`, by name. Answers [`Answer::Views`].
+    Records {
+        /// `""` for the first.
+        after: String,
+        /// How many at most.
+        limit: u32,
     },
 }
 
@@ -287,6 +339,16 @@ pub struct View {
     pub token: Token,
     /// The record's body.
     pub record: Record,
+    /// The record's ttl.
+    pub ttl_ms: u64,
+    /// The incarnation the record was written under names its owner; a record of another one names nobody.
+    pub named: bool,
+    /// The incarnation of the record, for [`Seen`].
+    pub inc: String,
+    /// Broken by force: over for its holder, but not free before it has let go or was watched unchanged for its ttl.
+    pub broken: bool,
+    /// The value in the key is none of ours here (no record or claim of it): it is waited for, never taken.
+    pub foreign: bool,
 }
 
 /// A document.
@@ -307,6 +369,8 @@ pub struct Reply {
     pub at: NodeMs,
     /// The node's wall clock in Unix milliseconds.
     pub wall_ms: i64,
+    /// Whether the node may vote.
+    pub standing: Standing,
     /// One answer per operation.
     pub answers: Vec<Answer>,
 }
@@ -346,7 +410,11 @@ pub enum Answer {
     Broken(View),
     /// Answer to `Read`.
     View(View),
-    /// Answer to `List`.
+    /// This operation votes, and the node may not: see [`Reply::standing`]. Also: not the standing nomination.
+    Unadmitted,
+    /// Answer to `Admission` and `Nominate`.
+    Admission(Admission),
+    /// Answer to `List` and `Records`.
     Views(Vec<View>),
     /// Answer to `Docs` and `Doc`.
     Docs(Vec<Doc>),
@@ -368,6 +436,10 @@ pub enum NodeError {
         /// The node's clock.
         at: NodeMs,
     },
+    /// It has lost its memory or is new: it does not vote before it has been admitted again. What was asked was not
+    /// executed.
+    #[error("it is new or has lost its memory, and does not vote before it is admitted")]
+    Unadmitted,
     /// No connection that can be trusted: TLS failed. Nothing was executed.
     #[error("no TLS connection: {0}")]
     Tls(String),
@@ -401,6 +473,7 @@ impl NodeError {
             Self::Timeout(_) => "timeout",
             Self::Late { .. } => "late",
             Self::Tls(_) => "tls",
+            Self::Unadmitted => "unadmitted",
             Self::Refused { refusal, .. } => refusal.cause(),
             Self::Auth(_) => "auth",
             Self::Unfit(_) => "unfit",
@@ -415,7 +488,11 @@ impl NodeError {
         match self {
             Self::Unreachable(_) | Self::Timeout(_) | Self::Tls(_) => true,
             Self::Refused { refusal, .. } => refusal.refuses_everything(),
-            Self::Late { .. } | Self::Auth(_) | Self::Unfit(_) | Self::Protocol(_) => false,
+            Self::Late { .. }
+            | Self::Auth(_)
+            | Self::Unfit(_)
+            | Self::Unadmitted
+            | Self::Protocol(_) => false,
         }
     }
 }

@@ -44,11 +44,15 @@ impl<N: Node> Scoped<N> {
             | Op::Break { key, .. }
             | Op::Write { key, .. }
             | Op::Read { key }
+            | Op::Merge { key, .. }
+            | Op::Records { after: key, .. }
             | Op::List { prefix: key } => (key, &self.prefix),
             Op::PutDoc { name, .. }
             | Op::RemoveDoc { name }
             | Op::Doc { name }
             | Op::Docs { dir: name } => (name, &self.dir),
+            // All namespaces of a store live and die with it.
+            Op::Admission | Op::Nominate { .. } | Op::Admit { .. } => return,
         };
         name.insert_str(0, prefix);
     }
@@ -64,7 +68,11 @@ impl<N: Node> Scoped<N> {
             Answer::Refused(View { key, .. })
             | Answer::Broken(View { key, .. })
             | Answer::View(View { key, .. }) => strip(key),
-            Answer::Views(views) => views.iter_mut().for_each(|view| strip(&mut view.key)),
+            Answer::Views(views) => {
+                // Whoever asks for what comes after a name also hears of the next namespace.
+                views.retain(|view| view.key.starts_with(&self.prefix));
+                views.iter_mut().for_each(|view| strip(&mut view.key));
+            }
             Answer::Docs(docs) => docs
                 .iter_mut()
                 .for_each(|doc| strip_from(&mut doc.name, &self.dir)),
@@ -73,6 +81,8 @@ impl<N: Node> Scoped<N> {
             | Answer::Healed { .. }
             | Answer::Larger(_)
             | Answer::TooEarly { .. }
+            | Answer::Unadmitted
+            | Answer::Admission(_)
             | Answer::Done => {}
         }
     }

@@ -11,6 +11,7 @@ use super::{
     store,
 };
 use crate::{
+    Locks,
     chance::Chance,
     clock::Clock,
     config::{Config, Loaded, Mode},

@@ -100,7 +100,10 @@ fn redis(
     spawn: &Spawn,
 ) -> Result<Vec<Arc<dyn Node>>> {
     use crate::{
-        node::redis::{RedisNode, RedisNodeSettings, TlsFiles},
+        node::{
+            GuardSettings,
+            redis::{RedisNode, RedisNodeSettings, TlsFiles},
+        },
         secret::redact,
     };
     let redis = &settings.redis;
@@ -121,6 +124,7 @@ fn redis(
             namespace: namespace.to_owned(),
             raw_keys: settings.raw_keys,
             pool_size: redis.pool_size,
+            guard: GuardSettings::default(),
         };
         let node = RedisNode::new(&settings, clock.clone(), spawn.clone());
         node.map(|node| Arc::new(node) as Arc<dyn Node>)

@@ -16,7 +16,10 @@ use std::{any::Any, sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use watchkeeper::{
     clock::Clock,
-    node::{Answer, Call, Kind, Node, Op, Record, Reply, Token, Version, View, memory::MemoryNode},
+    node::{
+        Answer, Call, Expiry, Kind, Node, Op, Record, Reply, Take, Token, Version, View,
+        memory::MemoryNode,
+    },
 };
 
 pub(crate) mod claims;
@@ -109,6 +112,9 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// For leases that must end during a test.
 pub(crate) const SHORT: Duration = Duration::from_millis(150);
+
+/// No key of ours lives longer.
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(30);
 
 /// How long a released record is remembered where that does not matter.
 pub(crate) const RETENTION: Duration = Duration::from_secs(20);
@@ -260,6 +266,8 @@ pub(crate) fn take_for(key: &str, owner: &str, ttl: Duration) -> Op {
         kind: Kind::Lock,
         ttl,
         floor: Token(0),
+        take: Take::Server,
+        clamp: MAX_TTL,
     }
 }
 
@@ -272,6 +280,8 @@ pub(crate) fn claim_for(key: &str, owner: &str, ttl: Duration) -> Op {
         kind: Kind::Claim,
         ttl,
         floor: Token(0),
+        take: Take::Server,
+        clamp: MAX_TTL,
     }
 }
 
@@ -282,6 +292,7 @@ pub(crate) fn confirm(kind: Kind, key: &str, owner: &str, token: u64) -> Op {
         owner: owner.to_owned(),
         kind,
         token: Token(token),
+        expiry: Expiry::Server,
     }
 }
 
@@ -295,6 +306,7 @@ pub(crate) fn extend(kind: Kind, key: &str, owner: &str, seq: u64, token: u64) -
         seq,
         ttl: LONG,
         token,
+        take: Take::Server,
     }
 }
 
@@ -324,6 +336,7 @@ pub(crate) fn write(key: &str, owner: &str, version: (u64, u64), body: &str) -> 
         },
         body: body.to_owned(),
         not_before: None,
+        expiry: Expiry::Server,
     }
 }
 

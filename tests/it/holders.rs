@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use watchkeeper::{
     Locks,
     lease::Lease,
-    node::{Answer, Call, Kind, Node, Op, Token},
+    node::{Answer, Call, Kind, Node, Op, Take, Token},
 };
 
 /// The lock, which is the resource as well.
@@ -33,6 +33,8 @@ pub(crate) async fn after_expiry(node: Arc<dyn Node>) -> Holders {
             kind: Kind::Lock,
             ttl: Duration::from_millis(50),
             floor: Token(0),
+            take: Take::Server,
+            clamp: PATIENCE,
         }],
     };
     let answer = node.call(attempt).await.unwrap().answers.remove(0);

@@ -5,7 +5,8 @@ use std::{future::Future, time::Duration};
 use watchkeeper::{
     clock::Clock,
     node::{
-        Answer, Call, Kind, Node, NodeError, NodeMs, Op, Reply, Token, Version, View,
+        Answer, Call, Expiry, GuardSettings, Kind, Node, NodeError, NodeMs, Op, Reply, Take, Token,
+        Version, View,
         redis::{RedisNode, RedisNodeSettings, TlsFiles},
     },
     spawn::Spawn,
@@ -40,6 +41,7 @@ pub(crate) fn settings(server: &RedisServer) -> RedisNodeSettings {
         namespace: "app".to_owned(),
         raw_keys: false,
         pool_size: 2,
+        guard: GuardSettings::default(),
     }
 }
 
@@ -110,6 +112,8 @@ pub(crate) fn acquire_for(key: &str, owner: &str, kind: Kind, ttl: Duration, flo
         kind,
         ttl,
         floor: Token(floor),
+        take: Take::Server,
+        clamp: Duration::from_secs(30),
     }
 }
 
@@ -127,6 +131,7 @@ pub(crate) fn confirm(key: &str, owner: &str, kind: Kind, token: u64) -> Op {
         owner: owner.into(),
         kind,
         token: Token(token),
+        expiry: Expiry::Server,
     }
 }
 
@@ -138,6 +143,7 @@ pub(crate) fn extend(key: &str, owner: &str, kind: Kind, seq: u64, token: u64) -
         seq,
         ttl: TTL,
         token: Token(token),
+        take: Take::Server,
     }
 }
 
@@ -164,6 +170,7 @@ pub(crate) fn write(key: &str, owner: &str, token: u64, rev: u64, body: &str) ->
         },
         body: body.into(),
         not_before: None,
+        expiry: Expiry::Server,
     }
 }
 

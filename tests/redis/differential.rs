@@ -8,7 +8,7 @@ use std::time::Duration;
 use watchkeeper::{
     chance::Chance,
     clock::Clock,
-    node::{Answer, Call, Doc, Kind, Node, Op, Token, Version, View, memory::MemoryNode},
+    node::{Answer, Call, Doc, Expiry, Kind, Node, Op, Token, Version, View, memory::MemoryNode},
 };
 
 use crate::{bench::*, server::RedisServer};
@@ -108,6 +108,7 @@ impl World {
             },
             body: format!("body {}", self.chance.below(2)),
             not_before: [None, Some(0), Some(i64::MAX / 1024)][self.draw(3)],
+            expiry: Expiry::Server,
         }
     }
 

@@ -219,6 +219,7 @@ pub(crate) fn a_write_before_its_time_is_too_early() {
                 owner,
                 version,
                 body,
+                expiry,
                 ..
             } => Op::Write {
                 key,
@@ -226,6 +227,7 @@ pub(crate) fn a_write_before_its_time_is_too_early() {
                 version,
                 body,
                 not_before: Some(when),
+                expiry,
             },
             other => other,
         };

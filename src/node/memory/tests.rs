@@ -2,7 +2,7 @@ use std::sync::Mutex as StdMutex;
 
 use super::*;
 use crate::{
-    node::{Answer, Kind, Op, Token},
+    node::{Answer, Kind, Op, Take, Token},
     sim_clock::SimTime,
 };
 
@@ -24,6 +24,8 @@ fn acquire(key: &str, owner: &str) -> Call {
         kind: Kind::Lock,
         ttl: TTL,
         floor: Token(0),
+        take: Take::Server,
+        clamp: TTL,
     };
     Call {
         not_after: None,

@@ -58,7 +58,7 @@ use self::{
     script::{Layout, Prepared},
     trouble::Scrub,
 };
-use super::{Announcements, Call, Node, NodeError, NodeFacts, NodeMs, Reply, rules};
+use super::{Announcements, Call, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Reply, rules};
 use crate::{clock::Clock, spawn::Spawn};
 
 /// The most operations that one call may carry: a script occupies the whole server while it runs.
@@ -87,6 +87,8 @@ pub struct RedisNodeSettings {
     pub raw_keys: bool,
     /// Connections at most, the one for lock traffic included.
     pub pool_size: usize,
+    /// Which incarnations of the server may vote; the default guards nothing.
+    pub guard: GuardSettings,
 }
 
 /// PEM files for TLS, read when a node is made.

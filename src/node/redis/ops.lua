@@ -18,7 +18,7 @@ if ARGV[1] ~= '' and at > tonumber(ARGV[1]) then return { 0, at } end
 
 -- Answer codes, as the decoder knows them.
 local GRANTED, KEPT, HEALED, LARGER, REFUSED, TOO_EARLY, DONE, VIEW, VIEWS, DOCS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-local BROKEN = 11
+local BROKEN, UNADMITTED, ADMISSION = 11, 12, 13
 
 -- How long at most a release is remembered beside the record, against requests that arrive after it.
 local MARKER_MS = 60000
@@ -66,10 +66,11 @@ end
 
 local function record(key)
   local r = redis.call('HMGET', record_key(key),
-    'owner', 'seq', 'grant', 'released', 'counter', 'token', 'rev', 'body')
+    'owner', 'seq', 'grant', 'released', 'counter', 'token', 'rev', 'body', 'ttl')
   return {
     owner = r[1], seq = number(r[2]), grant = number(r[3]), released = r[4] == '1',
     counter = number(r[5]), token = number(r[6]), rev = number(r[7]), body = r[8] or '',
+    ttl = number(r[9]),
   }
 end
 
@@ -79,7 +80,7 @@ local function view(key)
   if holder and not r.owner then token = number(redis.call('HGET', owner_key(holder), 'grant')) end
   return {
     key, holder, redis.call('PTTL', lock_key(key)), r.owner, r.seq, r.released and 1 or 0, token,
-    r.token, r.rev, r.body,
+    r.token, r.rev, r.body, r.ttl, r.owner and 1 or 0,
   }
 end
 
@@ -303,6 +304,19 @@ local function list()
   return { VIEWS, found }
 end
 
+local function records()
+  local after, limit, found = arg(), number(arg()), {}
+  for _, key in ipairs(members(locks)) do
+    if #found >= limit then break end
+    local seen = key > after and view(key)
+    if seen and seen[4] then found[#found + 1] = seen end
+  end
+  return { VIEWS, found }
+end
+
+local function admission() return { ADMISSION, counter } end
+local function unadmitted() return { UNADMITTED } end
+
 local function put_doc()
   local name, rev, ttl, body = arg(), number(arg()), arg(), arg()
   local doc, index = doc_key(name), index_of(directory(name))
@@ -345,6 +359,7 @@ local operations = {
   ['break'] = break_lease,
   read = read, list = list, put_doc = put_doc, docs = list_docs, doc = read_doc,
   remove_doc = remove_doc,
+  records = records, admission = admission, unadmitted = unadmitted,
 }
 
 local answers = {}

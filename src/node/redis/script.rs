@@ -5,8 +5,8 @@ use std::{sync::LazyLock, time::Duration};
 use deadpool_redis::redis::{Cmd, Script, Value};
 
 use crate::node::{
-    Answer, Call, Doc, Kind, NodeError, NodeMs, Op, Record, Reply, Token, Version, View,
-    rules::ceil_ms,
+    Admission, Answer, Call, Doc, Kind, NodeError, NodeMs, Op, Record, Reply, Standing, Token,
+    Version, View, rules::ceil_ms,
 };
 
 /// Longer lives are cut to this (ten years), so that a time plus a life stays exact in the script.
@@ -110,6 +110,7 @@ impl Prepared {
         Ok(Reply {
             at: NodeMs(at),
             wall_ms,
+            standing: Standing::Unguarded,
             answers,
         })
     }
@@ -135,6 +136,7 @@ impl Args {
                 kind,
                 ttl,
                 floor,
+                ..
             } => {
                 self.texts(&[
                     "acquire",
@@ -150,6 +152,7 @@ impl Args {
                 owner,
                 kind,
                 token,
+                ..
             } => {
                 self.texts(&["confirm", key, owner, word(*kind), &count(*token)]);
             }
@@ -160,6 +163,7 @@ impl Args {
                 seq,
                 ttl,
                 token,
+                ..
             } => {
                 let (seq, ttl, token) = (seq.to_string(), millis(*ttl), count(*token));
                 self.texts(&["extend", key, owner, word(*kind), &seq, &ttl, &token]);
@@ -190,6 +194,7 @@ impl Args {
                 version,
                 body,
                 not_before,
+                ..
             } => {
                 let (token, rev) = (count(version.token), version.rev.to_string());
                 let not_before = not_before.map(|at| at.to_string()).unwrap_or_default();
@@ -208,6 +213,11 @@ impl Args {
             Op::Docs { dir } => self.texts(&["docs", dir]),
             Op::Doc { name } => self.texts(&["doc", name]),
             Op::RemoveDoc { name } => self.texts(&["remove_doc", name]),
+            Op::Admission | Op::Nominate { .. } => self.texts(&["admission"]),
+            Op::Merge { .. } | Op::Admit { .. } => self.texts(&["unadmitted"]),
+            Op::Records { after, limit } => {
+                self.texts(&["records", after, &limit.to_string()]);
+            }
         }
     }
 
@@ -261,6 +271,12 @@ fn answer(value: Value) -> Result<Answer, NodeError> {
         9 => Answer::Views(f.list()?.into_iter().map(view).collect::<Result<_, _>>()?),
         10 => Answer::Docs(f.list()?.into_iter().map(doc).collect::<Result<_, _>>()?),
         11 => Answer::Broken(view(f.next()?)?),
+        12 => Answer::Unadmitted,
+        13 => Answer::Admission(Admission {
+            admitted: true,
+            counter: f.token()?,
+            ..Admission::default()
+        }),
         _ => return Err(nonsense("an unknown kind of answer")),
     })
 }
@@ -277,6 +293,11 @@ fn view(value: Value) -> Result<View, NodeError> {
         released: f.int()? == 1,
         token: f.token()?,
         record: f.record()?,
+        ttl_ms: f.unsigned()?,
+        named: f.int()? == 1,
+        inc: String::new(),
+        broken: false,
+        foreign: false,
     })
 }
 

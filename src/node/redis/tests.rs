@@ -12,6 +12,7 @@ fn settings(url: &str) -> RedisNodeSettings {
         namespace: "app".to_owned(),
         raw_keys: false,
         pool_size: 2,
+        guard: GuardSettings::default(),
     }
 }
 

@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use super::{Answer, Call, Kind, NodeError, NodeMs, Op, Record, Reply, Token, View};
+use super::{Answer, Call, Kind, NodeError, NodeMs, Op, Record, Reply, Standing, Token, View};
 
 mod leases;
 mod records;
@@ -123,6 +123,13 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
         Op::Extend { seq, token, .. } => token.0.max(*seq),
         Op::Write { version, .. } => version.token.0.max(version.rev),
         Op::PutDoc { rev, .. } => *rev,
+        Op::Merge {
+            counter, record, ..
+        } => counter
+            .0
+            .max(record.version.token.0)
+            .max(record.version.rev),
+        Op::Admit { counter, .. } => counter.0,
         _ => 0,
     });
     match largest.max() {
@@ -149,6 +156,7 @@ pub(crate) fn execute<R: Rows>(
     Ok(Reply {
         at: now,
         wall_ms,
+        standing: Standing::Unguarded,
         answers,
     })
 }
@@ -201,12 +209,14 @@ impl<R: Rows> Turn<'_, R> {
                 kind,
                 ttl,
                 floor,
+                ..
             } => self.acquire(key, owner, *kind, *ttl, *floor),
             Op::Confirm {
                 key,
                 owner,
                 kind,
                 token,
+                ..
             } => self.confirm(key, owner, *kind, *token),
             Op::Extend {
                 key,
@@ -215,6 +225,7 @@ impl<R: Rows> Turn<'_, R> {
                 seq,
                 ttl,
                 token,
+                ..
             } => self.extend_lock(key, owner, *seq, *ttl, *token),
             Op::Extend {
                 key,
@@ -253,6 +264,7 @@ impl<R: Rows> Turn<'_, R> {
                 version,
                 body,
                 not_before,
+                ..
             } => self.write(key, owner, *version, body, *not_before),
             Op::Read { key } => Ok(Answer::View(self.view(key)?)),
             Op::List { prefix } => self.list(prefix),
@@ -265,6 +277,9 @@ impl<R: Rows> Turn<'_, R> {
             Op::Docs { dir } => self.docs(dir),
             Op::Doc { name } => self.doc(name),
             Op::RemoveDoc { name } => self.rows.drop_doc(name).map(|()| Answer::Done),
+            Op::Admission | Op::Nominate { .. } => self.admission(),
+            Op::Merge { .. } | Op::Admit { .. } => Ok(Answer::Unadmitted),
+            Op::Records { after, limit } => self.records(after, *limit),
         }
     }
 
@@ -311,6 +326,7 @@ impl<R: Rows> Turn<'_, R> {
             (None, None) => Token(0),
         };
         let until = holder.as_ref().and_then(|k| k.until);
+        let recorded = entry.is_some();
         let entry = entry.unwrap_or_default();
         Ok(View {
             key: key.to_owned(),
@@ -321,6 +337,11 @@ impl<R: Rows> Turn<'_, R> {
             released: entry.released,
             token,
             record: entry.record,
+            ttl_ms: ceil_ms(entry.ttl),
+            named: recorded,
+            inc: String::new(),
+            broken: false,
+            foreign: false,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Entry, Rows, Stored, Turn, later};
-use crate::node::{Answer, Doc, Record, Version};
+use crate::node::{Admission, Answer, Doc, Record, Version};
 
 impl<R: Rows> Turn<'_, R> {
     pub(super) fn write(
@@ -50,6 +50,27 @@ impl<R: Rows> Turn<'_, R> {
             }
         }
         Ok(Answer::Views(views))
+    }
+
+    pub(super) fn records(&mut self, after: &str, limit: u32) -> Result<Answer, R::Error> {
+        let mut views = Vec::new();
+        for name in self.rows.names("")? {
+            if views.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
+                break;
+            }
+            if name.as_str() > after && self.entry(&name)?.is_some() {
+                views.push(self.view(&name)?);
+            }
+        }
+        Ok(Answer::Views(views))
+    }
+
+    pub(super) fn admission(&mut self) -> Result<Answer, R::Error> {
+        Ok(Answer::Admission(Admission {
+            admitted: true,
+            counter: self.rows.counter()?,
+            ..Admission::default()
+        }))
     }
 
     pub(super) fn put_doc(

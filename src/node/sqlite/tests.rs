@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::{OpenError, SqliteNode, open::network_kind, store::Store};
 use crate::{
     clock::{Clock, Moment, TimeSource},
-    node::{Answer, Call, Kind, NodeError, Op, Record, Token, Version, View},
+    node::{Answer, Call, Expiry, Kind, NodeError, Op, Record, Take, Token, Version, View},
 };
 
 mod same_answers;
@@ -79,6 +79,8 @@ fn acquire(key: &str, owner: &str) -> Op {
         kind: Kind::Lock,
         ttl: Duration::from_secs(10),
         floor: Token(0),
+        take: Take::Server,
+        clamp: Duration::from_secs(30),
     }
 }
 
@@ -108,6 +110,7 @@ fn a_reboot_voids_every_lease_and_keeps_counters_records_and_documents() {
         version,
         body: "ledger".into(),
         not_before: None,
+        expiry: Expiry::Server,
     };
     let hour = Duration::from_secs(3600);
     let doc = Op::PutDoc {
@@ -298,6 +301,8 @@ fn what_has_ended_is_removed() {
         kind: Kind::Claim,
         ttl,
         floor,
+        take: Take::Server,
+        clamp: Duration::from_secs(30),
     };
     let over = Op::Release {
         key,

@@ -157,6 +157,8 @@ pub(crate) async fn a_grant_is_above_the_floor(lab: Lab) {
             kind,
             ttl,
             floor: Token(5_000_000_000_000),
+            take: Take::Server,
+            clamp: MAX_TTL,
         },
         other => other,
     };

@@ -78,6 +78,7 @@ pub(crate) async fn a_write_before_its_time_is_too_early(lab: Lab) {
             version,
             body,
             not_before: Some(reply.wall_ms + by),
+            expiry: Expiry::Server,
         },
         other => other,
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{AHEAD, ByHand, folder, store};
-use crate::node::{Call, Kind, NodeMs, Op, Token, Version, memory::NodeState};
+use crate::node::{Call, Expiry, Kind, NodeMs, Op, Take, Token, Version, memory::NodeState};
 
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![Just("a"), Just("ab"), Just("b"), Just("b/ü"), Just("b/c/d")]
@@ -47,14 +47,14 @@ fn op() -> impl Strategy<Value = Op> {
     );
     prop_oneof![
         4 => (name(), owner(), kind(), ttl(), token()).prop_map(|(key, owner, kind, ttl, floor)| {
-            Op::Acquire { key, owner, kind, ttl, floor }
+            Op::Acquire { key, owner, kind, ttl, floor, take: Take::Server, clamp: ttl }
         }),
         2 => (name(), owner(), kind(), token()).prop_map(|(key, owner, kind, token)| {
-            Op::Confirm { key, owner, kind, token }
+            Op::Confirm { key, owner, kind, token, expiry: Expiry::Server }
         }),
         3 => (name(), owner(), kind(), 1..6_u64, ttl(), token()).prop_map(
             |(key, owner, kind, seq, ttl, token)| {
-                Op::Extend { key, owner, kind, seq, ttl, token }
+                Op::Extend { key, owner, kind, seq, ttl, token, take: Take::Server }
             }
         ),
         3 => (name(), owner(), kind(), ttl()).prop_map(|(key, owner, kind, retention)| {
@@ -71,6 +71,7 @@ fn op() -> impl Strategy<Value = Op> {
             version: Version { token, rev },
             body,
             not_before: not_before.map(|ms| 1_000 + AHEAD + ms),
+            expiry: Expiry::Server,
         }),
         2 => name().prop_map(|key| Op::Read { key }),
         1 => prefix().prop_map(|prefix| Op::List { prefix }),

@@ -1,0 +1,37 @@
+//! What ends the lease of a holder that has fallen silent, and how a named lock is taken.
+
+use serde::{Deserialize, Serialize};
+
+/// What decides that the lease of a silent holder is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Expiry {
+    /// The key's time to live, on the node's clock.
+    #[default]
+    Server,
+    /// The record beside the key: watched unchanged for its whole ttl by the contender's own clock. The key may vanish
+    /// at any time.
+    Observed,
+}
+
+/// A holder's record as a contender has seen it: what stands there must be exactly this when it is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// The incarnation of the record.
+    pub inc: String,
+    /// Its owner.
+    pub owner: String,
+    /// The owner's round.
+    pub seq: u64,
+}
+
+/// How a named lock is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Take {
+    /// Only a key that nobody holds.
+    #[default]
+    Server,
+    /// By the take rule: no foreign value in the key, and the record is missing, of another incarnation, released, or
+    /// exactly this. Whoever sends it has watched it unchanged for the record's ttl, or knows that its owner is over.
+    Observed(Option<Seen>),
+}

@@ -1,0 +1,64 @@
+//! The restart guard: which incarnation of a node may vote.
+//!
+//! A server that loses its memory, or comes back with an old copy of it, has forgotten leases and must not vote before
+//! they have ended. An *admission marker* in its data names the incarnation that may. Clients put a *nomination* beside
+//! it, watch it stay for the longest lease, read what the other nodes know, and only then write the marker.
+
+use serde::{Deserialize, Serialize};
+
+use super::Token;
+
+/// How often a node is asked whether it is still the incarnation that was admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RestartGuard {
+    /// Never: every node votes. For tests, and for nodes that cannot lose their memory.
+    #[default]
+    Off,
+    /// With the first call of every connection; later calls see to it that the marker is still the same.
+    Connection,
+    /// With every call.
+    Call,
+}
+
+/// Which incarnations of a node may vote, told to it at construction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct GuardSettings {
+    /// How often the node is asked.
+    pub mode: RestartGuard,
+    /// The fleet's configuration in a line: a node that was admitted for another one does not vote.
+    pub config: String,
+}
+
+/// What a node knows of its admission.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Admission {
+    /// Tells this life of the node's memory from every other, as far as the server can; empty when unguarded.
+    pub incarnation: String,
+    /// The standing nomination of the present incarnation.
+    pub nonce: Option<String>,
+    /// Whether the marker names the present incarnation. Always true when unguarded.
+    pub admitted: bool,
+    /// The nonce under which the node was last admitted; empty when never.
+    pub inc: String,
+    /// The configuration in the marker, also in that of another incarnation.
+    pub config: Option<String>,
+    /// The node's counter.
+    pub counter: Token,
+    /// Unix milliseconds: what was known before this may be lost here and on the nodes it was merged from.
+    pub blank_before: Option<i64>,
+}
+
+/// Whether a node may vote, as it was when it executed a call.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Standing {
+    /// Nobody guards it: it votes.
+    #[default]
+    Unguarded,
+    /// The marker names this incarnation and this configuration.
+    Admitted,
+    /// There is no marker, or it names another incarnation.
+    Unadmitted,
+    /// Admitted for a fleet that is configured differently: its configuration.
+    Configured(String),
+}
