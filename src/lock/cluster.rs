@@ -22,6 +22,7 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
+    keeper::Heard,
     lock::{
         Claim, Sighting,
         link::{Link, MOST_OPS},
@@ -50,6 +51,7 @@ pub(crate) struct Parts {
     /// What decides that a silent holder of a named lock is over. Short claims always end with their keys.
     pub(crate) expiry: Expiry,
     pub(crate) watch: Mutex<Watch>,
+    pub(crate) heard: Heard,
     #[cfg(test)]
     pub(crate) mutant: super::mutant::Mutant,
 }
@@ -166,15 +168,20 @@ impl Cluster {
     }
 
     /// What these views mean for us, now.
-    pub(crate) fn judge(&self, key: String, nodes: Vec<Result<View, NodeError>>) -> Sighting {
+    pub(crate) fn judge(
+        &self,
+        key: String,
+        nodes: Vec<(usize, Result<View, NodeError>)>,
+    ) -> Sighting {
         let now = self.clock.now();
         let watch = self.watch();
-        let wait = |(node, view): (usize, &Result<View, NodeError>)| {
+        let wait = |(node, view): &(usize, Result<View, NodeError>)| {
             let view = view.as_ref().ok()?;
-            watch.wait(node, view, now, &self.timing, self.expiry)
+            watch.wait(*node, view, now, &self.timing, self.expiry)
         };
-        let waits = nodes.iter().enumerate().map(wait).collect();
+        let waits = nodes.iter().map(wait).collect();
         drop(watch);
+        let nodes = nodes.into_iter().map(|(_, view)| view).collect();
         Sighting::judged(key, nodes, self.expiry, waits)
     }
 
@@ -461,7 +468,10 @@ impl<'a> Round<'a> {
     }
 
     fn ticket_for(&self, node: usize, claim: &Claim) -> Option<Ticket> {
-        let keeps_the_line = self.first.unwrap_or_else(|| self.cluster.primary(&claim.key)) == node;
+        let keeps_the_line = self
+            .first
+            .unwrap_or_else(|| self.cluster.primary(&claim.key))
+            == node;
         self.way.ticket.clone().filter(|_| keeps_the_line)
     }
 
@@ -476,6 +486,7 @@ impl<'a> Round<'a> {
         let key = &self.claims[claim].key;
         let votes = self.tallies[claim].votes();
         let mut ahead = None;
+        let asked = self.first.filter(|_| self.is_refused_by_the_first());
         let view = |vote: &Option<Vote>| match vote {
             Some(Vote::Granted(_)) => Ok(View {
                 key: key.clone(),
@@ -485,9 +496,11 @@ impl<'a> Round<'a> {
             Some(Vote::Failed(trouble)) => Err(trouble.clone()),
             None => Err(NodeError::Unreachable("it was not waited for".to_owned())),
         };
-        let nodes: Vec<_> = votes.iter().map(view).collect();
-        for view in nodes.iter().flatten() {
-            ahead = ahead.or(view.ahead);
+        let all = votes.iter().map(view).enumerate();
+        // Where one node alone was asked and refused, it stands for all.
+        let nodes: Vec<_> = all.filter(|(n, _)| asked.is_none_or(|a| a == *n)).collect();
+        for (_, view) in &nodes {
+            ahead = ahead.or(view.as_ref().ok().and_then(|view| view.ahead));
         }
         Tried {
             attempt,

@@ -159,6 +159,15 @@ pub enum Op {
         take: Take,
         /// The longest life a key of ours may have: on a refusal, a key of ours that lives longer is cut to it.
         clamp: Duration,
+        /// A place in the lock's line, taken or kept by this; it is left with the grant. Not for claims.
+        ticket: Option<Ticket>,
+    },
+    /// Leave a lock's line without having taken the lock. Always [`Answer::Done`].
+    Leave {
+        /// The lock.
+        key: String,
+        /// The ticket's id.
+        ticket: String,
     },
     /// Raise the counter to `token` where the lock is still `owner`'s and its grant is not larger.
     /// Answers [`Answer::Done`], [`Answer::Larger`] or [`Answer::Refused`].
@@ -363,6 +372,9 @@ pub struct View {
     pub broken: bool,
     /// The value in the key is none of ours here (no record or claim of it): it is waited for, never taken.
     pub foreign: bool,
+    /// In a refusal of somebody with a ticket: how many are before it in the line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<u32>,
 }
 
 /// A document.
