@@ -41,6 +41,8 @@ pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
                     let kept = ballots[i].iter().filter(|b| **b == Ballot::Yes).count();
                     let until = cluster.timing.valid_until(start, view.ttl());
                     if view.extended(now, until, cluster.margin(kept)) {
+                        // q nodes have just kept it: no read says more.
+                        view.trust(start);
                         Standing::Carried
                     } else {
                         Standing::Failed

@@ -108,7 +108,7 @@ impl LockBuilder {
 
 /// How long a waiter sleeps who hears of no release: to the end of the holder's life, or to the slow poll. `slow` is the
 /// node timeout.
-fn while_held(life: Option<Duration>, slow: Duration) -> Duration {
+pub(super) fn while_held(life: Option<Duration>, slow: Duration) -> Duration {
     let poll = (slow * 20).min(POLL);
     // A millisecond more: the key lives to the end of its last one.
     let life = life.map_or(poll, |life| life.saturating_add(Duration::from_millis(1)));
