@@ -427,6 +427,27 @@ fn coordination_and_schedule_must_make_sense_together() {
             "5:17: jobs.a.misfire_limit: 0 is not from 1 to",
         ),
         (
+            "schedule = \"@daily\"\nunstoppable = \"abandon\"",
+            "4:15: jobs.a.unstoppable: work that is abandoned goes on beside its successor, and this job does not say \
+             that it may; write fenced = true if",
+        ),
+        (
+            "schedule = \"@daily\"\ncoordination = \"everywhere\"\nfenced = true",
+            "warning: jobs.a.fenced: it has no effect",
+        ),
+        (
+            "schedule = \"@daily\"\nprogress_deadline = \"0s\"",
+            "4:21: jobs.a.progress_deadline: every run would count as stuck",
+        ),
+        (
+            "schedule = \"@daily\"\nmax_term = \"5s\"",
+            "4:12: jobs.a.max_term: 5s is shorter than one lease (10s)",
+        ),
+        (
+            "schedule = \"@daily\"\ncoordination = \"everywhere\"\nmax_term = \"1h\"",
+            "warning: jobs.a.max_term: it has no effect",
+        ),
+        (
             "schedule = \"@daily\"\nretry = 0",
             "4:9: jobs.a.retry.attempts: the job would never run",
         ),
