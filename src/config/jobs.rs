@@ -11,8 +11,7 @@ use super::{
 use crate::{
     finding::Findings,
     human::Span,
-    job::spec::{Coordination, Spec},
-    lease::Unstoppable,
+    job::{Coordination, Spec, Unstoppable},
     ledger::MAX_WAITING,
     schedule::ScheduleError,
 };

@@ -205,5 +205,4 @@ fn conclude(
 }
 
 #[cfg(test)]
-#[path = "verify_tests.rs"]
 mod tests;

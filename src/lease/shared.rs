@@ -99,5 +99,4 @@ impl fmt::Debug for SharedLease {
 }
 
 #[cfg(test)]
-#[path = "shared_tests.rs"]
 mod tests;

@@ -246,5 +246,4 @@ async fn any_released(releases: &mut broadcast::Receiver<Announcement>, keys: &[
 }
 
 #[cfg(test)]
-#[path = "slots_tests.rs"]
 mod tests;

@@ -37,15 +37,7 @@ fn keys_of_later_versions_do_not_exist() {
     ] {
         assert!(problem(key).contains("there is no such key"), "{key}");
     }
-    for key in [
-        "overlap",
-        "concurrency",
-        "jitter",
-        "max_term",
-        "unstoppable",
-        "starting",
-        "until",
-    ] {
+    for key in ["overlap", "concurrency", "jitter", "starting", "until"] {
         let line = Setup::file(&format!("[jobs.a]\n{key} = 1"))
             .code("a", Spec::cron("@daily"))
             .problem();
