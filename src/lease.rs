@@ -6,21 +6,34 @@
 //! - L2 A lost lease is final: no later extension revives it.           (a_lost_lease_stays_lost)
 //! - L3 Whoever asks gets the answer of the clock, not of the last message: a process that was frozen sees the end
 //!   of its lease before it is told.                                      (the_clock_ends_a_lease_before_any_message)
+//! - L4 Nothing starts under a lease whose keeper was frozen, until a majority of nodes has confirmed the lease.
+//!   (after_a_freeze_nothing_starts_before_the_lease_is_verified)
 //!
 //! # Not promised
 //! Code that does not ask, or that is frozen between asking and acting, may act after the end: pass the token to
 //! whatever the work changes.
 
+mod care;
+mod line;
+mod shared;
+mod verify;
+
 use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
+
+pub(crate) use care::Care;
+pub use care::Unstoppable;
+pub(crate) use line::{Line, Note, Pulse};
+pub use shared::{LetGo, SharedLease};
+pub use verify::VerifyError;
 
 use crate::{
     clock::{Clock, Moment},
@@ -43,6 +56,9 @@ pub enum Loss {
     /// Its holder released it.
     #[error("released")]
     Released,
+    /// The leader has led for `max_term`, and another candidate stands by.
+    #[error("the term has lasted for max_term")]
+    MaxTerm,
 }
 
 /// What everybody may read of a lease: cheap to clone, answers from the clock.
@@ -53,7 +69,7 @@ pub struct LeaseView(Arc<State>);
 pub struct Lease {
     view: LeaseView,
     record: Record,
-    returns: Option<mpsc::UnboundedSender<Returned>>,
+    handed_back: bool,
 }
 
 /// Marks work done under a lease: while one of these lives, the lease is not released, and the keeper aborts the
@@ -82,6 +98,9 @@ struct State {
     kind: Kind,
     ttl: Duration,
     clock: Clock,
+    line: Line,
+    /// Its number in the keeper's book; zero before it stands there.
+    id: AtomicU64,
     span: Mutex<Span>,
     news: watch::Sender<Option<Loss>>,
     work: AtomicUsize,
@@ -94,12 +113,18 @@ struct Span {
     seq: u64,
     loss: Option<Loss>,
     cordon: Option<String>,
+    /// Since when a majority has to confirm the lease before anything starts under it.
+    doubt: Option<Moment>,
+    care: Care,
 }
+
+/// How often somebody who waits to start looks whether the keeper has looked.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 // === impl LeaseView ===
 
 impl LeaseView {
-    pub(crate) fn new(grant: NewLease, clock: Clock) -> Self {
+    pub(crate) fn new(grant: NewLease, clock: Clock, line: Line) -> Self {
         let since = clock.now();
         Self(Arc::new(State {
             key: grant.key,
@@ -108,6 +133,8 @@ impl LeaseView {
             kind: grant.kind,
             ttl: grant.ttl,
             clock,
+            line,
+            id: AtomicU64::new(0),
             span: Mutex::new(Span {
                 valid_until: grant.valid_until,
                 since,
@@ -115,6 +142,8 @@ impl LeaseView {
                 seq: 0,
                 loss: None,
                 cordon: None,
+                doubt: None,
+                care: Care::default(),
             }),
             news: watch::channel(None).0,
             work: AtomicUsize::new(0),
@@ -253,10 +282,49 @@ impl LeaseView {
         self.span(|s| s.cordon.clone())
     }
 
-    /// Whether new work may start: held, and not cordoned.
+    /// Whether new work may start now: held, not cordoned, and not in doubt. Doubt passes: see [`LeaseView::startable`].
     #[must_use]
     pub fn may_start(&self) -> bool {
+        self.is_open() && !self.in_doubt()
+    }
+
+    /// Whether the lease is held and not cordoned: new work may start now, or as soon as doubt has passed.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
         self.is_held() && self.cordoned().is_none()
+    }
+
+    /// Whether this process was frozen, or its keeper late, and no majority of nodes has confirmed the lease since.
+    /// Reads the clock: whoever wakes up before the keeper does is told, too.
+    #[must_use]
+    pub fn in_doubt(&self) -> bool {
+        let now = self.0.clock.now();
+        // The keeper doubts first and says then that it has looked, so ask in the other order.
+        self.0.line.is_late(now, self.since()) || self.span(|s| s.doubt.is_some())
+    }
+
+    /// Waits until new work may start, which is at once unless the lease is in doubt. Cancel-safe.
+    ///
+    /// # Errors
+    /// Why nothing may start under this lease any more, as from [`LeaseView::closing`].
+    pub async fn startable(&self) -> Result<(), Loss> {
+        let mut news = self.0.news.subscribe();
+        loop {
+            if let Some(loss) = self.loss() {
+                return Err(loss);
+            }
+            if let Some(why) = self.cordoned() {
+                return Err(Loss::Unfit(why));
+            }
+            if !self.in_doubt() {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                changed = news.changed() => if changed.is_err() { return Err(Loss::Expired) },
+                () = self.0.clock.sleep(LOOK_AGAIN) => {}
+            }
+        }
     }
 
     /// Waits until no new work may start, and says why.
@@ -289,7 +357,50 @@ impl LeaseView {
         });
         if first {
             self.0.news.send_modify(|_| {});
+            self.tell_keeper();
         }
+    }
+
+    /// This process was frozen until `since`: nothing starts before a majority has confirmed the lease.
+    pub(crate) fn doubt(&self, since: Moment) {
+        self.span(|s| s.doubt = Some(s.doubt.unwrap_or_default().max(since)));
+    }
+
+    /// Since when the lease is in doubt.
+    pub(crate) fn doubted(&self) -> Option<Moment> {
+        self.span(|s| s.doubt)
+    }
+
+    /// A majority has confirmed the lease, in answer to what was asked at `asked`.
+    pub(crate) fn trust(&self, asked: Moment) {
+        let cleared = self.span(|s| s.doubt.take_if(|since| *since <= asked).is_some());
+        if cleared {
+            self.0.news.send_modify(|_| {});
+        }
+    }
+
+    /// What is to become of work that does not end.
+    pub(crate) fn care(&self) -> Care {
+        self.span(|s| s.care)
+    }
+
+    pub(crate) fn take_care(&self, care: Care) {
+        self.span(|s| s.care = care);
+        self.tell_keeper();
+    }
+
+    /// Its number in the keeper's book.
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn enter(&self, id: u64) {
+        self.0.id.store(id, Ordering::SeqCst);
+    }
+
+    /// Something about the lease has changed that the keeper judges by.
+    fn tell_keeper(&self) {
+        self.0.line.send(Note::Changed(self.id()));
     }
 
     /// The last deadline, also when the lease is over.
@@ -298,7 +409,7 @@ impl LeaseView {
     }
 
     /// Changes of anything about this lease.
-    pub(crate) fn news(&self) -> watch::Receiver<Option<Loss>> {
+    fn news(&self) -> watch::Receiver<Option<Loss>> {
         self.0.news.subscribe()
     }
 
@@ -332,6 +443,15 @@ impl LeaseView {
 
     /// Ends the lease. The first reason stays. Returns whether this call ended it.
     pub(crate) fn end(&self, loss: Loss) -> bool {
+        let first = self.end_unheard(loss);
+        if first {
+            self.tell_keeper();
+        }
+        first
+    }
+
+    /// As [`LeaseView::end`], for whoever tells the keeper more than that.
+    fn end_unheard(&self, loss: Loss) -> bool {
         let now = self.0.clock.now();
         let first = self.span(|s| {
             if s.loss.is_some() {
@@ -382,16 +502,18 @@ pub(crate) struct NewLease {
 // === impl Lease ===
 
 impl Lease {
-    pub(crate) fn new(
-        view: LeaseView,
-        record: Record,
-        returns: mpsc::UnboundedSender<Returned>,
-    ) -> Self {
+    pub(crate) fn new(view: LeaseView, record: Record) -> Self {
         Self {
             view,
             record,
-            returns: Some(returns),
+            handed_back: false,
         }
+    }
+
+    /// A handle for several parts of a program that hold the lock together: it is released with the last one.
+    #[must_use]
+    pub fn share(self) -> SharedLease {
+        SharedLease::new(self)
     }
 
     /// What everybody may read of this lease.
@@ -421,14 +543,16 @@ impl Lease {
     }
 
     fn hand_back(&mut self, done: Option<tokio::sync::oneshot::Sender<ReleaseReport>>) {
-        if let Some(returns) = self.returns.take() {
+        if !std::mem::replace(&mut self.handed_back, true) {
             // Belief ends first: nobody may act on this lease while the release is under way.
-            self.view.end(Loss::Released);
+            // The keeper hears of it with the return alone: were it told before, it would release the lease before it
+            // knew who waits for the report.
+            self.view.end_unheard(Loss::Released);
             // A keeper that is gone has nothing left to release with; the lease expires by itself.
-            let _ = returns.send(Returned {
+            self.view.0.line.send(Note::Back(Returned {
                 view: self.view.clone(),
                 done,
-            });
+            }));
         }
     }
 }
@@ -456,6 +580,7 @@ impl Drop for Work {
     fn drop(&mut self) {
         self.0.0.work.fetch_sub(1, Ordering::SeqCst);
         self.0.0.news.send_modify(|_| {});
+        self.0.tell_keeper();
     }
 }
 

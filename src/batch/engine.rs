@@ -24,18 +24,21 @@ use crate::{
     clock::Moment,
     event::Event,
     job::{Run, RunFacts, Spec},
-    lease::Lease,
+    lease::{Care, Lease, LeaseView},
     lock::{Claim, Claimed},
     node::Kind,
     scheduler::{
         Context, Pass,
         execute::{Ended, Limits, execute},
+        stuck_at,
     },
     status::Standing,
 };
 
 /// How long `pending` may take.
 const PENDING_LIMIT: Duration = Duration::from_secs(30);
+/// Why a batch was told to stop that has said nothing for longer than its job allows.
+const NO_PROGRESS: &str = "the batch makes no progress";
 /// Pauses between looks when there is nothing to do.
 const IDLE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -84,7 +87,14 @@ impl BatchEngine {
         // Batches have no ticks: their runs carry the moment at which this replica began to work.
         let tick = ctx.clock.wall();
         while !pass.is_over() {
+            floor.stop_what_is_stuck(self);
             let looking = async {
+                // Frozen as the active replica: whether it still is comes before anything new.
+                if let Some(replica) = pass.lease()
+                    && replica.startable().await.is_err()
+                {
+                    return Look::Idle;
+                }
                 match self.why_unfit().await {
                     None => self.look(floor, pass, tick).await,
                     Some(why) => {
@@ -220,7 +230,13 @@ impl BatchEngine {
         let (job, of, name) = (self.job.clone(), run.clone(), batch.clone());
         let (clock, board, events) = (ctx.clock.clone(), ctx.board.clone(), ctx.events.clone());
         let work = lease.begin_work();
+        lease.take_care(Care {
+            grace: Some(grace),
+            unstoppable: self.spec.unstoppable,
+        });
         ctx.spawn.spawn(async move {
+            // Frozen since the claim: what cannot be confirmed any more does not begin, as the run finds by itself.
+            let _ = lease.startable().await;
             let ended = execute(
                 async { job.process(&name, of.clone()).await },
                 &of,
@@ -302,17 +318,38 @@ impl BatchEngine {
 }
 
 impl Floor {
+    /// A batch that makes no progress is told to stop, and its claim is given up.
+    fn stop_what_is_stuck(&self, engine: &BatchEngine) {
+        let ctx = &engine.ctx;
+        let thawed = ctx.locks.fitness().thawed();
+        for run in self.runs.values() {
+            let at = stuck_at(run.progress_at(), thawed, engine.spec.progress_deadline);
+            let doubt = run.lease().is_some_and(LeaseView::in_doubt);
+            if ctx.clock.now() >= at && !doubt {
+                run.lease()
+                    .into_iter()
+                    .for_each(|lease| lease.cordon(NO_PROGRESS));
+            }
+        }
+    }
+
     fn ended(&mut self, batch: &str, ended: Option<&Ended>, engine: &BatchEngine) {
         self.runs.remove(batch);
         let ctx = &engine.ctx;
         let now = ctx.clock.now();
         let failures = self.resting.get(batch).map_or(0, |(_, failures)| *failures);
         match ended {
-            Some(Ended::Done | Ended::Skipped(_) | Ended::Cancelled(_)) => {
+            Some(Ended::Cancelled(why)) if why != NO_PROGRESS => {
+                self.resting.remove(batch);
+            }
+            Some(Ended::Done | Ended::Skipped(_)) => {
                 self.resting.remove(batch);
             }
             Some(Ended::RetryAfter(pause)) => self.rest(batch.to_owned(), now + *pause, 0),
-            Some(Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_)) | None => {
+            Some(
+                Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) | Ended::Cancelled(_),
+            )
+            | None => {
                 let retry = &engine.spec.retry;
                 let pause = retry.backoff.saturating_mul(1 << failures.min(16));
                 let pause = pause.min(retry.max_backoff).max(IDLE.0);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    Config,
+    Config, Mode,
     load::LoadOptions,
     problem::{Provenance, Source},
     schema, text,
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     finding::Findings,
     human::Span,
-    job::spec::{Coordination, Spec},
+    job::{Coordination, Spec, Unstoppable},
     ledger::MAX_WAITING,
     schedule::ScheduleError,
 };
@@ -97,6 +97,7 @@ pub(super) fn check(config: &Config, options: &LoadOptions, found: &mut Findings
         at.schedule(&mut here);
         at.coordination(&mut here);
         at.times(&mut here);
+        at.ends(&mut here);
         found.nest(&format!("jobs.{name}"), here);
         if let Some(ttl) = spec.ttl {
             let mut here = Findings::default();
@@ -271,6 +272,22 @@ impl At<'_> {
                 "lower backoff or raise max_backoff",
             );
         }
+        if spec.progress_deadline.is_some_and(|limit| limit.is_zero()) {
+            found.error(
+                &["progress_deadline"],
+                "every run would count as stuck",
+                "leave progress_deadline out for no limit",
+            );
+        }
+        let ttl = spec.ttl.unwrap_or(self.config.locks.ttl);
+        if spec.max_term < ttl {
+            let (max_term, ttl) = (Span(spec.max_term), Span(ttl));
+            found.error(
+                &["max_term"],
+                format!("{max_term} is shorter than one lease ({ttl})"),
+                "raise max_term: hours, not seconds",
+            );
+        }
         let drain = self.config.worker.drain_timeout;
         if spec.grace > drain {
             found.warn(
@@ -281,6 +298,48 @@ impl At<'_> {
                     Span(drain)
                 ),
                 "lower grace or raise drain_timeout",
+            );
+        }
+    }
+}
+
+impl At<'_> {
+    /// What happens to work that does not end.
+    fn ends(&self, found: &mut Findings) {
+        let (spec, default) = (self.spec, Spec::default());
+        let leads = spec.coordination == Coordination::Leader;
+        let failover = self.config.worker.mode == Mode::Failover;
+        if spec.unstoppable == Unstoppable::Abandon && !spec.fenced {
+            found.error(
+                &["unstoppable"],
+                "work that is abandoned goes on beside its successor, and this job does not say that it may",
+                "write fenced = true if whatever the job changes refuses old fencing tokens, else \"abort\" or \"hold\"",
+            );
+        }
+        if spec.coordination == Coordination::Everywhere {
+            let set = [
+                ("unstoppable", spec.unstoppable != default.unstoppable),
+                ("fenced", spec.fenced),
+            ];
+            for (key, _) in set.into_iter().filter(|(_, set)| *set) {
+                found.warn(
+                    &[key, "coordination"],
+                    "it has no effect: a job that runs everywhere takes no lock",
+                    format!("leave {key} out"),
+                );
+            }
+        } else if failover && spec.unstoppable != default.unstoppable {
+            found.warn(
+                &["unstoppable"],
+                "the lock of the replica stands above it in failover mode, and that one aborts the process",
+                "leave unstoppable out, or write worker.mode = \"shared\"",
+            );
+        }
+        if spec.max_term != default.max_term && (!leads || failover) {
+            found.warn(
+                &["max_term"],
+                "it has no effect: nobody leads this job alone whom another replica could follow",
+                "leave max_term out",
             );
         }
     }

@@ -11,6 +11,8 @@ pub(crate) use output::cut;
 pub use run::{Checkpoints, Run, RunFacts, Stopped};
 pub use spec::{Coordination, Retry, Spec};
 
+pub use crate::lease::Unstoppable;
+
 use std::time::Duration;
 
 use async_trait::async_trait;

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     clock::{Clock, Moment},
     job::{JobError, output},
-    lease::LeaseView,
+    lease::{LeaseView, VerifyError},
     node::Token,
 };
 
@@ -69,13 +69,20 @@ struct Inner {
     until: Moment,
     cancel: CancellationToken,
     why: Mutex<Option<String>>,
-    progress: Mutex<Option<(u64, u64)>>,
+    progress: Mutex<Progress>,
     output: Mutex<Option<String>>,
     checkpoints: Option<Arc<dyn Checkpoints>>,
     /// From being told to stop to being dropped.
     grace: Duration,
     /// Another lease that nothing of this run may outlive: the replica's, in failover mode.
     also: Option<LeaseView>,
+}
+
+/// How far a run is, and when it last said so.
+#[derive(Clone, Copy)]
+struct Progress {
+    said: Option<(u64, u64)>,
+    at: Moment,
 }
 
 const TIME_LIMIT: &str = "the run's time limit has passed";
@@ -93,6 +100,10 @@ impl Run {
         margin: Duration,
         until: Moment,
     ) -> Self {
+        let progress = Mutex::new(Progress {
+            said: None,
+            at: clock.now(),
+        });
         Self(Arc::new(Inner {
             facts,
             clock,
@@ -101,7 +112,7 @@ impl Run {
             until,
             cancel: CancellationToken::new(),
             why: Mutex::new(None),
-            progress: Mutex::new(None),
+            progress,
             output: Mutex::new(None),
             checkpoints: None,
             grace: Duration::from_secs(10),
@@ -262,23 +273,44 @@ impl Run {
         }
     }
 
-    /// Says how far the run is; shown in the status.
+    /// Says how far the run is; shown in the status. Every call counts as progress, also one with the numbers of the
+    /// last, and so does the start: a run that says nothing for longer than its job's `progress_deadline` is stopped.
     pub fn progress(&self, done: u64, total: u64) {
-        *self
-            .0
-            .progress
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some((done, total));
+        let (said, at) = (Some((done, total)), self.0.clock.now());
+        *self.said() = Progress { said, at };
     }
 
     /// The last progress that was said.
     #[must_use]
     pub fn last_progress(&self) -> Option<(u64, u64)> {
-        *self
-            .0
-            .progress
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.said().said
+    }
+
+    /// When the run last said how far it is; its start before that.
+    #[must_use]
+    pub fn progress_at(&self) -> Moment {
+        self.said().at
+    }
+
+    fn said(&self) -> MutexGuard<'_, Progress> {
+        let progress = &self.0.progress;
+        progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the nodes whether every lease of this run still stands, as [`LeaseView::verify`] does: its own, and that of the
+    /// replica in failover mode. For the moment before something that cannot be undone; read there what it does not
+    /// promise. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`VerifyError`] of the first lease that was not confirmed; [`VerifyError::NoLock`] for jobs that run without a lock.
+    /// Worth a retry, as long as the run is not told to stop.
+    pub async fn verify(&self) -> Result<(), VerifyError> {
+        let leases = self.leases();
+        if leases.is_empty() {
+            return Err(VerifyError::NoLock);
+        }
+        let asked = leases.iter().map(LeaseView::verify);
+        futures_util::future::try_join_all(asked).await.map(drop)
     }
 
     /// Leaves text to read with this run in the history: what a command printed, what was counted. Of more than

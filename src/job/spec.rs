@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::{
     due::{Interrupted, Misfire, MisfirePolicy, Policy},
     human::Span,
+    lease::Unstoppable,
     schedule::{Dialect, Schedule, ScheduleError},
 };
 
@@ -45,6 +46,17 @@ pub struct Spec {
     pub misfire_window: Option<Duration>,
     /// What happens to a run whose replica died.
     pub interrupted: Interrupted,
+    /// How long a run may say nothing by [`Run::progress`](crate::Run::progress) before it counts as stuck, is stopped,
+    /// and the job goes to another replica; no limit unless set.
+    #[serde(with = "crate::human::optional")]
+    pub progress_deadline: Option<Duration>,
+    /// How long one replica leads before it hands over, if another candidate stands by.
+    #[serde(with = "crate::human::duration")]
+    pub max_term: Duration,
+    /// What happens when a run that was told to stop does not end within its grace.
+    pub unstoppable: Unstoppable,
+    /// Whether every effect of a run is refused to an old fencing token, so that two runs at a time do no harm.
+    pub fenced: bool,
     /// Whether the job runs at all.
     pub enabled: bool,
     /// The job's own parameters.
@@ -107,6 +119,10 @@ impl Default for Spec {
             misfire_limit: policy.misfire.limit,
             misfire_window: policy.misfire.window,
             interrupted: policy.interrupted,
+            progress_deadline: None,
+            max_term: Duration::from_secs(24 * 3600),
+            unstoppable: Unstoppable::Abort,
+            fenced: false,
             enabled: true,
             params: Value::Object(Map::new()),
         }
@@ -254,6 +270,42 @@ impl Spec {
     #[must_use]
     pub fn interrupted(mut self, interrupted: Interrupted) -> Self {
         self.interrupted = interrupted;
+        self
+    }
+
+    /// How long a run may say nothing by [`Run::progress`](crate::Run::progress) before it counts as stuck: it is told to
+    /// stop while its lease is renewed, and the job goes to another replica. Its start counts; time in which the process
+    /// was frozen does not.
+    #[must_use]
+    pub fn progress_deadline(mut self, limit: Duration) -> Self {
+        self.progress_deadline = Some(limit);
+        self
+    }
+
+    /// How long one replica leads before it hands over: 24 hours unless set. Only if another candidate stands by, as far
+    /// as the replicas have told each other; else the time begins anew, and the work goes on. A run in flight gets the
+    /// worker's drain timeout to end by itself; a `continuous` one is told to stop. Without effect in failover mode, and
+    /// for jobs without a leader.
+    #[must_use]
+    pub fn max_term(mut self, limit: Duration) -> Self {
+        self.max_term = limit;
+        self
+    }
+
+    /// What happens when a run that was told to stop does not end within its grace: [`Unstoppable::Abort`] unless set.
+    /// [`Unstoppable::Abandon`] is for jobs that are [`fenced`](Spec::fenced) alone. In failover mode the lock of the
+    /// replica stands above it, and that one aborts.
+    #[must_use]
+    pub fn unstoppable(mut self, what: Unstoppable) -> Self {
+        self.unstoppable = what;
+        self
+    }
+
+    /// Declares that every effect of a run goes where its fencing token is compared, so that two runs at a time do no
+    /// harm: what the older one does is refused. See [`crate::fence`].
+    #[must_use]
+    pub fn fenced(mut self) -> Self {
+        self.fenced = true;
         self
     }
 

@@ -4,12 +4,19 @@
 //! - K1 A lease whose deadline has passed is never renewed (R8).     (an_expired_lease_is_never_renewed)
 //! - K2 One round at a time per lease; a failed one is tried again until the old deadline.  (a_failed_round_is_tried_again_after_its_pause)
 //! - K3 Leases that fall due together are renewed together.          (due_leases_share_a_round)
+//! - K4 A look costs what has changed or is due, not what is held.     (a_look_costs_what_is_due)
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use tokio::sync::oneshot;
 
-use super::ladder::{Facts, Rung, rung};
+use super::{
+    freeze::slack,
+    ladder::{Facts, Rung, rung},
+};
 use crate::{
     clock::Moment,
     lease::{LeaseView, Loss, ReleaseReport},
@@ -22,6 +29,14 @@ use crate::{
 pub(crate) struct Book {
     next_id: u64,
     held: BTreeMap<u64, Held>,
+    /// When each lease is to be looked at by itself.
+    due: BTreeSet<(Moment, u64)>,
+    /// Leases about which something has changed since the last look.
+    touched: BTreeSet<u64>,
+    /// Whether the replica was unfit at the last look.
+    was_unfit: bool,
+    /// The longest ttl in the book's life: so far ahead a round looks for leases to take along.
+    longest: Duration,
 }
 
 /// One lease in the keeper's care.
@@ -32,10 +47,11 @@ pub(crate) struct Held {
     /// Of the last write that was begun, whether it counted or not.
     pub(crate) rev: u64,
     renew_at: Moment,
+    /// Its place among those that are due.
+    due: Moment,
     in_round: bool,
     noticed: Option<Moment>,
     unfit_since: Option<Moment>,
-    handed_back: bool,
     done: Option<oneshot::Sender<ReleaseReport>>,
 }
 
@@ -48,26 +64,34 @@ pub(crate) struct Plan {
     pub(crate) release: Vec<(LeaseView, Option<oneshot::Sender<ReleaseReport>>)>,
     /// Leases whose work outlives them.
     pub(crate) abort: Vec<LeaseView>,
+    /// Leases, among those to release, whose work goes on without them.
+    pub(crate) abandon: Vec<LeaseView>,
     /// When to look again.
     pub(crate) wake: Option<Moment>,
+    /// How many leases were judged.
+    #[cfg(test)]
+    looked_at: usize,
 }
 
 impl Book {
     /// Takes a fresh lease into care.
     pub(crate) fn adopt(&mut self, view: LeaseView, record: Record, renew_at: Moment) {
         self.next_id += 1;
+        view.enter(self.next_id);
+        self.longest = self.longest.max(view.ttl());
         let held = Held {
             view,
             record,
             rev: 0,
             renew_at,
+            due: Moment::NEVER,
             in_round: false,
             noticed: None,
             unfit_since: None,
-            handed_back: false,
             done: None,
         };
         self.held.insert(self.next_id, held);
+        self.touched.insert(self.next_id);
     }
 
     /// Its holder gives the lease back; its belief has ended already.
@@ -76,17 +100,26 @@ impl Book {
         view: &LeaseView,
         done: Option<oneshot::Sender<ReleaseReport>>,
     ) {
-        let held = self.held.values_mut().find(|h| h.view.is_same(view));
-        match (held, done) {
-            (Some(held), done) => (held.handed_back, held.done) = (true, done),
+        self.touch(view.id());
+        match (self.find(view), done) {
+            (Some(held), done) => held.done = done,
             // It is over and gone already; there is nothing to release.
             (None, Some(done)) => drop(done.send(ReleaseReport { nodes: 0, of: 0 })),
             (None, None) => {}
         }
     }
 
+    /// Something about this lease has changed: it is judged at the next look.
+    pub(crate) fn touch(&mut self, id: u64) {
+        if self.held.contains_key(&id) {
+            self.touched.insert(id);
+        }
+    }
+
     pub(crate) fn find(&mut self, view: &LeaseView) -> Option<&mut Held> {
-        self.held.values_mut().find(|h| h.view.is_same(view))
+        self.held
+            .get_mut(&view.id())
+            .filter(|held| held.view.is_same(view))
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Held> {
@@ -102,7 +135,15 @@ impl Book {
         if let Some(held) = self.held.get_mut(&id) {
             held.in_round = false;
             held.renew_at = next;
+            self.touched.insert(id);
         }
+    }
+
+    /// The keeper has woken up `late`: leases for which that is too late are in doubt from here on.
+    pub(crate) fn doubt(&mut self, late: Duration, now: Moment, timing: &Timing) -> Vec<LeaseView> {
+        let views = self.held.values().map(|held| &held.view);
+        let doubted = views.filter(|view| late >= slack(view.ttl(), timing) && view.is_held());
+        doubted.inspect(|view| view.doubt(now)).cloned().collect()
     }
 
     /// What is due at `now`, given why the replica is unfit.
@@ -113,83 +154,126 @@ impl Book {
         timing: &Timing,
     ) -> Plan {
         let mut plan = Plan::default();
-        let mut gone = Vec::new();
+        if unfit.is_some() != self.was_unfit {
+            self.was_unfit = unfit.is_some();
+            self.touched.extend(self.held.keys());
+        }
+        let mut looked_at = std::mem::take(&mut self.touched);
+        let due_by = |at: Moment| ..=(at, u64::MAX);
+        looked_at.extend(self.due.range(due_by(now)).map(|(_, id)| *id));
         // One lease must really be due: a pause after a failed round is shorter than what counts as early below, and
         // would be no pause at all.
-        let round = self
-            .held
-            .values()
-            .any(|held| !held.in_round && now >= held.renew_at);
-        for (id, held) in &mut self.held {
-            let view = &held.view;
-            let ttl = view.ttl();
-            if let Some((why, _)) = unfit {
-                view.cordon(why);
-            }
-            if held.unfit_since.is_none() && view.cordoned().is_some() {
-                held.unfit_since = Some(now);
-            }
-            if now >= view.deadline() && held.noticed.is_none() {
-                // Seen in time it is seen within a timer's delay; later than that we were frozen.
-                let late = now.since(view.deadline());
-                held.noticed = Some(if late < timing.abort_margin(ttl) / 2 {
-                    view.deadline()
-                } else {
-                    now
-                });
-                view.end(Loss::Expired);
-            }
-            let facts = Facts {
-                unfit_since: held.unfit_since,
-                working: view.work_in_flight() > 0,
-                believed: view.loss().is_none(),
-                deadline: view.deadline(),
-                noticed: held.noticed,
-                grace: timing.grace,
-                abort_margin: timing.abort_margin(ttl),
+        let is_due = |id| {
+            let held: Option<&Held> = self.held.get(id);
+            held.is_some_and(|held| !held.in_round && now >= held.renew_at)
+        };
+        let round = looked_at.iter().any(is_due);
+        if round {
+            let early = self.due.range(due_by(now + self.longest / 30));
+            looked_at.extend(early.map(|(_, id)| *id));
+        }
+        for id in looked_at {
+            let Some(held) = self.held.get_mut(&id) else {
+                continue;
             };
-            match rung(&facts, now) {
-                Rung::Abort => plan.abort.push(view.clone()),
-                Rung::LetGo => {
-                    let why = view.cordoned().map_or(Loss::Released, Loss::Unfit);
-                    view.end(why);
-                    plan.release.push((view.clone(), held.done.take()));
-                    gone.push(*id);
+            self.due.remove(&(held.due, id));
+            #[cfg(test)]
+            {
+                plan.looked_at += 1;
+            }
+            let rung = held.judge(now, unfit, timing);
+            match rung {
+                Rung::Abort => plan.abort.push(held.view.clone()),
+                Rung::LetGo | Rung::Abandon => {
+                    if rung == Rung::Abandon {
+                        plan.abandon.push(held.view.clone());
+                    }
+                    let why = held.view.cordoned().map_or(Loss::Released, Loss::Unfit);
+                    held.view.end(why);
+                    plan.release.push((held.view.clone(), held.done.take()));
+                    self.held.remove(&id);
                     continue;
                 }
-                Rung::Keep | Rung::CancelAndKeep if !held.in_round => {
-                    // A little early is better than a round of its own.
-                    if round && now + ttl / 30 >= held.renew_at {
-                        held.in_round = true;
-                        plan.renew.push((*id, view.clone()));
-                    } else {
-                        earlier(&mut plan.wake, held.renew_at);
-                    }
+                // A little early is better than a round of its own.
+                Rung::Keep | Rung::CancelAndKeep
+                    if round && !held.in_round && now + held.view.ttl() / 30 >= held.renew_at =>
+                {
+                    held.in_round = true;
+                    plan.renew.push((id, held.view.clone()));
                 }
                 Rung::Keep | Rung::CancelAndKeep | Rung::RunDown => {}
             }
-            for at in [
-                view.deadline(),
-                view.deadline().back(facts.abort_margin),
-                held.noticed
-                    .map_or(Moment::NEVER, |n| n + facts.abort_margin),
-                held.unfit_since
-                    .map_or(Moment::NEVER, |since| since + timing.grace),
-            ] {
-                if at > now {
-                    earlier(&mut plan.wake, at);
-                }
+            let renews = matches!(rung, Rung::Keep | Rung::CancelAndKeep);
+            held.due = held.next_look(now, renews, timing);
+            if held.due < Moment::NEVER {
+                self.due.insert((held.due, id));
             }
         }
-        for id in gone {
-            self.held.remove(&id);
-        }
+        plan.wake = self.due.first().map(|(at, _)| *at);
         plan
     }
 }
 
-fn earlier(wake: &mut Option<Moment>, at: Moment) {
-    *wake = Some(wake.map_or(at, |w| w.min(at)));
+// === impl Held ===
+
+impl Held {
+    /// Takes note of what has happened to the lease, and judges it.
+    fn judge(&mut self, now: Moment, unfit: Option<&(String, Moment)>, timing: &Timing) -> Rung {
+        let view = &self.view;
+        if let Some((why, _)) = unfit {
+            view.cordon(why);
+        }
+        if self.unfit_since.is_none() && view.cordoned().is_some() {
+            self.unfit_since = Some(now);
+        }
+        let abort_margin = timing.abort_margin(view.ttl());
+        if now >= view.deadline() && self.noticed.is_none() {
+            // Seen in time it is seen within a timer's delay; later than that we were frozen.
+            let late = now.since(view.deadline());
+            self.noticed = Some(if late < slack(view.ttl(), timing) {
+                view.deadline()
+            } else {
+                now
+            });
+            view.end(Loss::Expired);
+        }
+        let facts = Facts {
+            unfit_since: self.unfit_since,
+            working: view.work_in_flight() > 0,
+            believed: view.loss().is_none(),
+            deadline: view.deadline(),
+            noticed: self.noticed,
+            grace: self.grace(timing),
+            abort_margin,
+            unstoppable: view.care().unstoppable,
+        };
+        rung(&facts, now)
+    }
+
+    /// When to look at the lease again, if nothing changes before.
+    fn next_look(&self, now: Moment, renews: bool, timing: &Timing) -> Moment {
+        let abort_margin = timing.abort_margin(self.view.ttl());
+        let deadline = self.view.deadline();
+        let never = Moment::NEVER;
+        let candidates = [
+            deadline,
+            deadline.back(abort_margin),
+            self.noticed.map_or(never, |n| n + abort_margin),
+            self.unfit_since
+                .map_or(never, |since| since + self.grace(timing)),
+            if renews && !self.in_round {
+                self.renew_at
+            } else {
+                never
+            },
+        ];
+        let ahead = candidates.into_iter().filter(|at| *at > now);
+        ahead.min().unwrap_or(never)
+    }
+
+    fn grace(&self, timing: &Timing) -> Duration {
+        self.view.care().grace.unwrap_or(timing.grace)
+    }
 }
 
 /// When the next renewal is due: a third of the ttl after the last round began, a little early, never late.
@@ -207,7 +291,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Clock,
-        lease::NewLease,
+        lease::{Line, NewLease},
         node::{Kind, Token},
     };
 
@@ -229,7 +313,7 @@ mod tests {
                 valid_until: now + TTL,
                 margin: 0,
             };
-            let view = LeaseView::new(grant, clock.clone());
+            let view = LeaseView::new(grant, clock.clone(), Line::detached());
             book.adopt(view, Record::default(), now + *due_in);
         }
         (book, now)
@@ -259,6 +343,20 @@ mod tests {
         let (mut book, now) = book(&[Duration::ZERO, early, early * 3]);
         assert_eq!(renewed(&mut book, now), [1, 2]);
         assert!(renewed(&mut book, now).is_empty(), "one round at a time");
+    }
+
+    #[test]
+    fn a_look_costs_what_is_due() {
+        let (mut book, now) = book(&vec![TTL / 3; 10_000]);
+        let timing = Timing::default();
+        let looked_at = |book: &mut Book, at| book.plan(at, None, &timing).looked_at;
+        assert_eq!(looked_at(&mut book, now), 10_000, "all are new");
+        assert_eq!(looked_at(&mut book, now), 0);
+        book.touch(77);
+        assert_eq!(looked_at(&mut book, now), 1);
+        assert_eq!(book.plan(now, None, &timing).wake, Some(now + TTL / 3));
+        let view = book.get(5).unwrap().view.clone();
+        assert_eq!(book.find(&view).unwrap().view.key(), "job/4");
     }
 
     #[test]

@@ -24,6 +24,8 @@ struct State {
     beat: AtomicU64,
     /// Nanoseconds after which a silent runtime counts as stalled.
     limit: AtomicU64,
+    /// Nanoseconds of the last end of a freeze; zero when there was none.
+    thawed: AtomicU64,
     unfit: Mutex<BTreeMap<String, (String, Moment)>>,
     news: watch::Sender<()>,
 }
@@ -34,6 +36,7 @@ impl Fitness {
             clock,
             beat: AtomicU64::new(0),
             limit: AtomicU64::new(u64::MAX),
+            thawed: AtomicU64::new(0),
             unfit: Mutex::new(BTreeMap::new()),
             news: watch::channel(()).0,
         }))
@@ -89,6 +92,24 @@ impl Fitness {
         let beat = self.0.beat.load(Ordering::SeqCst);
         let now = nanos(self.0.clock.now().since_boot());
         (beat != 0).then(|| Duration::from_nanos(now.saturating_sub(beat)))
+    }
+
+    /// The process was frozen until `now`: that nobody beat, answered or made progress meanwhile is no illness.
+    pub(crate) fn thaw(&self, now: Moment) {
+        let at = nanos(now.since_boot());
+        self.0.thawed.store(at, Ordering::SeqCst);
+        // A runtime that is not watched stays unwatched.
+        let _ = self
+            .0
+            .beat
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |beat| {
+                (beat != 0).then_some(beat.max(at))
+            });
+    }
+
+    /// When the last freeze of this process was noticed to be over; the start of the clock when there was none.
+    pub(crate) fn thawed(&self) -> Moment {
+        Moment::from_boot(Duration::from_nanos(self.0.thawed.load(Ordering::SeqCst)))
     }
 
     /// Waits until the replica is fit.

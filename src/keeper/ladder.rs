@@ -7,11 +7,13 @@
 //! # Invariants
 //! - F1 A lease with work under it is never let go while it can be renewed.       (work_is_renewed_for_until_its_grace_is_over)
 //! - F2 Work never outlives its lease by being waited for.                        (work_that_outlives_its_lease_ends_the_process)
+//! - F4 Work that is held on to is renewed for as long as that succeeds.         (held_work_is_renewed_for_beyond_its_grace)
+//! - F5 Only work that says it may be abandoned is left behind by its lease.      (abandoned_work_loses_its_lease_and_nothing_else)
 //! - F3 Trouble with renewals is not illness.                                     (a_fit_replica_keeps_its_lease)
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::{clock::Moment, lease::Unstoppable};
 
 /// What the ladder judges.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct Facts {
     pub(crate) grace: Duration,
     /// How long before the deadline a process that still works is ended.
     pub(crate) abort_margin: Duration,
+    /// What the job wants done about work that does not end.
+    pub(crate) unstoppable: Unstoppable,
 }
 
 /// What to do with the lease now.
@@ -45,6 +49,8 @@ pub(crate) enum Rung {
     LetGo,
     /// The work has outlived the lease: end the process.
     Abort,
+    /// The work has outlived the lease, and may: release, and leave it alone.
+    Abandon,
 }
 
 /// Judges one lease.
@@ -62,13 +68,21 @@ pub(crate) fn rung(f: &Facts, now: Moment) -> Rung {
         None => f.deadline.back(f.abort_margin),
     };
     if now >= abort_at {
-        return Rung::Abort;
+        return match f.unstoppable {
+            // Held on to or not: a lease that cannot be renewed will be somebody else's.
+            Unstoppable::Abort | Unstoppable::Hold => Rung::Abort,
+            Unstoppable::Abandon => Rung::Abandon,
+        };
     }
     match f.unfit_since {
         _ if !f.believed => Rung::RunDown,
         None => Rung::Keep,
         Some(since) if now < since + f.grace => Rung::CancelAndKeep,
-        Some(_) => Rung::RunDown,
+        Some(_) => match f.unstoppable {
+            Unstoppable::Abort => Rung::RunDown,
+            Unstoppable::Hold => Rung::CancelAndKeep,
+            Unstoppable::Abandon => Rung::Abandon,
+        },
     }
 }
 
@@ -91,7 +105,35 @@ mod tests {
             noticed: None,
             grace: S * 3,
             abort_margin: S,
+            unstoppable: Unstoppable::Abort,
         }
+    }
+
+    #[test]
+    fn held_work_is_renewed_for_beyond_its_grace() {
+        let held = Facts {
+            unfit_since: Some(at(2)),
+            unstoppable: Unstoppable::Hold,
+            ..facts()
+        };
+        assert_eq!(rung(&held, at(7)), Rung::CancelAndKeep);
+        assert_eq!(rung(&held, at(9)), Rung::Abort, "it could not be renewed");
+    }
+
+    #[test]
+    fn abandoned_work_loses_its_lease_and_nothing_else() {
+        let abandoned = Facts {
+            unstoppable: Unstoppable::Abandon,
+            ..facts()
+        };
+        assert_eq!(rung(&abandoned, at(8)), Rung::Keep);
+        assert_eq!(rung(&abandoned, at(9)), Rung::Abandon);
+        let unfit = Facts {
+            unfit_since: Some(at(2)),
+            ..abandoned
+        };
+        assert_eq!(rung(&unfit, at(4)), Rung::CancelAndKeep);
+        assert_eq!(rung(&unfit, at(5)), Rung::Abandon, "its grace is over");
     }
 
     #[test]

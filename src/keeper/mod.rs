@@ -5,7 +5,7 @@
 //! leases at most), every third of a ttl.
 //!
 //! # States of a lease   held -> (cordoned) -> over, then released on all nodes
-//! # Invariants          R8 here, K1-K3 in [`book`], F1-F3 in [`ladder`]
+//! # Invariants          R8 here, K1-K4 in [`book`], F1-F5 in [`ladder`], V1-V3 in `verify`, Z1-Z2 in `freeze`
 //! - R8 An extension counts when q nodes kept the lease before its *old* deadline; the new one counts from the round's
 //!   first byte. A failed round changes nothing.              (an_extension_counts_from_its_first_byte)
 //! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
@@ -15,13 +15,17 @@ mod announce;
 pub(crate) mod book;
 #[cfg(test)]
 mod broken;
+#[cfg(test)]
+mod crowd;
 mod fitness;
+mod freeze;
 pub(crate) mod ladder;
 mod lookout;
 mod renew;
 #[cfg(test)]
 mod silent;
 mod tasks;
+mod verify;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -37,7 +41,7 @@ use crate::{
     chance::Chance,
     clock::Clock,
     event::{Event, Events},
-    lease::{Lease, LeaseView, ReleaseReport, Returned},
+    lease::{LeaseView, Line, Note, Pulse, ReleaseReport},
     lock::{
         BreakReport, Claim, Claimed, LockError, NodeReport, Sighting, Timing, WriteError,
         cluster::{Cluster, Parts, Told, Way},
@@ -47,7 +51,9 @@ use crate::{
     spawn::Spawn,
 };
 use book::Book;
+use freeze::{lateness, look_every, slack};
 use lookout::Lookout;
+use verify::Asked;
 
 /// What to do when work outlives its lease.
 pub(crate) type OnUnstoppable = Arc<dyn Fn(&LeaseView) + Send + Sync>;
@@ -145,7 +151,8 @@ pub(crate) struct Desk {
     pub(crate) cluster: Cluster,
     book: Arc<Mutex<Book>>,
     bell: Arc<Notify>,
-    returns: mpsc::UnboundedSender<Returned>,
+    notes: mpsc::UnboundedSender<Note>,
+    pulse: Pulse,
     /// Releases under way, and acquisitions that may end in one.
     releasing: watch::Sender<usize>,
     lookout: Arc<Lookout>,
@@ -212,7 +219,7 @@ impl Keeper {
             background.push(spawn.spawn(link.clone().probe()));
         }
         let nodes = links.len();
-        let (returns, mut returned) = mpsc::unbounded_channel();
+        let (notes, mut noted) = mpsc::unbounded_channel();
         let desk = Desk {
             cluster: Cluster::new(Parts {
                 links,
@@ -230,7 +237,8 @@ impl Keeper {
             }),
             book: Arc::default(),
             bell: Arc::default(),
-            returns,
+            notes,
+            pulse: Pulse::default(),
             releasing: watch::channel(0).0,
             lookout: Arc::default(),
         };
@@ -240,15 +248,40 @@ impl Keeper {
             background.push(spawn.spawn(forward));
         }
         let mut open = true;
-        let look_every =
-            (self.timing.ttl / 40).clamp(Duration::from_millis(10), Duration::from_millis(100));
+        let look_every = look_every(&self.timing);
+        let mut expected = None;
+        let mut asked = Asked::default();
         loop {
             let now = self.clock.now();
+            let late = lateness(expected, now);
+            let doubted = desk.book().doubt(late, now, &self.timing);
+            if !doubted.is_empty() {
+                tracing::warn!(
+                    late_ms = late.as_millis(),
+                    leases = doubted.len(),
+                    "this process was frozen: its leases are verified before anything starts under them"
+                );
+                // Before the fitness is asked below: a heart that could not beat is not ill.
+                self.fitness.thaw(now);
+                spawn.spawn(verify::settle(desk.clone(), doubted, now));
+            }
+            // After the doubt: whoever finds that we have looked finds the doubt, too.
+            desk.pulse.beat(now);
+            if !asked.is_empty() {
+                spawn.spawn(verify::answer(desk.clone(), std::mem::take(&mut asked)));
+            }
             let plan = desk
                 .book()
                 .plan(now, self.fitness.unfit().as_ref(), &self.timing);
             for lease in &plan.abort {
                 (self.on_unstoppable)(lease);
+            }
+            for lease in &plan.abandon {
+                tracing::error!(
+                    key = lease.key(),
+                    token = lease.token().0,
+                    "work does not end and is abandoned: another runner may start beside it"
+                );
             }
             for (view, done) in plan.release {
                 desk.release(view, done);
@@ -265,10 +298,15 @@ impl Keeper {
                 _ if idle => None,
                 wake => Some(wake.map_or(now + look_every, |w| w.min(now + look_every))),
             };
+            expected = wake;
             tokio::select! {
                 biased;
-                Some(back) = returned.recv() => {
-                    desk.book().hand_back(&back.view, back.done);
+                Some(note) = noted.recv() => {
+                    desk.take(note, &mut asked);
+                    // What comes at once is looked at once.
+                    while let Ok(note) = noted.try_recv() {
+                        desk.take(note, &mut asked);
+                    }
                 }
                 command = inbox.recv(), if open => match command {
                     Some(command) => drop(spawn.spawn(desk.clone().serve(command))),
@@ -289,6 +327,24 @@ impl Desk {
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         // The book is changed by short, complete steps.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, note: Note, asked: &mut Asked) {
+        match note {
+            Note::Changed(id) => self.book().touch(id),
+            Note::Back(back) => self.book().hand_back(&back.view, back.done),
+            Note::Verify { view, reply } => asked.add(view, reply),
+        }
+    }
+
+    /// The way from a lease of this ttl to its keeper.
+    fn line(&self, ttl: Duration) -> Line {
+        let timing = &self.cluster.timing;
+        Line {
+            to: self.notes.clone(),
+            pulse: self.pulse.clone(),
+            late_after: look_every(timing) + slack(ttl, timing),
+        }
     }
 
     pub(crate) fn ring(&self) {
@@ -335,9 +391,5 @@ impl Desk {
 
     async fn settled(&self) {
         let _ = self.releasing.subscribe().wait_for(|n| *n == 0).await;
-    }
-
-    pub(crate) fn lease(&self, view: LeaseView, record: crate::node::Record) -> Lease {
-        Lease::new(view, record, self.returns.clone())
     }
 }

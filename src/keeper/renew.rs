@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 
 use super::{Desk, book::next_renewal};
 use crate::{
@@ -11,13 +11,25 @@ use crate::{
     lock::{
         Claim,
         cluster::Cluster,
+        link::MOST_OPS,
         tally::{Ballot, Standing, standing},
     },
     node::{Answer, Kind, Op, Version},
 };
 
+/// Calls of one round under way at a time: the next is ready when a node has answered, and waits no longer than one
+/// call takes. All at once, those at the end would run out of their time in the queue.
+const PARTS: usize = 2;
+
 /// Extends these leases on all nodes, then says when the next round is due.
 pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
+    stream::iter(leases.chunks(MOST_OPS))
+        .for_each_concurrent(PARTS, |part| extend_part(&desk, part))
+        .await;
+}
+
+/// As many leases as fit into one call; they count from its own first byte.
+async fn extend_part(desk: &Desk, leases: &[(u64, LeaseView)]) {
     let cluster = &desk.cluster;
     // Read before the first byte leaves (R8).
     let start = cluster.clock.now();
@@ -43,7 +55,7 @@ pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
                 cluster.saw(node, shown);
             }
             if let Some(Answer::Kept { version } | Answer::Healed { version }) = answer {
-                bring_up_to_date(&desk, *id, node, *version);
+                bring_up_to_date(desk, *id, node, *version);
             }
             // Judged at every answer: the end check is made when the round completes, not when the last node has
             // answered; later answers still count for the margin.
@@ -52,6 +64,8 @@ pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
                     let kept = ballots[i].iter().filter(|b| **b == Ballot::Yes).count();
                     let until = cluster.timing.valid_until(start, view.ttl());
                     if view.extended(now, until, cluster.margin(kept)) {
+                        // q nodes have just kept it: no read says more.
+                        view.trust(start);
                         Standing::Carried
                     } else {
                         Standing::Failed

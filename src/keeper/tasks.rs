@@ -13,7 +13,7 @@ use crate::{
     backoff::Backoff,
     clock::Moment,
     event::Event,
-    lease::{LeaseView, NewLease},
+    lease::{Lease, LeaseView, NewLease},
     lock::{
         BreakReport, BreakVote, Claim, Claimed, LockError, NodeReport, NodeTroubles, Sighting,
         WriteError,
@@ -180,25 +180,13 @@ impl Desk {
             valid_until: win.valid_until,
             margin: cluster.margin(win.kept),
         };
-        let view = LeaseView::new(new, cluster.clock.clone());
+        let view = LeaseView::new(new, cluster.clock.clone(), self.line(ttl));
         let early = cluster.chance.up_to(ttl / 60);
         let renew_at = next_renewal(start, ttl, &cluster.timing, early);
         self.book()
             .adopt(view.clone(), win.record.clone(), renew_at);
         self.ring();
-        self.watch(view.clone());
-        Claimed::Acquired(self.lease(view, win.record))
-    }
-
-    /// Wakes the keeper when anything about the lease changes: work ended, cordon, loss.
-    fn watch(&self, view: LeaseView) {
-        let (bell, mut news) = (self.bell.clone(), view.news());
-        drop(view);
-        self.cluster.spawn.spawn(async move {
-            while news.changed().await.is_ok() {
-                bell.notify_one();
-            }
-        });
+        Claimed::Acquired(Lease::new(view, win.record))
     }
 
     pub(super) async fn look(&self, keys: Vec<String>) -> Vec<Sighting> {

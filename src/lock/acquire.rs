@@ -182,7 +182,7 @@ fn outcome(claimed: Claimed) -> Result<Lease, LockError> {
 
 /// How long a waiter sleeps who hears of no release: to the end of the holder's life as far as it is seen, to its next
 /// sign of life, or to the slow poll. `slow` is the node timeout.
-fn while_held(seen: &Sighting, slow: Duration) -> Duration {
+pub(super) fn while_held(seen: &Sighting, slow: Duration) -> Duration {
     let poll = (slow * 20).min(POLL);
     let poll = seen.look_in().map_or(poll, |look| look.min(poll));
     // A millisecond more: the key lives to the end of its last one.

@@ -31,6 +31,15 @@ pub enum LockError {
         /// The limit.
         max_ttl: Duration,
     },
+    /// A semaphore has from 1 to [`MOST_SLOTS`](super::MOST_SLOTS) slots.
+    #[error(
+        "{slots} is no number of slots: give one from 1 to {}",
+        super::MOST_SLOTS
+    )]
+    SlotCount {
+        /// What was asked for.
+        slots: usize,
+    },
     /// The lock service of this process has ended.
     #[error("the lock service of this process has ended")]
     Closed,

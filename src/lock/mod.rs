@@ -27,6 +27,7 @@ pub(crate) mod link;
 pub(crate) mod mutant;
 pub mod settings;
 mod sighting;
+mod slots;
 pub mod tally;
 mod timing;
 pub(crate) mod watch;
@@ -47,6 +48,7 @@ pub(crate) use cluster::Way;
 pub use error::{LockError, NodeTroubles, WriteError};
 pub use settings::LockSettings;
 pub use sighting::Sighting;
+pub use slots::{MOST_SLOTS, Slot, SlotsBuilder};
 pub use timing::Timing;
 
 use crate::{
@@ -158,9 +160,16 @@ impl Locks {
         LockBuilder::new(self.clone(), Claim::named(format!("lock/{name}")))
     }
 
+    /// A semaphore with `of` slots: so many may hold one at a time, each a numbered [`Slot`]. Everybody who uses the name
+    /// must give the same number. It shares no key with a named lock, whatever its name.
+    #[must_use]
+    pub fn slots(&self, name: &str, of: usize) -> SlotsBuilder {
+        SlotsBuilder::new(self.clone(), name, of)
+    }
+
     /// The named lock of exactly this key, without the `lock/` of [`Locks::lock`]: with `raw_keys` it is the key on the
-    /// nodes, to be shared with other Redlock clients. Keys that begin with `job/`, `batch/`, `elect/` or `lock/` are
-    /// those of jobs, electors and named locks, which it then excludes.
+    /// nodes, to be shared with other Redlock clients. Keys that begin with `job/`, `batch/`, `elect/`, `lock/` or
+    /// `slots/` are those of jobs, electors, named locks and semaphores, which it then excludes.
     #[must_use]
     pub fn lock_key(&self, key: &str) -> LockBuilder {
         LockBuilder::new(self.clone(), Claim::named(key))

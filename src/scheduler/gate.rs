@@ -74,7 +74,7 @@ impl Gate {
             let state = news.borrow_and_update().clone();
             let lease = match state {
                 State::Open => Some(None),
-                State::Held(lease) if lease.may_start() => Some(Some(lease)),
+                State::Held(lease) if lease.is_open() => Some(Some(lease)),
                 State::Held(_) | State::Closed => None,
             };
             if let Some(lease) = lease {
@@ -97,13 +97,13 @@ impl Gate {
 impl Pass {
     /// Whether nothing new may start: the worker drains, or the replica lock is about to go.
     pub(crate) fn is_over(&self) -> bool {
-        self.gate.drain.is_cancelled() || self.lease.as_ref().is_some_and(|l| !l.may_start())
+        self.gate.drain.is_cancelled() || self.is_lost()
     }
 
     /// Whether the replica lock is about to go, so that not even what was decided before may start. A drain alone is
     /// no reason: it waits for that.
     pub(crate) fn is_lost(&self) -> bool {
-        self.lease.as_ref().is_some_and(|l| !l.may_start())
+        self.lease.as_ref().is_some_and(|l| !l.is_open())
     }
 
     /// Waits until nothing new may start.

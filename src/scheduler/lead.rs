@@ -13,9 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Engine,
-    execute::{Ended, Limits, execute},
+    execute::{Ended as RunEnd, Limits, execute},
     flight::{CheckpointDesk, Flight, Saving, end_of},
     gate::Pass,
+    limits::{has_standby, stuck_at},
     pad::Pad,
 };
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
     due::{self, Decision, Facts, Interrupted, Plan, WhyMissed},
     event::Event,
     job::{Checkpoints, JobError, Run, RunFacts},
-    lease::{LeaseView, Loss},
+    lease::{LeaseView, Loss, Unstoppable},
     ledger::{Ledger, OpenRun, RunKey},
     lock::WriteError,
     node::Token,
@@ -62,9 +63,18 @@ enum Carried {
 /// The term is over, or nothing more can be done in it.
 struct Over;
 
+/// Why a term was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// Its lease says why, or it was handed over.
+    Over,
+    /// It has lasted long enough, and somebody else stands by.
+    MaxTerm,
+}
+
 impl Lead<'_> {
     /// Leads until nothing new may start, then winds down.
-    pub(super) async fn run(self) {
+    pub(super) async fn run(self) -> Ended {
         let job = &self.engine.name;
         let mut ledger = match self.pad.found() {
             Ok(ledger) => ledger,
@@ -72,17 +82,19 @@ impl Lead<'_> {
                 // Writing over it would lose what a newer version knows.
                 tracing::error!(job, %error, "cannot read the ledger: leaving the job to others");
                 self.clock().sleep(self.engine.ctx.locks.timing().ttl).await;
-                return;
+                return Ended::Over;
             }
         };
         // First of all: a minority write of the last leader becomes the truth, or is gone, for everybody.
         if ledger != Ledger::default() && self.write(&ledger, None).await.is_err() {
-            return;
+            return Ended::Over;
         }
         let (desk, mut saving) = mpsc::channel(4);
         let desk: Arc<dyn Checkpoints> = Arc::new(CheckpointDesk(desk));
         let mut flight: Option<Flight> = None;
-        while self.may_start() {
+        let mut end = Ended::Over;
+        let mut term_end = self.term_end();
+        while self.is_open() {
             let alive: Vec<RunKey> = flight.iter().map(|f| f.key.clone()).collect();
             let Ok(plan) = self.decide(&ledger, &alive) else {
                 break;
@@ -100,6 +112,7 @@ impl Lead<'_> {
                     Err(Over) => break,
                 }
             }
+            let run = flight.as_ref().map(|flight| flight.run.clone());
             tokio::select! {
                 biased;
                 () = self.closing() => break,
@@ -113,10 +126,65 @@ impl Lead<'_> {
                     // The run may have ended meanwhile.
                     let _ = reply.send(result);
                 }
+                () = self.stuck(run) => self.give_up("the run makes no progress"),
+                () = self.clock().sleep_until(term_end) => {
+                    let Some(standby) = has_standby(&self.engine.ctx, job).await else {
+                        term_end = self.clock().now() + self.engine.ctx.locks.timing().ttl;
+                        continue;
+                    };
+                    if standby {
+                        end = Ended::MaxTerm;
+                        break;
+                    }
+                    // Nobody to hand over to: the time begins anew, and the work goes on.
+                    term_end = self.clock().now() + self.engine.spec.max_term;
+                }
                 () = self.sleep_until(wake) => {}
             }
         }
-        self.wind_down(&mut ledger, flight, &mut saving).await;
+        self.wind_down(&mut ledger, flight, &mut saving, end).await;
+        end
+    }
+
+    /// When somebody else is to lead. In failover mode nobody else can: all jobs are where the replica lock is.
+    fn term_end(&self) -> Moment {
+        match (&self.lease, self.pass.lease()) {
+            (Some(lease), None) => lease.since() + self.engine.spec.max_term,
+            _ => Moment::NEVER,
+        }
+    }
+
+    /// Completes when the run has said nothing for longer than its job allows; never without a run.
+    async fn stuck(&self, run: Option<Run>) {
+        let Some(run) = run else {
+            return std::future::pending().await;
+        };
+        loop {
+            let thawed = self.engine.ctx.locks.fitness().thawed();
+            let limit = self.engine.spec.progress_deadline;
+            let at = stuck_at(run.progress_at(), thawed, limit);
+            // What it says meanwhile moves it on. A keeper that is late has not told of its freeze yet.
+            if self.clock().now() < at {
+                self.clock().sleep_until(at).await;
+            } else if self.in_doubt() {
+                self.clock().sleep(LOOK_AT_LEASE).await;
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// This replica does not do the job as it should: nothing new starts, and the work is to stop.
+    fn give_up(&self, why: &str) {
+        self.engine.ctx.events.tell(Event::Fitness {
+            job: self.engine.name.clone(),
+            unfit: Some(why.to_owned()),
+        });
+        match &self.lease {
+            // From here the keeper's ladder leads.
+            Some(lease) => lease.cordon(why),
+            None => self.unfit.cancel(),
+        }
     }
 
     fn decide(&self, ledger: &Ledger, alive: &[RunKey]) -> Result<Plan, Over> {
@@ -187,7 +255,7 @@ impl Lead<'_> {
                 // The lease may have ended while the start was written: then it does not happen here. A drain that
                 // began meanwhile waits for it: left out now, it would look like a run that died.
                 let lost = self.pass.is_lost();
-                if lost || self.lease.as_ref().is_some_and(|l| !l.may_start()) {
+                if lost || self.lease.as_ref().is_some_and(|l| !l.is_open()) {
                     return Err(Over);
                 }
                 let key = RunKey { id, attempt };
@@ -325,7 +393,7 @@ impl Lead<'_> {
         &self,
         ledger: &mut Ledger,
         flight: Option<Flight>,
-        ended: Ended,
+        ended: RunEnd,
     ) -> Result<(), Over> {
         let Some(Flight {
             key, run, started, ..
@@ -364,17 +432,17 @@ impl Lead<'_> {
     }
 
     /// When the next attempt may start; `None` when there is none.
-    fn again(&self, ended: &Ended, attempt: u32) -> Option<Timestamp> {
+    fn again(&self, ended: &RunEnd, attempt: u32) -> Option<Timestamp> {
         let engine = self.engine;
         let now = self.clock().wall();
         let pause = match ended {
-            Ended::Done | Ended::Skipped(_) | Ended::Failed { retry: false, .. } => return None,
-            Ended::RetryAfter(pause) => engine.policy.may_follow(attempt).then_some(*pause)?,
-            Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) => {
+            RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Failed { retry: false, .. } => return None,
+            RunEnd::RetryAfter(pause) => engine.policy.may_follow(attempt).then_some(*pause)?,
+            RunEnd::Failed { .. } | RunEnd::TimedOut | RunEnd::Panicked(_) => {
                 engine.spec.retry.pause_after(attempt)?
             }
             // Told to stop in the middle: the same as a run whose replica died, only known in time.
-            Ended::Cancelled(_) => {
+            RunEnd::Cancelled(_) => {
                 let rerun = engine.policy.interrupted == Interrupted::Rerun
                     && engine.policy.may_follow(attempt)
                     && !engine.schedule.is_continuous();
@@ -408,13 +476,14 @@ impl Lead<'_> {
         ledger: &mut Ledger,
         flight: Option<Flight>,
         saving: &mut mpsc::Receiver<Saving>,
+        end: Ended,
     ) {
         let Some(mut flight) = flight else { return };
         let ctx = &self.engine.ctx;
-        let calm = self.pass.is_draining()
+        let calm = (self.pass.is_draining() || end == Ended::MaxTerm)
             && !self.pass.is_lost()
             && !self.unfit.is_cancelled()
-            && self.lease.as_ref().is_none_or(LeaseView::may_start)
+            && self.lease.as_ref().is_none_or(LeaseView::is_open)
             && !self.engine.schedule.is_continuous();
         let patience = if calm {
             ctx.drain_timeout
@@ -431,6 +500,7 @@ impl Lead<'_> {
                     let result = self.save(ledger, Some(&flight), checkpoint).await;
                     let _ = reply.send(result);
                 }
+                () = self.abandoned() => return,
                 () = self.pass.lost(), if !stopped => {
                     stopped = true;
                     flight.run.stop("this replica is no longer the active one");
@@ -441,12 +511,26 @@ impl Lead<'_> {
                 }
             }
         };
-        let ended = ended.unwrap_or(Ended::Panicked("the run's task has vanished".to_owned()));
+        let ended = ended.unwrap_or(RunEnd::Panicked("the run's task has vanished".to_owned()));
         if self.record(ledger, Some(flight), ended).await.is_err() {
             tracing::warn!(
                 job = self.engine.name,
                 "the outcome of the last run could not be written"
             );
+        }
+    }
+
+    /// Completes when the keeper has let the lease go although its work goes on: nothing can be written any more, and
+    /// nobody waits for the run.
+    async fn abandoned(&self) {
+        match &self.lease {
+            Some(lease) if self.engine.spec.unstoppable == Unstoppable::Abandon => {
+                lease.lost().await;
+                // A run that can be stopped is stopped by then, or a little later.
+                let margin = self.engine.ctx.locks.timing().abort_margin(lease.ttl());
+                self.clock().sleep(margin).await;
+            }
+            _ => std::future::pending().await,
         }
     }
 
@@ -483,10 +567,16 @@ impl Lead<'_> {
     }
 
     /// Whether what would start were told to stop at once, because the lease is about to end: an attempt would be lost
-    /// for nothing. The lease may be extended yet.
+    /// for nothing. The lease may be extended yet. The same for a lease in doubt, which may be confirmed yet.
     fn starts_too_late(&self, plan: &Plan) -> bool {
         let starts = |d: &Decision| matches!(d, Decision::Start { .. });
-        self.is_about_to_end() && plan.decisions.iter().any(starts)
+        (self.is_about_to_end() || self.in_doubt()) && plan.decisions.iter().any(starts)
+    }
+
+    /// Whether this process was frozen, and its leases are not confirmed yet.
+    fn in_doubt(&self) -> bool {
+        let leases = self.lease.iter().chain(self.pass.lease());
+        leases.into_iter().any(LeaseView::in_doubt)
     }
 
     fn is_about_to_end(&self) -> bool {
@@ -498,9 +588,9 @@ impl Lead<'_> {
         lease.remaining() <= margin
     }
 
-    /// Waits until the lease was extended, or is over: the same for a start whose writing took long.
+    /// Waits until the lease was extended and is beyond doubt, or is over: the same for a start whose writing took long.
     async fn extended(&self) {
-        while self.is_about_to_end() && self.may_start() {
+        while (self.is_about_to_end() || self.in_doubt()) && self.is_open() {
             tokio::select! {
                 biased;
                 () = self.closing() => return,
@@ -509,10 +599,10 @@ impl Lead<'_> {
         }
     }
 
-    fn may_start(&self) -> bool {
+    fn is_open(&self) -> bool {
         !self.pass.is_over()
             && !self.unfit.is_cancelled()
-            && self.lease.as_ref().is_none_or(LeaseView::may_start)
+            && self.lease.as_ref().is_none_or(LeaseView::is_open)
     }
 
     async fn closing(&self) {

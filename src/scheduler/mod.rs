@@ -18,6 +18,7 @@ mod flight;
 mod gate;
 mod history;
 mod lead;
+mod limits;
 mod pad;
 
 use std::{sync::Arc, time::Duration};
@@ -26,6 +27,7 @@ pub(crate) use board::Board;
 pub(crate) use context::Context;
 pub(crate) use gate::{Gate, Pass};
 pub(crate) use history::{Author, History};
+pub(crate) use limits::stuck_at;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -33,11 +35,11 @@ use crate::{
     election::{Elected, Elector},
     event::Event,
     job::{Job, Spec},
-    lease::Loss,
+    lease::{Care, Loss, Unstoppable},
     schedule::Schedule,
     status::Standing,
 };
-use lead::Lead;
+use lead::{Ended, Lead};
 use pad::Pad;
 
 /// One job of this replica.
@@ -79,8 +81,8 @@ impl Engine {
                 }
             };
             let why = self.lead(elected, &pass).await;
-            // Whoever has just shown to be unfit lets the others try first.
-            if matches!(why, Loss::Unfit(_)) {
+            // Whoever has just shown to be unfit, or has led for long, lets the others try first.
+            if matches!(why, Loss::Unfit(_) | Loss::MaxTerm) {
                 drop(pass);
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
             }
@@ -92,6 +94,10 @@ impl Engine {
         let ctx = &self.ctx;
         let Elected { term, leaderless } = elected;
         let lease = term.lease().clone();
+        lease.take_care(Care {
+            grace: Some(self.spec.grace),
+            unstoppable: self.spec.unstoppable,
+        });
         ctx.board.leads(&self.name, lease.clone(), ctx.clock.wall());
         let (job, token) = (self.name.clone(), lease.token());
         ctx.events.tell(Event::Leading {
@@ -104,7 +110,7 @@ impl Engine {
             .spawn(watch_health(self.job.clone(), lease.clone(), ctx.clone()));
 
         let pad = Pad::under(ctx.locks.clone(), lease.clone(), term.record().body.clone());
-        Lead {
+        let ended = Lead {
             engine: self,
             pad,
             lease: Some(lease.clone()),
@@ -115,10 +121,17 @@ impl Engine {
         .await;
 
         health.abort();
-        let why = match (lease.loss(), lease.cordoned()) {
-            (Some(loss), _) => loss,
-            (None, Some(why)) => Loss::Unfit(why),
-            (None, None) => Loss::Released,
+        if self.spec.unstoppable == Unstoppable::Hold {
+            // The run was dropped, and part of it goes on: nobody else may start beside it.
+            while lease.work_in_flight() > 0 && lease.is_held() {
+                lease.work_changed().await;
+            }
+        }
+        let why = match (lease.loss(), lease.cordoned(), ended) {
+            (Some(loss), _, _) => loss,
+            (None, Some(why), _) => Loss::Unfit(why),
+            (None, None, Ended::MaxTerm) => Loss::MaxTerm,
+            (None, None, Ended::Over) => Loss::Released,
         };
         ctx.board.stands(&self.name, Standing::StandingBy);
         ctx.events.tell(Event::StandingBy {
@@ -193,7 +206,7 @@ impl Engine {
 
 /// Asks the job whether this replica is fit for it, as long as it leads.
 async fn watch_health(job: Arc<dyn Job>, lease: crate::lease::LeaseView, ctx: Context) {
-    while lease.may_start() {
+    while lease.is_open() {
         ctx.clock.sleep(ctx.health_every()).await;
         let Some(why) = ctx.why_unfit(job.health(), lease.ttl() / 2).await else {
             continue;

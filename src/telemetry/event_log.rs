@@ -72,7 +72,9 @@ impl EventLog {
                 "leading"
             ),
             Event::StandingBy { job, why } => match why {
-                Loss::Released => info!(job, reason = loss_word(why), "standing by"),
+                Loss::Released | Loss::MaxTerm => {
+                    info!(job, reason = loss_word(why), "standing by")
+                }
                 _ => warn!(
                     job,
                     reason = loss_word(why),

@@ -217,5 +217,6 @@ pub(crate) fn loss_word(loss: &Loss) -> &'static str {
         Loss::Taken => "taken",
         Loss::Unfit(_) => "unfit",
         Loss::Released => "released",
+        Loss::MaxTerm => "max_term",
     }
 }

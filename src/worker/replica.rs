@@ -171,7 +171,7 @@ async fn hold_the_gate(ctx: Context) {
 async fn cordon_in_time(lease: &LeaseView, ctx: &Context) -> Infallible {
     let timing = ctx.locks.timing();
     let margin = timing.cancel_margin(lease.ttl(), timing.grace);
-    while lease.may_start() {
+    while lease.is_open() {
         // Extensions move it on.
         let at = lease.valid_until().back(margin);
         if ctx.clock.now() >= at {

@@ -193,8 +193,11 @@ impl Command {
         }
         // Before the first look at them: a lease that is released from here on waits for us.
         let works = leases.iter().map(LeaseView::begin_work).collect();
-        if leases.iter().any(|lease| !lease.may_start()) {
-            return Err(StartError::LeaseOver);
+        for lease in &leases {
+            // Nothing starts after a freeze before the lease is confirmed.
+            if lease.startable().await.is_err() {
+                return Err(StartError::LeaseOver);
+            }
         }
         let failed = |error: io::Error| StartError::Guard(error.to_string());
         let mark = mark();

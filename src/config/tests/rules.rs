@@ -37,15 +37,7 @@ fn keys_of_later_versions_do_not_exist() {
     ] {
         assert!(problem(key).contains("there is no such key"), "{key}");
     }
-    for key in [
-        "overlap",
-        "concurrency",
-        "jitter",
-        "max_term",
-        "unstoppable",
-        "starting",
-        "until",
-    ] {
+    for key in ["overlap", "concurrency", "jitter", "starting", "until"] {
         let line = Setup::file(&format!("[jobs.a]\n{key} = 1"))
             .code("a", Spec::cron("@daily"))
             .problem();
@@ -425,6 +417,27 @@ fn coordination_and_schedule_must_make_sense_together() {
         (
             "schedule = \"@daily\"\nmisfire = \"all\"\nmisfire_limit = 0",
             "5:17: jobs.a.misfire_limit: 0 is not from 1 to",
+        ),
+        (
+            "schedule = \"@daily\"\nunstoppable = \"abandon\"",
+            "4:15: jobs.a.unstoppable: work that is abandoned goes on beside its successor, and this job does not say \
+             that it may; write fenced = true if",
+        ),
+        (
+            "schedule = \"@daily\"\ncoordination = \"everywhere\"\nfenced = true",
+            "warning: jobs.a.fenced: it has no effect",
+        ),
+        (
+            "schedule = \"@daily\"\nprogress_deadline = \"0s\"",
+            "4:21: jobs.a.progress_deadline: every run would count as stuck",
+        ),
+        (
+            "schedule = \"@daily\"\nmax_term = \"5s\"",
+            "4:12: jobs.a.max_term: 5s is shorter than one lease (10s)",
+        ),
+        (
+            "schedule = \"@daily\"\ncoordination = \"everywhere\"\nmax_term = \"1h\"",
+            "warning: jobs.a.max_term: it has no effect",
         ),
         (
             "schedule = \"@daily\"\nretry = 0",

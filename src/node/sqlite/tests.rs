@@ -244,6 +244,7 @@ fn a_file_of_the_first_layout_is_brought_up_to_date() {
     let conn = Connection::open(folder.path().join("locks.db")).unwrap();
     conn.execute_batch(
         "ALTER TABLE wk_record DROP COLUMN inc; ALTER TABLE wk_record DROP COLUMN broken;
+         ALTER TABLE wk_release DROP COLUMN next; DROP TABLE wk_line;
          UPDATE wk_meta SET value = 1 WHERE name = 'layout'",
     )
     .unwrap();

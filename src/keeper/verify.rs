@@ -1,0 +1,210 @@
+//! Reading leases back from a majority: for a holder that asks, and for all of them after a freeze.
+//!
+//! # Invariants
+//! - V1 A lease is confirmed by q of the configured nodes that show it and nobody else's, before its deadline.
+//!   (a_lease_is_confirmed_by_a_majority_that_shows_it)
+//! - V2 Too few answers change nothing.                       (too_few_answers_confirm_nothing_and_end_nothing)
+//! - V3 Whatever is asked at the same time is asked once.     (many_verifications_share_their_calls)
+
+use std::collections::BTreeMap;
+
+use futures_util::StreamExt;
+use tokio::sync::oneshot;
+
+use super::{
+    Desk,
+    freeze::{Next, Word, after_word},
+};
+use crate::{
+    clock::Moment,
+    lease::{LeaseView, Loss, VerifyError},
+    lock::{
+        link::MOST_OPS,
+        tally::{Ballot, Standing, majority, standing},
+    },
+    node::{Answer, Kind, NodeError, Op, View},
+};
+
+/// Somebody waits for a majority's word.
+pub(super) type Waiting = oneshot::Sender<Result<(), VerifyError>>;
+
+/// What holders want verified: gathered, then asked at once.
+#[derive(Default)]
+pub(super) struct Asked(BTreeMap<u64, (LeaseView, Vec<Waiting>)>);
+
+/// What one node's view says about a lease.
+fn ballot(view: &View, lease: &LeaseView) -> Ballot {
+    let ours = |owner: &Option<String>| owner.as_deref() == Some(lease.owner());
+    let named = lease.kind() == Kind::Lock;
+    match &view.holder {
+        Some(_) if !ours(&view.holder) => Ballot::No,
+        // Broken by force: the key is left to run out, the lease is over.
+        _ if named && ours(&view.owner) && (view.released || view.broken) => Ballot::No,
+        // It has lost its memory and come back with an old copy: its word does not count.
+        _ if named && ours(&view.owner) && !view.named => Ballot::Healed,
+        Some(_) => Ballot::Yes,
+        None if named && ours(&view.owner) => Ballot::Yes,
+        // Whoever was granted after us stands in the record, also when he is gone by now.
+        None if named && view.owner.is_some() && view.token >= lease.token() => Ballot::No,
+        // A node that has forgotten, or is new, knows of nobody.
+        None if named => Ballot::Healed,
+        // A short claim is its key.
+        None => Ballot::No,
+    }
+}
+
+// === impl Asked ===
+
+impl Asked {
+    pub(super) fn add(&mut self, view: LeaseView, reply: Waiting) {
+        let (_, waiting) = self.0.entry(view.id()).or_insert((view, Vec::new()));
+        waiting.push(reply);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Answers everybody who asked.
+pub(super) async fn answer(desk: Desk, asked: Asked) {
+    let (views, mut waiting): (Vec<_>, Vec<_>) = asked.0.into_values().unzip();
+    read(&desk, &views, |i, verdict| {
+        for reply in waiting[i].drain(..) {
+            // Whoever went away needs no answer.
+            let _ = reply.send(verdict.clone());
+        }
+    })
+    .await;
+}
+
+/// After a freeze: asks about these leases until each is confirmed, over, or given up.
+pub(super) async fn settle(desk: Desk, mut views: Vec<LeaseView>, thawed: Moment) {
+    let clock = desk.cluster.clock.clone();
+    loop {
+        let mut words = vec![Word::Unsure; views.len()];
+        read(&desk, &views, |i, verdict| {
+            words[i] = match verdict {
+                Ok(()) => Word::Ours,
+                Err(VerifyError::Lost(_)) => Word::Over,
+                Err(_) => Word::Unsure,
+            }
+        })
+        .await;
+        let now = clock.now();
+        let mut open = Vec::new();
+        for (view, word) in views.into_iter().zip(words) {
+            // An extension may have confirmed it meanwhile; of another freeze its own task takes care.
+            if view.doubted() != Some(thawed) {
+                continue;
+            }
+            match after_word(word, thawed, now, view.ttl()) {
+                Next::Trust | Next::Ended => {}
+                Next::AskAgain => open.push(view),
+                Next::Unfit => {
+                    view.cordon("this process was frozen, and no majority of nodes has confirmed its lease since");
+                }
+            }
+        }
+        if open.is_empty() {
+            return;
+        }
+        views = open;
+        let pause = desk.cluster.timing.node_timeout;
+        clock
+            .sleep(pause / 2 + desk.cluster.chance.up_to(pause / 2))
+            .await;
+    }
+}
+
+/// Reads the leases from all nodes and says of each what a majority shows, as soon as it does.
+async fn read(
+    desk: &Desk,
+    views: &[LeaseView],
+    mut decided: impl FnMut(usize, Result<(), VerifyError>),
+) {
+    // One call per node and part: what waits behind others would run out of its time in the queue.
+    for (part, leases) in views.chunks(MOST_OPS).enumerate() {
+        read_part(desk, leases, |i, verdict| {
+            decided(part * MOST_OPS + i, verdict);
+        })
+        .await;
+    }
+}
+
+async fn read_part(
+    desk: &Desk,
+    leases: &[LeaseView],
+    mut decided: impl FnMut(usize, Result<(), VerifyError>),
+) {
+    let cluster = &desk.cluster;
+    let asked = cluster.clock.now();
+    let ops: Vec<_> = leases
+        .iter()
+        .map(|view| Op::Read {
+            key: view.key().to_owned(),
+        })
+        .collect();
+    let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; leases.len()];
+    let mut open: Vec<usize> = (0..leases.len()).collect();
+    let mut failed: Vec<(String, NodeError)> = Vec::new();
+    let mut sent = cluster.send_to_all(&ops);
+    while !open.is_empty() {
+        let Some((node, result)) = sent.next().await else {
+            break;
+        };
+        let name = || cluster.links.get(node).map_or("", |l| l.name()).to_owned();
+        if let Err(trouble) = &result {
+            failed.push((name(), trouble.clone()));
+        }
+        open.retain(|i| {
+            let answer = result.as_ref().ok().and_then(|answers| answers.get(*i));
+            ballots[*i][node] = match answer {
+                Some(Answer::View(view)) => {
+                    cluster.saw(node, view);
+                    ballot(view, &leases[*i])
+                }
+                _ => Ballot::Failed,
+            };
+            let verdict = conclude(&leases[*i], &ballots[*i], &failed, asked);
+            let undecided = verdict.is_none();
+            if let Some(verdict) = verdict {
+                decided(*i, verdict);
+            }
+            undecided
+        });
+    }
+}
+
+/// Carries out what the ballots say; `None` while they say nothing yet.
+fn conclude(
+    lease: &LeaseView,
+    ballots: &[Ballot],
+    failed: &[(String, NodeError)],
+    asked: Moment,
+) -> Option<Result<(), VerifyError>> {
+    let standing = standing(ballots);
+    // No answer of the nodes outlives the deadline.
+    if let Some(loss) = lease.loss() {
+        return Some(Err(VerifyError::Lost(loss)));
+    }
+    match standing {
+        Standing::Open => None,
+        Standing::Carried => {
+            lease.trust(asked);
+            Some(Ok(()))
+        }
+        Standing::Denied => {
+            lease.end(Loss::Taken);
+            Some(Err(VerifyError::Lost(lease.loss().unwrap_or(Loss::Taken))))
+        }
+        Standing::Failed => Some(Err(VerifyError::Unsure {
+            confirmed: ballots.iter().filter(|b| **b == Ballot::Yes).count(),
+            needed: majority(ballots.len()),
+            failed: failed.to_vec(),
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests;

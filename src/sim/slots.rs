@@ -1,0 +1,74 @@
+//! Semaphores under delay, loss, partition, crash and freeze.
+
+use std::time::Duration;
+
+use super::world::{Machine, TTL, World};
+use crate::lock::mutant::Mutant;
+
+const SLOTS: usize = 2;
+const LENGTH: Duration = Duration::from_secs(10);
+
+/// A new process that takes slots and keeps them for random times. The world's checker sees each slot's lock; with as
+/// many locks as slots there are never more holders.
+fn join(world: &World, n: usize) -> Machine {
+    let machine = world.machine(&format!("m{n}"));
+    for _ in 0..2 {
+        let (m, checker) = (machine.clone(), world.checker.clone());
+        machine.spawn.spawn(async move {
+            loop {
+                let slots = m.locks.slots("fuzz", SLOTS).wait(m.chance.up_to(TTL * 2));
+                if let Ok(slot) = slots.acquire().await {
+                    assert!(slot.index() < SLOTS);
+                    checker.acquired(&m, slot.lease());
+                    m.clock.sleep(m.chance.up_to(TTL)).await;
+                    if m.chance.hits(0.5) {
+                        slot.release().await;
+                    }
+                }
+                m.clock.sleep(m.chance.up_to(TTL / 8)).await;
+            }
+        });
+    }
+    machine
+}
+
+#[test]
+fn never_more_holders_than_slots_whatever_fails() {
+    let mut acquisitions = 0;
+    for seed in 0..60 {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        acquisitions += runtime.block_on(async move {
+            let world = World::new(seed, 3, Mutant::default());
+            let mut fleet: Vec<_> = (0..4).map(|n| join(&world, n)).collect();
+            let (chance, clock) = (world.chance.clone(), world.time.clock());
+            while world.time.elapsed() < LENGTH && world.checker.violation().is_none() {
+                let most = world.weights.faults_every_ms * 2;
+                clock
+                    .sleep(Duration::from_millis(1 + chance.below(most)))
+                    .await;
+                let victim = usize::try_from(chance.below(fleet.len() as u64)).unwrap();
+                match chance.below(10) {
+                    0 => {
+                        fleet[victim].cage.crash();
+                        fleet[victim] = join(&world, fleet.len());
+                    }
+                    1 | 2 => fleet[victim].cage.freeze(),
+                    3 | 4 => fleet[victim].cage.thaw(),
+                    5 => {
+                        fleet.iter().for_each(|m| m.cage.thaw());
+                        world.calm();
+                    }
+                    _ => world.strike(),
+                }
+            }
+            assert_eq!(world.checker.violation(), None, "seed {seed}");
+            world.checker.counts().acquisitions
+        });
+    }
+    // Schedules in which nothing happens prove nothing.
+    assert!(acquisitions > 60 * 20, "{acquisitions}");
+}
