@@ -18,6 +18,7 @@ mod differential;
 mod doors;
 mod faults;
 mod fences;
+mod guard;
 mod refusals;
 mod semantics;
 mod server;
@@ -160,6 +161,14 @@ fn main() {
             a_password_that_comes_and_goes_is_named,
             a_cluster_without_slots_is_down,
             a_server_that_hangs_up_is_not_stormed,
+        },
+        guard::{
+            every_rule_of_admission,
+            a_server_that_restarts_empty_does_not_vote,
+            a_flushed_server_does_not_vote,
+            an_old_snapshot_does_not_vote,
+            a_promoted_replica_does_not_vote,
+            a_master_that_was_a_replica_for_a_while_does_not_vote,
         },
         fences::{
             a_stale_holder_is_refused,
