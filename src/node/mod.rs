@@ -7,21 +7,40 @@
 //! # What a node keeps
 //! - a *counter*, raised by every grant (fencing tokens come from it);
 //! - per lock a *key* (the owner's random value, with a time to live: the wire format of other Redlock clients) and
-//!   beside it a *record* `{ owner, seq, ttl, grant, released, counter, token, rev, body }`, which outlives the key
-//!   and is removed `retention` after a release;
+//!   beside it a *record* `{ inc, owner, seq, ttl, grant, released, broken, counter, token, rev, body }`, which outlives
+//!   the key and is removed `retention` after a release, never before one;
 //! - *documents*: small named values with a lifetime and a revision. They lie in *directories*: that of a document is
 //!   its name up to the last `/` (`presence/` of `presence/a`, empty without one). A listing reads one directory, so that
-//!   it costs what it shows, however many documents lie elsewhere.
+//!   it costs what it shows, however many documents lie elsewhere;
+//! - guarded, the *marker* of the incarnation that was admitted, and the *nomination* of one that is watched.
+//!
+//! # Who is over
+//! The caller says with each operation what ends the lease of a silent holder ([`Expiry`]). `Server`: the key's time to
+//! live, on the node's clock. `Observed`: the record. The key may vanish at any time, and its clock decides nothing; a
+//! contender takes what it has watched unchanged for the record's ttl by its own clock, and sends what it has watched
+//! ([`Seen`]), so that the node can compare it in the same step.
 //!
 //! # Rules every implementation keeps (`tests/it/conformance.rs` holds them)
 //! - N1 The operations of one [`Call`] run in order and atomically: nothing of another call comes between.
 //! - N2 A call that arrives when the node's clock is past `not_after` changes nothing and answers [`NodeError::Late`].
-//! - N3 `Acquire` grants when the key is absent, or when it is this very owner's unreleased attempt sent again.
+//! - N3 `Acquire` with [`Take::Server`] grants when the key is absent, or when it is this very owner's unreleased attempt
+//!   sent again.
 //! - N4 A released owner is never revived, neither by a late `Acquire` nor by a late `Extend`.
 //! - N5 Counters never fall, also over release, expiry and retention of a record.
-//! - N6 `Release`, `Confirm`, `Write`, `Extend` and `Break` compare the owner before they touch anything.
+//! - N6 `Release`, `Confirm`, `Write`, `Extend` and `Break` compare the owner before they touch anything. `Release` is
+//!   announced in any case: what is over here is over everywhere.
 //! - N7 A broken owner is over like a released one, but its key stays to the end of its life, unless it is to go now: as
-//!   long as the holder may believe in its lease, nobody else is granted.
+//!   long as the holder may believe in its lease, nobody else is granted. So its record counts as released only when it
+//!   has let go.
+//! - N8 [`Take::Observed`], for acquiring and healing alike: no value stands in the key that is not the record's owner's,
+//!   and the record names nobody, or is released, or is exactly what was seen. What is the caller's own is kept by the
+//!   record alone; `seq` must grow.
+//! - N9 A record names its owner only in the incarnation (`inc`) it was written under. Its counter and body stay.
+//! - N10 A refused `Acquire` cuts a key of ours that lives longer than `clamp`; a foreign one is never touched.
+//! - N11 A guarded node votes (`Acquire`, `Confirm`, `Extend`, `Write`) only while the marker names its present incarnation
+//!   and the caller's configuration; it answers [`Answer::Unadmitted`] otherwise and does everything else. The marker is
+//!   written for the standing nomination only, and by what is merged before it numbers rise and nobody comes to own
+//!   anything.
 
 use std::{fmt, time::Duration};
 
@@ -143,7 +162,7 @@ pub enum Kind {
 /// One operation on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// Take the lock if nobody holds it (N3, N4). Answers [`Answer::Granted`] or [`Answer::Refused`].
+    /// Take the lock if nobody holds it (N3, N4, N8). Answers [`Answer::Granted`] or [`Answer::Refused`].
     Acquire {
         /// The lock.
         key: String,
@@ -184,8 +203,9 @@ pub enum Op {
         expiry: Expiry,
     },
     /// Round `seq` of a held lease: renew where the record is `owner`'s, unreleased, older than `seq` and no other
-    /// value stands in the key ([`Answer::Kept`]); write it anew where the key is absent and this owner was not
-    /// released here ([`Answer::Healed`], kind `Lock` only); else [`Answer::Refused`]. Raises counters to `token`.
+    /// value stands in the key ([`Answer::Kept`], observed also where the key has vanished); write it anew where `take`
+    /// allows it and this owner was not released here ([`Answer::Healed`], kind `Lock` only); else [`Answer::Refused`].
+    /// Raises counters to `token`.
     Extend {
         /// The lock.
         key: String,
@@ -202,7 +222,7 @@ pub enum Op {
         /// How what is not ours here is written anew.
         take: Take,
     },
-    /// Compare-and-delete the key, mark the record released, announce it. Always [`Answer::Done`].
+    /// Compare-and-delete the key, mark the record released, announce that this owner is over. Always [`Answer::Done`].
     Release {
         /// The lock.
         key: String,
@@ -214,7 +234,8 @@ pub enum Op {
         retention: Duration,
     },
     /// End `owner`'s lease by force (N7): from here on nothing of it is granted, confirmed, extended or written; its
-    /// record is marked released and counters are raised to `token`. The key is left to run out, unless `now`.
+    /// record is marked broken and counters are raised to `token`. The key is left to run out; `now` removes it and marks
+    /// the record released.
     /// Answers [`Answer::Broken`]; [`Answer::Refused`], with nothing changed, where another value stands in the key or
     /// where the value is none of ours (a foreign client's).
     Break {
@@ -231,7 +252,7 @@ pub enum Op {
         /// Remove the key at once and announce it, although its holder may still believe in its lease.
         now: bool,
     },
-    /// Replace the record's body: only where the key is `owner`'s and `(token, rev)` is larger than what stands
+    /// Replace the record's body: only where the lease is `owner`'s and `(token, rev)` is larger than what stands
     /// there (or equal with the same body). [`Answer::Done`], [`Answer::TooEarly`] or [`Answer::Refused`].
     Write {
         /// The lock.

@@ -22,9 +22,11 @@ use watchkeeper::{
     },
 };
 
+pub(crate) mod admission;
 pub(crate) mod claims;
 pub(crate) mod crowds;
 pub(crate) mod locks;
+pub(crate) mod observed;
 pub(crate) mod records;
 
 /// Hands the names of all cases to another macro: `emit! { with: group: [case, ...], ... }`.
@@ -61,6 +63,20 @@ macro_rules! every_case {
                 a_broken_claim_is_over_but_its_key_stays_n7,
                 claims_are_confirmed_like_locks,
                 claims_and_locks_draw_from_one_counter,
+            ],
+            observed: [
+                an_observed_lease_outlives_its_key_n8,
+                what_was_seen_must_stand_there_exactly_n8,
+                a_released_record_is_free_for_all_n8,
+                a_value_that_is_not_the_records_is_never_taken_o6,
+                an_observed_lease_is_kept_though_its_key_vanished_r8,
+                a_round_heals_by_the_take_rule_r9,
+                the_key_alone_decides_when_the_server_expires,
+                a_broken_lease_is_not_free_before_it_let_go_or_was_watched_n7,
+                only_keys_of_ours_are_cut_to_the_longest_life_o6,
+                a_release_is_announced_also_where_nothing_was_held,
+                records_are_listed_page_by_page,
+                what_nobody_guards_votes_and_needs_no_admission,
             ],
             records: [
                 a_record_is_handed_to_the_successor,

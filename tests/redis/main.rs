@@ -18,6 +18,7 @@ mod differential;
 mod doors;
 mod faults;
 mod fences;
+mod guard;
 mod refusals;
 mod semantics;
 mod server;
@@ -120,6 +121,7 @@ fn main() {
         wire::{
             the_lock_is_a_plain_string_key_with_a_time_to_live,
             a_foreign_value_is_respected_and_never_deleted,
+            a_foreign_value_is_never_taken_by_the_record_and_never_cut,
             a_key_of_another_type_counts_as_held,
             one_call_is_one_command,
             keys_of_ours_share_one_hash_tag_and_leave_nothing_behind,
@@ -160,6 +162,14 @@ fn main() {
             a_password_that_comes_and_goes_is_named,
             a_cluster_without_slots_is_down,
             a_server_that_hangs_up_is_not_stormed,
+        },
+        guard::{
+            every_rule_of_admission,
+            a_server_that_restarts_empty_does_not_vote,
+            a_flushed_server_does_not_vote,
+            an_old_snapshot_does_not_vote,
+            a_promoted_replica_does_not_vote,
+            a_master_that_was_a_replica_for_a_while_does_not_vote,
         },
         fences::{
             a_stale_holder_is_refused,

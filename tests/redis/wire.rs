@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use watchkeeper::node::{Announcement, Answer, Kind, Node, Op, Token, Version};
+use watchkeeper::node::{Announcement, Answer, Kind, Node, Op, Seen, Take, Token, Version};
 
 use crate::{bench::*, server::RedisServer};
 
@@ -53,6 +53,52 @@ pub(crate) fn a_foreign_value_is_respected_and_never_deleted() {
         server.raw(&["SET", "order:forever", "theirs"]);
         let answer = ask(&node, acquire("order:forever", "ours")).await;
         assert_eq!(refused(&answer).remaining_ms, None);
+    });
+}
+
+pub(crate) fn a_foreign_value_is_never_taken_by_the_record_and_never_cut() {
+    run(async {
+        let server = RedisServer::start();
+        let node = raw_client(&server);
+        let observed = |owner: &str, seen: Option<Seen>| match acquire("order", owner) {
+            Op::Acquire {
+                key,
+                owner,
+                kind,
+                ttl,
+                floor,
+                ..
+            } => Op::Acquire {
+                key,
+                owner,
+                kind,
+                ttl,
+                floor,
+                take: Take::Observed(seen),
+                clamp: Duration::from_millis(10),
+            },
+            other => other,
+        };
+        granted(&ask(&node, observed("ours", None)).await);
+        server.raw(&["SET", "order", "theirs"]);
+        let seen = Seen {
+            inc: String::new(),
+            owner: "ours".into(),
+            seq: 0,
+        };
+        for seen in [None, Some(seen.clone())] {
+            let answer = ask(&node, observed("next", seen)).await;
+            let seen = refused(&answer);
+            assert!(seen.foreign && seen.named, "{seen:?}");
+            assert_eq!(
+                (seen.holder.as_deref(), seen.remaining_ms),
+                (Some("theirs"), None)
+            );
+        }
+        // It has left: what was seen of ours is still what stands there.
+        server.raw(&["DEL", "order"]);
+        refused(&ask(&node, observed("next", None)).await);
+        granted(&ask(&node, observed("next", Some(seen))).await);
     });
 }
 

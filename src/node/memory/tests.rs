@@ -2,7 +2,7 @@ use std::sync::Mutex as StdMutex;
 
 use super::*;
 use crate::{
-    node::{Answer, Kind, Op, Take, Token},
+    node::{Answer, Kind, Op, Standing, Take, Token},
     sim_clock::SimTime,
 };
 
@@ -213,6 +213,44 @@ async fn a_crash_forgets_and_a_restart_remembers() {
         Err(NodeError::Unreachable(_))
     ));
     assert_eq!(node.inspect(NodeState::clone), NodeState::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guarded_node_votes_until_it_may_have_forgotten() {
+    let guard = GuardSettings {
+        mode: RestartGuard::Call,
+        config: "one".into(),
+    };
+    let node = node().0.guarded(guard);
+    let standing = async |ops: Vec<Op>| {
+        let not_after = None;
+        node.call(Call { not_after, ops }).await.unwrap().standing
+    };
+    let nonce = || "n".to_owned();
+    let admit = || {
+        vec![
+            Op::Nominate { nonce: nonce() },
+            Op::Admit {
+                nonce: nonce(),
+                config: "one".into(),
+                counter: Token(0),
+                blank_before: None,
+            },
+        ]
+    };
+    let copy = node.faults().snapshot();
+    for fault in 0..4 {
+        assert_eq!(standing(vec![]).await, Standing::Unadmitted, "{fault}");
+        assert_eq!(standing(admit()).await, Standing::Admitted);
+        node.call(acquire("k", "a")).await.unwrap();
+        match fault {
+            0 => node.faults().crash(),
+            1 => node.faults().flush(),
+            2 => node.faults().restart_keeping_data(),
+            _ => node.faults().restart_with(copy.clone()),
+        }
+    }
+    assert_eq!(standing(vec![]).await, Standing::Unadmitted);
 }
 
 #[tokio::test(start_paused = true)]

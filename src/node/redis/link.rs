@@ -40,7 +40,7 @@ use tracing::{debug, info, warn};
 use super::{
     preflight::{self, Identity},
     rights::{self, Missing},
-    script::{self, Layout, Learned, Prepared},
+    script::{self, Layout, Peer, Prepared},
     trouble::{self, Scrub, Trouble},
 };
 use crate::{
@@ -107,8 +107,8 @@ struct Line {
     made: Moment,
     /// Number of requests put on this line.
     sent: AtomicU64,
-    /// The marker as this connection has seen it.
-    learned: Mutex<Learned>,
+    /// The incarnation under which the server was seen to be admitted.
+    inc: Mutex<Option<String>>,
 }
 
 /// The line's place in the pool. A line is given up only when it is no good: its connection is never pooled again.
@@ -142,7 +142,7 @@ impl Link {
             .await?;
         let line = shared.line(deadline).await?;
         let number = line.sent.fetch_add(1, Ordering::Relaxed) + 1;
-        let request = put_on(&line, call.by_digest(&line.learned())).await;
+        let request = put_on(&line, call.by_digest(&line.peer())).await;
         drop(turn);
 
         let (answer, answered) = oneshot::channel();
@@ -204,14 +204,14 @@ impl Flight {
                 return Err(trouble::forgotten());
             }
             self.line.sent.fetch_add(1, Ordering::Relaxed);
-            let request = put_on(&self.line, self.call.with_source(&self.line.learned())).await;
+            let request = put_on(&self.line, self.call.with_source(&self.line.peer())).await;
             drop(turn);
             outcome = self.answer(request).await;
         }
         match outcome {
             Ok(value) => {
-                let (reply, learned) = self.call.decode(value)?;
-                self.line.learn(learned);
+                let (reply, inc) = self.call.decode(value)?;
+                self.line.learn(inc);
                 Ok(reply)
             }
             Err(trouble) => {
@@ -429,7 +429,7 @@ impl Shared {
                 identity,
                 made: clock.now(),
                 sent: AtomicU64::new(0),
-                learned: Mutex::default(),
+                inc: Mutex::default(),
             })
         };
         clock
@@ -455,7 +455,7 @@ impl Shared {
             rights::ask(layout),
             // Only saves the first call a round trip: a user who may not load still may call with the source.
             script::load(),
-            Prepared::new(layout, &no_ops).by_digest(&None),
+            Prepared::new(layout, &no_ops).by_digest(&Peer::default()),
         ];
         let sent = asked.map(|cmd| {
             let mut connection = connection.clone();
@@ -539,14 +539,17 @@ impl Drop for GiveUp {
 // === impl Line ===
 
 impl Line {
-    fn learned(&self) -> Learned {
-        let learned = self.learned.lock();
-        learned.unwrap_or_else(PoisonError::into_inner).clone()
+    fn peer(&self) -> Peer {
+        let inc = self.inc.lock().unwrap_or_else(PoisonError::into_inner);
+        Peer {
+            run_id: self.identity.run_id.clone(),
+            inc: inc.clone(),
+        }
     }
 
-    /// A marker that is not the one that was seen is looked at with the next call.
-    fn learn(&self, learned: Learned) {
-        *self.learned.lock().unwrap_or_else(PoisonError::into_inner) = learned;
+    /// When the marker is not the one that was seen, the next call compares the incarnation again.
+    fn learn(&self, inc: Option<String>) {
+        *self.inc.lock().unwrap_or_else(PoisonError::into_inner) = inc;
     }
 }
 

@@ -7,9 +7,10 @@
 //! # Keys (layout version 1; `{NS}` is a literal hash tag)
 //! | key | content |
 //! | --- | --- |
-//! | `{NS}:1:node` | hash: the node's counter |
+//! | `{NS}:1:node` | hash: the node's counter; the admission marker (`inc`, `who`, `config`, `blank`) |
+//! | `{NS}:1:adm` | hash: the standing nomination (`nonce`, `who`) |
 //! | `{NS}:1:l:KEY`, or `KEY` when raw | string: the holder's value, with its time to live |
-//! | `{NS}:1:r:KEY` | hash: the record of a named lock; expires `retention` after a release |
+//! | `{NS}:1:r:KEY` | hash: the record of a named lock; expires `retention` after a release (`released`: 1, broken: 2) |
 //! | `{NS}:1:g:OWNER` | hash, short-lived: the grant of an owner's claims; where this owner was released |
 //! | `{NS}:1:doc:NAME` | hash: a document |
 //! | `{NS}:1:idx` | sorted set: names of locks by the end of their life |
@@ -21,14 +22,27 @@
 //! (which servers are refused), `rights` (what the user must be allowed), `trouble` (what an error means), `announce`
 //! (release announcements), `inspect` (what a server tells of itself), `tls` (certificates).
 //!
+//! # The restart guard
+//! `who` is the server's run id and its replication id. A process that ends takes its connections with it, so the run id
+//! is read when a connection is made; the replication id, which is new with every start and every promotion, is asked for
+//! by `INFO replication` inside the script: with every call (`RestartGuard::Call`), or until the connection has seen the
+//! marker of this incarnation (`Connection`), which is then only compared with what stands there. A server that becomes a
+//! replica refuses to write, and is looked at anew.
+//! A master also takes a new replication id when its *first* replica is attached, and an hour (`repl-backlog-ttl`) after
+//! its last one has left: it must be admitted again, though it has lost nothing.
+//! The comparison with every call costs the server about 7 of 26 microseconds a call (Redis 7.0 on a busy machine with 2
+//! cores, least of 25 series by `commandstats`: an extension takes 19 unguarded, 19 with `Connection`, 26 with `Call`; two
+//! sections of `INFO` would cost 14 more instead of 7).
+//!
 //! # When a server refuses
 //! [`crate::node::Refusal`] has them all. A server that refuses everything counts as down, as one that is silent does:
 //! it is asked again in the background, and costs the others nothing. One that refuses what was asked stays up: full
 //! memory (`OOM`) refuses new locks, while `ops.lua` still extends and releases those that are held. None is a vote.
 //!
 //! # Not promised
-//! A server that loses its memory forgets its locks; clocks of servers that jump end leases early or late. One such
-//! server of N is outvoted.
+//! Unguarded, a server that loses its memory forgets its locks; with `Take::Server`, clocks of servers that jump end
+//! leases early or late. One such server of N is outvoted. A fleet in which some guard a server and others do not: those
+//! who do not see records of theirs as nobody's.
 
 mod announce;
 mod inspect;

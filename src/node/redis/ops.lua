@@ -2,8 +2,8 @@
 --
 -- KEYS[1]  '{ns}:1:node', the node's hash; every other key of ours has the same prefix and hash tag.
 -- ARGV     not_after ('' = none), raw ('1' = lock keys stand verbatim), guard ('' = off, '?' = compare the incarnation,
---          '=INC' = compare with the marker that this connection has seen), the fleet's configuration; then each
---          operation: its code and its fields.
+--          '=INC' = compare with the marker that this connection has seen), the run id that this connection was made
+--          to, the fleet's configuration; then each operation: its code and its fields.
 -- Reply    { 0, at } when the call came too late (N2), else { 1, at, answers }; guarded also standing, inc, config.
 --
 -- Tokens, rounds and revisions are below 2^53 (the sender sees to it), where Lua's numbers are exact. They go to
@@ -30,7 +30,7 @@ local MARKER_MS = 60000
 -- How much longer than a claim its owner's grant is remembered.
 local GRANT_SLACK_MS = 10000
 
-local position = 4
+local position = 5
 -- The next `count` fields.
 local function args(count)
   local first = position + 1
@@ -53,16 +53,16 @@ local inc, votes = '', true
 -- 1 admitted, 2 not, 3 for another configuration; the marker: inc, who, config.
 local standing, marker
 
+-- A process that ends takes its connections with it: only what may change under a connection is asked for.
 local function incarnation()
-  return string.match(call('INFO', 'server'), 'run_id:(%x+)') .. ':'
-    .. string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+  return ARGV[4] .. ':' .. string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
 end
 
 if guard ~= '' then
   marker = call('HMGET', node, 'inc', 'who', 'config', 'counter')
   counter = number(marker[4])
   local same = marker[1] and (guard == '?' and marker[2] == incarnation() or guard == '=' .. marker[1])
-  standing = not same and 2 or marker[3] == ARGV[4] and 1 or 3
+  standing = not same and 2 or marker[3] == ARGV[5] and 1 or 3
   inc, votes = same and marker[1], standing == 1
 end
 
@@ -556,7 +556,7 @@ local function rare(code)
       if nominated() ~= nonce then return { UNADMITTED } end
       call('HSET', node, 'inc', nonce, 'who', who, 'config', config, 'blank', blank)
       call('DEL', adm)
-      standing = config == ARGV[4] and 1 or 3
+      standing = config == ARGV[5] and 1 or 3
       inc, votes, marker = nonce, standing == 1, { nonce, who, config }
     end
     raise(number_of(count))

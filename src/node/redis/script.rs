@@ -12,9 +12,21 @@ use crate::node::{
 /// Longer lives are cut to this (ten years), so that a time plus a life stays exact in the script.
 const LONGEST_MS: u64 = 10 * 366 * 24 * 3600 * 1000;
 
-const SOURCE: &str = include_str!("ops.lua");
+/// What a server takes in one piece from a client that it does not know yet; it hangs up on longer ones, and nobody
+/// would learn that the password is wrong.
+#[cfg(test)]
+const STRANGERS_LIMIT: usize = 16 * 1024;
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
+/// The script without what is there for readers.
+static SOURCE: LazyLock<String> = LazyLock::new(|| {
+    let lines = include_str!("ops.lua").lines().map(str::trim);
+    let code: Vec<&str> = lines
+        .filter(|line| !line.is_empty() && !line.starts_with("--"))
+        .collect();
+    code.join("\n")
+});
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&SOURCE));
 
 /// Where a node's keys live and how lock keys are spelled.
 #[derive(Clone, Debug)]
@@ -39,8 +51,13 @@ pub(super) struct Prepared {
     ops: usize,
 }
 
-/// What a connection has learned of the marker: the incarnation under which its server was seen to be admitted.
-pub(super) type Learned = Option<String>;
+/// What a connection knows of the server at its other end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) run_id: String,
+    /// The marker's incarnation, once its server was seen to be admitted.
+    pub(super) inc: Option<String>,
+}
 
 // === impl Layout ===
 
@@ -80,17 +97,17 @@ impl Prepared {
     }
 
     /// The usual request: the script is known by its digest.
-    pub(super) fn by_digest(&self, learned: &Learned) -> Cmd {
-        self.command("EVALSHA", SCRIPT.get_hash(), learned)
+    pub(super) fn by_digest(&self, peer: &Peer) -> Cmd {
+        self.command("EVALSHA", SCRIPT.get_hash(), peer)
     }
 
     /// The request that also teaches the server the script.
-    pub(super) fn with_source(&self, learned: &Learned) -> Cmd {
-        self.command("EVAL", SOURCE, learned)
+    pub(super) fn with_source(&self, peer: &Peer) -> Cmd {
+        self.command("EVAL", &SOURCE, peer)
     }
 
-    fn command(&self, name: &str, script: &str, learned: &Learned) -> Cmd {
-        let guard = match (self.guard.mode, learned) {
+    fn command(&self, name: &str, script: &str, peer: &Peer) -> Cmd {
+        let guard = match (self.guard.mode, &peer.inc) {
             (RestartGuard::Off, _) => String::new(),
             (RestartGuard::Connection, Some(inc)) => format!("={inc}"),
             (RestartGuard::Connection, None) | (RestartGuard::Call, _) => "?".to_owned(),
@@ -100,6 +117,7 @@ impl Prepared {
         cmd.arg(&self.not_after)
             .arg(if self.raw { "1" } else { "0" })
             .arg(guard)
+            .arg(&peer.run_id)
             .arg(&self.guard.config);
         for arg in &self.args {
             cmd.arg(arg.as_slice());
@@ -107,8 +125,8 @@ impl Prepared {
         cmd
     }
 
-    /// Reads the script's answer to this call, and what it says of the marker.
-    pub(super) fn decode(&self, value: Value) -> Result<(Reply, Learned), NodeError> {
+    /// Reads the script's answer to this call, and under which incarnation the server is admitted.
+    pub(super) fn decode(&self, value: Value) -> Result<(Reply, Option<String>), NodeError> {
         let mut fields = Fields::of(value)?;
         let (in_time, at) = (fields.int()?, fields.unsigned()?);
         if in_time == 0 {
@@ -123,7 +141,7 @@ impl Prepared {
             return Err(nonsense("another number of answers than operations"));
         }
         let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
-        let (standing, learned) = match self.guard.mode {
+        let (standing, inc) = match self.guard.mode {
             RestartGuard::Off => (Standing::Unguarded, None),
             RestartGuard::Connection | RestartGuard::Call => fields.standing()?,
         };
@@ -133,14 +151,14 @@ impl Prepared {
             standing,
             answers,
         };
-        Ok((reply, learned))
+        Ok((reply, inc))
     }
 }
 
 /// Teaches a server the script.
 pub(super) fn load() -> Cmd {
     let mut cmd = Cmd::new();
-    cmd.arg("SCRIPT").arg("LOAD").arg(SOURCE);
+    cmd.arg("SCRIPT").arg("LOAD").arg(SOURCE.as_str());
     cmd
 }
 
@@ -433,7 +451,7 @@ impl Fields {
         self.unsigned().map(Token)
     }
 
-    fn standing(&mut self) -> Result<(Standing, Learned), NodeError> {
+    fn standing(&mut self) -> Result<(Standing, Option<String>), NodeError> {
         let (standing, inc, config) = (self.int()?, self.text()?, self.text()?);
         Ok(match standing {
             1 => (Standing::Admitted, Some(inc)),
@@ -522,6 +540,12 @@ mod tests {
         ] {
             assert!(matches!(call.decode(reply), Err(NodeError::Protocol(_))));
         }
+    }
+
+    #[test]
+    fn a_server_takes_the_script_from_a_stranger() {
+        assert!(SOURCE.len() < STRANGERS_LIMIT, "{}", SOURCE.len());
+        assert!(!SOURCE.contains("[["), "a line may not be part of a text");
     }
 
     #[test]

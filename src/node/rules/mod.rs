@@ -5,7 +5,7 @@
 //!
 //! # What is remembered, and for how long
 //! - A *key* until its time to live ends or its owner releases it.
-//! - A *record* of a named lock until `retention` after its owner's release; unreleased ones stay.
+//! - A *record* of a named lock until `retention` after its owner's release; unreleased, broken and merged ones stay.
 //! - The *grant* of a claiming owner until the longest of its claims would have ended.
 //! - That an owner is *over* for `retention`, a minute at most, per lock: its late `Acquire` or `Extend` is refused
 //!   even when its record has a new owner by then, or when its release came first. After a break the whole
