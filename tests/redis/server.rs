@@ -24,6 +24,7 @@ pub(crate) const REMEDY: &str =
 pub(crate) struct RedisServer {
     binary: PathBuf,
     extra: Vec<String>,
+    env: Vec<(String, String)>,
     child: Child,
     /// Last: the directory goes when the process has gone.
     dir: TempDir,
@@ -92,13 +93,19 @@ impl RedisServer {
 
     /// As [`RedisServer::start`], with more options: `&["--requirepass", "x"]`.
     pub(crate) fn start_with(extra: &[&str]) -> Self {
+        Self::start_under(extra, Vec::new())
+    }
+
+    /// As [`RedisServer::start_with`], with environment variables, also for those that follow by a restart.
+    pub(crate) fn start_under(extra: &[&str], env: Vec<(String, String)>) -> Self {
         let binary = binary().expect(REMEDY);
         let dir = TempDir::with_prefix("wk-redis-").expect("a temporary directory");
         let extra: Vec<String> = extra.iter().map(|&option| option.to_owned()).collect();
-        let child = spawn(&binary, dir.path(), &extra);
+        let child = spawn(&binary, dir.path(), &extra, &env);
         let mut server = Self {
             binary,
             extra,
+            env,
             child,
             dir,
         };
@@ -145,7 +152,7 @@ impl RedisServer {
     pub(crate) fn restart(&mut self) {
         self.kill();
         _ = fs::remove_file(self.socket());
-        self.child = spawn(&self.binary, self.dir.path(), &self.extra);
+        self.child = spawn(&self.binary, self.dir.path(), &self.extra, &self.env);
         self.wait_until_it_answers();
     }
 
@@ -193,7 +200,7 @@ impl Drop for RedisServer {
     }
 }
 
-fn spawn(binary: &Path, dir: &Path, extra: &[String]) -> Child {
+fn spawn(binary: &Path, dir: &Path, extra: &[String], env: &[(String, String)]) -> Child {
     let log = fs::File::options()
         .create(true)
         .append(true)
@@ -212,6 +219,7 @@ fn spawn(binary: &Path, dir: &Path, extra: &[String]) -> Child {
             "no",
         ])
         .args(extra)
+        .envs(env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a log file"))
         .stderr(log)
