@@ -18,6 +18,7 @@ use watchkeeper::{
     clock::{Clock, Moment},
     lease::Lease,
     lock::{Locks, Timing},
+    spawn::Spawn,
 };
 
 use crate::{
@@ -39,6 +40,14 @@ struct Field {
     over: AtomicBool,
     beliefs: Mutex<Vec<Belief>>,
     renewals: AtomicUsize,
+}
+
+struct Client<'a> {
+    name: String,
+    locks: Locks,
+    chance: Chance,
+    pauses: bool,
+    field: &'a Field,
 }
 
 pub(crate) fn torture(rules: Rules) {
@@ -70,10 +79,23 @@ pub(crate) fn torture(rules: Rules) {
                 node_timeout: NODE_TIMEOUT,
                 ..Timing::default()
             };
-            let locks = locks(&settings, rules, timing, None);
             let chance = Chance::seeded(seed.wrapping_mul(100).wrapping_add(n as u64));
-            let field = &field;
-            scope.spawn(move || run(client(field, &locks, &chance, &format!("client {n}"))));
+            let (field, settings) = (&field, &settings);
+            scope.spawn(move || {
+                run(async {
+                    // Of half of them the keeper pauses with its process; that of the others has its own thread.
+                    let pauses = n % 2 == 0;
+                    let place = pauses.then(Spawn::system);
+                    let client = Client {
+                        name: format!("client {n}"),
+                        locks: locks(settings, rules, timing, place),
+                        chance,
+                        pauses,
+                        field,
+                    };
+                    client.go().await;
+                })
+            });
         }
         let faults = run(disturb(&mut masters, &field.clock, seed, time));
         field.over.store(true, Ordering::SeqCst);
@@ -104,53 +126,64 @@ fn report(rules: Rules, seed: u64, time: Duration, field: Field, faults: &Faults
     }
 }
 
-// === clients ===
+// === impl Client ===
 
-async fn client(field: &Field, locks: &Locks, chance: &Chance, name: &str) {
-    let mut held = 0;
-    while !field.over.load(Ordering::SeqCst) {
-        let wait = chance.up_to(TTL);
-        if let Ok(lease) = locks.lock_key(KEY).wait(wait).acquire().await {
-            held += 1;
-            hold(
-                field,
-                lease,
-                chance.up_to(4 * TTL),
-                &format!("{name} ({held})"),
-            )
-            .await;
+impl Client<'_> {
+    async fn go(self) {
+        let mut held = 0;
+        while !self.field.over.load(Ordering::SeqCst) {
+            // Some stand in line, most try again and again: who comes at the wrong moment is the one who gets it.
+            let wait = if self.chance.hits(0.2) {
+                self.chance.up_to(TTL)
+            } else {
+                Duration::ZERO
+            };
+            if let Ok(lease) = self.locks.lock_key(KEY).wait(wait).acquire().await {
+                held += 1;
+                self.hold(lease, &format!("{} ({held})", self.name)).await;
+            }
+            self.field.clock.sleep(self.chance.up_to(ms(20))).await;
         }
-        field.clock.sleep(chance.up_to(TTL / 8)).await;
+        self.locks.settle().await;
+    }
+
+    /// Holds for a while or as long as it lasts, and tells from when to when it believed.
+    async fn hold(&self, lease: Lease, who: &str) {
+        let (clock, view) = (&self.field.clock, lease.view().clone());
+        let mut belief = Belief::of(who, &lease);
+        let enough = clock.now() + self.chance.up_to(4 * TTL);
+        loop {
+            let (to, now) = (view.valid_until(), clock.now());
+            // A lease that is over shows no deadline: it was held at most to the last one that was seen, and until now.
+            if to == Moment::ZERO {
+                belief.to = belief.to.min(now);
+                break;
+            }
+            if to != belief.to {
+                self.field.renewals.fetch_add(1, Ordering::SeqCst);
+                belief.to = to;
+            }
+            if now >= to {
+                break;
+            }
+            if now >= enough {
+                belief.to = now;
+                break;
+            }
+            if self.pauses && self.chance.hits(0.01) {
+                pause(self.chance.up_to(TTL));
+            }
+            clock.sleep(LOOK_EVERY).await;
+        }
+        self.field.beliefs.lock().unwrap().push(belief);
+        lease.release().await;
     }
 }
 
-/// Holds for `time` or as long as it lasts, and tells from when to when it believed.
-async fn hold(field: &Field, lease: Lease, time: Duration, who: &str) {
-    let view = lease.view().clone();
-    let mut belief = Belief::of(who, &lease);
-    let enough = field.clock.now() + time;
-    loop {
-        let (to, now) = (view.valid_until(), field.clock.now());
-        // A lease that is over shows no deadline: it was held at most to the last one that was seen, and until now.
-        if to == Moment::ZERO {
-            belief.to = belief.to.min(now);
-            break;
-        }
-        if to != belief.to {
-            field.renewals.fetch_add(1, Ordering::SeqCst);
-            belief.to = to;
-        }
-        if now >= to {
-            break;
-        }
-        if now >= enough {
-            belief.to = now;
-            break;
-        }
-        field.clock.sleep(LOOK_EVERY).await;
-    }
-    field.beliefs.lock().unwrap().push(belief);
-    lease.release().await;
+/// A process that stands still, in the middle of whatever its keeper does.
+#[allow(clippy::disallowed_methods, reason = "the pause is the fault")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
 }
 
 // === faults ===
@@ -161,38 +194,55 @@ async fn disturb(masters: &mut Masters, clock: &Clock, seed: u64, time: Duration
     let chance = Chance::seeded(seed);
     let end = clock.now() + time;
     let mut faults = Faults::new();
-    while clock.now() < end {
-        clock.sleep(ms(150) + chance.up_to(ms(550))).await;
+    let mut frozen: [Option<Moment>; NODES] = [None; NODES];
+    loop {
+        // In bursts: what a holder has lost on one node it soon heals, so two must be struck together.
+        let rest = if chance.hits(0.6) {
+            chance.up_to(ms(30))
+        } else {
+            ms(200) + chance.up_to(ms(600))
+        };
+        let next = clock.now() + rest;
+        // Nobody stays frozen for long, and at most one is: of two, nobody would notice the rest.
+        for (n, until) in frozen.iter_mut().enumerate() {
+            if let Some(thaw) = until.take_if(|thaw| *thaw <= next || next >= end) {
+                clock.sleep_until(thaw).await;
+                masters.thaw(n);
+            }
+        }
+        clock.sleep_until(next).await;
+        if next >= end {
+            return faults;
+        }
         let n = usize::try_from(chance.below(NODES as u64)).unwrap();
-        let fault = match chance.below(5) {
-            0 | 1 => {
+        let kind = chance.below(6);
+        if frozen[n].is_some() {
+            continue;
+        }
+        let fault = match kind {
+            0..=2 => {
                 // Whoever starts a machine sets its clock.
                 masters.step(n, 0);
                 masters.forget(n);
                 "killed"
             }
-            2 => {
+            3 if frozen == [None; NODES] => {
                 masters.freeze(n);
-                clock.sleep(ms(50) + chance.up_to(ms(450))).await;
-                masters.thaw(n);
+                frozen[n] = Some(clock.now() + ms(50) + chance.up_to(ms(450)));
                 "frozen"
             }
-            3 => {
+            3 | 4 => {
                 masters.flush(n);
                 "flushed"
             }
             _ => {
-                masters.step(n, if chance.hits(0.67) { 3600 } else { -3600 });
+                let ahead = chance.hits(0.67);
+                masters.step(n, if ahead { 3600 } else { -3600 });
                 "misled"
             }
         };
         *faults.entry(fault).or_default() += 1;
     }
-    faults
-}
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
 }
 
 fn run<T>(act: impl Future<Output = T>) -> T {
@@ -201,4 +251,8 @@ fn run<T>(act: impl Future<Output = T>) -> T {
         .build()
         .expect("a runtime")
         .block_on(act)
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
 }
