@@ -27,8 +27,8 @@ impl Need {
                 .is_none()
                 .then(|| server::REMEDY.to_owned()),
             Self::Clocks => shim::shim().err().map(str::to_owned),
-            Self::Node => interop::foreign::node().err(),
-            Self::Python => interop::foreign::python().err(),
+            Self::Node => interop::foreign::node().err().map(str::to_owned),
+            Self::Python => interop::foreign::python().err().map(str::to_owned),
         }
     }
 

@@ -1,10 +1,11 @@
 //! Foreign clients: small scripts under `tests/interop` around the real libraries, one process each, driven line by
-//! line. `tests/run` installs the libraries, in the versions that stand there.
+//! line. `tests/interop/install` installs the libraries, in the versions that stand beside it.
 
 use std::{
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::OnceLock,
 };
 
 use crate::masters::Masters;
@@ -27,7 +28,7 @@ pub(crate) struct Foreign {
     output: BufReader<ChildStdout>,
 }
 
-/// Where `tests/run` puts the libraries: beside what cargo builds.
+/// Where the libraries are installed: beside what cargo builds.
 fn cache() -> PathBuf {
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
     tmp.parent().unwrap_or(tmp).join("interop")
@@ -39,29 +40,39 @@ fn script(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The folder with the modules for node.
-pub(crate) fn node() -> Result<PathBuf, String> {
-    let runs = Command::new("node").arg("--version").output();
-    if !runs.is_ok_and(|said| said.status.success()) {
-        return Err("no node found: install Node.js with npm, then tests/run interop".to_owned());
-    }
-    let modules = cache().join("node_modules");
-    if modules.join("redlock").is_dir() && modules.join("ioredis").is_dir() {
-        return Ok(modules);
-    }
-    Err("no redlock for node: tests/run interop installs it".to_owned())
+/// The folder with the modules for node, or why there is none.
+pub(crate) fn node() -> Result<&'static Path, &'static str> {
+    static FOUND: OnceLock<Result<PathBuf, &str>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let runs = Command::new("node").arg("--version").output();
+        if !runs.is_ok_and(|said| said.status.success()) {
+            return Err(
+                "no node found: install Node.js and npm, then run tests/interop/install node",
+            );
+        }
+        let modules = cache().join("node_modules");
+        if modules.join("redlock").is_dir() && modules.join("ioredis").is_dir() {
+            return Ok(modules);
+        }
+        Err("no redlock for node: run tests/interop/install node")
+    });
+    found.as_deref().map_err(|why| *why)
 }
 
-/// A python that has the modules.
-pub(crate) fn python() -> Result<PathBuf, String> {
-    let python = cache().join("venv/bin/python");
-    let has = Command::new(&python)
-        .args(["-c", "import pottery, redis"])
-        .output();
-    if has.is_ok_and(|said| said.status.success()) {
-        return Ok(python);
-    }
-    Err("no pottery for python: tests/run interop installs it".to_owned())
+/// A python that has the modules, or why there is none.
+pub(crate) fn python() -> Result<&'static Path, &'static str> {
+    static FOUND: OnceLock<Result<PathBuf, &str>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let python = cache().join("venv/bin/python");
+        let has = Command::new(&python)
+            .args(["-c", "import pottery, redis"])
+            .output();
+        if has.is_ok_and(|said| said.status.success()) {
+            return Ok(python);
+        }
+        Err("no redis and pottery for python: run tests/interop/install python")
+    });
+    found.as_deref().map_err(|why| *why)
 }
 
 // === impl Peer ===

@@ -28,10 +28,12 @@ const LONG_MS: u64 = 20_000;
 /// A waiter of ours looks at least every second, for strangers announce nothing.
 const PROMPT: Duration = Duration::from_secs(3);
 
+/// How exactly two clocks are compared here.
+const TICK: Duration = Duration::from_millis(5);
+
 /// Masters, a stranger, and us; all of them know each other, and nobody holds.
 struct Scene {
     key: String,
-    peer: Peer,
     them: Foreign,
     us: Us,
     masters: Masters,
@@ -53,12 +55,13 @@ type Shown = (String, u64);
 pub(crate) fn they_hold(peer: Peer, nodes: usize) {
     let mut scene = Scene::new(peer, nodes);
     let owner = scene.them.acquire(&scene.key, TTL_MS).expect("it is free");
-    let start = scene.us.locks.clock().now();
+    scene.theirs_is_everywhere();
+    let (clock, start) = (Clock::system(), Clock::system().now());
     let waiting = {
         let builder = scene.us.locks.lock_key(&scene.key);
         scene.us.runtime.spawn(builder.wait(60 * TTL).acquire())
     };
-    while scene.us.locks.clock().now().since(start) < 3 * TTL {
+    while clock.now().since(start) < 2 * TTL {
         let before = scene.shown();
         scene.refused(&owner);
         scene.refused(&owner);
@@ -71,11 +74,12 @@ pub(crate) fn they_hold(peer: Peer, nodes: usize) {
         until("half of its life", || scene.left() < TTL_MS / 2);
         assert!(!waiting.is_finished(), "we hold it, too");
         scene.them.extend(TTL_MS);
+        scene.theirs_is_everywhere();
     }
     assert!(!waiting.is_finished(), "we hold it, too");
 
     scene.them.release();
-    let released = scene.us.locks.clock().now();
+    let released = clock.now();
     let lease = scene.us.runtime.block_on(waiting).unwrap().unwrap();
     let waited = lease.view().since().since(released);
     assert!(waited < PROMPT, "{waited:?}");
@@ -86,7 +90,8 @@ pub(crate) fn we_hold(peer: Peer, nodes: usize) {
     let mut scene = Scene::new(peer, nodes);
     let lease = scene.us.acquire(&scene.key);
     let (start, clock) = (lease.view().since(), Clock::system());
-    while clock.now().since(start) < 3 * TTL {
+    until("the last node", || scene.seen().is_some());
+    while clock.now().since(start) < 2 * TTL {
         assert_eq!(scene.them.acquire(&scene.key, TTL_MS), None);
         assert!(lease.view().is_held());
         let ours = |(value, left): &Shown| value == lease.view().owner() && *left <= TTL_MS;
@@ -101,13 +106,18 @@ pub(crate) fn we_hold(peer: Peer, nodes: usize) {
 pub(crate) fn they_die(peer: Peer, nodes: usize) {
     let mut scene = Scene::new(peer, nodes);
     scene.them.acquire(&scene.key, TTL_MS).expect("it is free");
+    scene.theirs_is_everywhere();
     // Read first: what is left on the node that is the first to let go.
-    let now = scene.us.locks.clock().now();
+    let now = Clock::system().now();
     let left = scene.left();
     scene.them.kill();
     let lease = scene.us.acquire(&scene.key);
     let waited = lease.view().since().since(now);
-    assert!(waited >= Duration::from_millis(left), "{waited:?} {left}");
+    // Their clock and ours do not tick together.
+    assert!(
+        waited + TICK >= Duration::from_millis(left),
+        "{waited:?} {left}"
+    );
     assert!(waited < TTL + PROMPT, "{waited:?}");
 }
 
@@ -187,7 +197,6 @@ impl Scene {
         them.release();
         Self {
             key: peer.key("order-42"),
-            peer,
             them,
             us,
             masters,
@@ -195,16 +204,27 @@ impl Scene {
     }
 
     fn shown(&self) -> Vec<Shown> {
+        self.seen().expect("every node shows the key")
+    }
+
+    /// What all nodes show; `None` while one shows nothing.
+    fn seen(&self) -> Option<Vec<Shown>> {
         let ask = |n: usize| {
             let server = self.masters.server(n);
             // Together: between two commands it might end.
-            let script = "return redis.call('GET', KEYS[1]) .. ' ' .. redis.call('PTTL', KEYS[1])";
+            let script = "local value = redis.call('GET', KEYS[1]) \
+                return value and value .. ' ' .. redis.call('PTTL', KEYS[1])";
             let said = server.raw(&["EVAL", script, "1", &self.key]);
-            let line = said.split("\r\n").nth(1);
-            let (value, left) = line.and_then(|line| line.split_once(' ')).expect("a key");
-            (value.to_owned(), left.parse().expect("a time to live"))
+            let (value, left) = said.split("\r\n").nth(1)?.split_once(' ')?;
+            Some((value.to_owned(), left.parse().expect("a time to live")))
         };
         (0..self.masters.len()).map(ask).collect()
+    }
+
+    /// They go on when a majority has granted or extended: the others are still about to.
+    fn theirs_is_everywhere(&self) {
+        let fresh = |shown: Vec<Shown>| shown.iter().all(|(_, left)| *left > TTL_MS / 2);
+        until("the last node", || self.seen().is_some_and(fresh));
     }
 
     /// Milliseconds until the first node lets go of the key.
@@ -213,16 +233,28 @@ impl Scene {
         lives.min().unwrap()
     }
 
-    /// We try, and are told who holds it.
+    /// We try twice, and are told who holds it. For the key time passes, and nothing else happens.
     fn refused(&self, owner: &str) {
-        let attempt = self.us.locks.lock_key(&self.key).acquire();
-        match self.us.runtime.block_on(attempt) {
-            Err(LockError::Held { by, for_at_most }) => {
-                assert_eq!(by.as_deref(), Some(owner), "{:?}", self.peer);
-                let left = for_at_most.expect("a time to live");
-                assert!(left <= TTL && left > TTL / 4, "{left:?}");
+        let start = Clock::system().now();
+        let before = self.shown();
+        for _ in 0..2 {
+            let attempt = self.us.locks.lock_key(&self.key).acquire();
+            match self.us.runtime.block_on(attempt) {
+                Err(LockError::Held { by, for_at_most }) => {
+                    assert_eq!(by.as_deref(), Some(owner));
+                    let left = for_at_most.expect("a time to live");
+                    assert!(left <= TTL, "{left:?}");
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
+        }
+        let after = self.shown();
+        let passed = Clock::system().now().since(start) + TICK;
+        for ((value, left), (then, before)) in after.iter().zip(&before) {
+            assert_eq!((value.as_str(), then.as_str()), (owner, owner));
+            assert!(left <= before, "lengthened from {before} to {left}");
+            let shorter = Duration::from_millis(before - left);
+            assert!(shorter <= passed, "shortened by {shorter:?} in {passed:?}");
         }
     }
 }
