@@ -10,7 +10,7 @@ use watchkeeper::{
     lease::Lease,
     lock::{LockError, Locks, Timing},
     node::{
-        Node, NodeError,
+        Node, NodeError, View,
         redis::{RedisNode, RedisNodeSettings},
     },
     spawn::Spawn,
@@ -94,6 +94,22 @@ impl Client {
                 Clock::system().sleep(Duration::from_millis(10)).await;
             }
             panic!("the nodes do not answer");
+        });
+    }
+
+    /// Goes on until so many nodes show its lease: it had it with the votes of a majority.
+    pub(crate) fn holds_on(&self, lease: &Lease, nodes: usize) {
+        self.run(async {
+            for _ in 0..1000 {
+                let seen = self.locks.look(vec![KEY.to_owned()]).await.unwrap();
+                let views = seen[0].nodes.iter().flatten();
+                let ours = |view: &&View| view.holder.as_deref() == Some(lease.view().owner());
+                if views.filter(ours).count() == nodes {
+                    return;
+                }
+                Clock::system().sleep(Duration::from_millis(10)).await;
+            }
+            panic!("not so many nodes show it");
         });
     }
 

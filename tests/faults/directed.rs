@@ -23,10 +23,16 @@ fn masters(rules: Rules) -> Masters {
     masters
 }
 
-/// One acquires and pauses in its lease, `fault` strikes, another one comes.
-fn struck(mut masters: Masters, rules: Rules, fault: impl FnOnce(&mut Masters)) -> Vec<Violation> {
+/// One acquires on so many nodes and pauses in its lease, `fault` strikes, another one comes.
+fn struck(
+    mut masters: Masters,
+    on: usize,
+    rules: Rules,
+    fault: impl FnOnce(&mut Masters),
+) -> Vec<Violation> {
     let holder = Client::new(&masters, rules, TTL);
     let lease = holder.acquires();
+    holder.holds_on(&lease, on);
     fault(&mut masters);
     let other = Client::new(&masters, rules, TTL);
     other.meets_all();
@@ -45,14 +51,14 @@ fn struck(mut masters: Masters, rules: Rules, fault: impl FnOnce(&mut Masters)) 
 pub(crate) fn a_node_restarts_empty_between_two_majorities(rules: Rules) -> Vec<Violation> {
     let masters = masters(rules);
     masters.freeze(2);
-    struck(masters, rules, |masters| {
+    struck(masters, 2, rules, |masters| {
         masters.forget(1);
         masters.thaw(2);
     })
 }
 
 pub(crate) fn two_nodes_restart_empty(rules: Rules) -> Vec<Violation> {
-    struck(masters(rules), rules, |masters| {
+    struck(masters(rules), 3, rules, |masters| {
         masters.forget(0);
         masters.forget(1);
     })
@@ -60,7 +66,7 @@ pub(crate) fn two_nodes_restart_empty(rules: Rules) -> Vec<Violation> {
 
 /// Neither process nor connection changes.
 pub(crate) fn two_nodes_are_flushed(rules: Rules) -> Vec<Violation> {
-    struck(masters(rules), rules, |masters| {
+    struck(masters(rules), 3, rules, |masters| {
         masters.flush(0);
         masters.flush(1);
     })
@@ -74,7 +80,7 @@ pub(crate) fn a_promoted_replica_lacks_the_lock(rules: Rules) -> Vec<Violation> 
     Client::new(&masters, rules, TTL).settles();
     masters.cut(&replica);
     masters.freeze(2);
-    struck(masters, rules, |masters| {
+    struck(masters, 2, rules, |masters| {
         masters.promote(0, replica);
         masters.thaw(2);
     })
@@ -82,7 +88,7 @@ pub(crate) fn a_promoted_replica_lacks_the_lock(rules: Rules) -> Vec<Violation> 
 
 /// Keys end by the server's wall clock.
 pub(crate) fn two_node_clocks_jump_an_hour_ahead(rules: Rules) -> Vec<Violation> {
-    struck(masters(rules), rules, |masters| {
+    struck(masters(rules), 3, rules, |masters| {
         masters.step(0, HOUR);
         masters.step(1, HOUR);
     })
@@ -90,7 +96,7 @@ pub(crate) fn two_node_clocks_jump_an_hour_ahead(rules: Rules) -> Vec<Violation>
 
 /// The key of a dead holder lives an hour longer.
 pub(crate) fn two_node_clocks_go_back_an_hour(rules: Rules) -> Vec<Violation> {
-    struck(masters(rules), rules, |masters| {
+    struck(masters(rules), 3, rules, |masters| {
         masters.step(0, -HOUR);
         masters.step(1, -HOUR);
     })

@@ -14,20 +14,33 @@ const Redis = require('ioredis')
 const Redlock = require('redlock').default
 
 const masters = process.argv.slice(2).map((path) => new Redis({ path }))
-const once = new Redlock(masters, { retryCount: 0 })
-const stubborn = new Redlock(masters, { retryCount: -1, retryDelay: 10, retryJitter: 10 })
+const redlock = new Redlock(masters, { retryCount: 0 })
 let lock
+
+const pause = (ms) => new Promise((wake) => setTimeout(wake, ms))
+
+// Instead of a retryCount: between its retries redlock keeps what a lost attempt got, and is in its own way until that
+// runs out.
+async function acquireAtLast(key, ttl) {
+  for (;;) {
+    try {
+      return await redlock.acquire([key], ttl)
+    } catch (refusal) {
+      await pause(20 * Math.random())
+    }
+  }
+}
 
 async function addOne(file) {
   const seen = Number(fs.readFileSync(file, 'utf8'))
-  await new Promise((wake) => setTimeout(wake, 1))
+  await pause(1)
   fs.writeFileSync(file, String(seen + 1))
 }
 
 const commands = {
   async acquire(key, ttl) {
     try {
-      lock = await once.acquire([key], Number(ttl))
+      lock = await redlock.acquire([key], Number(ttl))
     } catch (refusal) {
       return 'refused'
     }
@@ -47,7 +60,7 @@ const commands = {
   },
   async count(file, times, key, ttl) {
     for (let n = 0; n < Number(times); n++) {
-      const held = await stubborn.acquire([key], Number(ttl))
+      const held = await acquireAtLast(key, Number(ttl))
       await addOne(file)
       await held.release()
     }
