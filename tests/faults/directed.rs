@@ -125,9 +125,14 @@ pub(crate) fn a_majority_forgets_how_far_it_has_counted(rules: Rules) -> Vec<Vio
     violations(beliefs)
 }
 
-// === the shim ===
+// === what these cases rest on ===
 
-/// What the cases above rest on: a server goes by the clock that it is given, while it runs.
+/// Nothing is wrong with the case itself: the other one waits until the holder's lease has ended.
+pub(crate) fn without_a_fault_nothing_happens(rules: Rules) -> Vec<Violation> {
+    struck(masters(rules), 3, rules, |_| {})
+}
+
+/// A server goes by the clock that it is given, while it runs.
 pub(crate) fn a_server_goes_by_its_stepped_clock() {
     let masters = Masters::start(1);
     let server = masters.server(0);

@@ -177,7 +177,12 @@ fn main() {
         // First: it takes longest.
         let name = format!("torture[{rules}]");
         trials.push(trial(&name, CLOCKS, || torture::torture(*rules)));
+        let name = format!("peace[{rules}]");
+        trials.push(trial(&name, SERVERS, || torture::peace(*rules)));
         trials.extend(FAULTS.iter().map(|fault| fault.trial(*rules)));
+        let name = format!("directed::without_a_fault_nothing_happens[{rules}]");
+        let case = || assert_eq!(directed::without_a_fault_nothing_happens(*rules), []);
+        trials.push(trial(&name, SERVERS, case));
     }
     macro_rules! plain {
         ($($module:ident :: $case:ident: $needs:expr),+ $(,)?) => {

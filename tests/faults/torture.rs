@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -50,19 +51,62 @@ struct Client<'a> {
     field: &'a Field,
 }
 
+/// How many of each kind.
+type Faults = BTreeMap<&'static str, usize>;
+
+/// What came of it.
+struct Outcome {
+    leases: usize,
+    renewals: usize,
+    found: Vec<Violation>,
+    faults: Faults,
+}
+
+/// However it ends: clients go home.
+struct Over<'a>(&'a AtomicBool);
+
 pub(crate) fn torture(rules: Rules) {
-    let number = |name: &str| {
-        let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-        Some(
-            text.parse()
-                .unwrap_or_else(|_| panic!("{name} is a number")),
-        )
-    };
-    let seed =
-        number("WATCHKEEPER_TORTURE_SEED").unwrap_or_else(|| Chance::system().below(1 << 32));
+    let seed = number("WATCHKEEPER_TORTURE_SEED").unwrap_or_else(new_seed);
     let time = Duration::from_secs(number("WATCHKEEPER_TORTURE_SECS").unwrap_or(15));
     println!("torture[{rules}]: WATCHKEEPER_TORTURE_SEED={seed}");
+    let outcome = play(rules, seed, async |masters, clock| {
+        disturb(masters, clock, seed, time).await
+    });
+    println!("torture[{rules}]: seed {seed}, {time:?}: {outcome}");
+    for violation in outcome.found.iter().take(5) {
+        println!("torture[{rules}]:   {violation}");
+    }
+    if rules.all_on() {
+        assert!(outcome.found.is_empty(), "seed {seed}: {outcome}");
+    }
+}
 
+/// What the torture rests on: without faults the checker sees nothing, though clients pause.
+pub(crate) fn peace(rules: Rules) {
+    let seed = new_seed();
+    let outcome = play(rules, seed, async |_, clock| {
+        clock.sleep(Duration::from_secs(3)).await;
+        Faults::new()
+    });
+    assert!(outcome.found.is_empty(), "seed {seed}: {:?}", outcome.found);
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+fn new_seed() -> u64 {
+    Chance::system().below(1 << 32)
+}
+
+/// Clients want the lock until `disturb` has ended.
+fn play(
+    rules: Rules,
+    seed: u64,
+    disturb: impl AsyncFnOnce(&mut Masters, &Clock) -> Faults,
+) -> Outcome {
     let mut masters = Masters::start(NODES);
     let field = Field {
         clock: Clock::system(),
@@ -72,57 +116,64 @@ pub(crate) fn torture(rules: Rules) {
     };
     let settings = masters.settings(NODE_TIMEOUT, false);
     let faults = std::thread::scope(|scope| {
+        let _over = Over(&field.over);
         for n in 0..CLIENTS {
-            let timing = Timing {
-                ttl: TTL,
-                max_ttl: TTL,
-                node_timeout: NODE_TIMEOUT,
-                ..Timing::default()
-            };
             let chance = Chance::seeded(seed.wrapping_mul(100).wrapping_add(n as u64));
             let (field, settings) = (&field, &settings);
             scope.spawn(move || {
+                // Of half of them the keeper pauses with its process; that of the others has its own thread.
+                let pauses = n % 2 == 0;
+                let place = pauses.then(Spawn::system);
                 run(async {
-                    // Of half of them the keeper pauses with its process; that of the others has its own thread.
-                    let pauses = n % 2 == 0;
-                    let place = pauses.then(Spawn::system);
                     let client = Client {
                         name: format!("client {n}"),
-                        locks: locks(settings, rules, timing, place),
+                        locks: locks(settings, rules, timing(), place),
                         chance,
                         pauses,
                         field,
                     };
                     client.go().await;
-                })
+                });
             });
         }
-        let faults = run(disturb(&mut masters, &field.clock, seed, time));
-        field.over.store(true, Ordering::SeqCst);
-        faults
+        run(disturb(&mut masters, &field.clock))
     });
-    report(rules, seed, time, field, &faults);
+    let beliefs = field.beliefs.into_inner().unwrap();
+    // Otherwise nothing was tried.
+    assert!(!beliefs.is_empty(), "nobody ever got the lock");
+    Outcome {
+        leases: beliefs.len(),
+        renewals: field.renewals.into_inner(),
+        found: violations(beliefs),
+        faults,
+    }
 }
 
-fn report(rules: Rules, seed: u64, time: Duration, field: Field, faults: &Faults) {
-    let beliefs = field.beliefs.into_inner().unwrap();
-    let leases = beliefs.len();
-    let renewals = field.renewals.into_inner();
-    let found = violations(beliefs);
-    let double = |v: &&Violation| matches!(v, Violation::TwoHolders { .. });
-    let double = found.iter().filter(double).count();
-    let fallen = found.len() - double;
-    println!(
-        "torture[{rules}]: seed {seed}, {time:?}, {faults:?}: {leases} leases, {renewals} renewals, {double} times two \
-         holders, {fallen} fallen tokens"
-    );
-    for violation in found.iter().take(5) {
-        println!("torture[{rules}]:   {violation}");
+fn timing() -> Timing {
+    Timing {
+        ttl: TTL,
+        max_ttl: TTL,
+        node_timeout: NODE_TIMEOUT,
+        ..Timing::default()
     }
-    // Otherwise nothing was tried.
-    assert!(leases > 0, "nobody ever got the lock");
-    if rules.all_on() {
-        assert!(found.is_empty(), "seed {seed}: {} violations", found.len());
+}
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let double = |v: &&Violation| matches!(v, Violation::TwoHolders { .. });
+        let double = self.found.iter().filter(double).count();
+        let fallen = self.found.len() - double;
+        write!(
+            f,
+            "{:?}: {} leases, {} renewals, {double} times two holders, {fallen} fallen tokens",
+            self.faults, self.leases, self.renewals
+        )
     }
 }
 
@@ -187,8 +238,6 @@ fn pause(time: Duration) {
 }
 
 // === faults ===
-
-type Faults = BTreeMap<&'static str, usize>;
 
 async fn disturb(masters: &mut Masters, clock: &Clock, seed: u64, time: Duration) -> Faults {
     let chance = Chance::seeded(seed);
