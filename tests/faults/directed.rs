@@ -1,4 +1,5 @@
-//! One fault at the worst moment. Each case tells who believed what, with the rules that it is given.
+//! One fault at the worst moment. Each case tells what went wrong with the rules that it is given. All of them cost about
+//! ten seconds, most of it waiting for leases to end.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Which rules against faults of nodes are on, and where the library is told.
 //!
-//! A rule is proved twice: off, the fault must show what it does; on, it must do nothing. [`COMBINATIONS`] lists what
-//! is run; each case names the rule that cures it, and what is expected follows.
+//! [`COMBINATIONS`] lists what is run; each case names the rule that cures it, and what is expected follows: harm with the
+//! rule off, none with the rule on.
 
 use std::fmt;
 
@@ -57,6 +57,11 @@ impl Rules {
             Cure::Guard => self.guard != Guard::Off,
             Cure::Expiry => self.expiry != Expiry::Server,
         }
+    }
+
+    /// Whether some rules are on and others off: what chance does then proves neither.
+    pub(crate) fn are_mixed(self) -> bool {
+        self.cure(Cure::Guard) != self.cure(Cure::Expiry)
     }
 
     /// Whether no fault at all may do harm.

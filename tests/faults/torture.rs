@@ -1,7 +1,8 @@
 //! Clients that want one lock while its nodes are killed, frozen, flushed and misled about the time, at random.
 //!
 //! The schedule of faults follows from the seed (`WATCHKEEPER_TORTURE_SEED`, printed); what clients make of it also
-//! depends on the machine. `WATCHKEEPER_TORTURE_SECS` is its length. With a rule off it reports what it saw; with all
+//! depends on the machine. `WATCHKEEPER_TORTURE_SECS` is its length, fifteen seconds
+//! unless set. With a rule off it reports what it saw; with all
 //! rules on it fails when it saw anything.
 
 use std::{

@@ -1,6 +1,7 @@
 //! One lock shared with Redlock clients of others, on the same plain key (`raw_keys`).
 //!
 //! Between us and them nobody promises more than plain Redlock does: these cases are about good days.
+//! They cost about fifteen seconds, most of it waiting for leases to end.
 
 pub(crate) mod foreign;
 
