@@ -178,8 +178,8 @@ fn main() {
             // First: it takes longest.
             let name = format!("torture[{rules}]");
             trials.push(trial(&name, CLOCKS, || torture::torture(*rules)));
-            let name = format!("peace[{rules}]");
-            trials.push(trial(&name, SERVERS, || torture::peace(*rules)));
+            let name = format!("delays[{rules}]");
+            trials.push(trial(&name, SERVERS, || torture::delays(*rules)));
         }
         trials.extend(FAULTS.iter().map(|fault| fault.trial(*rules)));
         let name = format!("directed::without_a_fault_nothing_happens[{rules}]");
