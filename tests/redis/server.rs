@@ -22,11 +22,17 @@ pub(crate) const REMEDY: &str =
 
 /// A running server. Killed and reaped on drop.
 pub(crate) struct RedisServer {
-    binary: PathBuf,
-    extra: Vec<String>,
+    launch: Box<Launch>,
     child: Child,
     /// Last: the directory goes when the process has gone.
     dir: TempDir,
+}
+
+/// How it is started, each time.
+struct Launch {
+    binary: PathBuf,
+    extra: Vec<String>,
+    env: Vec<(String, String)>,
 }
 
 /// The server's program: `WATCHKEEPER_REDIS_SERVER`, else redis-server or valkey-server in PATH.
@@ -92,14 +98,20 @@ impl RedisServer {
 
     /// As [`RedisServer::start`], with more options: `&["--requirepass", "x"]`.
     pub(crate) fn start_with(extra: &[&str]) -> Self {
-        let binary = binary().expect(REMEDY);
+        Self::start_under(extra, Vec::new())
+    }
+
+    /// As [`RedisServer::start_with`], with environment variables, also for those that follow by a restart.
+    pub(crate) fn start_under(extra: &[&str], env: Vec<(String, String)>) -> Self {
+        let launch = Box::new(Launch {
+            binary: binary().expect(REMEDY),
+            extra: extra.iter().map(|&option| option.to_owned()).collect(),
+            env,
+        });
         let dir = TempDir::with_prefix("wk-redis-").expect("a temporary directory");
-        let extra: Vec<String> = extra.iter().map(|&option| option.to_owned()).collect();
-        let child = spawn(&binary, dir.path(), &extra);
         let mut server = Self {
-            binary,
-            extra,
-            child,
+            child: launch.spawn(dir.path()),
+            launch,
             dir,
         };
         server.wait_until_it_answers();
@@ -145,7 +157,7 @@ impl RedisServer {
     pub(crate) fn restart(&mut self) {
         self.kill();
         _ = fs::remove_file(self.socket());
-        self.child = spawn(&self.binary, self.dir.path(), &self.extra);
+        self.child = self.launch.spawn(self.dir.path());
         self.wait_until_it_answers();
     }
 
@@ -193,30 +205,33 @@ impl Drop for RedisServer {
     }
 }
 
-fn spawn(binary: &Path, dir: &Path, extra: &[String]) -> Child {
-    let log = fs::File::options()
-        .create(true)
-        .append(true)
-        .open(dir.join("log"))
-        .expect("a log file");
-    Command::new(binary)
-        .current_dir(dir)
-        .args([
-            "--port",
-            "0",
-            "--unixsocket",
-            "n.sock",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ])
-        .args(extra)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().expect("a log file"))
-        .stderr(log)
-        .spawn()
-        .expect("redis-server starts")
+impl Launch {
+    fn spawn(&self, dir: &Path) -> Child {
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(dir.join("log"))
+            .expect("a log file");
+        Command::new(&self.binary)
+            .current_dir(dir)
+            .args([
+                "--port",
+                "0",
+                "--unixsocket",
+                "n.sock",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+            ])
+            .args(&self.extra)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log file"))
+            .stderr(log)
+            .spawn()
+            .expect("redis-server starts")
+    }
 }
 
 /// One command in the inline-free protocol, one answer; enough for what tests ask.

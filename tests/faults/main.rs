@@ -1,0 +1,202 @@
+//! Real faults on real Redis masters: memory lost, clocks stepped, failovers, chance; and foreign Redlock clients on the
+//! same keys. Costs about half a minute.
+//!
+//! `cargo test --test faults [FILTER]`. What is missing on the machine ignores its cases, with the reason;
+//! `WATCHKEEPER_REQUIRE=redis,node,python` makes that a failure.
+//!
+//! Each fault is run with every combination of rules that stands in [`rules`]: where the rule against it is off it must do
+//! its harm, or the case shows nothing; where the rule is on it must do none.
+//!
+//! `WATCHKEEPER_TORTURE_SECS=60 WATCHKEEPER_TORTURE_SEED=7 cargo test --test faults torture` tortures for longer.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use libtest_mimic::Trial;
+
+mod client;
+mod directed;
+mod history;
+mod interop;
+mod masters;
+mod needs;
+mod rules;
+#[path = "../redis/server.rs"]
+mod server;
+mod shim;
+mod torture;
+
+use history::Violation;
+use interop::foreign::Peer;
+use needs::{Need, trial};
+use rules::{COMBINATIONS, Cure, Rules};
+
+/// What a fault does when nothing is done against it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Harm {
+    TwoHolders,
+    FallenToken,
+    Stuck,
+}
+
+struct Fault {
+    name: &'static str,
+    case: fn(Rules) -> Vec<Violation>,
+    harm: Harm,
+    cure: Cure,
+    needs: &'static [Need],
+}
+
+const SERVERS: &[Need] = &[Need::Redis];
+const CLOCKS: &[Need] = &[Need::Redis, Need::Clocks];
+
+macro_rules! fault {
+    ($case:ident, $harm:ident, $cure:ident, $needs:ident) => {
+        Fault {
+            name: stringify!($case),
+            case: directed::$case,
+            harm: Harm::$harm,
+            cure: Cure::$cure,
+            needs: $needs,
+        }
+    };
+}
+
+const FAULTS: &[Fault] = &[
+    fault!(
+        a_node_restarts_empty_between_two_majorities,
+        TwoHolders,
+        Guard,
+        SERVERS
+    ),
+    fault!(two_nodes_restart_empty, TwoHolders, Guard, SERVERS),
+    fault!(two_nodes_are_flushed, TwoHolders, Guard, SERVERS),
+    fault!(
+        a_promoted_replica_lacks_the_lock,
+        TwoHolders,
+        Guard,
+        SERVERS
+    ),
+    fault!(
+        a_majority_forgets_how_far_it_has_counted,
+        FallenToken,
+        Guard,
+        SERVERS
+    ),
+    fault!(
+        two_node_clocks_jump_an_hour_ahead,
+        TwoHolders,
+        Expiry,
+        CLOCKS
+    ),
+    fault!(two_node_clocks_go_back_an_hour, Stuck, Expiry, CLOCKS),
+];
+
+// === impl Fault ===
+
+impl Fault {
+    fn trial(&'static self, rules: Rules) -> Trial {
+        let name = format!("directed::{}[{rules}]", self.name);
+        trial(&name, self.needs, move || self.check(rules))
+    }
+
+    fn check(&self, rules: Rules) {
+        let seen = (self.case)(rules);
+        for violation in &seen {
+            println!("{}[{rules}]: {violation}", self.name);
+        }
+        if rules.cure(self.cure) {
+            assert!(seen.is_empty(), "with the rule on: {seen:?}");
+        } else {
+            let harm = seen.iter().any(|violation| self.harm.is(violation));
+            assert!(
+                harm,
+                "with the rule off, not even {:?}: {seen:?}",
+                self.harm
+            );
+        }
+    }
+}
+
+impl Harm {
+    fn is(self, violation: &Violation) -> bool {
+        self == match violation {
+            Violation::TwoHolders { .. } => Self::TwoHolders,
+            Violation::FallenToken { .. } => Self::FallenToken,
+            Violation::Stuck { .. } => Self::Stuck,
+        }
+    }
+}
+
+/// Each case with each foreign client on so many masters.
+fn interop() -> Vec<Trial> {
+    type Case = fn(Peer, usize);
+    let cases: [(&str, Case); 4] = [
+        ("they_hold", interop::they_hold),
+        ("we_hold", interop::we_hold),
+        ("they_die", interop::they_die),
+        ("both_count", interop::both_count),
+    ];
+    let control: (&str, Case) = (
+        "without_the_lock_updates_are_lost",
+        interop::without_the_lock_updates_are_lost,
+    );
+    let named = |(name, case): (&str, Case), peer: Peer, nodes: usize| {
+        let runtime = match peer {
+            Peer::NodeRedlock => Need::Node,
+            Peer::RedisPy | Peer::Pottery => Need::Python,
+        };
+        let name = format!("interop::{peer:?}::{name}[{nodes}]");
+        trial(&name, &[Need::Redis, runtime], move || case(peer, nodes))
+    };
+    let scenes = [
+        (Peer::NodeRedlock, 1),
+        (Peer::NodeRedlock, 3),
+        (Peer::RedisPy, 1),
+        (Peer::Pottery, 3),
+    ];
+    let mut trials = vec![
+        named(control, Peer::NodeRedlock, 1),
+        named(control, Peer::RedisPy, 1),
+    ];
+    for (peer, nodes) in scenes {
+        trials.extend(cases.iter().map(|case| named(*case, peer, nodes)));
+    }
+    trials
+}
+
+fn main() {
+    let mut arguments = libtest_mimic::Arguments::from_args();
+    // Most of the time most of them wait for a lease to end.
+    arguments.test_threads = arguments.test_threads.or(Some(4));
+    let mut trials = Vec::new();
+    for rules in COMBINATIONS {
+        if !rules.are_mixed() {
+            // First: it takes longest.
+            let name = format!("torture[{rules}]");
+            trials.push(trial(&name, CLOCKS, || torture::torture(*rules)));
+            let name = format!("delays[{rules}]");
+            trials.push(trial(&name, SERVERS, || torture::delays(*rules)));
+        }
+        trials.extend(FAULTS.iter().map(|fault| fault.trial(*rules)));
+        let name = format!("directed::without_a_fault_nothing_happens[{rules}]");
+        let case = || assert_eq!(directed::without_a_fault_nothing_happens(*rules), []);
+        trials.push(trial(&name, SERVERS, case));
+    }
+    macro_rules! plain {
+        ($($module:ident :: $case:ident: $needs:expr),+ $(,)?) => {
+            vec![$(trial(concat!(stringify!($module), "::", stringify!($case)), $needs, $module::$case)),+]
+        };
+    }
+    trials.extend(plain![
+        directed::a_server_goes_by_its_stepped_clock: CLOCKS,
+        history::leases_one_after_the_other_are_right: &[],
+        history::leases_that_overlap_are_seen_in_pairs: &[],
+        history::a_token_that_is_repeated_or_falls_is_seen: &[],
+    ]);
+    trials.extend(interop());
+    libtest_mimic::run(&arguments, trials).exit();
+}
