@@ -1,13 +1,13 @@
 //! Acquire and release of locks that nobody else wants, with 1, 32 and 256 of them at a time.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::json;
 use tokio::task::JoinSet;
 use watchkeeper::{
     chance::Chance,
     clock::Clock,
-    lock::{Claim, Claimed, Locks},
+    lock::{Claim, Claimed, LockError, Locks, NodeTroubles},
     node::Kind,
 };
 
@@ -32,13 +32,16 @@ enum Side {
     Nodes(Nodes, Kind, Chance),
 }
 
+/// Cycles that did not succeed, by cause.
+type Failures = BTreeMap<&'static str, usize>;
+
 /// What one side did in all rounds.
 #[derive(Default)]
 struct Done {
     /// Cycles in a second, by round.
     rates: Vec<f64>,
     took: Vec<Duration>,
-    failed: usize,
+    failed: Failures,
     /// Microseconds of all servers for a cycle, by round.
     server_us: Vec<f64>,
 }
@@ -143,17 +146,20 @@ async fn load(side: &Side, at_a_time: usize, busy: Duration, clock: &Clock) -> (
     for worker in 0..at_a_time {
         let (side, clock) = (side.clone(), clock.clone());
         workers.spawn(async move {
-            let (mut took, mut failed) = (Vec::new(), 0);
+            let (mut took, mut failed) = (Vec::new(), Failures::new());
             let (key, owner) = (format!("cycle-{worker}"), side.owner());
             loop {
                 let began = clock.now();
                 if began.since(start) >= busy {
                     return (took, failed);
                 }
-                if side.cycle(&key, &owner).await {
-                    took.push(clock.now().since(began));
-                } else {
-                    failed += 1;
+                match side.cycle(&key, &owner).await {
+                    Ok(()) => took.push(clock.now().since(began)),
+                    Err(why) => {
+                        *failed.entry(why).or_default() += 1;
+                        // As any caller would: whoever fails at once must not keep the others from their work.
+                        clock.sleep(Duration::from_millis(1)).await;
+                    }
                 }
             }
         });
@@ -162,7 +168,7 @@ async fn load(side: &Side, at_a_time: usize, busy: Duration, clock: &Clock) -> (
     while let Some(worker) = workers.join_next().await {
         let (took, failed) = worker.unwrap();
         all.took.extend(took);
-        all.failed += failed;
+        all.failures(failed);
     }
     (all, clock.now().since(start))
 }
@@ -174,27 +180,43 @@ impl Side {
         Chance::system().id()
     }
 
-    async fn cycle(&self, key: &str, owner: &str) -> bool {
-        match self {
-            Self::ByHand(by_hand) => by_hand.cycle(&format!("by-hand/{key}"), owner).await,
+    async fn cycle(&self, key: &str, owner: &str) -> Result<(), &'static str> {
+        let lease = match self {
+            Self::ByHand(by_hand) => {
+                let done = by_hand.cycle(&format!("by-hand/{key}"), owner).await;
+                return done.then_some(()).ok_or("held");
+            }
+            Self::Nodes(nodes, kind, chance) => {
+                let key = format!("below/{kind:?}/{key}");
+                let done = nodes.cycle(&key, *kind, chance).await;
+                return done.then_some(()).ok_or("no answer");
+            }
             Self::Locks(locks) => match locks.lock(key).acquire().await {
-                Ok(lease) => lease.release().await.nodes > 0,
-                Err(_) => false,
+                Ok(lease) => lease,
+                Err(LockError::Held { .. }) => return Err("held"),
+                Err(LockError::NoQuorum(nodes)) => return Err(cause(&nodes)),
+                Err(_) => return Err("too slow"),
             },
             Self::Claims(locks) => {
                 let claims = vec![Claim::short(format!("batch/bench/{key}"))];
                 match locks.claim(claims).await.unwrap().pop() {
-                    Some(Claimed::Acquired(lease)) => lease.release().await.nodes > 0,
-                    _ => false,
+                    Some(Claimed::Acquired(lease)) => lease,
+                    Some(Claimed::Held { .. }) => return Err("held"),
+                    Some(Claimed::NoQuorum(nodes)) => return Err(cause(&nodes)),
+                    _ => return Err("too slow"),
                 }
             }
-            Self::Nodes(nodes, kind, chance) => {
-                nodes
-                    .cycle(&format!("below/{kind:?}/{key}"), *kind, chance)
-                    .await
-            }
-        }
+        };
+        let told = lease.release().await.nodes;
+        (told > 0).then_some(()).ok_or("release untold")
     }
+}
+
+fn cause(nodes: &NodeTroubles) -> &'static str {
+    nodes
+        .nodes
+        .first()
+        .map_or("nobody", |(_, trouble)| trouble.cause())
 }
 
 // === impl Done ===
@@ -206,14 +228,21 @@ impl Done {
         self.rates.push(cycles / in_time.as_secs_f64());
         self.server_us.push(server_us / cycles.max(1.0));
         self.took.extend(one.took);
-        self.failed += one.failed;
+        self.failures(one.failed);
+    }
+
+    fn failures(&mut self, failed: Failures) {
+        for (why, times) in failed {
+            *self.failed.entry(why).or_default() += times;
+        }
     }
 
     fn text(&self) -> String {
-        let failed = match self.failed {
-            0 => String::new(),
-            n => format!(", {n} failed"),
-        };
+        let failed = self
+            .failed
+            .iter()
+            .map(|(why, times)| format!(", {times} x {why}"));
+        let failed: String = failed.collect();
         let thousands = median(self.rates.clone()) / 1e3;
         let (p50, p99) = (time(p50(&self.took)), time(p99(&self.took)));
         format!("{thousands:.1} k/s, {p50}, p99 {p99}{failed}")
