@@ -1,7 +1,7 @@
 //! What a lock costs on real Redis servers, beside the same work written by hand, in one run.
 //!
-//! `cargo bench --bench lock -- [SECTION...] [--quick] [--strict] [--one-thread]` measures and prints a table. What is
-//! compared is interleaved in short rounds, so that a machine that grows busy slows both sides. The table is for people;
+//! `cargo bench --bench lock -- [SECTION...] [--quick] [--nodes=N] [--strict] [--one-thread]` measures and prints a
+//! table. What is compared is interleaved in short rounds, so that a machine that grows busy slows both sides. The table is for people;
 //! the last line is one JSON object. See `benches/README.md` for what the figures mean.
 //!
 //! Without a Redis server it says so and ends well, unless `WATCHKEEPER_REQUIRE` names redis.
@@ -66,6 +66,8 @@ struct Plan {
     trials: usize,
     /// How long calls of idle processes are counted.
     idle: Duration,
+    /// Only with so many nodes.
+    nodes: Option<usize>,
 }
 
 const FULL: Plan = Plan {
@@ -73,6 +75,7 @@ const FULL: Plan = Plan {
     busy: Duration::from_millis(400),
     trials: 40,
     idle: Duration::from_secs(20),
+    nodes: None,
 };
 
 const QUICK: Plan = Plan {
@@ -80,6 +83,7 @@ const QUICK: Plan = Plan {
     busy: Duration::from_millis(200),
     trials: 12,
     idle: Duration::from_secs(10),
+    nodes: None,
 };
 
 /// Only that everything can be measured: says nothing about time.
@@ -88,6 +92,7 @@ const CHECK: Plan = Plan {
     busy: Duration::from_millis(20),
     trials: 1,
     idle: Duration::from_millis(200),
+    nodes: None,
 };
 
 fn main() -> ExitCode {
@@ -111,11 +116,13 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     // Only `cargo bench` says `--bench`: run by anything else this is a check.
-    let plan = match (said("--bench"), said("--quick")) {
+    let mut plan = match (said("--bench"), said("--quick")) {
         (false, _) => CHECK,
         (true, true) => QUICK,
         (true, false) => FULL,
     };
+    let nodes = words.iter().find_map(|word| word.strip_prefix("--nodes="));
+    plan.nodes = nodes.map(|n| n.parse().expect("--nodes=1, 3 or 5"));
 
     // As `#[tokio::main]` has it; the hand-written client shares it, while our keeper has a thread of its own.
     let runtime = if said("--one-thread") {
@@ -143,6 +150,15 @@ fn main() -> ExitCode {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+impl Plan {
+    /// Those of these numbers of nodes that are wanted.
+    fn nodes<const N: usize>(&self, of: [usize; N]) -> impl Iterator<Item = usize> + use<N> {
+        let only = self.nodes;
+        of.into_iter()
+            .filter(move |n| only.is_none_or(|only| only == *n))
     }
 }
 

@@ -15,7 +15,7 @@ const CLAIMS: usize = 100;
 const LEAST: f64 = 0.5;
 
 pub(crate) async fn measure(plan: Plan, table: &mut Table) {
-    for nodes in [1, 3, 5] {
+    for nodes in plan.nodes([1, 3, 5]) {
         let scene = Scene::start(nodes).await;
         let by_hand = ByHand::connect(&scene.urls()).await;
         let (mut ours, mut raw, mut script_us) = (Vec::new(), Vec::new(), Vec::new());

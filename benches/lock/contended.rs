@@ -21,7 +21,7 @@ const MOST_CALLS: f64 = 2.0;
 const LONGEST_MS: f64 = 100.0;
 
 pub(crate) async fn measure(plan: Plan, table: &mut Table) {
-    for nodes in [1, 3, 5] {
+    for nodes in plan.nodes([1, 3, 5]) {
         let scene = Scene::start(nodes).await;
         let mut contenders = Vec::new();
         for _ in 0..CONTENDERS {

@@ -47,7 +47,7 @@ struct Done {
 }
 
 pub(crate) async fn measure(plan: Plan, table: &mut Table) {
-    for nodes in [1, 3, 5] {
+    for nodes in plan.nodes([1, 3, 5]) {
         let scene = Scene::start(nodes).await;
         let by_hand = ByHand::connect(&scene.urls()).await;
         let chance = Chance::system();
@@ -73,8 +73,9 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
                 for ((_, side), done) in sides.iter().zip(&mut done) {
                     let before = scene.asked();
                     let one = load(side, at_a_time, plan.busy, &scene.clock).await;
+                    let spent = scene.asked().since(before).script_us;
+                    scene.quiet().await;
                     if round > 0 {
-                        let spent = scene.asked().since(before).script_us;
                         done.add(one, spent);
                     }
                 }

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(400);
 
 pub(crate) async fn on_release(plan: Plan, table: &mut Table) {
-    for nodes in [1, 3, 5] {
+    for nodes in plan.nodes([1, 3, 5]) {
         let scene = Scene::start(nodes).await;
         let (others, clock) = (scene.others().await, scene.clock.clone());
         let by_hand = (
@@ -99,7 +99,7 @@ pub(crate) async fn on_release(plan: Plan, table: &mut Table) {
 }
 
 pub(crate) async fn on_expiry(plan: Plan, table: &mut Table) {
-    for nodes in [1, 3, 5] {
+    for nodes in plan.nodes([1, 3, 5]) {
         let scene = Scene::start(nodes).await;
         // Nobody extends what is taken below the keeper.
         let (vanished, chance) = (scene.nodes(), Chance::system());

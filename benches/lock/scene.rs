@@ -96,6 +96,19 @@ impl Scene {
         all
     }
 
+    /// Waits until nothing is asked any more: what one side left to be done must not fall upon the next.
+    pub(crate) async fn quiet(&self) {
+        let mut before = self.asked();
+        for _ in 0..100 {
+            self.clock.sleep(Duration::from_millis(30)).await;
+            let now = self.asked();
+            if now.scripts == before.scripts {
+                return;
+            }
+            before = now;
+        }
+    }
+
     /// Time of one piece of work.
     pub(crate) async fn timed<T>(&self, work: impl Future<Output = T>) -> (Duration, T) {
         let start = self.clock.now();

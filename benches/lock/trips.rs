@@ -18,7 +18,7 @@ const DELAY: Duration = Duration::from_millis(2);
 const MOST: f64 = 2.2;
 
 pub(crate) async fn measure(plan: Plan, table: &mut Table) {
-    for nodes in [1, 3, 5] {
+    for nodes in plan.nodes([1, 3, 5]) {
         let near = Scene::start(nodes).await;
         let proxies: Vec<_> = near
             .servers
