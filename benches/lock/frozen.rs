@@ -1,42 +1,65 @@
 //! One node of three stands still, then goes on, again and again: what does that cost the callers?
 
-use crate::{Plan, figures::Figures, scene::Scene};
+use std::time::Duration;
 
-pub(crate) async fn measure(plan: Plan, figures: &mut Figures) {
+use crate::{
+    Plan,
+    scene::{Extended, Scene},
+    table::{Goal, Row, Table, micros, p50, p99, time},
+};
+
+/// The longest median with one node frozen, to that with all answering.
+const LONGEST: f64 = 1.1;
+
+/// What was measured in one state.
+#[derive(Default)]
+struct Took {
+    acquire: Vec<Duration>,
+    release: Vec<Duration>,
+    extend: Vec<Duration>,
+}
+
+pub(crate) async fn measure(plan: Plan, table: &mut Table) {
     let scene = Scene::start(3).await;
-    scene.all_up().await;
-    for _ in 0..plan.warm_up {
+    for _ in 0..plan.trials * 5 {
         scene.cycle().await;
     }
     let mut extended = scene.extended().await;
-    for block in 0..plan.blocks {
-        healthy_or_not(&scene, plan, "all answer", &mut extended, figures).await;
+    let (mut healthy, mut frozen) = (Took::default(), Took::default());
+    for round in 0..plan.rounds * 2 {
+        block(&scene, plan, &mut healthy, &mut extended).await;
         // Each in its turn: the answer must not depend on which one it is.
-        let victim = &scene.servers[block % scene.servers.len()];
+        let victim = &scene.servers[round % scene.servers.len()];
         // Nothing is left out: the time until the silence is noticed counts as well.
         victim.freeze();
-        healthy_or_not(&scene, plan, "one frozen", &mut extended, figures).await;
+        block(&scene, plan, &mut frozen, &mut extended).await;
         victim.thaw();
-        scene.all_up().await;
+        scene.all_up(&scene.locks).await;
+    }
+    for (what, frozen, healthy) in [
+        ("acquire, one frozen", frozen.acquire, healthy.acquire),
+        ("extend, one frozen", frozen.extend, healthy.extend),
+        ("release, one frozen", frozen.release, healthy.release),
+    ] {
+        let text = |took: &[Duration]| format!("{}, p99 {}", time(p50(took)), time(p99(took)));
+        let row = Row::new(what, 3)
+            .ours(text(&frozen))
+            .beside(format!("{} when all answer", text(&healthy)))
+            .figure(micros(p50(&frozen)) / micros(p50(&healthy)))
+            .goal(Goal::AtMost(LONGEST));
+        table.add(row);
     }
 }
 
-async fn healthy_or_not(
-    scene: &Scene,
-    plan: Plan,
-    state: &'static str,
-    extended: &mut crate::scene::Extended,
-    figures: &mut Figures,
-) {
-    for _ in 0..plan.acquires {
+async fn block(scene: &Scene, plan: Plan, took: &mut Took, extended: &mut Extended) {
+    for _ in 0..plan.trials * 5 {
         let Some((acquire, release)) = scene.cycle().await else {
             continue;
         };
-        figures.add("acquire", 3, state, acquire);
-        figures.add("release", 3, state, release);
+        took.acquire.push(acquire);
+        took.release.push(release);
     }
-    for _ in 0..plan.extensions {
-        let took = scene.next_extension(extended).await;
-        figures.add("extend", 3, state, took);
+    for _ in 0..plan.trials.min(20) {
+        took.extend.push(scene.next_extension(extended).await);
     }
 }

@@ -1,15 +1,16 @@
-//! Servers, and a lock service on them as a worker has it.
+//! Servers, and lock services on them as workers have them.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use tokio::sync::broadcast;
 use watchkeeper::{
+    chance::Chance,
     clock::Clock,
     event::Event,
     lease::Lease,
     lock::{LockError, Locks, Timing},
     node::{
-        GuardSettings, Node,
+        Call, GuardSettings, Kind, Node, Op, Reply, Take, Token,
         redis::{RedisNode, RedisNodeSettings, TlsFiles},
     },
     spawn::Spawn,
@@ -33,31 +34,78 @@ pub(crate) struct Extended {
     events: broadcast::Receiver<Event>,
 }
 
+/// The nodes without the keeper: what is below the public API.
+#[derive(Clone)]
+pub(crate) struct Nodes(Vec<Arc<RedisNode>>);
+
+/// What clients have asked of some servers, and what it cost them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    /// Calls of scripts by clients; what scripts call themselves is not among them.
+    pub(crate) scripts: u64,
+    /// Processor time in those scripts, in microseconds.
+    pub(crate) script_us: u64,
+}
+
 impl Scene {
     pub(crate) async fn start(nodes: usize) -> Self {
-        let clock = Clock::system();
-        let timing = Timing::default();
         let servers: Vec<_> = (0..nodes).map(|_| RedisServer::start()).collect();
-        let clients = servers.iter().map(|server| {
-            let settings = RedisNodeSettings {
-                url: server.url().into(),
-                username: None,
-                password: None,
-                tls: TlsFiles::default(),
-                node_timeout: timing.node_timeout,
-                namespace: "bench".to_owned(),
-                raw_keys: false,
-                pool_size: 2,
-                guard: GuardSettings::default(),
-            };
-            let node = RedisNode::new(&settings, clock.clone(), Spawn::system()).unwrap();
-            Arc::new(node) as Arc<dyn Node>
-        });
-        let locks = Locks::over(clients.collect()).start().unwrap();
-        Self {
+        let locks = locks_at(servers.iter().map(RedisServer::url).collect());
+        let scene = Self {
             servers,
             locks,
-            clock,
+            clock: Clock::system(),
+        };
+        scene.all_up(&scene.locks).await;
+        scene
+    }
+
+    /// Another process' locks: a keeper and connections of their own.
+    pub(crate) async fn others(&self) -> Locks {
+        let locks = locks_at(self.urls());
+        self.all_up(&locks).await;
+        locks
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.servers.iter().map(RedisServer::url).collect()
+    }
+
+    pub(crate) fn nodes(&self) -> Nodes {
+        Nodes(self.urls().iter().map(|url| Arc::new(node(url))).collect())
+    }
+
+    /// What was asked so far, of all servers together.
+    pub(crate) fn asked(&self) -> Asked {
+        let mut all = Asked::default();
+        for server in &self.servers {
+            let stats = server.raw(&["INFO", "commandstats"]);
+            for line in stats.lines() {
+                let script = ["cmdstat_evalsha:", "cmdstat_eval:"]
+                    .iter()
+                    .find_map(|name| line.strip_prefix(name));
+                let Some(fields) = script else { continue };
+                let field = |name: &str| {
+                    let found = fields.split(',').find_map(|f| f.strip_prefix(name));
+                    found.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
+                };
+                all.scripts += field("calls=");
+                all.script_us += field("usec=");
+            }
+        }
+        all
+    }
+
+    /// Waits until nothing is asked any more: what one side left to be done must not fall upon the next.
+    pub(crate) async fn quiet(&self) {
+        let mut before = self.asked();
+        for _ in 0..100 {
+            self.clock.sleep(Duration::from_millis(30)).await;
+            let now = self.asked();
+            if now.scripts == before.scripts {
+                return;
+            }
+            before = now;
         }
     }
 
@@ -76,12 +124,12 @@ impl Scene {
     }
 
     /// Waits until every node answers.
-    pub(crate) async fn all_up(&self) {
+    pub(crate) async fn all_up(&self, locks: &Locks) {
         let limit = self.clock.now() + Duration::from_secs(10);
         loop {
             // Trouble is noticed by traffic.
-            _ = self.locks.look(vec!["lock/cycle".to_owned()]).await;
-            let nodes = self.locks.nodes().await.unwrap();
+            _ = locks.look(vec!["lock/cycle".to_owned()]).await;
+            let nodes = locks.nodes().await.unwrap();
             if nodes.iter().all(|node| node.trouble.is_none()) {
                 return;
             }
@@ -116,5 +164,96 @@ impl Scene {
     async fn brisk_lease(&self) -> Result<Lease, LockError> {
         let lock = self.locks.lock("extended").ttl(BRISK);
         lock.wait(Duration::from_secs(5)).acquire().await
+    }
+}
+
+/// Locks over these addresses.
+pub(crate) fn locks_at(urls: Vec<String>) -> Locks {
+    let nodes = urls.iter().map(|url| Arc::new(node(url)) as Arc<dyn Node>);
+    Locks::over(nodes.collect()).start().unwrap()
+}
+
+/// A socket beside the server's own.
+pub(crate) fn url_of(socket: &Path) -> String {
+    format!("unix://{}", socket.display())
+}
+
+fn node(url: &str) -> RedisNode {
+    let settings = RedisNodeSettings {
+        url: url.to_owned().into(),
+        username: None,
+        password: None,
+        tls: TlsFiles::default(),
+        node_timeout: Timing::default().node_timeout,
+        namespace: "bench".to_owned(),
+        raw_keys: false,
+        pool_size: 2,
+        guard: GuardSettings::default(),
+    };
+    RedisNode::new(&settings, Clock::system(), Spawn::system()).unwrap()
+}
+
+// === impl Asked ===
+
+impl Asked {
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            scripts: self.scripts - before.scripts,
+            script_us: self.script_us - before.script_us,
+        }
+    }
+
+    /// Microseconds of a server's time in one call.
+    pub(crate) fn us_per_call(self) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let (us, calls) = (self.script_us as f64, self.scripts as f64);
+        us / calls.max(1.0)
+    }
+}
+
+// === impl Nodes ===
+
+impl Nodes {
+    /// Acquires and releases on all nodes, waiting for all answers: one call each, nothing shared with others.
+    pub(crate) async fn cycle(&self, key: &str, kind: Kind, chance: &Chance) -> bool {
+        let (key, owner) = (key.to_owned(), chance.id());
+        let acquire = self.acquire(&key, &owner, kind, Duration::from_secs(10));
+        if !acquire.await {
+            return false;
+        }
+        let release = Op::Release {
+            key,
+            owner,
+            kind,
+            retention: Timing::default().retention,
+        };
+        self.everywhere(&[release]).await.is_some()
+    }
+
+    /// Takes a lock that nobody will extend; whether all nodes answered.
+    pub(crate) async fn acquire(&self, key: &str, owner: &str, kind: Kind, ttl: Duration) -> bool {
+        let acquire = Op::Acquire {
+            key: key.to_owned(),
+            owner: owner.to_owned(),
+            kind,
+            ttl,
+            floor: Token(0),
+            take: Take::Server,
+            clamp: Duration::from_secs(30),
+            ticket: None,
+        };
+        self.everywhere(&[acquire]).await.is_some()
+    }
+
+    async fn everywhere(&self, ops: &[Op]) -> Option<Vec<Reply>> {
+        let asked = self.0.iter().map(|node| {
+            let ops = ops.to_vec();
+            node.call(Call {
+                not_after: None,
+                ops,
+            })
+        });
+        let answers = futures_util::future::join_all(asked).await;
+        answers.into_iter().collect::<Result<_, _>>().ok()
     }
 }

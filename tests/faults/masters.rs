@@ -4,7 +4,10 @@
 use std::{fs, net::TcpListener, os::unix::fs::symlink, path::PathBuf, time::Duration};
 
 use tempfile::TempDir;
-use watchkeeper::node::redis::{RedisNodeSettings, TlsFiles};
+use watchkeeper::node::{
+    GuardSettings,
+    redis::{RedisNodeSettings, TlsFiles},
+};
 
 use crate::{server::RedisServer, shim, shim::NodeClock};
 
@@ -71,6 +74,7 @@ impl Masters {
                 namespace: "app".to_owned(),
                 raw_keys,
                 pool_size: 2,
+                guard: GuardSettings::default(),
             })
             .collect()
     }

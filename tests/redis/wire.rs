@@ -76,6 +76,7 @@ pub(crate) fn a_foreign_value_is_never_taken_by_the_record_and_never_cut() {
                 floor,
                 take: Take::Observed(seen),
                 clamp: Duration::from_millis(10),
+                ticket: None,
             },
             other => other,
         };

@@ -188,6 +188,7 @@ async fn a_record_of_an_earlier_admission_names_nobody(guarded: Guarded<'_>) {
         floor: Token(0),
         take: Take::Observed(None),
         clamp: MAX_TTL,
+        ticket: None,
     };
     let (grant, _) = granted(&*one, observed("a")).await;
     ask(&*one, write("k", "a", (grant.0, 1), "ledger")).await;

@@ -14,6 +14,7 @@ fn observe_for(key: &str, owner: &str, ttl: Duration, seen: Option<Seen>) -> Op 
             ttl,
             floor,
             clamp,
+            ticket,
             ..
         } => Op::Acquire {
             key,
@@ -23,6 +24,7 @@ fn observe_for(key: &str, owner: &str, ttl: Duration, seen: Option<Seen>) -> Op 
             floor,
             take: Take::Observed(seen),
             clamp,
+            ticket,
         },
         other => other,
     }
@@ -245,6 +247,7 @@ pub(crate) async fn only_keys_of_ours_are_cut_to_the_longest_life_o6(lab: Lab) {
             ttl,
             floor,
             take,
+            ticket,
             ..
         } => Op::Acquire {
             key,
@@ -254,6 +257,7 @@ pub(crate) async fn only_keys_of_ours_are_cut_to_the_longest_life_o6(lab: Lab) {
             floor,
             take,
             clamp: second,
+            ticket,
         },
         other => other,
     };
