@@ -199,6 +199,7 @@ fn what_a_node_shows_is_for_or_against_or_neither() {
         holder: holder.map(str::to_owned),
         owner: owner.map(str::to_owned),
         released,
+        named: true,
         token: crate::node::Token(token),
         ..View::default()
     };
@@ -207,6 +208,20 @@ fn what_a_node_shows_is_for_or_against_or_neither() {
     assert_eq!(ballot(&view(None, me, false, 5), &lock), Ballot::Yes);
     assert_eq!(ballot(&view(me, me, true, 5), &lock), Ballot::No);
     assert_eq!(ballot(&view(Some("x"), me, false, 5), &lock), Ballot::No);
+    let broken = View {
+        broken: true,
+        ..view(me, me, false, 5)
+    };
+    assert_eq!(ballot(&broken, &lock), Ballot::No);
+    let old_copy = View {
+        named: false,
+        ..view(me, me, false, 5)
+    };
+    assert_eq!(
+        ballot(&old_copy, &lock),
+        Ballot::Healed,
+        "of a memory that was lost"
+    );
     let gone = view(None, Some("x"), true, 6);
     assert_eq!(ballot(&gone, &lock), Ballot::No, "granted after us");
     let lagging = view(None, Some("x"), true, 4);
