@@ -85,9 +85,8 @@ where
         .map_err(|e| failed(&e))?;
     let answer = runtime.block_on(async {
         let clock = Clock::system();
-        let nodes = store::nodes(&config.locks, &config.worker.namespace, &clock)?;
-        let locks = Locks::over(nodes)
-            .timing(store::timing(&config.locks, Duration::ZERO))
+        let namespace = &config.worker.namespace;
+        let locks = store::open(&config.locks, namespace, &clock, Duration::ZERO)?
             .start()
             .map_err(|e| failed(&e))?;
         match clock.timeout(patience, question(locks)).await {

@@ -19,6 +19,8 @@ pub(crate) fn next(sighting: &Sighting, poll: Duration) -> Next {
     if sighting.looks_free() {
         return Next::Bid;
     }
+    // With observed expiry the holder's signs of life are to be seen as they come.
+    let poll = sighting.look_in().map_or(poll, |look| look.min(poll));
     match sighting.free_in() {
         // A millisecond more: the key lives to the end of its last one.
         Some(life) => Next::Watch((life + Duration::from_millis(1)).min(poll)),
@@ -41,10 +43,7 @@ mod tests {
     }
     fn see(nodes: Vec<Result<View, NodeError>>) -> Next {
         next(
-            &Sighting {
-                key: "k".into(),
-                nodes,
-            },
+            &Sighting::new("k", nodes),
             Duration::from_secs(1),
         )
     }

@@ -40,7 +40,7 @@ use crate::{
         cluster::{Cluster, Parts, Told},
         link::Link,
     },
-    node::{Announcement, Doc, Node, Op, View},
+    node::{Announcement, Doc, Expiry, Node, Op, View},
     spawn::Spawn,
 };
 use book::Book;
@@ -112,6 +112,7 @@ pub(crate) enum Command {
 pub(crate) struct Keeper {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) timing: Timing,
+    pub(crate) expiry: Expiry,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     pub(crate) events: Events,
@@ -193,13 +194,6 @@ impl Keeper {
         for link in &links {
             background.push(spawn.spawn(link.clone().pump()));
             background.push(spawn.spawn(link.clone().probe()));
-            let forward = tasks::forward_announcements(
-                link.node().clone(),
-                self.releases.clone(),
-                self.clock.clone(),
-                self.chance.clone(),
-            );
-            background.push(spawn.spawn(forward));
         }
         let (returns, mut returned) = mpsc::unbounded_channel();
         let desk = Desk {
@@ -211,6 +205,8 @@ impl Keeper {
                 spawn: spawn.clone(),
                 events: self.events.clone(),
                 floor: std::sync::atomic::AtomicU64::new(0),
+                expiry: self.expiry,
+                watch: Mutex::default(),
                 #[cfg(test)]
                 mutant: self.mutant,
             }),
@@ -219,6 +215,11 @@ impl Keeper {
             returns,
             releasing: watch::channel(0).0,
         };
+        for link in &desk.cluster.links {
+            let (cluster, node) = (desk.cluster.clone(), link.node().clone());
+            let forward = tasks::forward_announcements(cluster, node, self.releases.clone());
+            background.push(spawn.spawn(forward));
+        }
         let mut open = true;
         let look_every =
             (self.timing.ttl / 40).clamp(Duration::from_millis(10), Duration::from_millis(100));

@@ -10,9 +10,10 @@ use crate::{
     lease::{LeaseView, Loss},
     lock::{
         Claim,
+        cluster::Cluster,
         tally::{Ballot, Standing, standing},
     },
-    node::{Answer, Expiry, Kind, Op, Take, Version},
+    node::{Answer, Kind, Op, Version},
 };
 
 /// Extends these leases on all nodes, then says when the next round is due.
@@ -20,17 +21,27 @@ pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
     let cluster = &desk.cluster;
     // Read before the first byte leaves (R8).
     let start = cluster.clock.now();
-    let ops: Vec<_> = leases.iter().map(|(_, view)| extend(view)).collect();
+    let seqs: Vec<u64> = leases.iter().map(|(_, view)| view.next_seq()).collect();
+    let ops = |node| {
+        let rounds = leases.iter().zip(&seqs);
+        rounds
+            .map(|((_, view), seq)| extend(cluster, node, view, *seq))
+            .collect()
+    };
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; leases.len()];
     let mut settled = vec![Standing::Open; leases.len()];
     let mut decided_at = vec![None; leases.len()];
     let before: Vec<isize> = leases.iter().map(|(_, view)| view.margin()).collect();
-    let mut sent = cluster.send_to_all(&ops);
+    let mut sent = cluster.send_each(ops);
     while let Some((node, result)) = sent.next().await {
         let now = cluster.clock.now();
         for (i, (id, view)) in leases.iter().enumerate() {
             let answer = result.as_ref().ok().and_then(|answers| answers.get(i));
             ballots[i][node] = ballot(answer);
+            if let Some(Answer::Refused(shown)) = answer {
+                // What a dead owner left behind is taken when it is ripe (R10).
+                cluster.saw(node, shown);
+            }
             if let Some(Answer::Kept { version } | Answer::Healed { version }) = answer {
                 bring_up_to_date(&desk, *id, node, *version);
             }
@@ -104,15 +115,15 @@ fn say_margin(view: &LeaseView, before: isize) {
     }
 }
 
-fn extend(view: &LeaseView) -> Op {
+fn extend(cluster: &Cluster, node: usize, view: &LeaseView, seq: u64) -> Op {
     Op::Extend {
         key: view.key().to_owned(),
         owner: view.owner().to_owned(),
         kind: view.kind(),
-        seq: view.next_seq(),
+        seq,
         ttl: view.ttl(),
         token: view.token(),
-        take: Take::Server,
+        take: cluster.take(node, view.key(), view.kind()),
     }
 }
 
@@ -135,7 +146,7 @@ fn bring_up_to_date(desk: &Desk, id: u64, node: usize, version: Version) {
                 version: held.record.version,
                 body: held.record.body.clone(),
                 not_before: None,
-                expiry: Expiry::Server,
+                expiry: desk.cluster.expiry_of(Kind::Lock),
             }
         }
         _ => return,

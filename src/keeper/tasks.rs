@@ -22,7 +22,7 @@ use crate::{
         cluster::{Attempt, Win},
         tally::{Ballot, Standing, majority, standing},
     },
-    node::{Announcement, Answer, Doc, Expiry, Node, NodeError, Op, Record, Token, Version, View},
+    node::{Announcement, Answer, Doc, Node, NodeError, Op, Record, Token, Version, View},
 };
 
 impl Desk {
@@ -174,24 +174,28 @@ impl Desk {
             .iter()
             .map(|key| Op::Read { key: key.clone() })
             .collect();
-        let asked = self.ask_all(ops).await;
-        let sightings = keys.into_iter().enumerate().map(|(i, key)| {
-            let nodes = asked.iter().map(|result| match result {
-                Ok(answers) => match answers.get(i) {
-                    Some(Answer::View(view)) => {
-                        self.cluster.has_seen(view.token);
-                        Ok(view.clone())
-                    }
-                    other => Err(NodeError::Protocol(format!("answer to read: {other:?}"))),
-                },
-                Err(trouble) => Err(trouble.clone()),
-            });
-            Sighting {
-                nodes: nodes.collect(),
-                key,
+        let cluster = &self.cluster;
+        let unanswered = || Err(NodeError::Timeout(cluster.timing.node_timeout));
+        let row = || Vec::from_iter(cluster.links.iter().map(|_| unanswered()));
+        let mut shown: Vec<Vec<Result<View, NodeError>>> = keys.iter().map(|_| row()).collect();
+        let mut sent = cluster.send_to_all(&ops);
+        while let Some((node, result)) = sent.next().await {
+            for (i, row) in shown.iter_mut().enumerate() {
+                row[node] = match &result {
+                    Ok(answers) => match answers.get(i) {
+                        Some(Answer::View(view)) => {
+                            // At the arrival: the watch of a holder begins here (O2).
+                            cluster.saw(node, view);
+                            Ok(view.clone())
+                        }
+                        other => Err(NodeError::Protocol(format!("answer to read: {other:?}"))),
+                    },
+                    Err(trouble) => Err(trouble.clone()),
+                };
             }
-        });
-        sightings.collect()
+        }
+        let judged = keys.into_iter().zip(shown);
+        judged.map(|(key, nodes)| cluster.judge(key, nodes)).collect()
     }
 
     /// One number for all nodes, above every token they show, so that the next acquisition needs no second round.
@@ -291,7 +295,7 @@ impl Desk {
             version,
             body: body.clone(),
             not_before: not_before.map(|ms| ms - millis(cluster.timing.skew)),
-            expiry: Expiry::Server,
+            expiry: cluster.expiry_of(view.kind()),
         };
         let mut backoff = Backoff::new(Duration::from_millis(5), cluster.timing.node_timeout * 2);
         let result = loop {
@@ -390,21 +394,21 @@ impl Desk {
 
 /// Passes a node's release announcements on, for ever; a stream that ends is opened again.
 pub(super) async fn forward_announcements(
+    cluster: Cluster,
     node: Arc<dyn Node>,
     to: broadcast::Sender<Announcement>,
-    clock: Clock,
-    chance: Chance,
 ) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     loop {
         if let Some(mut news) = node.announcements().await {
             while let Some(announcement) = news.recv().await {
                 backoff.reset();
+                cluster.watch().heard(&announcement.key, &announcement.owner);
                 // Nobody waiting is fine.
                 let _ = to.send(announcement);
             }
         }
-        clock.sleep(backoff.next(&chance)).await;
+        cluster.clock.sleep(backoff.next(&cluster.chance)).await;
     }
 }
 

@@ -9,7 +9,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -23,10 +23,11 @@ use crate::{
     clock::{Clock, Moment},
     event::Events,
     lock::{
-        Claim,
+        Claim, Sighting,
         link::{Link, MOST_OPS},
         tally::{Ballot, Standing, Tally, Verdict, Vote, majority, standing},
         timing::Timing,
+        watch::{self, Watch},
     },
     node::{Answer, Expiry, Kind, NodeError, Op, Record, Take, Token, View},
     spawn::Spawn,
@@ -46,6 +47,9 @@ pub(crate) struct Parts {
     pub(crate) events: Events,
     /// The largest token this client has seen: grants start above it, so that nodes usually answer with one number.
     pub(crate) floor: AtomicU64,
+    /// What decides that a silent holder of a named lock is over. Short claims always end with their keys.
+    pub(crate) expiry: Expiry,
+    pub(crate) watch: Mutex<Watch>,
     #[cfg(test)]
     pub(crate) mutant: super::mutant::Mutant,
 }
@@ -111,6 +115,55 @@ impl Cluster {
 
     pub(crate) fn has_seen(&self, token: Token) {
         self.floor.fetch_max(token.0, Ordering::SeqCst);
+    }
+
+    pub(crate) fn watch(&self) -> MutexGuard<'_, Watch> {
+        // The watch is changed by short, complete steps.
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of what a node has just shown.
+    pub(crate) fn saw(&self, node: usize, view: &View) {
+        self.has_seen(view.token);
+        if self.expiry == Expiry::Observed {
+            self.watch().note(node, view, self.clock.now());
+        }
+    }
+
+    /// What decides about leases of this kind.
+    pub(crate) fn expiry_of(&self, kind: Kind) -> Expiry {
+        match kind {
+            Kind::Lock => self.expiry,
+            Kind::Claim => Expiry::Server,
+        }
+    }
+
+    /// How a lock may be taken on a node now (O1, O2): read just before the request leaves.
+    pub(crate) fn take(&self, node: usize, key: &str, kind: Kind) -> Take {
+        let now = self.clock.now();
+        watch::take(self.expiry_of(kind), || {
+            self.watch().expected(node, key, now, &self.timing)
+        })
+    }
+
+    /// What these views mean for us, now.
+    pub(crate) fn judge(&self, key: String, nodes: Vec<Result<View, NodeError>>) -> Sighting {
+        let now = self.clock.now();
+        let watch = self.watch();
+        let wait = |(node, view): (usize, &Result<View, NodeError>)| {
+            let view = view.as_ref().ok()?;
+            watch.wait(node, view, now, &self.timing, self.expiry)
+        };
+        let waits = nodes.iter().enumerate().map(wait).collect();
+        drop(watch);
+        Sighting::judged(key, nodes, self.expiry, waits)
+    }
+
+    /// Queues operations for every node, each its own.
+    pub(crate) fn send_each(&self, ops: impl Fn(usize) -> Vec<Op>) -> FuturesUnordered<Sent> {
+        (0..self.links.len())
+            .map(|node| self.send_to(node, &ops(node)))
+            .collect()
     }
 
     /// Queues the same operations for every node, now and in order, in calls of at most 250.
@@ -232,6 +285,15 @@ impl Cluster {
         if ops.is_empty() {
             return;
         }
+        if self.expiry == Expiry::Observed {
+            let mut watch = self.watch();
+            for op in &ops {
+                if let Op::Release { key, owner, .. } = op {
+                    // Believed never again from here on (O2).
+                    watch.is_over(key, owner);
+                }
+            }
+        }
         let (told, _) = tokio::sync::watch::channel(Told::default());
         let work = self.tell_until_known(ops, told, None);
         self.spawn.spawn(work);
@@ -311,18 +373,18 @@ struct Round<'a> {
 impl<'a> Round<'a> {
     fn begin(cluster: &'a Cluster, claims: &'a [Claim], owner: &'a str) -> Self {
         let floor = Token(cluster.floor.load(Ordering::SeqCst));
-        let ops: Vec<_> = claims
-            .iter()
-            .map(|claim| Op::Acquire {
+        let ops = |node| {
+            let acquire = |claim: &Claim| Op::Acquire {
                 key: claim.key.clone(),
                 owner: owner.to_owned(),
                 kind: claim.kind,
                 ttl: claim.ttl_or(&cluster.timing),
                 floor,
-                take: Take::Server,
+                take: cluster.take(node, &claim.key, claim.kind),
                 clamp: cluster.timing.max_ttl,
-            })
-            .collect();
+            };
+            claims.iter().map(acquire).collect()
+        };
         let nodes = cluster.links.len();
         let tallies = claims.iter().map(|_| Tally::new(nodes)).collect();
         #[cfg(test)]
@@ -334,7 +396,7 @@ impl<'a> Round<'a> {
             owner,
             tallies,
             records,
-            sent: cluster.send_to_all(&ops),
+            sent: cluster.send_each(ops),
         }
     }
 
@@ -346,7 +408,7 @@ impl<'a> Round<'a> {
             };
             for i in 0..self.claims.len() {
                 let vote = match &result {
-                    Ok(answers) => self.vote(i, answers.get(i)),
+                    Ok(answers) => self.vote(node, i, answers.get(i)),
                     Err(trouble) => Vote::Failed(trouble.clone()),
                 };
                 self.tallies[i].count(node, vote);
@@ -354,7 +416,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn vote(&mut self, claim: usize, answer: Option<&Answer>) -> Vote {
+    fn vote(&mut self, node: usize, claim: usize, answer: Option<&Answer>) -> Vote {
         match answer {
             Some(Answer::Granted { grant, record }) => {
                 // The largest version of q nodes: a write that counted reached one of them.
@@ -364,9 +426,10 @@ impl<'a> Round<'a> {
                 Vote::Granted(*grant)
             }
             Some(Answer::Refused(view)) => {
-                self.cluster.has_seen(view.token);
+                self.cluster.saw(node, view);
                 Vote::Refused(Box::new(view.clone()))
             }
+            Some(Answer::Unadmitted) => Vote::Failed(NodeError::Unadmitted),
             other => Vote::Failed(NodeError::Protocol(format!("answer to acquire: {other:?}"))),
         }
     }
@@ -450,7 +513,7 @@ impl<'a> Round<'a> {
 }
 
 /// The holder that most views show.
-pub(crate) fn most_seen(views: &[&View]) -> Option<String> {
+fn most_seen(views: &[&View]) -> Option<String> {
     let holders = || views.iter().filter_map(|v| v.holder.as_deref());
     holders()
         .max_by_key(|h| (holders().filter(|o| o == h).count(), *h))
@@ -471,7 +534,7 @@ async fn confirm_round(
             owner: owner.to_owned(),
             kind: claims[*i].kind,
             token: *token,
-            expiry: Expiry::Server,
+            expiry: cluster.expiry_of(claims[*i].kind),
         })
         .collect();
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; open.len()];

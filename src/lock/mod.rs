@@ -28,6 +28,7 @@ pub mod settings;
 mod sighting;
 pub mod tally;
 mod timing;
+pub(crate) mod watch;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -47,7 +48,7 @@ use crate::{
     event::Events,
     keeper::{self, Command, Fitness, Keeper},
     lease::{Lease, LeaseView},
-    node::{Announcement, Doc, Kind, Node, NodeError, Op, View},
+    node::{Announcement, Doc, Expiry, Kind, Node, NodeError, Op, View},
     spawn::Spawn,
 };
 
@@ -98,6 +99,7 @@ pub struct NodeReport {
 pub struct LocksBuilder {
     nodes: Vec<Arc<dyn Node>>,
     timing: Timing,
+    expiry: Expiry,
     clock: Clock,
     chance: Chance,
     events: Events,
@@ -127,6 +129,7 @@ impl Locks {
         LocksBuilder {
             nodes,
             timing: Timing::default(),
+            expiry: Expiry::default(),
             clock: Clock::system(),
             chance: Chance::system(),
             events: Events::default(),
@@ -382,6 +385,14 @@ impl LocksBuilder {
         self
     }
 
+    /// Sets what decides that the holder of a named lock is over; [`Expiry::Server`] unless set. All clients of a lock
+    /// must agree: one that trusts the nodes' clocks takes what one that does not still holds.
+    #[must_use]
+    pub fn expiry(mut self, expiry: Expiry) -> Self {
+        self.expiry = expiry;
+        self
+    }
+
     /// Sets the clock.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
@@ -445,6 +456,7 @@ impl LocksBuilder {
         let keeper = Keeper {
             nodes: self.nodes,
             timing: self.timing,
+            expiry: self.expiry,
             clock: self.clock,
             chance: self.chance,
             events: self.events,

@@ -7,6 +7,7 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::node::Expiry;
 use crate::{
     finding::Findings,
     human::Span,
@@ -33,8 +34,8 @@ pub struct LockSettings {
     /// How far a node's civil time may be off before it is reported.
     #[serde(with = "crate::human::duration")]
     pub skew: Duration,
-    /// Who ends the lease of a dead holder.
-    pub expiry: Expiry,
+    /// Who ends the lease of a dead holder; see [`LockSettings::expiry`] for what holds unless it is set.
+    pub expiry: Option<Expiry>,
     /// Use lock keys as given, without the namespace, to share locks with other Redlock clients.
     pub raw_keys: bool,
     /// How long a released lock remembers its last holder and what was settled.
@@ -56,14 +57,6 @@ pub enum Backend {
     Memory,
     /// One Redis master, or a majority of several independent ones.
     Redis,
-}
-
-/// Who ends the lease of a dead holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Expiry {
-    /// The lock server, by the key's time to live.
-    Server,
 }
 
 /// `[locks.embedded]`
@@ -117,7 +110,7 @@ impl Default for LockSettings {
             min_validity: None,
             drift: 0.01,
             skew: Duration::from_secs(1),
-            expiry: Expiry::Server,
+            expiry: None,
             raw_keys: false,
             retention: Duration::from_secs(24 * 3600),
             embedded: EmbeddedSettings::default(),
@@ -137,6 +130,16 @@ impl LockSettings {
     #[must_use]
     pub fn min_validity_for(&self, ttl: Duration) -> Duration {
         self.min_validity.unwrap_or(ttl / 2)
+    }
+
+    /// Who ends the lease of a dead holder. Unless it is set: for Redis whoever waits for the lock (`observed`), because the
+    /// wall clocks of servers jump; the embedded store and memory count on a clock that does not (`server`).
+    #[must_use]
+    pub fn expiry(&self) -> Expiry {
+        self.expiry.unwrap_or(match self.backend {
+            Backend::Redis => Expiry::Observed,
+            Backend::Embedded | Backend::Memory => Expiry::Server,
+        })
     }
 
     /// How often a lease of the default ttl is extended.

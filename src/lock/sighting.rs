@@ -3,24 +3,58 @@
 use std::time::Duration;
 
 use crate::{
-    lock::{cluster::most_seen, tally::majority},
-    node::{NodeError, Record, Token, View},
+    lock::{tally::majority, watch},
+    node::{Expiry, NodeError, Record, Token, View},
 };
 
-/// What each node shows of one lock, in the order of the configuration.
+/// What each node shows of one lock, in the order of the configuration, and how long whoever looked would have to wait.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Sighting {
     /// The lock's key.
     pub key: String,
     /// Each node's view, or why it gave none.
     pub nodes: Vec<Result<View, NodeError>>,
+    expiry: Expiry,
+    /// Per node: how long until it looks takable, unless anything changes there.
+    waits: Vec<Option<Duration>>,
 }
 
 impl Sighting {
-    /// Nodes on which nobody holds the lock.
+    /// Judged by the lives of the keys alone.
+    #[must_use]
+    pub fn new(key: impl Into<String>, nodes: Vec<Result<View, NodeError>>) -> Self {
+        let wait = |view: &View| match view.holder {
+            Some(_) => view.remaining_ms.map(Duration::from_millis),
+            None => Some(Duration::ZERO),
+        };
+        let waits = nodes.iter().map(|n| n.as_ref().ok().and_then(wait));
+        Self {
+            waits: waits.collect(),
+            key: key.into(),
+            nodes,
+            expiry: Expiry::Server,
+        }
+    }
+
+    pub(crate) fn judged(
+        key: String,
+        nodes: Vec<Result<View, NodeError>>,
+        expiry: Expiry,
+        waits: Vec<Option<Duration>>,
+    ) -> Self {
+        Self {
+            key,
+            nodes,
+            expiry,
+            waits,
+        }
+    }
+
+    /// Nodes that look takable to whoever looked: nobody holds the lock there, or its holder is over.
     #[must_use]
     pub fn takable(&self) -> usize {
-        self.views().filter(|v| v.holder.is_none()).count()
+        self.waits.iter().filter(|w| **w == Some(Duration::ZERO)).count()
     }
 
     /// Whether a majority of the configured nodes looks takable.
@@ -29,37 +63,47 @@ impl Sighting {
         self.takable() >= majority(self.nodes.len())
     }
 
-    /// The owner that a majority of the configured nodes shows; nobody else can be leading.
+    /// The owner that a majority of the configured nodes shows; nobody else can be leading. With observed expiry it may
+    /// have been dead for a while: only watching tells.
     #[must_use]
     pub fn holder(&self) -> Option<String> {
-        let views: Vec<&View> = self.views().collect();
-        let holder = most_seen(&views)?;
-        let shown = views
-            .iter()
-            .filter(|v| v.holder.as_deref() == Some(holder.as_str()))
-            .count();
-        (shown >= majority(self.nodes.len())).then_some(holder)
+        let shown = || self.views().filter_map(|v| watch::holder(v, self.expiry));
+        let most = shown().max_by_key(|h| (shown().filter(|o| o == h).count(), *h))?;
+        let votes = shown().filter(|o| *o == most).count();
+        (votes >= majority(self.nodes.len())).then(|| most.to_owned())
     }
 
-    /// When a majority would look takable if nobody extended: the q-th smallest remaining life. `None` when too few
+    /// When a majority would look takable if nobody extended: the q-th smallest of the waits. `None` when too few
     /// nodes answered, or keys without a time to live stand in the way.
     #[must_use]
     pub fn free_in(&self) -> Option<Duration> {
-        let mut lives: Vec<u64> = self
-            .views()
-            .filter_map(|v| {
-                if v.holder.is_none() {
-                    Some(0)
-                } else {
-                    v.remaining_ms
-                }
-            })
-            .collect();
-        lives.sort_unstable();
-        lives
-            .get(majority(self.nodes.len()) - 1)
-            .copied()
-            .map(Duration::from_millis)
+        let mut waits: Vec<Duration> = self.waits.iter().flatten().copied().collect();
+        waits.sort_unstable();
+        waits.get(majority(self.nodes.len()) - 1).copied()
+    }
+
+    /// When to look again, at the latest, so that a holder's sign of life is seen just after it is given: a watch that
+    /// begins later ends later. `None` where the keys' lives decide.
+    #[must_use]
+    pub(crate) fn look_in(&self) -> Option<Duration> {
+        if self.expiry == Expiry::Server {
+            return None;
+        }
+        let next = |view: &View| {
+            let ttl = Duration::from_millis(view.ttl_ms);
+            let life = Duration::from_millis(view.remaining_ms?);
+            // A third of the ttl after the last sign of life, and a little for its way. One that is overdue may come yet.
+            Some(life.saturating_sub(ttl * 2 / 3).max(ttl / 16) + ttl / 100)
+        };
+        self.views().filter_map(next).min()
+    }
+
+    /// Whether the lock stands only in records: no majority shows a value in its key any more, but neither does one
+    /// look takable. Its holder has gone without a word, most likely.
+    #[must_use]
+    pub fn is_orphaned(&self) -> bool {
+        let keyless = self.views().filter(|v| v.holder.is_none()).count();
+        keyless >= majority(self.nodes.len()) && !self.looks_free()
     }
 
     /// The largest token that any node shows.
@@ -101,10 +145,7 @@ mod tests {
         Err(NodeError::Unreachable("test".into()))
     }
     fn sighting(nodes: Vec<Result<View, NodeError>>) -> Sighting {
-        Sighting {
-            key: "k".into(),
-            nodes,
-        }
+        Sighting::new("k", nodes)
     }
 
     #[test]
@@ -123,5 +164,35 @@ mod tests {
             sighting(vec![held("a", 1), held("b", 1), free()]).holder(),
             None
         );
+    }
+
+    #[test]
+    fn with_observed_expiry_the_waits_decide_and_the_keys_do_not() {
+        let record = |holder: Option<&str>, ms: Option<u64>| {
+            Ok(View {
+                holder: holder.map(str::to_owned),
+                remaining_ms: ms,
+                owner: Some("a".into()),
+                ttl_ms: 900,
+                named: true,
+                ..View::default()
+            })
+        };
+        let ms = Duration::from_millis;
+        let judged = |nodes, waits: [Option<u64>; 3]| {
+            let waits = waits.map(|w| w.map(ms)).into();
+            Sighting::judged("k".into(), nodes, Expiry::Observed, waits)
+        };
+        // A clock jumped: the keys are gone, the holder is not.
+        let s = judged(vec![record(None, None); 3], [Some(400), Some(300), Some(909)]);
+        assert_eq!((s.holder().as_deref(), s.looks_free()), (Some("a"), false));
+        assert_eq!((s.free_in(), s.is_orphaned()), (Some(ms(400)), true));
+
+        let living = vec![record(Some("a"), Some(700)); 3];
+        let s = judged(living, [Some(0), Some(0), Some(500)]);
+        assert!(s.looks_free() && !s.is_orphaned());
+        // Extended 200 ms ago: the next one is due in 100.
+        assert_eq!(s.look_in(), Some(ms(109)));
+        assert_eq!(sighting(vec![held("a", 9)]).look_in(), None);
     }
 }

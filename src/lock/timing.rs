@@ -48,6 +48,13 @@ impl Timing {
         start + ttl.saturating_sub(allowance)
     }
 
+    /// O2: how long a record of `ttl` must stand still, on the clock of whoever watches it, before its holder is over. The
+    /// holder's own deadline is earlier by both allowances.
+    #[must_use]
+    pub fn watch_time(&self, ttl: Duration) -> Duration {
+        ttl + ttl.mul_f64(self.drift) + Duration::from_millis(2)
+    }
+
     /// The least validity worth having for a lease of `ttl`.
     #[must_use]
     pub fn min_validity(&self, ttl: Duration) -> Duration {

@@ -17,7 +17,6 @@ use crate::{
     error::{Error, Result},
     event::Event,
     job::Coordination,
-    lock::Locks,
     scheduler::{Author, Board, Context, History},
     signals::{Signal, Signals},
     spawn::Spawn,
@@ -47,15 +46,12 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
     metrics.follow(&events, &clock, &spawn, stop.clone());
 
-    let nodes = store::nodes(&config.locks, &config.worker.namespace, &clock)?;
     let grace = jobs
         .iter()
         .map(|job| job.spec.grace)
         .max()
         .unwrap_or(Duration::from_secs(10));
-    let locks = Locks::over(nodes)
-        .timing(store::timing(&config.locks, grace))
-        .clock(clock.clone())
+    let locks = store::open(&config.locks, &config.worker.namespace, &clock, grace)?
         .chance(chance.clone())
         .events(events.clone())
         .start()

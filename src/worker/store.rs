@@ -7,7 +7,7 @@ use crate::node::{scoped::Scoped, sqlite::SqliteNode};
 use crate::{
     clock::Clock,
     error::{Error, Result},
-    lock::{LockSettings, Locks, Timing, settings::Backend},
+    lock::{LockSettings, Locks, LocksBuilder, Timing, settings::Backend},
     node::{Node, NodeError, memory::MemoryNode},
     spawn::Spawn,
 };
@@ -26,6 +26,25 @@ pub fn nodes(
         Backend::Embedded => embedded(settings, namespace, clock),
         Backend::Redis => redis(settings, namespace, clock, &Spawn::system()),
     }
+}
+
+/// A lock service as configured, before it starts: every program of a fleet must open it alike. `grace` is how long its
+/// longest work may take to end.
+///
+/// # Errors
+/// As [`nodes`].
+pub fn open(
+    settings: &LockSettings,
+    namespace: &str,
+    clock: &Clock,
+    grace: Duration,
+) -> Result<LocksBuilder> {
+    let nodes = nodes(settings, namespace, clock)?;
+    let locks = Locks::over(nodes)
+        .timing(timing(settings, grace))
+        .expiry(settings.expiry())
+        .clock(clock.clone());
+    Ok(locks)
 }
 
 /// The times of the lock core.

@@ -31,10 +31,10 @@ pub(crate) struct Look {
 
 impl Scout {
     pub(crate) fn new(config: &Config, clock: &Clock) -> anyhow::Result<Self> {
-        let nodes = store::nodes(&config.locks, &config.worker.namespace, clock)?;
-        let timing = store::timing(&config.locks, std::time::Duration::ZERO);
+        let namespace = &config.worker.namespace;
+        let locks = store::open(&config.locks, namespace, clock, std::time::Duration::ZERO)?;
         Ok(Self {
-            locks: Locks::over(nodes).timing(timing).start()?,
+            locks: locks.start()?,
             key: format!("job/{BEAT}"),
         })
     }

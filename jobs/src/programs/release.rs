@@ -61,10 +61,7 @@ mod tests {
                 ..View::default()
             }),
         };
-        let seen = Sighting {
-            key: "k".to_owned(),
-            nodes: nodes.map(node).into(),
-        };
+        let seen = Sighting::new("k", nodes.map(node).into());
         is_let_go(&seen, "me")
     }
 

@@ -153,11 +153,10 @@ impl Settings {
         let events = Events::default();
         trouble::follow(&events, &clock, common.log.is_some());
         let Config { locks, worker, .. } = &self.config;
-        let nodes = store::nodes(locks, &worker.namespace, &clock).map_err(|e| e.to_string())?;
+        let opened = store::open(locks, &worker.namespace, &clock, common.grace);
         let voice = Voice { quiet: false };
-        let locks = Locks::over(nodes)
-            .timing(store::timing(locks, common.grace))
-            .clock(clock)
+        let locks = opened
+            .map_err(|e| e.to_string())?
             .chance(Chance::system())
             .events(events)
             .on_unstoppable(move |lease| {

@@ -226,10 +226,7 @@ mod tests {
             }),
             Err(()) => Err(NodeError::Unreachable("test".to_owned())),
         };
-        Sighting {
-            key: "k".to_owned(),
-            nodes: holders.map(node).into(),
-        }
+        Sighting::new("k", holders.map(node).into())
     }
 
     #[test]
