@@ -42,10 +42,7 @@ mod tests {
         })
     }
     fn see(nodes: Vec<Result<View, NodeError>>) -> Next {
-        next(
-            &Sighting::new("k", nodes),
-            Duration::from_secs(1),
-        )
+        next(&Sighting::new("k", nodes), Duration::from_secs(1))
     }
 
     #[test]

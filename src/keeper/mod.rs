@@ -36,7 +36,9 @@ use crate::{
     event::{Event, Events},
     lease::{Lease, LeaseView, ReleaseReport, Returned},
     lock::{
-        BreakReport, Claim, Claimed, LockError, NodeReport, Sighting, Timing, WriteError,
+        AdmissionReport, BreakReport, Claim, Claimed, LockError, NodeReport, Sighting, Timing,
+        WriteError,
+        admission::{self, Guard},
         cluster::{Cluster, Parts, Told},
         link::Link,
     },
@@ -100,6 +102,9 @@ pub(crate) enum Command {
     Nodes {
         reply: oneshot::Sender<Vec<NodeReport>>,
     },
+    Admissions {
+        reply: oneshot::Sender<Vec<AdmissionReport>>,
+    },
     Identities {
         reply: oneshot::Sender<Vec<Option<String>>>,
     },
@@ -120,6 +125,7 @@ pub(crate) struct Keeper {
     pub(crate) fitness: Fitness,
     pub(crate) reached: Arc<std::sync::atomic::AtomicBool>,
     pub(crate) on_unstoppable: OnUnstoppable,
+    pub(crate) guard: Option<Guard>,
     #[cfg(test)]
     pub(crate) mutant: crate::lock::mutant::Mutant,
 }
@@ -207,6 +213,7 @@ impl Keeper {
                 floor: std::sync::atomic::AtomicU64::new(0),
                 expiry: self.expiry,
                 watch: Mutex::default(),
+                guard: self.guard.clone(),
                 #[cfg(test)]
                 mutant: self.mutant,
             }),
@@ -219,6 +226,12 @@ impl Keeper {
             let (cluster, node) = (desk.cluster.clone(), link.node().clone());
             let forward = tasks::forward_announcements(cluster, node, self.releases.clone());
             background.push(spawn.spawn(forward));
+        }
+        if let Some(guard) = self.guard {
+            for node in 0..desk.cluster.links.len() {
+                let tending = admission::tend(desk.cluster.clone(), guard.clone(), node);
+                background.push(spawn.spawn(tending));
+            }
         }
         let mut open = true;
         let look_every =

@@ -12,14 +12,13 @@ use tokio::sync::{broadcast, oneshot};
 use super::{Command, Desk, book::next_renewal};
 use crate::{
     backoff::Backoff,
-    chance::Chance,
-    clock::Clock,
     event::Event,
     lease::{LeaseView, NewLease},
     lock::{
-        BreakReport, BreakVote, Claim, Claimed, LockError, NodeReport, NodeTroubles, Sighting,
-        WriteError,
-        cluster::{Attempt, Win},
+        AdmissionReport, AdmissionState, BreakReport, BreakVote, Claim, Claimed, LockError,
+        NodeReport, NodeTroubles, Sighting, WriteError,
+        cluster::{Attempt, Cluster, Win},
+        link::Link,
         tally::{Ballot, Standing, majority, standing},
     },
     node::{Announcement, Answer, Doc, Node, NodeError, Op, Record, Token, Version, View},
@@ -71,6 +70,7 @@ impl Desk {
             }
             Command::Docs { which, reply } => drop(reply.send(self.docs(which).await)),
             Command::Nodes { reply } => drop(reply.send(self.nodes())),
+            Command::Admissions { reply } => drop(reply.send(self.admissions().await)),
             Command::Identities { reply } => {
                 let links = &self.cluster.links;
                 let asked = links.iter().map(|link| link.node().identity());
@@ -195,7 +195,9 @@ impl Desk {
             }
         }
         let judged = keys.into_iter().zip(shown);
-        judged.map(|(key, nodes)| cluster.judge(key, nodes)).collect()
+        judged
+            .map(|(key, nodes)| cluster.judge(key, nodes))
+            .collect()
     }
 
     /// One number for all nodes, above every token they show, so that the next acquisition needs no second round.
@@ -259,11 +261,39 @@ impl Desk {
     }
 
     fn nodes(&self) -> Vec<NodeReport> {
-        let report = |link: &crate::lock::link::Link| NodeReport {
+        let report = |link: &Link| NodeReport {
             name: link.name().to_owned(),
-            trouble: link.trouble(),
+            trouble: link.trouble().or_else(|| link.no_vote()),
         };
         self.cluster.links.iter().map(report).collect()
+    }
+
+    /// Asks all nodes whether they vote.
+    async fn admissions(&self) -> Vec<AdmissionReport> {
+        let asked = self.ask_all(vec![Op::Admission]).await;
+        let guard = self.cluster.guard.as_ref();
+        let links = self.cluster.links.iter().zip(asked);
+        let report = |(link, result): (&Link, Result<Vec<Answer>, NodeError>)| {
+            let shown = result.map(|answers| answers.into_iter().next());
+            let (state, blank_before) = match shown {
+                Ok(Some(Answer::Admission(shown))) => {
+                    let fleet = guard.map(|guard| &guard.fleet);
+                    let state = AdmissionState::of(&shown, fleet, link.counts_in());
+                    (state, shown.blank_before)
+                }
+                Ok(other) => {
+                    let why = NodeError::Protocol(format!("answer to admission: {other:?}"));
+                    (AdmissionState::Silent(why), None)
+                }
+                Err(trouble) => (AdmissionState::Silent(trouble), None),
+            };
+            AdmissionReport {
+                name: link.name().to_owned(),
+                state,
+                blank_before,
+            }
+        };
+        links.map(report).collect()
     }
 
     /// Writes a record's body on q nodes, again and again while the lease is held.
@@ -403,7 +433,9 @@ pub(super) async fn forward_announcements(
         if let Some(mut news) = node.announcements().await {
             while let Some(announcement) = news.recv().await {
                 backoff.reset();
-                cluster.watch().heard(&announcement.key, &announcement.owner);
+                cluster
+                    .watch()
+                    .heard(&announcement.key, &announcement.owner);
                 // Nobody waiting is fine.
                 let _ = to.send(announcement);
             }

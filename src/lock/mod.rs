@@ -18,6 +18,7 @@
 //!   persistence `max_ttl` before it rejoins.
 
 mod acquire;
+pub(crate) mod admission;
 mod broken;
 pub(crate) mod cluster;
 mod error;
@@ -36,9 +37,10 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 pub use acquire::LockBuilder;
 pub(crate) use acquire::released;
+pub use admission::{AdmissionReport, AdmissionState};
 pub use broken::{BreakReport, BreakVote, Broken};
 pub use error::{LockError, NodeTroubles, WriteError};
-pub use settings::LockSettings;
+pub use settings::{FleetConfig, LockSettings};
 pub use sighting::Sighting;
 pub use timing::Timing;
 
@@ -105,6 +107,8 @@ pub struct LocksBuilder {
     events: Events,
     seat: keeper::Seat,
     on_unstoppable: Option<keeper::OnUnstoppable>,
+    fleet: Option<FleetConfig>,
+    token_floor: Option<admission::TokenFloor>,
     #[cfg(test)]
     mutant: mutant::Mutant,
 }
@@ -135,6 +139,8 @@ impl Locks {
             events: Events::default(),
             seat: keeper::Seat::Thread,
             on_unstoppable: None,
+            fleet: None,
+            token_floor: None,
             #[cfg(test)]
             mutant: mutant::Mutant::default(),
         }
@@ -302,6 +308,14 @@ impl Locks {
         self.ask(|reply| Command::Nodes { reply }).await
     }
 
+    /// Which nodes vote, in the order of the configuration: asks each of them. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`]; a node's trouble stands in its place.
+    pub async fn admissions(&self) -> Result<Vec<AdmissionReport>, LockError> {
+        self.ask(|reply| Command::Admissions { reply }).await
+    }
+
     /// What tells each node's server from every other, where it can be told now. Asked by the keeper, whose
     /// connections are its own.
     pub(crate) async fn identities(&self) -> Result<Vec<Option<String>>, LockError> {
@@ -428,6 +442,27 @@ impl LocksBuilder {
         self
     }
 
+    /// Brings nodes that are new, or have lost their memory, back to their vote: each is watched for the longest lease,
+    /// told what the others know, and admitted for this fleet. The nodes must be guarded with the same configuration
+    /// ([`crate::node::GuardSettings`]); guarded nodes without this never vote.
+    #[must_use]
+    pub fn guarded(mut self, fleet: FleetConfig) -> Self {
+        self.fleet = Some(fleet);
+        self
+    }
+
+    /// Where fencing tokens go on after a majority of guarded nodes has lost its memory: above the largest that any
+    /// receiver has seen. Asked on the keeper's thread, which it must not keep. The default is the wall clock in
+    /// microseconds.
+    #[must_use]
+    pub fn token_floor(
+        mut self,
+        floor: impl Fn() -> crate::node::Token + Send + Sync + 'static,
+    ) -> Self {
+        self.token_floor = Some(Arc::new(floor));
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn mutant(mut self, mutant: mutant::Mutant) -> Self {
         self.mutant = mutant;
@@ -464,6 +499,11 @@ impl LocksBuilder {
             fitness,
             reached,
             on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),
+            guard: self.fleet.map(|fleet| admission::Guard {
+                fleet,
+                token_floor: self.token_floor,
+                blank_said: Arc::default(),
+            }),
             #[cfg(test)]
             mutant: self.mutant,
         };

@@ -54,7 +54,10 @@ impl Sighting {
     /// Nodes that look takable to whoever looked: nobody holds the lock there, or its holder is over.
     #[must_use]
     pub fn takable(&self) -> usize {
-        self.waits.iter().filter(|w| **w == Some(Duration::ZERO)).count()
+        self.waits
+            .iter()
+            .filter(|w| **w == Some(Duration::ZERO))
+            .count()
     }
 
     /// Whether a majority of the configured nodes looks takable.
@@ -184,7 +187,10 @@ mod tests {
             Sighting::judged("k".into(), nodes, Expiry::Observed, waits)
         };
         // A clock jumped: the keys are gone, the holder is not.
-        let s = judged(vec![record(None, None); 3], [Some(400), Some(300), Some(909)]);
+        let s = judged(
+            vec![record(None, None); 3],
+            [Some(400), Some(300), Some(909)],
+        );
         assert_eq!((s.holder().as_deref(), s.looks_free()), (Some("a"), false));
         assert_eq!((s.free_in(), s.is_orphaned()), (Some(ms(400)), true));
 

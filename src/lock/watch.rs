@@ -184,9 +184,10 @@ pub(crate) fn take(expiry: Expiry, expected: impl FnOnce() -> Option<Seen>) -> T
 
 /// The holder that a view shows: whatever stands in the key; observed, also the record's owner whose key has vanished.
 pub(crate) fn holder(view: &View, expiry: Expiry) -> Option<&str> {
-    let recorded = view.owner.as_deref().filter(|_| {
-        expiry == Expiry::Observed && view.named && !view.released
-    });
+    let recorded = view
+        .owner
+        .as_deref()
+        .filter(|_| expiry == Expiry::Observed && view.named && !view.released);
     view.holder.as_deref().or(recorded)
 }
 
@@ -235,7 +236,11 @@ mod tests {
         // The record's ttl, one percent of it, and a granule of clocks.
         assert_eq!(expected(&watch, 0, 11_101), None);
         assert_eq!(expected(&watch, 0, 11_102), Some(3));
-        assert_eq!(expected(&watch, 1, 11_102), None, "another node was not seen");
+        assert_eq!(
+            expected(&watch, 1, 11_102),
+            None,
+            "another node was not seen"
+        );
         watch.note(0, &shows("a", 4), at(11_000));
         assert_eq!(expected(&watch, 0, 11_102), None, "it has moved");
         assert_eq!(expected(&watch, 0, 21_102), Some(4));
@@ -339,7 +344,10 @@ mod tests {
         for n in 0..MOST_OVER + 10 {
             watch.is_over("k", &format!("o{n}"));
         }
-        assert_eq!((watch.over.len(), watch.order.len()), (MOST_OVER, MOST_OVER));
+        assert_eq!(
+            (watch.over.len(), watch.order.len()),
+            (MOST_OVER, MOST_OVER)
+        );
         watch.note(0, &shows("a", 1), at(0));
         let later = View {
             key: "other".into(),

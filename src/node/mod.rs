@@ -453,6 +453,22 @@ pub enum NodeError {
     /// The node cannot serve now (loading, read only, out of memory, busy, disk trouble). Nothing was executed.
     #[error("cannot serve: {0}")]
     Unfit(String),
+    /// It is new or has lost its memory, and does not vote before it was watched for the longest lease. Nothing was
+    /// granted.
+    #[error("{}", unadmitted(*left))]
+    Unadmitted {
+        /// How much longer at most, as far as this process knows.
+        left: Option<Duration>,
+    },
+    /// It keeps locks for a fleet that is configured differently, and does not vote for this one. Nothing was granted.
+    #[error(
+        "keeps locks for a fleet configured differently (\"{theirs}\"): configure all alike, or stop all and see \
+         `doctor --reconfigure`"
+    )]
+    Configured {
+        /// That fleet's configuration, as it stands on the node.
+        theirs: String,
+    },
     /// An answer that does not make sense: a defect, or a stranger at that address.
     #[error("unexpected answer: {0}")]
     Protocol(String),
@@ -472,6 +488,8 @@ impl NodeError {
             Self::Refused { refusal, .. } => refusal.cause(),
             Self::Auth(_) => "auth",
             Self::Unfit(_) => "unfit",
+            Self::Unadmitted { .. } => "unadmitted",
+            Self::Configured { .. } => "configured",
             Self::Protocol(_) => "protocol",
         }
     }
@@ -483,9 +501,24 @@ impl NodeError {
         match self {
             Self::Unreachable(_) | Self::Timeout(_) | Self::Tls(_) => true,
             Self::Refused { refusal, .. } => refusal.refuses_everything(),
-            Self::Late { .. } | Self::Auth(_) | Self::Unfit(_) | Self::Protocol(_) => false,
+            Self::Late { .. }
+            | Self::Auth(_)
+            | Self::Unfit(_)
+            | Self::Unadmitted { .. }
+            | Self::Configured { .. }
+            | Self::Protocol(_) => false,
         }
     }
+}
+
+/// Seconds are rounded up: what is said must have come true.
+fn unadmitted(left: Option<Duration>) -> String {
+    let mut text = "has lost its memory or is new".to_owned();
+    if let Some(left) = left {
+        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        text += &format!("; counts again in {seconds}s");
+    }
+    text
 }
 
 impl fmt::Display for Token {

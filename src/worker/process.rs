@@ -17,6 +17,7 @@ use crate::{
     error::{Error, Result},
     event::Event,
     job::Coordination,
+    lock::Locks,
     scheduler::{Author, Board, Context, History},
     signals::{Signal, Signals},
     spawn::Spawn,

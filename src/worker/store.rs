@@ -44,7 +44,10 @@ pub fn open(
         .timing(timing(settings, grace))
         .expiry(settings.expiry())
         .clock(clock.clone());
-    Ok(locks)
+    Ok(match settings.fleet() {
+        Some(fleet) => locks.guarded(fleet),
+        None => locks,
+    })
 }
 
 /// The times of the lock core.
@@ -100,13 +103,10 @@ fn redis(
     spawn: &Spawn,
 ) -> Result<Vec<Arc<dyn Node>>> {
     use crate::{
-        node::{
-            GuardSettings,
-            redis::{RedisNode, RedisNodeSettings, TlsFiles},
-        },
+        node::redis::{RedisNode, RedisNodeSettings, TlsFiles},
         secret::redact,
     };
-    let redis = &settings.redis;
+    let (redis, guard) = (&settings.redis, settings.guard());
     let node = |url: &crate::secret::SecretUrl| {
         let settings = RedisNodeSettings {
             url: url.expose().to_owned().into(),
@@ -124,7 +124,7 @@ fn redis(
             namespace: namespace.to_owned(),
             raw_keys: settings.raw_keys,
             pool_size: redis.pool_size,
-            guard: GuardSettings::default(),
+            guard: guard.clone(),
         };
         let node = RedisNode::new(&settings, clock.clone(), spawn.clone());
         node.map(|node| Arc::new(node) as Arc<dyn Node>)
