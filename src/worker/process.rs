@@ -11,13 +11,13 @@ use super::{
     store,
 };
 use crate::{
+    Locks,
     chance::Chance,
     clock::Clock,
     config::{Config, Loaded, Mode},
     error::{Error, Result},
     event::Event,
     job::Coordination,
-    lock::Locks,
     scheduler::{Author, Board, Context, History},
     signals::{Signal, Signals},
     spawn::Spawn,
