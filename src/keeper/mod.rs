@@ -227,7 +227,7 @@ impl Keeper {
             let forward = tasks::forward_announcements(cluster, node, self.releases.clone());
             background.push(spawn.spawn(forward));
         }
-        if let Some(guard) = self.guard {
+        if let Some(guard) = self.guard.filter(|guard| !guard.bystander) {
             for node in 0..desk.cluster.links.len() {
                 let tending = admission::tend(desk.cluster.clone(), guard.clone(), node);
                 background.push(spawn.spawn(tending));

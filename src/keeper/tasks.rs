@@ -278,7 +278,9 @@ impl Desk {
             let (state, blank_before) = match shown {
                 Ok(Some(Answer::Admission(shown))) => {
                     let fleet = guard.map(|guard| &guard.fleet);
-                    let state = AdmissionState::of(&shown, fleet, link.counts_in());
+                    let limit = fleet.map_or(self.cluster.timing.max_ttl, |fleet| fleet.max_ttl);
+                    let at_most = self.cluster.timing.watch_time(limit);
+                    let state = AdmissionState::of(&shown, fleet, link.counts_in(), at_most);
                     (state, shown.blank_before)
                 }
                 Ok(other) => {

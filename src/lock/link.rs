@@ -27,7 +27,7 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::{Event, Events},
-    node::{Answer, Call, Node, NodeError, NodeMs, Op, Reply, Standing},
+    node::{Answer, Call, Node, NodeError, NodeMs, Op, Reply, Standing, guard::closed_since},
 };
 
 /// Calls under way to one node.
@@ -160,6 +160,11 @@ impl Link {
             Standing::Unadmitted => Some(NodeError::Unadmitted {
                 left: self.counts_in(),
             }),
+            Standing::Configured(theirs) if closed_since(theirs).is_some() => {
+                Some(NodeError::Unadmitted {
+                    left: self.counts_in(),
+                })
+            }
             Standing::Configured(theirs) => Some(NodeError::Configured {
                 theirs: theirs.clone(),
             }),

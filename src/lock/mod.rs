@@ -109,6 +109,7 @@ pub struct LocksBuilder {
     on_unstoppable: Option<keeper::OnUnstoppable>,
     fleet: Option<FleetConfig>,
     token_floor: Option<admission::TokenFloor>,
+    bystander: bool,
     #[cfg(test)]
     mutant: mutant::Mutant,
 }
@@ -141,6 +142,7 @@ impl Locks {
             on_unstoppable: None,
             fleet: None,
             token_floor: None,
+            bystander: false,
             #[cfg(test)]
             mutant: mutant::Mutant::default(),
         }
@@ -451,6 +453,13 @@ impl LocksBuilder {
         self
     }
 
+    /// Leaves it to others to bring nodes back to their vote: for programs that only look.
+    #[must_use]
+    pub fn bystander(mut self) -> Self {
+        self.bystander = true;
+        self
+    }
+
     /// Where fencing tokens go on after a majority of guarded nodes has lost its memory: above the largest that any
     /// receiver has seen. Asked on the keeper's thread, which it must not keep. The default is the wall clock in
     /// microseconds.
@@ -502,6 +511,7 @@ impl LocksBuilder {
             guard: self.fleet.map(|fleet| admission::Guard {
                 fleet,
                 token_floor: self.token_floor,
+                bystander: self.bystander,
                 blank_said: Arc::default(),
             }),
             #[cfg(test)]

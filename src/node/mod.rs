@@ -516,7 +516,7 @@ fn unadmitted(left: Option<Duration>) -> String {
     let mut text = "has lost its memory or is new".to_owned();
     if let Some(left) = left {
         let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-        text += &format!("; counts again in {seconds}s");
+        text += &format!("; votes again in {seconds}s at most");
     }
     text
 }

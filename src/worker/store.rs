@@ -7,7 +7,7 @@ use crate::node::{scoped::Scoped, sqlite::SqliteNode};
 use crate::{
     clock::Clock,
     error::{Error, Result},
-    lock::{LockSettings, Locks, LocksBuilder, Timing, settings::Backend},
+    lock::{AdmissionState, LockSettings, Locks, LocksBuilder, Timing, settings::Backend},
     node::{Node, NodeError, memory::MemoryNode},
     spawn::Spawn,
 };
@@ -202,12 +202,43 @@ pub async fn refuse_closed(locks: &Locks) -> Result<()> {
         .filter_map(|(report, seen)| Some((report.name.as_str(), seen.as_ref().err()?)))
         .filter(|(_, trouble)| wants_a_person(trouble))
         .collect();
+    refuse_strangers(locks).await?;
     let left = reports.len() - closed.len();
     match closed.first() {
         Some((name, trouble)) if left < reports.len() / 2 + 1 => Err(Error::Store {
             store: (*name).to_owned(),
             why: trouble.to_string(),
         }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to start where a majority of nodes keeps locks for a fleet that is configured differently. Silent nodes are no
+/// reason. Cancel-safe.
+///
+/// # Errors
+/// [`Error::Store`] with the first of these nodes, both values, and what to do.
+pub async fn refuse_strangers(locks: &Locks) -> Result<()> {
+    let asking = locks.admissions();
+    let Ok(shown) = locks.clock().timeout(Duration::from_secs(1), asking).await else {
+        return Ok(());
+    };
+    let shown = shown?;
+    let others = shown.iter().filter_map(|node| match &node.state {
+        AdmissionState::Configured { differs } => Some((&node.name, differs)),
+        _ => None,
+    });
+    let others: Vec<_> = others.collect();
+    match others.first() {
+        Some((name, differs)) if shown.len() - others.len() < shown.len() / 2 + 1 => {
+            Err(Error::Store {
+                store: (*name).clone(),
+                why: format!(
+                    "it keeps locks for a fleet that is configured differently: {differs}; configure all \
+                     alike, or stop all and run `watchkeeper doctor --reconfigure` with the new configuration"
+                ),
+            })
+        }
         _ => Ok(()),
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::{
     clock::Moment,
     lock::{Timing, settings::FleetConfig},
-    node::Admission,
+    node::{Admission, guard::closed_since},
 };
 
 /// Another fleet's node is looked at so often: a person has to change something.
@@ -60,7 +60,8 @@ impl Candidate {
         timing: &Timing,
     ) -> Next {
         let theirs = shown.config.as_deref().unwrap_or_default();
-        if shown.admitted {
+        // A marker for nobody takes the vote away, and stays until the node is admitted again.
+        if shown.admitted && closed_since(theirs).is_none() {
             self.watched = None;
             return if shown.incarnation.is_empty() || ours.differs_from(theirs).is_none() {
                 Next::Rest
@@ -215,6 +216,21 @@ mod tests {
         };
         let next = on(&mut Candidate::default(), 0, &admitted(&theirs.to_string()));
         assert_eq!(next, Next::Other(theirs.to_string(), at(5_000)));
+    }
+
+    #[test]
+    fn g4_a_node_that_was_closed_is_watched_like_a_lost_one() {
+        let mut candidate = Candidate::default();
+        let closed = admitted(&crate::node::guard::closed(60_000));
+        assert_eq!(on(&mut candidate, 0, &closed), Next::Nominate);
+        let nominated = Admission {
+            nonce: Some("n1".into()),
+            ..closed
+        };
+        on(&mut candidate, 0, &nominated);
+        assert_eq!(candidate.until(), Some(at(60_602)));
+        let admit = Next::Admit("n1".into());
+        assert_eq!(on(&mut candidate, 60_602, &nominated), admit);
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(crate) struct Outside {
     pub(crate) floor: Token,
     /// The largest token that this client has seen.
     pub(crate) seen: Token,
+    /// The node has lost nothing, only its vote was taken away: what it may have forgotten earlier, if anything.
+    pub(crate) intact: Option<Option<i64>>,
 }
 
 /// What a node is told when it is admitted.
@@ -60,7 +62,7 @@ pub(crate) fn enough(nodes: usize) -> usize {
 }
 
 pub(crate) fn merge(nonce: &str, nodes: usize, readings: &[Reading], outside: Outside) -> Merged {
-    let complete = readings.len() >= enough(nodes);
+    let complete = readings.len() >= enough(nodes) || outside.intact.is_some();
     let mut locks: BTreeMap<&str, (Token, &Record)> = BTreeMap::new();
     let mut docs: BTreeMap<&str, &Doc> = BTreeMap::new();
     for reading in readings {
@@ -93,7 +95,9 @@ pub(crate) fn merge(nonce: &str, nodes: usize, readings: &[Reading], outside: Ou
     let counters = readings.iter().map(|r| r.counter).max();
     let counter = counters.unwrap_or_default().max(outside.seen);
     let inherited = readings.iter().filter_map(|r| r.blank_before).max();
-    let (counter, blank_before) = if complete {
+    let (counter, blank_before) = if let Some(own) = outside.intact {
+        (counter, own)
+    } else if complete {
         (counter, inherited)
     } else {
         let now = outside.now_ms;
@@ -119,6 +123,7 @@ mod tests {
         now_ms: 1_000,
         floor: Token(1_000_000),
         seen: Token(0),
+        intact: None,
     };
 
     fn lock(key: &str, token: u64, rev: u64) -> View {
@@ -206,6 +211,17 @@ mod tests {
             ..OUTSIDE
         };
         assert_eq!(merge("n", 1, &[], seen).counter, Token(2_000_000));
+    }
+
+    #[test]
+    fn g3_a_node_that_only_lost_its_vote_has_no_blank() {
+        let closed = Outside {
+            intact: Some(Some(300)),
+            ..OUTSIDE
+        };
+        let merged = merge("n", 3, &[], closed);
+        assert_eq!((merged.complete, merged.blank_before), (true, Some(300)));
+        assert_eq!(merged.counter, Token(0), "its own counter stands");
     }
 
     #[test]

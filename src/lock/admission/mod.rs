@@ -24,6 +24,7 @@ use std::{
 
 use futures_util::future::join_all;
 
+pub(crate) use report::whole_seconds;
 pub use report::{AdmissionReport, AdmissionState};
 
 use self::{
@@ -57,6 +58,8 @@ pub(crate) type TokenFloor = Arc<dyn Fn() -> Token + Send + Sync>;
 pub(crate) struct Guard {
     pub(crate) fleet: FleetConfig,
     pub(crate) token_floor: Option<TokenFloor>,
+    /// Others bring nodes back.
+    pub(crate) bystander: bool,
     /// That memory was lost for good is said once.
     pub(crate) blank_said: Arc<AtomicBool>,
 }
@@ -136,7 +139,7 @@ impl Tended<'_> {
                     Op::Admission
                 }
                 Next::Admit(nonce) => {
-                    if !self.admit(nonce).await {
+                    if !self.admit(nonce, &shown).await {
                         clock.sleep(backoff.next(&self.cluster.chance)).await;
                     }
                     Op::Admission
@@ -152,14 +155,19 @@ impl Tended<'_> {
     }
 
     /// Tells the node what the others know, then admits it. Whether it is admitted now.
-    async fn admit(&self, nonce: String) -> bool {
+    async fn admit(&self, nonce: String, shown: &Admission) -> bool {
         let others = (0..self.cluster.links.len()).filter(|other| *other != self.node);
         let readings: Vec<Reading> = join_all(others.map(|other| self.read(other)))
             .await
             .into_iter()
             .flatten()
             .collect();
-        let merged = merge(&nonce, self.cluster.links.len(), &readings, self.outside());
+        let merged = merge(
+            &nonce,
+            self.cluster.links.len(),
+            &readings,
+            self.outside(shown),
+        );
         let mut page = MOST_OPS;
         let mut ops = merged.ops.as_slice();
         while !ops.is_empty() {
@@ -193,7 +201,7 @@ impl Tended<'_> {
         done
     }
 
-    fn outside(&self) -> Outside {
+    fn outside(&self, shown: &Admission) -> Outside {
         let wall = self.cluster.clock.wall();
         let micros = u64::try_from(wall.as_microsecond()).unwrap_or(0);
         let said = self.guard.token_floor.as_ref().map(|floor| floor());
@@ -201,6 +209,7 @@ impl Tended<'_> {
             now_ms: wall.as_millisecond(),
             floor: said.unwrap_or(Token(micros)),
             seen: self.cluster.seen(),
+            intact: shown.admitted.then_some(shown.blank_before),
         }
     }
 
@@ -245,13 +254,14 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
             }
             reply => reply?,
         };
-        if !votes(&reply.standing) {
-            return Ok(None);
-        }
         let mut last = true;
         for answer in reply.answers {
             match answer {
                 Answer::Admission(shown) => {
+                    // Whatever it was admitted for, it has lost nothing since.
+                    if !shown.admitted {
+                        return Ok(None);
+                    }
                     if inc
                         .replace(shown.inc.clone())
                         .is_some_and(|before| before != shown.inc)

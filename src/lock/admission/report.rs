@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use crate::{
     human::Span,
-    node::{Admission, NodeError},
+    node::{Admission, NodeError, guard::closed_since},
 };
 
 use super::FleetConfig;
@@ -30,7 +30,7 @@ pub enum AdmissionState {
     Admitted,
     /// It is new or has lost its memory, and does not vote yet.
     Watched {
-        /// How much longer at most, as far as this process knows, which must have watched it.
+        /// How much longer at most; `None` while nobody watches it.
         left: Option<Duration>,
     },
     /// It keeps locks for a fleet that is configured differently, and does not vote for this one.
@@ -48,15 +48,18 @@ impl AdmissionState {
     pub(crate) fn of(
         shown: &Admission,
         fleet: Option<&FleetConfig>,
-        left: Option<Duration>,
+        known: Option<Duration>,
+        at_most: Duration,
     ) -> Self {
         if shown.incarnation.is_empty() {
             return Self::Unguarded;
         }
-        if !shown.admitted {
+        let theirs = shown.config.as_deref().unwrap_or_default();
+        if !shown.admitted || closed_since(theirs).is_some() {
+            let nominated = shown.nonce.is_some();
+            let left = known.or(Some(at_most)).filter(|_| nominated);
             return Self::Watched { left };
         }
-        let theirs = shown.config.as_deref().unwrap_or_default();
         match fleet.and_then(|ours| ours.differs_from(theirs)) {
             Some(differs) => Self::Configured { differs },
             None => Self::Admitted,
@@ -76,11 +79,14 @@ impl fmt::Display for AdmissionState {
             Self::Unguarded => f.write_str("votes, unguarded"),
             Self::Admitted => f.write_str("votes"),
             Self::Watched { left: None } => {
-                f.write_str("has lost its memory or is new; is not watched yet")
+                f.write_str("has lost its memory or is new, and nobody watches it")
             }
             Self::Watched { left: Some(left) } => {
                 let left = Span(whole_seconds(*left));
-                write!(f, "has lost its memory or is new; counts again in {left}")
+                write!(
+                    f,
+                    "has lost its memory or is new; votes again in {left} at most"
+                )
             }
             Self::Configured { differs } => {
                 write!(

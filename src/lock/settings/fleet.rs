@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use super::{Expiry, LockSettings};
-use crate::human::Span;
+use crate::{human::Span, node::guard::closed_since};
 
 /// The layout of our keys on a node.
 const LAYOUT: u32 = 1;
@@ -68,7 +68,10 @@ impl FleetConfig {
     /// The longest lease of a marker's configuration, when it can be read.
     #[must_use]
     pub fn max_ttl_in(marker: &str) -> Option<Duration> {
-        Some(marker.parse::<Self>().ok()?.max_ttl)
+        match closed_since(marker) {
+            Some(ms) => Some(Duration::from_millis(ms)),
+            None => Some(marker.parse::<Self>().ok()?.max_ttl),
+        }
     }
 }
 
