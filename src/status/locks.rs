@@ -252,7 +252,7 @@ impl NodeLock {
                     owner: view.owner.clone(),
                     seq: view.seq,
                     token: view.token,
-                    released: view.released,
+                    released: view.released || view.broken,
                     body_token: view.record.version.token,
                     rev: view.record.version.rev,
                 }

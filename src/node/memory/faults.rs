@@ -96,15 +96,34 @@ impl Faults {
     }
 
     /// The node restarts with nothing in its memory. Connections break: requests that were not executed fail with
-    /// [`NodeError::Unreachable`], announcement streams end.
+    /// [`NodeError::Unreachable`], announcement streams end. A guarded node is another incarnation from then on.
     pub fn crash(&self) {
         self.restart_keeping_data();
+        self.flush();
+    }
+
+    /// The node forgets everything and goes on, as after `FLUSHALL`: same process, same connections.
+    pub fn flush(&self) {
         self.0.lock().state = NodeState::default();
     }
 
-    /// The node restarts with everything it knew; connections break as in [`Faults::crash`].
+    /// A copy of everything the node knows, as a file on its disk or a replica would have it.
+    #[must_use]
+    pub fn snapshot(&self) -> NodeState {
+        self.0.lock().state.clone()
+    }
+
+    /// The node restarts, as in [`Faults::crash`], with what it knew when `snapshot` was taken.
+    pub fn restart_with(&self, snapshot: NodeState) {
+        self.restart_keeping_data();
+        self.0.lock().state = snapshot;
+    }
+
+    /// The node restarts with everything it knew; connections break as in [`Faults::crash`]. Whether it lost anything
+    /// nobody can tell: a guarded node is another incarnation.
     pub fn restart_keeping_data(&self) {
         let mut shared = self.0.lock();
+        shared.run += 1;
         shared.weather.frozen = false;
         self.0.disconnect(&mut shared);
     }

@@ -23,7 +23,10 @@ use std::{
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Announcement, Announcements, Call, Node, NodeError, NodeMs, Reply};
+use super::{
+    Announcement, Announcements, Call, GuardSettings, Node, NodeError, NodeMs, Reply, RestartGuard,
+    rules::Guarded,
+};
 use crate::{
     chance::Chance,
     clock::{Clock, Moment},
@@ -45,6 +48,7 @@ const ANNOUNCEMENTS: usize = 1024;
 pub struct MemoryNode {
     hub: Arc<Hub>,
     link: u64,
+    guard: GuardSettings,
 }
 
 /// What a checker is told of every executed call, in the order of execution.
@@ -75,6 +79,8 @@ struct Hub {
 #[derive(Default)]
 struct Shared {
     state: NodeState,
+    /// How often the node has restarted.
+    run: u64,
     weather: faults::Weather,
     links: BTreeMap<u64, LinkState>,
     /// Requests that have left, by arrival; the number keeps the order of equal arrivals.
@@ -95,6 +101,8 @@ struct LinkState {
 
 struct Request {
     link: u64,
+    /// The configuration of a caller who guards the node.
+    guard: Option<String>,
     call: Call,
     /// Where the answer goes, and when it arrives there. A duplicate has none.
     reply: Option<oneshot::Sender<(Moment, Result<Reply, NodeError>)>>,
@@ -123,7 +131,15 @@ impl MemoryNode {
             spawn,
             shared,
         });
-        Self::connect(&hub)
+        Self::connect(&hub, GuardSettings::default())
+    }
+
+    /// This connection, guarding the node: it votes for this caller only while its incarnation is admitted. A node in
+    /// memory looks with every call, in the mode `connection`, too.
+    #[must_use]
+    pub fn guarded(mut self, guard: GuardSettings) -> Self {
+        self.guard = guard;
+        self
     }
 
     /// What can go wrong with this node, for all its connections.
@@ -161,14 +177,19 @@ impl MemoryNode {
         self.hub.lock().observer = Some(Box::new(observer));
     }
 
-    fn connect(hub: &Arc<Hub>) -> Self {
+    fn connect(hub: &Arc<Hub>, guard: GuardSettings) -> Self {
         let mut shared = hub.lock();
         let link = shared.links.last_key_value().map_or(0, |(id, _)| id + 1);
         shared.links.insert(link, LinkState::default());
         Self {
             hub: Arc::clone(hub),
             link,
+            guard,
         }
+    }
+
+    fn guard(&self) -> Option<String> {
+        (self.guard.mode != RestartGuard::Off).then(|| self.guard.config.clone())
     }
 }
 
@@ -179,7 +200,7 @@ impl Node for MemoryNode {
     }
 
     async fn call(&self, call: Call) -> Result<Reply, NodeError> {
-        let Some(answered) = self.hub.send(self.link, call)? else {
+        let Some(answered) = self.hub.send(self.link, self.guard(), call)? else {
             return std::future::pending().await;
         };
         let Ok((arrives, result)) = answered.await else {
@@ -202,7 +223,7 @@ impl Node for MemoryNode {
 
 impl Clone for MemoryNode {
     fn clone(&self) -> Self {
-        Self::connect(&self.hub)
+        Self::connect(&self.hub, self.guard.clone())
     }
 }
 
@@ -236,7 +257,12 @@ impl Hub {
     }
 
     /// Sends a request on its way; `None` when nobody will ever answer.
-    fn send(self: &Arc<Self>, link: u64, call: Call) -> Result<Option<Answered>, NodeError> {
+    fn send(
+        self: &Arc<Self>,
+        link: u64,
+        guard: Option<String>,
+        call: Call,
+    ) -> Result<Option<Answered>, NodeError> {
         let now = self.clock.now();
         let mut shared = self.lock();
         match shared.cut(link) {
@@ -263,6 +289,7 @@ impl Hub {
             arrival,
             Request {
                 link,
+                guard: guard.clone(),
                 call,
                 reply: Some(reply),
             },
@@ -275,6 +302,7 @@ impl Hub {
                 again,
                 Request {
                     link,
+                    guard,
                     call,
                     reply: None,
                 },
@@ -313,11 +341,23 @@ impl Hub {
     }
 
     fn execute(&self, shared: &mut Shared, now: Moment, request: Request) {
-        let Request { link, call, reply } = request;
+        let Request {
+            link,
+            guard,
+            call,
+            reply,
+        } = request;
         let (at, wall_ms) = self.time(&shared.weather);
         let result = match &shared.weather.fail {
             Some(error) => Err(error.clone()),
-            None => shared.state.apply(at, wall_ms, &call),
+            None => {
+                let incarnation = format!("{}/{}", self.name, shared.run);
+                let guarded = guard.as_deref().map(|config| Guarded {
+                    incarnation: &incarnation,
+                    config,
+                });
+                shared.state.apply_guarded(guarded, at, wall_ms, &call)
+            }
         };
         shared.executed += 1;
         if let Some(observer) = &shared.observer {

@@ -9,7 +9,7 @@ use std::{
 
 use crate::node::{
     Announcement, Call, NodeError, NodeMs, Reply, Token, rules,
-    rules::{Claimant, Rows, Stored},
+    rules::{Claimant, Gate, Guarded, Rows, Stored},
 };
 
 pub use crate::node::rules::{Entry, Key};
@@ -26,6 +26,7 @@ pub struct NodeState {
     claimants: BTreeMap<String, Claimant>,
     over: BTreeMap<(String, String), NodeMs>,
     docs: BTreeMap<String, Stored>,
+    gate: Gate,
     announced: Vec<Announcement>,
     sweep_at: NodeMs,
 }
@@ -39,9 +40,23 @@ impl NodeState {
     /// [`NodeError::Late`] past `not_after`, [`NodeError::Protocol`] for numbers of 2^53 and more. Nothing has been
     /// executed then.
     pub fn apply(&mut self, now: NodeMs, wall_ms: i64, call: &Call) -> Result<Reply, NodeError> {
+        self.apply_guarded(None, now, wall_ms, call)
+    }
+
+    /// As [`NodeState::apply`], on a node that votes only as an admitted incarnation.
+    pub(super) fn apply_guarded(
+        &mut self,
+        guarded: Option<Guarded<'_>>,
+        now: NodeMs,
+        wall_ms: i64,
+        call: &Call,
+    ) -> Result<Reply, NodeError> {
         rules::admit(now, call)?;
         self.sweep(now);
-        match rules::execute(self, now, wall_ms, call) {
+        let mut gate = std::mem::take(&mut self.gate);
+        let executed = rules::execute_guarded(self, (&mut gate, guarded), now, wall_ms, call);
+        self.gate = gate;
+        match executed {
             Ok(reply) => Ok(reply),
             Err(never) => match never {},
         }

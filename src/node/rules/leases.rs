@@ -2,47 +2,43 @@
 
 use std::time::Duration;
 
-use super::{Entry, Force, Key, Rows, Turn, later};
-use crate::node::{Answer, Kind, Record, Token, Version, View};
+use super::{Entry, Force, Key, Round, Rows, Turn, later};
+use crate::node::{Answer, Expiry, Kind, Record, Seen, Take, Token, Version};
 
 /// A release is remembered beside the record at most this long; calls that are still under way are younger.
 const OVER_MEMORY: Duration = Duration::from_secs(60);
 
 impl<R: Rows> Turn<'_, R> {
-    pub(super) fn acquire(
-        &mut self,
-        key: &str,
-        owner: &str,
-        kind: Kind,
-        ttl: Duration,
-        floor: Token,
-    ) -> Result<Answer, R::Error> {
-        let taken = self.holder(key)?.is_some_and(|k| k.value != owner);
-        if taken || self.over(key, owner)? {
-            return self.refused(key);
-        }
-        match kind {
-            Kind::Lock => self.grant_lock(key, owner, ttl, floor),
-            Kind::Claim => self.grant_claim(key, owner, ttl, floor),
-        }
-    }
-
-    fn grant_lock(
+    /// `None` is a refusal.
+    pub(super) fn acquire_lock(
         &mut self,
         key: &str,
         owner: &str,
         ttl: Duration,
         floor: Token,
-    ) -> Result<Answer, R::Error> {
+        take: &Take,
+    ) -> Result<Option<Answer>, R::Error> {
         let entry = self.entry(key)?;
-        if let Some(own) = entry.as_ref().filter(|e| e.owner == owner) {
-            if own.released {
-                return self.refused(key);
-            }
-            // The same attempt sent again: nobody was granted in between, or the record would name them.
+        let named = entry.as_ref().filter(|entry| self.names(entry));
+        let own = named.filter(|e| e.owner == owner);
+        // Taken away, or never to be given to this owner again.
+        if own.is_some_and(|e| e.released || e.broken) || self.over(key, owner)? {
+            return Ok(None);
+        }
+        let free = match (take, own) {
+            (Take::Server, _) => self.holder(key)?.is_none_or(|k| k.value == owner),
+            // The same attempt sent again.
+            (Take::Observed(_), Some(own)) => !self.is_barred(key, Some(own))?,
+            (Take::Observed(seen), None) => self.may_take(key, entry.as_ref(), seen.as_ref())?,
+        };
+        if !free {
+            return Ok(None);
+        }
+        if let Some(own) = own {
+            // Nobody was granted in between, or the record would name them.
             let (grant, record) = (own.grant, own.record.clone());
             self.hold(key, owner, ttl)?;
-            return Ok(Answer::Granted { grant, record });
+            return Ok(Some(Answer::Granted { grant, record }));
         }
         let grant = Token(self.base(entry.as_ref())?.max(floor).0 + 1);
         let record = entry.map(|e| e.record).unwrap_or_default();
@@ -52,21 +48,66 @@ impl<R: Rows> Turn<'_, R> {
             grant,
             counter: grant,
             record: record.clone(),
+            inc: self.inc().unwrap_or_default().to_owned(),
             ..Entry::default()
         };
         self.hold(key, owner, ttl)?;
         self.rows.put_entry(key, &taken)?;
         self.raise(grant)?;
-        Ok(Answer::Granted { grant, record })
+        Ok(Some(Answer::Granted { grant, record }))
     }
 
-    fn grant_claim(
+    /// O1, for acquiring and for healing alike.
+    fn may_take(
+        &mut self,
+        key: &str,
+        entry: Option<&Entry>,
+        seen: Option<&Seen>,
+    ) -> Result<bool, R::Error> {
+        if self.is_barred(key, entry)? {
+            return Ok(false);
+        }
+        // What is broken and not released may still be believed in.
+        let held = entry.filter(|e| self.names(e) && !e.released);
+        Ok(held.is_none_or(|e| {
+            seen.is_some_and(|s| s.inc == e.inc && s.owner == e.owner && s.seq == e.seq)
+        }))
+    }
+
+    /// O6: a value stands in the key that is not the record's owner's, whatever its incarnation.
+    fn is_barred(&mut self, key: &str, entry: Option<&Entry>) -> Result<bool, R::Error> {
+        let holder = self.holder(key)?;
+        Ok(holder.is_some_and(|k| entry.is_none_or(|e| e.owner != k.value)))
+    }
+
+    /// The record, where its lease is this owner's and counts.
+    pub(super) fn held(
+        &mut self,
+        key: &str,
+        owner: &str,
+        expiry: Expiry,
+    ) -> Result<Option<Entry>, R::Error> {
+        let holder = self.holder(key)?;
+        let here = match (&holder, expiry) {
+            (Some(holder), _) => holder.value == owner,
+            (None, expiry) => expiry == Expiry::Observed,
+        };
+        let entry = self.entry(key)?.filter(|e| here && self.names(e));
+        Ok(entry.filter(|e| e.owner == owner && !e.released && !e.broken))
+    }
+
+    /// `None` is a refusal.
+    pub(super) fn acquire_claim(
         &mut self,
         key: &str,
         owner: &str,
         ttl: Duration,
         floor: Token,
-    ) -> Result<Answer, R::Error> {
+    ) -> Result<Option<Answer>, R::Error> {
+        let taken = self.holder(key)?.is_some_and(|k| k.value != owner);
+        if taken || self.over(key, owner)? {
+            return Ok(None);
+        }
         let grant = match self.claimant(owner)? {
             Some(claimant) => claimant.grant,
             None => Token(self.rows.counter()?.max(floor).0 + 1),
@@ -75,7 +116,7 @@ impl<R: Rows> Turn<'_, R> {
         self.remember(owner, grant, ttl)?;
         self.raise(grant)?;
         let record = Record::default();
-        Ok(Answer::Granted { grant, record })
+        Ok(Some(Answer::Granted { grant, record }))
     }
 
     pub(super) fn confirm(
@@ -84,20 +125,26 @@ impl<R: Rows> Turn<'_, R> {
         owner: &str,
         kind: Kind,
         token: Token,
+        expiry: Expiry,
     ) -> Result<Answer, R::Error> {
-        if self.holder(key)?.is_none_or(|k| k.value != owner) || self.over(key, owner)? {
+        if self.over(key, owner)? {
             return self.refused(key);
         }
-        let entry = self.entry(key)?.filter(|e| e.owner == owner && !e.released);
-        let grant = match (kind, &entry) {
-            (Kind::Lock, Some(entry)) => entry.grant,
-            (Kind::Lock, None) => return self.refused(key),
-            (Kind::Claim, _) => self.claimant(owner)?.map_or(Token(0), |c| c.grant),
+        let (grant, entry) = match kind {
+            Kind::Lock => match self.held(key, owner, expiry)? {
+                Some(entry) => (entry.grant, Some(entry)),
+                None => return self.refused(key),
+            },
+            Kind::Claim if self.holder(key)?.is_some_and(|k| k.value == owner) => {
+                let claimant = self.claimant(owner)?;
+                (claimant.map_or(Token(0), |c| c.grant), None)
+            }
+            Kind::Claim => return self.refused(key),
         };
         if grant > token {
             return Ok(Answer::Larger(grant));
         }
-        if let (Kind::Lock, Some(entry)) = (kind, entry) {
+        if let Some(entry) = entry {
             let counter = entry.counter.max(token);
             self.rows.put_entry(key, &Entry { counter, ..entry })?;
         }
@@ -105,13 +152,12 @@ impl<R: Rows> Turn<'_, R> {
         Ok(Answer::Done)
     }
 
-    pub(super) fn extend_lock(
+    /// The key decides: while it was gone a stranger may have come and left, also where the record is still ours.
+    pub(super) fn extend_by_key(
         &mut self,
         key: &str,
         owner: &str,
-        seq: u64,
-        ttl: Duration,
-        token: Token,
+        round: Round,
     ) -> Result<Answer, R::Error> {
         let holder = self.holder(key)?;
         let taken = holder.as_ref().is_some_and(|k| k.value != owner);
@@ -119,31 +165,75 @@ impl<R: Rows> Turn<'_, R> {
             return self.refused(key);
         }
         let entry = self.entry(key)?;
-        let counter = self.base(entry.as_ref())?.max(token);
-        let entry = entry.unwrap_or_default();
-        let version = entry.record.version;
-        let ours = entry.owner == owner;
-        if ours && (entry.released && !revives() || entry.seq >= seq) {
-            return self.refused(key);
-        }
-        let renewed = Entry {
-            owner: owner.to_owned(),
-            seq,
-            ttl,
-            grant: if ours { entry.grant } else { token },
-            counter,
-            record: entry.record,
-            ..Entry::default()
+        let ours = match self.own_round(entry.as_ref(), owner, round.seq) {
+            Some(false) => return self.refused(key),
+            ours => ours.is_some(),
         };
-        self.hold(key, owner, ttl)?;
-        self.rows.put_entry(key, &renewed)?;
-        self.raise(token)?;
-        // While the key was gone a stranger may have come and left, also where the record is still ours.
+        let version = self.renew(key, owner, entry, round)?;
         Ok(if ours && holder.is_some() {
             Answer::Kept { version }
         } else {
             Answer::Healed { version }
         })
+    }
+
+    /// The record decides: no foreign value stands in the key, and what is ours is kept, also when the key has vanished.
+    pub(super) fn extend_by_record(
+        &mut self,
+        key: &str,
+        owner: &str,
+        round: Round,
+        seen: Option<&Seen>,
+    ) -> Result<Answer, R::Error> {
+        let entry = self.entry(key)?;
+        let ours = self.own_round(entry.as_ref(), owner, round.seq);
+        let may = match ours {
+            Some(newer) => newer && !self.is_barred(key, entry.as_ref())?,
+            None => self.may_take(key, entry.as_ref(), seen)?,
+        };
+        if !may || (self.over(key, owner)? && !revives()) {
+            return self.refused(key);
+        }
+        let version = self.renew(key, owner, entry, round)?;
+        Ok(match ours {
+            Some(_) => Answer::Kept { version },
+            None => Answer::Healed { version },
+        })
+    }
+
+    /// Whether the record is this owner's and, if so, whether it counts and the round is newer (O5).
+    fn own_round(&self, entry: Option<&Entry>, owner: &str, seq: u64) -> Option<bool> {
+        let own = entry.filter(|e| self.names(e) && e.owner == owner)?;
+        let over = (own.released || own.broken) && !revives();
+        Some(!over && own.seq < seq)
+    }
+
+    fn renew(
+        &mut self,
+        key: &str,
+        owner: &str,
+        entry: Option<Entry>,
+        round: Round,
+    ) -> Result<Version, R::Error> {
+        let counter = self.base(entry.as_ref())?.max(round.token);
+        let ours = entry.as_ref().filter(|e| self.names(e) && e.owner == owner);
+        let grant = ours.map_or(round.token, |e| e.grant);
+        let record = entry.map(|e| e.record).unwrap_or_default();
+        let version = record.version;
+        let renewed = Entry {
+            owner: owner.to_owned(),
+            seq: round.seq,
+            ttl: round.ttl,
+            grant,
+            counter,
+            record,
+            inc: self.inc().unwrap_or_default().to_owned(),
+            ..Entry::default()
+        };
+        self.hold(key, owner, round.ttl)?;
+        self.rows.put_entry(key, &renewed)?;
+        self.raise(round.token)?;
+        Ok(version)
     }
 
     pub(super) fn extend_claim(
@@ -174,28 +264,29 @@ impl<R: Rows> Turn<'_, R> {
         let held = self.holder(key)?.is_some_and(|k| k.value == owner);
         let entry = self.entry(key)?;
         let ours = entry.filter(|e| kind == Kind::Lock && e.owner == owner && !e.released);
-        // Repeated releases, and those of attempts that got nothing here, are no news.
-        let news = held || ours.is_some();
         if held {
             self.rows.drop_key(key)?;
         }
         if let Some(entry) = ours {
-            let (released, until) = (true, Some(later(self.now, retention)));
-            let over = Entry {
-                released,
-                retention,
-                until,
-                ..entry
-            };
+            let over = self.released(entry, retention);
             self.rows.put_entry(key, &over)?;
         }
         // Also when it never got here: its `Acquire` may still be under way.
         let until = later(self.now, retention.min(OVER_MEMORY));
         self.rows.put_over(key, owner, until)?;
-        if news {
-            self.rows.announce(key, owner)?;
-        }
+        // Also when it held nothing here: whoever watches its record on another node need not wait for it to ripen.
+        self.rows.announce(key, owner)?;
         Ok(Answer::Done)
+    }
+
+    fn released(&self, entry: Entry, retention: Duration) -> Entry {
+        Entry {
+            released: true,
+            broken: false,
+            retention,
+            until: Some(later(self.now, retention)),
+            ..entry
+        }
     }
 
     /// The key is not removed, because its holder does not know yet: whoever is granted now would be the second to
@@ -208,49 +299,42 @@ impl<R: Rows> Turn<'_, R> {
     ) -> Result<Answer, R::Error> {
         let before = self.view(key)?;
         let holder = self.holder(key)?;
-        let entry = self.entry(key)?;
-        let recorded = entry.as_ref().is_some_and(|e| e.owner == owner);
         // What a foreign client wrote has neither record nor grant.
-        let ours = |k: &Key| k.value == owner && (recorded || before_is_claim(&before));
-        if holder.as_ref().is_some_and(|k| !ours(k)) {
+        if holder.is_some() && (before.foreign || before.holder.as_deref() != Some(owner)) {
             return Ok(Answer::Refused(before));
         }
         self.rows
             .put_over(key, owner, later(self.now, force.retention))?;
-        if let Some(entry) = entry {
+        let mut ends = force.now && holder.is_some();
+        if let Some(entry) = self.entry(key)? {
             let counter = entry.counter.max(force.token);
+            let unreleased = entry.owner == owner && !entry.released;
             let raised = Entry { counter, ..entry };
-            let over = if recorded && !raised.released {
-                Entry {
-                    released: true,
-                    retention: force.retention,
-                    until: Some(later(self.now, force.retention)),
+            let over = match (unreleased, force.now) {
+                (true, true) => self.released(raised, force.retention),
+                (true, false) => Entry {
+                    broken: true,
                     ..raised
-                }
-            } else {
-                raised
+                },
+                (false, _) => raised,
             };
+            ends |= unreleased && force.now;
             self.rows.put_entry(key, &over)?;
         }
         self.raise(force.token)?;
         match holder {
-            Some(_) if force.now => {
-                self.rows.drop_key(key)?;
-                self.rows.announce(key, owner)?;
-            }
+            Some(_) if force.now => self.rows.drop_key(key)?,
             Some(Key { value, until: None }) => {
                 let until = Some(later(self.now, force.ttl));
                 self.rows.put_key(key, &Key { value, until })?;
             }
             _ => {}
         }
+        if ends {
+            self.rows.announce(key, owner)?;
+        }
         Ok(Answer::Broken(before))
     }
-}
-
-/// A held key without a record, whose owner was granted claims here.
-fn before_is_claim(before: &View) -> bool {
-    before.owner.is_none() && before.token > Token(0)
 }
 
 #[cfg(not(test))]

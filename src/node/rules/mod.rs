@@ -17,10 +17,13 @@
 
 use std::time::Duration;
 
-use super::{Answer, Call, Kind, NodeError, NodeMs, Op, Record, Reply, Standing, Token, View};
+use super::{Answer, Call, Kind, NodeError, NodeMs, Op, Record, Reply, Take, Token, View};
 
+mod gate;
 mod leases;
 mod records;
+
+pub(crate) use gate::{Gate, Guarded};
 
 #[cfg(test)]
 thread_local! {
@@ -51,8 +54,12 @@ pub struct Entry {
     pub ttl: Duration,
     /// What this node granted to this attempt.
     pub grant: Token,
-    /// Whether the owner is over.
+    /// The incarnation it was written under.
+    pub inc: String,
+    /// Whether the owner has let go.
     pub released: bool,
+    /// Whether the owner is over and does not know.
+    pub broken: bool,
     /// The largest token known here for this lock.
     pub counter: Token,
     /// What the holders leave for their successors.
@@ -140,14 +147,31 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
     }
 }
 
-/// Executes an admitted call.
+/// Executes a call that is in time, on a node that nobody guards.
 pub(crate) fn execute<R: Rows>(
     rows: &mut R,
     now: NodeMs,
     wall_ms: i64,
     call: &Call,
 ) -> Result<Reply, R::Error> {
-    let mut turn = Turn { rows, now, wall_ms };
+    execute_guarded(rows, (&mut Gate::default(), None), now, wall_ms, call)
+}
+
+/// Executes a call that is in time.
+pub(crate) fn execute_guarded<R: Rows>(
+    rows: &mut R,
+    (gate, guarded): (&mut Gate, Option<Guarded<'_>>),
+    now: NodeMs,
+    wall_ms: i64,
+    call: &Call,
+) -> Result<Reply, R::Error> {
+    let mut turn = Turn {
+        rows,
+        gate,
+        guarded,
+        now,
+        wall_ms,
+    };
     let answers = call
         .ops
         .iter()
@@ -156,7 +180,7 @@ pub(crate) fn execute<R: Rows>(
     Ok(Reply {
         at: now,
         wall_ms,
-        standing: Standing::Unguarded,
+        standing: turn.standing(),
         answers,
     })
 }
@@ -178,9 +202,25 @@ pub(crate) fn ceil_ms(d: Duration) -> u64 {
         .min(i64::MAX.unsigned_abs())
 }
 
+/// Whether the answer counts towards a majority.
+fn votes(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Acquire { .. } | Op::Confirm { .. } | Op::Extend { .. } | Op::Write { .. }
+    )
+}
+
 /// The directory of a document: its name up to the last slash, empty without one.
 pub(crate) fn directory(name: &str) -> &str {
     &name[..name.rfind('/').map_or(0, |slash| slash + 1)]
+}
+
+/// One round of a held lease.
+#[derive(Clone, Copy)]
+struct Round {
+    seq: u64,
+    ttl: Duration,
+    token: Token,
 }
 
 /// How a lease is broken.
@@ -194,6 +234,8 @@ struct Force {
 /// One call being executed.
 struct Turn<'a, R> {
     rows: &'a mut R,
+    gate: &'a mut Gate,
+    guarded: Option<Guarded<'a>>,
     now: NodeMs,
     wall_ms: i64,
 }
@@ -202,6 +244,9 @@ struct Turn<'a, R> {
 
 impl<R: Rows> Turn<'_, R> {
     fn answer(&mut self, op: &Op) -> Result<Answer, R::Error> {
+        if votes(op) && !self.may_vote() {
+            return Ok(Answer::Unadmitted);
+        }
         match op {
             Op::Acquire {
                 key,
@@ -209,15 +254,28 @@ impl<R: Rows> Turn<'_, R> {
                 kind,
                 ttl,
                 floor,
-                ..
-            } => self.acquire(key, owner, *kind, *ttl, *floor),
+                take,
+                clamp,
+            } => {
+                let answer = match (kind, take) {
+                    (Kind::Claim, _) => self.acquire_claim(key, owner, *ttl, *floor)?,
+                    (Kind::Lock, take) => self.acquire_lock(key, owner, *ttl, *floor, take)?,
+                };
+                match answer {
+                    Some(granted) => Ok(granted),
+                    None => {
+                        self.clamp(key, *clamp)?;
+                        self.refused(key)
+                    }
+                }
+            }
             Op::Confirm {
                 key,
                 owner,
                 kind,
                 token,
-                ..
-            } => self.confirm(key, owner, *kind, *token),
+                expiry,
+            } => self.confirm(key, owner, *kind, *token, *expiry),
             Op::Extend {
                 key,
                 owner,
@@ -225,8 +283,18 @@ impl<R: Rows> Turn<'_, R> {
                 seq,
                 ttl,
                 token,
-                ..
-            } => self.extend_lock(key, owner, *seq, *ttl, *token),
+                take,
+            } => {
+                let round = Round {
+                    seq: *seq,
+                    ttl: *ttl,
+                    token: *token,
+                };
+                match take {
+                    Take::Server => self.extend_by_key(key, owner, round),
+                    Take::Observed(seen) => self.extend_by_record(key, owner, round, seen.as_ref()),
+                }
+            }
             Op::Extend {
                 key,
                 owner,
@@ -264,8 +332,13 @@ impl<R: Rows> Turn<'_, R> {
                 version,
                 body,
                 not_before,
-                ..
-            } => self.write(key, owner, *version, body, *not_before),
+                expiry,
+            } => {
+                let Some(entry) = self.held(key, owner, *expiry)? else {
+                    return self.refused(key);
+                };
+                self.write(key, entry, *version, body, *not_before)
+            }
             Op::Read { key } => Ok(Answer::View(self.view(key)?)),
             Op::List { prefix } => self.list(prefix),
             Op::PutDoc {
@@ -277,8 +350,20 @@ impl<R: Rows> Turn<'_, R> {
             Op::Docs { dir } => self.docs(dir),
             Op::Doc { name } => self.doc(name),
             Op::RemoveDoc { name } => self.rows.drop_doc(name).map(|()| Answer::Done),
-            Op::Admission | Op::Nominate { .. } => self.admission(),
-            Op::Merge { .. } | Op::Admit { .. } => Ok(Answer::Unadmitted),
+            Op::Admission => self.admission(),
+            Op::Nominate { nonce } => self.nominate(nonce),
+            Op::Merge {
+                nonce,
+                key,
+                counter,
+                record,
+            } => self.merge(nonce, key, *counter, record),
+            Op::Admit {
+                nonce,
+                config,
+                counter,
+                blank_before,
+            } => self.admit(nonce, config, *counter, *blank_before),
             Op::Records { after, limit } => self.records(after, *limit),
         }
     }
@@ -309,24 +394,36 @@ impl<R: Rows> Turn<'_, R> {
         Ok(until.is_some_and(|until| self.now < until))
     }
 
-    /// What the next grant of this lock is above: its record's counter, or the node's when there is no record.
+    /// What the next grant of this lock is above: its record's counter, or the node's when there is no record. A record
+    /// of another incarnation may be older than what the node was admitted with.
     fn base(&mut self, entry: Option<&Entry>) -> Result<Token, R::Error> {
         match entry {
-            Some(entry) => Ok(entry.counter),
+            Some(entry) if self.names(entry) => Ok(entry.counter),
+            Some(entry) => Ok(self.rows.counter()?.max(entry.counter)),
             None => self.rows.counter(),
         }
+    }
+
+    /// Whether the key's value is of a lease of ours: of the record's owner, or of a claim.
+    fn is_ours(&mut self, holder: &Key, entry: Option<&Entry>) -> Result<bool, R::Error> {
+        let recorded = entry.is_some_and(|e| e.owner == holder.value);
+        Ok(recorded || self.claimant(&holder.value)?.is_some())
     }
 
     fn view(&mut self, key: &str) -> Result<View, R::Error> {
         let holder = self.holder(key)?;
         let entry = self.entry(key)?;
+        let foreign = match &holder {
+            Some(holder) => !self.is_ours(holder, entry.as_ref())?,
+            None => false,
+        };
         let token = match (&entry, &holder) {
             (Some(entry), _) => entry.counter,
             (None, Some(key)) => self.claimant(&key.value)?.map_or(Token(0), |c| c.grant),
             (None, None) => Token(0),
         };
         let until = holder.as_ref().and_then(|k| k.until);
-        let recorded = entry.is_some();
+        let named = entry.as_ref().is_some_and(|entry| self.names(entry));
         let entry = entry.unwrap_or_default();
         Ok(View {
             key: key.to_owned(),
@@ -338,10 +435,10 @@ impl<R: Rows> Turn<'_, R> {
             token,
             record: entry.record,
             ttl_ms: ceil_ms(entry.ttl),
-            named: recorded,
-            inc: String::new(),
-            broken: false,
-            foreign: false,
+            named,
+            inc: entry.inc,
+            broken: entry.broken,
+            foreign,
         })
     }
 
@@ -350,6 +447,22 @@ impl<R: Rows> Turn<'_, R> {
     }
 
     // --- writing ---
+
+    /// O6: a key of ours that lives longer than any lease, because a clock was set back, is cut. A foreign one may.
+    fn clamp(&mut self, key: &str, longest: Duration) -> Result<(), R::Error> {
+        let last = later(self.now, longest);
+        let Some(holder) = self.holder(key)? else {
+            return Ok(());
+        };
+        let entry = self.entry(key)?;
+        if holder.until.is_some_and(|until| until <= last)
+            || !self.is_ours(&holder, entry.as_ref())?
+        {
+            return Ok(());
+        }
+        let until = Some(last);
+        self.rows.put_key(key, &Key { until, ..holder })
+    }
 
     /// The key shows `owner` for at least `ttl` from now.
     fn hold(&mut self, key: &str, owner: &str, ttl: Duration) -> Result<(), R::Error> {

@@ -3,24 +3,18 @@
 use std::time::Duration;
 
 use super::{Entry, Rows, Stored, Turn, later};
-use crate::node::{Admission, Answer, Doc, Record, Version};
+use crate::node::{Answer, Doc, Record, Version};
 
 impl<R: Rows> Turn<'_, R> {
+    /// `entry` is held by the writer.
     pub(super) fn write(
         &mut self,
         key: &str,
-        owner: &str,
+        entry: Entry,
         version: Version,
         body: &str,
         not_before: Option<i64>,
     ) -> Result<Answer, R::Error> {
-        let held = self.holder(key)?.is_some_and(|k| k.value == owner);
-        let entry = self
-            .entry(key)?
-            .filter(|e| held && e.owner == owner && !e.released);
-        let Some(entry) = entry else {
-            return self.refused(key);
-        };
         if not_before.is_some_and(|from| self.wall_ms < from) {
             return Ok(Answer::TooEarly {
                 wall_ms: self.wall_ms,
@@ -63,14 +57,6 @@ impl<R: Rows> Turn<'_, R> {
             }
         }
         Ok(Answer::Views(views))
-    }
-
-    pub(super) fn admission(&mut self) -> Result<Answer, R::Error> {
-        Ok(Answer::Admission(Admission {
-            admitted: true,
-            counter: self.rows.counter()?,
-            ..Admission::default()
-        }))
     }
 
     pub(super) fn put_doc(

@@ -14,7 +14,7 @@ use super::{OpenError, store::BUSY_TIMEOUT};
 use crate::node::NodeMs;
 
 /// The newest layout known here.
-const LAYOUT: i64 = 1;
+const LAYOUT: i64 = 2;
 
 /// How often, and for how long, a file is tried that other processes are just setting up.
 const TRIES: u32 = 200;
@@ -48,7 +48,9 @@ const TABLES: &str = "
         rev       INTEGER NOT NULL,
         body      TEXT NOT NULL,
         retention INTEGER NOT NULL,
-        until     INTEGER
+        until     INTEGER,
+        inc       TEXT NOT NULL DEFAULT '',
+        broken    INTEGER NOT NULL DEFAULT 0
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX wk_record_until ON wk_record (until) WHERE until IS NOT NULL;
     CREATE TABLE wk_claimant (
@@ -75,6 +77,14 @@ const TABLES: &str = "
         owner TEXT NOT NULL,
         at    INTEGER NOT NULL
     ) STRICT;
+";
+
+/// What layout 1 lacks: the incarnation a record was written under, and that it was broken. Whoever still has the
+/// file open with an older version can no longer write records, and says so.
+const FROM_1: &str = "
+    ALTER TABLE wk_record ADD COLUMN inc TEXT NOT NULL DEFAULT '';
+    ALTER TABLE wk_record ADD COLUMN broken INTEGER NOT NULL DEFAULT 0;
+    UPDATE wk_meta SET value = 2 WHERE name = 'layout';
 ";
 
 /// Opens the file at `path`, makes it when it is missing, and brings it to this layout and this boot.
@@ -206,6 +216,9 @@ fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<i
     if layout > LAYOUT {
         return Ok(layout);
     }
+    if layout < 2 {
+        tx.execute_batch(FROM_1)?;
+    }
     // Documents may be many, and what has ended is looked for every few calls. Older versions keep it up, too.
     tx.execute_batch("CREATE INDEX IF NOT EXISTS wk_doc_until ON wk_doc (until)")?;
     let before: String = tx.query_row("SELECT boot FROM wk_node", [], |row| row.get(0))?;
@@ -225,6 +238,8 @@ fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<i
             "UPDATE wk_doc SET until = ?1 + min(ttl, 9223372036854775807 - ?1)",
             [now],
         )?;
+        // A record of an earlier boot names nobody: no contender has to watch it.
+        tx.execute("UPDATE wk_record SET inc = ?1 WHERE released = 0", [before])?;
         tx.execute("UPDATE wk_node SET boot = ?1", [boot])?;
     }
     tx.commit()?;

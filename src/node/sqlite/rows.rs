@@ -119,7 +119,7 @@ impl Rows for SqlRows<'_> {
 
     fn entry(&mut self, key: &str) -> rusqlite::Result<Option<Entry>> {
         let select = "SELECT owner, seq, ttl, granted, released, counter, token, rev, body,
-            retention, until FROM wk_record WHERE key = ?1";
+            retention, until, inc, broken FROM wk_record WHERE key = ?1";
         self.one(select, [key], |row| {
             Ok(Entry {
                 owner: row.get(0)?,
@@ -137,6 +137,8 @@ impl Rows for SqlRows<'_> {
                 },
                 retention: Duration::from_millis(number(row, 9)?),
                 until: moment(row, 10)?,
+                inc: row.get(11)?,
+                broken: row.get(12)?,
             })
         })
     }
@@ -144,7 +146,7 @@ impl Rows for SqlRows<'_> {
     fn put_entry(&mut self, key: &str, row: &Entry) -> rusqlite::Result<()> {
         self.run(
             "INSERT OR REPLACE INTO wk_record
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
             params![
                 key,
                 row.owner,
@@ -158,6 +160,8 @@ impl Rows for SqlRows<'_> {
                 row.record.body,
                 int(ceil_ms(row.retention)),
                 row.until.map(|until| int(until.0)),
+                row.inc,
+                row.broken,
             ],
         )
     }

@@ -212,7 +212,7 @@ fn a_file_of_a_newer_layout_is_refused_and_left_alone() {
     drop(store(&folder, &time, "boot"));
     let path = folder.path().join("locks.db");
     let conn = Connection::open(&path).unwrap();
-    conn.execute("UPDATE wk_meta SET value = 2 WHERE name = 'layout'", [])
+    conn.execute("UPDATE wk_meta SET value = 3 WHERE name = 'layout'", [])
         .unwrap();
     let refused = Store::open(&path, Clock::new(time), "other".into())
         .err()
@@ -221,8 +221,8 @@ fn a_file_of_a_newer_layout_is_refused_and_left_alone() {
         matches!(
             refused,
             OpenError::NewerLayout {
-                found: 2,
-                known: 1,
+                found: 3,
+                known: 2,
                 ..
             }
         ),
@@ -232,6 +232,61 @@ fn a_file_of_a_newer_layout_is_refused_and_left_alone() {
         .query_row("SELECT boot FROM wk_node", [], |row| row.get(0))
         .unwrap();
     assert_eq!(boot, "boot");
+}
+
+#[test]
+fn a_file_of_the_first_layout_is_brought_up_to_date() {
+    let (folder, time) = (folder(), ByHand::default());
+    let mut before = store(&folder, &time, "boot");
+    before.call(&call([acquire("k", "a")])).unwrap();
+    drop(before);
+    let conn = Connection::open(folder.path().join("locks.db")).unwrap();
+    conn.execute_batch(
+        "ALTER TABLE wk_record DROP COLUMN inc; ALTER TABLE wk_record DROP COLUMN broken;
+         UPDATE wk_meta SET value = 1 WHERE name = 'layout'",
+    )
+    .unwrap();
+    let mut after = store(&folder, &time, "boot");
+    let seen = view(&mut after, "k");
+    assert_eq!(
+        (seen.owner.as_deref(), seen.named, seen.broken),
+        (Some("a"), true, false)
+    );
+    let mut again = store(&folder, &time, "boot");
+    again.call(&call([acquire("k", "a")])).unwrap();
+}
+
+#[test]
+fn a_record_of_an_earlier_boot_names_nobody() {
+    let (folder, time) = (folder(), ByHand::default());
+    let mut before = store(&folder, &time, "boot-1");
+    before.call(&call([acquire("k", "a")])).unwrap();
+    drop(before);
+    let mut after = store(&folder, &time, "boot-2");
+    let seen = view(&mut after, "k");
+    assert_eq!((seen.owner.as_deref(), seen.named), (Some("a"), false));
+    let observed = match acquire("k", "b") {
+        Op::Acquire {
+            key,
+            owner,
+            kind,
+            ttl,
+            floor,
+            clamp,
+            ..
+        } => Op::Acquire {
+            key,
+            owner,
+            kind,
+            ttl,
+            floor,
+            take: Take::Observed(None),
+            clamp,
+        },
+        other => other,
+    };
+    let reply = after.call(&call([observed])).unwrap();
+    assert!(matches!(reply.answers[0], Answer::Granted { .. }));
 }
 
 #[test]

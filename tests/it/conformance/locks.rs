@@ -335,7 +335,10 @@ pub(crate) async fn a_broken_lease_is_over_but_its_key_stays_n7(lab: Lab) {
     }
     // Nobody else is let in while it may believe.
     let seen = refused(&*node, take("k", "b")).await;
-    assert_eq!((seen.holder.as_deref(), seen.released), (Some("a"), true));
+    assert_eq!(
+        (seen.holder.as_deref(), seen.broken, seen.released),
+        (Some("a"), true, false)
+    );
     assert!(seen.remaining_ms.unwrap() > 1_000);
     assert_eq!(
         broken(&*node, force("k", "a", grant.0, false))

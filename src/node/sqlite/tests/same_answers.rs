@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{AHEAD, ByHand, folder, store};
-use crate::node::{Call, Expiry, Kind, NodeMs, Op, Take, Token, Version, memory::NodeState};
+use crate::node::{Call, Expiry, Kind, NodeMs, Op, Seen, Take, Token, Version, memory::NodeState};
 
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![Just("a"), Just("ab"), Just("b"), Just("b/ü"), Just("b/c/d")]
@@ -18,6 +18,22 @@ fn owner() -> impl Strategy<Value = String> {
 
 fn kind() -> impl Strategy<Value = Kind> {
     prop_oneof![3 => Just(Kind::Lock), 2 => Just(Kind::Claim)]
+}
+
+fn expiry() -> impl Strategy<Value = Expiry> {
+    prop_oneof![Just(Expiry::Server), Just(Expiry::Observed)]
+}
+
+fn take() -> impl Strategy<Value = Take> {
+    let seen = (owner(), 0..6_u64).prop_map(|(owner, seq)| Seen {
+        inc: String::new(),
+        owner,
+        seq,
+    });
+    prop_oneof![
+        Just(Take::Server),
+        prop::option::of(seen).prop_map(Take::Observed)
+    ]
 }
 
 fn ttl() -> impl Strategy<Value = Duration> {
@@ -44,17 +60,20 @@ fn op() -> impl Strategy<Value = Op> {
         0..4_u64,
         body(),
         prop::option::of(-90..90_i64),
+        expiry(),
     );
     prop_oneof![
-        4 => (name(), owner(), kind(), ttl(), token()).prop_map(|(key, owner, kind, ttl, floor)| {
-            Op::Acquire { key, owner, kind, ttl, floor, take: Take::Server, clamp: ttl }
-        }),
-        2 => (name(), owner(), kind(), token()).prop_map(|(key, owner, kind, token)| {
-            Op::Confirm { key, owner, kind, token, expiry: Expiry::Server }
-        }),
-        3 => (name(), owner(), kind(), 1..6_u64, ttl(), token()).prop_map(
-            |(key, owner, kind, seq, ttl, token)| {
-                Op::Extend { key, owner, kind, seq, ttl, token, take: Take::Server }
+        4 => (name(), owner(), kind(), ttl(), token(), take(), ttl()).prop_map(
+            |(key, owner, kind, ttl, floor, take, clamp)| {
+                Op::Acquire { key, owner, kind, ttl, floor, take, clamp }
+            }
+        ),
+        2 => (name(), owner(), kind(), token(), expiry()).prop_map(
+            |(key, owner, kind, token, expiry)| Op::Confirm { key, owner, kind, token, expiry }
+        ),
+        3 => (name(), owner(), kind(), 1..6_u64, ttl(), token(), take()).prop_map(
+            |(key, owner, kind, seq, ttl, token, take)| {
+                Op::Extend { key, owner, kind, seq, ttl, token, take }
             }
         ),
         3 => (name(), owner(), kind(), ttl()).prop_map(|(key, owner, kind, retention)| {
@@ -65,15 +84,17 @@ fn op() -> impl Strategy<Value = Op> {
                 Op::Break { key, owner, token, ttl, retention: ttl * 3, now }
             }
         ),
-        3 => write.prop_map(|(key, owner, token, rev, body, not_before)| Op::Write {
+        3 => write.prop_map(|(key, owner, token, rev, body, not_before, expiry)| Op::Write {
             key,
             owner,
             version: Version { token, rev },
             body,
             not_before: not_before.map(|ms| 1_000 + AHEAD + ms),
-            expiry: Expiry::Server,
+            expiry,
         }),
         2 => name().prop_map(|key| Op::Read { key }),
+        1 => name().prop_map(|after| Op::Records { after, limit: 2 }),
+        1 => Just(Op::Admission),
         1 => prefix().prop_map(|prefix| Op::List { prefix }),
         1 => (name(), 0..4_u64, ttl(), body()).prop_map(|(name, rev, ttl, body)| {
             Op::PutDoc { name, rev, ttl, body }

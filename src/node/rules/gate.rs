@@ -1,0 +1,184 @@
+//! Who may vote: the admission marker, nominations, and what is merged in before a node is admitted.
+
+use super::{Entry, Rows, Turn};
+use crate::node::{Admission, Answer, Record, Standing, Token};
+
+/// What lies in a node's data for its guard; gone with it when the memory is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Gate {
+    marker: Option<Marker>,
+    nomination: Option<Nomination>,
+}
+
+/// Which incarnation may vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Marker {
+    incarnation: String,
+    /// The nonce of the admission: what is written from then on carries it.
+    inc: String,
+    config: String,
+    blank_before: Option<i64>,
+}
+
+/// Which incarnation somebody watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Nomination {
+    incarnation: String,
+    nonce: String,
+}
+
+/// A guarded node as one call meets it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guarded<'a> {
+    /// The present incarnation.
+    pub(crate) incarnation: &'a str,
+    /// The configuration of the caller's fleet.
+    pub(crate) config: &'a str,
+}
+
+// === impl Gate ===
+
+impl Gate {
+    fn admitted(&self, incarnation: &str) -> Option<&Marker> {
+        let marker = self.marker.as_ref();
+        marker.filter(|marker| marker.incarnation == incarnation)
+    }
+
+    fn standing_nonce(&self, incarnation: &str) -> Option<&str> {
+        let nomination = self.nomination.as_ref();
+        let standing = nomination.filter(|n| n.incarnation == incarnation);
+        standing.map(|n| n.nonce.as_str())
+    }
+
+    pub(super) fn standing(&self, guarded: Guarded<'_>) -> Standing {
+        match self.admitted(guarded.incarnation) {
+            None => Standing::Unadmitted,
+            Some(marker) if marker.config != guarded.config => {
+                Standing::Configured(marker.config.clone())
+            }
+            Some(_) => Standing::Admitted,
+        }
+    }
+}
+
+// === impl Turn ===
+
+impl<R: Rows> Turn<'_, R> {
+    /// G1: what is not admitted does not vote.
+    pub(super) fn may_vote(&self) -> bool {
+        matches!(self.standing(), Standing::Unguarded | Standing::Admitted)
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        self.guarded
+            .map_or(Standing::Unguarded, |guarded| self.gate.standing(guarded))
+    }
+
+    /// The incarnation of what is written now; `None` while nobody's records count.
+    pub(super) fn inc(&self) -> Option<&str> {
+        match self.guarded {
+            None => Some(""),
+            Some(guarded) => Some(&self.gate.admitted(guarded.incarnation)?.inc),
+        }
+    }
+
+    /// Whether the record names its owner: that of another incarnation names nobody.
+    pub(super) fn names(&self, entry: &Entry) -> bool {
+        !entry.owner.is_empty() && self.inc() == Some(&entry.inc)
+    }
+
+    pub(super) fn admission(&mut self) -> Result<Answer, R::Error> {
+        let counter = self.rows.counter()?;
+        let Some(Guarded { incarnation, .. }) = self.guarded else {
+            return Ok(Answer::Admission(Admission {
+                admitted: true,
+                counter,
+                ..Admission::default()
+            }));
+        };
+        let marker = self.gate.marker.as_ref();
+        Ok(Answer::Admission(Admission {
+            incarnation: incarnation.to_owned(),
+            nonce: self.gate.standing_nonce(incarnation).map(str::to_owned),
+            admitted: self.gate.admitted(incarnation).is_some(),
+            inc: marker.map(|m| m.inc.clone()).unwrap_or_default(),
+            config: marker.map(|m| m.config.clone()),
+            counter,
+            blank_before: marker.and_then(|m| m.blank_before),
+        }))
+    }
+
+    pub(super) fn nominate(&mut self, nonce: &str) -> Result<Answer, R::Error> {
+        if let Some(Guarded { incarnation, .. }) = self.guarded
+            && !self.may_vote()
+            && self.gate.standing_nonce(incarnation).is_none()
+        {
+            self.gate.nomination = Some(Nomination {
+                incarnation: incarnation.to_owned(),
+                nonce: nonce.to_owned(),
+            });
+        }
+        self.admission()
+    }
+
+    fn is_nominated(&self, nonce: &str) -> bool {
+        self.guarded
+            .is_some_and(|guarded| self.gate.standing_nonce(guarded.incarnation) == Some(nonce))
+    }
+
+    /// Counter and body by maximum; whom the record names stays as it is.
+    pub(super) fn merge(
+        &mut self,
+        nonce: &str,
+        key: &str,
+        counter: Token,
+        record: &Record,
+    ) -> Result<Answer, R::Error> {
+        if !self.is_nominated(nonce) {
+            return Ok(Answer::Unadmitted);
+        }
+        let entry = self.entry(key)?.unwrap_or_default();
+        let newer = record.version > entry.record.version;
+        let merged = Entry {
+            counter: entry.counter.max(counter),
+            record: if newer {
+                record.clone()
+            } else {
+                entry.record.clone()
+            },
+            ..entry
+        };
+        self.rows.put_entry(key, &merged)?;
+        self.raise(counter)?;
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn admit(
+        &mut self,
+        nonce: &str,
+        config: &str,
+        counter: Token,
+        blank_before: Option<i64>,
+    ) -> Result<Answer, R::Error> {
+        let Some(Guarded { incarnation, .. }) = self.guarded else {
+            return Ok(Answer::Unadmitted);
+        };
+        // Sent again, or by another who watched the same nomination.
+        let before = self.gate.admitted(incarnation);
+        let again = before.is_some_and(|marker| marker.inc == nonce);
+        if !again {
+            if !self.is_nominated(nonce) {
+                return Ok(Answer::Unadmitted);
+            }
+            self.gate.nomination = None;
+            self.gate.marker = Some(Marker {
+                incarnation: incarnation.to_owned(),
+                inc: nonce.to_owned(),
+                config: config.to_owned(),
+                blank_before,
+            });
+        }
+        self.raise(counter)?;
+        Ok(Answer::Done)
+    }
+}
