@@ -13,6 +13,8 @@
 pub(crate) mod candidate;
 pub(crate) mod knowledge;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use std::{
     sync::{
