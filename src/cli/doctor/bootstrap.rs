@@ -174,7 +174,7 @@ mod tests {
         assert!(with(|n| n.admission.counter = Token(1)).contains("kept locks"));
         assert!(with(|n| n.ours = 1).contains("kept locks"));
         assert!(with(|n| n.admission.nonce = Some("n".into())).contains("watches it"));
-        assert!(with(|n| n.facts.uptime_s = Some(90_000)).contains("1day 1h"));
+        assert!(with(|n| n.facts.uptime_s = Some(90_000)).contains("it may have been emptied"));
         assert!(with(|n| n.facts.uptime_s = None).contains("does not tell"));
     }
 }
