@@ -3,12 +3,15 @@
 //! Leases do not end here by time (two clocks would differ); the common suite covers that. A seed is printed with
 //! every failure; `WATCHKEEPER_SEED` repeats it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use watchkeeper::{
     chance::Chance,
     clock::Clock,
-    node::{Answer, Call, Doc, Expiry, Kind, Node, Op, Token, Version, View, memory::MemoryNode},
+    node::{
+        Admission, Answer, Call, Doc, Expiry, GuardSettings, Kind, Node, Op, Record, RestartGuard,
+        Seen, Standing, Take, Token, Version, View, memory::MemoryNode, redis::RedisNodeSettings,
+    },
 };
 
 use crate::{bench::*, server::RedisServer};
@@ -16,28 +19,52 @@ use crate::{bench::*, server::RedisServer};
 const CALLS: usize = 3_000;
 
 pub(crate) fn the_script_answers_as_memory_does() {
+    compare(GuardSettings::default());
+}
+
+pub(crate) fn the_guarded_script_answers_as_memory_does() {
+    for mode in [RestartGuard::Call, RestartGuard::Connection] {
+        compare(GuardSettings {
+            mode,
+            config: "one".to_owned(),
+        });
+    }
+}
+
+fn compare(guard: GuardSettings) {
     run(async {
         let seed = match std::env::var("WATCHKEEPER_SEED") {
             Ok(seed) => seed.parse().unwrap(),
             Err(_) => u64::from(std::process::id()),
         };
         let server = RedisServer::start();
-        let redis = client(&server);
-        let memory = MemoryNode::new("memory", Clock::system());
+        let redis = node(&RedisNodeSettings {
+            guard: guard.clone(),
+            ..settings(&server)
+        });
+        let guarded = guard.mode != RestartGuard::Off;
+        let memory = MemoryNode::new("memory", Clock::system()).guarded(guard);
         let mut world = World::new(seed);
+        let mut votes = 0;
         for n in 0..CALLS {
             let ops = world.ops();
             let call = || Call {
                 not_after: None,
                 ops: ops.clone(),
             };
-            let expected = memory.call(call()).await.unwrap().answers;
-            let answers = redis.call(call()).await.unwrap().answers;
-            for ((op, expected), answer) in ops.iter().zip(expected).zip(answers) {
+            let expected = memory.call(call()).await.unwrap();
+            let reply = redis.call(call()).await.unwrap();
+            assert_eq!(reply.standing, expected.standing, "seed {seed}, call {n}");
+            let voting = matches!(reply.standing, Standing::Unguarded | Standing::Admitted);
+            votes += usize::from(voting);
+            let answers = reply.answers;
+            for ((op, expected), answer) in ops.iter().zip(expected.answers).zip(answers) {
+                world.remember(&expected);
                 let (expected, answer) = (timeless(expected), timeless(answer));
                 assert_eq!(answer, expected, "seed {seed}, call {n}: {op:?} of {ops:?}");
             }
         }
+        assert!(!guarded || votes > CALLS / 10 && votes < CALLS, "{votes}");
     });
 }
 
@@ -46,6 +73,8 @@ struct World {
     chance: Chance,
     /// Whoever is over stays so: from time to time others come.
     generation: u64,
+    /// What was seen of each lock last.
+    seen: BTreeMap<String, Seen>,
 }
 
 // === impl World ===
@@ -55,6 +84,66 @@ impl World {
         Self {
             chance: Chance::seeded(seed),
             generation: 0,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    fn remember(&mut self, answer: &Answer) {
+        let (Answer::Refused(view) | Answer::View(view) | Answer::Broken(view)) = answer else {
+            return;
+        };
+        if let Some(owner) = view.owner.clone() {
+            let (inc, seq) = (view.inc.clone(), view.seq);
+            self.seen.insert(view.key.clone(), Seen { inc, owner, seq });
+        }
+    }
+
+    /// Mostly by the record, and then mostly by what was seen.
+    fn take(&mut self, key: &str) -> Take {
+        let seen = self.seen.get(key).cloned();
+        match self.chance.below(6) {
+            0..2 => Take::Server,
+            2 => Take::Observed(None),
+            3 => Take::Observed(seen.map(|seen| Seen {
+                seq: seen.seq + 1,
+                ..seen
+            })),
+            _ => Take::Observed(seen),
+        }
+    }
+
+    fn expiry(&mut self) -> Expiry {
+        [Expiry::Server, Expiry::Observed][self.draw(2)]
+    }
+
+    fn nonce(&mut self) -> String {
+        format!("nonce {}", self.chance.below(3))
+    }
+
+    fn admission(&mut self) -> Op {
+        let nonce = self.nonce();
+        let counter = Token(self.chance.below(60));
+        match self.chance.below(6) {
+            0 => Op::Admission,
+            1..3 => Op::Nominate { nonce },
+            3 => Op::Admit {
+                nonce,
+                config: ["one", "one", "one", "two"][self.draw(4)].to_owned(),
+                counter,
+                blank_before: [None, Some(77)][self.draw(2)],
+            },
+            _ => Op::Merge {
+                nonce,
+                key: format!("l{}", self.chance.below(5)),
+                counter,
+                record: Record {
+                    version: Version {
+                        token: Token(self.chance.below(60)),
+                        rev: self.chance.below(4),
+                    },
+                    body: "merged".to_owned(),
+                },
+            },
         }
     }
 
@@ -70,10 +159,37 @@ impl World {
         };
         let owner = self.owner();
         let token = self.chance.below(60);
-        match self.chance.below(22) {
-            0..6 => acquire_for(&key, &owner, kind, TTL, self.chance.below(40)),
-            6..8 => confirm(&key, &owner, kind, token),
-            8..11 => extend(&key, &owner, kind, 1 + self.chance.below(20), token),
+        match self.chance.below(25) {
+            0..6 => Op::Acquire {
+                take: self.take(&key),
+                key,
+                owner,
+                kind,
+                ttl: TTL,
+                floor: Token(self.chance.below(40)),
+                clamp: TTL / 2,
+            },
+            6..8 => Op::Confirm {
+                key,
+                owner,
+                kind,
+                token: Token(token),
+                expiry: self.expiry(),
+            },
+            8..11 => Op::Extend {
+                take: self.take(&key),
+                key,
+                owner,
+                kind,
+                seq: 1 + self.chance.below(20),
+                ttl: TTL,
+                token: Token(token),
+            },
+            22 => Op::Records {
+                after: ["", "l0", "l1"][self.draw(3)].to_owned(),
+                limit: 2,
+            },
+            23..25 => self.admission(),
             11..14 => release_as(&key, &owner, kind, RETENTION),
             14..17 => self.write(key, owner, token),
             17 => read(&key),
@@ -108,7 +224,7 @@ impl World {
             },
             body: format!("body {}", self.chance.below(2)),
             not_before: [None, Some(0), Some(i64::MAX / 1024)][self.draw(3)],
-            expiry: Expiry::Server,
+            expiry: self.expiry(),
         }
     }
 
@@ -148,6 +264,10 @@ fn timeless(answer: Answer) -> Answer {
         Answer::Broken(v) => Answer::Broken(view(v)),
         Answer::Views(views) => Answer::Views(sorted(views.into_iter().map(view), |v| &v.key)),
         Answer::Docs(docs) => Answer::Docs(sorted(docs.into_iter(), |d: &Doc| &d.name)),
+        Answer::Admission(admission) => Answer::Admission(Admission {
+            incarnation: String::new(),
+            ..admission
+        }),
         Answer::TooEarly { .. } => Answer::TooEarly { wall_ms: 0 },
         other => other,
     }

@@ -96,7 +96,10 @@ fn main() {
     let mut cases = every_case!(common_cases);
     cases.extend(every_case!(narrow_cases));
     cases.extend(cases![
-        differential::{ the_script_answers_as_memory_does },
+        differential::{
+            the_script_answers_as_memory_does,
+            the_guarded_script_answers_as_memory_does,
+        },
         semantics::{
             a_free_lock_is_granted_and_a_held_one_refused,
             an_attempt_sent_again_is_granted_with_the_same_number,

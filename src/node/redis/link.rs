@@ -40,7 +40,7 @@ use tracing::{debug, info, warn};
 use super::{
     preflight::{self, Identity},
     rights::{self, Missing},
-    script::{self, Layout, Prepared},
+    script::{self, Layout, Learned, Prepared},
     trouble::{self, Scrub, Trouble},
 };
 use crate::{
@@ -107,6 +107,8 @@ struct Line {
     made: Moment,
     /// Number of requests put on this line.
     sent: AtomicU64,
+    /// The marker as this connection has seen it.
+    learned: Mutex<Learned>,
 }
 
 /// The line's place in the pool. A line is given up only when it is no good: its connection is never pooled again.
@@ -140,7 +142,7 @@ impl Link {
             .await?;
         let line = shared.line(deadline).await?;
         let number = line.sent.fetch_add(1, Ordering::Relaxed) + 1;
-        let request = put_on(&line, call.by_digest()).await;
+        let request = put_on(&line, call.by_digest(&line.learned())).await;
         drop(turn);
 
         let (answer, answered) = oneshot::channel();
@@ -202,12 +204,16 @@ impl Flight {
                 return Err(trouble::forgotten());
             }
             self.line.sent.fetch_add(1, Ordering::Relaxed);
-            let request = put_on(&self.line, self.call.with_source()).await;
+            let request = put_on(&self.line, self.call.with_source(&self.line.learned())).await;
             drop(turn);
             outcome = self.answer(request).await;
         }
         match outcome {
-            Ok(value) => self.call.decode(value),
+            Ok(value) => {
+                let (reply, learned) = self.call.decode(value)?;
+                self.line.learn(learned);
+                Ok(reply)
+            }
             Err(trouble) => {
                 let waited = self.shared.parts.clock.now().since(self.started);
                 match &trouble {
@@ -423,6 +429,7 @@ impl Shared {
                 identity,
                 made: clock.now(),
                 sent: AtomicU64::new(0),
+                learned: Mutex::default(),
             })
         };
         clock
@@ -448,7 +455,7 @@ impl Shared {
             rights::ask(layout),
             // Only saves the first call a round trip: a user who may not load still may call with the source.
             script::load(),
-            Prepared::new(layout, &no_ops).by_digest(),
+            Prepared::new(layout, &no_ops).by_digest(&None),
         ];
         let sent = asked.map(|cmd| {
             let mut connection = connection.clone();
@@ -526,6 +533,20 @@ impl Drop for GiveUp {
                 _ => Some(Status::New),
             });
         }
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    fn learned(&self) -> Learned {
+        let learned = self.learned.lock();
+        learned.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A marker that is not the one that was seen is looked at with the next call.
+    fn learn(&self, learned: Learned) {
+        *self.learned.lock().unwrap_or_else(PoisonError::into_inner) = learned;
     }
 }
 

@@ -190,7 +190,7 @@ impl RedisNode {
             })
             .build()
             .map_err(|e| trouble(&e))?;
-        let layout = Layout::new(namespace, settings.raw_keys);
+        let layout = Layout::new(namespace, settings.raw_keys, settings.guard.clone());
         let link = Link::new(Parts {
             name: name.clone(),
             pool,

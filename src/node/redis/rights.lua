@@ -23,6 +23,7 @@ local function try(command, ...)
 end
 
 try('TIME')
+try('INFO', 'server')
 try('GET', text)
 try('SET', text, '', 'XX', 'PX', 1)
 try('DEL', text)

@@ -5,8 +5,8 @@ use std::{sync::LazyLock, time::Duration};
 use deadpool_redis::redis::{Cmd, Script, Value};
 
 use crate::node::{
-    Admission, Answer, Call, Doc, Kind, NodeError, NodeMs, Op, Record, Reply, Standing, Token,
-    Version, View, rules::ceil_ms,
+    Admission, Answer, Call, Doc, Expiry, GuardSettings, Kind, NodeError, NodeMs, Op, Record,
+    Reply, RestartGuard, Seen, Standing, Take, Token, Version, View, rules::ceil_ms,
 };
 
 /// Longer lives are cut to this (ten years), so that a time plus a life stays exact in the script.
@@ -25,22 +25,32 @@ pub(super) struct Layout {
     pub(super) channel: String,
     /// Lock keys stand verbatim.
     pub(super) raw: bool,
+    /// Which incarnations may vote.
+    pub(super) guard: GuardSettings,
 }
 
 /// A call ready to be sent, by digest or with its source.
 pub(super) struct Prepared {
+    node_key: String,
+    not_after: String,
+    raw: bool,
+    guard: GuardSettings,
     args: Vec<Vec<u8>>,
     ops: usize,
 }
 
+/// What a connection has learned of the marker: the incarnation under which its server was seen to be admitted.
+pub(super) type Learned = Option<String>;
+
 // === impl Layout ===
 
 impl Layout {
-    pub(super) fn new(namespace: &str, raw: bool) -> Self {
+    pub(super) fn new(namespace: &str, raw: bool, guard: GuardSettings) -> Self {
         Self {
             node_key: format!("{{{namespace}}}:1:node"),
             channel: format!("{{{namespace}}}:1:ch"),
             raw,
+            guard,
         }
     }
 
@@ -54,45 +64,51 @@ impl Layout {
 
 impl Prepared {
     pub(super) fn new(layout: &Layout, call: &Call) -> Self {
-        let mut args = Args(Vec::with_capacity(3 + call.ops.len() * 6));
-        args.text(&layout.node_key);
-        args.text(
-            &call
-                .not_after
-                .map(|at| at.0.to_string())
-                .unwrap_or_default(),
-        );
-        args.text(if layout.raw { "1" } else { "0" });
+        let mut args = Args(Vec::with_capacity(call.ops.len() * 8));
         for op in &call.ops {
             args.op(op);
         }
+        let not_after = call.not_after.map(|at| at.0.to_string());
         Self {
+            node_key: layout.node_key.clone(),
+            not_after: not_after.unwrap_or_default(),
+            raw: layout.raw,
+            guard: layout.guard.clone(),
             args: args.0,
             ops: call.ops.len(),
         }
     }
 
     /// The usual request: the script is known by its digest.
-    pub(super) fn by_digest(&self) -> Cmd {
-        self.command("EVALSHA", SCRIPT.get_hash())
+    pub(super) fn by_digest(&self, learned: &Learned) -> Cmd {
+        self.command("EVALSHA", SCRIPT.get_hash(), learned)
     }
 
     /// The request that also teaches the server the script.
-    pub(super) fn with_source(&self) -> Cmd {
-        self.command("EVAL", SOURCE)
+    pub(super) fn with_source(&self, learned: &Learned) -> Cmd {
+        self.command("EVAL", SOURCE, learned)
     }
 
-    fn command(&self, name: &str, script: &str) -> Cmd {
+    fn command(&self, name: &str, script: &str, learned: &Learned) -> Cmd {
+        let guard = match (self.guard.mode, learned) {
+            (RestartGuard::Off, _) => String::new(),
+            (RestartGuard::Connection, Some(inc)) => format!("={inc}"),
+            (RestartGuard::Connection, None) | (RestartGuard::Call, _) => "?".to_owned(),
+        };
         let mut cmd = Cmd::new();
-        cmd.arg(name).arg(script).arg(1);
+        cmd.arg(name).arg(script).arg(1).arg(&self.node_key);
+        cmd.arg(&self.not_after)
+            .arg(if self.raw { "1" } else { "0" })
+            .arg(guard)
+            .arg(&self.guard.config);
         for arg in &self.args {
             cmd.arg(arg.as_slice());
         }
         cmd
     }
 
-    /// Reads the script's answer to this call.
-    pub(super) fn decode(&self, value: Value) -> Result<Reply, NodeError> {
+    /// Reads the script's answer to this call, and what it says of the marker.
+    pub(super) fn decode(&self, value: Value) -> Result<(Reply, Learned), NodeError> {
         let mut fields = Fields::of(value)?;
         let (in_time, at) = (fields.int()?, fields.unsigned()?);
         if in_time == 0 {
@@ -107,12 +123,17 @@ impl Prepared {
             return Err(nonsense("another number of answers than operations"));
         }
         let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
-        Ok(Reply {
+        let (standing, learned) = match self.guard.mode {
+            RestartGuard::Off => (Standing::Unguarded, None),
+            RestartGuard::Connection | RestartGuard::Call => fields.standing()?,
+        };
+        let reply = Reply {
             at: NodeMs(at),
             wall_ms,
-            standing: Standing::Unguarded,
+            standing,
             answers,
-        })
+        };
+        Ok((reply, learned))
     }
 }
 
@@ -136,7 +157,8 @@ impl Args {
                 kind,
                 ttl,
                 floor,
-                ..
+                take,
+                clamp,
             } => {
                 self.texts(&[
                     "acquire",
@@ -145,6 +167,8 @@ impl Args {
                     word(*kind),
                     &millis(*ttl),
                     &count(*floor),
+                    &taken(take),
+                    &millis(*clamp),
                 ]);
             }
             Op::Confirm {
@@ -152,9 +176,10 @@ impl Args {
                 owner,
                 kind,
                 token,
-                ..
+                expiry,
             } => {
-                self.texts(&["confirm", key, owner, word(*kind), &count(*token)]);
+                let expiry = ends(*expiry);
+                self.texts(&["confirm", key, owner, word(*kind), &count(*token), expiry]);
             }
             Op::Extend {
                 key,
@@ -163,10 +188,11 @@ impl Args {
                 seq,
                 ttl,
                 token,
-                ..
+                take,
             } => {
                 let (seq, ttl, token) = (seq.to_string(), millis(*ttl), count(*token));
-                self.texts(&["extend", key, owner, word(*kind), &seq, &ttl, &token]);
+                let (kind, take) = (word(*kind), taken(take));
+                self.texts(&["extend", key, owner, kind, &seq, &ttl, &token, &take]);
             }
             Op::Release {
                 key,
@@ -194,11 +220,12 @@ impl Args {
                 version,
                 body,
                 not_before,
-                ..
+                expiry,
             } => {
                 let (token, rev) = (count(version.token), version.rev.to_string());
                 let not_before = not_before.map(|at| at.to_string()).unwrap_or_default();
-                self.texts(&["write", key, owner, &token, &rev, body, &not_before]);
+                let expiry = ends(*expiry);
+                self.texts(&["write", key, owner, &token, &rev, body, &not_before, expiry]);
             }
             Op::Read { key } => self.texts(&["read", key]),
             Op::List { prefix } => self.texts(&["list", prefix]),
@@ -213,8 +240,27 @@ impl Args {
             Op::Docs { dir } => self.texts(&["docs", dir]),
             Op::Doc { name } => self.texts(&["doc", name]),
             Op::RemoveDoc { name } => self.texts(&["remove_doc", name]),
-            Op::Admission | Op::Nominate { .. } => self.texts(&["admission"]),
-            Op::Merge { .. } | Op::Admit { .. } => self.texts(&["unadmitted"]),
+            Op::Admission => self.text("admission"),
+            Op::Nominate { nonce } => self.texts(&["nominate", nonce]),
+            Op::Merge {
+                nonce,
+                key,
+                counter,
+                record,
+            } => {
+                let Version { token, rev } = record.version;
+                let (counter, token, rev) = (count(*counter), count(token), rev.to_string());
+                self.texts(&["merge", nonce, key, &counter, &token, &rev, &record.body]);
+            }
+            Op::Admit {
+                nonce,
+                config,
+                counter,
+                blank_before,
+            } => {
+                let blank = blank_before.map(|at| at.to_string()).unwrap_or_default();
+                self.texts(&["admit", nonce, config, &count(*counter), &blank]);
+            }
             Op::Records { after, limit } => {
                 self.texts(&["records", after, &limit.to_string()]);
             }
@@ -236,6 +282,24 @@ fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Lock => "lock",
         Kind::Claim => "claim",
+    }
+}
+
+fn ends(expiry: Expiry) -> &'static str {
+    match expiry {
+        Expiry::Server => "s",
+        Expiry::Observed => "o",
+    }
+}
+
+/// What was seen, in the one way in which the script writes what stands there.
+fn taken(take: &Take) -> String {
+    match take {
+        Take::Server => "s".to_owned(),
+        Take::Observed(None) => "o".to_owned(),
+        Take::Observed(Some(Seen { inc, owner, seq })) => {
+            format!("o{seq} {} {owner}{inc}", owner.len())
+        }
     }
 }
 
@@ -273,9 +337,16 @@ fn answer(value: Value) -> Result<Answer, NodeError> {
         11 => Answer::Broken(view(f.next()?)?),
         12 => Answer::Unadmitted,
         13 => Answer::Admission(Admission {
-            admitted: true,
+            incarnation: f.text()?,
+            nonce: f.optional()?,
+            admitted: f.int()? == 1,
+            inc: f.text()?,
+            config: f.optional()?,
             counter: f.token()?,
-            ..Admission::default()
+            blank_before: match f.optional()?.filter(|at| !at.is_empty()) {
+                Some(at) => Some(at.parse().map_err(|_| nonsense("a time out of range"))?),
+                None => None,
+            },
         }),
         _ => return Err(nonsense("an unknown kind of answer")),
     })
@@ -283,21 +354,24 @@ fn answer(value: Value) -> Result<Answer, NodeError> {
 
 fn view(value: Value) -> Result<View, NodeError> {
     let mut f = Fields::of(value)?;
+    let (key, holder) = (f.text()?, f.optional()?);
+    // -1 is a key without a time to live, -2 no key.
+    let remaining_ms = u64::try_from(f.int()?).ok();
+    let (owner, seq, over) = (f.optional()?, f.unsigned()?, f.int()?);
     Ok(View {
-        key: f.text()?,
-        holder: f.optional()?,
-        // -1 is a key without a time to live, -2 no key.
-        remaining_ms: u64::try_from(f.int()?).ok(),
-        owner: f.optional()?,
-        seq: f.unsigned()?,
-        released: f.int()? == 1,
+        key,
+        holder,
+        remaining_ms,
+        owner,
+        seq,
+        released: over == 1,
+        broken: over == 2,
         token: f.token()?,
         record: f.record()?,
         ttl_ms: f.unsigned()?,
         named: f.int()? == 1,
-        inc: String::new(),
-        broken: false,
-        foreign: false,
+        inc: f.text()?,
+        foreign: f.int()? == 1,
     })
 }
 
@@ -344,6 +418,16 @@ impl Fields {
         self.unsigned().map(Token)
     }
 
+    fn standing(&mut self) -> Result<(Standing, Learned), NodeError> {
+        let (standing, inc, config) = (self.int()?, self.text()?, self.text()?);
+        Ok(match standing {
+            1 => (Standing::Admitted, Some(inc)),
+            2 => (Standing::Unadmitted, None),
+            3 => (Standing::Configured(config), Some(inc)),
+            _ => return Err(nonsense("an unknown standing")),
+        })
+    }
+
     fn version(&mut self) -> Result<Version, NodeError> {
         Ok(Version {
             token: self.token()?,
@@ -387,7 +471,7 @@ mod tests {
 
     fn prepared(ops: Vec<Op>) -> Prepared {
         Prepared::new(
-            &Layout::new("app", false),
+            &Layout::new("app", false, GuardSettings::default()),
             &Call {
                 not_after: None,
                 ops,

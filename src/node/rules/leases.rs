@@ -77,7 +77,7 @@ impl<R: Rows> Turn<'_, R> {
     /// O6: a value stands in the key that is not the record's owner's, whatever its incarnation.
     fn is_barred(&mut self, key: &str, entry: Option<&Entry>) -> Result<bool, R::Error> {
         let holder = self.holder(key)?;
-        Ok(holder.is_some_and(|k| entry.is_none_or(|e| e.owner != k.value)))
+        Ok(holder.is_some_and(|k| entry.is_none_or(|e| !e.is_of(&k.value))))
     }
 
     /// The record, where its lease is this owner's and counts.

@@ -70,6 +70,15 @@ pub struct Entry {
     pub until: Option<NodeMs>,
 }
 
+// === impl Entry ===
+
+impl Entry {
+    /// Whether this value is its owner's; what was merged in has no owner.
+    fn is_of(&self, value: &str) -> bool {
+        !self.owner.is_empty() && self.owner == value
+    }
+}
+
 /// What a claiming owner was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claimant {
@@ -406,7 +415,7 @@ impl<R: Rows> Turn<'_, R> {
 
     /// Whether the key's value is of a lease of ours: of the record's owner, or of a claim.
     fn is_ours(&mut self, holder: &Key, entry: Option<&Entry>) -> Result<bool, R::Error> {
-        let recorded = entry.is_some_and(|e| e.owner == holder.value);
+        let recorded = entry.is_some_and(|e| e.is_of(&holder.value));
         Ok(recorded || self.claimant(&holder.value)?.is_some())
     }
 
