@@ -14,8 +14,8 @@
 //! # Not promised
 //! - Anything about code that does not look: after a freeze longer than the lease, only a receiver that compares
 //!   fencing tokens is safe.
-//! - Anything against a majority of nodes that lost their memory within a ttl: give a restarted node without
-//!   persistence `max_ttl` before it rejoins.
+//! - Anything against a majority of nodes that lost their memory within a ttl, where nobody guards them: see
+//!   [`LocksBuilder::guarded`]. With the guard, that tokens go on without a clock or [`LocksBuilder::token_floor`].
 
 mod acquire;
 pub(crate) mod admission;
