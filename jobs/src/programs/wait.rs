@@ -128,7 +128,7 @@ async fn patiently(
     let start = clock.now();
     let given = start + limit.unwrap_or(Duration::MAX);
     let least = given.max(start + LEAST_PATIENCE);
-    let (mut until, mut patience) = (given, least);
+    let mut until = given;
     // A try waits for no holder, but for nodes that may have forgotten one: were it to give up, the next would begin anew.
     let timing = locks.timing();
     let sits_out = start + timing.watch_time(timing.max_ttl) + SLACK;
@@ -147,6 +147,7 @@ async fn patiently(
             }
             Err(error) => error,
         };
+        let patience;
         (until, patience) = if given < sits_out && forgetful(&error) {
             (sits_out, sits_out)
         } else {

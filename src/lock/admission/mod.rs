@@ -196,8 +196,8 @@ impl Tended<'_> {
                 read = readings.len(),
                 needed = knowledge::enough(self.cluster.links.len()),
                 tokens_from = merged.counter.0,
-                "too few other nodes remember: tokens go on from there, and what was due before now counts as \
-                 decided without anybody knowing how"
+                "too few other nodes remember: tokens go on from there, and which ticks have fired before now may be \
+                 forgotten"
             );
         }
         done
@@ -323,7 +323,9 @@ impl Told {
             }
             Next::Look(_) if self.nonce != shown.nonce => {
                 self.nonce.clone_from(&shown.nonce);
-                let why = if shown.inc.is_empty() {
+                let why = if shown.admitted {
+                    "its vote was taken away, to configure the fleet anew"
+                } else if shown.inc.is_empty() {
                     "it is new or has lost its memory"
                 } else {
                     "it was started again, or its data was replaced"

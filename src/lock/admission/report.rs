@@ -79,7 +79,7 @@ impl fmt::Display for AdmissionState {
             Self::Unguarded => f.write_str("votes, unguarded"),
             Self::Admitted => f.write_str("votes"),
             Self::Watched { left: None } => {
-                f.write_str("has lost its memory or is new, and nobody watches it")
+                f.write_str("has lost its memory or is new, and nobody watches it yet")
             }
             Self::Watched { left: Some(left) } => {
                 let left = Span(whole_seconds(*left));
