@@ -123,6 +123,7 @@ struct Handle {
     events: Events,
     fitness: Fitness,
     reached: Arc<std::sync::atomic::AtomicBool>,
+    guarded: bool,
 }
 
 // === impl Locks ===
@@ -318,6 +319,11 @@ impl Locks {
         self.ask(|reply| Command::Admissions { reply }).await
     }
 
+    /// Whether the nodes can lose their memory, and are guarded against it.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.0.guarded
+    }
+
     /// What tells each node's server from every other, where it can be told now. Asked by the keeper, whose
     /// connections are its own.
     pub(crate) async fn identities(&self) -> Result<Vec<Option<String>>, LockError> {
@@ -496,6 +502,7 @@ impl LocksBuilder {
             events: self.events.clone(),
             fitness: fitness.clone(),
             reached: reached.clone(),
+            guarded: self.fleet.is_some(),
         };
         let keeper = Keeper {
             nodes: self.nodes,

@@ -60,7 +60,7 @@ enum Carried {
 }
 
 /// The term is over, or nothing more can be done in it.
-struct Over;
+pub(super) struct Over;
 
 impl Lead<'_> {
     /// Leads until nothing new may start, then winds down.
@@ -77,6 +77,9 @@ impl Lead<'_> {
         };
         // First of all: a minority write of the last leader becomes the truth, or is gone, for everybody.
         if ledger != Ledger::default() && self.write(&ledger, None).await.is_err() {
+            return;
+        }
+        if self.account_for_blank(&mut ledger).await.is_err() {
             return;
         }
         let (desk, mut saving) = mpsc::channel(4);
@@ -201,7 +204,7 @@ impl Lead<'_> {
     }
 
     /// `before` is the ledger that it was decided from.
-    fn report(&self, decision: Decision, before: &Ledger) {
+    pub(super) fn report(&self, decision: Decision, before: &Ledger) {
         let engine = self.engine;
         let (ticks, why) = match decision {
             Decision::Missed { ticks, why } => (
@@ -210,6 +213,7 @@ impl Lead<'_> {
                     WhyMissed::Skip => "misfire",
                     WhyMissed::Window => "window",
                     WhyMissed::Limit => "limit",
+                    WhyMissed::Unknown => "unknown",
                 },
             ),
             Decision::Overlap { ticks } => (ticks, "overlap"),
@@ -452,7 +456,7 @@ impl Lead<'_> {
 
     /// Writes the ledger, as long as there is time for it: a store that does not answer must not keep the active replica
     /// from standing down before its own lease ends.
-    async fn write(
+    pub(super) async fn write(
         &self,
         ledger: &Ledger,
         not_before: Option<Timestamp>,

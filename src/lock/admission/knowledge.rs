@@ -3,7 +3,7 @@
 //! # Invariants
 //! - G2 N - q + 1 other voters know whatever a majority took note of.  (g2_enough_others_know_everything)
 //! - G2 Counters and bodies are merged by maximum; ownership never is.   (g2_the_largest_of_everything_is_merged)
-//! - G3 Fewer of them: what was known before now may be lost, and the counter goes on from a clock or from what the user
+//! - G3 Fewer of them: what was known before the watch may be lost, and the counter goes on from a clock or from what the user
 //!   says.                                                              (g3_too_few_others_leave_a_blank)
 //! - G3 A blank is handed on with what is read from a node that has one.   (g3_a_blank_is_handed_on)
 
@@ -33,8 +33,8 @@ pub(crate) struct Reading {
 /// What is known without the others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outside {
-    /// Unix milliseconds.
-    pub(crate) now_ms: i64,
+    /// Unix milliseconds, when the watch began: what this node has forgotten was decided before.
+    pub(crate) lost_before: i64,
     /// Where tokens go on when too few nodes remember them: what the user says, else the clock in microseconds.
     pub(crate) floor: Token,
     /// The largest token that this client has seen.
@@ -100,10 +100,10 @@ pub(crate) fn merge(nonce: &str, nodes: usize, readings: &[Reading], outside: Ou
     } else if complete {
         (counter, inherited)
     } else {
-        let now = outside.now_ms;
+        let lost = outside.lost_before;
         (
             counter.max(outside.floor),
-            Some(inherited.map_or(now, |before| before.max(now))),
+            Some(inherited.map_or(lost, |before| before.max(lost))),
         )
     };
     Merged {
@@ -120,7 +120,7 @@ mod tests {
     use crate::node::Version;
 
     const OUTSIDE: Outside = Outside {
-        now_ms: 1_000,
+        lost_before: 1_000,
         floor: Token(1_000_000),
         seen: Token(0),
         intact: None,

@@ -113,9 +113,11 @@ impl Tended<'_> {
         let mut told = Told::default();
         let mut backoff = Backoff::new(timing.node_timeout, Duration::from_secs(1));
         let mut op = Op::Admission;
+        let mut watch = None;
+        let mut lost_before = 0;
         loop {
             self.link.up().await;
-            let Some(shown) = admission(self.link.ask(vec![op]).await) else {
+            let Some((shown, node_ms)) = admission(self.link.ask(vec![op]).await) else {
                 clock.sleep(backoff.next(&self.cluster.chance)).await;
                 op = Op::Admission;
                 continue;
@@ -125,6 +127,12 @@ impl Tended<'_> {
             let now = clock.now();
             let next = candidate.on(now, &shown, &self.guard.fleet, timing);
             self.link.set_counts_at(candidate.until());
+            if watch != candidate.until() {
+                watch = candidate.until();
+                // What is lost was decided before: no vote of this node counts while it is watched.
+                let skew = i64::try_from(timing.skew.as_millis()).unwrap_or(i64::MAX);
+                lost_before = clock.wall().as_millisecond().max(node_ms) + skew;
+            }
             told.tell(
                 self,
                 &shown,
@@ -141,7 +149,7 @@ impl Tended<'_> {
                     Op::Admission
                 }
                 Next::Admit(nonce) => {
-                    if !self.admit(nonce, &shown).await {
+                    if !self.admit(nonce, &shown, lost_before).await {
                         clock.sleep(backoff.next(&self.cluster.chance)).await;
                     }
                     Op::Admission
@@ -157,7 +165,7 @@ impl Tended<'_> {
     }
 
     /// Tells the node what the others know, then admits it. Whether it is admitted now.
-    async fn admit(&self, nonce: String, shown: &Admission) -> bool {
+    async fn admit(&self, nonce: String, shown: &Admission, lost_before: i64) -> bool {
         let others = (0..self.cluster.links.len()).filter(|other| *other != self.node);
         let readings: Vec<Reading> = join_all(others.map(|other| self.read(other)))
             .await
@@ -168,7 +176,7 @@ impl Tended<'_> {
             &nonce,
             self.cluster.links.len(),
             &readings,
-            self.outside(shown),
+            self.outside(shown, lost_before),
         );
         let mut page = MOST_OPS;
         let mut ops = merged.ops.as_slice();
@@ -196,19 +204,19 @@ impl Tended<'_> {
                 read = readings.len(),
                 needed = knowledge::enough(self.cluster.links.len()),
                 tokens_from = merged.counter.0,
-                "too few other nodes remember: tokens go on from there, and which ticks have fired before now may be \
-                 forgotten"
+                "too few other nodes remember: tokens go on from there, and what was due before counts as decided, \
+                 although nobody knows how"
             );
         }
         done
     }
 
-    fn outside(&self, shown: &Admission) -> Outside {
+    fn outside(&self, shown: &Admission, lost_before: i64) -> Outside {
         let wall = self.cluster.clock.wall();
         let micros = u64::try_from(wall.as_microsecond()).unwrap_or(0);
         let said = self.guard.token_floor.as_ref().map(|floor| floor());
         Outside {
-            now_ms: wall.as_millisecond(),
+            lost_before,
             floor: said.unwrap_or(Token(micros)),
             seen: self.cluster.seen(),
             intact: shown.admitted.then_some(shown.blank_before),
@@ -290,9 +298,11 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
     }
 }
 
-fn admission(read: Result<Reply, NodeError>) -> Option<Admission> {
-    match read.ok()?.answers.pop() {
-        Some(Answer::Admission(shown)) => Some(shown),
+/// With the node's wall clock.
+fn admission(read: Result<Reply, NodeError>) -> Option<(Admission, i64)> {
+    let mut reply = read.ok()?;
+    match reply.answers.pop() {
+        Some(Answer::Admission(shown)) => Some((shown, reply.wall_ms)),
         _ => None,
     }
 }
