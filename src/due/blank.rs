@@ -55,7 +55,7 @@ mod tests {
     }
 
     fn hourly() -> Schedule {
-        Schedule::builder("@hourly").build().unwrap()
+        Schedule::parse("@hourly", None, None).unwrap()
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::{
     backoff::Backoff,
     clock::Moment,
-    lock::{Claim, Claimed, LockError, Locks, released},
+    lock::{Claim, Claimed, LockError, Locks, Way, released},
     node::Kind,
     term::Term,
 };
@@ -88,18 +88,15 @@ impl Elector {
         let mut seen_held = false;
         // The very first bid goes blind: one round trip when nobody holds it.
         let mut next = Next::Bid;
+        let mut way = Way::default();
         loop {
             if locks.fitness().unfit().is_some() {
                 locks.fitness().fit().await;
             }
             if next == Next::Bid {
-                let bid = locks
-                    .claim(vec![self.claim.clone()])
-                    .await?
-                    .into_iter()
-                    .next();
+                let (bid, _, _) = locks.attempt(&self.claim, way.clone()).await?;
                 match bid {
-                    Some(Claimed::Acquired(lease)) => {
+                    Claimed::Acquired(lease) => {
                         let since = freed.filter(|_| seen_held);
                         let leaderless = since.map(|t| clock.now().since(t));
                         return Ok(Elected {
@@ -107,10 +104,12 @@ impl Elector {
                             leaderless,
                         });
                     }
-                    Some(Claimed::Held { .. }) => seen_held = true,
+                    Claimed::Held { .. } => seen_held = true,
                     other => tracing::debug!(key = self.claim.key, ?other, "bid failed"),
                 }
-                // Candidates that bid together split the vote: wait a random, growing time.
+                // Candidates that bid together split the vote: ask one node first from now on, and wait a random,
+                // growing time (R6).
+                way.one_first = true;
                 clock.sleep(backoff.next(chance)).await;
             }
             let seen = locks.look(vec![self.claim.key.clone()]).await?;
@@ -118,8 +117,13 @@ impl Elector {
                 continue;
             };
             next = state::next(sighting, ttl / 2);
-            if let Next::Watch(pause) = next {
+            if let Next::Watch { pause, exact } = next {
                 backoff.reset();
+                way.one_first = false;
+                let mut at = clock.now() + pause;
+                if !exact {
+                    at = together(at, ttl);
+                }
                 let holder = sighting.holder();
                 if holder.is_some() {
                     (seen_held, freed) = (true, None);
@@ -135,11 +139,33 @@ impl Elector {
                         }
                         clock.sleep(chance.up_to(timing.node_timeout / 10)).await;
                     }
-                    () = clock.sleep(pause) => {}
+                    () = clock.sleep_until(at) => {}
                 }
             } else {
                 freed.get_or_insert(clock.now());
             }
         }
+    }
+}
+
+/// Candidates of one process look at their locks at the same moments: one call per node serves them all.
+fn together(at: Moment, ttl: Duration) -> Moment {
+    let grid = (ttl / 40).max(Duration::from_millis(1)).as_micros();
+    let steps = at.since_boot().as_micros().div_ceil(grid);
+    let micros = u64::try_from(steps.saturating_mul(grid)).unwrap_or(u64::MAX);
+    Moment::ZERO + Duration::from_micros(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_of_one_process_look_together() {
+        let ttl = Duration::from_secs(10);
+        let at = |ms| Moment::ZERO + Duration::from_millis(ms);
+        assert_eq!(together(at(1), ttl), at(250));
+        assert_eq!(together(at(250), ttl), at(250));
+        assert_eq!(together(at(251), ttl), at(500));
     }
 }

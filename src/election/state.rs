@@ -10,7 +10,12 @@ pub(crate) enum Next {
     /// Ask the nodes for the lock.
     Bid,
     /// Look again after this pause, or when a release is announced.
-    Watch(Duration),
+    Watch {
+        /// The pause.
+        pause: Duration,
+        /// Whether the moment matters: it is when the lock may be had. Others may be a little later.
+        exact: bool,
+    },
 }
 
 /// Look first: bid only when a majority looks takable; else wait for the end of the holder's life, but look at least
@@ -21,11 +26,16 @@ pub(crate) fn next(sighting: &Sighting, poll: Duration) -> Next {
     }
     // With observed expiry the holder's signs of life are to be seen as they come.
     let poll = sighting.look_in().map_or(poll, |look| look.min(poll));
-    match sighting.free_in() {
-        // A millisecond more: the key lives to the end of its last one.
-        Some(life) => Next::Watch((life + Duration::from_millis(1)).min(poll)),
-        None => Next::Watch(poll / 4),
-    }
+    // A millisecond more: the key lives to the end of its last one.
+    let life = sighting
+        .free_in()
+        .map(|life| life + Duration::from_millis(1));
+    let (pause, exact) = match life {
+        Some(life) if life <= poll => (life, true),
+        Some(_) => (poll, false),
+        None => (poll / 4, false),
+    };
+    Next::Watch { pause, exact }
 }
 
 #[cfg(test)]
@@ -51,9 +61,16 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(
             see(vec![node(None), node(Some(400)), node(Some(700))]),
-            Next::Watch(ms(401))
+            Next::Watch {
+                pause: ms(401),
+                exact: true
+            }
         );
-        assert_eq!(see(vec![node(Some(9_000)); 3]), Next::Watch(ms(1000)));
+        let watch = |pause| Next::Watch {
+            pause,
+            exact: false,
+        };
+        assert_eq!(see(vec![node(Some(9_000)); 3]), watch(ms(1000)));
     }
 
     #[test]
@@ -61,7 +78,10 @@ mod tests {
         let down = || Err(NodeError::Unreachable("test".into()));
         assert_eq!(
             see(vec![down(), down(), node(None)]),
-            Next::Watch(Duration::from_millis(250))
+            Next::Watch {
+                pause: Duration::from_millis(250),
+                exact: false
+            }
         );
     }
 }

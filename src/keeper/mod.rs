@@ -11,11 +11,13 @@
 //! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
 //! # When things fail    Unsure means not leading. Expiry is the safety net; releasing only makes it quicker.
 
+mod announce;
 pub(crate) mod book;
 #[cfg(test)]
 mod broken;
 mod fitness;
 pub(crate) mod ladder;
+mod lookout;
 mod renew;
 #[cfg(test)]
 mod silent;
@@ -28,6 +30,7 @@ use std::{
 
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
+pub(crate) use announce::Heard;
 pub use fitness::Fitness;
 
 use crate::{
@@ -39,13 +42,14 @@ use crate::{
         AdmissionReport, BreakReport, Claim, Claimed, LockError, NodeReport, Sighting, Timing,
         WriteError,
         admission::{self, Guard},
-        cluster::{Cluster, Parts, Told},
+        cluster::{Cluster, Parts, Told, Way},
         link::Link,
     },
     node::{Announcement, Doc, Expiry, Node, Op, View},
     spawn::Spawn,
 };
 use book::Book;
+use lookout::Lookout;
 
 /// What to do when work outlives its lease.
 pub(crate) type OnUnstoppable = Arc<dyn Fn(&LeaseView) + Send + Sync>;
@@ -63,6 +67,17 @@ pub(crate) enum Command {
     Acquire {
         claims: Vec<Claim>,
         reply: oneshot::Sender<Vec<Claimed>>,
+    },
+    /// One attempt at a single named lock.
+    Try {
+        claim: Claim,
+        way: Way,
+        reply: oneshot::Sender<(Claimed, Sighting, Option<u32>)>,
+    },
+    /// Gives a place in a lock's line up.
+    Leave {
+        key: String,
+        ticket: String,
     },
     Look {
         keys: Vec<String>,
@@ -139,6 +154,7 @@ pub(crate) struct Desk {
     returns: mpsc::UnboundedSender<Returned>,
     /// Releases under way, and acquisitions that may end in one.
     releasing: watch::Sender<usize>,
+    lookout: Arc<Lookout>,
 }
 
 /// The default for work that outlives its lease: log, then `std::process::abort`.
@@ -201,6 +217,7 @@ impl Keeper {
             background.push(spawn.spawn(link.clone().pump()));
             background.push(spawn.spawn(link.clone().probe()));
         }
+        let nodes = links.len();
         let (returns, mut returned) = mpsc::unbounded_channel();
         let desk = Desk {
             cluster: Cluster::new(Parts {
@@ -214,6 +231,7 @@ impl Keeper {
                 expiry: self.expiry,
                 watch: Mutex::default(),
                 guard: self.guard.clone(),
+                heard: Heard::of(nodes),
                 #[cfg(test)]
                 mutant: self.mutant,
             }),
@@ -221,10 +239,11 @@ impl Keeper {
             bell: Arc::default(),
             returns,
             releasing: watch::channel(0).0,
+            lookout: Arc::default(),
         };
-        for link in &desk.cluster.links {
+        for (number, link) in desk.cluster.links.iter().enumerate() {
             let (cluster, node) = (desk.cluster.clone(), link.node().clone());
-            let forward = tasks::forward_announcements(cluster, node, self.releases.clone());
+            let forward = announce::forward(cluster, number, node, self.releases.clone());
             background.push(spawn.spawn(forward));
         }
         if let Some(guard) = self.guard.filter(|guard| !guard.bystander) {

@@ -2,26 +2,26 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
 
 use futures_util::StreamExt;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::oneshot;
 
 use super::{Command, Desk, book::next_renewal};
 use crate::{
     backoff::Backoff,
+    clock::Moment,
     event::Event,
     lease::{LeaseView, NewLease},
     lock::{
         AdmissionReport, AdmissionState, BreakReport, BreakVote, Claim, Claimed, LockError,
         NodeReport, NodeTroubles, Sighting, WriteError,
-        cluster::{Attempt, Cluster, Win},
+        cluster::{Attempt, Tried, Way, Win},
         link::Link,
         tally::{Ballot, Standing, majority, standing},
     },
-    node::{Announcement, Answer, Doc, Node, NodeError, Op, Record, Token, Version, View},
+    node::{Answer, Doc, NodeError, Op, Record, Token, Version, View},
 };
 
 impl Desk {
@@ -34,7 +34,17 @@ impl Desk {
                 drop(reply.send(self.acquire(&claims).await));
                 self.releasing.send_modify(|n| *n -= 1);
             }
-            Command::Look { keys, reply } => drop(reply.send(self.look(keys).await)),
+            Command::Try { claim, way, reply } => {
+                self.releasing.send_modify(|n| *n += 1);
+                drop(reply.send(self.try_once(&claim, &way).await));
+                self.releasing.send_modify(|n| *n -= 1);
+            }
+            Command::Leave { key, ticket } => {
+                let left = Op::Leave { key, ticket };
+                // Best effort: a place that is not given up ends by itself.
+                drop(self.ask_all(vec![left]).await);
+            }
+            Command::Look { keys, reply } => self.look_together(keys, reply).await,
             Command::List { prefix, reply } => drop(reply.send(self.list(prefix).await)),
             Command::Break {
                 key,
@@ -106,37 +116,61 @@ impl Desk {
                 once.push(claim.clone());
             }
         }
-        let mut attempts = cluster.attempt(&once).await.into_iter();
-        let took = cluster.clock.now().since(start);
+        let mut attempts = cluster.attempt(&once, &Way::default()).await.into_iter();
         let claimed = claims.iter().zip(first).map(|(claim, first)| {
-            let attempt = if first { attempts.next() } else { None };
-            let attempt = attempt.unwrap_or(Attempt::Held {
-                by: None,
-                for_at_most: None,
-            });
-            let outcome = match &attempt {
-                Attempt::Won(_) => "acquired",
-                Attempt::Held { .. } => "held",
-                Attempt::NoQuorum(_) => "no_quorum",
-                Attempt::TooSlow => "too_slow",
-            };
-            let resource = Claim::resource(&claim.key);
-            cluster.events.tell(Event::Acquire {
-                resource,
-                outcome,
-                took,
-            });
-            match attempt {
-                Attempt::Won(win) => self.won(claim, win, start),
-                Attempt::Held { by, for_at_most } => Claimed::Held { by, for_at_most },
-                Attempt::NoQuorum(nodes) => Claimed::NoQuorum(self.troubles(nodes)),
-                Attempt::TooSlow => Claimed::TooSlow,
-            }
+            let tried = if first { attempts.next() } else { None };
+            let attempt = tried.map_or(
+                Attempt::Held {
+                    by: None,
+                    for_at_most: None,
+                },
+                |tried| tried.attempt,
+            );
+            self.claimed(claim, attempt, start)
         });
         claimed.collect()
     }
 
-    fn won(&self, claim: &Claim, win: Win, start: crate::clock::Moment) -> Claimed {
+    async fn try_once(&self, claim: &Claim, way: &Way) -> (Claimed, Sighting, Option<u32>) {
+        let start = self.cluster.clock.now();
+        let tried = self.cluster.attempt(std::slice::from_ref(claim), way).await;
+        match tried.into_iter().next() {
+            Some(Tried {
+                attempt,
+                seen,
+                ahead,
+            }) => (self.claimed(claim, attempt, start), seen, ahead),
+            None => (
+                Claimed::TooSlow,
+                Sighting::new(claim.key.clone(), Vec::new()),
+                None,
+            ),
+        }
+    }
+
+    fn claimed(&self, claim: &Claim, attempt: Attempt, start: Moment) -> Claimed {
+        let outcome = match &attempt {
+            Attempt::Won(_) => "acquired",
+            Attempt::Held { .. } => "held",
+            Attempt::NoQuorum(_) => "no_quorum",
+            Attempt::TooSlow => "too_slow",
+        };
+        let took = self.cluster.clock.now().since(start);
+        let resource = Claim::resource(&claim.key);
+        self.cluster.events.tell(Event::Acquire {
+            resource,
+            outcome,
+            took,
+        });
+        match attempt {
+            Attempt::Won(win) => self.won(claim, win, start),
+            Attempt::Held { by, for_at_most } => Claimed::Held { by, for_at_most },
+            Attempt::NoQuorum(nodes) => Claimed::NoQuorum(self.troubles(nodes)),
+            Attempt::TooSlow => Claimed::TooSlow,
+        }
+    }
+
+    fn won(&self, claim: &Claim, win: Win, start: Moment) -> Claimed {
         let cluster = &self.cluster;
         let ttl = claim.ttl_or(&cluster.timing);
         let new = NewLease {
@@ -169,7 +203,7 @@ impl Desk {
         });
     }
 
-    async fn look(&self, keys: Vec<String>) -> Vec<Sighting> {
+    pub(super) async fn look(&self, keys: Vec<String>) -> Vec<Sighting> {
         let ops: Vec<_> = keys
             .iter()
             .map(|key| Op::Read { key: key.clone() })
@@ -196,7 +230,7 @@ impl Desk {
         }
         let judged = keys.into_iter().zip(shown);
         judged
-            .map(|(key, nodes)| cluster.judge(key, nodes))
+            .map(|(key, nodes)| cluster.judge(key, nodes.into_iter().enumerate().collect()))
             .collect()
     }
 
@@ -421,28 +455,6 @@ impl Desk {
             configured,
             needed: majority(configured),
         }
-    }
-}
-
-/// Passes a node's release announcements on, for ever; a stream that ends is opened again.
-pub(super) async fn forward_announcements(
-    cluster: Cluster,
-    node: Arc<dyn Node>,
-    to: broadcast::Sender<Announcement>,
-) {
-    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
-    loop {
-        if let Some(mut news) = node.announcements().await {
-            while let Some(announcement) = news.recv().await {
-                backoff.reset();
-                cluster
-                    .watch()
-                    .heard(&announcement.key, &announcement.owner);
-                // Nobody waiting is fine.
-                let _ = to.send(announcement);
-            }
-        }
-        cluster.clock.sleep(backoff.next(&cluster.chance)).await;
     }
 }
 

@@ -1,14 +1,19 @@
 //! Acquiring one named lock, with waiting.
 //!
-//! A waiter wakes with the release it hears of, with the end of the holder's life, or by a slow poll, whichever is first
-//! (R7). Announcements may be lost; polling is the truth. Where no majority shows a holder, the attempts of several have
-//! stood in each other's way: then it is tried again after a random, growing time (R6).
+//! The first attempt goes to all nodes at once: one round trip where nobody contends. Whoever is refused and waits takes a
+//! place in the lock's line and wakes when it is called, with the end of the holder's life, or by a slow poll, whichever is
+//! first (R7). Announcements may be lost; polling is the truth. From the second attempt on one node is asked first, the
+//! lock's primary, and the others only when it granted (R6). Where the attempts of several have stood in each other's way,
+//! it is tried again after a random, growing time.
 
 use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::{Claim, Claimed, LockError, Locks, Sighting};
+use super::{
+    Claim, Claimed, LockError, Locks, Sighting, Way,
+    line::{Place, Woken},
+};
 use crate::{backoff::Backoff, lease::Lease, node::Announcement};
 
 /// A waiter asks at least so often: announcements may be lost, and holders change unseen.
@@ -57,81 +62,121 @@ impl LockBuilder {
     /// # Errors
     /// [`LockError`] of the last attempt, when the wait was over.
     pub async fn acquire(self) -> Result<Lease, LockError> {
-        let clock = self.locks.clock().clone();
-        let mut until = clock.now() + self.wait;
-        let mut releases = self.locks.releases();
-        let slow = self.locks.timing().node_timeout;
-        let mut backoff = Backoff::new((slow / 5).min(RETRY.0), (slow * 4).min(RETRY.1));
-        let mut sits_out = false;
-        loop {
-            let why = match self.attempt().await? {
-                Ok(lease) => return Ok(lease),
-                Err(why) => why,
-            };
-            let held = matches!(why, LockError::Held { .. });
-            let mut watched = false;
-            loop {
-                if clock.now() >= until && (sits_out || !held) {
-                    return Err(why);
-                }
-                // Look first: an attempt of ours would only stand in the way of the holder and of other waiters.
-                let seen = self.look().await?;
-                let now = clock.now();
-                if now >= until || sits_out {
-                    match seen.free_in() {
-                        _ if sits_out && (seen.is_orphaned() || seen.looks_free()) => {}
-                        Some(rest) if seen.is_orphaned() => {
-                            sits_out = true;
-                            until = now + rest + slow * 2;
-                            tracing::info!(
-                                key = self.claim.key,
-                                "its last holder has gone without releasing it: watching for another {rest:?}"
-                            );
-                        }
-                        _ => return Err(why),
-                    }
-                }
-                if seen.looks_free() {
-                    if !watched {
-                        // Who was in the way is another loser of a split vote, gone by now.
-                        let pause = backoff.next(self.locks.chance());
-                        clock.sleep_until((now + pause).min(until)).await;
-                    }
-                    break;
-                }
-                watched = true;
-                backoff.reset();
-                let holder = seen.holder();
-                let pause = while_held(&seen, slow) + self.locks.chance().up_to(slow / 5);
-                let at = (now + pause).min(until);
-                tokio::select! {
-                    biased;
-                    () = released(&mut releases, &self.claim.key, holder.as_deref()), if holder.is_some() => {
-                        // Waiters that wake together split the vote.
-                        clock.sleep(self.locks.chance().up_to(slow / 10)).await;
-                        break;
-                    }
-                    () = clock.sleep_until(at) => {}
-                }
-            }
+        if self.wait.is_zero() {
+            self.at_once().await
+        } else {
+            self.in_line().await
         }
     }
 
-    /// One attempt. The outer error is one that trying again cannot cure.
-    async fn attempt(&self) -> Result<Result<Lease, LockError>, LockError> {
-        let claimed = self.locks.claim(vec![self.claim.clone()]).await?;
-        Ok(match claimed.into_iter().next() {
-            Some(Claimed::Acquired(lease)) => Ok(lease),
-            Some(Claimed::Held { by, for_at_most }) => Err(LockError::Held { by, for_at_most }),
-            Some(Claimed::NoQuorum(troubles)) => Err(LockError::NoQuorum(troubles)),
-            Some(Claimed::TooSlow) => Err(LockError::TooSlow),
-            None => Err(LockError::Closed),
-        })
+    async fn at_once(&self) -> Result<Lease, LockError> {
+        let (claimed, seen, _) = self.locks.attempt(&self.claim, Way::default()).await?;
+        match outcome(claimed) {
+            Err(why) if seen.is_orphaned() => self.sit_out(seen, why).await,
+            done => done,
+        }
+    }
+
+    /// Watches an orphan until it may be taken, and takes it. Whoever turns out to live ends this with `why`.
+    async fn sit_out(&self, mut seen: Sighting, why: LockError) -> Result<Lease, LockError> {
+        let (clock, slow) = (self.locks.clock(), self.locks.timing().node_timeout);
+        let Some(rest) = seen.free_in() else {
+            return Err(why);
+        };
+        let until = clock.now() + rest + slow * 4;
+        tracing::info!(
+            key = self.claim.key,
+            "its last holder has gone without releasing it: it is watched for another {rest:?}"
+        );
+        loop {
+            if seen.looks_free() {
+                let again = Way {
+                    one_first: true,
+                    ticket: None,
+                };
+                let (claimed, now, _) = self.locks.attempt(&self.claim, again).await?;
+                match outcome(claimed) {
+                    Err(_) if now.is_orphaned() && clock.now() < until => {}
+                    done => return done,
+                }
+            } else if !seen.is_orphaned() || clock.now() >= until {
+                return Err(why);
+            }
+            clock.sleep(while_held(&seen, slow)).await;
+            seen = self.look().await?;
+        }
+    }
+
+    async fn in_line(&self) -> Result<Lease, LockError> {
+        let (clock, chance) = (self.locks.clock(), self.locks.chance());
+        let slow = self.locks.timing().node_timeout;
+        let until = clock.now() + self.wait;
+        let mut releases = self.locks.releases();
+        let mut backoff = Backoff::new((slow / 5).min(RETRY.0), (slow * 4).min(RETRY.1));
+        let mut place = Place::new(&self.locks, &self.claim.key);
+        let mut way = place.first();
+        loop {
+            let (claimed, seen, ahead) = self.locks.attempt(&self.claim, way).await?;
+            let why = match outcome(claimed) {
+                Ok(lease) => {
+                    place.taken();
+                    return Ok(lease);
+                }
+                Err(why) => why,
+            };
+            place.refused(ahead);
+            let now = clock.now();
+            if now >= until {
+                let orphan = self.look().await?;
+                return match why {
+                    LockError::Held { .. } if orphan.is_orphaned() => {
+                        self.sit_out(orphan, why).await
+                    }
+                    why => Err(why),
+                };
+            }
+            let free = seen.looks_free();
+            let pause = match why {
+                LockError::Held { .. } if !place.is_queued() => {
+                    way = place.queue();
+                    continue;
+                }
+                // Free, and refused all the same: it is the turn of somebody before us.
+                LockError::Held { .. } if free && ahead.is_some_and(|n| n > 0) => place.patience(),
+                LockError::Held { .. } if !free => {
+                    backoff.reset();
+                    while_held(&seen, slow) + chance.up_to(slow / 5)
+                }
+                // Attempts of several have stood in each other's way, or too few nodes answer.
+                _ => backoff.next(chance),
+            };
+            let timer = clock.sleep_until((now + pause).min(until));
+            let holder = seen.holder();
+            way = match place.wait(&mut releases, holder.as_deref(), timer).await {
+                Woken::Called => place.called(),
+                Woken::Released => {
+                    // Those who wake together split the vote.
+                    clock.sleep(chance.up_to(slow / 10)).await;
+                    place.queue()
+                }
+                Woken::Time if free => place.impatient(),
+                Woken::Time => place.queue(),
+            };
+        }
     }
 
     async fn look(&self) -> Result<Sighting, LockError> {
         let seen = self.locks.look(vec![self.claim.key.clone()]).await?;
         seen.into_iter().next().ok_or(LockError::Closed)
+    }
+}
+
+fn outcome(claimed: Claimed) -> Result<Lease, LockError> {
+    match claimed {
+        Claimed::Acquired(lease) => Ok(lease),
+        Claimed::Held { by, for_at_most } => Err(LockError::Held { by, for_at_most }),
+        Claimed::NoQuorum(troubles) => Err(LockError::NoQuorum(troubles)),
+        Claimed::TooSlow => Err(LockError::TooSlow),
     }
 }
 

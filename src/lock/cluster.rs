@@ -22,6 +22,7 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
+    keeper::Heard,
     lock::{
         Claim, Sighting,
         admission::Guard,
@@ -30,7 +31,7 @@ use crate::{
         timing::Timing,
         watch::{self, Watch},
     },
-    node::{Answer, Expiry, Kind, NodeError, Op, Record, Take, Token, View},
+    node::{Answer, Expiry, Kind, NodeError, Op, Record, Take, Ticket, Token, View},
     spawn::Spawn,
 };
 
@@ -53,8 +54,28 @@ pub(crate) struct Parts {
     pub(crate) watch: Mutex<Watch>,
     /// What the clients of guarded nodes have in common; `None` when nobody guards them.
     pub(crate) guard: Option<Guard>,
+    pub(crate) heard: Heard,
     #[cfg(test)]
     pub(crate) mutant: super::mutant::Mutant,
+}
+
+/// How an attempt at a single named lock goes about asking the nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Way {
+    /// Ask one node first, and the others only when it granted: those who contend for a lock then split no votes (R6).
+    pub(crate) one_first: bool,
+    /// A place in the lock's line, which its primary keeps.
+    pub(crate) ticket: Option<Ticket>,
+}
+
+/// How an attempt at one lock ended, and what it showed.
+#[derive(Debug)]
+pub(crate) struct Tried {
+    pub(crate) attempt: Attempt,
+    /// What the nodes that were asked have shown; those that granted show a free lock.
+    pub(crate) seen: Sighting,
+    /// Whoever is before us in the line; `None` without a place in it.
+    pub(crate) ahead: Option<u32>,
 }
 
 /// How an attempt at one lock ended.
@@ -150,15 +171,20 @@ impl Cluster {
     }
 
     /// What these views mean for us, now.
-    pub(crate) fn judge(&self, key: String, nodes: Vec<Result<View, NodeError>>) -> Sighting {
+    pub(crate) fn judge(
+        &self,
+        key: String,
+        nodes: Vec<(usize, Result<View, NodeError>)>,
+    ) -> Sighting {
         let now = self.clock.now();
         let watch = self.watch();
-        let wait = |(node, view): (usize, &Result<View, NodeError>)| {
+        let wait = |(node, view): &(usize, Result<View, NodeError>)| {
             let view = view.as_ref().ok()?;
-            watch.wait(node, view, now, &self.timing, self.expiry)
+            watch.wait(*node, view, now, &self.timing, self.expiry)
         };
-        let waits = nodes.iter().enumerate().map(wait).collect();
+        let waits = nodes.iter().map(wait).collect();
         drop(watch);
+        let nodes = nodes.into_iter().map(|(_, view)| view).collect();
         Sighting::judged(key, nodes, self.expiry, waits)
     }
 
@@ -208,12 +234,12 @@ impl Cluster {
         })
     }
 
-    /// One attempt at every claim, all nodes in parallel, under one owner value.
-    pub(crate) async fn attempt(&self, claims: &[Claim]) -> Vec<Attempt> {
+    /// One attempt at every claim under one owner value; all nodes in parallel, unless the way is another.
+    pub(crate) async fn attempt(&self, claims: &[Claim], way: &Way) -> Vec<Tried> {
         // Read before the first byte leaves: the nodes count their ttl from later on (R3).
         let start = self.clock.now();
         let owner = self.new_owner(claims);
-        let mut round = Round::begin(self, claims, &owner);
+        let mut round = Round::begin(self, claims, &owner, way);
         round.collect().await;
         let tokens = round.confirm(start).await;
         #[cfg(test)]
@@ -238,21 +264,27 @@ impl Cluster {
                         self.has_seen(token);
                         let kept = round.tallies[i].granted();
                         let record = round.record(i);
-                        return Attempt::Won(Win {
-                            owner: owner.clone(),
-                            token,
-                            valid_until,
-                            kept,
-                            record,
-                        });
+                        return round.tried(
+                            i,
+                            Attempt::Won(Win {
+                                owner: owner.clone(),
+                                token,
+                                valid_until,
+                                kept,
+                                record,
+                            }),
+                        );
                     }
+                    // The only node that was asked has refused: there is nothing to undo anywhere.
+                    _ if round.is_refused_by_the_first() => {}
                     _ => undo.push(self.release_op(&claim.key, &owner, claim.kind)),
                 }
-                if token.is_some() {
+                let attempt = if token.is_some() {
                     Attempt::TooSlow
                 } else {
                     round.refusal(i)
-                }
+                };
+                round.tried(i, attempt)
             });
         let ends: Vec<_> = ends.collect();
         #[cfg(test)]
@@ -269,6 +301,23 @@ impl Cluster {
         });
         let nodes = self.links.len().max(1) as u64;
         usize::try_from(hash % nodes).unwrap_or(0)
+    }
+
+    /// The node to ask first: in the key's order the first that is up, and looks takable if any does.
+    fn first(&self, key: &str, way: &Way) -> usize {
+        let (nodes, primary) = (self.links.len(), self.primary(key));
+        let up = |node: &usize| self.links.get(*node).is_some_and(|link| !link.is_down());
+        let order = || (0..nodes).map(|n| (primary + n) % nodes).filter(up);
+        // Whoever queues does so where all others do.
+        let queues = way.ticket.as_ref().is_some_and(|ticket| ticket.polite);
+        let takable = if queues {
+            None
+        } else {
+            let now = self.clock.now();
+            let watch = self.watch();
+            order().find(|node| watch.looks_takable(*node, key, now, &self.timing))
+        };
+        takable.or_else(|| order().next()).unwrap_or(primary)
     }
 
     fn new_owner(&self, claims: &[Claim]) -> String {
@@ -379,38 +428,98 @@ struct Round<'a> {
     cluster: &'a Cluster,
     claims: &'a [Claim],
     owner: &'a str,
+    way: &'a Way,
     tallies: Vec<Tally>,
     records: Vec<Record>,
+    /// The node that is asked first, while the others have not been asked.
+    first: Option<usize>,
     sent: FuturesUnordered<Sent>,
 }
 
 impl<'a> Round<'a> {
-    fn begin(cluster: &'a Cluster, claims: &'a [Claim], owner: &'a str) -> Self {
-        let floor = cluster.seen();
-        let ops = |node| {
-            let acquire = |claim: &Claim| Op::Acquire {
-                key: claim.key.clone(),
-                owner: owner.to_owned(),
-                kind: claim.kind,
-                ttl: claim.ttl_or(&cluster.timing),
-                floor,
-                take: cluster.take(node, &claim.key, claim.kind),
-                clamp: cluster.timing.max_ttl,
-            };
-            claims.iter().map(acquire).collect()
-        };
+    fn begin(cluster: &'a Cluster, claims: &'a [Claim], owner: &'a str, way: &'a Way) -> Self {
         let nodes = cluster.links.len();
         let tallies = claims.iter().map(|_| Tally::new(nodes)).collect();
         #[cfg(test)]
         let tallies = cluster.mutant.carry_over(claims, tallies);
         let records = vec![Record::default(); claims.len()];
-        Self {
+        let first = match claims {
+            [claim] if way.one_first && nodes > 1 => Some(cluster.first(&claim.key, way)),
+            _ => None,
+        };
+        let mut round = Self {
             cluster,
             claims,
             owner,
+            way,
             tallies,
             records,
-            sent: cluster.send_each(ops),
+            first,
+            sent: FuturesUnordered::new(),
+        };
+        round.ask(|node| first.is_none_or(|first| node == first));
+        round
+    }
+
+    /// Sends the attempt to these nodes.
+    fn ask(&mut self, which: impl Fn(usize) -> bool) {
+        let cluster = self.cluster;
+        let floor = Token(cluster.floor.load(Ordering::SeqCst));
+        for node in (0..cluster.links.len()).filter(|node| which(*node)) {
+            let acquire = |claim: &Claim| Op::Acquire {
+                key: claim.key.clone(),
+                owner: self.owner.to_owned(),
+                kind: claim.kind,
+                ttl: claim.ttl_or(&cluster.timing),
+                floor,
+                take: cluster.take(node, &claim.key, claim.kind),
+                clamp: cluster.timing.max_ttl,
+                ticket: self.ticket_for(node, claim),
+            };
+            let ops: Vec<_> = self.claims.iter().map(acquire).collect();
+            self.sent.push(cluster.send_to(node, &ops));
+        }
+    }
+
+    fn ticket_for(&self, node: usize, claim: &Claim) -> Option<Ticket> {
+        let keeps_the_line = self
+            .first
+            .unwrap_or_else(|| self.cluster.primary(&claim.key))
+            == node;
+        self.way.ticket.clone().filter(|_| keeps_the_line)
+    }
+
+    fn is_refused_by_the_first(&self) -> bool {
+        let votes = self.tallies.first().map(Tally::votes).unwrap_or_default();
+        let refused = |first: usize| matches!(votes.get(first), Some(Some(Vote::Refused(_))));
+        self.first.is_some_and(refused)
+    }
+
+    /// What this round has shown of a claim.
+    fn tried(&self, claim: usize, attempt: Attempt) -> Tried {
+        let key = &self.claims[claim].key;
+        let votes = self.tallies[claim].votes();
+        let mut ahead = None;
+        let asked = self.first.filter(|_| self.is_refused_by_the_first());
+        let view = |vote: &Option<Vote>| match vote {
+            Some(Vote::Granted(_)) => Ok(View {
+                key: key.clone(),
+                ..View::default()
+            }),
+            Some(Vote::Refused(view)) => Ok((**view).clone()),
+            Some(Vote::Failed(trouble)) => Err(trouble.clone()),
+            None => Err(NodeError::Unreachable("it was not waited for".to_owned())),
+        };
+        let all = votes.iter().map(view).enumerate();
+        // Where one node alone was asked and refused, it stands for all.
+        let nodes: Vec<_> = all.filter(|(n, _)| asked.is_none_or(|a| a == *n)).collect();
+        for (_, view) in &nodes {
+            ahead = ahead.or(view.as_ref().ok().and_then(|view| view.ahead));
+        }
+        Tried {
+            attempt,
+            seen: self.cluster.judge(key.clone(), nodes),
+            ahead,
         }
     }
 
@@ -420,12 +529,21 @@ impl<'a> Round<'a> {
             let Some((node, result)) = self.sent.next().await else {
                 return;
             };
+            let first = self.first;
             for i in 0..self.claims.len() {
                 let vote = match &result {
                     Ok(answers) => self.vote(node, i, answers.get(i)),
                     Err(trouble) => Vote::Failed(trouble.clone()),
                 };
                 self.tallies[i].count(node, vote);
+            }
+            if first == Some(node) {
+                if self.is_refused_by_the_first() {
+                    return;
+                }
+                // It granted, or it does not answer and somebody else will have to decide.
+                self.first = None;
+                self.ask(|other| other != node);
             }
         }
     }

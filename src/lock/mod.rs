@@ -22,6 +22,7 @@ pub(crate) mod admission;
 mod broken;
 pub(crate) mod cluster;
 mod error;
+mod line;
 pub(crate) mod link;
 #[cfg(test)]
 pub(crate) mod mutant;
@@ -31,7 +32,12 @@ pub mod tally;
 mod timing;
 pub(crate) mod watch;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use tokio::sync::{broadcast, mpsc, oneshot};
 
@@ -39,6 +45,7 @@ pub use acquire::LockBuilder;
 pub(crate) use acquire::released;
 pub use admission::{AdmissionReport, AdmissionState};
 pub use broken::{BreakReport, BreakVote, Broken};
+pub(crate) use cluster::Way;
 pub use error::{LockError, NodeTroubles, WriteError};
 pub use settings::{FleetConfig, LockSettings};
 pub use sighting::Sighting;
@@ -46,7 +53,7 @@ pub use timing::Timing;
 
 use crate::{
     chance::Chance,
-    clock::Clock,
+    clock::{Clock, Moment},
     event::Events,
     keeper::{self, Command, Fitness, Keeper},
     lease::{Lease, LeaseView},
@@ -124,7 +131,12 @@ struct Handle {
     fitness: Fitness,
     reached: Arc<std::sync::atomic::AtomicBool>,
     guarded: bool,
+    /// Locks with a line, as far as this process knows, and until when that is worth knowing.
+    contended: Mutex<BTreeMap<String, Moment>>,
 }
+
+/// More locks than this are not known to be contended without looking whether that is still true.
+const MOST_CONTENDED: usize = 1024;
 
 // === impl Locks ===
 
@@ -170,18 +182,57 @@ impl Locks {
     /// # Errors
     /// [`LockError::Closed`], [`LockError::TtlTooLong`].
     pub async fn claim(&self, claims: Vec<Claim>) -> Result<Vec<Claimed>, LockError> {
-        let max_ttl = self.0.timing.max_ttl;
-        if let Some(ttl) = claims
-            .iter()
-            .filter_map(|c| c.ttl)
-            .find(|ttl| *ttl > max_ttl)
-        {
-            return Err(LockError::TtlTooLong { ttl, max_ttl });
-        }
+        self.check_ttl(claims.iter().filter_map(|c| c.ttl).max())?;
         if claims.is_empty() {
             return Ok(Vec::new());
         }
         self.ask(|reply| Command::Acquire { claims, reply }).await
+    }
+
+    /// One attempt at a named lock; what it showed, and how many are before its ticket.
+    pub(crate) async fn attempt(
+        &self,
+        claim: &Claim,
+        way: Way,
+    ) -> Result<(Claimed, Sighting, Option<u32>), LockError> {
+        self.check_ttl(claim.ttl)?;
+        let claim = claim.clone();
+        self.ask(|reply| Command::Try { claim, way, reply }).await
+    }
+
+    /// Gives a place in a lock's line up, in the background. One that is not given up ends by itself.
+    pub(crate) fn leave(&self, key: &str, ticket: &str) {
+        let (key, ticket) = (key.to_owned(), ticket.to_owned());
+        let _ = self.0.commands.try_send(Command::Leave { key, ticket });
+    }
+
+    /// Whether those who acquired this lock have lately stood in line for it.
+    pub(crate) fn is_contended(&self, key: &str) -> bool {
+        let now = self.0.clock.now();
+        self.contended().get(key).is_some_and(|until| now < *until)
+    }
+
+    /// Whoever wants this lock within `span` had better stand in line.
+    pub(crate) fn contend(&self, key: &str, span: Duration) {
+        let now = self.0.clock.now();
+        let mut contended = self.contended();
+        if contended.len() >= MOST_CONTENDED {
+            contended.retain(|_, until| now < *until);
+        }
+        contended.insert(key.to_owned(), now + span);
+    }
+
+    fn contended(&self) -> MutexGuard<'_, BTreeMap<String, Moment>> {
+        let contended = self.0.contended.lock();
+        contended.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_ttl(&self, ttl: Option<Duration>) -> Result<(), LockError> {
+        let max_ttl = self.0.timing.max_ttl;
+        match ttl.filter(|ttl| *ttl > max_ttl) {
+            Some(ttl) => Err(LockError::TtlTooLong { ttl, max_ttl }),
+            None => Ok(()),
+        }
     }
 
     /// What the nodes show of these locks; changes nothing.
@@ -503,6 +554,7 @@ impl LocksBuilder {
             fitness: fitness.clone(),
             reached: reached.clone(),
             guarded: self.fleet.is_some(),
+            contended: Mutex::default(),
         };
         let keeper = Keeper {
             nodes: self.nodes,

@@ -154,6 +154,18 @@ impl Watch {
         }
     }
 
+    /// Whether nothing that was seen of this node says that the lock is held there.
+    pub(crate) fn looks_takable(
+        &self,
+        node: usize,
+        key: &str,
+        now: Moment,
+        timing: &Timing,
+    ) -> bool {
+        let watched = self.records.get(key).and_then(|nodes| nodes.get(&node));
+        watched.is_none_or(|watched| self.ripe_in(key, watched, now, timing).is_zero())
+    }
+
     fn ripe_in(&self, key: &str, watched: &Watched, now: Moment, timing: &Timing) -> Duration {
         let known = (key.to_owned(), watched.seen.owner.clone());
         if self.over.contains(&known) {

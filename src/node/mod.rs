@@ -97,6 +97,18 @@ pub trait Node: Send + Sync + 'static {
 /// Release announcements of one node: keys that have just become free. Lagging or closed is not an error.
 pub type Announcements = tokio::sync::mpsc::Receiver<Announcement>;
 
+/// A place in a lock's line: in what order those who wait for it are woken. A line is a courtesy and decides nothing:
+/// whoever is impatient takes a lock that is free past everybody in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// Random, and the same for as long as its owner waits.
+    pub id: String,
+    /// How long the node keeps the place of somebody who does not come back.
+    pub life: Duration,
+    /// Refuse while somebody else is at the head of the line, although the lock could be taken.
+    pub polite: bool,
+}
+
 /// A lock has just been released on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
@@ -104,6 +116,8 @@ pub struct Announcement {
     pub key: String,
     /// The owner whose lease is over.
     pub owner: String,
+    /// The ticket at the head of the lock's line on this node: it is asked to come now, the others to stay.
+    pub next: Option<String>,
 }
 
 /// Everything queued for a node, executed as one atomic step.
@@ -145,6 +159,15 @@ pub enum Op {
         take: Take,
         /// The longest life a key of ours may have: on a refusal, a key of ours that lives longer is cut to it.
         clamp: Duration,
+        /// A place in the lock's line, taken or kept by this; it is left with the grant. Not for claims.
+        ticket: Option<Ticket>,
+    },
+    /// Leave a lock's line without having taken the lock. Always [`Answer::Done`].
+    Leave {
+        /// The lock.
+        key: String,
+        /// The ticket's id.
+        ticket: String,
     },
     /// Raise the counter to `token` where the lock is still `owner`'s and its grant is not larger.
     /// Answers [`Answer::Done`], [`Answer::Larger`] or [`Answer::Refused`].
@@ -349,6 +372,9 @@ pub struct View {
     pub broken: bool,
     /// The value in the key is none of ours here (no record or claim of it): it is waited for, never taken.
     pub foreign: bool,
+    /// In a refusal of somebody with a ticket: how many are before it in the line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<u32>,
 }
 
 /// A document.

@@ -38,6 +38,7 @@ impl<N: Node> Scoped<N> {
     fn outward(&self, op: &mut Op) {
         let (name, prefix) = match op {
             Op::Acquire { key, .. }
+            | Op::Leave { key, .. }
             | Op::Confirm { key, .. }
             | Op::Extend { key, .. }
             | Op::Release { key, .. }
@@ -117,11 +118,11 @@ impl<N: Node> Node for Scoped<N> {
         let (tell, ours) = mpsc::channel(UNREAD);
         let prefix = self.prefix.clone();
         self.spawn.spawn(async move {
-            while let Some(Announcement { key, owner }) = all.recv().await {
-                let Some(key) = key.strip_prefix(&prefix).map(str::to_owned) else {
+            while let Some(news) = all.recv().await {
+                let Some(key) = news.key.strip_prefix(&prefix).map(str::to_owned) else {
                     continue;
                 };
-                if tell.send(Announcement { key, owner }).await.is_err() {
+                if tell.send(Announcement { key, ..news }).await.is_err() {
                     return;
                 }
             }

@@ -268,6 +268,7 @@ pub(crate) fn take_for(key: &str, owner: &str, ttl: Duration) -> Op {
         floor: Token(0),
         take: Take::Server,
         clamp: MAX_TTL,
+        ticket: None,
     }
 }
 
@@ -282,6 +283,7 @@ pub(crate) fn claim_for(key: &str, owner: &str, ttl: Duration) -> Op {
         floor: Token(0),
         take: Take::Server,
         clamp: MAX_TTL,
+        ticket: None,
     }
 }
 

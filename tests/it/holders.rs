@@ -35,6 +35,7 @@ pub(crate) async fn after_expiry(node: Arc<dyn Node>) -> Holders {
             floor: Token(0),
             take: Take::Server,
             clamp: PATIENCE,
+            ticket: None,
         }],
     };
     let answer = node.call(attempt).await.unwrap().answers.remove(0);

@@ -114,6 +114,7 @@ pub(crate) fn acquire_for(key: &str, owner: &str, kind: Kind, ttl: Duration, flo
         floor: Token(floor),
         take: Take::Server,
         clamp: Duration::from_secs(30),
+        ticket: None,
     }
 }
 

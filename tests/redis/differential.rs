@@ -10,7 +10,8 @@ use watchkeeper::{
     clock::Clock,
     node::{
         Admission, Answer, Call, Doc, Expiry, GuardSettings, Kind, Node, Op, Record, RestartGuard,
-        Seen, Standing, Take, Token, Version, View, memory::MemoryNode, redis::RedisNodeSettings,
+        Seen, Standing, Take, Ticket, Token, Version, View, memory::MemoryNode,
+        redis::RedisNodeSettings,
     },
 };
 
@@ -152,6 +153,14 @@ impl World {
         (0..count).map(|_| self.op()).collect()
     }
 
+    fn ticket(&mut self) -> Ticket {
+        Ticket {
+            id: format!("t{}", self.chance.below(3)),
+            life: TTL * 10,
+            polite: self.chance.hits(0.5),
+        }
+    }
+
     fn op(&mut self) -> Op {
         let (key, kind) = match self.chance.below(5) {
             n @ 0..3 => (format!("l{n}"), Kind::Lock),
@@ -159,7 +168,7 @@ impl World {
         };
         let owner = self.owner();
         let token = self.chance.below(60);
-        match self.chance.below(25) {
+        match self.chance.below(26) {
             0..6 => Op::Acquire {
                 take: self.take(&key),
                 key,
@@ -168,6 +177,11 @@ impl World {
                 ttl: TTL,
                 floor: Token(self.chance.below(40)),
                 clamp: TTL / 2,
+                ticket: self.chance.hits(0.5).then(|| self.ticket()),
+            },
+            24 => Op::Leave {
+                key,
+                ticket: self.ticket().id,
             },
             6..8 => Op::Confirm {
                 key,

@@ -208,6 +208,7 @@ pub(crate) fn other_clients_hear_of_a_release() {
             let it = Announcement {
                 key: "a key with spaces".into(),
                 owner: "a".into(),
+                next: None,
             };
             assert_eq!(heard.recv().await, Some(it));
         }

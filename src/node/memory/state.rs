@@ -9,7 +9,7 @@ use std::{
 
 use crate::node::{
     Announcement, Call, NodeError, NodeMs, Reply, Token, rules,
-    rules::{Claimant, Gate, Guarded, Rows, Stored},
+    rules::{Claimant, Gate, Guarded, Rows, Stored, Waiter},
 };
 
 pub use crate::node::rules::{Entry, Key};
@@ -26,6 +26,7 @@ pub struct NodeState {
     claimants: BTreeMap<String, Claimant>,
     over: BTreeMap<(String, String), NodeMs>,
     docs: BTreeMap<String, Stored>,
+    lines: BTreeMap<String, Vec<Waiter>>,
     gate: Gate,
     announced: Vec<Announcement>,
     sweep_at: NodeMs,
@@ -111,6 +112,8 @@ impl NodeState {
         self.claimants.retain(|_, row| now < row.until);
         self.over.retain(|_, until| now < *until);
         self.docs.retain(|_, row| now < row.until);
+        self.lines
+            .retain(|_, line| line.iter().any(|w| now < w.until));
     }
 }
 
@@ -203,11 +206,21 @@ impl Rows for NodeState {
             .collect())
     }
 
-    fn announce(&mut self, key: &str, owner: &str) -> Result<(), Infallible> {
-        self.announced.push(Announcement {
-            key: key.to_owned(),
-            owner: owner.to_owned(),
-        });
+    fn line(&mut self, key: &str) -> Result<Vec<Waiter>, Infallible> {
+        Ok(self.lines.get(key).cloned().unwrap_or_default())
+    }
+
+    fn put_line(&mut self, key: &str, line: &[Waiter]) -> Result<(), Infallible> {
+        if line.is_empty() {
+            self.lines.remove(key);
+        } else {
+            self.lines.insert(key.to_owned(), line.to_vec());
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self, news: Announcement) -> Result<(), Infallible> {
+        self.announced.push(news);
         Ok(())
     }
 }

@@ -26,6 +26,7 @@ fn acquire(key: &str, owner: &str) -> Call {
         floor: Token(0),
         take: Take::Server,
         clamp: TTL,
+        ticket: None,
     };
     Call {
         not_after: None,

@@ -133,12 +133,17 @@ impl Listener {
     }
 }
 
-/// `OWNER KEY`; anything else on our channel is not for us.
+/// `OWNER KEY`, or `OWNER>NEXT KEY` where somebody stands in line; anything else on our channel is not for us.
 fn read(message: &Msg) -> Option<Announcement> {
     let text: String = message.get_payload().ok()?;
-    let (owner, key) = text.split_once(' ')?;
+    let (who, key) = text.split_once(' ')?;
+    let (owner, next) = match who.split_once('>') {
+        Some((owner, next)) => (owner, Some(next.to_owned())),
+        None => (who, None),
+    };
     Some(Announcement {
         key: key.to_owned(),
         owner: owner.to_owned(),
+        next,
     })
 }

@@ -127,7 +127,7 @@ local function view(key, holder, r, clamp)
   end
   return {
     key, holder, left, r.owner, number(r.seq), r.released and 1 or r.broken and 2 or 0, token,
-    r.token, r.rev, r.body, number(r.ttl), r.named and 1 or 0, r.inc, foreign,
+    r.token, r.rev, r.body, number(r.ttl), r.named and 1 or 0, r.inc, foreign, -1,
   }
 end
 
@@ -196,8 +196,39 @@ local function mark_released(key, retention)
   call('ZADD', locks, text(at + number_of(retention)), key)
 end
 
--- An announcement only saves waiting: a user who may not publish still releases.
-local function announce(key, owner) redis.pcall('PUBLISH', channel, owner .. ' ' .. key) end
+-- The line of a lock: who waits, in order, and until when each place is kept.
+local function line_keys(key) return base .. 'w:' .. key, base .. 'we:' .. key end
+
+-- Takes a place at the end, or keeps the one there is; how many are before it. Courtesy only.
+local function queue(key, ticket, life)
+  local line, ends = line_keys(key)
+  for _, gone in ipairs(call('ZRANGEBYSCORE', ends, '-inf', text(at))) do
+    call('ZREM', line, gone)
+    call('ZREM', ends, gone)
+  end
+  if not call('ZSCORE', line, ticket) then
+    local last = call('ZRANGE', line, -1, -1, 'WITHSCORES')[2]
+    call('ZADD', line, text(number(last) + 1), ticket)
+  end
+  call('ZADD', ends, text(at + number_of(life)), ticket)
+  outlive(line, number_of(life))
+  outlive(ends, number_of(life))
+  return call('ZRANK', line, ticket)
+end
+
+local function leave(key, ticket)
+  local line, ends = line_keys(key)
+  call('ZREM', line, ticket)
+  call('ZREM', ends, ticket)
+end
+
+-- Whoever is first in line is asked to come. An announcement only saves waiting: a user who may not publish still
+-- releases.
+local function announce(key, owner, queues)
+  local next = queues and call('ZRANGE', line_keys(key), 0, 0)[1]
+  if next then owner = owner .. '>' .. next end
+  redis.pcall('PUBLISH', channel, owner .. ' ' .. key)
+end
 
 -- === operations ===
 
@@ -220,7 +251,9 @@ local function acquire_claim(key, owner, ttl, floor, clamp)
 end
 
 local function acquire()
-  local key, owner, kind, ttl, floor, take, clamp = args(7)
+  local key, owner, kind, ttl, floor, take, clamp, ticket = args(8)
+  local life, polite
+  if ticket ~= '' then life, polite = args(2) end
   if not votes then return { UNADMITTED } end
   floor, clamp = number_of(floor), number_of(clamp)
   if kind == 'claim' then return acquire_claim(key, owner, ttl, floor, clamp) end
@@ -235,7 +268,17 @@ local function acquire()
   else
     free = may_take(holder, r, take)
   end
-  if not free or not own and over(owner, key) then return { REFUSED, view(key, holder, r, clamp) } end
+  local ahead = -1
+  if life and not own then
+    ahead = queue(key, ticket, life)
+    if polite == '1' and ahead > 0 then free = false end
+  end
+  if not free or not own and over(owner, key) then
+    local seen = view(key, holder, r, clamp)
+    seen[15] = ahead
+    return { REFUSED, seen }
+  end
+  if life then leave(key, ticket) end
 
   local grant = r.grant
   if not own then
@@ -330,7 +373,7 @@ local function release()
     -- Once: a release sent again does not make the memory longer.
     if r[1] == owner and r[2] ~= '1' then mark_released(key, retention) end
   end
-  announce(key, owner)
+  announce(key, owner, kind ~= 'claim')
   return { DONE }
 end
 
@@ -382,13 +425,18 @@ local function rare(code)
     raise(token)
     if ends then
       if not r.exists then call('ZREM', locks, key) end
-      announce(key, owner)
+      announce(key, owner, true)
     elseif holder and call('PTTL', lock_key(key)) < 0 then
       call('PEXPIRE', lock_key(key), ttl)
       -- Whoever lists must not forget it before it ends; a record is listed for longer.
       if not r.exists then index_claim(key, ttl) end
     end
     return { BROKEN, before }
+  end
+
+  if code == 'leave' then
+    leave(args(2))
+    return { DONE }
   end
 
   -- The members of an index that still live, in order.

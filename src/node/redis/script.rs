@@ -159,7 +159,16 @@ impl Args {
                 floor,
                 take,
                 clamp,
+                ticket,
             } => {
+                let (id, life, polite) = match ticket {
+                    Some(ticket) => (
+                        ticket.id.as_str(),
+                        millis(ticket.life),
+                        if ticket.polite { "1" } else { "0" },
+                    ),
+                    None => ("", String::new(), ""),
+                };
                 self.texts(&[
                     "acquire",
                     key,
@@ -169,8 +178,13 @@ impl Args {
                     &count(*floor),
                     &taken(take),
                     &millis(*clamp),
+                    id,
                 ]);
+                if ticket.is_some() {
+                    self.texts(&[&life, polite]);
+                }
             }
+            Op::Leave { key, ticket } => self.texts(&["leave", key, ticket]),
             Op::Confirm {
                 key,
                 owner,
@@ -372,6 +386,7 @@ fn view(value: Value) -> Result<View, NodeError> {
         named: f.int()? == 1,
         inc: f.text()?,
         foreign: f.int()? == 1,
+        ahead: u32::try_from(f.int()?).ok(),
     })
 }
 

@@ -275,7 +275,7 @@ impl<R: Rows> Turn<'_, R> {
         let until = later(self.now, retention.min(OVER_MEMORY));
         self.rows.put_over(key, owner, until)?;
         // Also when it held nothing here: whoever watches its record on another node need not wait for it to ripen.
-        self.rows.announce(key, owner)?;
+        self.announce(key, owner)?;
         Ok(Answer::Done)
     }
 
@@ -331,7 +331,7 @@ impl<R: Rows> Turn<'_, R> {
             _ => {}
         }
         if ends {
-            self.rows.announce(key, owner)?;
+            self.announce(key, owner)?;
         }
         Ok(Answer::Broken(before))
     }

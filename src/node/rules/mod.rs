@@ -17,13 +17,17 @@
 
 use std::time::Duration;
 
-use super::{Answer, Call, Kind, NodeError, NodeMs, Op, Record, Reply, Take, Token, View};
+use super::{
+    Announcement, Answer, Call, Kind, NodeError, NodeMs, Op, Record, Reply, Take, Token, View,
+};
 
 mod gate;
 mod leases;
+mod line;
 mod records;
 
 pub(crate) use gate::{Gate, Guarded};
+pub(crate) use line::Waiter;
 
 #[cfg(test)]
 thread_local! {
@@ -124,8 +128,12 @@ pub(crate) trait Rows {
     /// Documents whose [`directory`] is `dir`, in order.
     fn docs(&mut self, dir: &str) -> Result<Vec<(String, Stored)>, Self::Error>;
 
-    /// Tells whoever waits that `owner`'s lease of `key` is over.
-    fn announce(&mut self, key: &str, owner: &str) -> Result<(), Self::Error>;
+    /// A lock's line, in order.
+    fn line(&mut self, key: &str) -> Result<Vec<Waiter>, Self::Error>;
+    fn put_line(&mut self, key: &str, line: &[Waiter]) -> Result<(), Self::Error>;
+
+    /// Tells whoever waits that a lease is over.
+    fn announce(&mut self, news: Announcement) -> Result<(), Self::Error>;
 }
 
 /// May this call act at all? Nothing has been executed when it may not.
@@ -265,18 +273,36 @@ impl<R: Rows> Turn<'_, R> {
                 floor,
                 take,
                 clamp,
+                ticket,
             } => {
+                let ticket = ticket.as_ref().filter(|_| *kind == Kind::Lock);
+                let ahead = match ticket {
+                    Some(ticket) if !self.is_own(key, owner)? => Some(self.queue(key, ticket)?),
+                    _ => None,
+                };
+                let steps_back = ahead.is_some_and(|n| n > 0) && ticket.is_some_and(|t| t.polite);
                 let answer = match (kind, take) {
+                    _ if steps_back => None,
                     (Kind::Claim, _) => self.acquire_claim(key, owner, *ttl, *floor)?,
                     (Kind::Lock, take) => self.acquire_lock(key, owner, *ttl, *floor, take)?,
                 };
                 match answer {
-                    Some(granted) => Ok(granted),
+                    Some(granted) => {
+                        if let Some(ticket) = ticket {
+                            self.leave(key, &ticket.id)?;
+                        }
+                        Ok(granted)
+                    }
                     None => {
                         self.clamp(key, *clamp)?;
-                        self.refused(key)
+                        let view = self.view(key)?;
+                        Ok(Answer::Refused(View { ahead, ..view }))
                     }
                 }
+            }
+            Op::Leave { key, ticket } => {
+                self.leave(key, ticket)?;
+                Ok(Answer::Done)
             }
             Op::Confirm {
                 key,
@@ -413,6 +439,18 @@ impl<R: Rows> Turn<'_, R> {
         }
     }
 
+    /// Whether the record names this owner already.
+    fn is_own(&mut self, key: &str, owner: &str) -> Result<bool, R::Error> {
+        let entry = self.entry(key)?;
+        Ok(entry.is_some_and(|e| self.names(&e) && e.owner == owner))
+    }
+
+    fn announce(&mut self, key: &str, owner: &str) -> Result<(), R::Error> {
+        let next = self.head(key)?;
+        let (key, owner) = (key.to_owned(), owner.to_owned());
+        self.rows.announce(Announcement { key, owner, next })
+    }
+
     /// Whether the key's value is of a lease of ours: of the record's owner, or of a claim.
     fn is_ours(&mut self, holder: &Key, entry: Option<&Entry>) -> Result<bool, R::Error> {
         let recorded = entry.is_some_and(|e| e.is_of(&holder.value));
@@ -436,6 +474,7 @@ impl<R: Rows> Turn<'_, R> {
         let entry = entry.unwrap_or_default();
         Ok(View {
             key: key.to_owned(),
+            ahead: None,
             holder: holder.map(|k| k.value),
             remaining_ms: until.map(|until| until.0 - self.now.0),
             owner: Some(entry.owner).filter(|owner| !owner.is_empty()),

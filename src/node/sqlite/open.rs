@@ -75,15 +75,27 @@ const TABLES: &str = "
         id    INTEGER PRIMARY KEY AUTOINCREMENT,
         key   TEXT NOT NULL,
         owner TEXT NOT NULL,
-        at    INTEGER NOT NULL
+        at    INTEGER NOT NULL,
+        next  TEXT
     ) STRICT;
+    CREATE TABLE wk_line (
+        key     TEXT PRIMARY KEY NOT NULL,
+        waiters TEXT NOT NULL,
+        until   INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
 ";
 
-/// What layout 1 lacks: the incarnation a record was written under, and that it was broken. Whoever still has the
+/// What layout 1 lacks: the incarnation a record was written under, that it was broken, and lines. Whoever still has the
 /// file open with an older version can no longer write records, and says so.
 const FROM_1: &str = "
     ALTER TABLE wk_record ADD COLUMN inc TEXT NOT NULL DEFAULT '';
     ALTER TABLE wk_record ADD COLUMN broken INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE wk_release ADD COLUMN next TEXT;
+    CREATE TABLE wk_line (
+        key     TEXT PRIMARY KEY NOT NULL,
+        waiters TEXT NOT NULL,
+        until   INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
     UPDATE wk_meta SET value = 2 WHERE name = 'layout';
 ";
 
@@ -227,7 +239,7 @@ fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<i
         // Who held anything died with the boot. What has a lifetime lives it anew: the old clock is gone.
         tx.execute_batch(
             "DELETE FROM wk_key; DELETE FROM wk_claimant; DELETE FROM wk_over;
-             DELETE FROM wk_release;",
+             DELETE FROM wk_release; DELETE FROM wk_line;",
         )?;
         tx.execute(
             "UPDATE wk_record SET until = ?1 + min(retention, 9223372036854775807 - ?1)

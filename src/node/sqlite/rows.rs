@@ -5,8 +5,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::node::{
-    NodeMs, Record, Token, Version,
-    rules::{Claimant, Entry, Key, Rows, Stored, ceil_ms, directory},
+    Announcement, NodeMs, Record, Token, Version,
+    rules::{Claimant, Entry, Key, Rows, Stored, Waiter, ceil_ms, directory},
 };
 
 /// The rows as one transaction sees them.
@@ -40,6 +40,7 @@ impl<'c> SqlRows<'c> {
         self.run("DELETE FROM wk_claimant WHERE until <= ?1", [now])?;
         self.run("DELETE FROM wk_over WHERE until <= ?1", [now])?;
         self.run("DELETE FROM wk_doc WHERE until <= ?1", [now])?;
+        self.run("DELETE FROM wk_line WHERE until <= ?1", [now])?;
         self.run("DELETE FROM wk_release WHERE at < ?1", [int(old.0)])
     }
 
@@ -237,12 +238,40 @@ impl Rows for SqlRows<'_> {
         Ok(rows?.into_iter().flatten().collect())
     }
 
-    fn announce(&mut self, key: &str, owner: &str) -> rusqlite::Result<()> {
+    fn line(&mut self, key: &str) -> rusqlite::Result<Vec<Waiter>> {
+        let select = "SELECT waiters FROM wk_line WHERE key = ?1";
+        let line: Option<String> = self.one(select, [key], |row| row.get(0))?;
+        let line = line.unwrap_or_default();
+        Ok(line.lines().filter_map(waiter).collect())
+    }
+
+    fn put_line(&mut self, key: &str, line: &[Waiter]) -> rusqlite::Result<()> {
+        let Some(until) = line.iter().map(|waiter| waiter.until).max() else {
+            return self.run("DELETE FROM wk_line WHERE key = ?1", [key]);
+        };
+        let text = |waiter: &Waiter| format!("{} {}\n", waiter.until.0, waiter.ticket);
+        let waiters: String = line.iter().map(text).collect();
         self.run(
-            "INSERT INTO wk_release (key, owner, at) VALUES (?1, ?2, ?3)",
-            params![key, owner, int(self.now.0)],
+            "INSERT OR REPLACE INTO wk_line VALUES (?1, ?2, ?3)",
+            params![key, waiters, int(until.0)],
         )
     }
+
+    fn announce(&mut self, news: Announcement) -> rusqlite::Result<()> {
+        self.run(
+            "INSERT INTO wk_release (key, owner, at, next) VALUES (?1, ?2, ?3, ?4)",
+            params![news.key, news.owner, int(self.now.0), news.next],
+        )
+    }
+}
+
+/// A line's text is ours: whatever does not read so is left out.
+fn waiter(line: &str) -> Option<Waiter> {
+    let (until, ticket) = line.split_once(' ')?;
+    Some(Waiter {
+        ticket: ticket.to_owned(),
+        until: NodeMs(until.parse().ok()?),
+    })
 }
 
 fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {

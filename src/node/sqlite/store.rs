@@ -122,7 +122,7 @@ impl Store {
 
     /// Releases after number `last`, in order, with their numbers.
     pub(super) fn releases(&self, last: i64) -> rusqlite::Result<Vec<(i64, Announcement)>> {
-        let after = "SELECT id, key, owner FROM wk_release WHERE id > ?1 ORDER BY id";
+        let after = "SELECT id, key, owner, next FROM wk_release WHERE id > ?1 ORDER BY id";
         let mut select = self.conn.prepare_cached(after)?;
         let rows = select.query_map([last], |row| {
             Ok((
@@ -130,6 +130,7 @@ impl Store {
                 Announcement {
                     key: row.get(1)?,
                     owner: row.get(2)?,
+                    next: row.get(3)?,
                 },
             ))
         })?;

@@ -81,6 +81,7 @@ fn acquire(key: &str, owner: &str) -> Op {
         floor: Token(0),
         take: Take::Server,
         clamp: Duration::from_secs(30),
+        ticket: None,
     }
 }
 
@@ -273,6 +274,7 @@ fn a_record_of_an_earlier_boot_names_nobody() {
             ttl,
             floor,
             clamp,
+            ticket,
             ..
         } => Op::Acquire {
             key,
@@ -282,6 +284,7 @@ fn a_record_of_an_earlier_boot_names_nobody() {
             floor,
             take: Take::Observed(None),
             clamp,
+            ticket,
         },
         other => other,
     };
@@ -358,6 +361,7 @@ fn what_has_ended_is_removed() {
         floor,
         take: Take::Server,
         clamp: Duration::from_secs(30),
+        ticket: None,
     };
     let over = Op::Release {
         key,

@@ -135,6 +135,7 @@ pub(crate) async fn a_release_is_announced_to_every_client(lab: Lab) {
         let expected = Announcement {
             key,
             owner: "a".to_owned(),
+            next: None,
         };
         assert_eq!(soon(near.recv()).await, Some(expected.clone()));
         assert_eq!(soon(far.recv()).await, Some(expected));

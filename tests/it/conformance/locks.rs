@@ -159,6 +159,7 @@ pub(crate) async fn a_grant_is_above_the_floor(lab: Lab) {
             floor: Token(5_000_000_000_000),
             take: Take::Server,
             clamp: MAX_TTL,
+            ticket: None,
         },
         other => other,
     };

@@ -5,7 +5,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{AHEAD, ByHand, folder, store};
-use crate::node::{Call, Expiry, Kind, NodeMs, Op, Seen, Take, Token, Version, memory::NodeState};
+use crate::node::{
+    Call, Expiry, Kind, NodeMs, Op, Seen, Take, Ticket, Token, Version, memory::NodeState,
+};
 
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![Just("a"), Just("ab"), Just("b"), Just("b/ü"), Just("b/c/d")]
@@ -52,6 +54,16 @@ fn body() -> impl Strategy<Value = String> {
     prop_oneof![Just(""), Just("one"), Just("two\0")].prop_map(str::to_owned)
 }
 
+fn ticket() -> impl Strategy<Value = Option<Ticket>> {
+    let ticket = (prop_oneof![Just("t"), Just("u")], ttl(), any::<bool>());
+    let ticket = ticket.prop_map(|(id, life, polite)| Ticket {
+        id: id.to_owned(),
+        life,
+        polite,
+    });
+    prop::option::of(ticket)
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let write = (
         name(),
@@ -63,11 +75,15 @@ fn op() -> impl Strategy<Value = Op> {
         expiry(),
     );
     prop_oneof![
-        4 => (name(), owner(), kind(), ttl(), token(), take(), ttl()).prop_map(
-            |(key, owner, kind, ttl, floor, take, clamp)| {
-                Op::Acquire { key, owner, kind, ttl, floor, take, clamp }
+        4 => (name(), owner(), kind(), ttl(), token(), take(), ttl(), ticket()).prop_map(
+            |(key, owner, kind, ttl, floor, take, clamp, ticket)| {
+                Op::Acquire { key, owner, kind, ttl, floor, take, clamp, ticket }
             }
         ),
+        1 => (name(), ticket()).prop_map(|(key, ticket)| {
+            let ticket = ticket.map(|ticket| ticket.id).unwrap_or_default();
+            Op::Leave { key, ticket }
+        }),
         2 => (name(), owner(), kind(), token(), expiry()).prop_map(
             |(key, owner, kind, token, expiry)| Op::Confirm { key, owner, kind, token, expiry }
         ),

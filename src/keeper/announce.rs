@@ -1,0 +1,72 @@
+//! Releases that nodes announce, passed on to whoever waits in this process.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::broadcast;
+
+use crate::{
+    backoff::Backoff,
+    lock::cluster::Cluster,
+    node::{Announcement, Node},
+};
+
+/// Which nodes' announcements are heard at present.
+#[derive(Debug, Default)]
+pub(crate) struct Heard(Vec<AtomicBool>);
+
+// === impl Heard ===
+
+impl Heard {
+    pub(crate) fn of(nodes: usize) -> Self {
+        Self((0..nodes).map(|_| AtomicBool::new(false)).collect())
+    }
+
+    fn set(&self, node: usize, heard: bool) {
+        if let Some(flag) = self.0.get(node) {
+            flag.store(heard, Ordering::SeqCst);
+        }
+    }
+
+    fn is(&self, node: usize) -> bool {
+        self.0
+            .get(node)
+            .is_some_and(|flag| flag.load(Ordering::SeqCst))
+    }
+}
+
+/// Passes a node's release announcements on, for ever; a stream that ends is opened again.
+///
+/// Of one release the key's primary tells last, when a majority knows, and it keeps the line: its word wakes those who
+/// wait. That of the others counts while the primary is not heard.
+pub(super) async fn forward(
+    cluster: Cluster,
+    number: usize,
+    node: Arc<dyn Node>,
+    to: broadcast::Sender<Announcement>,
+) {
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+    loop {
+        if let Some(mut news) = node.announcements().await {
+            cluster.heard.set(number, true);
+            while let Some(announcement) = news.recv().await {
+                backoff.reset();
+                cluster
+                    .watch()
+                    .heard(&announcement.key, &announcement.owner);
+                let primary = cluster.primary(&announcement.key);
+                if primary == number || !cluster.heard.is(primary) {
+                    // Nobody waiting is fine.
+                    let _ = to.send(announcement);
+                }
+            }
+            cluster.heard.set(number, false);
+        }
+        cluster.clock.sleep(backoff.next(&cluster.chance)).await;
+    }
+}

@@ -1,0 +1,166 @@
+//! A place in a lock's line: who waits is woken in order.
+//!
+//! The line lies on the lock's primary and is a courtesy. Whoever is called comes at once, the others stay; whoever is
+//! called and does not come is passed by after a while, and its place ends by itself. Safety does not know of it.
+
+use std::{future::Future, time::Duration};
+
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+use super::{Locks, Way};
+use crate::node::{Announcement, Ticket};
+
+/// How long a node keeps the place of somebody who has gone without a word, in node timeouts.
+const KEPT: u32 = 80;
+
+/// For how long a lock that was waited for is known to be contended, in node timeouts.
+const CONTENDED: u32 = 4;
+
+/// Somebody who waits for a lock. Its place is given up when it is dropped.
+pub(super) struct Place {
+    locks: Locks,
+    key: String,
+    id: String,
+    /// How many are before us, once a node has told.
+    ahead: Option<u32>,
+    queued: bool,
+}
+
+/// Why a wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// The lock was released, and it is our turn.
+    Called,
+    /// It was released, and nobody is called.
+    Released,
+    /// Time passed.
+    Time,
+}
+
+// === impl Place ===
+
+impl Place {
+    pub(super) fn new(locks: &Locks, key: &str) -> Self {
+        Self {
+            locks: locks.clone(),
+            key: key.to_owned(),
+            id: locks.chance().id(),
+            ahead: None,
+            queued: false,
+        }
+    }
+
+    /// The first attempt: all nodes at once, without asking for the line, unless others were seen to stand in it.
+    pub(super) fn first(&mut self) -> Way {
+        if self.locks.is_contended(&self.key) {
+            self.queue()
+        } else {
+            Way::default()
+        }
+    }
+
+    /// Takes the lock if it is free and our turn; else a place in the line, or keeps it.
+    pub(super) fn queue(&mut self) -> Way {
+        self.way(true, true)
+    }
+
+    /// It is our turn: all nodes at once.
+    pub(super) fn called(&mut self) -> Way {
+        self.way(false, false)
+    }
+
+    /// Whoever was called has not come.
+    pub(super) fn impatient(&mut self) -> Way {
+        self.way(true, false)
+    }
+
+    fn way(&mut self, one_first: bool, polite: bool) -> Way {
+        self.queued = true;
+        let life = self.locks.timing().node_timeout * KEPT;
+        let id = self.id.clone();
+        Way {
+            one_first,
+            ticket: Some(Ticket { id, life, polite }),
+        }
+    }
+
+    /// Whether a place has been asked for.
+    pub(super) fn is_queued(&self) -> bool {
+        self.queued
+    }
+
+    pub(super) fn refused(&mut self, ahead: Option<u32>) {
+        self.ahead = ahead;
+    }
+
+    /// The lock is ours: the place went with it. Whoever of us wants it next does well to stand in line at once.
+    pub(super) fn taken(&mut self) {
+        if self.queued {
+            let span = self.locks.timing().node_timeout * CONTENDED;
+            self.locks.contend(&self.key, span);
+        }
+        self.queued = false;
+    }
+
+    /// How long those before us are given to take a lock that is free.
+    pub(super) fn patience(&self) -> Duration {
+        let slow = self.locks.timing().node_timeout;
+        let turns = self.ahead.unwrap_or(0).min(8);
+        slow / 2 + slow / 4 * turns + self.locks.chance().up_to(slow / 10)
+    }
+
+    /// Waits for a release that concerns us, or for `timer`. While others are called one after the other there is no
+    /// need to ask: only when the calls stop for longer than those who are called are given.
+    pub(super) async fn wait(
+        &mut self,
+        releases: &mut Receiver<Announcement>,
+        holder: Option<&str>,
+        timer: impl Future<Output = ()>,
+    ) -> Woken {
+        let clock = self.locks.clock().clone();
+        let mut timer = Box::pin(timer);
+        let mut passed_by = None;
+        loop {
+            let quiet = async {
+                match passed_by {
+                    Some(at) => clock.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                news = heard(releases, &self.key) => match news.next {
+                    Some(next) if next == self.id => return Woken::Called,
+                    Some(_) => {
+                        self.ahead = self.ahead.map(|n| n.saturating_sub(1));
+                        passed_by = Some(clock.now() + self.patience());
+                    }
+                    // An attempt that was undone is announced, too.
+                    None if holder == Some(&news.owner) => return Woken::Released,
+                    None => {}
+                },
+                () = quiet => return Woken::Time,
+                () = &mut timer => return Woken::Time,
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.queued {
+            self.locks.leave(&self.key, &self.id);
+        }
+    }
+}
+
+/// The next release of this lock; a closed or lagging stream never completes early.
+async fn heard(releases: &mut Receiver<Announcement>, key: &str) -> Announcement {
+    loop {
+        match releases.recv().await {
+            Ok(news) if news.key == key => return news,
+            Ok(_) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
