@@ -49,6 +49,8 @@ pub(crate) struct World {
     pub(crate) mutant: Mutant,
     /// Whether nodes lose their memory, and whether their clients guard against it.
     pub(crate) memory: Memory,
+    /// What ends the lease of a silent holder, where nodes lose their memory.
+    expiry: Expiry,
 }
 
 /// What becomes of what nodes remember.
@@ -211,13 +213,19 @@ impl World {
             checker,
             mutant,
             memory: Memory::Kept,
+            expiry: Expiry::Server,
         }
     }
 
     /// The same, with nodes that lose their memory.
     pub(crate) fn forgetful(seed: u64, nodes: usize, memory: Memory) -> Self {
+        let expiry = match seed / 2 % 2 {
+            0 => Expiry::Server,
+            _ => Expiry::Observed,
+        };
         Self {
             memory,
+            expiry,
             ..Self::new(seed, nodes, Mutant::default())
         }
     }
@@ -227,7 +235,7 @@ impl World {
             layout: 1,
             nodes: self.nodes.len(),
             max_ttl: Self::timing().max_ttl,
-            expiry: Expiry::Server,
+            expiry: self.expiry,
             generation: 1,
         }
     }
@@ -275,6 +283,7 @@ impl World {
             .events(Events::default())
             .keeper_here(spawn.clone())
             .on_unstoppable(move |_| doomed.crash())
+            .expiry(self.expiry)
             .mutant(self.mutant.for_client());
         let locks = match guarded {
             true => locks.guarded(self.fleet()),

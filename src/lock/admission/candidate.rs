@@ -5,8 +5,8 @@
 //! - G2 A nomination counts from the arrival of the first reply that showed it, for the longest lease and an allowance for
 //!   clocks, on our own clock.                           (g2_a_nomination_is_watched_for_the_longest_lease)
 //! - G2 Another loss starts it again.                    (g2_another_loss_starts_the_watch_again)
-//! - G4 A marker of another fleet is left alone, and its longest lease is waited for when it is not ours that is longer.
-//!                                                       (g4_the_longer_of_both_limits_is_waited_for)
+//! - G4 A marker of another fleet is left alone. Once it is taken away, the longer of both limits is waited for.
+//!   (g4_the_longer_of_both_limits_is_waited_for)
 
 use std::time::Duration;
 
