@@ -39,8 +39,10 @@ use crate::{
     node::Token,
     schedule::Schedule,
 };
+pub use blank::account_for_blank;
 use table::Table;
 
+mod blank;
 mod policy;
 mod table;
 #[cfg(test)]
@@ -157,6 +159,8 @@ pub enum WhyMissed {
     Window,
     /// Later ticks took the places.
     Limit,
+    /// The lock nodes have forgotten what became of it.
+    Unknown,
 }
 
 /// Decides what to do now.
@@ -198,6 +202,7 @@ impl WhyMissed {
             Self::Skip => "misfire",
             Self::Window => "window",
             Self::Limit => "limit",
+            Self::Unknown => "unknown",
         }
     }
 }

@@ -99,7 +99,7 @@ pub enum Event {
         /// How long it ran.
         took: Duration,
     },
-    /// Ticks that will not run, and why: `misfire`, `overlap`, `interrupted`, `window`, `limit`.
+    /// Ticks that will not run, and why: `misfire`, `overlap`, `interrupted`, `window`, `limit`, `unknown`.
     TicksSkipped {
         /// The job.
         job: String,

@@ -335,6 +335,18 @@ impl Ledger {
         Ok(())
     }
 
+    /// What was decided up to `upto` may have been forgotten: nothing of it runs any more. Answers with the ticks that
+    /// waited and the runs that were open, as far as they are known. A ledger that is decided up to there, or was never
+    /// seen, was written afterwards and stays as it is.
+    pub fn blank(&mut self, upto: Timestamp) -> Option<(Vec<Timestamp>, Vec<OpenRun>)> {
+        self.decided_upto.filter(|decided| *decided < upto)?;
+        self.decided_upto = Some(upto);
+        Some((
+            std::mem::take(&mut self.waiting),
+            std::mem::take(&mut self.open),
+        ))
+    }
+
     fn seen(&self) -> Result<Timestamp, Refused> {
         self.decided_upto.ok_or(Refused::Unseen)
     }

@@ -9,8 +9,9 @@
 //! [`lock::LocksBuilder::on_unstoppable`] changes that for those who use the locks alone.
 //!
 //! # Promised
-//! - At any instant at most one replica believes that it holds a lock, as long as clocks run at nearly the same rate, no
-//!   node loses its memory (see [`lock`]), and no node's wall clock jumps forward.
+//! - At any instant at most one replica believes that it holds a lock, as long as clocks run at nearly the same rate and no
+//!   node's wall clock jumps forward. A Redis server that lost its memory is noticed, and has no vote before every lease
+//!   that it may have forgotten is over.
 //! - A holder stops believing at its own deadline, whatever the network says; its work hears of it earlier.
 //! - Every acquisition has a fencing token larger than all earlier ones of that lock.
 //! - A tick is started at most once per attempt in the whole fleet; runs that died and ticks that were missed are found
@@ -21,8 +22,7 @@
 //! # Not promised
 //! - That code which does not check a token cannot act after a freeze longer than its lease.
 //! - Effects exactly once, on a receiver that ignores tokens and idempotency keys.
-//! - Anything against lock nodes that came back empty while a lease was alive: give a node that restarted without its
-//!   data `max_ttl` before it rejoins.
+//! - What a majority of lock nodes has forgotten: tokens go on from a clock then, and which ticks have fired is lost.
 //!
 //! # Example
 //! ```no_run

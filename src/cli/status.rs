@@ -70,6 +70,30 @@ where
     ask_within(PATIENCE, config, question)
 }
 
+/// As long as it takes, and taking part in bringing nodes back to their vote.
+pub(super) fn ask_through<F>(
+    config: &Config,
+    question: impl FnOnce(Locks) -> F,
+) -> Result<(), Failure>
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| failed(&e))?;
+    let done = runtime.block_on(async {
+        let (clock, namespace) = (Clock::system(), &config.worker.namespace);
+        let locks = store::open(&config.locks, namespace, &clock, Duration::ZERO)?
+            .start()
+            .map_err(|e| failed(&e))?;
+        question(locks).await
+    });
+    runtime.shutdown_background();
+    done
+}
+
 pub(super) fn ask_within<T, F>(
     patience: Duration,
     config: &Config,
@@ -87,6 +111,7 @@ where
         let clock = Clock::system();
         let namespace = &config.worker.namespace;
         let locks = store::open(&config.locks, namespace, &clock, Duration::ZERO)?
+            .bystander()
             .start()
             .map_err(|e| failed(&e))?;
         match clock.timeout(patience, question(locks)).await {

@@ -43,7 +43,9 @@ use crate::{
     event::{Event, Events},
     lease::{LeaseView, Line, Note, Pulse, ReleaseReport},
     lock::{
-        BreakReport, Claim, Claimed, LockError, NodeReport, Sighting, Timing, WriteError,
+        AdmissionReport, BreakReport, Claim, Claimed, LockError, NodeReport, Sighting, Timing,
+        WriteError,
+        admission::{self, Guard},
         cluster::{Cluster, Parts, Told, Way},
         link::Link,
     },
@@ -121,6 +123,9 @@ pub(crate) enum Command {
     Nodes {
         reply: oneshot::Sender<Vec<NodeReport>>,
     },
+    Admissions {
+        reply: oneshot::Sender<Vec<AdmissionReport>>,
+    },
     Identities {
         reply: oneshot::Sender<Vec<Option<String>>>,
     },
@@ -141,6 +146,7 @@ pub(crate) struct Keeper {
     pub(crate) fitness: Fitness,
     pub(crate) reached: Arc<std::sync::atomic::AtomicBool>,
     pub(crate) on_unstoppable: OnUnstoppable,
+    pub(crate) guard: Option<Guard>,
     #[cfg(test)]
     pub(crate) mutant: crate::lock::mutant::Mutant,
 }
@@ -231,6 +237,7 @@ impl Keeper {
                 floor: std::sync::atomic::AtomicU64::new(0),
                 expiry: self.expiry,
                 watch: Mutex::default(),
+                guard: self.guard.clone(),
                 heard: Heard::of(nodes),
                 #[cfg(test)]
                 mutant: self.mutant,
@@ -246,6 +253,12 @@ impl Keeper {
             let (cluster, node) = (desk.cluster.clone(), link.node().clone());
             let forward = announce::forward(cluster, number, node, self.releases.clone());
             background.push(spawn.spawn(forward));
+        }
+        if let Some(guard) = self.guard.filter(|guard| !guard.bystander) {
+            for node in 0..desk.cluster.links.len() {
+                let tending = admission::tend(desk.cluster.clone(), guard.clone(), node);
+                background.push(spawn.spawn(tending));
+            }
         }
         let mut open = true;
         let look_every = look_every(&self.timing);

@@ -15,9 +15,10 @@ use crate::{
     event::Event,
     lease::{Lease, LeaseView, NewLease},
     lock::{
-        BreakReport, BreakVote, Claim, Claimed, LockError, NodeReport, NodeTroubles, Sighting,
-        WriteError,
+        AdmissionReport, AdmissionState, BreakReport, BreakVote, Claim, Claimed, LockError,
+        NodeReport, NodeTroubles, Sighting, WriteError,
         cluster::{Attempt, Tried, Way, Win},
+        link::Link,
         tally::{Ballot, Standing, majority, standing},
     },
     node::{Answer, Doc, NodeError, Op, Record, Token, Version, View},
@@ -79,6 +80,7 @@ impl Desk {
             }
             Command::Docs { which, reply } => drop(reply.send(self.docs(which).await)),
             Command::Nodes { reply } => drop(reply.send(self.nodes())),
+            Command::Admissions { reply } => drop(reply.send(self.admissions().await)),
             Command::Identities { reply } => {
                 let links = &self.cluster.links;
                 let asked = links.iter().map(|link| link.node().identity());
@@ -281,11 +283,41 @@ impl Desk {
     }
 
     fn nodes(&self) -> Vec<NodeReport> {
-        let report = |link: &crate::lock::link::Link| NodeReport {
+        let report = |link: &Link| NodeReport {
             name: link.name().to_owned(),
-            trouble: link.trouble(),
+            trouble: link.trouble().or_else(|| link.no_vote()),
         };
         self.cluster.links.iter().map(report).collect()
+    }
+
+    /// Asks all nodes whether they vote.
+    async fn admissions(&self) -> Vec<AdmissionReport> {
+        let asked = self.ask_all(vec![Op::Admission]).await;
+        let guard = self.cluster.guard.as_ref();
+        let links = self.cluster.links.iter().zip(asked);
+        let report = |(link, result): (&Link, Result<Vec<Answer>, NodeError>)| {
+            let shown = result.map(|answers| answers.into_iter().next());
+            let (state, blank_before) = match shown {
+                Ok(Some(Answer::Admission(shown))) => {
+                    let fleet = guard.map(|guard| &guard.fleet);
+                    let limit = fleet.map_or(self.cluster.timing.max_ttl, |fleet| fleet.max_ttl);
+                    let at_most = self.cluster.timing.watch_time(limit);
+                    let state = AdmissionState::of(&shown, fleet, link.counts_in(), at_most);
+                    (state, shown.blank_before)
+                }
+                Ok(other) => {
+                    let why = NodeError::Protocol(format!("answer to admission: {other:?}"));
+                    (AdmissionState::Silent(why), None)
+                }
+                Err(trouble) => (AdmissionState::Silent(trouble), None),
+            };
+            AdmissionReport {
+                name: link.name().to_owned(),
+                state,
+                blank_before,
+            }
+        };
+        links.map(report).collect()
     }
 
     /// Writes a record's body on q nodes, again and again while the lease is held.

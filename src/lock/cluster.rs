@@ -25,6 +25,7 @@ use crate::{
     keeper::Heard,
     lock::{
         Claim, Sighting,
+        admission::Guard,
         link::{Link, MOST_OPS},
         tally::{Ballot, Standing, Tally, Verdict, Vote, majority, standing},
         timing::Timing,
@@ -51,6 +52,8 @@ pub(crate) struct Parts {
     /// What decides that a silent holder of a named lock is over. Short claims always end with their keys.
     pub(crate) expiry: Expiry,
     pub(crate) watch: Mutex<Watch>,
+    /// What the clients of guarded nodes have in common; `None` when nobody guards them.
+    pub(crate) guard: Option<Guard>,
     pub(crate) heard: Heard,
     #[cfg(test)]
     pub(crate) mutant: super::mutant::Mutant,
@@ -190,6 +193,17 @@ impl Cluster {
         (0..self.links.len())
             .map(|node| self.send_to(node, &ops(node)))
             .collect()
+    }
+
+    /// The largest token this client has seen.
+    pub(crate) fn seen(&self) -> Token {
+        Token(self.floor.load(Ordering::SeqCst))
+    }
+
+    /// Why this node's vote does not count, when it says so itself.
+    fn no_vote(&self, node: usize) -> NodeError {
+        let said = self.links.get(node).and_then(Link::no_vote);
+        said.unwrap_or(NodeError::Unadmitted { left: None })
     }
 
     /// Queues the same operations for every node, now and in order, in calls of at most 250.
@@ -547,7 +561,7 @@ impl<'a> Round<'a> {
                 self.cluster.saw(node, view);
                 Vote::Refused(Box::new(view.clone()))
             }
-            Some(Answer::Unadmitted) => Vote::Failed(NodeError::Unadmitted),
+            Some(Answer::Unadmitted) => Vote::Failed(self.cluster.no_vote(node)),
             other => Vote::Failed(NodeError::Protocol(format!("answer to acquire: {other:?}"))),
         }
     }

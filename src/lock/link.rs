@@ -27,7 +27,7 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::{Event, Events},
-    node::{Answer, Call, Node, NodeError, NodeMs, Op, Reply},
+    node::{Answer, Call, Node, NodeError, NodeMs, Op, Reply, Standing, guard::closed_since},
 };
 
 /// Calls under way to one node.
@@ -54,6 +54,10 @@ struct Inner {
     fallen: Notify,
     down: watch::Sender<bool>,
     trouble: Mutex<Option<NodeError>>,
+    /// Whether it votes, by its latest reply.
+    standing: watch::Sender<Standing>,
+    /// When its votes count again, as far as this process has watched it.
+    counts_at: Mutex<Option<Moment>>,
     skew: Mutex<Option<Skew>>,
 }
 
@@ -92,6 +96,8 @@ impl Link {
             fallen: Notify::new(),
             down: watch::Sender::new(false),
             trouble: Mutex::new(None),
+            standing: watch::Sender::new(Standing::Unguarded),
+            counts_at: Mutex::new(None),
             skew: Mutex::new(None),
         }))
     }
@@ -121,6 +127,56 @@ impl Link {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Whether the node votes, by its latest reply.
+    pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
+        self.0.standing.subscribe()
+    }
+
+    /// Takes note of when its votes count again.
+    pub(crate) fn set_counts_at(&self, at: Option<Moment>) {
+        *self
+            .0
+            .counts_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    /// How long until its votes count again; `None` when this process has not watched it.
+    pub(crate) fn counts_in(&self) -> Option<Duration> {
+        let at = *self
+            .0
+            .counts_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Some(at?.since(self.0.clock.now()))
+    }
+
+    /// Why its votes do not count; `None` while they do.
+    pub(crate) fn no_vote(&self) -> Option<NodeError> {
+        match &*self.0.standing.borrow() {
+            Standing::Unguarded | Standing::Admitted => None,
+            Standing::Unadmitted => Some(NodeError::Unadmitted {
+                left: self.counts_in(),
+            }),
+            Standing::Configured(theirs) if closed_since(theirs).is_some() => {
+                Some(NodeError::Unadmitted {
+                    left: self.counts_in(),
+                })
+            }
+            Standing::Configured(theirs) => Some(NodeError::Configured {
+                theirs: theirs.clone(),
+            }),
+        }
+    }
+
+    /// As [`Link::send`], with what else the node says of itself.
+    pub(crate) fn ask(
+        &self,
+        ops: Vec<Op>,
+    ) -> impl Future<Output = Result<Reply, NodeError>> + Send + 'static {
+        self.queue(ops, false)
     }
 
     /// Queues the operations at once, in order; the future only waits. Dropping it does not take them back.
@@ -321,6 +377,15 @@ impl Link {
             .err()
             .filter(|e| !matches!(e, NodeError::Late { .. }))
             .cloned();
+        if let Ok(reply) = result {
+            self.0.standing.send_if_modified(|standing| {
+                let changed = *standing != reply.standing;
+                if changed {
+                    standing.clone_from(&reply.standing);
+                }
+                changed
+            });
+        }
         if up == Some(true) {
             self.0.reached.store(true, Ordering::SeqCst);
         }

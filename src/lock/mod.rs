@@ -14,10 +14,11 @@
 //! # Not promised
 //! - Anything about code that does not look: after a freeze longer than the lease, only a receiver that compares
 //!   fencing tokens is safe.
-//! - Anything against a majority of nodes that lost their memory within a ttl: give a restarted node without
-//!   persistence `max_ttl` before it rejoins.
+//! - Anything against a majority of nodes that lost their memory within a ttl, where nobody guards them: see
+//!   [`LocksBuilder::guarded`]. With the guard, that tokens go on without a clock or [`LocksBuilder::token_floor`].
 
 mod acquire;
+pub(crate) mod admission;
 mod broken;
 pub(crate) mod cluster;
 mod error;
@@ -43,10 +44,11 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 pub use acquire::LockBuilder;
 pub(crate) use acquire::released;
+pub use admission::{AdmissionReport, AdmissionState};
 pub use broken::{BreakReport, BreakVote, Broken};
 pub(crate) use cluster::Way;
 pub use error::{LockError, NodeTroubles, WriteError};
-pub use settings::LockSettings;
+pub use settings::{FleetConfig, LockSettings};
 pub use sighting::Sighting;
 pub use slots::{MOST_SLOTS, Slot, SlotsBuilder};
 pub use timing::Timing;
@@ -114,6 +116,9 @@ pub struct LocksBuilder {
     events: Events,
     seat: keeper::Seat,
     on_unstoppable: Option<keeper::OnUnstoppable>,
+    fleet: Option<FleetConfig>,
+    token_floor: Option<admission::TokenFloor>,
+    bystander: bool,
     #[cfg(test)]
     mutant: mutant::Mutant,
 }
@@ -127,6 +132,7 @@ struct Handle {
     events: Events,
     fitness: Fitness,
     reached: Arc<std::sync::atomic::AtomicBool>,
+    guarded: bool,
     /// Locks with a line, as far as this process knows, and until when that is worth knowing.
     contended: Mutex<BTreeMap<String, Moment>>,
 }
@@ -149,6 +155,9 @@ impl Locks {
             events: Events::default(),
             seat: keeper::Seat::Thread,
             on_unstoppable: None,
+            fleet: None,
+            token_floor: None,
+            bystander: false,
             #[cfg(test)]
             mutant: mutant::Mutant::default(),
         }
@@ -362,6 +371,19 @@ impl Locks {
         self.ask(|reply| Command::Nodes { reply }).await
     }
 
+    /// Which nodes vote, in the order of the configuration: asks each of them. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`]; a node's trouble stands in its place.
+    pub async fn admissions(&self) -> Result<Vec<AdmissionReport>, LockError> {
+        self.ask(|reply| Command::Admissions { reply }).await
+    }
+
+    /// Whether the nodes can lose their memory, and are guarded against it.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.0.guarded
+    }
+
     /// What tells each node's server from every other, where it can be told now. Asked by the keeper, whose
     /// connections are its own.
     pub(crate) async fn identities(&self) -> Result<Vec<Option<String>>, LockError> {
@@ -488,6 +510,34 @@ impl LocksBuilder {
         self
     }
 
+    /// Brings nodes that are new, or have lost their memory, back to their vote: each is watched for the longest lease,
+    /// told what the others know, and admitted for this fleet. The nodes must be guarded with the same configuration
+    /// ([`crate::node::GuardSettings`]); guarded nodes without this never vote.
+    #[must_use]
+    pub fn guarded(mut self, fleet: FleetConfig) -> Self {
+        self.fleet = Some(fleet);
+        self
+    }
+
+    /// Leaves it to others to bring nodes back to their vote: for programs that only look.
+    #[must_use]
+    pub fn bystander(mut self) -> Self {
+        self.bystander = true;
+        self
+    }
+
+    /// Where fencing tokens go on after a majority of guarded nodes has lost its memory: above the largest that any
+    /// receiver has seen. Asked on the keeper's thread, which it must not keep. The default is the wall clock in
+    /// microseconds.
+    #[must_use]
+    pub fn token_floor(
+        mut self,
+        floor: impl Fn() -> crate::node::Token + Send + Sync + 'static,
+    ) -> Self {
+        self.token_floor = Some(Arc::new(floor));
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn mutant(mut self, mutant: mutant::Mutant) -> Self {
         self.mutant = mutant;
@@ -512,6 +562,7 @@ impl LocksBuilder {
             events: self.events.clone(),
             fitness: fitness.clone(),
             reached: reached.clone(),
+            guarded: self.fleet.is_some(),
             contended: Mutex::default(),
         };
         let keeper = Keeper {
@@ -525,6 +576,12 @@ impl LocksBuilder {
             fitness,
             reached,
             on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),
+            guard: self.fleet.map(|fleet| admission::Guard {
+                fleet,
+                token_floor: self.token_floor,
+                bystander: self.bystander,
+                blank_said: Arc::default(),
+            }),
             #[cfg(test)]
             mutant: self.mutant,
         };

@@ -1,5 +1,6 @@
 //! Settings of the lock: where it lives, how long a lease lasts, and the rules that tie the numbers together.
 
+mod fleet;
 mod nodes;
 mod tls;
 
@@ -7,10 +8,12 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::node::Expiry;
+pub use self::fleet::FleetConfig;
+pub use crate::node::{Expiry, RestartGuard};
 use crate::{
     finding::Findings,
     human::Span,
+    node::GuardSettings,
     secret::{Secret, SecretUrl},
 };
 
@@ -41,6 +44,8 @@ pub struct LockSettings {
     /// How long a released lock remembers its last holder and what was settled.
     #[serde(with = "crate::human::duration")]
     pub retention: Duration,
+    /// How often a Redis server is asked whether it still remembers what it has voted.
+    pub restart_guard: RestartGuard,
     /// `[locks.embedded]`
     pub embedded: EmbeddedSettings,
     /// `[locks.redis]`
@@ -79,6 +84,8 @@ pub struct RedisSettings {
     pub node_timeout: Duration,
     /// Connections per node.
     pub pool_size: usize,
+    /// Raised in all programs of the fleet whenever other nodes take the place of the present ones.
+    pub generation: u32,
     /// The user of every node whose URL names none.
     pub username: Option<String>,
     /// The password of every node whose URL holds none.
@@ -113,6 +120,7 @@ impl Default for LockSettings {
             expiry: None,
             raw_keys: false,
             retention: Duration::from_secs(24 * 3600),
+            restart_guard: RestartGuard::Call,
             embedded: EmbeddedSettings::default(),
             redis: RedisSettings::default(),
         }
@@ -140,6 +148,25 @@ impl LockSettings {
             Backend::Redis => Expiry::Observed,
             Backend::Embedded | Backend::Memory => Expiry::Server,
         })
+    }
+
+    /// What guarded nodes are admitted for; `None` where nothing is guarded: only a Redis server can lose its memory.
+    #[must_use]
+    pub fn fleet(&self) -> Option<FleetConfig> {
+        let guarded = self.backend == Backend::Redis && self.restart_guard != RestartGuard::Off;
+        guarded.then(|| FleetConfig::of(self))
+    }
+
+    /// What the nodes are told at their construction.
+    #[must_use]
+    pub fn guard(&self) -> GuardSettings {
+        match self.fleet() {
+            Some(fleet) => GuardSettings {
+                mode: self.restart_guard,
+                config: fleet.to_string(),
+            },
+            None => GuardSettings::default(),
+        }
     }
 
     /// How often a lease of the default ttl is extended.
@@ -313,6 +340,7 @@ impl Default for RedisSettings {
             nodes: Vec::new(),
             node_timeout: Duration::from_millis(50),
             pool_size: 4,
+            generation: 1,
             username: None,
             password: None,
             tls: TlsSettings::default(),

@@ -16,6 +16,9 @@ pub struct NodeFacts {
     /// New with every start of the server process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
+    /// Seconds since the server process started, by its own clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uptime_s: Option<u64>,
     /// Redis: `maxmemory-policy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eviction: Option<String>,

@@ -49,6 +49,21 @@ pub struct Admission {
     pub blank_before: Option<i64>,
 }
 
+/// The configuration of nobody: a node that was admitted for it votes for no fleet. Leases of up to `max_ttl_ms`
+/// milliseconds may have been granted before.
+#[must_use]
+pub fn closed(max_ttl_ms: u64) -> String {
+    format!("{CLOSED}{max_ttl_ms}")
+}
+
+/// The limit of the leases that may have been granted, when this is the configuration of nobody.
+#[must_use]
+pub fn closed_since(config: &str) -> Option<u64> {
+    config.strip_prefix(CLOSED)?.parse().ok()
+}
+
+const CLOSED: &str = "closed max_ttl=";
+
 /// Whether a node may vote, as it was when it executed a call.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Standing {

@@ -483,10 +483,6 @@ pub enum NodeError {
         /// The node's clock.
         at: NodeMs,
     },
-    /// It has lost its memory or is new: it does not vote before it has been admitted again. What was asked was not
-    /// executed.
-    #[error("it is new or has lost its memory, and does not vote before it is admitted")]
-    Unadmitted,
     /// No connection that can be trusted: TLS failed. Nothing was executed.
     #[error("no TLS connection: {0}")]
     Tls(String),
@@ -504,6 +500,22 @@ pub enum NodeError {
     /// The node cannot serve now (loading, read only, out of memory, busy, disk trouble). Nothing was executed.
     #[error("cannot serve: {0}")]
     Unfit(String),
+    /// It is new or has lost its memory, and does not vote before it was watched for the longest lease. Nothing was
+    /// granted.
+    #[error("{}", unadmitted(*left))]
+    Unadmitted {
+        /// How much longer at most, as far as this process knows.
+        left: Option<Duration>,
+    },
+    /// It keeps locks for a fleet that is configured differently, and does not vote for this one. Nothing was granted.
+    #[error(
+        "keeps locks for a fleet configured differently (\"{theirs}\"): configure all alike, or stop all and see \
+         `doctor --reconfigure`"
+    )]
+    Configured {
+        /// That fleet's configuration, as it stands on the node.
+        theirs: String,
+    },
     /// An answer that does not make sense: a defect, or a stranger at that address.
     #[error("unexpected answer: {0}")]
     Protocol(String),
@@ -520,10 +532,11 @@ impl NodeError {
             Self::Timeout(_) => "timeout",
             Self::Late { .. } => "late",
             Self::Tls(_) => "tls",
-            Self::Unadmitted => "unadmitted",
             Self::Refused { refusal, .. } => refusal.cause(),
             Self::Auth(_) => "auth",
             Self::Unfit(_) => "unfit",
+            Self::Unadmitted { .. } => "unadmitted",
+            Self::Configured { .. } => "configured",
             Self::Protocol(_) => "protocol",
         }
     }
@@ -538,10 +551,21 @@ impl NodeError {
             Self::Late { .. }
             | Self::Auth(_)
             | Self::Unfit(_)
-            | Self::Unadmitted
+            | Self::Unadmitted { .. }
+            | Self::Configured { .. }
             | Self::Protocol(_) => false,
         }
     }
+}
+
+/// Seconds are rounded up: what is said must have come true.
+fn unadmitted(left: Option<Duration>) -> String {
+    let mut text = "has lost its memory or is new".to_owned();
+    if let Some(left) = left {
+        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        text += &format!("; votes again in {seconds}s at most");
+    }
+    text
 }
 
 impl fmt::Display for Token {

@@ -61,7 +61,7 @@ enum Carried {
 }
 
 /// The term is over, or nothing more can be done in it.
-struct Over;
+pub(super) struct Over;
 
 /// Why a term was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,9 @@ impl Lead<'_> {
         // First of all: a minority write of the last leader becomes the truth, or is gone, for everybody.
         if ledger != Ledger::default() && self.write(&ledger, None).await.is_err() {
             return Ended::Over;
+        }
+        if self.account_for_blank(&mut ledger).await.is_err() {
+            return;
         }
         let (desk, mut saving) = mpsc::channel(4);
         let desk: Arc<dyn Checkpoints> = Arc::new(CheckpointDesk(desk));
@@ -269,7 +272,7 @@ impl Lead<'_> {
     }
 
     /// `before` is the ledger that it was decided from.
-    fn report(&self, decision: Decision, before: &Ledger) {
+    pub(super) fn report(&self, decision: Decision, before: &Ledger) {
         let engine = self.engine;
         let (ticks, why) = match decision {
             Decision::Missed { ticks, why } => (
@@ -278,6 +281,7 @@ impl Lead<'_> {
                     WhyMissed::Skip => "misfire",
                     WhyMissed::Window => "window",
                     WhyMissed::Limit => "limit",
+                    WhyMissed::Unknown => "unknown",
                 },
             ),
             Decision::Overlap { ticks } => (ticks, "overlap"),
@@ -536,7 +540,7 @@ impl Lead<'_> {
 
     /// Writes the ledger, as long as there is time for it: a store that does not answer must not keep the active replica
     /// from standing down before its own lease ends.
-    async fn write(
+    pub(super) async fn write(
         &self,
         ledger: &Ledger,
         not_before: Option<Timestamp>,

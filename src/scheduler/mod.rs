@@ -11,6 +11,7 @@
 //! A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run open: the next leader
 //! finds it interrupted and says so.
 
+mod blank;
 mod board;
 pub(crate) mod context;
 pub(crate) mod execute;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{Counts, Machine, TTL, World};
+use super::world::{Counts, Machine, Memory, TTL, World};
 use crate::{
     election::Elector,
     lock::{Claim, Claimed, mutant::Mutant},
@@ -14,13 +14,22 @@ const LENGTH: Duration = Duration::from_secs(10);
 
 /// Runs one schedule; the violation it found, and what happened in it.
 fn schedule(seed: u64, nodes: usize, mutant: Mutant) -> (Option<String>, Counts) {
+    within(move || World::new(seed, nodes, mutant))
+}
+
+/// The same, with nodes that lose their memory.
+fn forgetful(seed: u64, nodes: usize, memory: Memory) -> (Option<String>, Counts) {
+    within(move || World::forgetful(seed, nodes, memory))
+}
+
+fn within(world: impl FnOnce() -> World) -> (Option<String>, Counts) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
     runtime.block_on(async move {
-        let world = World::new(seed, nodes, mutant);
+        let world = world();
         let mut fleet: Vec<Machine> = Vec::new();
         for n in 0..3 {
             fleet.push(join(&world, n));
@@ -60,7 +69,13 @@ async fn recover(world: &World, fleet: &[Machine]) {
     fleet.iter().for_each(|m| m.cage.thaw());
     let clock = world.time.clock();
     let before = world.checker.counts().acquisitions;
-    clock.sleep(TTL * 4).await;
+    // Nodes that have just lost their memory are watched for the longest lease first.
+    let forgetful = if world.memory == Memory::Guarded {
+        4
+    } else {
+        0
+    };
+    clock.sleep(TTL * (4 + forgetful)).await;
     if world.checker.violation().is_none() && world.checker.counts().acquisitions == before {
         world
             .checker
@@ -132,12 +147,18 @@ fn schedules() -> u64 {
     asked.unwrap_or(250)
 }
 
-fn holds(nodes: usize) {
-    let mut total = Counts::default();
+/// The seeds of those schedules; `WATCHKEEPER_SIM_SEED` names a single one.
+fn seeds() -> std::ops::Range<u64> {
     let only = std::env::var("WATCHKEEPER_SIM_SEED")
         .ok()
         .and_then(|n| n.parse::<u64>().ok());
-    for seed in only.map_or(0..schedules(), |seed| seed..seed + 1) {
+    only.map_or(0..schedules(), |seed| seed..seed + 1)
+}
+
+fn holds(nodes: usize) {
+    let mut total = Counts::default();
+    let only = seeds().count() == 1;
+    for seed in seeds() {
         let (violation, counts) = schedule(seed, nodes, Mutant::default());
         if let Some(what) = violation {
             panic!("WATCHKEEPER_SIM_SEED={seed}, {nodes} nodes: {what}");
@@ -149,7 +170,7 @@ fn holds(nodes: usize) {
         total.broken += counts.broken;
     }
     println!("{nodes} nodes: {total:?}");
-    if only.is_none() {
+    if !only {
         // Schedules in which nothing happens prove nothing.
         let each = schedules();
         assert!(
@@ -170,6 +191,41 @@ fn caught(mutant: impl Fn() -> Mutant, what: &str) {
         let (seed, violation) = found.unwrap_or_else(|| panic!("{nodes} nodes: not noticed"));
         println!("{nodes} nodes, seed {seed}: {violation}");
         assert!(violation.contains(what), "{violation}");
+    }
+}
+
+fn holds_although_memory_is_lost(nodes: usize) {
+    let mut acquisitions = 0;
+    // Both hold the same rules: half of the usual number for each.
+    let seeds = || seeds().filter(|seed| seed % 2 == 0 || seeds().count() == 1);
+    for seed in seeds() {
+        let (violation, counts) = forgetful(seed, nodes, Memory::Guarded);
+        if let Some(what) = violation {
+            panic!("WATCHKEEPER_SIM_SEED={seed}, {nodes} nodes: {what}");
+        }
+        acquisitions += counts.acquisitions;
+    }
+    println!("{nodes} nodes: {acquisitions} acquisitions");
+    // Schedules in which nobody votes prove nothing.
+    assert!(acquisitions > 2 * seeds().count() as u64, "{acquisitions}");
+}
+
+#[test]
+fn g1_one_holder_and_rising_tokens_although_three_nodes_lose_their_memory() {
+    holds_although_memory_is_lost(3);
+}
+
+#[test]
+fn g1_one_holder_and_rising_tokens_although_five_nodes_lose_their_memory() {
+    holds_although_memory_is_lost(5);
+}
+
+#[test]
+fn g1_without_the_guard_a_lost_memory_makes_two_holders() {
+    for nodes in [3, 5] {
+        let found = (0..2000).find_map(|seed| forgetful(seed, nodes, Memory::Lost).0);
+        let violation = found.unwrap_or_else(|| panic!("{nodes} nodes: not noticed"));
+        println!("{nodes} nodes: {violation}");
     }
 }
 

@@ -14,9 +14,12 @@ use crate::{
     clock::Clock,
     event::Events,
     lease::LeaseView,
-    lock::{Locks, Timing, mutant::Mutant},
+    lock::{FleetConfig, Locks, Timing, mutant::Mutant},
     node::rules::REVIVE_RELEASED,
-    node::{Announcements, Answer, Call, Node, NodeError, Op, Reply, memory::MemoryNode},
+    node::{
+        Announcements, Answer, Call, Expiry, GuardSettings, Node, NodeError, Op, Reply,
+        RestartGuard, memory::MemoryNode,
+    },
     sim_clock::SimTime,
     spawn::Spawn,
 };
@@ -44,6 +47,21 @@ pub(crate) struct World {
     pub(crate) weights: Weights,
     pub(crate) checker: Checker,
     pub(crate) mutant: Mutant,
+    /// Whether nodes lose their memory, and whether their clients guard against it.
+    pub(crate) memory: Memory,
+    /// What ends the lease of a silent holder, where nodes lose their memory.
+    expiry: Expiry,
+}
+
+/// What becomes of what nodes remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// It lasts.
+    Kept,
+    /// It is lost now and then, and nobody guards against it.
+    Lost,
+    /// It is lost now and then, under the guard.
+    Guarded,
 }
 
 /// One simulated replica.
@@ -194,6 +212,31 @@ impl World {
             weights,
             checker,
             mutant,
+            memory: Memory::Kept,
+            expiry: Expiry::Server,
+        }
+    }
+
+    /// The same, with nodes that lose their memory.
+    pub(crate) fn forgetful(seed: u64, nodes: usize, memory: Memory) -> Self {
+        let expiry = match seed / 2 % 2 {
+            0 => Expiry::Server,
+            _ => Expiry::Observed,
+        };
+        Self {
+            memory,
+            expiry,
+            ..Self::new(seed, nodes, Mutant::default())
+        }
+    }
+
+    fn fleet(&self) -> FleetConfig {
+        FleetConfig {
+            layout: 1,
+            nodes: self.nodes.len(),
+            max_ttl: Self::timing().max_ttl,
+            expiry: self.expiry,
+            generation: 1,
         }
     }
 
@@ -218,10 +261,19 @@ impl World {
         let chance = Chance::seeded(self.chance.below(u64::MAX));
         let (clock, spawn) = (time.clock(), cage.spawn());
         // A clone of a node is a connection of its own.
+        let guarded = self.memory == Memory::Guarded;
+        let guard = match guarded {
+            true => GuardSettings {
+                mode: RestartGuard::Call,
+                config: self.fleet().to_string(),
+            },
+            false => GuardSettings::default(),
+        };
         let nodes = self
             .nodes
             .iter()
-            .map(|n| Rewired::to(n, &chance, self.weights.restless))
+            .map(|n| n.clone().guarded(guard.clone()))
+            .map(|n| Rewired::to(&n, &chance, self.weights.restless))
             .collect();
         let doomed = cage.clone();
         let locks = Locks::over(nodes)
@@ -231,9 +283,13 @@ impl World {
             .events(Events::default())
             .keeper_here(spawn.clone())
             .on_unstoppable(move |_| doomed.crash())
-            .mutant(self.mutant.for_client())
-            .start()
-            .unwrap();
+            .expiry(self.expiry)
+            .mutant(self.mutant.for_client());
+        let locks = match guarded {
+            true => locks.guarded(self.fleet()),
+            false => locks,
+        };
+        let locks = locks.start().unwrap();
         Machine {
             name: name.to_owned(),
             cage,
@@ -250,6 +306,12 @@ impl World {
         let node =
             &self.nodes[usize::try_from(self.chance.below(self.nodes.len() as u64)).unwrap()];
         let faults = node.faults();
+        if self.memory != Memory::Kept && self.chance.hits(0.3) {
+            return match self.chance.below(3) {
+                0 => faults.flush(),
+                _ => faults.crash(),
+            };
+        }
         match self.chance.below(6) {
             0 => faults.freeze(),
             1 => faults.partition(Cut::Hang),

@@ -7,7 +7,7 @@ use crate::node::{scoped::Scoped, sqlite::SqliteNode};
 use crate::{
     clock::Clock,
     error::{Error, Result},
-    lock::{LockSettings, Locks, LocksBuilder, Timing, settings::Backend},
+    lock::{AdmissionState, LockSettings, Locks, LocksBuilder, Timing, settings::Backend},
     node::{Node, NodeError, memory::MemoryNode},
     spawn::Spawn,
 };
@@ -44,7 +44,10 @@ pub fn open(
         .timing(timing(settings, grace))
         .expiry(settings.expiry())
         .clock(clock.clone());
-    Ok(locks)
+    Ok(match settings.fleet() {
+        Some(fleet) => locks.guarded(fleet),
+        None => locks,
+    })
 }
 
 /// The times of the lock core.
@@ -100,13 +103,10 @@ fn redis(
     spawn: &Spawn,
 ) -> Result<Vec<Arc<dyn Node>>> {
     use crate::{
-        node::{
-            GuardSettings,
-            redis::{RedisNode, RedisNodeSettings, TlsFiles},
-        },
+        node::redis::{RedisNode, RedisNodeSettings, TlsFiles},
         secret::redact,
     };
-    let redis = &settings.redis;
+    let (redis, guard) = (&settings.redis, settings.guard());
     let node = |url: &crate::secret::SecretUrl| {
         let settings = RedisNodeSettings {
             url: url.expose().to_owned().into(),
@@ -124,7 +124,7 @@ fn redis(
             namespace: namespace.to_owned(),
             raw_keys: settings.raw_keys,
             pool_size: redis.pool_size,
-            guard: GuardSettings::default(),
+            guard: guard.clone(),
         };
         let node = RedisNode::new(&settings, clock.clone(), spawn.clone());
         node.map(|node| Arc::new(node) as Arc<dyn Node>)
@@ -202,12 +202,43 @@ pub async fn refuse_closed(locks: &Locks) -> Result<()> {
         .filter_map(|(report, seen)| Some((report.name.as_str(), seen.as_ref().err()?)))
         .filter(|(_, trouble)| wants_a_person(trouble))
         .collect();
+    refuse_strangers(locks).await?;
     let left = reports.len() - closed.len();
     match closed.first() {
         Some((name, trouble)) if left < reports.len() / 2 + 1 => Err(Error::Store {
             store: (*name).to_owned(),
             why: trouble.to_string(),
         }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to start where a majority of nodes keeps locks for a fleet that is configured differently. Silent nodes are no
+/// reason. Cancel-safe.
+///
+/// # Errors
+/// [`Error::Store`] with the first of these nodes, both values, and what to do.
+pub async fn refuse_strangers(locks: &Locks) -> Result<()> {
+    let asking = locks.admissions();
+    let Ok(shown) = locks.clock().timeout(Duration::from_secs(1), asking).await else {
+        return Ok(());
+    };
+    let shown = shown?;
+    let others = shown.iter().filter_map(|node| match &node.state {
+        AdmissionState::Configured { differs } => Some((&node.name, differs)),
+        _ => None,
+    });
+    let others: Vec<_> = others.collect();
+    match others.first() {
+        Some((name, differs)) if shown.len() - others.len() < shown.len() / 2 + 1 => {
+            Err(Error::Store {
+                store: (*name).clone(),
+                why: format!(
+                    "it keeps locks for a fleet that is configured differently: {differs}; configure all \
+                     alike, or stop all and run `watchkeeper doctor --reconfigure` with the new configuration"
+                ),
+            })
+        }
         _ => Ok(()),
     }
 }

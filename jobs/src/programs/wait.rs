@@ -8,6 +8,7 @@ use watchkeeper::{
     clock::Moment,
     lease::Lease,
     lock::{LockError, Sighting},
+    node::NodeError,
     worker::store,
 };
 
@@ -22,6 +23,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Nodes get this long to answer also when the wait is shorter: connections have to be made first. And so long the
 /// lock is tried for while nobody holds it: several that try at once may get a node each.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// From the end of a node's watch to its first vote.
+const SLACK: Duration = Duration::from_secs(3);
 
 /// Pauses between attempts that met nobody.
 const RETRY: Duration = Duration::from_millis(40);
@@ -61,7 +65,7 @@ pub(super) async fn acquire(
     voice: Voice,
 ) -> Result<Lease, NotHeld> {
     let acquired = patiently(locks, key, what, limit, voice);
-    until_told(future::try_join(acquired, no_twins(locks)), signals)
+    until_told(future::try_join(acquired, nodes_fit(locks)), signals)
         .await
         .map(|(lease, ())| lease)
 }
@@ -88,7 +92,7 @@ pub(super) async fn campaign(
         let term = term.map_err(|error| NotHeld::Impossible(error.to_string()))?;
         Ok(term.into_lease())
     };
-    until_told(future::try_join(led, no_twins(locks)), signals)
+    until_told(future::try_join(led, nodes_fit(locks)), signals)
         .await
         .map(|(lease, ())| lease)
 }
@@ -104,9 +108,11 @@ async fn until_told<T>(
     }
 }
 
-/// Two addresses of one server would count twice towards the majority.
-async fn no_twins(locks: &Locks) -> Result<(), NotHeld> {
-    store::refuse_twins(locks)
+/// Two addresses of one server would count twice towards the majority, and a fleet that is configured differently would not
+/// be excluded.
+async fn nodes_fit(locks: &Locks) -> Result<(), NotHeld> {
+    future::try_join(store::refuse_twins(locks), store::refuse_strangers(locks))
+        .map_ok(drop)
         .map_err(|error| NotHeld::Impossible(error.to_string()))
         .await
 }
@@ -120,18 +126,32 @@ async fn patiently(
 ) -> Result<Lease, NotHeld> {
     let clock = locks.clock();
     let start = clock.now();
-    let until = start + limit.unwrap_or(Duration::MAX);
-    let patience = until.max(start + LEAST_PATIENCE);
+    let given = start + limit.unwrap_or(Duration::MAX);
+    let least = given.max(start + LEAST_PATIENCE);
+    let mut until = given;
+    // A try waits for no holder, but for nodes that may have forgotten one: were it to give up, the next would begin anew.
+    let timing = locks.timing();
+    let sits_out = start + timing.watch_time(timing.max_ttl) + SLACK;
     let mut spoken = false;
     loop {
         let left = until.since(clock.now());
-        let slice = if spoken { left } else { left.min(SILENCE) };
+        let slice = if spoken && until == given {
+            left
+        } else {
+            left.min(SILENCE)
+        };
         let error = match locks.lock_key(key).wait(slice).acquire().await {
             Ok(lease) => return Ok(lease),
             Err(LockError::Closed | LockError::TtlTooLong { .. }) => {
                 return Err(NotHeld::Impossible("the lock service has ended".to_owned()));
             }
             Err(error) => error,
+        };
+        let patience;
+        (until, patience) = if given < sits_out && forgetful(&error) {
+            (sits_out, sits_out)
+        } else {
+            (given, least)
         };
         if clock.now() < until {
             if !spoken {
@@ -150,6 +170,17 @@ async fn patiently(
         }
         let pause = RETRY / 4 + locks.chance().up_to(RETRY);
         clock.sleep(pause).await;
+    }
+}
+
+/// Whether nodes are missing that have lost their memory, or are new.
+fn forgetful(error: &LockError) -> bool {
+    match error {
+        LockError::NoQuorum(troubles) => troubles
+            .nodes
+            .iter()
+            .any(|(_, trouble)| matches!(trouble, NodeError::Unadmitted { .. })),
+        _ => false,
     }
 }
 
@@ -213,7 +244,7 @@ impl NotHeld {
 
 #[cfg(test)]
 mod tests {
-    use watchkeeper::node::{NodeError, View};
+    use watchkeeper::node::View;
 
     use super::*;
 

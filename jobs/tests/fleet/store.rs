@@ -90,7 +90,8 @@ impl Store {
             }
             Self::Masters(servers, _) => {
                 let urls = servers.each_ref().map(RedisServer::url);
-                format!("backend = \"redis\"\nredis.nodes = {urls:?}\n")
+                // They have just been started, and lose nothing unless a case says so.
+                format!("backend = \"redis\"\nrestart_guard = \"off\"\nredis.nodes = {urls:?}\n")
             }
         }
     }

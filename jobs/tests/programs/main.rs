@@ -1,4 +1,4 @@
-//! `lock` and `elect` as shells know them: real processes, real stores. Costs about 55 seconds, most of them waiting.
+//! `lock` and `elect` as shells know them: real processes, real stores. Costs about 60 seconds, most of them waiting.
 //!
 //! `cargo test -p watchkeeper-jobs --test programs [FILTER]`. On Redis each case has three masters of its own on unix
 //! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.
@@ -20,6 +20,7 @@ mod exits;
 mod operator;
 mod process;
 mod raw;
+mod restarts;
 mod rounds;
 mod scene;
 #[path = "../../../tests/redis/server.rs"]
@@ -73,6 +74,12 @@ fn main() {
             two_addresses_of_one_server_are_found,
             a_user_without_rights_is_told_which,
             the_rights_that_are_named_suffice,
+        },
+        restarts::{
+            a_rolling_restart_without_persistence_ends_no_leadership,
+            a_restart_of_a_single_server_costs_the_longest_lease_and_says_so,
+            only_new_nodes_are_let_in_at_once,
+            another_configuration_is_refused_until_the_fleet_is_changed,
         },
     ];
     cases.extend(on![embedded:

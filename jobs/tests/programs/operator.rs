@@ -243,8 +243,9 @@ pub(crate) fn the_rights_that_are_named_suffice(store: Store) {
         assert!(server.raw(&words).starts_with("+OK"));
     }
     let urls = scene.store.servers().each_ref().map(RedisServer::url);
-    for words in [&["doctor"][..], &["lock", "k"]] {
-        let mut command = scene.bare(words);
+    // The guard needs no more; it is the first to need them.
+    for words in [&["lock", "k"][..], &["doctor"]] {
+        let mut command = scene.guarded(words);
         command.args(["--nodes", &urls.join(",")]);
         if words.len() > 1 {
             command.args(["--", "true"]);

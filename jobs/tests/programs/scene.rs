@@ -50,6 +50,18 @@ impl Scene {
                 command.env_remove(name);
             }
         }
+        // Servers that have just been started for a case are known to be new.
+        command.env("WATCHKEEPER_LOCKS__RESTART_GUARD", "off");
+        command
+    }
+
+    /// [`Scene::bare`] with the guard, and the shortest lease that it has to wait for.
+    pub(crate) fn guarded(&self, words: &[&str]) -> Command {
+        let mut command = self.bare(words);
+        command.env("WATCHKEEPER_LOCKS__RESTART_GUARD", "call");
+        for name in ["TTL", "MAX_TTL"] {
+            command.env(format!("WATCHKEEPER_LOCKS__{name}"), "2s");
+        }
         command
     }
 

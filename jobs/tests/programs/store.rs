@@ -46,7 +46,7 @@ impl Store {
             }
             Self::Masters(servers) => {
                 let urls = servers.each_ref().map(RedisServer::url);
-                format!("backend = \"redis\"\nredis.nodes = {urls:?}\n")
+                format!("backend = \"redis\"\nrestart_guard = \"off\"\nredis.nodes = {urls:?}\n")
             }
         }
     }

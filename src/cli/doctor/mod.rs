@@ -3,9 +3,16 @@
 //! Facts are gathered here; what they mean is decided by plain functions: [`nodes`] (one node, and all of them
 //! together) and [`fleet`] (replicas, jobs, locks). A new kind of fact adds its findings there.
 
+mod admission;
+mod bootstrap;
 mod fleet;
+mod guarded;
 mod nodes;
 mod probe;
+mod reconfigure;
+mod wait;
+
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -32,9 +39,26 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Wait until every node votes and every lease has its margin back: between the restarts of two nodes
+    #[arg(long, group = "deed", conflicts_with = "json")]
+    pub wait_admitted: bool,
+    /// Give up after this long
+    #[arg(long, value_name = "D", requires = "wait_admitted", value_parser = as_duration)]
+    pub timeout: Option<Duration>,
+    /// Let new nodes vote at once: all of them must be new, and nothing may run
+    #[arg(long, group = "deed", conflicts_with = "json")]
+    pub bootstrap: bool,
+    /// Take the vote from nodes that keep locks for the configuration before: nothing may run
+    #[arg(long, group = "deed", conflicts_with = "json")]
+    pub reconfigure: bool,
     /// Which store.
     #[command(flatten)]
     pub place: Place,
+}
+
+fn as_duration(text: &str) -> Result<Duration, String> {
+    let text = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text);
+    crate::human::duration::deserialize(text).map_err(|error| error.to_string())
 }
 
 /// How bad a finding is.
@@ -92,6 +116,16 @@ pub(super) fn doctor(mut worker: Worker, args: &DoctorArgs) -> Result<(), Failur
     } else {
         worker.load()
     };
+    if args.wait_admitted || args.bootstrap || args.reconfigure {
+        let config = loaded?.config;
+        return if args.wait_admitted {
+            wait::wait(&config, args.timeout)
+        } else if args.bootstrap {
+            bootstrap::bootstrap(&config)
+        } else {
+            reconfigure::reconfigure(&config)
+        };
+    }
     let (mut findings, states) = match loaded {
         Ok(loaded) => {
             let mut findings = configuration(&loaded.problems);
@@ -161,12 +195,17 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
         let seen = ask_within(probe::PATIENCE, config, |locks| async move {
             let seen = presence::fleet(&locks, None).await?;
             let views = locks.list("").await?;
+            let admissions = locks.admissions().await?;
             let keys = views.iter().filter_map(|views| views.first());
             let keys = keys.map(|view| view.key.clone()).collect();
-            Ok((seen, locks::details(&locks, keys).await?))
+            Ok((seen, locks::details(&locks, keys).await?, admissions))
         });
         findings.extend(match seen {
-            Ok((seen, locks)) => fleet::judge(&seen, &locks),
+            Ok((seen, locks, admissions)) => {
+                let mut found = admission::judge(&admissions);
+                found.extend(fleet::judge(&seen, &locks));
+                found
+            }
             Err(Failure::Failed(why)) => {
                 vec![Finding::warning(
                     "fleet",

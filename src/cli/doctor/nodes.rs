@@ -138,12 +138,12 @@ fn rights(node: &NodeState) -> Option<Finding> {
 
 fn persistence(node: &NodeState) -> Option<Finding> {
     let facts = &node.facts;
-    let lost = "token counters and the memory of fired ticks, and a vote can be given twice";
+    let lost = "token counters and the memory of fired ticks";
     match (facts.append_only?, facts.fsync.as_deref()) {
         (false, _) => Some(Finding::warning(
             &node.name,
             format!("it writes no append-only file: a restart loses {lost}"),
-            "set appendonly yes and appendfsync always; after a restart without data keep it away for max_ttl",
+            "set appendonly yes and appendfsync always",
         )),
         (true, _) if facts.append_ok == Some(false) => Some(Finding::error(
             &node.name,

@@ -51,6 +51,8 @@ fn facts(info: &str) -> NodeFacts {
         role: text("role"),
         version: text("valkey_version").or_else(|| text("redis_version")),
         run_id: text("run_id"),
+        // Below zero where the clock went back: unknown.
+        uptime_s: number("uptime_in_seconds"),
         eviction: text("maxmemory_policy"),
         memory_used: number("used_memory"),
         memory_limit: number("maxmemory"),

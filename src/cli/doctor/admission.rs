@@ -1,0 +1,89 @@
+//! Which nodes vote, and what to do about the others. Pure.
+
+use super::Finding;
+use crate::lock::{AdmissionReport, AdmissionState};
+
+pub(super) fn judge(nodes: &[AdmissionReport]) -> Vec<Finding> {
+    let mut found: Vec<Finding> = nodes.iter().filter_map(one).collect();
+    let voters = nodes.iter().filter(|node| node.state.votes()).count();
+    let forgetful = nodes
+        .iter()
+        .any(|node| matches!(node.state, AdmissionState::Watched { .. }));
+    let needed = nodes.len() / 2 + 1;
+    if voters < needed && forgetful {
+        found.push(Finding::error(
+            "nodes",
+            format!(
+                "{voters} of {} vote, {needed} needed: nobody gets a lock before more do",
+                nodes.len()
+            ),
+            "wait for them (doctor --wait-admitted); servers that never kept a lock may be let in at once (doctor --bootstrap)",
+        ));
+    }
+    found
+}
+
+fn one(node: &AdmissionReport) -> Option<Finding> {
+    let said = node.state.to_string();
+    match &node.state {
+        AdmissionState::Admitted => Some(Finding::ok(&node.name, "is admitted: its votes count")),
+        AdmissionState::Watched { left: Some(_) } => Some(Finding::warning(
+            &node.name,
+            said,
+            "nothing to do but wait; leave the other nodes alone until then (doctor --wait-admitted)",
+        )),
+        AdmissionState::Watched { left: None } => Some(Finding::warning(
+            &node.name,
+            said,
+            "start a worker, or wait with doctor --wait-admitted, which watches it, too",
+        )),
+        AdmissionState::Configured { .. } => Some(Finding::error(
+            &node.name,
+            said,
+            "configure all programs alike; to change the fleet stop all, then run doctor --reconfigure with the new \
+             configuration",
+        )),
+        // Found by whoever looks at the nodes themselves.
+        AdmissionState::Unguarded | AdmissionState::Silent(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{super::Severity, *};
+
+    fn node(state: AdmissionState) -> AdmissionReport {
+        AdmissionReport {
+            name: "n".into(),
+            state,
+            blank_before: None,
+        }
+    }
+
+    fn lost() -> AdmissionReport {
+        node(AdmissionState::Watched {
+            left: Some(Duration::from_millis(11_200)),
+        })
+    }
+
+    #[test]
+    fn g5_a_node_that_lost_its_memory_is_named_with_the_time_it_takes() {
+        let admitted = || node(AdmissionState::Admitted);
+        let found = judge(&[admitted(), admitted(), lost()]);
+        assert_eq!(found[2].severity, Severity::Warning);
+        assert!(found[2].finding.contains("in 12s"), "{}", found[2].finding);
+        assert_eq!(found.len(), 3, "the others are a majority");
+        let found = judge(&[admitted(), lost(), lost()]);
+        assert_eq!(found.last().map(|f| f.severity), Some(Severity::Error));
+    }
+
+    #[test]
+    fn g4_another_configuration_is_an_error() {
+        let differs = "max_ttl is 5s there and 30s here".to_owned();
+        let found = judge(&[node(AdmissionState::Configured { differs })]);
+        assert_eq!(found[0].severity, Severity::Error);
+        assert!(found[0].finding.contains("5s there and 30s here"));
+    }
+}

@@ -1,0 +1,109 @@
+//! The nodes of a guarded store, asked one by one and past the keeper.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+
+use super::super::Failure;
+use crate::{
+    clock::Clock,
+    config::Config,
+    lock::FleetConfig,
+    node::{Answer, Call, Node, NodeError, NodeFacts, Op},
+    worker::store,
+};
+
+/// A connection has to be made first.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) struct Guarded {
+    nodes: Vec<Arc<dyn Node>>,
+    pub(super) fleet: FleetConfig,
+    pub(super) clock: Clock,
+}
+
+/// Does something with all nodes; refuses stores that have no guard.
+pub(super) fn with_nodes<F>(config: &Config, deed: impl FnOnce(Guarded) -> F) -> Result<(), Failure>
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    let Some(fleet) = config.locks.fleet() else {
+        return Err(Failure::Usage(
+            "nothing is guarded here: only Redis nodes can lose their memory, unless locks.restart_guard is \"off\""
+                .to_owned(),
+        ));
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Failed(error.to_string()))?;
+    let done = runtime.block_on(async {
+        let clock = Clock::system();
+        let nodes = store::nodes(&config.locks, &config.worker.namespace, &clock)?;
+        deed(Guarded {
+            nodes,
+            fleet,
+            clock,
+        })
+        .await
+    });
+    runtime.shutdown_background();
+    done
+}
+
+pub(super) fn failed(node: &str, why: &str) -> Failure {
+    Failure::Failed(format!("{node}: {why}"))
+}
+
+// === impl Guarded ===
+
+impl Guarded {
+    /// Every node's answers; all of them must answer.
+    pub(super) async fn ask_all(
+        &self,
+        ops: Vec<Op>,
+    ) -> Result<Vec<(String, Vec<Answer>)>, Failure> {
+        let asked = (0..self.nodes.len()).map(|n| self.ask(n, ops.clone()));
+        let answers = join_all(asked).await;
+        let named = self.nodes.iter().zip(answers).map(|(node, answers)| {
+            let name = node.name().to_owned();
+            match answers {
+                Ok(answers) => Ok((name, answers)),
+                Err(trouble) => Err(failed(&name, &format!("{trouble}; all nodes are needed"))),
+            }
+        });
+        named.collect()
+    }
+
+    pub(super) async fn ask(&self, n: usize, ops: Vec<Op>) -> Result<Vec<Answer>, NodeError> {
+        let Some(node) = self.nodes.get(n) else {
+            return Ok(Vec::new());
+        };
+        let until = self.clock.now() + PATIENCE;
+        loop {
+            let call = Call {
+                not_after: None,
+                ops: ops.clone(),
+            };
+            let answer = self.clock.timeout_at(until, node.call(call)).await;
+            match answer.unwrap_or(Err(NodeError::Timeout(PATIENCE))) {
+                Ok(reply) => return Ok(reply.answers),
+                Err(NodeError::Unreachable(_) | NodeError::Timeout(_))
+                    if self.clock.now() < until =>
+                {
+                    self.clock.sleep(Duration::from_millis(50)).await;
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+    }
+
+    /// What each server tells of itself.
+    pub(super) async fn facts(&self) -> Vec<NodeFacts> {
+        let asked = self.nodes.iter().map(|node| async {
+            let asked = self.clock.timeout(PATIENCE, node.inspect()).await;
+            asked.ok().and_then(Result::ok).unwrap_or_default()
+        });
+        join_all(asked).await
+    }
+}

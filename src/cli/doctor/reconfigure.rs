@@ -1,0 +1,113 @@
+//! `doctor --reconfigure`: takes the vote from nodes that keep locks for the configuration before.
+//!
+//! Each such node is admitted for nobody. From then on it votes for no program, old or new; those of the new configuration
+//! watch it like one that lost its memory, for the longer of both limits, and keep what it knows.
+
+use super::super::{Failure, print};
+use super::guarded::{Guarded, failed, with_nodes};
+use crate::{
+    chance::Chance,
+    config::Config,
+    human::Span,
+    lock::{FleetConfig, Timing},
+    node::{
+        Admission, Answer, Op, Token,
+        guard::{closed, closed_since},
+    },
+};
+
+pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
+    with_nodes(config, |nodes| async move {
+        let mut longest = nodes.fleet.max_ttl;
+        let mut others = Vec::new();
+        for (n, (name, answers)) in nodes.ask_all(look()).await?.into_iter().enumerate() {
+            if let Some(who) = living(&answers) {
+                let why = format!("{who}: stop every program of the fleet first");
+                return Err(failed(&name, &why));
+            }
+            let Some(Answer::Admission(shown)) = answers.into_iter().next() else {
+                return Err(failed(&name, "it gives no sensible answer"));
+            };
+            if let Some((differs, limit)) = differs(&shown, &nodes.fleet) {
+                print(&format!("{name}: {differs}"));
+                longest = longest.max(limit);
+                others.push((n, name, shown, limit));
+            }
+        }
+        if others.is_empty() {
+            print("no node keeps locks for another configuration");
+            return Ok(());
+        }
+        for (n, name, shown, limit) in others {
+            close(&nodes, n, &name, &shown, limit).await?;
+        }
+        let watch = Timing::default().watch_time(longest);
+        print(&format!(
+            "they vote for nobody now; start the programs with the new configuration: they get locks after {}",
+            Span(crate::lock::admission::whole_seconds(watch))
+        ));
+        Ok(())
+    })
+}
+
+fn look() -> Vec<Op> {
+    let prefix = String::new();
+    let dir = "presence/".to_owned();
+    vec![Op::Admission, Op::List { prefix }, Op::Docs { dir }]
+}
+
+/// Somebody who may still act under the configuration before. Pure.
+fn living(answers: &[Answer]) -> Option<String> {
+    answers.iter().find_map(|answer| match answer {
+        Answer::Views(views) => {
+            let held = views.iter().find(|v| v.holder.is_some() && !v.foreign)?;
+            Some(format!("{} is held there", held.key))
+        }
+        Answer::Docs(docs) => {
+            let replica = docs.first()?.name.trim_start_matches("presence/");
+            Some(format!("the replica {replica} was there seconds ago"))
+        }
+        _ => None,
+    })
+}
+
+/// In what a node's marker differs, and for how long leases may have been granted under it. Pure.
+fn differs(shown: &Admission, ours: &FleetConfig) -> Option<(String, std::time::Duration)> {
+    let theirs = shown.config.as_deref().filter(|_| shown.admitted)?;
+    if closed_since(theirs).is_some() {
+        return None;
+    }
+    let differs = ours.differs_from(theirs)?;
+    let limit = FleetConfig::max_ttl_in(theirs).unwrap_or(ours.max_ttl);
+    Some((differs, limit.max(ours.max_ttl)))
+}
+
+async fn close(
+    nodes: &Guarded,
+    n: usize,
+    name: &str,
+    shown: &Admission,
+    limit: std::time::Duration,
+) -> Result<(), Failure> {
+    let nonce = Chance::system().id();
+    let answers = nodes.ask(n, vec![Op::Nominate { nonce }]).await;
+    let stands = match answers.as_deref() {
+        Ok([Answer::Admission(now)]) => now.nonce.clone(),
+        Ok(_) => None,
+        Err(trouble) => return Err(failed(name, &trouble.to_string())),
+    };
+    let Some(nonce) = stands else {
+        return Err(failed(name, "it cannot be nominated; try again"));
+    };
+    let admit = Op::Admit {
+        nonce,
+        config: closed(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+        counter: Token(0),
+        blank_before: shown.blank_before,
+    };
+    match nodes.ask(n, vec![admit]).await.as_deref() {
+        Ok([Answer::Done]) => Ok(()),
+        Ok(_) => Err(failed(name, "it has changed just now; try again")),
+        Err(trouble) => Err(failed(name, &trouble.to_string())),
+    }
+}

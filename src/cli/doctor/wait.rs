@@ -1,0 +1,117 @@
+//! `doctor --wait-admitted`: until the next node may be restarted.
+
+use std::time::Duration;
+
+use super::super::{Failure, locks, print, status::ask_through};
+use crate::{
+    config::Config,
+    human::Span,
+    lock::{AdmissionReport, Locks},
+    status::LockDetail,
+};
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(250);
+
+pub(super) fn wait(config: &Config, timeout: Option<Duration>) -> Result<(), Failure> {
+    ask_through(config, |locks| async move {
+        let clock = locks.clock().clone();
+        let until = timeout.map(|timeout| clock.now() + timeout);
+        let mut said = Vec::new();
+        loop {
+            let missing = match look(&locks).await {
+                Ok((nodes, leases)) => missing(&nodes, &leases),
+                Err(error) => vec![error.to_string()],
+            };
+            if missing.is_empty() {
+                print("every node votes, and every lease stands on all of them");
+                return Ok(());
+            }
+            if let (Some(at), Some(timeout)) = (until, timeout)
+                && clock.now() >= at
+            {
+                let why = missing.join("; ");
+                return Err(Failure::Failed(format!(
+                    "not within {}: {why}",
+                    Span(timeout)
+                )));
+            }
+            // Each of them once, not each second that it lasts.
+            let names = missing
+                .iter()
+                .map(|line| subject(line).to_owned())
+                .collect();
+            if said != names {
+                print(&missing.join("\n"));
+                said = names;
+            }
+            clock.sleep(PAUSE).await;
+        }
+    })
+}
+
+async fn look(
+    locks: &Locks,
+) -> Result<(Vec<AdmissionReport>, Vec<LockDetail>), crate::lock::LockError> {
+    let nodes = locks.admissions().await?;
+    let views = locks.list("").await?;
+    let keys = views.iter().filter_map(|views| views.first());
+    let keys = keys.map(|view| view.key.clone()).collect();
+    Ok((nodes, locks::details(locks, keys).await?))
+}
+
+/// What the next restart has to wait for, a sentence each. Pure.
+fn missing(nodes: &[AdmissionReport], leases: &[LockDetail]) -> Vec<String> {
+    let nodes = nodes
+        .iter()
+        .filter(|node| !node.state.votes())
+        .map(|node| format!("{}: {}", node.name, node.state));
+    // Claims of batches are short and never healed: what they lack is over before it matters.
+    let leases = leases
+        .iter()
+        .filter(|lock| lock.is_held() && lock.nodes < lock.configured && !is_claim(&lock.key))
+        .map(|lock| {
+            let (nodes, of) = (lock.nodes, lock.configured);
+            format!("{}: held on {nodes} of {of} nodes", lock.key)
+        });
+    nodes.chain(leases).collect()
+}
+
+fn is_claim(key: &str) -> bool {
+    key.starts_with("batch/")
+}
+
+fn subject(line: &str) -> &str {
+    line.split_once(": ").map_or(line, |(subject, _)| subject)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{lock::AdmissionState, status::LockState};
+
+    fn lease(key: &str, nodes: usize) -> LockDetail {
+        LockDetail {
+            key: key.into(),
+            state: LockState::Held,
+            nodes,
+            configured: 5,
+            ..LockDetail::default()
+        }
+    }
+
+    #[test]
+    fn g5_the_next_restart_waits_for_votes_and_margins() {
+        let node = |state| AdmissionReport {
+            name: "n1".into(),
+            state,
+            blank_before: None,
+        };
+        let votes = [node(AdmissionState::Admitted)];
+        assert_eq!(missing(&votes, &[lease("job/a", 5)]), [""; 0]);
+        let short = [lease("job/a", 4), lease("batch/b/1", 3)];
+        assert_eq!(missing(&votes, &short), ["job/a: held on 4 of 5 nodes"]);
+        let lost = [node(AdmissionState::Watched { left: None })];
+        assert_eq!(missing(&lost, &[]).len(), 1);
+    }
+}
