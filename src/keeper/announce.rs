@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 
 use crate::{
     backoff::Backoff,
-    lock::cluster::Cluster,
+    lock::{cluster::Cluster, link::Link},
     node::{Announcement, Node},
 };
 
@@ -43,7 +43,8 @@ impl Heard {
 /// Passes a node's release announcements on, for ever; a stream that ends is opened again.
 ///
 /// Of one release the key's primary tells last, when a majority knows, and it keeps the line: its word wakes those who
-/// wait. That of the others counts while the primary is not heard.
+/// wait. That of the others counts at once while the primary is not heard, and else after the time in which it should
+/// have told: it may have stopped just now. Whoever has heard of a release already is not woken by hearing of it again.
 pub(super) async fn forward(
     cluster: Cluster,
     number: usize,
@@ -60,9 +61,17 @@ pub(super) async fn forward(
                     .watch()
                     .heard(&announcement.key, &announcement.owner);
                 let primary = cluster.primary(&announcement.key);
-                if primary == number || !cluster.heard.is(primary) {
-                    // Nobody waiting is fine.
+                let silent = cluster.links.get(primary).is_none_or(Link::is_down);
+                // Nobody waiting is fine.
+                if primary == number || silent || !cluster.heard.is(primary) {
                     let _ = to.send(announcement);
+                } else if to.receiver_count() > 0 {
+                    let (to, clock) = (to.clone(), cluster.clock.clone());
+                    let patience = cluster.timing.node_timeout;
+                    cluster.spawn.spawn(async move {
+                        clock.sleep(patience).await;
+                        let _ = to.send(announcement);
+                    });
                 }
             }
             cluster.heard.set(number, false);

@@ -90,7 +90,7 @@ impl Lead<'_> {
             return Ended::Over;
         }
         if self.account_for_blank(&mut ledger).await.is_err() {
-            return;
+            return Ended::Over;
         }
         let (desk, mut saving) = mpsc::channel(4);
         let desk: Arc<dyn Checkpoints> = Arc::new(CheckpointDesk(desk));

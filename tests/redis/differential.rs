@@ -179,7 +179,7 @@ impl World {
                 clamp: TTL / 2,
                 ticket: self.chance.hits(0.5).then(|| self.ticket()),
             },
-            24 => Op::Leave {
+            25 => Op::Leave {
                 key,
                 ticket: self.ticket().id,
             },
