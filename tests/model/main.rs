@@ -76,6 +76,8 @@
 
 mod acts;
 mod bounds;
+mod broken;
+mod claims;
 mod deep;
 mod holds;
 mod mutants;
@@ -84,4 +86,6 @@ mod quiet;
 mod rules;
 mod search;
 mod steps;
+mod tries;
+mod ttls;
 mod world;
