@@ -110,7 +110,7 @@ impl Bounds {
                 let broken = t.broken && t.target == owner(c, t.clients[c].attempt);
                 let k = &mut t.clients[c];
                 k.round(Phase::Verifying);
-                (k.verified, k.doubted, k.broken) = (true, true, broken);
+                (k.verified, k.doubted, k.broken) = (true, k.interrupted, broken);
             }
             Step::Restarts(c) => {
                 let k = &mut t.clients[c];

@@ -243,7 +243,7 @@ impl Law {
     /// The grant of an owner's claims, given with the first of them.
     pub(crate) fn claim_grant(&self, node: &mut Node, me: Owner, floor: u8) -> u8 {
         let known = Self::claimant(node, me);
-        let again = known > 0 && (known == node.counter || !self.has(Rule::ClaimGrantIsLast));
+        let again = known > 0 && !self.has(Rule::ClaimGrantIsFresh);
         let grant = if again {
             known
         } else {
@@ -355,7 +355,7 @@ impl Law {
     /// `locks break` (N7): its owner is over here, but the key stays: its holder may still believe. `now` is a release in
     /// the holder's name. Where another value stands in the key nothing is changed, and `false` returned.
     pub(crate) fn break_lock(&self, node: &mut Node, target: Owner, token: u8, now: bool) -> bool {
-        if node.key != NOBODY && node.key != target {
+        if node.key != NOBODY && (node.key != target || self.is_foreign(node.key)) {
             return false;
         }
         if now {

@@ -81,8 +81,8 @@ pub(crate) enum Rule {
     N7KeyStays,
     /// A short claim that is gone is not written anew by an extension.
     ClaimNotHealed,
-    /// A short claim gets its owner's grant again only while the node has granted nothing since.
-    ClaimGrantIsLast,
+    /// A short claim shares its owner's grant only with those of the same call; the nodes share it with all of the attempt.
+    ClaimGrantIsFresh,
     /// Whoever verifies does not count a node whose record is of another incarnation.
     V1Named,
     /// ... nor one that shows the lease released or broken.

@@ -69,7 +69,7 @@ pub(crate) struct Client<const N: usize> {
     pub(crate) interrupted: bool,
     /// This round began after the lease was broken.
     pub(crate) broken: bool,
-    /// Has verified once; while it does, whether somebody else has believed all the time since it asked.
+    /// Has verified once; while it does, whether somebody who held after it has believed all the time since it asked.
     pub(crate) verified: bool,
     pub(crate) doubted: bool,
     pub(crate) floor: u8,
