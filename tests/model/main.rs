@@ -62,7 +62,7 @@
 //! | `O4SitOut` | observed | | stuck, for those who try once |
 //! | `BreakMarks` | both | a break, two extensions | a broken lease is extended |
 //! | `N7BrokenIsWatched` | observed | a break | two holders |
-//! | `N7KeyStays` | server; both beside a stranger | a break | two holders |
+//! | `N7KeyStays` | both | a break, observed beside a stranger | two holders |
 //! | `V1Named` | both | directed: a break with `now`, an old copy | a verification confirms what another holds |
 //! | `V1Broken` | both | a break | a verification confirms a broken lease |
 //! | `ClaimNotHealed` | server | a claim, one extension, releases forgotten | a released lease is revived |
