@@ -1,7 +1,7 @@
 //! What a step does, and which promise it may break.
 
 use crate::{
-    node::{Answer, Expiry, NOBODY, Node, Owner, client_of, is_foreign, owner},
+    node::{Answer, Expiry, NOBODY, Node, Owner, client_of, owner},
     rules::Rule,
     world::{Bounds, CLIENTS, Client, Late, Phase, Step, Watch, World},
 };
@@ -85,12 +85,17 @@ impl Bounds {
             Step::Forgets(i) => {
                 let n = &mut t.nodes[i];
                 (n.own, n.seq, n.released, n.grant, n.age) = (NOBODY, 0, false, 0, 0);
+                n.broken = false;
                 if !self.has(Rule::T4NodeCounter) {
                     n.counter = 0;
                 }
                 t.forgets += 1;
             }
             Step::Begins(c) => self.begin(&mut t, c),
+            Step::Precedes(c, i) => {
+                let (me, floor) = (owner(c, t.clients[c].attempt), t.clients[c].floor);
+                self.law.claim_grant(&mut t.nodes[i], me, floor);
+            }
             Step::Asks(c, i, heard) => self.ask(&mut t, c, i, heard)?,
             Step::Wins(c, late) => self.win(&mut t, c, late)?,
             Step::Fails(c, late) => self.fail(&mut t, c, late),
@@ -101,20 +106,24 @@ impl Bounds {
                 (k.elapsed, k.seq, k.extensions, k.broken) =
                     (0, k.seq + 1, k.extensions + 1, broken);
             }
+            Step::Verifies(c) => {
+                let broken = t.broken && t.target == owner(c, t.clients[c].attempt);
+                let k = &mut t.clients[c];
+                k.round(Phase::Verifying);
+                (k.verified, k.doubted, k.broken) = (true, k.interrupted, broken);
+            }
+            Step::Restarts(c) => {
+                let k = &mut t.clients[c];
+                (k.floor, k.watch) = (0, [Watch::default(); N]);
+            }
             Step::Ends(c) => t.clients[c].give_up(),
             Step::Reads(c, i) => {
-                let n = &t.nodes[i];
-                t.clients[c].watch[i] = Watch {
-                    own: n.own,
-                    seq: n.seq,
-                    // With the rule off the question left a tick ago, and the watch counts from there.
-                    age: u8::from(!self.has(Rule::O2FromReply)),
-                };
+                self.note(&mut t, c, i);
             }
             Step::Arrives(c, kind) => self.arrive(&mut t, c, kind)?,
             Step::Releases(o, i) => {
                 let n = &mut t.nodes[i];
-                if is_foreign(o) {
+                if self.law.is_foreign(o) {
                     (n.key, n.px) = (NOBODY, 0);
                 } else {
                     self.law.release(n, o);
@@ -123,27 +132,35 @@ impl Bounds {
             Step::Breaks(c) => {
                 t.target = owner(c, t.clients[c].attempt);
                 t.break_todo = (1 << N) - 1;
+                if self.tokens {
+                    t.break_token = w.nodes.iter().map(|n| n.counter).max().unwrap_or(0) + 1;
+                }
             }
             Step::BreakReaches(i) => {
-                self.law.break_lock(&mut t.nodes[i], w.target);
+                let n = &mut t.nodes[i];
+                let knows = self.law.break_lock(n, w.target, w.break_token, self.now);
                 t.break_todo &= !(1 << i);
-                let reached = N - t.break_todo.count_ones() as usize;
-                t.broken = reached >= World::<N>::QUORUM;
+                t.told |= u8::from(knows) << i;
+                t.broken = t.told.count_ones() as usize >= World::<N>::QUORUM;
             }
         }
         for (before, after) in w.nodes.iter().zip(&t.nodes) {
             let ours = !matches!(step, Step::Tick | Step::Loses(_) | Step::Restores(_));
             let ours = ours && !matches!(step, Step::KeyEnds(_) | Step::Releases(_, _));
-            if ours && is_foreign(before.key) && (after.key, after.px) != (before.key, before.px) {
+            if ours
+                && self.law.is_foreign(before.key)
+                && (after.key, after.px) != (before.key, before.px)
+            {
                 return Err("a foreign client's key was touched");
             }
         }
+        self.still_doubted(&mut t);
         self.tidy(&mut t);
         Ok(t)
     }
 
     fn tick<const N: usize>(&self, t: &mut World<N>) {
-        let ttl = self.law.ttl;
+        let ttl = self.law.longest();
         for n in &mut t.nodes {
             if n.px > 0 && !self.vanish {
                 n.px -= 1;
@@ -172,6 +189,7 @@ impl Bounds {
 
     fn begin<const N: usize>(&self, t: &mut World<N>, c: usize) {
         let again = t.clients[c].votes() > 0; // R4 off: the old votes and the old owner value.
+        let after_break = t.broken && self.tokens;
         let k = &mut t.clients[c];
         k.tries += 1;
         if again {
@@ -180,6 +198,7 @@ impl Bounds {
         } else {
             k.attempt += 1;
             k.round(Phase::Acquiring);
+            k.broken = after_break;
         }
         k.elapsed = 0;
         k.ripe = 0;
@@ -188,10 +207,11 @@ impl Bounds {
             let n = &t.nodes[i];
             let looks = if self.reads {
                 let watch = t.clients[c].watch[i];
-                watch.own != NOBODY && watch.age >= self.law.ttl
+                watch.own != NOBODY && watch.age >= self.watch_time(c, watch.own)
             } else {
                 // Judged by the client, not compared by the node.
-                let takable = n.own == NOBODY || n.released || n.age >= self.law.ttl;
+                let ripe = n.age >= self.watch_time(c, n.own);
+                let takable = n.own == NOBODY || n.released || ripe;
                 !self.has(Rule::O1Expected) && (takable || self.knows_over(t, n.own))
             };
             ripe |= u8::from(looks) << i;
@@ -230,8 +250,18 @@ impl Bounds {
                 k.token = k.token.max(token);
                 k.round(Phase::Confirming);
             }
-            Answer::Refused if self.floors => k.floor = k.floor.max(node_counter),
-            Answer::Healed | Answer::Refused | Answer::Unadmitted => {}
+            Answer::Refused => {
+                if self.floors {
+                    k.floor = k.floor.max(node_counter);
+                }
+                // A refusal shows the record, like a read.
+                let looks = self.reads && k.phase != Phase::Verifying;
+                let news = looks && self.is_news(t, c, i);
+                if news {
+                    self.note(t, c, i);
+                }
+            }
+            Answer::Healed | Answer::Unadmitted => {}
         }
         Ok(())
     }
@@ -249,7 +279,7 @@ impl Bounds {
             if n.key != NOBODY {
                 return Ok(Answer::Refused);
             }
-            (n.key, n.px) = (message.owner, self.law.ttl);
+            (n.key, n.px) = (message.owner, self.law.ttls[c]);
             return Ok(Answer::Granted(1));
         }
         let Message {
@@ -261,9 +291,12 @@ impl Bounds {
         let floor = t.clients[c].floor;
         let expected = self.expected(t, c, i);
         let n = &mut t.nodes[i];
-        let dead = self.law.is_dead(n, me);
+        // A claim has no record to tell from: what a late acquire finds after the memory of releases is all it knows.
+        let told = n.over & (1 << me) != 0 && phase == Phase::Extending;
+        let dead = self.law.is_dead(n, me) || self.law.claim && told;
         let answer = match phase {
             Phase::Confirming => self.law.confirm(n, me, token),
+            Phase::Verifying => self.law.shows(n, me),
             Phase::Extending => self.law.extend(n, me, seq, token, expected),
             _ => self.law.acquire(n, me, floor, expected),
         };
@@ -312,7 +345,7 @@ impl Bounds {
         self.keep_late(k, c, late);
         match k.phase {
             // A failed extension changes nothing.
-            Phase::Extending if k.valid > 0 => k.settle(Phase::Held),
+            Phase::Extending | Phase::Verifying if k.valid > 0 => k.settle(Phase::Held),
             Phase::Acquiring if !self.has(Rule::R4OneRound) => {
                 (k.phase, k.todo, k.elapsed) = (Phase::Idle, 0, 0);
             }
@@ -328,16 +361,26 @@ impl Bounds {
     ) -> Result<(), &'static str> {
         self.keep_late(&mut t.clients[c], c, late);
         let k = &mut t.clients[c];
+        if k.phase == Phase::Verifying {
+            if k.doubted {
+                return Err("a verification confirmed what another holds");
+            }
+            if k.broken {
+                return Err("a verification confirmed a broken lease");
+            }
+            k.settle(Phase::Held);
+            return Ok(());
+        }
         let counts_from_now = !self.has(Rule::R3Validity);
         let valid = if counts_from_now {
-            self.law.ttl
+            self.law.ttls[c]
         } else {
-            self.law.ttl - k.elapsed
+            self.law.ttls[c] - k.elapsed
         };
         match k.phase {
             Phase::Extending => {
-                // Whoever breaks a lock overrules a round that is under way: that one may still count.
-                let overruled = t.target != NOBODY && t.target == owner(c, k.attempt);
+                // Whoever removes the keys at once overrules a round that is under way: that one may still count.
+                let overruled = self.now && t.target != NOBODY && t.target == owner(c, k.attempt);
                 if k.interrupted && self.exclusion && !overruled {
                     return Err("a lease went on over another holder's");
                 }
@@ -380,6 +423,7 @@ impl Bounds {
         valid: u8,
     ) -> Result<(), &'static str> {
         let foreign = self.is_foreign(c);
+        let k_after_break = t.clients[c].broken;
         let k = &mut t.clients[c];
         k.settle(Phase::Held);
         (k.valid, k.token, k.interrupted) = (valid, token, false);
@@ -394,22 +438,45 @@ impl Bounds {
             if token <= t.used && self.exclusion {
                 return Err("a token did not rise");
             }
+            if k_after_break && token <= t.break_token {
+                return Err("a token is not above the one that the break took");
+            }
             t.used = t.used.max(token);
             if !self.exclusion {
                 t.tokens |= 1 << token;
             }
         }
         for d in (0..CLIENTS).filter(|d| *d != c) {
-            if matches!(t.clients[d].phase, Phase::Held | Phase::Extending) {
+            if t.clients[d].has_lease() {
                 t.clients[d].interrupted = true;
             }
         }
         self.one_holder(t, c)
     }
 
+    /// Takes note of what a node shows, as of now.
+    fn note<const N: usize>(&self, t: &mut World<N>, c: usize, i: usize) {
+        let n = &t.nodes[i];
+        t.clients[c].watch[i] = Watch {
+            own: n.own,
+            seq: n.seq,
+            // With the rule off the question left a tick ago, and the watch counts from there.
+            age: u8::from(!self.has(Rule::O2FromReply)),
+        };
+    }
+
+    /// Whether somebody else has believed ever since a verification began.
+    fn still_doubted<const N: usize>(&self, t: &mut World<N>) {
+        for c in 0..CLIENTS {
+            let other = (0..CLIENTS).any(|d| d != c && t.clients[d].believes());
+            t.clients[c].doubted &= other;
+        }
+    }
+
     fn one_holder<const N: usize>(&self, t: &World<N>, c: usize) -> Result<(), &'static str> {
-        // Whoever breaks a lock overrules its holder, who believes until its next round or its deadline.
-        let broken = |d: usize| t.target != NOBODY && t.target == owner(d, t.clients[d].attempt);
+        // Whoever removes the keys at once overrules the holder, who believes until its next round or its deadline.
+        let broken =
+            |d: usize| self.now && t.target != NOBODY && t.target == owner(d, t.clients[d].attempt);
         if broken(c) {
             return Ok(());
         }
@@ -436,7 +503,8 @@ impl Bounds {
                 matters |= 1 << t.target;
             }
             n.over &= matters;
-            if self.law.expiry == Expiry::Server || self.reads || n.own == NOBODY || n.released {
+            let unwatched = self.law.expiry == Expiry::Server || self.reads;
+            if unwatched || n.own == NOBODY || n.released {
                 n.age = 0;
             }
             if n.admitted {
@@ -447,6 +515,7 @@ impl Bounds {
             }
             if !self.tokens {
                 (n.counter, n.grant, n.early_floor) = (0, 0, 0);
+                n.claimants = [0; CLIENTS];
             }
         }
         for k in &mut t.clients {

@@ -4,7 +4,7 @@ use crate::{
     node::{Expiry, Law},
     rules::{Rule, Rules},
     search::{Outcome, search},
-    world::{Bounds, Step},
+    world::{Bounds, CLIENTS, Step},
 };
 
 /// Enough for every search that must visit all states; what needs more is too large for its bounds.
@@ -15,11 +15,12 @@ pub(crate) const SERVER: Bounds = Bounds {
     law: Law {
         rules: Rules::ALL,
         expiry: Expiry::Server,
-        ttl: 2,
+        ttls: [2; CLIENTS],
+        foreign: false,
+        claim: false,
         memory: true,
     },
     clients: 2,
-    foreign: false,
     attempts: [1, 1, 0],
     total: 2,
     extensions: [0, 0, 0],
@@ -31,6 +32,10 @@ pub(crate) const SERVER: Bounds = Bounds {
     vanish: false,
     forgets: 0,
     breaks: false,
+    now: false,
+    verifies: false,
+    parts: false,
+    restarts: false,
     lost: true,
     late: true,
     twice: false,
@@ -79,15 +84,59 @@ impl Bounds {
     }
 
     pub(crate) const fn ticks(self, ttl: u8) -> Self {
-        let law = Law { ttl, ..self.law };
+        self.with_ttls([ttl; CLIENTS])
+    }
+
+    /// Each client's leases have a ttl of their own.
+    pub(crate) const fn with_ttls(self, ttls: [u8; CLIENTS]) -> Self {
+        let law = Law { ttls, ..self.law };
         Self { law, ..self }
+    }
+
+    /// Three clients of ours, an attempt each.
+    pub(crate) const fn three_clients(self) -> Self {
+        Self {
+            clients: 3,
+            attempts: [1, 1, 1],
+            total: 3,
+            ..self
+        }
+    }
+
+    /// A short claim of a batch or a message.
+    pub(crate) const fn claiming(self) -> Self {
+        let law = Law {
+            claim: true,
+            ..self.law
+        };
+        Self { law, ..self }
+    }
+
+    /// Somebody breaks a lease.
+    pub(crate) const fn breaking(self) -> Self {
+        Self {
+            breaks: true,
+            ..self
+        }
+    }
+
+    /// Late messages may have been executed before.
+    pub(crate) const fn twice(self) -> Self {
+        Self {
+            twice: true,
+            ..self
+        }
     }
 
     /// One client of ours beside a foreign one.
     pub(crate) const fn beside_a_stranger(self) -> Self {
-        Self {
-            clients: 1,
+        let law = Law {
             foreign: true,
+            ..self.law
+        };
+        Self {
+            law,
+            clients: 1,
             attempts: [1, 0, 1],
             ..self
         }
@@ -108,6 +157,14 @@ impl Bounds {
     pub(crate) const fn never_late(self) -> Self {
         Self {
             late: false,
+            ..self
+        }
+    }
+
+    /// Every reply arrives that was waited for; messages may be late.
+    pub(crate) const fn heard(self) -> Self {
+        Self {
+            lost: false,
             ..self
         }
     }
@@ -167,6 +224,16 @@ pub(crate) fn breaks_after<const N: usize>(
         "{name}: expected \"{promise}\", but: {broken}\n{}",
         numbered(&trace)
     );
+}
+
+/// Searches with the rule off and asks which promise breaks.
+pub(crate) fn caught(rule: Rule, bounds: Bounds, promise: &str) {
+    breaks(&format!("without {rule:?}"), &bounds.without(rule), promise);
+}
+
+/// Client `c` has its message executed on these nodes, and hears of it.
+pub(crate) fn asks(c: usize, nodes: &[usize]) -> Vec<Step> {
+    nodes.iter().map(|i| Step::Asks(c, *i, true)).collect()
 }
 
 /// The model itself has no clock: only the report of how long it took does.

@@ -5,7 +5,7 @@ use crate::{
     world::Bounds,
 };
 
-// === server expiry: what the nodes do today ===
+// === server expiry ===
 
 #[test]
 fn server_expiry_keeps_one_holder() {
@@ -49,7 +49,7 @@ fn server_expiry_excludes_a_stranger() {
     );
 }
 
-/// With the clamp (O6), which the nodes do not have yet: without it the lock is stuck until the keys end.
+/// With the clamp (O6): without it the lock is stuck until the keys end.
 #[test]
 fn server_expiry_survives_a_clock_that_goes_back() {
     let back = Bounds {

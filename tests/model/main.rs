@@ -1,27 +1,29 @@
 //! An exhaustive model of the lock protocol: every schedule of a small machine, within stated bounds.
 //!
-//! The machine has three lock nodes (five where three are blind), two clients of ours, or one beside a foreign client
-//! that knows only the key. One lock; a ttl of two ticks. Messages are lost, late, and may be executed without their
+//! The machine has three lock nodes (five where three are blind), two or three clients of ours, or one beside a foreign
+//! client that knows only the key. One lock; a ttl of two ticks, or of three and two. Messages are lost, late, and may be executed without their
 //! reply being heard; clients stop between any two steps; nodes lose their memory, come back as an older copy, and
 //! have clocks that jump. What is searched is *our* protocol: [`node`] says what a node answers, as `src/node/rules`
-//! and the Redis script do, and what it will answer under observed expiry; [`world`] says what clients do, as
-//! `src/lock` and `src/keeper` do.
+//! and the Redis script do; [`world`] says what clients do, as `src/lock` and `src/keeper` do.
 //!
 //! # Two modes
-//! - *server expiry*: the key's time to live decides, as the nodes do today. Without the restart guard it stands
-//!   neither a node's lost memory nor a node's clock that goes forward, and without the clamp of O6, which the nodes
-//!   do not have yet, clocks that go back on a majority block a lock for as long; the model shows all three.
+//! - *server expiry*: the key's time to live decides. Without the restart guard it stands neither a node's lost memory
+//!   nor a node's clock that goes forward, and without the clamp of O6 clocks that go back on a majority block a lock
+//!   for as long; the model shows all three.
 //! - *observed expiry with the restart guard*: the record beside the key decides, keys may vanish at any moment any
-//!   number of times, and a node that lost its memory is admitted again before it votes. This is its specification:
+//!   number of times, and a node that lost its memory is admitted again before it votes:
 //!   [`node::Law::may_take`] is the take rule, [`node::Law::admission`] the admission.
 //!
 //! # What must be true in every state
 //! - One holder at any instant; a token larger than every earlier one with each acquisition.
 //! - A lease never goes on after another client held: a lost lease is final, and a second owner never extends.
-//! - What was released on a node is never revived there; a broken lease is never extended by a later round.
+//! - What was released on a node is never revived there; a broken lease is never extended or confirmed by a later round,
+//!   and nobody is let in early by a break.
+//! - A verification never confirms what another, later holder has held all the while.
 //! - A foreign client's key is never replaced, clamped or deleted by us.
 //! - Nobody is stuck: with everybody else dead and the environment quiet, a newcomer acquires within a ttl; what was
-//!   given up and undone, and what was seen released on any node, makes nobody wait.
+//!   given up and undone, and what was seen released on any node, makes nobody wait; clients that try once and leave
+//!   get it, too.
 //!
 //! # Rules and the bounds in which their mutants are caught
 //! All with two clients and one attempt each, unless said otherwise (`mutants`).
@@ -54,7 +56,20 @@
 //! | `O5Seq` | observed | directed: explicit reads, two extensions, a message executed twice | two holders |
 //! | `O6NoForeign` | both | a foreign client | a foreign key is touched |
 //! | `O6Clamp` | server | the clocks of two nodes go back | stuck |
+//! | `O6ClampLongest` | server | ttls of 3 and 2, three attempts | two holders |
+//! | `O2RecordTtl` | observed | ttls of 3 and 2 | two holders |
+//! | `G2LongestTtl` | server | ttls of 3 and 2, a loss | two holders |
+//! | `O4SitOut` | observed | | stuck, for those who try once |
 //! | `BreakMarks` | both | a break, two extensions | a broken lease is extended |
+//! | `N7BrokenIsWatched` | observed | a break | two holders |
+//! | `N7KeyStays` | both | a break, observed beside a stranger | two holders |
+//! | `V1Named` | both | directed: a break with `now`, an old copy | a verification confirms what another holds |
+//! | `V1Broken` | both | a break | a verification confirms a broken lease |
+//! | `ClaimNotHealed` | server | a claim, one extension, releases forgotten | a released lease is revived |
+//! | `ClaimGrantIsFresh` | server | a claim in parts, tokens | a token does not rise |
+//!
+//! The last is a rule that the nodes do not keep: a call of more claims than a node takes at once goes in parts, which
+//! share one grant (`claims_of_one_attempt_come_in_one_call`).
 //!
 //! # Rules that safety does not rest on here
 //! - `T1Floor` only saves the confirm (`a_floor_only_saves_a_round_trip`).
@@ -65,17 +80,19 @@
 //! - T6, arithmetic below 2^53, and T5, the floor after a majority has lost its memory, which is assumed good.
 //!
 //! # What is not in it
-//! Different clock rates and ttls, more than one late message per kind and client, membership changes, record bodies
-//! and ledgers, claims of many locks in one call, the fair line. The simulation in `src/sim` has the real code.
+//! Different clock rates, more than one late message per kind and client, membership changes, record bodies
+//! and ledgers, the fair line. The simulation in `src/sim` has the real code.
 //!
 //! # Running it
-//! `cargo test --test model` takes less than a minute on one core, and less than half a gigabyte: as a test of this
-//! package it gets the little optimisation that the simulation has. The larger bounds take three minutes more:
+//! `cargo test --test model` takes about a minute on two cores, and less than half a gigabyte: as a test of this
+//! package it gets the little optimisation that the simulation has. The larger bounds take many minutes more:
 //! `cargo test --test model -- --ignored`. With `--nocapture` each search
 //! says how many states it visited, and each mutant shows its trace.
 
 mod acts;
 mod bounds;
+mod broken;
+mod claims;
 mod deep;
 mod holds;
 mod mutants;
@@ -84,4 +101,6 @@ mod quiet;
 mod rules;
 mod search;
 mod steps;
+mod tries;
+mod ttls;
 mod world;

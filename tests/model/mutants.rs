@@ -1,7 +1,7 @@
 //! With one rule switched off, a promise breaks: each trace is the shortest within its bounds.
 
 use crate::{
-    bounds::{OBSERVED, SERVER, breaks, breaks_after, holds, holds_after},
+    bounds::{OBSERVED, SERVER, asks, breaks, breaks_after, caught, holds, holds_after},
     node::owner,
     rules::Rule,
     world::{Bounds, Step},
@@ -13,11 +13,6 @@ const READS: Bounds = Bounds {
     ..OBSERVED
 };
 
-/// Searches with the rule off and asks which promise breaks.
-fn caught(rule: Rule, bounds: Bounds, promise: &str) {
-    breaks(&format!("without {rule:?}"), &bounds.without(rule), promise);
-}
-
 /// The same from a prefix; with the rule in force everything after it must hold.
 fn caught_after<const N: usize>(rule: Rule, bounds: Bounds, prefix: &[Step], promise: &str) {
     breaks_after::<N>(
@@ -27,11 +22,6 @@ fn caught_after<const N: usize>(rule: Rule, bounds: Bounds, prefix: &[Step], pro
         promise,
     );
     holds_after::<N>(&format!("with {rule:?}"), &bounds, prefix);
-}
-
-/// Client `c` has its message executed on these nodes, and hears of it.
-fn asks(c: usize, nodes: &[usize]) -> Vec<Step> {
-    nodes.iter().map(|i| Step::Asks(c, *i, true)).collect()
 }
 
 // === the lease ===

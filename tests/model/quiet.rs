@@ -2,7 +2,7 @@
 //! acquires in bounded time.
 
 use crate::{
-    node::{Expiry, NOBODY, Node, client_of, is_foreign},
+    node::{Expiry, NOBODY, Node, client_of},
     rules::Rule,
     world::{Bounds, World},
 };
@@ -12,9 +12,14 @@ pub(crate) fn check<const N: usize>(bounds: &Bounds, world: &World<N>) -> Option
     if after_crashes(bounds, world).is_none() {
         return Some("stuck: everybody else is dead for a ttl, and still nobody can acquire");
     }
-    let ready = |n: &&Node| n.admitted && !is_foreign(n.key);
+    let ready = |n: &&Node| n.admitted && !bounds.law.is_foreign(n.key);
     if world.nodes.iter().filter(ready).count() < World::<N>::QUORUM {
         return None;
+    }
+    if bounds.law.expiry == Expiry::Observed && !tries_succeed(bounds, world) {
+        return Some(
+            "stuck: whoever tries once and leaves never acquires, although everybody else is dead",
+        );
     }
     if takable(bounds, &undone(bounds, world)) < World::<N>::QUORUM {
         return Some("slow: what was given up and undone still makes others wait");
@@ -30,14 +35,14 @@ pub(crate) fn check<const N: usize>(bounds: &Bounds, world: &World<N>) -> Option
 /// Every process dies, no message arrives: the ticks until a newcomer who watched can acquire, a ttl at most.
 fn after_crashes<const N: usize>(bounds: &Bounds, world: &World<N>) -> Option<u8> {
     let mut quiet = *world;
-    let ttl = bounds.law.ttl;
+    let ttl = bounds.law.longest();
     for n in &mut quiet.nodes {
         // Foreign keys go by their own time to live, which is not kept where keys may vanish at any time.
-        if bounds.vanish && is_foreign(n.key) {
+        if bounds.vanish && bounds.law.is_foreign(n.key) {
             n.key = NOBODY;
         }
         // The newcomer's first try: what outlives max_ttl is clamped, if it is ours.
-        if n.px > ttl && !is_foreign(n.key) && bounds.law.rules.has(Rule::O6Clamp) {
+        if n.px > ttl && !bounds.law.is_foreign(n.key) && bounds.law.rules.has(Rule::O6Clamp) {
             n.px = ttl;
         }
     }
@@ -61,19 +66,52 @@ fn after_crashes<const N: usize>(bounds: &Bounds, world: &World<N>) -> Option<u8
     None
 }
 
+/// Every process dies. From then on one fresh client after the other tries: it is refused, sits out what looks like an
+/// orphan, or leaves and takes with it what it has seen. One of them acquires within two ttls.
+fn tries_succeed<const N: usize>(bounds: &Bounds, world: &World<N>) -> bool {
+    let mut quiet = *world;
+    let (ttl, foreign) = (bounds.law.longest(), |n: &Node| {
+        bounds.law.is_foreign(n.key)
+    });
+    for waited in 0..=2 * ttl {
+        let ready = |n: &&Node| n.admitted && !foreign(n);
+        let cold = |n: &&Node| ready(n) && (n.own == NOBODY || !n.named || n.released);
+        let keyless = |n: &&Node| ready(n) && (n.key == NOBODY || cold(n));
+        let count = |what: &dyn Fn(&&Node) -> bool| quiet.nodes.iter().filter(what).count();
+        if count(&cold) >= World::<N>::QUORUM {
+            return true;
+        }
+        // What it watches stands still for its ttl: nobody else is there.
+        if count(&keyless) >= World::<N>::QUORUM && bounds.law.rules.has(Rule::O4SitOut) {
+            return true;
+        }
+        for n in &mut quiet.nodes {
+            let clamped = !foreign(n) && bounds.law.rules.has(Rule::O6Clamp);
+            n.px = if clamped { n.px.min(ttl) } else { n.px };
+            n.px = n.px.saturating_sub(1);
+            // Keys that may vanish at any time have done so by now, if they are ours.
+            if n.px == 0 && (!bounds.vanish || waited >= ttl) {
+                n.key = NOBODY;
+            }
+        }
+    }
+    false
+}
+
 /// Everybody gives up, and every release that the rules ask for has arrived.
 fn undone<const N: usize>(bounds: &Bounds, world: &World<N>) -> World<N> {
     let mut quiet = *world;
     let has = |rule| bounds.law.rules.has(rule);
     for n in &mut quiet.nodes {
-        if n.own == NOBODY || is_foreign(n.own) {
+        let own = if bounds.law.claim { n.key } else { n.own };
+        if own == NOBODY || bounds.law.is_foreign(own) {
             continue;
         }
-        let won = world.clients[client_of(n.own)].won & (1 << (n.own & 3)) != 0;
+        let won = world.clients[client_of(own)].won & (1 << (own & 3)) != 0;
         if !won && !has(Rule::R5Undo) {
             continue;
         }
-        let (own, released) = (n.own, n.released);
+        let released = n.released;
         bounds.law.release(n, own);
         if !won && !has(Rule::O3MarkReleased) {
             n.released = released;
@@ -85,11 +123,12 @@ fn undone<const N: usize>(bounds: &Bounds, world: &World<N>) -> World<N> {
 /// Nodes that would grant somebody who has watched for as long as there was to see.
 fn takable<const N: usize>(bounds: &Bounds, world: &World<N>) -> usize {
     let takable = |n: &&Node| {
-        let nobody = n.own == NOBODY || !n.named || n.released || n.age >= bounds.law.ttl;
+        let watched = n.own != NOBODY && n.age >= bounds.law.ttl_of(n.own);
+        let nobody = n.own == NOBODY || !n.named || n.released || watched;
         n.admitted
             && match bounds.law.expiry {
                 Expiry::Server => n.key == NOBODY,
-                Expiry::Observed => !is_foreign(n.key) && nobody,
+                Expiry::Observed => !bounds.law.is_foreign(n.key) && nobody,
             }
     };
     world.nodes.iter().filter(takable).count()

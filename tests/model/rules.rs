@@ -65,8 +65,28 @@ pub(crate) enum Rule {
     O6NoForeign,
     /// A key of ours that outlives max_ttl (its node's clock went back) is clamped to it.
     O6Clamp,
-    /// `locks break` marks the record released, not only deletes the key.
+    /// ... to max_ttl, not to the shorter ttl of whoever was refused.
+    O6ClampLongest,
+    /// A watch lasts the ttl that the *record* names, not that of whoever watches.
+    O2RecordTtl,
+    /// A node that lost its memory is watched for the longest ttl of all.
+    G2LongestTtl,
+    /// A `try` sits out an orphan: it watches a record whose holder has gone for its ttl, instead of leaving at once.
+    O4SitOut,
+    /// `locks break` marks the record broken, and remembers that its owner is over.
     BreakMarks,
+    /// What is broken is not released: nobody takes it before its holder has let go or it was watched for its ttl.
+    N7BrokenIsWatched,
+    /// A break leaves the key to run out.
+    N7KeyStays,
+    /// A short claim that is gone is not written anew by an extension.
+    ClaimNotHealed,
+    /// A short claim shares its owner's grant only with those of the same call; the nodes share it with all of the attempt.
+    ClaimGrantIsFresh,
+    /// Whoever verifies does not count a node whose record is of another incarnation.
+    V1Named,
+    /// ... nor one that shows the lease released or broken.
+    V1Broken,
 }
 
 /// Which rules hold.

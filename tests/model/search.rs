@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    node::{FOREIGN, NOBODY, Owner},
+    node::{NOBODY, Owner},
     quiet,
     world::{Bounds, CLIENTS, Step, World},
 };
@@ -41,7 +41,7 @@ pub(crate) fn search<const N: usize>(bounds: &Bounds, prefix: &[Step], limit: us
         );
         start = match bounds.act(&start, *step) {
             Ok(next) => {
-                lines.push(say(&start, &next, *step));
+                lines.push(say(bounds, &start, &next, *step));
                 next
             }
             Err(broken) => panic!("the prefix breaks a promise: {broken}"),
@@ -122,17 +122,17 @@ fn trace<const N: usize>(
     let mut world = start;
     for step in path.iter().rev() {
         if let Ok(next) = bounds.act(&world, *step) {
-            lines.push(say(&world, &next, *step));
+            lines.push(say(bounds, &world, &next, *step));
             world = next;
         }
     }
     lines.extend(last.map(|step| match step {
         Step::Wins(c, _) => format!(
             "{} has its majority in {:?}",
-            who(c),
+            who(bounds, c),
             world.clients[c].phase
         ),
-        step => say(&world, &world, step),
+        step => say(bounds, &world, &world, step),
     }));
     lines
 }
@@ -141,14 +141,24 @@ fn trace<const N: usize>(
 
 /// The hash of a state, the same for states that differ only in names.
 fn name<const N: usize>(bounds: &Bounds, world: &World<N>) -> u64 {
-    const ORDERS: [[usize; CLIENTS]; 2] = [[0, 1, 2], [1, 0, 2]];
-    let alike = bounds.clients == 2
-        && bounds.attempts[0] == bounds.attempts[1]
-        && bounds.extensions[0] == bounds.extensions[1];
-    let orders = &ORDERS[..if alike { 2 } else { 1 }];
-    let names = orders
-        .iter()
-        .map(|order| ordered_name(bounds, world, order));
+    const ORDERS: [[usize; CLIENTS]; 6] = [
+        [0, 1, 2],
+        [1, 0, 2],
+        [0, 2, 1],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ];
+    let alike = |new: usize, old: usize| {
+        let ours = new < bounds.clients && old < bounds.clients;
+        let same = bounds.attempts[new] == bounds.attempts[old]
+            && bounds.extensions[new] == bounds.extensions[old]
+            && bounds.law.ttls[new] == bounds.law.ttls[old];
+        new == old || ours && same
+    };
+    let orders = ORDERS.iter();
+    let orders = orders.filter(|order| order.iter().enumerate().all(|(new, old)| alike(new, *old)));
+    let names = orders.map(|order| ordered_name(bounds, world, order));
     names.min().unwrap_or(0)
 }
 
@@ -175,6 +185,7 @@ fn ordered_name<const N: usize>(bounds: &Bounds, w: &World<N>, order: &[usize; C
             .put(rename(n.own), 4)
             .put(n.seq, 3);
         p.put(n.released.into(), 1)
+            .put(n.broken.into(), 1)
             .put(n.grant, 4)
             .put(n.named.into(), 1)
             .put(n.age, 2);
@@ -183,6 +194,14 @@ fn ordered_name<const N: usize>(bounds: &Bounds, w: &World<N>, order: &[usize; C
             .put(n.watched, 2)
             .put(n.early_floor, 4);
         p.put(w.break_todo >> i & 1, 1);
+        if bounds.now {
+            p.put(w.told >> i & 1, 1);
+        }
+        if bounds.law.claim {
+            for c in used {
+                p.put(n.claimants[*c], 6);
+            }
+        }
         if let Some((own, seq, released, counter)) = n.saved {
             p.put(1, 1)
                 .put(rename(own), 4)
@@ -235,6 +254,8 @@ fn ordered_name<const N: usize>(bounds: &Bounds, w: &World<N>, order: &[usize; C
         p.put(k.extensions, 3)
             .put(k.interrupted.into(), 1)
             .put(k.broken.into(), 1)
+            .put(k.verified.into(), 1)
+            .put(k.doubted.into(), 1)
             .put(k.floor, 4);
         for late in &k.late {
             p.put(late.owner & 3, 2).put(late.seq, 3).put(late.token, 4);
@@ -248,6 +269,7 @@ fn ordered_name<const N: usize>(bounds: &Bounds, w: &World<N>, order: &[usize; C
         .put(w.used, 4);
     p.put(rename(w.target), 4)
         .put(w.broken.into(), 1)
+        .put(w.break_token, 4)
         .put_wide(w.tokens.into());
     p.hash()
 }
@@ -317,20 +339,21 @@ impl Hasher for Same {
 
 // === words ===
 
-fn who(client: usize) -> String {
-    if client == FOREIGN {
+fn who(bounds: &Bounds, client: usize) -> String {
+    if bounds.is_foreign(client) {
         "F".to_owned()
     } else {
         format!("c{client}")
     }
 }
 
-fn lease(o: Owner) -> String {
-    format!("{}'s attempt {}", who(usize::from(o >> 2)), o & 3)
+fn lease(bounds: &Bounds, o: Owner) -> String {
+    let client = who(bounds, usize::from(o >> 2));
+    format!("{client}'s attempt {}", o & 3)
 }
 
 /// One line about a step.
-fn say<const N: usize>(before: &World<N>, after: &World<N>, step: Step) -> String {
+fn say<const N: usize>(bounds: &Bounds, before: &World<N>, after: &World<N>, step: Step) -> String {
     let late = |node: u8| match node {
         0 => String::new(),
         node => format!(", its message to node {} is under way", node - 1),
@@ -344,7 +367,11 @@ fn say<const N: usize>(before: &World<N>, after: &World<N>, step: Step) -> Strin
         Step::ClockBack(i) => format!("node {i}: the clock goes back, the key stays"),
         Step::Admitted(i) => format!("node {i} is admitted, counter {}", after.nodes[i].counter),
         Step::Forgets(i) => format!("node {i} forgets the released record"),
-        Step::Begins(c) => format!("{} begins attempt {}", who(c), after.clients[c].attempt),
+        Step::Begins(c) => format!(
+            "{} begins attempt {}",
+            who(bounds, c),
+            after.clients[c].attempt
+        ),
         Step::Asks(c, i, heard) => {
             let (old, new) = (&before.nodes[i], &after.nodes[i]);
             let wrote = (old.key, old.own, old.seq, old.px, old.age)
@@ -358,7 +385,7 @@ fn say<const N: usize>(before: &World<N>, after: &World<N>, step: Step) -> Strin
             };
             format!(
                 "{} {:?} on node {i}: {vote}",
-                who(c),
+                who(bounds, c),
                 before.clients[c].phase
             )
         }
@@ -369,28 +396,35 @@ fn say<const N: usize>(before: &World<N>, after: &World<N>, step: Step) -> Strin
                 _ if k.valid > 0 => format!("HOLDS token {} for {} ticks", k.token, k.valid),
                 _ => "has its majority".to_owned(),
             };
-            format!("{} {what}{}", who(c), late(node))
+            format!("{} {what}{}", who(bounds, c), late(node))
         }
         Step::Fails(c, node) => format!(
             "{} fails in {:?}{}",
-            who(c),
+            who(bounds, c),
             before.clients[c].phase,
             late(node)
         ),
-        Step::Extends(c) => format!("{} extends, round {}", who(c), after.clients[c].seq),
-        Step::Ends(c) => format!("{} ends its lease", who(c)),
-        Step::Reads(c, i) => format!("{} reads node {i}", who(c)),
+        Step::Verifies(c) => format!("{} verifies its lease", who(bounds, c)),
+        Step::Restarts(c) => format!("{} is started again", who(bounds, c)),
+        Step::Precedes(c, i) => format!(
+            "the first part of {}'s call reaches node {i}: granted {}",
+            who(bounds, c),
+            after.nodes[i].claimants[c] >> 2
+        ),
+        Step::Extends(c) => format!("{} extends, round {}", who(bounds, c), after.clients[c].seq),
+        Step::Ends(c) => format!("{} ends its lease", who(bounds, c)),
+        Step::Reads(c, i) => format!("{} reads node {i}", who(bounds, c)),
         Step::Arrives(c, kind) => {
             let message = before.clients[c].late[kind];
             let what = ["acquire", "extension"][kind];
             format!(
                 "the late {what} of {} reaches node {}",
-                lease(message.owner),
+                lease(bounds, message.owner),
                 message.node - 1
             )
         }
-        Step::Releases(o, i) => format!("the release of {} reaches node {i}", lease(o)),
-        Step::Breaks(c) => format!("somebody breaks {}'s lease", who(c)),
+        Step::Releases(o, i) => format!("the release of {} reaches node {i}", lease(bounds, o)),
+        Step::Breaks(c) => format!("somebody breaks {}'s lease", who(bounds, c)),
         Step::BreakReaches(i) => format!("the break reaches node {i}"),
     }
 }

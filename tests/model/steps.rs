@@ -1,7 +1,7 @@
 //! Which steps are possible in a state.
 
 use crate::{
-    node::{NOBODY, client_of, owner},
+    node::{Law, NOBODY, owner},
     rules::Rule,
     world::{Bounds, Client, Phase, Step, World},
 };
@@ -39,10 +39,10 @@ impl Bounds {
         if n.key != NOBODY && (self.vanish || w.jumps < self.jumps && !self.back) {
             out.push(Step::KeyEnds(i));
         }
-        if n.key != NOBODY && self.back && w.jumps < self.jumps && n.px <= self.law.ttl {
+        if n.key != NOBODY && self.back && w.jumps < self.jumps && n.px <= self.law.longest() {
             out.push(Step::ClockBack(i));
         }
-        if !n.admitted && (n.watched >= self.law.ttl || !self.has(Rule::G2Watch)) {
+        if !n.admitted && n.watched >= self.law.admission_watch() {
             out.push(Step::Admitted(i));
         }
         if n.released && w.forgets < self.forgets {
@@ -78,6 +78,10 @@ impl Bounds {
                 if client.tries < self.attempts[c] && begun < self.total {
                     out.push(Step::Begins(c));
                 }
+                let knows = client.floor > 0 || client.watch.iter().any(|w| w.own != NOBODY);
+                if self.restarts && knows {
+                    out.push(Step::Restarts(c));
+                }
                 self.read_steps(w, c, out);
             }
             Phase::Held => {
@@ -87,19 +91,27 @@ impl Bounds {
                 if self.breaks && w.target == NOBODY {
                     out.push(Step::Breaks(c));
                 }
+                if self.verifies && !client.verified {
+                    out.push(Step::Verifies(c));
+                }
                 out.push(Step::Ends(c));
                 self.read_steps(w, c, out);
             }
-            Phase::Acquiring | Phase::Confirming | Phase::Extending => {
+            Phase::Acquiring | Phase::Confirming | Phase::Extending | Phase::Verifying => {
                 for i in 0..N {
                     if client.todo & (1 << i) != 0 {
+                        let me = owner(c, client.attempt);
+                        let first = self.parts && client.phase == Phase::Acquiring;
+                        if first && Law::claimant(&w.nodes[i], me) == 0 {
+                            out.push(Step::Precedes(c, i));
+                        }
                         out.push(Step::Asks(c, i, true));
                         if self.lost {
                             out.push(Step::Asks(c, i, false));
                         }
                     }
                 }
-                let won = self.is_won(client);
+                let won = self.is_won(client, c);
                 let mut end = |late| {
                     out.push(Step::Fails(c, late));
                     if won {
@@ -107,7 +119,8 @@ impl Bounds {
                     }
                 };
                 end(0);
-                if self.late && client.phase != Phase::Confirming {
+                let kept = matches!(client.phase, Phase::Acquiring | Phase::Extending);
+                if self.late && kept {
                     for i in 0..N {
                         if self.twice || client.todo & (1 << i) != 0 {
                             end(i as u8 + 1);
@@ -123,18 +136,22 @@ impl Bounds {
         if !self.reads || self.extensions[c] > 0 {
             return;
         }
-        for (i, (n, watch)) in w.nodes.iter().zip(&w.clients[c].watch).enumerate() {
-            let ours = client_of(n.own) == c;
-            let news = (n.own, n.seq) != (watch.own, watch.seq);
-            if n.own != NOBODY && !n.released && !ours && news {
-                out.push(Step::Reads(c, i));
-            }
+        for i in (0..N).filter(|i| self.is_news(w, c, *i)) {
+            out.push(Step::Reads(c, i));
         }
     }
 
+    /// Does this node show another lease than this client has watched there?
+    pub(crate) fn is_news<const N: usize>(&self, w: &World<N>, c: usize, i: usize) -> bool {
+        let (n, watch) = (&w.nodes[i], &w.clients[c].watch[i]);
+        let ours = n.own == owner(c, w.clients[c].attempt);
+        let news = (n.own, n.seq) != (watch.own, watch.seq);
+        n.own != NOBODY && !n.released && !ours && news
+    }
+
     /// Has this round its majority in time?
-    fn is_won<const N: usize>(&self, client: &Client<N>) -> bool {
-        let in_time = client.elapsed < self.law.ttl || !self.has(Rule::R3Validity);
+    fn is_won<const N: usize>(&self, client: &Client<N>, c: usize) -> bool {
+        let in_time = client.elapsed < self.law.ttls[c] || !self.has(Rule::R3Validity);
         let enough = match client.phase {
             Phase::Confirming if !self.has(Rule::T2Configured) => {
                 usize::from(client.granted) / 2 + 1
@@ -142,6 +159,7 @@ impl Bounds {
             _ => World::<N>::QUORUM,
         };
         let held = client.valid > 0 || !self.has(Rule::R8OldDeadline);
-        client.votes() >= enough && in_time && (client.phase != Phase::Extending || held)
+        let leased = matches!(client.phase, Phase::Extending | Phase::Verifying);
+        client.votes() >= enough && in_time && (held || !leased)
     }
 }

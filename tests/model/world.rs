@@ -8,11 +8,11 @@
 //! late, a `try` an attempt that is not repeated.
 
 use crate::{
-    node::{FOREIGN, Law, NOBODY, Node, Owner, Seen, client_of},
+    node::{Law, NOBODY, Node, Owner, Seen, client_of, owner},
     rules::Rule,
 };
 
-/// Two of our own and a foreign one.
+/// Three of our own, or two of our own and a foreign one.
 pub(crate) const CLIENTS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -23,6 +23,8 @@ pub(crate) enum Phase {
     Confirming,
     Held,
     Extending,
+    /// Asks a majority whether the lease is still shown as its own.
+    Verifying,
 }
 
 /// What a client last read on a node, and for how many ticks it has known it.
@@ -67,6 +69,9 @@ pub(crate) struct Client<const N: usize> {
     pub(crate) interrupted: bool,
     /// This round began after the lease was broken.
     pub(crate) broken: bool,
+    /// Has verified once; while it does, whether somebody who held after it has believed all the time since it asked.
+    pub(crate) verified: bool,
+    pub(crate) doubted: bool,
     pub(crate) floor: u8,
     /// Nodes that looked takable when the attempt began (O1 off), or whose watch was complete (explicit watches).
     pub(crate) ripe: u8,
@@ -86,9 +91,11 @@ pub(crate) struct World<const N: usize> {
     /// The largest token that was ever held, and all of them, a bit each.
     pub(crate) used: u8,
     pub(crate) tokens: u32,
-    /// `locks break`: its target, nodes still to reach, whether a majority was reached.
+    /// `locks break`: its target, the token it takes, nodes still to reach, those that know, whether a majority does.
     pub(crate) target: Owner,
+    pub(crate) break_token: u8,
     pub(crate) break_todo: u8,
+    pub(crate) told: u8,
     pub(crate) broken: bool,
 }
 
@@ -96,9 +103,8 @@ pub(crate) struct World<const N: usize> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) law: Law,
-    /// Of our own, one or two; with `foreign` the third is a stranger.
+    /// Of our own, one to three; with a stranger in the law one or two, and the third is the stranger.
     pub(crate) clients: usize,
-    pub(crate) foreign: bool,
     /// Attempts of each client, and of all together.
     pub(crate) attempts: [u8; CLIENTS],
     pub(crate) total: u8,
@@ -117,7 +123,15 @@ pub(crate) struct Bounds {
     pub(crate) vanish: bool,
     /// Released records whose retention ends.
     pub(crate) forgets: u8,
+    /// Somebody breaks a lease, and removes its keys at once.
     pub(crate) breaks: bool,
+    pub(crate) now: bool,
+    /// Holders verify their leases once.
+    pub(crate) verifies: bool,
+    /// Claims are sent in parts: a node may grant another claim of the attempt first.
+    pub(crate) parts: bool,
+    /// Clients forget all that they have seen: they are started again, or try once and leave.
+    pub(crate) restarts: bool,
     /// Replies may be lost, messages may be late, late messages may have been executed before.
     pub(crate) lost: bool,
     pub(crate) late: bool,
@@ -148,10 +162,14 @@ pub(crate) enum Step {
     /// Client: begins an attempt; has this round's message executed on a node, and hears of it or does not.
     Begins(usize),
     Asks(usize, usize, bool),
+    /// Another part of this attempt's call, with claims of other locks, is executed on a node.
+    Precedes(usize, usize),
     /// The round is won; it failed or was given up; a message to that node (plus one) is still under way.
     Wins(usize, u8),
     Fails(usize, u8),
     Extends(usize),
+    Verifies(usize),
+    Restarts(usize),
     Ends(usize),
     Reads(usize, usize),
     /// An old message of this kind (0 acquire, 1 extend) arrives.
@@ -181,6 +199,8 @@ impl<const N: usize> Default for Client<N> {
             extensions: 0,
             interrupted: false,
             broken: false,
+            verified: false,
+            doubted: false,
             floor: 0,
             ripe: 0,
             late: [Late::default(); 2],
@@ -191,7 +211,14 @@ impl<const N: usize> Default for Client<N> {
 
 impl<const N: usize> Client<N> {
     pub(crate) fn believes(&self) -> bool {
-        matches!(self.phase, Phase::Held | Phase::Extending) && self.valid > 0
+        self.has_lease() && self.valid > 0
+    }
+
+    pub(crate) fn has_lease(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Held | Phase::Extending | Phase::Verifying
+        )
     }
 
     pub(crate) fn votes(&self) -> usize {
@@ -208,7 +235,7 @@ impl<const N: usize> Client<N> {
     pub(crate) fn settle(&mut self, phase: Phase) {
         self.phase = phase;
         (self.elapsed, self.todo, self.got, self.granted) = (0, 0, [0; N], 0);
-        (self.ripe, self.broken) = (0, false);
+        (self.ripe, self.broken, self.doubted) = (0, false, false);
     }
 
     /// Never again believes in this attempt.
@@ -220,7 +247,8 @@ impl<const N: usize> Client<N> {
             self.seq,
             self.extensions,
             self.interrupted,
-        ) = (0, 0, 0, 0, false);
+            self.verified,
+        ) = (0, 0, 0, 0, false, false);
     }
 }
 
@@ -242,7 +270,9 @@ impl<const N: usize> World<N> {
             used: 0,
             tokens: 0,
             target: NOBODY,
+            break_token: 0,
             break_todo: 0,
+            told: 0,
             broken: false,
         }
     }
@@ -265,11 +295,15 @@ impl Bounds {
     }
 
     pub(crate) fn is_foreign(&self, client: usize) -> bool {
-        self.foreign && client == FOREIGN
+        self.law.is_foreign(owner(client, 1))
     }
 
     pub(crate) fn all(&self) -> usize {
-        if self.foreign { CLIENTS } else { self.clients }
+        if self.law.foreign {
+            CLIENTS
+        } else {
+            self.clients
+        }
     }
 
     /// O2: what this client may send as `expected` to this node, in this attempt.
@@ -281,11 +315,12 @@ impl Bounds {
     ) -> Option<Seen> {
         let (n, client) = (&w.nodes[node], &w.clients[c]);
         let stands = (n.own, n.seq);
+        let ttl = |own| self.watch_time(c, own);
         if self.reads {
             let watch = client.watch[node];
             let ripe = match client.phase {
                 Phase::Acquiring => client.ripe & (1 << node) != 0,
-                _ => watch.own != NOBODY && watch.age >= self.law.ttl,
+                _ => watch.own != NOBODY && watch.age >= ttl(watch.own),
             };
             return ripe.then_some((watch.own, watch.seq));
         }
@@ -294,15 +329,28 @@ impl Bounds {
         }
         // A perfect poller's watch is as long as the value has stood: whoever watched less sends less.
         let short = !self.has(Rule::O2FullTtl) || !self.has(Rule::O2FromReply);
-        let watched = n.age + u8::from(short) >= self.law.ttl;
+        let watched = n.age + u8::from(short) >= ttl(n.own);
         let silent = !self.has(Rule::O2NotBySilence)
             && n.own != NOBODY
             && w.clients[client_of(n.own)].phase != Phase::Held;
         (watched || silent || self.knows_over(w, n.own)).then_some(stands)
     }
 
+    /// O2: how long this client watches a record of `own`.
+    pub(crate) fn watch_time(&self, c: usize, own: Owner) -> u8 {
+        if own == NOBODY {
+            return self.law.longest();
+        }
+        match self.has(Rule::O2RecordTtl) {
+            true => self.law.ttl_of(own),
+            false => self.law.ttls[c],
+        }
+    }
+
     /// O2: a release seen on any node or announced, or one of our own attempts: more than any real client can know.
     pub(crate) fn knows_over<const N: usize>(&self, w: &World<N>, own: Owner) -> bool {
-        own != NOBODY && self.has(Rule::O2KnownOver) && w.is_over(own)
+        // Whoever breaks a lease and removes its keys at once announces it as over.
+        let announced = self.now && own == w.target && w.told != 0;
+        own != NOBODY && self.has(Rule::O2KnownOver) && (announced || w.is_over(own))
     }
 }
