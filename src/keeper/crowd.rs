@@ -90,3 +90,27 @@ async fn ten_thousand_leases_cost_forty_calls_per_node_and_round() {
         assert_eq!(node.inspect(|state| state.keys().count()), 0);
     }
 }
+
+/// A node remembers one grant per owner of claims: what comes with a later call needs an owner of its own.
+#[tokio::test(start_paused = true)]
+async fn claims_that_do_not_fit_into_one_call_are_attempts_of_their_own() {
+    let time = SimTime::new();
+    let node = MemoryNode::new("n", time.clock());
+    let locks = Locks::over(vec![Arc::new(node)])
+        .clock(time.clock())
+        .chance(Chance::seeded(7))
+        .keeper_here(Spawn::system())
+        .start()
+        .unwrap();
+    let claims = (0..600).map(|n| Claim::short(n.to_string())).collect();
+    let mut owners = std::collections::BTreeMap::<String, usize>::new();
+    for claimed in locks.claim(claims).await.unwrap() {
+        let Claimed::Acquired(lease) = claimed else {
+            panic!("{claimed:?}")
+        };
+        *owners.entry(lease.owner().to_owned()).or_default() += 1;
+    }
+    let mut sizes: Vec<_> = owners.into_values().collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [100, 250, 250]);
+}

@@ -19,6 +19,7 @@ use crate::{
         NodeReport, NodeTroubles, Sighting, WriteError,
         cluster::{Attempt, Tried, Way, Win},
         link::Link,
+        link::MOST_OPS,
         tally::{Ballot, Standing, majority, standing},
     },
     node::{Answer, Doc, NodeError, Op, Record, Token, Version, View},
@@ -116,7 +117,14 @@ impl Desk {
                 once.push(claim.clone());
             }
         }
-        let mut attempts = cluster.attempt(&once, &Way::default()).await.into_iter();
+        // An owner value and a call for as many as fit into one: a node remembers one grant per owner of claims, and what
+        // came with a later call would be held under a number that others have passed by then.
+        let way = Way::default();
+        let parts = once
+            .chunks(MOST_OPS)
+            .map(|part| cluster.attempt(part, &way));
+        let parts = futures_util::future::join_all(parts).await;
+        let mut attempts = parts.into_iter().flatten();
         let claimed = claims.iter().zip(first).map(|(claim, first)| {
             let tried = if first { attempts.next() } else { None };
             let attempt = tried.map_or(

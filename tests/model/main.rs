@@ -68,8 +68,8 @@
 //! | `ClaimNotHealed` | server | a claim, one extension, releases forgotten | a released lease is revived |
 //! | `ClaimGrantIsFresh` | server | a claim in parts, tokens | a token does not rise |
 //!
-//! The last is a rule that the nodes do not keep: a call of more claims than a node takes at once goes in parts, which
-//! share one grant (`claims_of_one_attempt_come_in_one_call`).
+//! The last is a rule that the nodes do not keep: an owner's claims share one grant. So the keeper makes an attempt, with an
+//! owner value of its own, of every call that it sends (`claims_of_one_attempt_come_in_one_call`).
 //!
 //! # Rules that safety does not rest on here
 //! - `T1Floor` only saves the confirm (`a_floor_only_saves_a_round_trip`).
