@@ -17,7 +17,10 @@ pub(crate) async fn a_broken_lease_is_final_and_lets_nobody_in_before_its_end_n7
     assert!(lease.token() < report.token);
     // It may believe, and works: nobody else is let in, with whatever they come.
     assert!(matches!(b.attempt().await, Err(LockError::Held { .. })));
-    assert!(matches!(scene.client().attempt().await, Err(LockError::Held { .. })));
+    assert!(matches!(
+        scene.client().attempt().await,
+        Err(LockError::Held { .. })
+    ));
     let told = async {
         assert_eq!(lease.view().lost().await, Loss::Taken);
         // Its work ends, and it lets go.

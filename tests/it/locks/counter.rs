@@ -69,7 +69,11 @@ async fn count(scene: &Scene, chance: &Chance, turns: u64, meanwhile: impl Futur
             while done < turns || !over.load(Ordering::SeqCst) {
                 let lease = client.hold().await;
                 let read = counter.load(Ordering::SeqCst);
-                scene.time.clock.sleep(chance.up_to(scene.time.ttl / 50)).await;
+                scene
+                    .time
+                    .clock
+                    .sleep(chance.up_to(scene.time.ttl / 50))
+                    .await;
                 // Whoever has lost its lease must not act.
                 if lease.view().is_held() {
                     counter.store(read + 1, Ordering::SeqCst);
@@ -80,7 +84,11 @@ async fn count(scene: &Scene, chance: &Chance, turns: u64, meanwhile: impl Futur
                     0 => drop(lease),
                     _ => drop(lease.release().await),
                 }
-                scene.time.clock.sleep(chance.up_to(scene.time.ttl / 100)).await;
+                scene
+                    .time
+                    .clock
+                    .sleep(chance.up_to(scene.time.ttl / 100))
+                    .await;
             }
         }
     });

@@ -45,8 +45,15 @@ pub(crate) async fn a_try_after_a_crash_succeeds_within_one_ttl(scene: Scene) {
         scene.time.clock.sleep(ttl / 10).await;
     };
     assert!(tries > 1, "the key stands for a while");
-    let least = if scene.is_observed() { ttl } else { Duration::ZERO };
-    assert!(least <= took && took <= least + ttl / 10 + scene.time.slack, "{took:?}");
+    let least = if scene.is_observed() {
+        ttl
+    } else {
+        Duration::ZERO
+    };
+    assert!(
+        least <= took && took <= least + ttl / 10 + scene.time.slack,
+        "{took:?}"
+    );
     drop((lease, next));
 }
 
@@ -57,7 +64,10 @@ pub(crate) async fn a_short_ttl_robs_nobody_with_a_long_one(scene: Scene) {
     // Its own ttl passes several times, while the holder says nothing and lives.
     let short = b.lock().ttl(ttl / 2).wait(ttl * 3);
     let refused = b.take(short).await;
-    assert!(matches!(refused, Err(LockError::Held { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(LockError::Held { .. })),
+        "{refused:?}"
+    );
     assert!(lease.view().is_held());
     a.dies();
     let next = b.hold_for(ttl / 2).await;

@@ -16,7 +16,10 @@ pub(crate) async fn a_foreign_value_is_never_replaced_cut_or_broken_o6(scene: Sc
             scene.faults().plant(node, KEY, THEIRS, life);
         }
         let refused = client.attempt().await;
-        assert!(matches!(refused, Err(LockError::Held { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(LockError::Held { .. })),
+            "{refused:?}"
+        );
         let waited = client.take(client.lock().wait(ttl * 2)).await;
         assert!(matches!(waited, Err(LockError::Held { .. })), "{waited:?}");
         for now in [false, true] {
@@ -71,10 +74,16 @@ pub(crate) async fn an_orphan_that_would_live_for_an_hour_is_taken_within_max_tt
     a.dies();
     let start = scene.now();
     let refused = b.attempt().await;
-    assert!(matches!(refused, Err(LockError::Held { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(LockError::Held { .. })),
+        "{refused:?}"
+    );
     let longest = MAX_TTL.as_millis();
     for view in scene.views(KEY).await {
-        assert!(view.remaining_ms.map(u128::from) <= Some(longest), "it is cut: {view:?}");
+        assert!(
+            view.remaining_ms.map(u128::from) <= Some(longest),
+            "it is cut: {view:?}"
+        );
     }
     // With real servers only those who watch need not wait for the whole of it.
     if !scene.is_observed() && !scene.time.here {
@@ -82,7 +91,11 @@ pub(crate) async fn an_orphan_that_would_live_for_an_hour_is_taken_within_max_tt
     }
     let next = b.take(b.lock().wait(MAX_TTL * 2)).await.unwrap();
     let took = scene.now().since(start);
-    let longest = if scene.is_observed() { scene.time.ttl * 2 } else { MAX_TTL };
+    let longest = if scene.is_observed() {
+        scene.time.ttl * 2
+    } else {
+        MAX_TTL
+    };
     assert!(took <= longest + scene.time.slack, "{took:?}");
     assert!(!lease.view().is_held());
     drop(next);
@@ -122,9 +135,16 @@ pub(crate) async fn what_the_dead_left_on_some_nodes_is_taken(scene: Scene) {
         scene.faults().freeze(node);
     }
     let bid = async {
-        let _ = a.lock().ttl(scene.time.ttl * 2).wait(PATIENCE).acquire().await;
+        let _ = a
+            .lock()
+            .ttl(scene.time.ttl * 2)
+            .wait(PATIENCE)
+            .acquire()
+            .await;
     };
-    let there = scene.until("the bid", || async { scene.view(0, KEY).await.holder.is_some() });
+    let there = scene.until("the bid", || async {
+        scene.view(0, KEY).await.holder.is_some()
+    });
     tokio::select! {
         () = bid => panic!("nothing is answered"),
         () = there => a.dies(),

@@ -26,9 +26,9 @@ pub(crate) mod waiting;
 mod wire;
 
 pub(crate) use scene::{Client, Scene, Time};
-pub(crate) use stages::{Faults, Stage, memory};
 #[cfg(feature = "sqlite")]
 pub(crate) use stages::sqlite;
+pub(crate) use stages::{Faults, Stage, memory};
 
 /// Hands the names of all cases to another macro.
 macro_rules! every_lock_case {

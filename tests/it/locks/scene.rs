@@ -14,7 +14,7 @@ use watchkeeper::{
     clock::{Clock, Moment},
     lease::{Lease, LeaseView},
     lock::{LockBuilder, LockError, Timing},
-    node::{Announcement, Answer, Call, Expiry, Kind, Node, Op, Token, View},
+    node::{Announcement, Answer, Call, Expiry, Kind, Node, Op, View},
     spawn::Spawn,
 };
 
@@ -230,12 +230,6 @@ impl Scene {
             assert!(other.token() < lease.token(), "{other:?} {lease:?}");
         }
         held.push(lease.clone());
-    }
-
-    /// The largest token so far.
-    pub(crate) fn last_token(&self) -> Token {
-        let held = self.held.lock().unwrap();
-        held.iter().map(LeaseView::token).max().unwrap_or_default()
     }
 }
 

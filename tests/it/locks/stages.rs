@@ -2,12 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
-use jiff::Timestamp;
-use tokio::time::Instant;
 use watchkeeper::{
-    clock::{Clock, Moment, TimeSource},
     node::{Node, memory::MemoryNode},
+    sim_clock::SimTime,
 };
 
 use super::{Scene, Time};
@@ -53,12 +50,9 @@ struct Sqlite {
     folder: tempfile::TempDir,
 }
 
-/// Tokio's time, which a test can pause.
-struct PausedTime(Instant);
-
 /// So many nodes in memory.
 pub(crate) fn memory(count: usize) -> Scene {
-    let clock = Clock::new(PausedTime(now()));
+    let clock = SimTime::new().clock();
     let make = |n: usize| MemoryNode::new(format!("memory-{n}"), clock.clone());
     let nodes = (0..count).map(make).collect();
     let time = Time {
@@ -76,37 +70,6 @@ pub(crate) fn memory(count: usize) -> Scene {
 pub(crate) fn sqlite() -> Scene {
     let folder = tempfile::tempdir().unwrap();
     Scene::new(Box::new(Sqlite { folder }), Time::real())
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the source of the scene's clock"
-)]
-fn now() -> Instant {
-    Instant::now()
-}
-
-// === impl PausedTime ===
-
-impl TimeSource for PausedTime {
-    fn now(&self) -> Moment {
-        // Not the start of the clock: steps back must be possible.
-        Moment::from_boot(Duration::from_secs(100_000) + (now() - self.0))
-    }
-
-    fn wall(&self) -> Timestamp {
-        let day = Timestamp::from_second(1_800_000_000).unwrap();
-        day + (now() - self.0)
-    }
-
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the source of the scene's clock"
-    )]
-    fn sleep_until(&self, deadline: Moment) -> BoxFuture<'static, ()> {
-        let pause = deadline.since(self.now()).min(Duration::from_secs(1_000_000));
-        Box::pin(tokio::time::sleep(pause))
-    }
 }
 
 // === impl Memory ===
@@ -163,6 +126,6 @@ impl Stage for Sqlite {
     fn connect(&self, _node: usize) -> Arc<dyn Node> {
         use watchkeeper::node::sqlite::SqliteNode;
         let path = self.folder.path().join("locks.db");
-        Arc::new(SqliteNode::open(&path, Clock::system()).unwrap())
+        Arc::new(SqliteNode::open(&path, watchkeeper::clock::Clock::system()).unwrap())
     }
 }
