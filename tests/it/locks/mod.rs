@@ -25,9 +25,12 @@ mod stages;
 pub(crate) mod waiting;
 mod wire;
 
+#[allow(unused_imports, reason = "other suites use the rest")]
 pub(crate) use scene::{Client, Scene, Time};
 #[cfg(feature = "sqlite")]
+#[allow(unused_imports, reason = "other suites use the rest")]
 pub(crate) use stages::sqlite;
+#[allow(unused_imports, reason = "other suites use the rest")]
 pub(crate) use stages::{Faults, Stage, memory};
 
 /// Hands the names of all cases to another macro.

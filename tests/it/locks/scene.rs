@@ -19,7 +19,7 @@ use watchkeeper::{
 };
 
 use super::{
-    KEY, MAX_TTL, NAME, PATIENCE, Stage,
+    MAX_TTL, NAME, PATIENCE, Stage,
     stages::Faults,
     wire::{Signs, Wire},
 };
@@ -295,10 +295,4 @@ impl Client {
             .until("the margin", || async { lease.margin() == margin })
             .await;
     }
-}
-
-/// The key of the lock of most cases is as given.
-#[test]
-fn the_key_of_a_named_lock_is_what_cases_plant() {
-    assert_eq!(format!("lock/{NAME}"), KEY);
 }
