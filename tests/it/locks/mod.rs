@@ -11,7 +11,7 @@
 //!
 //! # What it costs
 //! In memory nothing: time is paused. On SQLite and Redis time is real; leases that must end live for half a second, the
-//! longest cases take two. About 8 s for SQLite and 45 s for Redis on two busy cores, nearly all of it waiting.
+//! longest cases take two. About 20 s for Redis in six threads on two busy cores, nearly all of it waiting.
 
 use std::time::Duration;
 
