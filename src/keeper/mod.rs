@@ -46,7 +46,7 @@ use crate::{
         AdmissionReport, BreakReport, Claim, Claimed, LockError, NodeReport, Sighting, Timing,
         WriteError,
         admission::{self, Guard},
-        cluster::{Cluster, Parts, Told, Way},
+        cluster::{Cluster, Parts, Stand, Told, Way},
         link::Link,
     },
     node::{Announcement, Doc, Expiry, Node, Op, View},
@@ -78,7 +78,7 @@ pub(crate) enum Command {
     Try {
         claim: Claim,
         way: Way,
-        reply: oneshot::Sender<(Claimed, Sighting, Option<u32>)>,
+        reply: oneshot::Sender<(Claimed, Sighting, Stand)>,
     },
     /// Gives a place in a lock's line up.
     Leave {

@@ -17,9 +17,8 @@ use crate::{
     lock::{
         AdmissionReport, AdmissionState, BreakReport, BreakVote, Claim, Claimed, LockError,
         NodeReport, NodeTroubles, Sighting, WriteError,
-        cluster::{Attempt, Tried, Way, Win},
-        link::Link,
-        link::MOST_OPS,
+        cluster::{Attempt, Stand, Tried, Way, Win},
+        link::{Link, MOST_OPS},
         tally::{Ballot, Standing, majority, standing},
     },
     node::{Answer, Doc, NodeError, Op, Record, Token, Version, View},
@@ -139,19 +138,19 @@ impl Desk {
         claimed.collect()
     }
 
-    async fn try_once(&self, claim: &Claim, way: &Way) -> (Claimed, Sighting, Option<u32>) {
+    async fn try_once(&self, claim: &Claim, way: &Way) -> (Claimed, Sighting, Stand) {
         let start = self.cluster.clock.now();
         let tried = self.cluster.attempt(std::slice::from_ref(claim), way).await;
         match tried.into_iter().next() {
             Some(Tried {
                 attempt,
                 seen,
-                ahead,
-            }) => (self.claimed(claim, attempt, start), seen, ahead),
+                stand,
+            }) => (self.claimed(claim, attempt, start), seen, stand),
             None => (
                 Claimed::TooSlow,
                 Sighting::new(claim.key.clone(), Vec::new()),
-                None,
+                Stand::default(),
             ),
         }
     }

@@ -116,15 +116,16 @@ impl LockBuilder {
         let mut place = Place::new(&self.locks, &self.claim.key);
         let mut way = place.first();
         loop {
-            let (claimed, seen, ahead) = self.locks.attempt(&self.claim, way).await?;
+            let (claimed, seen, stand) = self.locks.attempt(&self.claim, way).await?;
             let why = match outcome(claimed) {
                 Ok(lease) => {
-                    place.taken();
+                    place.taken(&stand);
                     return Ok(lease);
                 }
                 Err(why) => why,
             };
-            place.refused(ahead);
+            let ahead = stand.ahead;
+            place.refused(stand);
             let now = clock.now();
             if now >= until {
                 let orphan = self.look().await?;

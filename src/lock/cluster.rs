@@ -74,8 +74,18 @@ pub(crate) struct Tried {
     pub(crate) attempt: Attempt,
     /// What the nodes that were asked have shown; those that granted show a free lock.
     pub(crate) seen: Sighting,
-    /// Whoever is before us in the line; `None` without a place in it.
+    pub(crate) stand: Stand,
+}
+
+/// What an attempt has shown of the lock's line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stand {
+    /// How many are before us; `None` without a place in it.
     pub(crate) ahead: Option<u32>,
+    /// The place went with the grant of the node that keeps the line.
+    pub(crate) left: bool,
+    /// The attempt: when it is undone, that is announced, too.
+    pub(crate) owner: String,
 }
 
 /// How an attempt at one lock ended.
@@ -279,8 +289,9 @@ impl Cluster {
                             }),
                         );
                     }
-                    // The only node that was asked has refused: there is nothing to undo anywhere.
-                    _ if round.is_refused_by_the_first() => {}
+                    // Whoever was asked has refused: there is nothing to undo anywhere. An undo would call the head of the
+                    // line, which would try and be refused, again and again.
+                    _ if round.is_refused_by_the_first() || round.is_refused_by_all(i) => {}
                     _ => undo.push(self.release_op(&claim.key, &owner, claim.kind)),
                 }
                 let attempt = if token.is_some() {
@@ -489,11 +500,16 @@ impl<'a> Round<'a> {
     }
 
     fn ticket_for(&self, node: usize, claim: &Claim) -> Option<Ticket> {
-        let keeps_the_line = self
-            .first
-            .unwrap_or_else(|| self.cluster.primary(&claim.key))
-            == node;
-        self.way.ticket.clone().filter(|_| keeps_the_line)
+        let ticket = self.way.ticket.clone()?;
+        // Whoever is impatient may ask another node first, and stands in no line there.
+        let first = self.first.filter(|_| ticket.polite);
+        let keeps_the_line = first.unwrap_or_else(|| self.cluster.primary(&claim.key));
+        (keeps_the_line == node).then_some(ticket)
+    }
+
+    fn is_refused_by_all(&self, claim: usize) -> bool {
+        let votes = self.tallies[claim].votes();
+        votes.iter().all(|v| matches!(v, Some(Vote::Refused(_))))
     }
 
     fn is_refused_by_the_first(&self) -> bool {
@@ -523,10 +539,16 @@ impl<'a> Round<'a> {
         for (_, view) in &nodes {
             ahead = ahead.or(view.as_ref().ok().and_then(|view| view.ahead));
         }
+        let line = votes.get(self.cluster.primary(key));
+        let stand = Stand {
+            ahead,
+            left: matches!(line, Some(Some(Vote::Granted(_)))),
+            owner: self.owner.to_owned(),
+        };
         Tried {
             attempt,
             seen: self.cluster.judge(key.clone(), nodes),
-            ahead,
+            stand,
         }
     }
 

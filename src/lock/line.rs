@@ -3,15 +3,18 @@
 //! The line lies on the lock's primary and is a courtesy. Whoever is called comes at once, the others stay; whoever is
 //! called and does not come is passed by after a while, and its place ends by itself. Safety does not know of it.
 
-use std::{future::Future, time::Duration};
+use std::{collections::VecDeque, future::Future, time::Duration};
 
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use super::{Locks, Way};
+use super::{Locks, Stand, Way};
 use crate::node::{Announcement, Ticket};
 
 /// How long a node keeps the place of somebody who has gone without a word, in node timeouts.
 const KEPT: u32 = 80;
+
+/// Lost attempts that are remembered: their undoing is announced within a few node timeouts.
+const MOST_LOST: usize = 16;
 
 /// For how long a lock that was waited for is known to be contended, in node timeouts.
 const CONTENDED: u32 = 4;
@@ -24,6 +27,8 @@ pub(super) struct Place {
     /// How many are before us, once a node has told.
     ahead: Option<u32>,
     queued: bool,
+    /// Attempts of ours that were lost, the latest ones.
+    lost: VecDeque<String>,
 }
 
 /// Why a wait is over.
@@ -47,6 +52,7 @@ impl Place {
             id: locks.chance().id(),
             ahead: None,
             queued: false,
+            lost: VecDeque::new(),
         }
     }
 
@@ -89,17 +95,22 @@ impl Place {
         self.queued
     }
 
-    pub(super) fn refused(&mut self, ahead: Option<u32>) {
-        self.ahead = ahead;
+    pub(super) fn refused(&mut self, stand: Stand) {
+        self.ahead = stand.ahead;
+        self.lost.push_back(stand.owner);
+        if self.lost.len() > MOST_LOST {
+            self.lost.pop_front();
+        }
     }
 
-    /// The lock is ours: the place went with it. Whoever of us wants it next does well to stand in line at once.
-    pub(super) fn taken(&mut self) {
+    /// The lock is ours, and the place went with it if the node that keeps the line granted. Whoever of us wants it next
+    /// does well to stand in line at once.
+    pub(super) fn taken(&mut self, stand: &Stand) {
         if self.queued {
             let span = self.locks.timing().node_timeout * CONTENDED;
             self.locks.contend(&self.key, span);
         }
-        self.queued = false;
+        self.queued &= !stand.left;
     }
 
     /// How long those before us are given to take a lock that is free.
@@ -130,6 +141,8 @@ impl Place {
             tokio::select! {
                 biased;
                 news = heard(releases, &self.key) => match news.next {
+                    // Our own lost attempt: nothing was released, and to try again would only repeat it.
+                    _ if self.lost.contains(&news.owner) => {}
                     Some(next) if next == self.id => return Woken::Called,
                     Some(_) => {
                         self.ahead = self.ahead.map(|n| n.saturating_sub(1));

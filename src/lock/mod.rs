@@ -54,7 +54,7 @@ pub use acquire::LockBuilder;
 pub(crate) use acquire::released;
 pub use admission::{AdmissionReport, AdmissionState};
 pub use broken::{BreakReport, BreakVote, Broken};
-pub(crate) use cluster::Way;
+pub(crate) use cluster::{Stand, Way};
 pub use error::{LockError, NodeTroubles, WriteError};
 pub use settings::{FleetConfig, LockSettings};
 pub use sighting::Sighting;
@@ -206,12 +206,12 @@ impl Locks {
         self.ask(|reply| Command::Acquire { claims, reply }).await
     }
 
-    /// One attempt at a named lock; what it showed, and how many are before its ticket.
+    /// One attempt at a named lock; what it showed, also of the line.
     pub(crate) async fn attempt(
         &self,
         claim: &Claim,
         way: Way,
-    ) -> Result<(Claimed, Sighting, Option<u32>), LockError> {
+    ) -> Result<(Claimed, Sighting, Stand), LockError> {
         self.check_ttl(claim.ttl)?;
         let claim = claim.clone();
         self.ask(|reply| Command::Try { claim, way, reply }).await

@@ -14,6 +14,8 @@ mod fences;
 #[cfg(feature = "sqlite")]
 mod holders;
 mod layers;
+#[macro_use]
+mod locks;
 
 conformance!(memory, crate::conformance::memory);
 #[cfg(feature = "sqlite")]
@@ -38,3 +40,39 @@ async fn every_rule_of_admission_holds_in_memory() {
     })
     .await;
 }
+
+/// Time is paused: no case costs any.
+macro_rules! locks_in_memory {
+    ($($name:ident: $nodes:literal $expiry:ident,)*) => {$(
+        lock_conformance!(
+            $name,
+            tokio::test(start_paused = true),
+            crate::locks::memory($nodes).expiring(watchkeeper::node::Expiry::$expiry),
+            faults: true
+        );
+    )*};
+}
+
+locks_in_memory! {
+    locks_of_one_node: 1 Server,
+    locks_of_three_nodes: 3 Server,
+    locks_of_five_nodes: 5 Server,
+    observed_locks_of_one_node: 1 Observed,
+    observed_locks_of_three_nodes: 3 Observed,
+    observed_locks_of_five_nodes: 5 Observed,
+}
+
+#[cfg(feature = "sqlite")]
+lock_conformance!(
+    locks_of_a_file,
+    tokio::test,
+    crate::locks::sqlite(),
+    faults: false
+);
+#[cfg(feature = "sqlite")]
+lock_conformance!(
+    observed_locks_of_a_file,
+    tokio::test,
+    crate::locks::sqlite().expiring(watchkeeper::node::Expiry::Observed),
+    faults: false
+);

@@ -19,6 +19,7 @@ mod doors;
 mod faults;
 mod fences;
 mod guard;
+mod locks;
 mod refusals;
 mod semantics;
 mod server;
@@ -39,6 +40,8 @@ mod it {
     #[macro_use]
     pub mod conformance;
     pub mod holders;
+    #[macro_use]
+    pub mod locks;
 }
 use it::{
     conformance::{self, Lab},
@@ -92,10 +95,33 @@ fn narrow_lab() -> Lab {
     })
 }
 
+/// Every case of the suite of locks.
+macro_rules! lock_cases {
+    ($nodes:literal, $expiry:ident:
+        every: [$($module:ident::$case:ident,)*], faulty: [$($bad_module:ident::$bad:ident,)*],) => {
+        vec![$(lock_cases!($nodes, $expiry, $module, $case),)* $(lock_cases!($nodes, $expiry, $bad_module, $bad),)*]
+    };
+    ($nodes:literal, $expiry:ident, $module:ident, $case:ident) => {
+        server::trial(
+            concat!("locks::", stringify!($expiry), "::", $nodes, "::", stringify!($module), "::", stringify!($case)),
+            || bench::run(async {
+                let scene = locks::scene($nodes).expiring(watchkeeper::node::Expiry::$expiry);
+                it::locks::$module::$case(scene).await;
+            }),
+        )
+    };
+}
+
 fn main() {
     let arguments = libtest_mimic::Arguments::from_args();
     let mut cases = every_case!(common_cases);
     cases.extend(every_case!(narrow_cases));
+    cases.extend(every_lock_case!(lock_cases 1, Server));
+    cases.extend(every_lock_case!(lock_cases 3, Server));
+    cases.extend(every_lock_case!(lock_cases 5, Server));
+    cases.extend(every_lock_case!(lock_cases 1, Observed));
+    cases.extend(every_lock_case!(lock_cases 3, Observed));
+    cases.extend(every_lock_case!(lock_cases 5, Observed));
     cases.extend(cases![
         differential::{
             the_script_answers_as_memory_does,

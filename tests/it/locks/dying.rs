@@ -1,0 +1,76 @@
+//! Holders that go without a word.
+
+use watchkeeper::lock::LockError;
+
+use super::*;
+
+pub(crate) async fn a_dead_holder_is_followed_within_its_ttl(scene: Scene) {
+    let (a, b) = (scene.client(), scene.client());
+    let lease = a.hold().await;
+    let death = async {
+        b.stands_in_line().await;
+        a.dies();
+        scene.now()
+    };
+    let (next, died) = tokio::join!(b.hold(), death);
+    // Whoever has stood by for a while has seen its last sign of life just after it was given.
+    let took = next.view().since().since(died);
+    let ttl = scene.time.ttl;
+    assert!(took <= ttl + ttl / 10 + scene.time.slack, "{took:?}");
+    assert!(!lease.view().is_held());
+}
+
+/// As a scheduler would start them: each a process of its own, which has seen nothing of those before.
+pub(crate) async fn a_try_after_a_crash_succeeds_within_one_ttl(scene: Scene) {
+    let a = scene.client();
+    let lease = a.hold().await;
+    a.dies();
+    let died = scene.now();
+    let ttl = scene.time.ttl;
+    let mut tries = 0;
+    let (took, next) = loop {
+        let start = scene.now();
+        tries += 1;
+        match scene.client().attempt().await {
+            Ok(next) => break (scene.now().since(start), next),
+            Err(LockError::Held { .. }) => {
+                // As long as the key stands it may be living.
+                let took = scene.now().since(start);
+                assert!(took < ttl / 2 + scene.time.slack, "{took:?}");
+                let held = scene.now().since(died);
+                assert!(held < ttl + scene.time.slack, "held after {held:?}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+        scene.time.clock.sleep(ttl / 10).await;
+    };
+    assert!(tries > 1, "the key stands for a while");
+    let least = if scene.is_observed() {
+        ttl
+    } else {
+        Duration::ZERO
+    };
+    assert!(
+        least <= took && took <= least + ttl / 10 + scene.time.slack,
+        "{took:?}"
+    );
+    drop((lease, next));
+}
+
+pub(crate) async fn a_short_ttl_robs_nobody_with_a_long_one(scene: Scene) {
+    let (a, b) = (scene.client(), scene.client());
+    let ttl = scene.time.ttl;
+    let lease = a.hold_for(ttl * 3).await;
+    // Its own ttl passes several times, while the holder says nothing and lives.
+    let short = b.lock().ttl(ttl / 2).wait(ttl * 3);
+    let refused = b.take(short).await;
+    assert!(
+        matches!(refused, Err(LockError::Held { .. })),
+        "{refused:?}"
+    );
+    assert!(lease.view().is_held());
+    a.dies();
+    let next = b.hold_for(ttl / 2).await;
+    assert!(!lease.view().is_held());
+    drop(next);
+}
