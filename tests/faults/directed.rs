@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::{
-    client::Client,
+    client::{Client, admit, patient},
     history::{Belief, Violation, violations},
     masters::Masters,
     rules::Rules,
@@ -20,8 +20,13 @@ const HOUR: i64 = 3600;
 /// Three masters that all vote.
 fn masters(rules: Rules) -> Masters {
     let masters = Masters::start(3);
-    Client::new(&masters, rules, TTL).settles();
+    settle(&masters, rules);
     masters
+}
+
+fn settle(masters: &Masters, rules: Rules) {
+    admit(masters, rules, &patient(TTL));
+    Client::new(masters, rules, TTL).settles();
 }
 
 /// One acquires on so many nodes and pauses in its lease, `fault` strikes, another one comes.
@@ -78,7 +83,7 @@ pub(crate) fn a_promoted_replica_lacks_the_lock(rules: Rules) -> Vec<Violation> 
     let mut masters = Masters::start(3);
     // Before the nodes are met: to be followed for the first time changes what a master calls its data.
     let replica = masters.replica(0);
-    Client::new(&masters, rules, TTL).settles();
+    settle(&masters, rules);
     masters.cut(&replica);
     masters.freeze(2);
     struck(masters, 2, rules, |masters| {

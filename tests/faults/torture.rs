@@ -2,8 +2,8 @@
 //!
 //! The schedule of faults follows from the seed (`WATCHKEEPER_TORTURE_SEED`, printed); what clients make of it also
 //! depends on the machine. `WATCHKEEPER_TORTURE_SECS` is its length, fifteen seconds unless set. With a rule off it
-//! reports what it saw; with all rules on it fails when it saw anything. What only delays must do no harm with any rules:
-//! five seconds.
+//! reports what it saw; with all rules on it fails when it saw anything, or when nobody gets the lock once the faults have
+//! ended. What only delays must do no harm with any rules: five seconds.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,13 @@ use watchkeeper::{
     chance::Chance,
     clock::{Clock, Moment},
     lease::Lease,
-    lock::{Locks, Timing},
+    lock::{AdmissionState, Locks, Timing},
+    node::redis::RedisNodeSettings,
     spawn::Spawn,
 };
 
 use crate::{
-    client::{KEY, locks},
+    client::{KEY, admit, block_on, locks, watcher},
     history::{Belief, Violation, violations},
     masters::Masters,
     rules::Rules,
@@ -35,6 +36,8 @@ const CLIENTS: usize = 4;
 const TTL: Duration = Duration::from_millis(400);
 const NODE_TIMEOUT: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Nodes that lost their memory at the end are watched once more, and may have to be read with retries.
+const RECOVERY: Duration = Duration::from_secs(10);
 
 /// What all clients and the checker share.
 struct Field {
@@ -42,6 +45,8 @@ struct Field {
     over: AtomicBool,
     beliefs: Mutex<Vec<Belief>>,
     renewals: AtomicUsize,
+    /// How often a node got its vote back.
+    admissions: AtomicUsize,
 }
 
 struct Client<'a> {
@@ -78,8 +83,11 @@ type Faults = BTreeMap<Fault, usize>;
 struct Outcome {
     leases: usize,
     renewals: usize,
+    admissions: usize,
     found: Vec<Violation>,
     faults: Faults,
+    /// How long after the last fault somebody new had the lock; `None` when nobody got it.
+    recovered: Option<Duration>,
 }
 
 /// However it ends: clients go home.
@@ -97,6 +105,7 @@ pub(crate) fn torture(rules: Rules) {
     }
     if rules.all_on() {
         assert!(outcome.found.is_empty(), "seed {seed}: {outcome}");
+        assert!(outcome.recovered.is_some(), "seed {seed}: {outcome}");
     }
 }
 
@@ -132,11 +141,13 @@ fn play(
     disturb: impl AsyncFnOnce(&mut Masters, &Clock) -> Faults,
 ) -> Outcome {
     let mut masters = Masters::start(NODES);
+    admit(&masters, rules, &timing());
     let field = Field {
         clock: Clock::system(),
         over: AtomicBool::new(false),
         beliefs: Mutex::new(Vec::new()),
         renewals: AtomicUsize::new(0),
+        admissions: AtomicUsize::new(0),
     };
     let settings = masters.settings(NODE_TIMEOUT, false);
     let faults = std::thread::scope(|scope| {
@@ -148,7 +159,7 @@ fn play(
                 // Of half of them the keeper pauses with its process; that of the others has its own thread.
                 let pauses = n % 2 == 0;
                 let place = pauses.then(Spawn::system);
-                run(async {
+                block_on(async {
                     let client = Client {
                         name: format!("client {n}"),
                         locks: locks(settings, rules, timing(), place),
@@ -160,17 +171,53 @@ fn play(
                 });
             });
         }
-        run(disturb(&mut masters, &field.clock))
+        scope.spawn(|| block_on(count_admissions(&field, &settings, rules)));
+        block_on(disturb(&mut masters, &field.clock))
     });
+    let recovered = recovery(&field.clock, &settings, rules);
     let beliefs = field.beliefs.into_inner().unwrap();
     // Otherwise nothing was tried.
     assert!(!beliefs.is_empty(), "nobody ever got the lock");
     Outcome {
         leases: beliefs.len(),
         renewals: field.renewals.into_inner(),
+        admissions: field.admissions.into_inner(),
         found: violations(beliefs),
         faults,
+        recovered,
     }
+}
+
+/// Sees every admission: a node that lost its memory has no vote for longer than a lease.
+async fn count_admissions(field: &Field, settings: &[RedisNodeSettings], rules: Rules) {
+    let locks = watcher(settings, rules, timing());
+    let mut voted = [true; NODES];
+    while !field.over.load(Ordering::SeqCst) {
+        for (node, voted) in locks.admissions().await.unwrap().iter().zip(&mut voted) {
+            let votes = match node.state {
+                AdmissionState::Silent(_) => *voted,
+                _ => node.state.votes(),
+            };
+            if votes && !*voted {
+                field.admissions.fetch_add(1, Ordering::SeqCst);
+            }
+            *voted = votes;
+        }
+        field.clock.sleep(TTL / 10).await;
+    }
+}
+
+/// How long somebody new has to wait for the lock when the faults have ended.
+fn recovery(clock: &Clock, settings: &[RedisNodeSettings], rules: Rules) -> Option<Duration> {
+    block_on(async {
+        let locks = locks(settings, rules, timing(), Some(Spawn::system()));
+        let start = clock.now();
+        let lease = locks.lock_key(KEY).wait(RECOVERY).acquire().await.ok()?;
+        let waited = clock.now().since(start);
+        lease.release().await;
+        locks.settle().await;
+        Some(waited)
+    })
 }
 
 fn timing() -> Timing {
@@ -195,9 +242,13 @@ impl fmt::Display for Outcome {
         let fallen = self.found.len() - double;
         write!(
             f,
-            "{:?}: {} leases, {} renewals, {double} times two holders, {fallen} fallen tokens",
-            self.faults, self.leases, self.renewals
-        )
+            "{:?}: {} leases, {} renewals, {} admissions, {double} times two holders, {fallen} fallen tokens, ",
+            self.faults, self.leases, self.renewals, self.admissions
+        )?;
+        match self.recovered {
+            Some(waited) => write!(f, "free {waited:?} after the last fault"),
+            None => f.write_str("taken after the last fault"),
+        }
     }
 }
 
@@ -317,14 +368,6 @@ async fn disturb(
         }
         *faults.entry(fault).or_default() += 1;
     }
-}
-
-fn run<T>(act: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime")
-        .block_on(act)
 }
 
 fn ms(n: u64) -> Duration {
