@@ -93,7 +93,7 @@ const FAULTS: &[Fault] = &[
         Expiry,
         CLOCKS
     ),
-    fault!(two_node_clocks_go_back_an_hour, Stuck, Expiry, CLOCKS),
+    fault!(two_node_clocks_go_back_an_hour, Stuck, Always, CLOCKS),
 ];
 
 // === impl Fault ===

@@ -23,6 +23,8 @@ pub(crate) struct Rules {
 pub(crate) enum Cure {
     Guard,
     Expiry,
+    /// One that the library always keeps: the case itself shows what would happen.
+    Always,
 }
 
 /// Plain Redlock.
@@ -91,6 +93,7 @@ impl Rules {
         match by {
             Cure::Guard => self.guard != RestartGuard::Off,
             Cure::Expiry => self.expiry != Expiry::Server,
+            Cure::Always => true,
         }
     }
 
