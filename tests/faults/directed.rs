@@ -1,5 +1,5 @@
-//! One fault at the worst moment. Each case tells what went wrong with the rules that it is given. All of them cost about
-//! ten seconds, most of it waiting for leases to end.
+//! One fault at the worst moment. Each case tells what went wrong with the rules that it is given. With every
+//! combination of rules they cost about twenty seconds, most of it waiting for leases to end.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
 
 /// What a busy machine needs for two restarts, several times over.
 const TTL: Duration = Duration::from_secs(2);
-/// A dead holder's lease, a quarantine of the nodes and an observation may follow each other.
+/// A dead holder's lease, the watch of nodes that lost their memory and that of a record may follow each other.
 const PATIENCE: Duration = Duration::from_secs(8);
 const HOUR: i64 = 3600;
 /// What the lock of all cases is called on a node.

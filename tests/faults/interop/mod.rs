@@ -94,17 +94,18 @@ pub(crate) fn their_clock_goes_back(peer: Peer, nodes: usize, rules: Rules) {
     let owner = scene.them.acquire(&scene.key, TTL_MS).expect("it is free");
     scene.theirs_is_everywhere();
     (0..nodes).for_each(|n| scene.masters.step(n, -3600));
+    let (clock, start) = (Clock::system(), Clock::system().now());
     let lives = scene.shown();
     assert!(lives.iter().all(|(_, left)| *left > 3_000_000), "{lives:?}");
-    let (clock, start) = (Clock::system(), Clock::system().now());
     while clock.now().since(start) < 2 * TTL {
         let builder = scene.us.locks.lock_key(&scene.key).wait(TTL / 2);
         assert!(scene.us.runtime.block_on(builder.acquire()).is_err());
     }
     let report = scene.us.locks.break_lease(&scene.key, &owner, true);
     let report = scene.us.runtime.block_on(report).unwrap();
+    let after = scene.shown();
     let passed = u64::try_from((clock.now().since(start) + TICK).as_millis()).unwrap();
-    for ((value, left), (_, before)) in scene.shown().iter().zip(&lives) {
+    for ((value, left), (_, before)) in after.iter().zip(&lives) {
         assert_eq!(value, &owner, "{report:?}");
         assert!(left <= before, "lengthened from {before} to {left}");
         assert!(
