@@ -9,8 +9,8 @@
 //! [`lock::LocksBuilder::on_unstoppable`] changes that for those who use the locks alone.
 //!
 //! # Promised
-//! - At any instant at most one replica believes that it holds a lock, as long as clocks run at nearly the same rate and no
-//!   node's wall clock jumps forward. A Redis server that lost its memory is noticed, and has no vote before every lease
+//! - At any instant at most one replica believes that it holds a lock, as long as clocks run at nearly the same rate. Wall
+//!   clocks of Redis servers may jump (but see [`node::Expiry`] and short claims of batches). A Redis server that lost its memory is noticed, and has no vote before every lease
 //!   that it may have forgotten is over.
 //! - A holder stops believing at its own deadline, whatever the network says; its work hears of it earlier.
 //! - Every acquisition has a fencing token larger than all earlier ones of that lock.

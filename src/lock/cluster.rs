@@ -180,6 +180,10 @@ impl Cluster {
         let watch = self.watch();
         let wait = |(node, view): &(usize, Result<View, NodeError>)| {
             let view = view.as_ref().ok()?;
+            // What has no vote grants nothing, however free it looks.
+            if self.links.get(*node).is_some_and(|l| l.no_vote().is_some()) {
+                return None;
+            }
             watch.wait(*node, view, now, &self.timing, self.expiry)
         };
         let waits = nodes.iter().map(wait).collect();
@@ -306,7 +310,10 @@ impl Cluster {
     /// The node to ask first: in the key's order the first that is up, and looks takable if any does.
     fn first(&self, key: &str, way: &Way) -> usize {
         let (nodes, primary) = (self.links.len(), self.primary(key));
-        let up = |node: &usize| self.links.get(*node).is_some_and(|link| !link.is_down());
+        let up = |node: &usize| {
+            let link = self.links.get(*node);
+            link.is_some_and(|link| !link.is_down() && link.no_vote().is_none())
+        };
         let order = || (0..nodes).map(|n| (primary + n) % nodes).filter(up);
         // Whoever queues does so where all others do.
         let queues = way.ticket.as_ref().is_some_and(|ticket| ticket.polite);

@@ -6,12 +6,20 @@
 //! is a node like any other, so there is one implementation and one set of tests for all of them.
 //!
 //! # Promised
-//! - At any instant at most one lease of a lock is held, as long as clocks run at nearly the same rate, no node loses
-//!   its memory and no node's wall clock jumps forward (keys expire by the server's clock).
+//! - At any instant at most one lease of a named lock is held, as long as clocks run at nearly the same *rate*. What the
+//!   nodes' clocks show does not matter with [`Expiry::Observed`] (`watch`), and nodes that lose their memory have no vote
+//!   with [`LocksBuilder::guarded`] (`admission`).
 //! - Every lease has a fencing token larger than that of every earlier lease of the lock.
 //! - A lease ends at its local deadline, whatever the network says.
 //!
+//! # Ways of waiting
+//! Whoever waits stands in a line, and is called when the lock is released ([`LockBuilder::wait`]); candidates of an election
+//! do not. Nobody is refused a lock that is free because of a line: it orders those who wait, and decides nothing.
+//!
 //! # Not promised
+//! - To short claims ([`Claim::short`]), and with [`Expiry::Server`] to all: anything when a node's wall clock jumps forward by
+//!   more than the drift. Their keys end by the node's clock.
+//! - To foreign clients of the same keys more than they give each other: they know neither records nor admission.
 //! - Anything about code that does not look: after a freeze longer than the lease, only a receiver that compares
 //!   fencing tokens is safe.
 //! - Anything against a majority of nodes that lost their memory within a ttl, where nobody guards them: see
