@@ -8,9 +8,9 @@ use watchkeeper::{
     chance::Chance,
     clock::Clock,
     lease::Lease,
-    lock::{LockError, Locks, Timing},
+    lock::{LockError, Locks, LocksBuilder, Timing},
     node::{
-        Node, NodeError, View,
+        Call, Node, NodeError, Op, Standing, Token, View,
         redis::{RedisNode, RedisNodeSettings},
     },
     spawn::Spawn,
@@ -44,17 +44,66 @@ pub(crate) fn locks(
     timing: Timing,
     place: Option<Spawn>,
 ) -> Locks {
-    let node = |settings: &RedisNodeSettings| -> Arc<dyn Node> {
-        Arc::new(RedisNode::new(settings, Clock::system(), Spawn::system()).expect("a node"))
-    };
-    let locks = Locks::over(settings.iter().map(node).collect())
-        .timing(timing)
-        .chance(Chance::system());
+    let locks = builder(settings, rules, timing);
     let locks = match place {
         Some(spawn) => locks.keeper_here(spawn),
         None => locks,
     };
-    rules.apply(locks).start().expect("the locks start")
+    locks.start().expect("the locks start")
+}
+
+/// One that only looks.
+pub(crate) fn watcher(settings: &[RedisNodeSettings], rules: Rules, timing: Timing) -> Locks {
+    let locks = builder(settings, rules, timing).bystander();
+    locks.start().expect("the locks start")
+}
+
+fn builder(settings: &[RedisNodeSettings], rules: Rules, timing: Timing) -> LocksBuilder {
+    let node = |settings: &RedisNodeSettings| -> Arc<dyn Node> {
+        Arc::new(RedisNode::new(settings, Clock::system(), Spawn::system()).expect("a node"))
+    };
+    let nodes: Vec<_> = rules.guard(settings, &timing).iter().map(node).collect();
+    let count = nodes.len();
+    let locks = rules.apply(Locks::over(nodes), count, &timing);
+    locks.timing(timing).chance(Chance::system())
+}
+
+/// Lets fresh masters in without a watch, as `doctor --bootstrap` does: they have never kept a lock.
+pub(crate) fn admit(masters: &Masters, rules: Rules, timing: &Timing) {
+    let Some(fleet) = rules.fleet(masters.len(), timing.max_ttl) else {
+        return;
+    };
+    let settings = rules.guard(&masters.settings(Duration::from_secs(2), false), timing);
+    block_on(async {
+        for settings in &settings {
+            let node = RedisNode::new(settings, Clock::system(), Spawn::system()).expect("a node");
+            let nonce = "first".to_owned();
+            let admit = Op::Admit {
+                nonce: nonce.clone(),
+                config: fleet.to_string(),
+                counter: Token(0),
+                blank_before: None,
+            };
+            let call = Call {
+                not_after: None,
+                ops: vec![Op::Nominate { nonce }, admit],
+            };
+            let reply = node.call(call).await.expect("a fresh master answers");
+            assert_eq!(reply.standing, Standing::Admitted);
+        }
+    });
+}
+
+/// Drives it on this thread, as far as it goes.
+pub(crate) fn block_on<T>(act: impl Future<Output = T>) -> T {
+    runtime().block_on(act)
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
 }
 
 // === impl Client ===
@@ -63,10 +112,7 @@ impl Client {
     pub(crate) fn new(masters: &Masters, rules: Rules, ttl: Duration) -> Self {
         let timing = patient(ttl);
         let settings = masters.settings(timing.node_timeout, false);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime = runtime();
         let locks =
             runtime.block_on(async { locks(&settings, rules, timing, Some(Spawn::system())) });
         Self { locks, runtime }

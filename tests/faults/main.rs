@@ -1,11 +1,12 @@
 //! Real faults on real Redis masters: memory lost, clocks stepped, failovers, chance; and foreign Redlock clients on the
-//! same keys. Costs about half a minute.
+//! same keys. Costs about a minute.
 //!
 //! `cargo test --test faults [FILTER]`. What is missing on the machine ignores its cases, with the reason;
 //! `WATCHKEEPER_REQUIRE=redis,node,python` makes that a failure.
 //!
 //! Each fault is run with every combination of rules that stands in [`rules`]: where the rule against it is off it must do
-//! its harm, or the case shows nothing; where the rule is on it must do none.
+//! its harm, or the case shows nothing; where the rule is on it must do none. Masters are let in when they are new, without
+//! a watch, as `doctor --bootstrap` does it; whatever they lose later is watched for.
 //!
 //! `WATCHKEEPER_TORTURE_SECS=60 WATCHKEEPER_TORTURE_SEED=7 cargo test --test faults torture` tortures for longer.
 
@@ -23,6 +24,7 @@ mod history;
 mod interop;
 mod masters;
 mod needs;
+mod outage;
 mod rules;
 #[path = "../redis/server.rs"]
 mod server;
@@ -32,7 +34,7 @@ mod torture;
 use history::Violation;
 use interop::foreign::Peer;
 use needs::{Need, trial};
-use rules::{COMBINATIONS, Cure, Rules};
+use rules::{ALL_OFF, ALL_ON, COMBINATIONS, Cure, Rules};
 
 /// What a fault does when nothing is done against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +94,7 @@ const FAULTS: &[Fault] = &[
         Expiry,
         CLOCKS
     ),
-    fault!(two_node_clocks_go_back_an_hour, Stuck, Expiry, CLOCKS),
+    fault!(two_node_clocks_go_back_an_hour, Stuck, Always, CLOCKS),
 ];
 
 // === impl Fault ===
@@ -131,56 +133,65 @@ impl Harm {
     }
 }
 
-/// Each case with each foreign client on so many masters.
+/// Cases with each foreign client on so many masters, with every rule; some of them without any, too.
 fn interop() -> Vec<Trial> {
-    type Case = fn(Peer, usize);
-    let cases: [(&str, Case); 4] = [
-        ("they_hold", interop::they_hold),
-        ("we_hold", interop::we_hold),
-        ("they_die", interop::they_die),
-        ("both_count", interop::both_count),
+    type Case = fn(Peer, usize, Rules);
+    let cases: [(&str, &[Need], Case); 5] = [
+        (
+            "their_clock_goes_back",
+            CLOCKS,
+            interop::their_clock_goes_back,
+        ),
+        ("they_hold", SERVERS, interop::they_hold),
+        ("we_hold", SERVERS, interop::we_hold),
+        ("they_die", SERVERS, interop::they_die),
+        ("both_count", SERVERS, interop::both_count),
     ];
-    let control: (&str, Case) = (
+    let control: (&str, &[Need], Case) = (
         "without_the_lock_updates_are_lost",
+        SERVERS,
         interop::without_the_lock_updates_are_lost,
     );
-    let named = |(name, case): (&str, Case), peer: Peer, nodes: usize| {
+    let named = |(name, needs, case): (&str, &[Need], Case), peer: Peer, nodes, rules| {
         let runtime = match peer {
             Peer::NodeRedlock => Need::Node,
             Peer::RedisPy | Peer::Pottery => Need::Python,
         };
-        let name = format!("interop::{peer:?}::{name}[{nodes}]");
-        trial(&name, &[Need::Redis, runtime], move || case(peer, nodes))
+        let name = format!("interop::{peer:?}::{name}[{nodes},{rules}]");
+        trial(&name, &[needs, &[runtime]].concat(), move || {
+            case(peer, nodes, rules)
+        })
     };
-    let scenes = [
-        (Peer::NodeRedlock, 1),
-        (Peer::NodeRedlock, 3),
-        (Peer::RedisPy, 1),
-        (Peer::Pottery, 3),
-    ];
     let mut trials = vec![
-        named(control, Peer::NodeRedlock, 1),
-        named(control, Peer::RedisPy, 1),
+        named(control, Peer::NodeRedlock, 1, ALL_OFF),
+        named(control, Peer::RedisPy, 1, ALL_OFF),
     ];
-    for (peer, nodes) in scenes {
-        trials.extend(cases.iter().map(|case| named(*case, peer, nodes)));
+    let mut scene = |peer, nodes, rules, cases: &[_]| {
+        trials.extend(cases.iter().map(|case| named(*case, peer, nodes, rules)));
+    };
+    for rules in [ALL_OFF, ALL_ON] {
+        scene(Peer::NodeRedlock, 3, rules, &cases);
+        scene(Peer::RedisPy, 1, rules, &cases);
     }
+    // What a clock does to a value does not depend on who wrote it.
+    scene(Peer::NodeRedlock, 1, ALL_ON, &cases[1..]);
+    scene(Peer::Pottery, 3, ALL_ON, &cases[1..]);
     trials
 }
 
 fn main() {
     let mut arguments = libtest_mimic::Arguments::from_args();
     // Most of the time most of them wait for a lease to end.
-    arguments.test_threads = arguments.test_threads.or(Some(4));
+    arguments.test_threads = arguments.test_threads.or(Some(8));
     let mut trials = Vec::new();
+    for rules in COMBINATIONS.iter().filter(|rules| !rules.are_mixed()) {
+        // First: it takes longest.
+        let name = format!("torture[{rules}]");
+        trials.push(trial(&name, CLOCKS, || torture::torture(*rules)));
+        let name = format!("delays[{rules}]");
+        trials.push(trial(&name, SERVERS, || torture::delays(*rules)));
+    }
     for rules in COMBINATIONS {
-        if !rules.are_mixed() {
-            // First: it takes longest.
-            let name = format!("torture[{rules}]");
-            trials.push(trial(&name, CLOCKS, || torture::torture(*rules)));
-            let name = format!("delays[{rules}]");
-            trials.push(trial(&name, SERVERS, || torture::delays(*rules)));
-        }
         trials.extend(FAULTS.iter().map(|fault| fault.trial(*rules)));
         let name = format!("directed::without_a_fault_nothing_happens[{rules}]");
         let case = || assert_eq!(directed::without_a_fault_nothing_happens(*rules), []);
@@ -192,6 +203,7 @@ fn main() {
         };
     }
     trials.extend(plain![
+        outage::a_majority_that_stands_still_within_a_lease_costs_nothing: SERVERS,
         directed::a_server_goes_by_its_stepped_clock: CLOCKS,
         history::leases_one_after_the_other_are_right: &[],
         history::leases_that_overlap_are_seen_in_pairs: &[],

@@ -2,8 +2,8 @@
 //!
 //! The schedule of faults follows from the seed (`WATCHKEEPER_TORTURE_SEED`, printed); what clients make of it also
 //! depends on the machine. `WATCHKEEPER_TORTURE_SECS` is its length, fifteen seconds unless set. With a rule off it
-//! reports what it saw; with all rules on it fails when it saw anything. What only delays must do no harm with any rules:
-//! five seconds.
+//! reports what it saw, about ten times two holders in a minute; with all rules on it fails when it saw anything, or when
+//! nobody gets the lock after the last fault. What only delays must do no harm with any rules: five seconds.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,13 @@ use watchkeeper::{
     chance::Chance,
     clock::{Clock, Moment},
     lease::Lease,
-    lock::{Locks, Timing},
+    lock::{AdmissionState, Locks, Timing},
+    node::redis::RedisNodeSettings,
     spawn::Spawn,
 };
 
 use crate::{
-    client::{KEY, locks},
+    client::{KEY, admit, block_on, locks, watcher},
     history::{Belief, Violation, violations},
     masters::Masters,
     rules::Rules,
@@ -35,6 +36,8 @@ const CLIENTS: usize = 4;
 const TTL: Duration = Duration::from_millis(400);
 const NODE_TIMEOUT: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Nodes that lost their memory at the end are watched once more, and may have to be read with retries.
+const RECOVERY: Duration = Duration::from_secs(10);
 
 /// What all clients and the checker share.
 struct Field {
@@ -42,6 +45,8 @@ struct Field {
     over: AtomicBool,
     beliefs: Mutex<Vec<Belief>>,
     renewals: AtomicUsize,
+    /// How often a node got its vote back.
+    admissions: AtomicUsize,
 }
 
 struct Client<'a> {
@@ -78,8 +83,11 @@ type Faults = BTreeMap<Fault, usize>;
 struct Outcome {
     leases: usize,
     renewals: usize,
+    admissions: usize,
     found: Vec<Violation>,
     faults: Faults,
+    /// How long after the last fault somebody got the lock anew; `None` when nobody did.
+    recovered: Option<Duration>,
 }
 
 /// However it ends: clients go home.
@@ -97,6 +105,7 @@ pub(crate) fn torture(rules: Rules) {
     }
     if rules.all_on() {
         assert!(outcome.found.is_empty(), "seed {seed}: {outcome}");
+        assert!(outcome.recovered.is_some(), "seed {seed}: {outcome}");
     }
 }
 
@@ -132,14 +141,16 @@ fn play(
     disturb: impl AsyncFnOnce(&mut Masters, &Clock) -> Faults,
 ) -> Outcome {
     let mut masters = Masters::start(NODES);
+    admit(&masters, rules, &timing());
     let field = Field {
         clock: Clock::system(),
         over: AtomicBool::new(false),
         beliefs: Mutex::new(Vec::new()),
         renewals: AtomicUsize::new(0),
+        admissions: AtomicUsize::new(0),
     };
     let settings = masters.settings(NODE_TIMEOUT, false);
-    let faults = std::thread::scope(|scope| {
+    let (faults, recovered) = std::thread::scope(|scope| {
         let _over = Over(&field.over);
         for n in 0..CLIENTS {
             let chance = Chance::seeded(seed.wrapping_mul(100).wrapping_add(n as u64));
@@ -148,7 +159,7 @@ fn play(
                 // Of half of them the keeper pauses with its process; that of the others has its own thread.
                 let pauses = n % 2 == 0;
                 let place = pauses.then(Spawn::system);
-                run(async {
+                block_on(async {
                     let client = Client {
                         name: format!("client {n}"),
                         locks: locks(settings, rules, timing(), place),
@@ -160,7 +171,11 @@ fn play(
                 });
             });
         }
-        run(disturb(&mut masters, &field.clock))
+        scope.spawn(|| block_on(count_admissions(&field, &settings, rules)));
+        block_on(async {
+            let faults = disturb(&mut masters, &field.clock).await;
+            (faults, recovery(&field).await)
+        })
     });
     let beliefs = field.beliefs.into_inner().unwrap();
     // Otherwise nothing was tried.
@@ -168,9 +183,43 @@ fn play(
     Outcome {
         leases: beliefs.len(),
         renewals: field.renewals.into_inner(),
+        admissions: field.admissions.into_inner(),
         found: violations(beliefs),
         faults,
+        recovered,
     }
+}
+
+/// Sees every admission: a node that lost its memory has no vote for longer than a lease.
+async fn count_admissions(field: &Field, settings: &[RedisNodeSettings], rules: Rules) {
+    let locks = watcher(settings, rules, timing());
+    let mut voted = [true; NODES];
+    while !field.over.load(Ordering::SeqCst) {
+        for (node, voted) in locks.admissions().await.unwrap().iter().zip(&mut voted) {
+            let votes = match node.state {
+                AdmissionState::Silent(_) => *voted,
+                _ => node.state.votes(),
+            };
+            if votes && !*voted {
+                field.admissions.fetch_add(1, Ordering::SeqCst);
+            }
+            *voted = votes;
+        }
+        field.clock.sleep(TTL / 10).await;
+    }
+}
+
+/// How long it takes from now until somebody gets the lock anew.
+async fn recovery(field: &Field) -> Option<Duration> {
+    let end = field.clock.now();
+    while field.clock.now() < end + RECOVERY {
+        let beliefs = field.beliefs.lock().unwrap().clone();
+        if let Some(new) = beliefs.iter().find(|belief| belief.from > end) {
+            return Some(new.from.since(end));
+        }
+        field.clock.sleep(TTL / 10).await;
+    }
+    None
 }
 
 fn timing() -> Timing {
@@ -195,9 +244,13 @@ impl fmt::Display for Outcome {
         let fallen = self.found.len() - double;
         write!(
             f,
-            "{:?}: {} leases, {} renewals, {double} times two holders, {fallen} fallen tokens",
-            self.faults, self.leases, self.renewals
-        )
+            "{:?}: {} leases, {} renewals, {} admissions, {double} times two holders, {fallen} fallen tokens, ",
+            self.faults, self.leases, self.renewals, self.admissions
+        )?;
+        match self.recovered {
+            Some(waited) => write!(f, "the next lease {waited:?} after the end"),
+            None => f.write_str("no lease after the end"),
+        }
     }
 }
 
@@ -317,14 +370,6 @@ async fn disturb(
         }
         *faults.entry(fault).or_default() += 1;
     }
-}
-
-fn run<T>(act: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime")
-        .block_on(act)
 }
 
 fn ms(n: u64) -> Duration {

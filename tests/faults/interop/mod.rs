@@ -1,7 +1,8 @@
 //! One lock shared with Redlock clients of others, on the same plain key (`raw_keys`).
 //!
-//! Between us and them nobody promises more than plain Redlock does: these cases are about good days.
-//! They cost about fifteen seconds, most of it waiting for leases to end.
+//! Between us and them nobody promises more than plain Redlock does: these cases are about good days. Whether our nodes are
+//! guarded and our own holders watched makes no difference to them: what they wrote is waited for, and never replaced,
+//! shortened or broken. They cost about half a minute, most of it waiting for leases to end.
 
 pub(crate) mod foreign;
 
@@ -15,9 +16,9 @@ use watchkeeper::{
 };
 
 use crate::{
-    client::{locks, patient},
+    client::{admit, locks, patient},
     masters::{Masters, until},
-    rules::COMBINATIONS,
+    rules::Rules,
 };
 use foreign::{Foreign, Peer};
 
@@ -53,8 +54,8 @@ type Shown = (String, u64);
 
 /// They hold: we are refused, and told by whom and for how long. What they hold we never touch, also when they extend it
 /// beyond its first life. When they release it, we get it.
-pub(crate) fn they_hold(peer: Peer, nodes: usize) {
-    let mut scene = Scene::new(peer, nodes);
+pub(crate) fn they_hold(peer: Peer, nodes: usize, rules: Rules) {
+    let mut scene = Scene::new(peer, nodes, rules);
     let owner = scene.them.acquire(&scene.key, TTL_MS).expect("it is free");
     scene.theirs_is_everywhere();
     let (clock, start) = (Clock::system(), Clock::system().now());
@@ -86,9 +87,37 @@ pub(crate) fn they_hold(peer: Peer, nodes: usize) {
     assert!(waited < PROMPT, "{waited:?}");
 }
 
+/// Every node's clock goes back while they hold, so that what they wrote lives an hour longer. They may be alive: we wait
+/// for it, however long our own dead would have been over, and do not break it by force either.
+pub(crate) fn their_clock_goes_back(peer: Peer, nodes: usize, rules: Rules) {
+    let mut scene = Scene::new(peer, nodes, rules);
+    let owner = scene.them.acquire(&scene.key, TTL_MS).expect("it is free");
+    scene.theirs_is_everywhere();
+    (0..nodes).for_each(|n| scene.masters.step(n, -3600));
+    let (clock, start) = (Clock::system(), Clock::system().now());
+    let lives = scene.shown();
+    assert!(lives.iter().all(|(_, left)| *left > 3_000_000), "{lives:?}");
+    while clock.now().since(start) < 2 * TTL {
+        let builder = scene.us.locks.lock_key(&scene.key).wait(TTL / 2);
+        assert!(scene.us.runtime.block_on(builder.acquire()).is_err());
+    }
+    let report = scene.us.locks.break_lease(&scene.key, &owner, true);
+    let report = scene.us.runtime.block_on(report).unwrap();
+    let after = scene.shown();
+    let passed = u64::try_from((clock.now().since(start) + TICK).as_millis()).unwrap();
+    for ((value, left), (_, before)) in after.iter().zip(&lives) {
+        assert_eq!(value, &owner, "{report:?}");
+        assert!(left <= before, "lengthened from {before} to {left}");
+        assert!(
+            left + passed >= *before,
+            "shortened from {before} to {left}"
+        );
+    }
+}
+
 /// We hold and extend beyond the first life: they are refused. When we release it, they get it.
-pub(crate) fn we_hold(peer: Peer, nodes: usize) {
-    let mut scene = Scene::new(peer, nodes);
+pub(crate) fn we_hold(peer: Peer, nodes: usize, rules: Rules) {
+    let mut scene = Scene::new(peer, nodes, rules);
     let lease = scene.us.acquire(&scene.key);
     let (start, clock) = (lease.view().since(), Clock::system());
     until("the last node", || scene.seen().is_some());
@@ -104,8 +133,8 @@ pub(crate) fn we_hold(peer: Peer, nodes: usize) {
 }
 
 /// They die: their key lives as long as they said, and no shorter; then it is ours.
-pub(crate) fn they_die(peer: Peer, nodes: usize) {
-    let mut scene = Scene::new(peer, nodes);
+pub(crate) fn they_die(peer: Peer, nodes: usize, rules: Rules) {
+    let mut scene = Scene::new(peer, nodes, rules);
     scene.them.acquire(&scene.key, TTL_MS).expect("it is free");
     scene.theirs_is_everywhere();
     // Read first: what is left on the node that is the first to let go.
@@ -123,14 +152,14 @@ pub(crate) fn they_die(peer: Peer, nodes: usize) {
 }
 
 /// Both sides count in one file: no update is lost.
-pub(crate) fn both_count(peer: Peer, nodes: usize) {
+pub(crate) fn both_count(peer: Peer, nodes: usize, rules: Rules) {
     const EACH: usize = 40;
-    let mut scene = Scene::new(peer, nodes);
+    let mut scene = Scene::new(peer, nodes, rules);
     let folder = TempDir::with_prefix("wk-count-").unwrap();
     let file = counter(&folder);
     let theirs = format!("count {} {EACH} {} {LONG_MS}", file.display(), scene.key);
     scene.them.begin(&theirs);
-    let others = Us::new(&scene.masters);
+    let others = Us::new(&scene.masters, rules);
     std::thread::scope(|scope| {
         for us in [&scene.us, &others] {
             scope.spawn(|| {
@@ -147,9 +176,9 @@ pub(crate) fn both_count(peer: Peer, nodes: usize) {
 }
 
 /// What the case above rests on: without the lock, they count wrong.
-pub(crate) fn without_the_lock_updates_are_lost(peer: Peer, nodes: usize) {
+pub(crate) fn without_the_lock_updates_are_lost(peer: Peer, nodes: usize, rules: Rules) {
     const EACH: usize = 100;
-    let scene = Scene::new(peer, nodes);
+    let scene = Scene::new(peer, nodes, rules);
     let folder = TempDir::with_prefix("wk-count-").unwrap();
     let file = counter(&folder);
     let mut them = [scene.them, peer.start(&scene.masters)];
@@ -188,11 +217,12 @@ async fn add_one(file: &Path) {
 // === impl Scene ===
 
 impl Scene {
-    fn new(peer: Peer, nodes: usize) -> Self {
+    fn new(peer: Peer, nodes: usize, rules: Rules) -> Self {
         let masters = Masters::start(nodes);
-        let us = Us::new(&masters);
+        admit(&masters, rules, &patient(TTL));
+        let us = Us::new(&masters, rules);
         let mut them = peer.start(&masters);
-        // Nodes that we meet for the first time may be kept from voting for a while, and a stranger takes time to start.
+        // To meet nodes for the first time takes a while, and so does the start of a stranger.
         us.runtime.block_on(us.acquire("first contact").release());
         them.acquire(&peer.key("first-contact"), TTL_MS).unwrap();
         them.release();
@@ -263,11 +293,9 @@ impl Scene {
 // === impl Us ===
 
 impl Us {
-    fn new(masters: &Masters) -> Self {
+    fn new(masters: &Masters, rules: Rules) -> Self {
         let timing = patient(TTL);
         let settings = masters.settings(timing.node_timeout, true);
-        // As the library is meant to be used: with every rule that there is.
-        let rules = *COMBINATIONS.last().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
