@@ -137,7 +137,13 @@ impl Desk {
                 attempt,
                 seen,
                 ahead,
-            }) => (self.claimed(claim, attempt, start), seen, ahead),
+            }) => {
+                let claimed = self.claimed(claim, attempt, start);
+                if let (Claimed::Acquired(lease), true) = (&claimed, way.ticket.is_some()) {
+                    lease.view().came_from_line();
+                }
+                (claimed, seen, ahead)
+            }
             None => (
                 Claimed::TooSlow,
                 Sighting::new(claim.key.clone(), Vec::new()),

@@ -16,6 +16,9 @@ const KEPT: u32 = 80;
 /// For how long a lock that was waited for is known to be contended, in node timeouts.
 const CONTENDED: u32 = 4;
 
+/// How often whoever was called tries again at once before it waits like everybody else.
+const IN_VAIN: u32 = 4;
+
 /// Somebody who waits for a lock. Its place is given up when it is dropped.
 pub(super) struct Place {
     locks: Locks,
@@ -24,6 +27,9 @@ pub(super) struct Place {
     /// How many are before us, once a node has told.
     ahead: Option<u32>,
     queued: bool,
+    /// Whose release woke us last, and how often we may still find him standing somewhere: not all nodes hear of a
+    /// release at once.
+    over: Option<(String, u32)>,
 }
 
 /// Why a wait is over.
@@ -47,6 +53,7 @@ impl Place {
             id: locks.chance().id(),
             ahead: None,
             queued: false,
+            over: None,
         }
     }
 
@@ -89,6 +96,20 @@ impl Place {
         self.queued
     }
 
+    /// Refused only because some nodes have not heard yet of the release that woke us: soon again.
+    pub(super) fn was_called_in_vain(&mut self, holder: Option<&str>) -> bool {
+        match &mut self.over {
+            Some((over, tries)) if *tries > 0 && holder.is_none_or(|holder| holder == over) => {
+                *tries -= 1;
+                true
+            }
+            _ => {
+                self.over = None;
+                false
+            }
+        }
+    }
+
     pub(super) fn refused(&mut self, ahead: Option<u32>) {
         self.ahead = ahead;
     }
@@ -129,14 +150,20 @@ impl Place {
             };
             tokio::select! {
                 biased;
-                news = heard(releases, &self.key) => match news.next {
-                    Some(next) if next == self.id => return Woken::Called,
+                news = heard(releases, &self.key) => match news.next.clone() {
+                    Some(next) if next == self.id => {
+                        self.over = Some((news.owner, IN_VAIN));
+                        return Woken::Called;
+                    }
                     Some(_) => {
                         self.ahead = self.ahead.map(|n| n.saturating_sub(1));
                         passed_by = Some(clock.now() + self.patience());
                     }
                     // An attempt that was undone is announced, too.
-                    None if holder == Some(&news.owner) => return Woken::Released,
+                    None if holder == Some(&news.owner) => {
+                        self.over = Some((news.owner, IN_VAIN));
+                        return Woken::Released;
+                    }
                     None => {}
                 },
                 () = quiet => return Woken::Time,
