@@ -85,7 +85,9 @@ pub(crate) struct Returned {
 /// How a release went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseReport {
-    /// Nodes that confirmed within the time limit; the others are told again until a ttl has passed.
+    /// Nodes that had confirmed when the release returned; the others are told again until a ttl has passed. Where
+    /// others stand in line for the lock, one node is told last, which calls the next of them: nobody waits for it when
+    /// a majority has confirmed.
     pub nodes: usize,
     /// Nodes configured.
     pub of: usize,
@@ -115,6 +117,8 @@ struct Span {
     cordon: Option<String>,
     /// Since when a majority has to confirm the lease before anything starts under it.
     doubt: Option<Moment>,
+    /// Whether it was acquired from a place in the lock's line.
+    from_line: bool,
     care: Care,
 }
 
@@ -143,6 +147,7 @@ impl LeaseView {
                 loss: None,
                 cordon: None,
                 doubt: None,
+                from_line: false,
                 care: Care::default(),
             }),
             news: watch::channel(None).0,
@@ -377,6 +382,15 @@ impl LeaseView {
         if cleared {
             self.0.news.send_modify(|_| {});
         }
+    }
+
+    /// Whether it was acquired from a place in the lock's line: others are likely to stand there.
+    pub(crate) fn is_from_line(&self) -> bool {
+        self.span(|s| s.from_line)
+    }
+
+    pub(crate) fn came_from_line(&self) {
+        self.span(|s| s.from_line = true);
     }
 
     /// What is to become of work that does not end.

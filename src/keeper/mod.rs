@@ -364,7 +364,9 @@ impl Desk {
         self.bell.notify_one();
     }
 
-    /// Releases on all nodes, the key's primary when a majority knows with it, and repeats it to those that did not answer (R11).
+    /// Releases on all nodes, and repeats it to those that did not answer (R11). Where others are known to stand in line the
+    /// key's primary is told when a majority knows with it: whoever it calls finds the lock free. Elsewhere that order
+    /// would cost a round trip and help nobody; it is a courtesy, as the line is.
     fn release(&self, view: LeaseView, done: Option<oneshot::Sender<ReleaseReport>>) {
         let held = self.cluster.clock.now().since(view.since());
         let loss = view.loss().unwrap_or(crate::lease::Loss::Released);
@@ -379,7 +381,8 @@ impl Desk {
         let op = self
             .cluster
             .release_op(view.key(), view.owner(), view.kind());
-        let telling = self.cluster.tell_until_known(vec![op], told, Some(primary));
+        let last = view.is_from_line().then_some(primary);
+        let telling = self.cluster.tell_until_known(vec![op], told, last);
         let repeat = self.cluster.spawn.spawn(telling);
         self.releasing.send_modify(|n| *n += 1);
         let desk = self.clone();
@@ -387,7 +390,7 @@ impl Desk {
             let of = desk.cluster.links.len();
             let limit = desk.cluster.clock.now() + desk.cluster.timing.node_timeout * 2;
             let clock = &desk.cluster.clock;
-            // The holder waits for every answer, but not for a node that is known to give none.
+            // The holder waits for every answer, but not for a node that is known to give none, nor for one told last.
             let asked = progress.wait_for(|told| told.asked);
             let _ = clock.timeout_at(limit, asked).await;
             if let Some(done) = done {

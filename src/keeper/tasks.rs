@@ -146,7 +146,13 @@ impl Desk {
                 attempt,
                 seen,
                 stand,
-            }) => (self.claimed(claim, attempt, start), seen, stand),
+            }) => {
+                let claimed = self.claimed(claim, attempt, start);
+                if let (Claimed::Acquired(lease), true) = (&claimed, way.ticket.is_some()) {
+                    lease.view().came_from_line();
+                }
+                (claimed, seen, stand)
+            }
             None => (
                 Claimed::TooSlow,
                 Sighting::new(claim.key.clone(), Vec::new()),

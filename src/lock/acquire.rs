@@ -137,6 +137,7 @@ impl LockBuilder {
                 };
             }
             let free = seen.looks_free();
+            let in_vain = place.was_called_in_vain(seen.holder().as_deref());
             let pause = match why {
                 LockError::Held { .. } if !place.is_queued() => {
                     way = place.queue();
@@ -144,7 +145,7 @@ impl LockBuilder {
                 }
                 // Free, and refused all the same: it is the turn of somebody before us.
                 LockError::Held { .. } if free && ahead.is_some_and(|n| n > 0) => place.patience(),
-                LockError::Held { .. } if !free => {
+                LockError::Held { .. } if !free && !in_vain => {
                     backoff.reset();
                     while_held(&seen, slow) + chance.up_to(slow / 5)
                 }

@@ -119,7 +119,8 @@ pub(crate) struct Win {
 pub(crate) struct Told {
     /// Nodes that know.
     pub(crate) nodes: usize,
-    /// Every node has answered, or is known not to.
+    /// Every node has answered, or is known not to; or a majority knows, and only one is still to answer that others are
+    /// told before.
     pub(crate) asked: bool,
 }
 
@@ -381,7 +382,8 @@ impl Cluster {
     }
 
     /// Tells all nodes, now and in order; then repeats it to those that did not answer, until a ttl has passed: by
-    /// then whatever stands there has expired. The node `last` is told when a majority knows with it, or cannot.
+    /// then whatever stands there has expired. The node `last` is told when a majority knows with it, or cannot, and nobody
+    /// waits for it when a majority knows without it.
     pub(crate) fn tell_until_known(
         &self,
         ops: Vec<Op>,
@@ -394,6 +396,7 @@ impl Cluster {
             .collect();
         let cluster = self.clone();
         let until = self.clock.now() + self.timing.max_ttl;
+        let in_order = last.is_some();
         async move {
             let mut backoff = Backoff::new(cluster.timing.node_timeout, Duration::from_secs(1));
             loop {
@@ -409,6 +412,10 @@ impl Cluster {
                     match result {
                         Ok(_) => told.send_modify(|told| told.nodes += 1),
                         Err(_) => missing.push(node),
+                    }
+                    let known = told.borrow().nodes >= majority(cluster.links.len());
+                    if in_order && known && sent.len() <= 1 {
+                        told.send_modify(|told| told.asked = true);
                     }
                 }
                 told.send_modify(|told| told.asked = true);

@@ -19,6 +19,9 @@ const MOST_LOST: usize = 16;
 /// For how long a lock that was waited for is known to be contended, in node timeouts.
 const CONTENDED: u32 = 4;
 
+/// How often whoever was called tries again at once before it waits like everybody else.
+const IN_VAIN: u32 = 4;
+
 /// Somebody who waits for a lock. Its place is given up when it is dropped.
 pub(super) struct Place {
     locks: Locks,
@@ -29,6 +32,9 @@ pub(super) struct Place {
     queued: bool,
     /// Attempts of ours that were lost, the latest ones.
     lost: VecDeque<String>,
+    /// Whose release woke us last, and how often we may still find him standing somewhere: not all nodes hear of a
+    /// release at once.
+    over: Option<(String, u32)>,
 }
 
 /// Why a wait is over.
@@ -53,6 +59,7 @@ impl Place {
             ahead: None,
             queued: false,
             lost: VecDeque::new(),
+            over: None,
         }
     }
 
@@ -93,6 +100,20 @@ impl Place {
     /// Whether a place has been asked for.
     pub(super) fn is_queued(&self) -> bool {
         self.queued
+    }
+
+    /// Refused only because some nodes have not heard yet of the release that woke us: soon again.
+    pub(super) fn was_called_in_vain(&mut self, holder: Option<&str>) -> bool {
+        match &mut self.over {
+            Some((over, tries)) if *tries > 0 && holder.is_none_or(|holder| holder == over) => {
+                *tries -= 1;
+                true
+            }
+            _ => {
+                self.over = None;
+                false
+            }
+        }
     }
 
     pub(super) fn refused(&mut self, stand: Stand) {
@@ -140,16 +161,22 @@ impl Place {
             };
             tokio::select! {
                 biased;
-                news = heard(releases, &self.key) => match news.next {
+                news = heard(releases, &self.key) => match news.next.clone() {
                     // Our own lost attempt: nothing was released, and to try again would only repeat it.
                     _ if self.lost.contains(&news.owner) => {}
-                    Some(next) if next == self.id => return Woken::Called,
+                    Some(next) if next == self.id => {
+                        self.over = Some((news.owner, IN_VAIN));
+                        return Woken::Called;
+                    }
                     Some(_) => {
                         self.ahead = self.ahead.map(|n| n.saturating_sub(1));
                         passed_by = Some(clock.now() + self.patience());
                     }
                     // An attempt that was undone is announced, too.
-                    None if holder == Some(&news.owner) => return Woken::Released,
+                    None if holder == Some(&news.owner) => {
+                        self.over = Some((news.owner, IN_VAIN));
+                        return Woken::Released;
+                    }
                     None => {}
                 },
                 () = quiet => return Woken::Time,

@@ -1,9 +1,11 @@
 //! The way to one node: a queue that is sent as whole calls, the node's clock, and a breaker.
 //!
 //! - Everything queued goes out as one atomic call of at most 250 operations (R1); up to [`IN_FLIGHT`] calls are under
-//!   way, in the order in which they were queued.
+//!   way, in the order in which they were queued. Extensions go first: what is held comes before what is wanted.
+//! - A node has its timeout from when a call is sent. What waits in our own queue is not held against it: a request waits
+//!   there for [`PATIENCE`] timeouts at most, and then nothing is sent.   (our_own_queue_is_not_held_against_the_node)
 //! - A call carries the latest time on the node's own clock at which it may still act, so that a request stuck in a
-//!   frozen server does nothing after its sender gave up (R1).
+//!   frozen server does nothing after its sender gave up (R1). Senders wait for longer than that, never shorter.
 //! - A release never shares a call with a later attempt: claimers would livelock (R5).
 //! - A node that timed out, refused its connection or refuses everything is *down*: requests fail at once, while a probe
 //!   asks in the background whether it is back (R2).
@@ -12,7 +14,7 @@ use std::{
     collections::VecDeque,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::Poll,
@@ -36,6 +38,13 @@ const IN_FLIGHT: usize = 4;
 const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(250);
 /// Operations in one call.
 pub(crate) const MOST_OPS: usize = 250;
+/// Operations under way to one node: what waits behind so many on the server would run out of its time there.
+const MOST_UNDER_WAY: usize = 2 * MOST_OPS;
+/// How long a request may wait to be sent, in node timeouts. With one more for the answer that is a quarter of the
+/// shortest ttl: an attempt that confirms its token still leaves enough of a lease.
+const PATIENCE: u32 = 4;
+/// Operations that wait to be sent: ten thousand leases that are released at once, and as many that are wanted.
+const MOST_QUEUED: usize = 20_000;
 
 /// The way to one node. Cheap to clone.
 #[derive(Clone)]
@@ -49,7 +58,7 @@ struct Inner {
     timeout: Duration,
     /// Whether any node of the process has ever answered.
     reached: Arc<AtomicBool>,
-    queue: Mutex<VecDeque<Queued>>,
+    queue: Mutex<Queue>,
     bell: Notify,
     fallen: Notify,
     down: watch::Sender<bool>,
@@ -61,8 +70,17 @@ struct Inner {
     skew: Mutex<Option<Skew>>,
 }
 
+/// What waits to be sent.
+#[derive(Default)]
+struct Queue {
+    extensions: VecDeque<Queued>,
+    others: VecDeque<Queued>,
+    ops: usize,
+}
+
 struct Queued {
     ops: Vec<Op>,
+    /// Not sent from then on.
     give_up: Moment,
     reply: oneshot::Sender<Result<Reply, NodeError>>,
 }
@@ -91,7 +109,7 @@ impl Link {
             events,
             timeout,
             reached,
-            queue: Mutex::new(VecDeque::new()),
+            queue: Mutex::default(),
             bell: Notify::new(),
             fallen: Notify::new(),
             down: watch::Sender::new(false),
@@ -193,32 +211,33 @@ impl Link {
         ops: Vec<Op>,
         probe: bool,
     ) -> impl Future<Output = Result<Reply, NodeError>> + Send + 'static {
-        let give_up = self.0.clock.now() + self.0.timeout;
+        let limit = self.0.timeout;
+        let give_up = self.0.clock.now() + limit * PATIENCE;
         let (reply, answer) = oneshot::channel();
-        let refused = (self.is_down() && !probe).then(|| self.known_trouble());
-        if refused.is_none() {
-            self.0
-                .queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push_back(Queued {
-                    ops,
-                    give_up,
-                    reply,
-                });
+        let refused = if self.is_down() && !probe {
+            Some(self.known_trouble())
+        } else if self.waiting().push(ops, give_up, reply) {
             self.0.bell.notify_one();
-        }
-        let (clock, limit) = (self.0.clock.clone(), self.0.timeout);
+            None
+        } else {
+            Some(NodeError::Overload)
+        };
+        let clock = self.0.clock.clone();
         async move {
             if let Some(trouble) = refused {
                 return Err(trouble);
             }
-            match clock.timeout_at(give_up, answer).await {
+            match clock.timeout_at(give_up + limit, answer).await {
                 Ok(Ok(result)) => result,
                 Ok(Err(_)) => Err(NodeError::Unreachable("the keeper has ended".to_owned())),
                 Err(_) => Err(NodeError::Timeout(limit)),
             }
         }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Queue> {
+        // The queue is changed by short, complete steps.
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known_trouble(&self) -> NodeError {
@@ -228,24 +247,31 @@ impl Link {
 
     /// Sends what is queued, for ever.
     pub(crate) async fn pump(self) {
-        type InFlight = Pin<Box<dyn Future<Output = ()> + Send>>;
+        type InFlight = Pin<Box<dyn Future<Output = usize> + Send>>;
         let mut under_way: FuturesUnordered<InFlight> = FuturesUnordered::new();
+        let mut ops_under_way = 0;
         loop {
             while under_way.len() < IN_FLIGHT {
-                let Some(batch) = self.next_batch() else {
-                    break;
-                };
-                let mut call: InFlight = Box::pin(self.clone().carry(batch));
+                let room = MOST_UNDER_WAY - ops_under_way;
+                let batch = self.waiting().next_batch(room, self.0.clock.now());
+                let Some(batch) = batch else { break };
+                let ops: usize = batch.iter().map(|queued| queued.ops.len()).sum();
+                let carried = self.clone().carry(batch);
+                let mut call: InFlight = Box::pin(async move {
+                    carried.await;
+                    ops
+                });
                 // Polled here first: the node sees calls in the order in which they were queued.
                 let done =
                     std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready()));
                 if !done.await {
+                    ops_under_way += ops;
                     under_way.push(call);
                 }
             }
             tokio::select! {
                 biased;
-                Some(()) = under_way.next(), if !under_way.is_empty() => {}
+                Some(ops) = under_way.next(), if !under_way.is_empty() => ops_under_way -= ops,
                 () = self.0.bell.notified(), if under_way.len() < IN_FLIGHT => {}
             }
         }
@@ -265,31 +291,9 @@ impl Link {
         }
     }
 
-    fn next_batch(&self) -> Option<Vec<Queued>> {
-        let now = self.0.clock.now();
-        let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut batch: Vec<Queued> = Vec::new();
-        let (mut ops, mut released) = (0, false);
-        while let Some(next) = queue.front() {
-            if now >= next.give_up {
-                // Never sent: its sender has given up already.
-                queue.pop_front();
-                continue;
-            }
-            let acquires = next.ops.iter().any(|op| matches!(op, Op::Acquire { .. }));
-            if !batch.is_empty() && (ops + next.ops.len() > MOST_OPS || released && acquires) {
-                break;
-            }
-            ops += next.ops.len();
-            released |= next.ops.iter().any(|op| matches!(op, Op::Release { .. }));
-            batch.extend(queue.pop_front());
-        }
-        (!batch.is_empty()).then_some(batch)
-    }
-
     async fn carry(self, batch: Vec<Queued>) {
         let sent = self.0.clock.now();
-        let give_up = batch.iter().map(|q| q.give_up).min().unwrap_or(sent);
+        let give_up = sent + self.0.timeout;
         let mut ops = Vec::new();
         let mut waiting = Vec::new();
         for queued in batch {
@@ -403,6 +407,9 @@ impl Link {
                 cause,
             });
             if !up {
+                // Whoever still waits to be sent is answered now.
+                let trouble = self.known_trouble();
+                self.waiting().refuse_all(&trouble);
                 self.0.fallen.notify_one();
             }
         }
@@ -413,5 +420,71 @@ impl Link {
         let ms = i128::try_from(at.since_boot().as_millis()).ok()? + skew.offset_ms;
         let slack = i128::try_from(skew.error.as_millis()).ok()? + 2;
         u64::try_from(ms + slack).ok().map(NodeMs)
+    }
+}
+
+// === impl Queue ===
+
+impl Queue {
+    /// Takes a place at the end; whether there was one.
+    fn push(
+        &mut self,
+        ops: Vec<Op>,
+        give_up: Moment,
+        reply: oneshot::Sender<Result<Reply, NodeError>>,
+    ) -> bool {
+        let extends = ops.iter().any(|op| matches!(op, Op::Extend { .. }));
+        // What is held is extended whatever else is wanted.
+        if self.ops + ops.len() > MOST_QUEUED && !extends {
+            return false;
+        }
+        self.ops += ops.len();
+        let lane = if extends {
+            &mut self.extensions
+        } else {
+            &mut self.others
+        };
+        lane.push_back(Queued {
+            ops,
+            give_up,
+            reply,
+        });
+        true
+    }
+
+    /// What goes out in one call of at most `room` operations.
+    fn next_batch(&mut self, room: usize, now: Moment) -> Option<Vec<Queued>> {
+        let mut batch: Vec<Queued> = Vec::new();
+        let most = room.min(MOST_OPS);
+        let (mut ops, mut released) = (0, false);
+        for lane in [&mut self.extensions, &mut self.others] {
+            while let Some(next) = lane.front() {
+                if now >= next.give_up {
+                    if let Some(late) = lane.pop_front() {
+                        self.ops -= late.ops.len();
+                        // Never sent. A sender that has given up is no longer listening.
+                        let _ = late.reply.send(Err(NodeError::Overload));
+                    }
+                    continue;
+                }
+                let acquires = next.ops.iter().any(|op| matches!(op, Op::Acquire { .. }));
+                if ops + next.ops.len() > most || released && acquires {
+                    break;
+                }
+                ops += next.ops.len();
+                released |= next.ops.iter().any(|op| matches!(op, Op::Release { .. }));
+                batch.extend(lane.pop_front());
+            }
+        }
+        self.ops -= ops;
+        (!batch.is_empty()).then_some(batch)
+    }
+
+    fn refuse_all(&mut self, trouble: &NodeError) {
+        let all = self.extensions.drain(..).chain(self.others.drain(..));
+        for queued in all {
+            let _ = queued.reply.send(Err(trouble.clone()));
+        }
+        self.ops = 0;
     }
 }

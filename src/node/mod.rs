@@ -477,6 +477,9 @@ pub enum NodeError {
     /// No answer in time. It may have been executed.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
+    /// More is asked of it by this process than it answers in time: the request was not sent.
+    #[error("more is asked of it than it answers in time: the request was not sent")]
+    Overload,
     /// The call reached the node after its sender had given up; nothing was executed.
     #[error("the call arrived too late")]
     Late {
@@ -530,6 +533,7 @@ impl NodeError {
         match self {
             Self::Unreachable(_) => "unreachable",
             Self::Timeout(_) => "timeout",
+            Self::Overload => "overload",
             Self::Late { .. } => "late",
             Self::Tls(_) => "tls",
             Self::Refused { refusal, .. } => refusal.cause(),
@@ -548,7 +552,8 @@ impl NodeError {
         match self {
             Self::Unreachable(_) | Self::Timeout(_) | Self::Tls(_) => true,
             Self::Refused { refusal, .. } => refusal.refuses_everything(),
-            Self::Late { .. }
+            Self::Overload
+            | Self::Late { .. }
             | Self::Auth(_)
             | Self::Unfit(_)
             | Self::Unadmitted { .. }

@@ -69,7 +69,7 @@ pub(super) struct Link(Arc<Shared>);
 pub(super) struct Parts {
     pub(super) name: String,
     pub(super) pool: Pool,
-    pub(super) layout: Layout,
+    pub(super) layout: Arc<Layout>,
     /// How long a call waits for its answer.
     pub(super) limit: Duration,
     /// How long making a connection may take.
@@ -438,7 +438,7 @@ impl Shared {
             .unwrap_or_else(|_| Err(NodeError::Unreachable("no connection in time".to_owned())))
     }
 
-    /// Decides whether the server and its user are fit to keep locks: one round trip.
+    /// Decides whether the server and its user are fit to keep locks, and teaches it the scripts: two round trips.
     async fn look_at(&self, connection: &MultiplexedConnection) -> Result<Identity, NodeError> {
         let Parts {
             layout,
@@ -453,20 +453,11 @@ impl Shared {
         let asked = [
             cmd("INFO"),
             rights::ask(layout),
-            // Only saves the first call a round trip: a user who may not load still may call with the source.
-            script::load(),
-            Prepared::new(layout, &no_ops).by_digest(&Peer::default()),
+            Prepared::new(layout, no_ops).by_digest(&Peer::default()),
         ];
-        let sent = asked.map(|cmd| {
-            let mut connection = connection.clone();
-            async move {
-                let answer = connection.send_packed_command(&cmd).await;
-                answer.and_then(Value::extract_error)
-            }
-        });
-        let mut answers = join_all(sent).await.into_iter();
+        let mut answers = ask_all(connection, asked).await.into_iter();
         let mut next = || answers.next().unwrap_or(Ok(Value::Nil));
-        let (info, rights, _, called) = (next(), next(), next(), next());
+        let (info, rights, called) = (next(), next(), next());
 
         let trouble = |e: RedisError| trouble::no_connection(&e, scrub);
         let lacks = |e: &RedisError| {
@@ -510,8 +501,26 @@ impl Shared {
         if let Some(lacks) = spare.words() {
             warn!(node = %name, lacks, "the user may not announce releases: others hear of them later");
         }
+        // Only saves the first calls a round trip: a user who may not load still may call with the source. Not before it is
+        // known: of a stranger a server takes no long words, it hangs up, and nobody would learn that the password is wrong.
+        ask_all(connection, script::load()).await;
         Ok(identity)
     }
+}
+
+/// Asks for all of this at once.
+async fn ask_all<const N: usize>(
+    connection: &MultiplexedConnection,
+    asked: [Cmd; N],
+) -> Vec<RedisResult<Value>> {
+    let sent = asked.map(|cmd| {
+        let mut connection = connection.clone();
+        async move {
+            let answer = connection.send_packed_command(&cmd).await;
+            answer.and_then(Value::extract_error)
+        }
+    });
+    join_all(sent).await
 }
 
 /// When the connecting task dies with its runtime, the next caller may start another on his own.

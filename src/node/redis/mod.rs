@@ -18,7 +18,7 @@
 //! | `{NS}:1:ch` | channel: `OWNER KEY` at each release |
 //!
 //! # Modules in reading order
-//! `script` and `ops.lua` (what is sent and what it does), `link` (the connection and its breaker), `preflight`
+//! `script` and `ops/*.lua` (what is sent and what it does), `link` (the connection and its breaker), `preflight`
 //! (which servers are refused), `rights` (what the user must be allowed), `trouble` (what an error means), `announce`
 //! (release announcements), `inspect` (what a server tells of itself), `tls` (certificates).
 //!
@@ -37,7 +37,7 @@
 //! # When a server refuses
 //! [`crate::node::Refusal`] has them all. A server that refuses everything counts as down, as one that is silent does:
 //! it is asked again in the background, and costs the others nothing. One that refuses what was asked stays up: full
-//! memory (`OOM`) refuses new locks, while `ops.lua` still extends and releases those that are held. None is a vote.
+//! memory (`OOM`) refuses new locks, while `ops/loop.lua` still extends and releases those that are held. None is a vote.
 //!
 //! # Not promised
 //! Unguarded, a server that loses its memory forgets its locks; with `Take::Server`, clocks of servers that jump end
@@ -56,7 +56,7 @@ mod tests;
 pub mod tls;
 mod trouble;
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use deadpool_redis::{
@@ -119,7 +119,7 @@ pub struct TlsFiles {
 /// A Redis master that votes. Connects at the first call, on the runtime of its caller.
 pub struct RedisNode {
     name: String,
-    layout: Layout,
+    layout: Arc<Layout>,
     link: Link,
     client: Client,
     limit: Duration,
@@ -205,6 +205,7 @@ impl RedisNode {
             .build()
             .map_err(|e| trouble(&e))?;
         let layout = Layout::new(namespace, settings.raw_keys, settings.guard.clone());
+        let layout = Arc::new(layout);
         let link = Link::new(Parts {
             name: name.clone(),
             pool,
@@ -262,7 +263,7 @@ impl Node for RedisNode {
         }
         // Numbers out of range are refused here; whether the call is late only the server knows.
         rules::admit(NodeMs::default(), &call)?;
-        self.link.run(Prepared::new(&self.layout, &call)).await
+        self.link.run(Prepared::new(&self.layout, call)).await
     }
 
     async fn inspect(&self) -> Result<NodeFacts, NodeError> {

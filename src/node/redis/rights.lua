@@ -1,7 +1,7 @@
--- Tries every command of ops.lua in a form that changes nothing, and answers with what the user may not do, as the words
+-- Tries every command of ops/*.lua in a form that changes nothing, and answers with what the user may not do, as the words
 -- that ACL SETUSER takes. Trouble of another kind is found by the calls themselves.
 --
--- KEYS[1]  '{ns}:1:node', as for ops.lua.
+-- KEYS[1]  '{ns}:1:node', as for ops/*.lua.
 
 local base = string.sub(KEYS[1], 1, -5)
 local text, hash, set = base .. 'l:rights', base .. 'g:rights', base .. 'docs:rights'

@@ -1,6 +1,12 @@
-//! The script's wire: a [`Call`] to its arguments, its answer to a [`Reply`]. Pure; `ops.lua` is the other side.
+//! The scripts' wire: a [`Call`] to its arguments, its answer to a [`Reply`]. Pure; `ops/*.lua` are the other side.
+//!
+//! There are two scripts, which share all that they both do: the one of every day has nothing but acquiring, confirming,
+//! extending and releasing, for what it does not define costs nothing.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use deadpool_redis::redis::{Cmd, Script, Value};
 
@@ -12,21 +18,41 @@ use crate::node::{
 /// Longer lives are cut to this (ten years), so that a time plus a life stays exact in the script.
 const LONGEST_MS: u64 = 10 * 366 * 24 * 3600 * 1000;
 
-/// What a server takes in one piece from a client that it does not know yet; it hangs up on longer ones, and nobody
-/// would learn that the password is wrong.
-#[cfg(test)]
-const STRANGERS_LIMIT: usize = 16 * 1024;
-
-/// The script without what is there for readers.
-static SOURCE: LazyLock<String> = LazyLock::new(|| {
-    let lines = include_str!("ops.lua").lines().map(str::trim);
-    let code: Vec<&str> = lines
-        .filter(|line| !line.is_empty() && !line.starts_with("--"))
-        .collect();
-    code.join("\n")
+/// For calls of nothing but what is done every day.
+static USUAL: LazyLock<Source> = LazyLock::new(|| {
+    Source::of(&[
+        include_str!("ops/prologue.lua"),
+        include_str!("ops/loop.lua"),
+    ])
 });
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&SOURCE));
+/// For all others.
+static WHOLE: LazyLock<Source> = LazyLock::new(|| {
+    Source::of(&[
+        include_str!("ops/prologue.lua"),
+        include_str!("ops/rare.lua"),
+        include_str!("ops/loop.lua"),
+    ])
+});
+
+/// A script, and by what a server knows it.
+struct Source {
+    text: String,
+    script: Script,
+}
+
+impl Source {
+    /// Without what is there for readers.
+    fn of(parts: &[&str]) -> Self {
+        let lines = parts.iter().flat_map(|part| part.lines()).map(str::trim);
+        let code: Vec<&str> = lines
+            .filter(|line| !line.is_empty() && !line.starts_with("--"))
+            .collect();
+        let text = code.join("\n");
+        let script = Script::new(&text);
+        Self { text, script }
+    }
+}
 
 /// Where a node's keys live and how lock keys are spelled.
 #[derive(Clone, Debug)]
@@ -43,12 +69,9 @@ pub(super) struct Layout {
 
 /// A call ready to be sent, by digest or with its source.
 pub(super) struct Prepared {
-    node_key: String,
-    not_after: String,
-    raw: bool,
-    guard: GuardSettings,
-    args: Vec<Vec<u8>>,
-    ops: usize,
+    layout: Arc<Layout>,
+    call: Call,
+    usual: bool,
 }
 
 /// What a connection knows of the server at its other end.
@@ -80,49 +103,53 @@ impl Layout {
 // === impl Prepared ===
 
 impl Prepared {
-    pub(super) fn new(layout: &Layout, call: &Call) -> Self {
-        let mut args = Args(Vec::with_capacity(call.ops.len() * 8));
-        for op in &call.ops {
-            args.op(op);
-        }
-        let not_after = call.not_after.map(|at| at.0.to_string());
+    pub(super) fn new(layout: &Arc<Layout>, call: Call) -> Self {
         Self {
-            node_key: layout.node_key.clone(),
-            not_after: not_after.unwrap_or_default(),
-            raw: layout.raw,
-            guard: layout.guard.clone(),
-            args: args.0,
-            ops: call.ops.len(),
+            layout: layout.clone(),
+            usual: call.ops.iter().all(is_usual),
+            call,
         }
+    }
+
+    fn source(&self) -> &'static Source {
+        if self.usual { &USUAL } else { &WHOLE }
     }
 
     /// The usual request: the script is known by its digest.
     pub(super) fn by_digest(&self, peer: &Peer) -> Cmd {
-        self.command("EVALSHA", SCRIPT.get_hash(), peer)
+        self.command("EVALSHA", self.source().script.get_hash(), peer)
     }
 
     /// The request that also teaches the server the script.
     pub(super) fn with_source(&self, peer: &Peer) -> Cmd {
-        self.command("EVAL", &SOURCE, peer)
+        self.command("EVAL", &self.source().text, peer)
     }
 
     fn command(&self, name: &str, script: &str, peer: &Peer) -> Cmd {
-        let guard = match (self.guard.mode, &peer.inc) {
-            (RestartGuard::Off, _) => String::new(),
-            (RestartGuard::Connection, Some(inc)) => format!("={inc}"),
-            (RestartGuard::Connection, None) | (RestartGuard::Call, _) => "?".to_owned(),
+        let ops = self.call.ops.len();
+        let mut cmd = Cmd::with_capacity(16 + 4 * ops, 512 + 64 * ops);
+        cmd.arg(name).arg(script).arg(1).arg(&self.layout.node_key);
+        match self.call.not_after {
+            Some(at) => cmd.arg(at.0),
+            None => cmd.arg(""),
         };
-        let mut cmd = Cmd::new();
-        cmd.arg(name).arg(script).arg(1).arg(&self.node_key);
-        cmd.arg(&self.not_after)
-            .arg(if self.raw { "1" } else { "0" })
-            .arg(guard)
-            .arg(&peer.run_id)
-            .arg(&self.guard.config);
-        for arg in &self.args {
-            cmd.arg(arg.as_slice());
+        cmd.arg(if self.layout.raw { "1" } else { "0" });
+        match (self.layout.guard.mode, &peer.inc) {
+            (RestartGuard::Off, _) => cmd.arg(""),
+            (RestartGuard::Connection, Some(inc)) => cmd.arg(format!("={inc}")),
+            (RestartGuard::Connection, None) | (RestartGuard::Call, _) => cmd.arg("?"),
+        };
+        cmd.arg(&peer.run_id).arg(&self.layout.guard.config);
+        let mut args = Args(cmd);
+        let mut rest = self.call.ops.as_slice();
+        while let Some(first) = rest.first() {
+            let others = rest.iter().skip(1);
+            let group = 1 + others.take_while(|op| joins(first, op)).count();
+            let (group, after) = rest.split_at(group);
+            args.group(first, group);
+            rest = after;
         }
-        cmd
+        args.0
     }
 
     /// Reads the script's answer to this call, and under which incarnation the server is admitted.
@@ -137,11 +164,11 @@ impl Prepared {
             .into_iter()
             .map(answer)
             .collect::<Result<Vec<_>, _>>()?;
-        if answers.len() != self.ops {
+        if answers.len() != self.call.ops.len() {
             return Err(nonsense("another number of answers than operations"));
         }
         let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
-        let (standing, inc) = match self.guard.mode {
+        let (standing, inc) = match self.layout.guard.mode {
             RestartGuard::Off => (Standing::Unguarded, None),
             RestartGuard::Connection | RestartGuard::Call => fields.standing()?,
         };
@@ -155,85 +182,205 @@ impl Prepared {
     }
 }
 
-/// Teaches a server the script.
-pub(super) fn load() -> Cmd {
-    let mut cmd = Cmd::new();
-    cmd.arg("SCRIPT").arg("LOAD").arg(SOURCE.as_str());
-    cmd
+/// Teach a server the scripts.
+pub(super) fn load() -> [Cmd; 2] {
+    [&USUAL, &WHOLE].map(|source| {
+        let mut cmd = Cmd::new();
+        cmd.arg("SCRIPT").arg("LOAD").arg(&source.text);
+        cmd
+    })
+}
+
+/// Lines are kept by the script that has everything.
+fn is_usual(op: &Op) -> bool {
+    match op {
+        Op::Acquire { kind, ticket, .. } => *kind == Kind::Claim || ticket.is_none(),
+        Op::Confirm { .. } | Op::Extend { .. } | Op::Release { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether an operation may follow another in its group: they share what stands at the group's head.
+fn joins(first: &Op, next: &Op) -> bool {
+    match (first, next) {
+        (
+            Op::Acquire {
+                owner,
+                kind: Kind::Claim,
+                ttl,
+                floor,
+                clamp,
+                ..
+            },
+            Op::Acquire {
+                owner: o,
+                kind: Kind::Claim,
+                ttl: t,
+                floor: f,
+                clamp: c,
+                ..
+            },
+        ) => (owner, ttl, floor, clamp) == (o, t, f, c),
+        (
+            Op::Extend {
+                owner,
+                kind,
+                ttl,
+                token,
+                ..
+            },
+            Op::Extend {
+                owner: o,
+                kind: k,
+                ttl: t,
+                token: n,
+                ..
+            },
+        ) => (kind, ttl) == (k, t) && (*kind == Kind::Lock || (owner, token) == (o, n)),
+        (
+            Op::Confirm {
+                owner,
+                kind,
+                token,
+                expiry,
+                ..
+            },
+            Op::Confirm {
+                owner: o,
+                kind: k,
+                token: t,
+                expiry: e,
+                ..
+            },
+        ) => (owner, kind, token, expiry) == (o, k, t, e),
+        (
+            Op::Release {
+                owner,
+                kind,
+                retention,
+                ..
+            },
+            Op::Release {
+                owner: o,
+                kind: k,
+                retention: r,
+                ..
+            },
+        ) => (owner, kind, retention) == (o, k, r),
+        _ => false,
+    }
 }
 
 // === encoding ===
 
-struct Args(Vec<Vec<u8>>);
+/// What is said of each operation of a group, after its head.
+struct Args(Cmd);
 
 impl Args {
-    fn op(&mut self, op: &Op) {
-        match op {
+    fn group(&mut self, first: &Op, group: &[Op]) {
+        match first {
+            Op::Acquire {
+                owner,
+                kind: Kind::Claim,
+                ttl,
+                floor,
+                clamp,
+                ..
+            } => {
+                self.text("claim").text(owner).millis(*ttl).token(*floor);
+                self.millis(*clamp).keys(group);
+            }
             Op::Acquire {
                 key,
                 owner,
-                kind,
                 ttl,
                 floor,
                 take,
                 clamp,
                 ticket,
+                ..
             } => {
-                let (id, life, polite) = match ticket {
-                    Some(ticket) => (
-                        ticket.id.as_str(),
-                        millis(ticket.life),
-                        if ticket.polite { "1" } else { "0" },
-                    ),
-                    None => ("", String::new(), ""),
-                };
-                self.texts(&[
-                    "acquire",
-                    key,
-                    owner,
-                    word(*kind),
-                    &millis(*ttl),
-                    &count(*floor),
-                    &taken(take),
-                    &millis(*clamp),
-                    id,
-                ]);
-                if ticket.is_some() {
-                    self.texts(&[&life, polite]);
+                self.text("acquire").text(key).text(owner).millis(*ttl);
+                self.token(*floor).take(take).millis(*clamp);
+                match ticket {
+                    Some(ticket) => {
+                        let polite = if ticket.polite { "1" } else { "0" };
+                        self.text(&ticket.id).millis(ticket.life).text(polite);
+                    }
+                    None => drop(self.text("")),
                 }
             }
-            Op::Leave { key, ticket } => self.texts(&["leave", key, ticket]),
+            Op::Extend {
+                owner,
+                kind: Kind::Claim,
+                ttl,
+                token,
+                ..
+            } => {
+                // A field is left empty, so that its head is like that of claims.
+                self.text("extend_claim").text(owner).millis(*ttl);
+                self.token(*token).text("").keys(group);
+            }
+            Op::Extend { ttl, .. } => {
+                self.text("extend").millis(*ttl).number(group.len() as u64);
+                for op in group {
+                    if let Op::Extend {
+                        key,
+                        owner,
+                        seq,
+                        token,
+                        take,
+                        ..
+                    } = op
+                    {
+                        self.text(key).text(owner).number(*seq);
+                        self.token(*token).take(take);
+                    }
+                }
+            }
             Op::Confirm {
-                key,
                 owner,
                 kind,
                 token,
                 expiry,
+                ..
             } => {
-                let expiry = ends(*expiry);
-                self.texts(&["confirm", key, owner, word(*kind), &count(*token), expiry]);
-            }
-            Op::Extend {
-                key,
-                owner,
-                kind,
-                seq,
-                ttl,
-                token,
-                take,
-            } => {
-                let (seq, ttl, token) = (seq.to_string(), millis(*ttl), count(*token));
-                let (kind, take) = (word(*kind), taken(take));
-                self.texts(&["extend", key, owner, kind, &seq, &ttl, &token, &take]);
+                self.text("confirm").text(word(*kind)).text(owner);
+                self.token(*token).text(ends(*expiry)).keys(group);
             }
             Op::Release {
-                key,
                 owner,
                 kind,
                 retention,
+                ..
             } => {
-                self.texts(&["release", key, owner, word(*kind), &millis(*retention)]);
+                self.text("release").text(word(*kind)).text(owner);
+                self.millis(*retention).keys(group);
             }
+            other => self.rare(other),
+        }
+    }
+
+    /// How many, and their keys.
+    fn keys(&mut self, group: &[Op]) {
+        self.number(group.len() as u64);
+        for op in group {
+            if let Op::Acquire { key, .. }
+            | Op::Extend { key, .. }
+            | Op::Confirm { key, .. }
+            | Op::Release { key, .. } = op
+            {
+                self.text(key);
+            }
+        }
+    }
+
+    /// What is asked for one by one.
+    fn rare(&mut self, op: &Op) {
+        match op {
+            // In groups, above.
+            Op::Acquire { .. } | Op::Confirm { .. } | Op::Extend { .. } | Op::Release { .. } => {}
+            Op::Leave { key, ticket } => self.texts(&["leave", key, ticket]),
             Op::Break {
                 key,
                 owner,
@@ -272,7 +419,7 @@ impl Args {
             Op::Docs { dir } => self.texts(&["docs", dir]),
             Op::Doc { name } => self.texts(&["doc", name]),
             Op::RemoveDoc { name } => self.texts(&["remove_doc", name]),
-            Op::Admission => self.text("admission"),
+            Op::Admission => self.texts(&["admission"]),
             Op::Nominate { nonce } => self.texts(&["nominate", nonce]),
             Op::Merge {
                 nonce,
@@ -305,8 +452,34 @@ impl Args {
         }
     }
 
-    fn text(&mut self, text: &str) {
-        self.0.push(text.as_bytes().to_vec());
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.0.arg(text);
+        self
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.0.arg(number);
+        self
+    }
+
+    fn token(&mut self, token: Token) -> &mut Self {
+        self.number(token.0)
+    }
+
+    fn millis(&mut self, life: Duration) -> &mut Self {
+        self.number(whole_millis(life))
+    }
+
+    /// What was seen, in the one way in which the script writes what stands there.
+    fn take(&mut self, take: &Take) -> &mut Self {
+        match take {
+            Take::Server => self.text("s"),
+            Take::Observed(None) => self.text("o"),
+            Take::Observed(Some(Seen { inc, owner, seq })) => {
+                self.0.arg(format!("o{seq} {} {owner}{inc}", owner.len()));
+                self
+            }
+        }
     }
 }
 
@@ -324,20 +497,13 @@ fn ends(expiry: Expiry) -> &'static str {
     }
 }
 
-/// What was seen, in the one way in which the script writes what stands there.
-fn taken(take: &Take) -> String {
-    match take {
-        Take::Server => "s".to_owned(),
-        Take::Observed(None) => "o".to_owned(),
-        Take::Observed(Some(Seen { inc, owner, seq })) => {
-            format!("o{seq} {} {owner}{inc}", owner.len())
-        }
-    }
+/// Rounded up, as everywhere on nodes; Redis refuses a life of zero.
+fn whole_millis(life: Duration) -> u64 {
+    ceil_ms(life).clamp(1, LONGEST_MS)
 }
 
-/// Rounded up, as everywhere on nodes; Redis refuses a life of zero.
 fn millis(life: Duration) -> String {
-    ceil_ms(life).clamp(1, LONGEST_MS).to_string()
+    whole_millis(life).to_string()
 }
 
 fn count(token: Token) -> String {
@@ -347,6 +513,20 @@ fn count(token: Token) -> String {
 // === decoding ===
 
 fn answer(value: Value) -> Result<Answer, NodeError> {
+    // What needs no more words.
+    if let Value::Int(number) = value {
+        return match u64::try_from(number) {
+            Ok(0) => Ok(Answer::Done),
+            Ok(grant) => Ok(Answer::Granted {
+                grant: Token(grant),
+                record: Record::default(),
+            }),
+            Err(_) if number == -1 => Ok(Answer::Kept {
+                version: Version::default(),
+            }),
+            Err(_) => Err(nonsense("an unknown kind of answer")),
+        };
+    }
     let mut f = Fields::of(value)?;
     Ok(match f.int()? {
         1 => Answer::Granted {
@@ -504,8 +684,8 @@ mod tests {
 
     fn prepared(ops: Vec<Op>) -> Prepared {
         Prepared::new(
-            &Layout::new("app", false, GuardSettings::default()),
-            &Call {
+            &Arc::new(Layout::new("app", false, GuardSettings::default())),
+            Call {
                 not_after: None,
                 ops,
             },
@@ -543,9 +723,39 @@ mod tests {
     }
 
     #[test]
-    fn a_server_takes_the_script_from_a_stranger() {
-        assert!(SOURCE.len() < STRANGERS_LIMIT, "{}", SOURCE.len());
-        assert!(!SOURCE.contains("[["), "a line may not be part of a text");
+    fn the_scripts_can_be_read_without_their_comments() {
+        for source in [&USUAL, &WHOLE] {
+            assert!(
+                !source.text.contains("[["),
+                "a line may not be part of a text"
+            );
+            assert!(
+                !source.text.contains(" -- "),
+                "comments stand in lines of their own"
+            );
+        }
+    }
+
+    #[test]
+    fn what_shares_a_head_is_sent_as_a_group() {
+        let claim = |key: &str, owner: &str| Op::Release {
+            key: key.into(),
+            owner: owner.into(),
+            kind: Kind::Claim,
+            retention: Duration::from_secs(1),
+        };
+        let call = prepared(vec![claim("a", "x"), claim("b", "x"), claim("c", "y")]);
+        let packed = call.by_digest(&Peer::default()).get_packed_command();
+        let words = String::from_utf8(packed).unwrap();
+        let words: Vec<_> = words
+            .split("\r\n")
+            .filter(|w| !w.starts_with('$'))
+            .collect();
+        let sent = words.join(" ");
+        assert!(
+            sent.ends_with("release claim x 1000 2 a b release claim y 1000 1 c "),
+            "{sent}"
+        );
     }
 
     #[test]
