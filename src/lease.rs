@@ -464,8 +464,8 @@ impl LeaseView {
         first
     }
 
-    /// As [`LeaseView::end`], for whoever tells the keeper more than that.
-    fn end_unheard(&self, loss: Loss) -> bool {
+    /// As [`LeaseView::end`], where the keeper hears of it in another way.
+    pub(crate) fn end_unheard(&self, loss: Loss) -> bool {
         let now = self.0.clock.now();
         let first = self.span(|s| {
             if s.loss.is_some() {
@@ -558,15 +558,14 @@ impl Lease {
 
     fn hand_back(&mut self, done: Option<tokio::sync::oneshot::Sender<ReleaseReport>>) {
         if !std::mem::replace(&mut self.handed_back, true) {
-            // Belief ends first: nobody may act on this lease while the release is under way.
-            // The keeper hears of it with the return alone: were it told before, it would release the lease before it
-            // knew who waits for the report.
-            self.view.end_unheard(Loss::Released);
+            // The return first: a keeper that saw the lease ended before would release it without knowing who waits for
+            // the report. Belief ends before anything is released, here or where the keeper reads this.
             // A keeper that is gone has nothing left to release with; the lease expires by itself.
             self.view.0.line.send(Note::Back(Returned {
                 view: self.view.clone(),
                 done,
             }));
+            self.view.end_unheard(Loss::Released);
         }
     }
 }

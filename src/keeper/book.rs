@@ -100,6 +100,7 @@ impl Book {
         view: &LeaseView,
         done: Option<oneshot::Sender<ReleaseReport>>,
     ) {
+        view.end_unheard(Loss::Released);
         self.touch(view.id());
         match (self.find(view), done) {
             (Some(held), done) => held.done = done,

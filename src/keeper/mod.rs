@@ -225,6 +225,7 @@ impl Keeper {
             background.push(spawn.spawn(link.clone().probe()));
         }
         let nodes = links.len();
+        let releasing = watch::Sender::new(0);
         let (notes, mut noted) = mpsc::unbounded_channel();
         let desk = Desk {
             cluster: Cluster::new(Parts {
@@ -239,6 +240,7 @@ impl Keeper {
                 watch: Mutex::default(),
                 guard: self.guard.clone(),
                 heard: Heard::of(nodes),
+                releasing: releasing.clone(),
                 #[cfg(test)]
                 mutant: self.mutant,
             }),
@@ -246,7 +248,7 @@ impl Keeper {
             bell: Arc::default(),
             notes,
             pulse: Pulse::default(),
-            releasing: watch::channel(0).0,
+            releasing: releasing.clone(),
             lookout: Arc::default(),
         };
         for (number, link) in desk.cluster.links.iter().enumerate() {

@@ -112,7 +112,7 @@ async fn an_extension_takes_as_long_as_its_majority() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_reaches_the_primary_when_a_majority_knows_with_it() {
+async fn with_others_in_line_a_release_reaches_the_primary_when_a_majority_knows_with_it() {
     let scene = Scene::new();
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     for node in &scene.nodes {
@@ -130,6 +130,7 @@ async fn a_release_reaches_the_primary_when_a_majority_knows_with_it() {
     }
     for key in ["a", "b", "c", "d", "e"] {
         let lease = scene.locks.lock(key).acquire().await.unwrap();
+        lease.view().came_from_line();
         lease.release().await;
         scene.locks.settle().await;
         let order = std::mem::take(&mut *order.lock().unwrap());

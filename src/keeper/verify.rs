@@ -22,7 +22,7 @@ use crate::{
         link::MOST_OPS,
         tally::{Ballot, Standing, majority, standing},
     },
-    node::{Answer, Kind, NodeError, Op, View},
+    node::{Answer, Expiry, Kind, NodeError, Op, View},
 };
 
 /// Somebody waits for a majority's word.
@@ -33,7 +33,7 @@ pub(super) type Waiting = oneshot::Sender<Result<(), VerifyError>>;
 pub(super) struct Asked(BTreeMap<u64, (LeaseView, Vec<Waiting>)>);
 
 /// What one node's view says about a lease.
-fn ballot(view: &View, lease: &LeaseView) -> Ballot {
+fn ballot(view: &View, lease: &LeaseView, expiry: Expiry) -> Ballot {
     let ours = |owner: &Option<String>| owner.as_deref() == Some(lease.owner());
     let named = lease.kind() == Kind::Lock;
     match &view.holder {
@@ -43,6 +43,8 @@ fn ballot(view: &View, lease: &LeaseView) -> Ballot {
         // It has lost its memory and come back with an old copy: its word does not count.
         _ if named && ours(&view.owner) && !view.named => Ballot::Healed,
         Some(_) => Ballot::Yes,
+        // Where keys decide, a stranger may have come and left while ours was gone (R8).
+        None if named && ours(&view.owner) && expiry == Expiry::Server => Ballot::Healed,
         None if named && ours(&view.owner) => Ballot::Yes,
         // Whoever was granted after us stands in the record, also when he is gone by now.
         None if named && view.owner.is_some() && view.token >= lease.token() => Ballot::No,
@@ -159,10 +161,17 @@ async fn read_part(
         }
         open.retain(|i| {
             let answer = result.as_ref().ok().and_then(|answers| answers.get(*i));
+            let votes = cluster
+                .links
+                .get(node)
+                .is_some_and(|l| l.no_vote().is_none());
             ballots[*i][node] = match answer {
+                // It may show what it knew before it lost its memory.
+                Some(Answer::View(_)) if !votes => Ballot::Failed,
                 Some(Answer::View(view)) => {
                     cluster.saw(node, view);
-                    ballot(view, &leases[*i])
+                    let lease = &leases[*i];
+                    ballot(view, lease, cluster.expiry_of(lease.kind()))
                 }
                 _ => Ballot::Failed,
             };

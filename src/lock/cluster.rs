@@ -55,6 +55,8 @@ pub(crate) struct Parts {
     /// What the clients of guarded nodes have in common; `None` when nobody guards them.
     pub(crate) guard: Option<Guard>,
     pub(crate) heard: Heard,
+    /// Releases under way, and acquisitions that may end in one.
+    pub(crate) releasing: tokio::sync::watch::Sender<usize>,
     #[cfg(test)]
     pub(crate) mutant: super::mutant::Mutant,
 }
@@ -376,9 +378,18 @@ impl Cluster {
                 }
             }
         }
-        let (told, _) = tokio::sync::watch::channel(Told::default());
+        let (told, mut progress) = tokio::sync::watch::channel(Told::default());
         let work = self.tell_until_known(ops, told, None);
         self.spawn.spawn(work);
+        // Nobody waits for it but whoever ends the process: what a lost attempt left would be watched for a ttl by others.
+        self.releasing.send_modify(|n| *n += 1);
+        let cluster = self.clone();
+        self.spawn.spawn(async move {
+            let limit = cluster.clock.now() + cluster.timing.node_timeout * 2;
+            let asked = progress.wait_for(|told| told.asked);
+            let _ = cluster.clock.timeout_at(limit, asked).await;
+            cluster.releasing.send_modify(|n| *n -= 1);
+        });
     }
 
     /// Tells all nodes, now and in order; then repeats it to those that did not answer, until a ttl has passed: by

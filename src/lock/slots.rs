@@ -128,7 +128,8 @@ impl SlotsBuilder {
             return Err(LockError::SlotCount { slots: self.of });
         }
         let (clock, chance) = (self.locks.clock().clone(), self.locks.chance().clone());
-        let until = clock.now() + self.wait;
+        let mut until = clock.now() + self.wait;
+        let mut sits_out = false;
         let mut releases = self.locks.releases();
         let slow = self.locks.timing().node_timeout;
         let mut backoff = Backoff::new((slow / 5).min(RETRY.0), (slow * 4).min(RETRY.1));
@@ -151,7 +152,19 @@ impl SlotsBuilder {
                 None => none_free(&seen, &self.names().await?),
             };
             if now >= until {
-                return Err(why);
+                // As a single lock does: programs that run once would never see the time of a dead holder run out.
+                let orphans = seen.iter().filter(|s| s.is_orphaned());
+                match orphans.filter_map(Sighting::free_in).min() {
+                    Some(rest) if full && !sits_out => {
+                        sits_out = true;
+                        until = now + rest + slow * 4;
+                        tracing::info!(
+                            slots = self.name,
+                            "the last holder of a slot has gone without releasing it: it is watched for another {rest:?}"
+                        );
+                    }
+                    _ => return Err(why),
+                }
             }
             let first = seen
                 .iter()

@@ -3,12 +3,16 @@
 use jiff::Timestamp;
 
 use super::lead::{Lead, Over};
-use crate::{due, ledger::Ledger};
+use crate::{
+    due,
+    ledger::Ledger,
+    lock::{AdmissionReport, AdmissionState, tally::majority},
+};
 
 impl Lead<'_> {
     /// Writes that what a majority of nodes may have forgotten does not run, and reports it.
     pub(super) async fn account_for_blank(&self, ledger: &mut Ledger) -> Result<(), Over> {
-        let Some(before) = self.blank_before().await else {
+        let Some(before) = self.blank_before().await? else {
             return Ok(());
         };
         let accounted = due::account_for_blank(ledger, &self.engine.schedule, before);
@@ -29,14 +33,22 @@ impl Lead<'_> {
         Ok(())
     }
 
-    /// The latest blank of any node: whatever was decided earlier may be missing.
-    async fn blank_before(&self) -> Option<Timestamp> {
+    /// The latest blank of any node: whatever was decided earlier may be missing. Asked until a majority of those that
+    /// vote has told: whoever is silent may be the one that knows of it.
+    async fn blank_before(&self) -> Result<Option<Timestamp>, Over> {
         let locks = &self.engine.ctx.locks;
         if self.lease.is_none() || !locks.is_guarded() {
-            return None;
+            return Ok(None);
         }
-        let nodes = locks.admissions().await.ok()?;
-        let latest = nodes.iter().filter_map(|node| node.blank_before).max()?;
-        Timestamp::from_millisecond(latest).ok()
+        while self.is_open() {
+            let nodes = locks.admissions().await.map_err(|_| Over)?;
+            let votes = |node: &&AdmissionReport| node.state == AdmissionState::Admitted;
+            if nodes.iter().filter(votes).count() >= majority(nodes.len()) {
+                let latest = nodes.iter().filter_map(|node| node.blank_before).max();
+                return Ok(latest.and_then(|at| Timestamp::from_millisecond(at).ok()));
+            }
+            self.clock().sleep(locks.timing().node_timeout).await;
+        }
+        Err(Over)
     }
 }

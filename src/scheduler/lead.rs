@@ -603,7 +603,7 @@ impl Lead<'_> {
         }
     }
 
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         !self.pass.is_over()
             && !self.unfit.is_cancelled()
             && self.lease.as_ref().is_none_or(LeaseView::is_open)
@@ -638,7 +638,7 @@ impl Lead<'_> {
         self.lease.as_ref().map_or(Token(0), LeaseView::token)
     }
 
-    fn clock(&self) -> &crate::clock::Clock {
+    pub(super) fn clock(&self) -> &crate::clock::Clock {
         &self.engine.ctx.clock
     }
 }

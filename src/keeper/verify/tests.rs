@@ -203,30 +203,37 @@ fn what_a_node_shows_is_for_or_against_or_neither() {
         token: crate::node::Token(token),
         ..View::default()
     };
+    let by_record = |view: &View, lease: &LeaseView| ballot(view, lease, Expiry::Observed);
     let me = Some("me");
-    assert_eq!(ballot(&view(me, me, false, 5), &lock), Ballot::Yes);
-    assert_eq!(ballot(&view(None, me, false, 5), &lock), Ballot::Yes);
-    assert_eq!(ballot(&view(me, me, true, 5), &lock), Ballot::No);
-    assert_eq!(ballot(&view(Some("x"), me, false, 5), &lock), Ballot::No);
+    let vanished = view(None, me, false, 5);
+    let by_key = ballot(&vanished, &lock, Expiry::Server);
+    assert_eq!(by_key, Ballot::Healed, "a stranger may have come and left");
+    assert_eq!(by_record(&view(me, me, false, 5), &lock), Ballot::Yes);
+    assert_eq!(by_record(&view(None, me, false, 5), &lock), Ballot::Yes);
+    assert_eq!(by_record(&view(me, me, true, 5), &lock), Ballot::No);
+    assert_eq!(by_record(&view(Some("x"), me, false, 5), &lock), Ballot::No);
     let broken = View {
         broken: true,
         ..view(me, me, false, 5)
     };
-    assert_eq!(ballot(&broken, &lock), Ballot::No);
+    assert_eq!(by_record(&broken, &lock), Ballot::No);
     let old_copy = View {
         named: false,
         ..view(me, me, false, 5)
     };
     assert_eq!(
-        ballot(&old_copy, &lock),
+        by_record(&old_copy, &lock),
         Ballot::Healed,
         "of a memory that was lost"
     );
     let gone = view(None, Some("x"), true, 6);
-    assert_eq!(ballot(&gone, &lock), Ballot::No, "granted after us");
+    assert_eq!(by_record(&gone, &lock), Ballot::No, "granted after us");
     let lagging = view(None, Some("x"), true, 4);
-    assert_eq!(ballot(&lagging, &lock), Ballot::Healed, "was away");
-    assert_eq!(ballot(&view(None, None, false, 0), &lock), Ballot::Healed);
-    assert_eq!(ballot(&view(me, None, false, 5), &claim), Ballot::Yes);
-    assert_eq!(ballot(&view(None, None, false, 0), &claim), Ballot::No);
+    assert_eq!(by_record(&lagging, &lock), Ballot::Healed, "was away");
+    assert_eq!(
+        by_record(&view(None, None, false, 0), &lock),
+        Ballot::Healed
+    );
+    assert_eq!(by_record(&view(me, None, false, 5), &claim), Ballot::Yes);
+    assert_eq!(by_record(&view(None, None, false, 0), &claim), Ballot::No);
 }

@@ -498,11 +498,13 @@ impl<R: Rows> Turn<'_, R> {
 
     /// O6: a key of ours that lives longer than any lease, because a clock was set back, is cut. A foreign one may.
     fn clamp(&mut self, key: &str, longest: Duration) -> Result<(), R::Error> {
-        let last = later(self.now, longest);
         let Some(holder) = self.holder(key)? else {
             return Ok(());
         };
         let entry = self.entry(key)?;
+        // A holder whose leases may be longer than the caller's knows best.
+        let own = entry.as_ref().filter(|e| e.is_of(&holder.value));
+        let last = later(self.now, own.map_or(longest, |e| e.ttl.max(longest)));
         if holder.until.is_some_and(|until| until <= last)
             || !self.is_ours(&holder, entry.as_ref())?
         {
