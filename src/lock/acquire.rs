@@ -14,7 +14,7 @@ use super::{
     Claim, Claimed, LockError, Locks, Sighting, Way,
     line::{Place, Woken},
 };
-use crate::{backoff::Backoff, lease::Lease, node::Announcement};
+use crate::{backoff::Backoff, clock::Moment, lease::Lease, node::Announcement};
 
 /// A waiter asks at least so often: announcements may be lost, and holders change unseen.
 const POLL: Duration = Duration::from_secs(1);
@@ -146,7 +146,13 @@ impl LockBuilder {
                 LockError::Held { .. } if free && ahead.is_some_and(|n| n > 0) => place.patience(),
                 LockError::Held { .. } if !free && !in_vain => {
                     backoff.reset();
-                    while_held(&seen, slow) + chance.up_to(slow / 5)
+                    let pause = while_held(&seen, slow);
+                    match seen.free_in() {
+                        // Those who wait for the same end had better not ask in the same moment.
+                        Some(end) if end <= pause => pause + chance.up_to(slow / 5),
+                        // Those who only look had better: what is asked together is one call.
+                        _ => on_the_beat(now, pause),
+                    }
                 }
                 // Attempts of several have stood in each other's way, or too few nodes answer.
                 _ => backoff.next(chance),
@@ -192,6 +198,20 @@ pub(super) fn while_held(seen: &Sighting, slow: Duration) -> Duration {
     life.min(poll).max((slow / 5).min(POLL))
 }
 
+/// A pause that is longer by a quarter at most, and ends where those of this process' other waiters do.
+fn on_the_beat(now: Moment, pause: Duration) -> Duration {
+    let mut beat = POLL / 4;
+    while beat > pause / 4 && beat > Duration::from_millis(1) {
+        beat /= 2;
+    }
+    let (end, beat) = (
+        (now + pause).since_boot().as_micros(),
+        beat.as_micros().max(1),
+    );
+    let rest = (beat - end % beat) % beat;
+    pause + Duration::from_micros(u64::try_from(rest).unwrap_or(0))
+}
+
 /// Completes when `owner`'s release of `key` is announced, anybody's without an owner; a closed or lagging stream never
 /// completes early.
 ///
@@ -225,6 +245,19 @@ mod tests {
             ..View::default()
         };
         Sighting::new("k", vec![Ok(view)])
+    }
+
+    #[test]
+    fn those_who_only_look_do_so_together() {
+        let boot = Moment::ZERO;
+        for late in [0, 1, 130, 249] {
+            let now = boot + 7_000 * MS + late * MS;
+            let end = now + on_the_beat(now, 1_000 * MS);
+            let expected = if late == 0 { 8_000 } else { 8_250 };
+            assert_eq!(end, boot + expected * MS);
+            let short = on_the_beat(now, 10 * MS);
+            assert!(10 * MS <= short && short <= 13 * MS, "{short:?}");
+        }
     }
 
     #[test]
