@@ -112,7 +112,7 @@ async fn an_extension_takes_as_long_as_its_majority() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_others_in_line_a_release_reaches_the_primary_when_a_majority_knows_with_it() {
+async fn where_others_wait_a_release_reaches_the_primary_when_a_majority_knows_with_it() {
     let scene = Scene::new();
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     for node in &scene.nodes {
@@ -129,9 +129,17 @@ async fn with_others_in_line_a_release_reaches_the_primary_when_a_majority_knows
         });
     }
     for key in ["a", "b", "c", "d", "e"] {
-        let lease = scene.locks.lock(key).acquire().await.unwrap();
-        lease.view().came_from_line();
-        lease.release().await;
+        let clock = scene.locks.clock().clone();
+        let first = scene.locks.lock(key).acquire().await.unwrap();
+        let waiting = scene.locks.lock(key).wait(Duration::from_secs(5)).acquire();
+        let (lease, _) = tokio::join!(waiting, async {
+            clock.sleep(Duration::from_millis(100)).await;
+            first.release().await
+        });
+        // What attempts left behind is told, too.
+        clock.sleep(Duration::from_millis(100)).await;
+        order.lock().unwrap().clear();
+        lease.unwrap().release().await;
         scene.locks.settle().await;
         let order = std::mem::take(&mut *order.lock().unwrap());
         assert_eq!(order.len(), 3);

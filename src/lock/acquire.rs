@@ -14,10 +14,10 @@ use super::{
     Claim, Claimed, LockError, Locks, Sighting, Way,
     line::{Place, Woken},
 };
-use crate::{backoff::Backoff, lease::Lease, node::Announcement};
+use crate::{backoff::Backoff, clock::Moment, lease::Lease, node::Announcement};
 
 /// A waiter asks at least so often: announcements may be lost, and holders change unseen.
-const POLL: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(2);
 
 /// Pauses between attempts that found no holder, from and to.
 const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
@@ -124,7 +124,6 @@ impl LockBuilder {
                 }
                 Err(why) => why,
             };
-            let ahead = stand.ahead;
             place.refused(stand);
             let now = clock.now();
             if now >= until {
@@ -136,34 +135,86 @@ impl LockBuilder {
                     why => Err(why),
                 };
             }
-            let free = seen.looks_free();
-            let in_vain = place.was_called_in_vain(seen.holder().as_deref());
-            let pause = match why {
-                LockError::Held { .. } if !place.is_queued() => {
-                    way = place.queue();
-                    continue;
+            way = match why {
+                LockError::Held { .. } if !place.is_queued() => place.queue(),
+                why => {
+                    let held = matches!(why, LockError::Held { .. });
+                    let again =
+                        self.until_another_try(&mut place, &mut releases, seen, held, until);
+                    match again.await? {
+                        Some(way) => {
+                            backoff.reset();
+                            way
+                        }
+                        // Attempts of several have stood in each other's way, or too few nodes answer.
+                        None => {
+                            let pause = backoff.next(chance);
+                            clock.sleep_until((clock.now() + pause).min(until)).await;
+                            place.queue()
+                        }
+                    }
                 }
-                // Free, and refused all the same: it is the turn of somebody before us.
-                LockError::Held { .. } if free && ahead.is_some_and(|n| n > 0) => place.patience(),
-                LockError::Held { .. } if !free && !in_vain => {
-                    backoff.reset();
-                    while_held(&seen, slow) + chance.up_to(slow / 5)
+            };
+        }
+    }
+
+    /// Waits in line until there is a reason to try again; `None` when only time can help.
+    async fn until_another_try(
+        &self,
+        place: &mut Place,
+        releases: &mut broadcast::Receiver<Announcement>,
+        mut seen: Sighting,
+        held: bool,
+        until: Moment,
+    ) -> Result<Option<Way>, LockError> {
+        let (clock, chance) = (self.locks.clock(), self.locks.chance());
+        let slow = self.locks.timing().node_timeout;
+        if place.was_called_in_vain(seen.holder().as_deref()) || !held {
+            return Ok(None);
+        }
+        // Free, and refused all the same: it is the turn of somebody before us.
+        let mut turn_of_another = seen.looks_free();
+        if turn_of_another && place.is_first() {
+            return Ok(None);
+        }
+        loop {
+            let now = clock.now();
+            let pause = if turn_of_another {
+                place.patience()
+            } else {
+                let pause = while_held(&seen, slow);
+                match seen.free_in() {
+                    // Those who wait for the same end had better not ask in the same moment.
+                    Some(end) if end <= pause => pause + chance.up_to(slow / 5),
+                    // Those who only look had better: what is asked together is one call.
+                    _ => on_the_beat(now, pause),
                 }
-                // Attempts of several have stood in each other's way, or too few nodes answer.
-                _ => backoff.next(chance),
             };
             let timer = clock.sleep_until((now + pause).min(until));
             let holder = seen.holder();
-            way = match place.wait(&mut releases, holder.as_deref(), timer).await {
-                Woken::Called => place.called(),
+            let woken = place.wait(releases, holder.as_deref(), timer).await;
+            match woken {
+                Woken::Called => return Ok(Some(place.called())),
                 Woken::Released => {
                     // Those who wake together split the vote.
                     clock.sleep(chance.up_to(slow / 10)).await;
-                    place.queue()
+                    return Ok(Some(place.queue()));
                 }
-                Woken::Time if free => place.impatient(),
-                Woken::Time => place.queue(),
-            };
+                Woken::Time if turn_of_another => return Ok(Some(place.impatient())),
+                Woken::Time if clock.now() >= until || place.fades() => {
+                    return Ok(Some(place.queue()));
+                }
+                Woken::Time => {}
+            }
+            // Everybody in a line watches all nodes: what one of them shows stands for no other, and a holder that is first
+            // seen when it has died is watched for a ttl from then on.
+            seen = self.look().await?;
+            if seen.looks_free() {
+                if place.is_first() {
+                    return Ok(Some(place.impatient()));
+                }
+                turn_of_another = true;
+            }
         }
     }
 
@@ -185,12 +236,26 @@ fn outcome(claimed: Claimed) -> Result<Lease, LockError> {
 /// How long a waiter sleeps who hears of no release: to the end of the holder's life as far as it is seen, to its next
 /// sign of life, or to the slow poll. `slow` is the node timeout.
 pub(super) fn while_held(seen: &Sighting, slow: Duration) -> Duration {
-    let poll = (slow * 20).min(POLL);
+    let poll = (slow * 40).min(POLL);
     let poll = seen.look_in().map_or(poll, |look| look.min(poll));
     // A millisecond more: the key lives to the end of its last one.
     let life = seen.free_in().unwrap_or(poll);
     let life = life.saturating_add(Duration::from_millis(1));
     life.min(poll).max((slow / 5).min(POLL))
+}
+
+/// A pause that is longer by a quarter at most, and ends where those of this process' other waiters do.
+fn on_the_beat(now: Moment, pause: Duration) -> Duration {
+    let mut beat = POLL / 4;
+    while beat > pause / 4 && beat > Duration::from_millis(1) {
+        beat /= 2;
+    }
+    let (end, beat) = (
+        (now + pause).since_boot().as_micros(),
+        beat.as_micros().max(1),
+    );
+    let rest = (beat - end % beat) % beat;
+    pause + Duration::from_micros(u64::try_from(rest).unwrap_or(0))
 }
 
 /// Completes when `owner`'s release of `key` is announced, anybody's without an owner; a closed or lagging stream never
@@ -229,12 +294,25 @@ mod tests {
     }
 
     #[test]
+    fn those_who_only_look_do_so_together() {
+        let boot = Moment::ZERO;
+        for late in [0, 1, 130, 249] {
+            let now = boot + 7_000 * MS + late * MS;
+            let end = now + on_the_beat(now, 1_000 * MS);
+            let expected = if late == 0 { 8_000 } else { 8_250 };
+            assert_eq!(end, boot + expected * MS);
+            let short = on_the_beat(now, 10 * MS);
+            assert!(10 * MS <= short && short <= 13 * MS, "{short:?}");
+        }
+    }
+
+    #[test]
     fn a_waiter_wakes_with_the_end_of_the_holders_life_or_by_the_slow_poll() {
         let slow = 50 * MS;
         assert_eq!(while_held(&held(Some(300)), slow), 301 * MS);
-        assert_eq!(while_held(&held(Some(10_000)), slow), 1_000 * MS);
+        assert_eq!(while_held(&held(Some(10_000)), slow), POLL);
         assert_eq!(while_held(&held(Some(0)), slow), 10 * MS);
-        assert_eq!(while_held(&held(None), 10 * MS), 200 * MS);
+        assert_eq!(while_held(&held(None), 10 * MS), 400 * MS);
         assert_eq!(while_held(&held(Some(u64::MAX)), 1_000 * MS), POLL);
     }
 }

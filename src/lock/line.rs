@@ -8,10 +8,16 @@ use std::{collections::VecDeque, future::Future, time::Duration};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::{Locks, Stand, Way};
-use crate::node::{Announcement, Ticket};
+use crate::{
+    clock::Moment,
+    node::{Announcement, Ticket},
+};
 
 /// How long a node keeps the place of somebody who has gone without a word, in node timeouts.
-const KEPT: u32 = 80;
+const KEPT: u32 = 160;
+
+/// After how many node timeouts a place is asked for again.
+const FADES: u32 = 60;
 
 /// Lost attempts that are remembered: their undoing is announced within a few node timeouts.
 const MOST_LOST: usize = 16;
@@ -30,6 +36,8 @@ pub(super) struct Place {
     /// How many are before us, once a node has told.
     ahead: Option<u32>,
     queued: bool,
+    /// When it was last asked for.
+    asked: Moment,
     /// Attempts of ours that were lost, the latest ones.
     lost: VecDeque<String>,
     /// Whose release woke us last, and how often we may still find him standing somewhere: not all nodes hear of a
@@ -58,6 +66,7 @@ impl Place {
             id: locks.chance().id(),
             ahead: None,
             queued: false,
+            asked: Moment::ZERO,
             lost: VecDeque::new(),
             over: None,
         }
@@ -89,12 +98,24 @@ impl Place {
 
     fn way(&mut self, one_first: bool, polite: bool) -> Way {
         self.queued = true;
+        self.asked = self.locks.clock().now();
         let life = self.locks.timing().node_timeout * KEPT;
         let id = self.id.clone();
         Way {
             one_first,
             ticket: Some(Ticket { id, life, polite }),
         }
+    }
+
+    /// Whether it is time to ask for the place again, or it would be lost.
+    pub(super) fn fades(&self) -> bool {
+        let kept = self.locks.timing().node_timeout * FADES;
+        self.locks.clock().now().since(self.asked) >= kept
+    }
+
+    /// Whether nobody is known to be before us.
+    pub(super) fn is_first(&self) -> bool {
+        self.ahead.is_none_or(|n| n == 0)
     }
 
     /// Whether a place has been asked for.

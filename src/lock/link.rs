@@ -38,8 +38,10 @@ const IN_FLIGHT: usize = 4;
 const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(250);
 /// Operations in one call.
 pub(crate) const MOST_OPS: usize = 250;
-/// Operations under way to one node: what waits behind so many on the server would run out of its time there.
+/// Operations under way to one node, at most and at least: what waits behind too many on the server runs out of its time
+/// there. How many that are depends on the server, see [`next_window`].
 const MOST_UNDER_WAY: usize = 2 * MOST_OPS;
+const LEAST_UNDER_WAY: usize = 16;
 /// How long a request may wait to be sent, in node timeouts. With one more for the answer that is a quarter of the
 /// shortest ttl: an attempt that confirms its token still leaves enough of a lease.
 const PATIENCE: u32 = 4;
@@ -247,19 +249,24 @@ impl Link {
 
     /// Sends what is queued, for ever.
     pub(crate) async fn pump(self) {
-        type InFlight = Pin<Box<dyn Future<Output = usize> + Send>>;
+        type InFlight = Pin<Box<dyn Future<Output = (usize, Duration)> + Send>>;
         let mut under_way: FuturesUnordered<InFlight> = FuturesUnordered::new();
-        let mut ops_under_way = 0;
+        let (mut ops_under_way, mut window) = (0, MOST_UNDER_WAY);
         loop {
             while under_way.len() < IN_FLIGHT {
-                let room = MOST_UNDER_WAY - ops_under_way;
+                // One call may always be under way, whatever its size.
+                let room = match ops_under_way {
+                    0 => MOST_OPS.max(window),
+                    some => usize::saturating_sub(window, some),
+                };
                 let batch = self.waiting().next_batch(room, self.0.clock.now());
                 let Some(batch) = batch else { break };
                 let ops: usize = batch.iter().map(|queued| queued.ops.len()).sum();
                 let carried = self.clone().carry(batch);
+                let (clock, sent) = (self.0.clock.clone(), self.0.clock.now());
                 let mut call: InFlight = Box::pin(async move {
                     carried.await;
-                    ops
+                    (ops, clock.now().since(sent))
                 });
                 // Polled here first: the node sees calls in the order in which they were queued.
                 let done =
@@ -271,7 +278,11 @@ impl Link {
             }
             tokio::select! {
                 biased;
-                Some(ops) = under_way.next(), if !under_way.is_empty() => ops_under_way -= ops,
+                Some((ops, took)) = under_way.next(), if !under_way.is_empty() => {
+                    ops_under_way -= ops;
+                    let waited = took.saturating_sub(self.round_trip());
+                    window = next_window(window, waited, self.0.timeout);
+                }
                 () = self.0.bell.notified(), if under_way.len() < IN_FLIGHT => {}
             }
         }
@@ -415,11 +426,29 @@ impl Link {
         }
     }
 
+    /// The quickest way there and back of late.
+    fn round_trip(&self) -> Duration {
+        let skew = self.0.skew.lock().unwrap_or_else(PoisonError::into_inner);
+        skew.as_ref().map_or(Duration::ZERO, |skew| skew.error * 2)
+    }
+
     fn node_time(&self, at: Moment) -> Option<NodeMs> {
         let skew = (*self.0.skew.lock().unwrap_or_else(PoisonError::into_inner))?;
         let ms = i128::try_from(at.since_boot().as_millis()).ok()? + skew.offset_ms;
         let slack = i128::try_from(skew.error.as_millis()).ok()? + 2;
         u64::try_from(ms + slack).ok().map(NodeMs)
+    }
+}
+
+/// How many operations may be under way after a call that took so much longer than the way there and back: half as many
+/// when much of the node's time was spent waiting for others of ours, a few more when little was.
+fn next_window(window: usize, waited: Duration, timeout: Duration) -> usize {
+    if waited > timeout / 4 {
+        (window / 2).max(LEAST_UNDER_WAY)
+    } else if waited < timeout / 8 {
+        (window + LEAST_UNDER_WAY).min(MOST_UNDER_WAY)
+    } else {
+        window
     }
 }
 
@@ -457,7 +486,7 @@ impl Queue {
         let mut batch: Vec<Queued> = Vec::new();
         let most = room.min(MOST_OPS);
         let (mut ops, mut released) = (0, false);
-        for lane in [&mut self.extensions, &mut self.others] {
+        for (held, lane) in [(true, &mut self.extensions), (false, &mut self.others)] {
             while let Some(next) = lane.front() {
                 if now >= next.give_up {
                     if let Some(late) = lane.pop_front() {
@@ -468,7 +497,15 @@ impl Queue {
                     continue;
                 }
                 let acquires = next.ops.iter().any(|op| matches!(op, Op::Acquire { .. }));
-                if ops + next.ops.len() > most || released && acquires {
+                if ops + next.ops.len() > most {
+                    if held {
+                        // What is wanted would take every place that becomes free before what is held fits in.
+                        self.ops -= ops;
+                        return (!batch.is_empty()).then_some(batch);
+                    }
+                    break;
+                }
+                if released && acquires {
                     break;
                 }
                 ops += next.ops.len();
@@ -486,5 +523,125 @@ impl Queue {
             let _ = queued.reply.send(Err(trouble.clone()));
         }
         self.ops = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{node::memory::MemoryNode, sim_clock::SimTime, spawn::Spawn};
+
+    const TIMEOUT: Duration = Duration::from_millis(50);
+    const CALL: Duration = Duration::from_millis(20);
+
+    /// One call at a time, and each takes its time.
+    struct Slow {
+        node: MemoryNode,
+        clock: Clock,
+        turn: tokio::sync::Mutex<()>,
+    }
+
+    #[async_trait::async_trait]
+    impl Node for Slow {
+        fn name(&self) -> &str {
+            "slow"
+        }
+
+        async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+            let _turn = self.turn.lock().await;
+            self.clock.sleep(CALL).await;
+            self.node.call(call).await
+        }
+
+        async fn announcements(&self) -> Option<crate::node::Announcements> {
+            None
+        }
+    }
+
+    fn slow(time: &SimTime) -> Link {
+        let clock = time.clock();
+        let node = Slow {
+            node: MemoryNode::new("slow", clock.clone()),
+            clock: clock.clone(),
+            turn: tokio::sync::Mutex::default(),
+        };
+        let link = Link::new(
+            Arc::new(node),
+            TIMEOUT,
+            clock,
+            Chance::seeded(1),
+            Events::default(),
+            Arc::default(),
+        );
+        let spawn = Spawn::system();
+        drop(spawn.spawn(link.clone().pump()));
+        link
+    }
+
+    fn full_call() -> Vec<Op> {
+        let read = |n| Op::Read {
+            key: format!("lock/{n}"),
+        };
+        (0..MOST_OPS).map(read).collect()
+    }
+
+    #[test]
+    fn a_node_that_is_slow_with_much_is_asked_for_less_at_a_time() {
+        let next = |window, waited| next_window(window, Duration::from_millis(waited), TIMEOUT);
+        assert_eq!(next(MOST_UNDER_WAY, 13), MOST_UNDER_WAY / 2);
+        assert_eq!(next(LEAST_UNDER_WAY, 50), LEAST_UNDER_WAY);
+        assert_eq!(next(100, 10), 100);
+        assert_eq!(next(100, 1), 116);
+        assert_eq!(next(MOST_UNDER_WAY, 0), MOST_UNDER_WAY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn our_own_queue_is_not_held_against_the_node() {
+        let link = slow(&SimTime::new());
+        // More than three timeouts' worth of work.
+        let sent: Vec<_> = (0..8).map(|_| link.send(full_call())).collect();
+        for answer in sent {
+            assert_eq!(answer.await.unwrap().len(), MOST_OPS);
+        }
+        assert!(!link.is_down());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_sent_in_time_is_not_sent_and_the_node_stays_up() {
+        let link = slow(&SimTime::new());
+        let sent: Vec<_> = (0..40).map(|_| link.send(full_call())).collect();
+        let mut overload = 0;
+        for answer in sent {
+            match answer.await {
+                Ok(answers) => assert_eq!(answers.len(), MOST_OPS),
+                Err(why) => {
+                    assert_eq!(why, NodeError::Overload);
+                    overload += 1;
+                }
+            }
+        }
+        assert!((28..=32).contains(&overload), "{overload}");
+        assert!(!link.is_down());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_held_is_extended_before_others_are_served() {
+        let time = SimTime::new();
+        let (link, clock) = (slow(&time), time.clock());
+        let began = clock.now();
+        let others: Vec<_> = (0..8).map(|_| link.send(full_call())).collect();
+        let extension = Op::Extend {
+            key: "lock/held".into(),
+            owner: "me".into(),
+            kind: crate::node::Kind::Lock,
+            seq: 1,
+            ttl: TIMEOUT * 20,
+            token: crate::node::Token(1),
+            take: crate::node::Take::Server,
+        };
+        let extended = link.send(vec![extension]).await;
+        assert!(extended.is_ok());
+        assert!(clock.now().since(began) <= CALL * 4);
+        drop(others);
     }
 }

@@ -6,7 +6,7 @@ local answers, answered = {}, 0
 local last = #argv
 -- The group at hand: what is left of it, its fields, and of its owner: the key, the grant, whether releases are marked.
 local op, left = false, 0
-local kind, owner, ttl, floor, clamp, token, expiry, mine, grant, marked, kept, marks
+local kind, owner, ttl, floor, clamp, token, expiry, mine, grant, marked, kept, marks, score
 while position < last do
   local usual = true
   if left == 0 then
@@ -19,6 +19,7 @@ while position < last do
     elseif op == 'claim' or op == 'extend_claim' then
       owner, ttl, left = argv[position + 2], argv[position + 3], argv[position + 6] + 0
       mine = owner_prefix .. owner
+      score = format('%.0f', at + ttl)
       kept = call('PTTL', mine)
       if op == 'claim' then
         floor, clamp = number_of(argv[position + 4]), number_of(argv[position + 5])
@@ -47,7 +48,7 @@ while position < last do
   if usual then
     left = left - 1
     local key = argv[position + 1]
-    local name, record = lock_prefix .. key, record_prefix .. key
+    local name = lock_prefix .. key
     local holder, ahead = false, -1
     local taken = false
     if op == 'claim' and votes and not (marked and call('HEXISTS', mine, 'r:' .. key) == 1) then
@@ -77,14 +78,20 @@ while position < last do
       end
       local who = owner
       if kind == 'claim' then
-        if not holder or holder == owner then index[key] = false end
+        if not holder or holder == owner then
+          taken_out[gone + 1] = key
+          gone = gone + 1
+        end
       else
+        local record = record_prefix .. key
         local r = call('HMGET', record, 'owner', 'released')
         -- Once: a release sent again does not make the memory longer.
         if r[1] == owner and r[2] ~= '1' then
           call('HSET', record, 'released', '1')
           call('PEXPIRE', record, ttl)
-          index[key] = format('%.0f', at + ttl)
+          if gone > 0 then settle_index() end
+          added[adds + 1], added[adds + 2] = format('%.0f', at + ttl), key
+          adds = adds + 2
         end
         -- Whoever is first in line is asked to come.
         local first = call('ZRANGE', base .. 'w:' .. key, 0, 0)[1]
@@ -111,7 +118,9 @@ while position < last do
           call('PEXPIRE', mine, format('%.0f', kept))
         end
         if not taken and call('PTTL', name) < number_of(ttl) then call('PEXPIRE', name, ttl) end
-        index[key], sweep = format('%.0f', at + ttl), true
+        if gone > 0 then settle_index() end
+        added[adds + 1], added[adds + 2] = score, key
+        adds, sweep = adds + 2, true
         answer = grant
       end
 
@@ -129,7 +138,9 @@ while position < last do
           kept = ttl + GRANT_SLACK_MS
           call('PEXPIRE', mine, format('%.0f', kept))
         end
-        index[key], sweep = format('%.0f', at + ttl), true
+        if gone > 0 then settle_index() end
+        added[adds + 1], added[adds + 2] = score, key
+        adds, sweep = adds + 2, true
         answer = -1
       end
 
@@ -140,6 +151,7 @@ while position < last do
         local of = call('HMGET', mine, 'grant', 'r:' .. key)
         given = holder == owner and not of[2] and number_of(of[1] or 0)
       elseif votes then
+        local record = record_prefix .. key
         local r = call('HMGET', record, 'owner', 'released', 'inc', 'grant', 'counter')
         if r[1] == owner and (r[3] or '') == inc and r[2] ~= '1' and r[2] ~= '2'
           and (holder == owner or not holder and expiry == 'o') then
@@ -161,6 +173,7 @@ while position < last do
     else
       -- A named lock is acquired or extended.
       local extends, seq, take, ticket = op == 'extend', '0', nil, ''
+      local record = record_prefix .. key
       owner = argv[position + 2]
       if extends then
         seq, token, take = argv[position + 3], number_of(argv[position + 4]), argv[position + 5]
@@ -257,7 +270,11 @@ while position < last do
               'released', '0', 'counter', format('%.0f', known), 'inc', inc)
             -- Only released records have an end, and only theirs is in the index.
             if released then call('PERSIST', record) end
-            if released or not r[4] then index[key] = '+inf' end
+            if released or not r[4] then
+              if gone > 0 then settle_index() end
+              added[adds + 1], added[adds + 2] = '+inf', key
+              adds = adds + 2
+            end
           end
         end
       end
@@ -278,23 +295,9 @@ while position < last do
       call('HSET', node, 'counter', format('%.0f', counter))
       written = counter
     end
-    if sweep then call('ZREMRANGEBYSCORE', locks, '-inf', '(' .. format('%.0f', at)) end
-    local adds, gone, a, g = {}, {}, 0, 0
-    for key, score in pairs(index) do
-      if score then
-        adds[a + 1], adds[a + 2] = score, key
-        a = a + 2
-      else
-        gone[g + 1] = key
-        g = g + 1
-      end
-    end
-    if a > 0 then call('ZADD', locks, unpack(adds)) end
-    if g > 0 then call('ZREM', locks, unpack(gone)) end
-    sweep = false
+    if adds > 0 or gone > 0 then settle_index() end
   end
   if not usual then
-    if next(index) then index = {} end
     position = position + 1
     answer = rare(op)
   end

@@ -36,8 +36,14 @@ local position = 5
 
 -- The node's counter, once it is read, and what stands there.
 local counter, written
--- What is to become of the index: a name's score, or false to take it out. And whether it is worth sweeping.
-local index, sweep = {}, false
+-- What is to become of the index: what is added to it, then what is taken out, and whether it is worth sweeping.
+local added, adds, taken_out, gone, sweep = {}, 0, {}, 0, false
+local function settle_index()
+  if sweep then call('ZREMRANGEBYSCORE', locks, '-inf', '(' .. format('%.0f', at)) end
+  if adds > 0 then call('ZADD', locks, unpack(added)) end
+  if gone > 0 then call('ZREM', locks, unpack(taken_out)) end
+  added, adds, taken_out, gone, sweep = {}, 0, {}, 0, false
+end
 -- The incarnation of what is written; false while nobody's records count. Whether this call may vote.
 local inc, votes = '', true
 -- 1 admitted, 2 not, 3 for another configuration; the marker: inc, who, config.
@@ -68,6 +74,8 @@ local function view(key, holder, clamp, ahead)
       if not grant then foreign = 1 end
       if not r[4] then token = grant end
     end
+    -- A holder whose leases may be longer than the caller's knows best.
+    if clamp and holder == r[1] then clamp = math.max(clamp, number_of(r[8] or 0)) end
     if clamp and foreign == 0 and (left < 0 or left > clamp) then
       call('PEXPIRE', lock_prefix .. key, format('%.0f', clamp))
       left = clamp
