@@ -278,8 +278,10 @@ pub(crate) async fn only_keys_of_ours_are_cut_to_the_longest_life_o6(lab: Lab) {
         let seen = refused(&*node, contender.clone()).await;
         assert!(seen.remaining_ms > Some(10_000), "{seen:?}");
         let seen = refused(&*node, short(contender)).await;
-        assert!(seen.remaining_ms <= Some(1_000), "{seen:?}");
-        assert!(view(&*node, key).await.remaining_ms <= Some(1_000));
+        // The holder of a named lock may have longer leases than whoever comes; of claims nobody knows.
+        let cut = key == "claim";
+        assert_eq!(seen.remaining_ms <= Some(1_000), cut, "{seen:?}");
+        assert_eq!(view(&*node, key).await.remaining_ms <= Some(1_000), cut);
     }
 }
 
