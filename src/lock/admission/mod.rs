@@ -26,6 +26,7 @@ use std::{
 
 use futures_util::future::join_all;
 
+#[cfg(feature = "cli")]
 pub(crate) use report::whole_seconds;
 pub use report::{AdmissionReport, AdmissionState};
 

@@ -165,6 +165,7 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
 }
 
 /// Executes a call that is in time, on a node that nobody guards.
+#[cfg(feature = "sqlite")]
 pub(crate) fn execute<R: Rows>(
     rows: &mut R,
     now: NodeMs,
