@@ -46,7 +46,8 @@ impl LockBuilder {
     }
 
     /// Waits up to `limit` for the present holder; the default is not to wait. `Duration::MAX` waits as long as it
-    /// takes, also for nodes that do not answer.
+    /// takes, also for nodes that do not answer. A holder that has gone without a word is sat out past the limit, see
+    /// [`LockBuilder::acquire`].
     #[must_use]
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = limit;

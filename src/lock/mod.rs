@@ -601,7 +601,8 @@ impl LocksBuilder {
 // === impl Claim ===
 
 impl Claim {
-    /// A short claim of a batch or message.
+    /// A short claim of a batch or message. Its key must not be that of a named lock: a claim knows keys only, and a named
+    /// lock may be held although its key has vanished.
     #[must_use]
     pub fn short(key: impl Into<String>) -> Self {
         Self {

@@ -112,7 +112,17 @@ pub(crate) fn a_nightly_backup_is_made_once_in_the_fleet(store: Store) {
         done.len(),
         "a tick was done twice: {history:#?}"
     );
-    assert_eq!(ticks.len(), archives(), "{history:#?}");
+    // The leader may have been killed between its archive and its word about it.
+    let interrupted = history
+        .iter()
+        .filter(|run| run["outcome"] == "interrupted")
+        .count();
+    let most = ticks.len() + interrupted;
+    assert!(
+        (ticks.len()..=most).contains(&archives()),
+        "{} archives: {history:#?}",
+        archives()
+    );
     for archive in fs::read_dir(scene.file("backups"))
         .expect("the folder")
         .flatten()
