@@ -42,8 +42,8 @@ impl Heard {
 
 /// Passes a node's release announcements on, for ever; a stream that ends is opened again.
 ///
-/// Of one release the key's primary tells last, when a majority knows, and it keeps the line: its word wakes those who
-/// wait. That of the others counts at once while the primary is not heard, and else after the time in which it should
+/// The key's primary keeps the line, and with others in line it is told of a release last, when a majority knows: its word
+/// wakes those who wait. That of the others counts at once while the primary is not heard, and else after the time in which it should
 /// have told: it may have stopped just now. Whoever has heard of a release already is not woken by hearing of it again.
 pub(super) async fn forward(
     cluster: Cluster,

@@ -128,12 +128,14 @@ impl LockBuilder {
             place.refused(stand);
             let now = clock.now();
             if now >= until {
-                let orphan = self.look().await?;
-                return match why {
-                    LockError::Held { .. } if orphan.is_orphaned() => {
-                        self.sit_out(orphan, why).await
-                    }
-                    why => Err(why),
+                if !matches!(why, LockError::Held { .. }) {
+                    return Err(why);
+                }
+                let seen = self.look().await?;
+                return if seen.is_orphaned() {
+                    self.sit_out(seen, why).await
+                } else {
+                    Err(why)
                 };
             }
             way = match why {

@@ -311,8 +311,8 @@ impl Cluster {
         ends
     }
 
-    /// The node of a lock that is told of its release last: whoever hears of it there finds a majority free. The same
-    /// for every client (FNV-1a).
+    /// The node that keeps a lock's line, is asked first after a split, and with others in line is told of a release last:
+    /// whoever is called there finds a majority free. The same for every client (FNV-1a).
     pub(crate) fn primary(&self, key: &str) -> usize {
         let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

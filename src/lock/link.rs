@@ -529,7 +529,11 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{node::memory::MemoryNode, sim_clock::SimTime, spawn::Spawn};
+    use crate::{
+        node::{Kind, Take, Token, memory::MemoryNode},
+        sim_clock::SimTime,
+        spawn::Spawn,
+    };
 
     const TIMEOUT: Duration = Duration::from_millis(50);
     const CALL: Duration = Duration::from_millis(20);
@@ -556,6 +560,40 @@ mod tests {
         async fn announcements(&self) -> Option<crate::node::Announcements> {
             None
         }
+    }
+
+    #[test]
+    fn what_is_wanted_takes_no_room_that_what_is_held_waits_for() {
+        let extend = Op::Extend {
+            key: "k".into(),
+            owner: "a".into(),
+            kind: Kind::Lock,
+            seq: 1,
+            ttl: TIMEOUT,
+            token: Token(1),
+            take: Take::Server,
+        };
+        let mut queue = Queue::default();
+        for ops in [
+            vec![Op::Leave {
+                key: "k".into(),
+                ticket: "t".into(),
+            }],
+            vec![extend; MOST_OPS],
+        ] {
+            assert!(queue.push(ops, Moment::NEVER, oneshot::channel().0));
+        }
+        let mut sizes = |room| {
+            let batch = queue.next_batch(room, Moment::ZERO);
+            batch.map(|batch| Vec::from_iter(batch.iter().map(|queued| queued.ops.len())))
+        };
+        assert_eq!(
+            sizes(MOST_OPS / 2),
+            None,
+            "what is held does not fit in yet"
+        );
+        assert_eq!(sizes(MOST_OPS), Some(vec![MOST_OPS]));
+        assert_eq!(sizes(MOST_OPS / 2), Some(vec![1]));
     }
 
     fn slow(time: &SimTime) -> Link {
