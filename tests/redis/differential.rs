@@ -65,7 +65,10 @@ fn compare(guard: GuardSettings) {
                 assert_eq!(answer, expected, "seed {seed}, call {n}: {op:?} of {ops:?}");
             }
         }
-        assert!(!guarded || votes > CALLS / 10 && votes < CALLS, "{votes}");
+        assert!(
+            !guarded || votes > CALLS / 10 && votes < CALLS,
+            "seed {seed}: {votes} votes"
+        );
     });
 }
 
@@ -76,6 +79,9 @@ struct World {
     generation: u64,
     /// What was seen of each lock last.
     seen: BTreeMap<String, Seen>,
+    /// Whoever nominates does it under a nonce that nobody had; then the one that stands counts.
+    nonces: u64,
+    standing: Option<String>,
 }
 
 // === impl World ===
@@ -86,10 +92,15 @@ impl World {
             chance: Chance::seeded(seed),
             generation: 0,
             seen: BTreeMap::new(),
+            nonces: 0,
+            standing: None,
         }
     }
 
     fn remember(&mut self, answer: &Answer) {
+        if let Answer::Admission(admission) = answer {
+            self.standing.clone_from(&admission.nonce);
+        }
         let (Answer::Refused(view) | Answer::View(view) | Answer::Broken(view)) = answer else {
             return;
         };
@@ -117,8 +128,12 @@ impl World {
         [Expiry::Server, Expiry::Observed][self.draw(2)]
     }
 
+    /// Mostly the one that stands, else any that ever was.
     fn nonce(&mut self) -> String {
-        format!("nonce {}", self.chance.below(3))
+        match &self.standing {
+            Some(nonce) if self.chance.below(4) > 0 => nonce.clone(),
+            _ => format!("nonce {}", self.chance.below(1 + self.nonces)),
+        }
     }
 
     fn admission(&mut self) -> Op {
@@ -126,7 +141,11 @@ impl World {
         let counter = Token(self.chance.below(60));
         match self.chance.below(6) {
             0 => Op::Admission,
-            1..3 => Op::Nominate { nonce },
+            1..3 => {
+                self.nonces += 1;
+                let nonce = format!("nonce {}", self.nonces);
+                Op::Nominate { nonce }
+            }
             3 => Op::Admit {
                 nonce,
                 config: ["one", "one", "one", "two"][self.draw(4)].to_owned(),

@@ -239,7 +239,8 @@ while position < last do
             elseif call('PTTL', name) < number_of(ttl) then
               call('PEXPIRE', name, ttl)
             end
-            if (r[5] or r[6]) or r[9] and r[9] ~= '' then
+            -- A number alone says a grant from 1 on: 0 stands for done.
+            if first == 0 or r[5] or r[6] or r[9] and r[9] ~= '' then
               answer = { GRANTED, first, number_of(r[5] or 0), number_of(r[6] or 0), r[9] or '' }
             else
               answer = first
