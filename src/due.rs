@@ -22,6 +22,10 @@
 //! - A run found open that is not alive here has died with its holder: it is *interrupted*, reported, and started again
 //!   with the next attempt or left, as the job says; an attempt beyond `attempts` is never started.
 //! - A continuous job has no ticks: while nothing of it is open it starts, at most once in [`RESTART_PAUSE`].
+//! - Paused: no tick, no retry of one and no continuous run starts; what runs goes on. Every tick that is undecided or
+//!   waits when the pause is seen, or at its end, is missed, whatever the misfire rule says. Triggers run all the same,
+//!   with their retries: a person asked for them.
+//! - A trigger whose id the ledger knows is passed over, so each is started once per attempt.
 //! - A clock that went back decides nothing until it has caught up with the ledger; [`Plan::ahead`] says by how much.
 //!
 //! # Invariants
@@ -35,7 +39,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
-    ledger::{Ledger, Refused, RunKey},
+    ledger::{Ledger, Refused, RunKey, Skipped},
     node::Token,
     schedule::Schedule,
 };
@@ -54,6 +58,8 @@ pub use policy::{Interrupted, Misfire, MisfirePolicy, Policy, PolicyError};
 pub const TOLERANCE: Duration = Duration::from_secs(1);
 /// How long after its last start a continuous job that has ended is started again.
 pub const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// How long ticks that fall into a pause may be collected before they are written down.
+pub const PAUSED_PAUSE: Duration = Duration::from_secs(10);
 /// How long overlapping ticks may be collected before they are written down.
 pub const OVERLAP_PAUSE: Duration = Duration::from_secs(1);
 /// Ticks that will not run are counted up to this number.
@@ -76,6 +82,8 @@ pub struct Facts<'a> {
     pub alive: &'a [RunKey],
     /// Ids of triggers that ask for a run, oldest first; those that were started before are passed over.
     pub triggers: &'a [String],
+    /// Ticks that are undecided up to here have fallen into a pause. The job is paused while this lies ahead.
+    pub paused_upto: Option<Timestamp>,
 }
 
 /// What to do now, and when to ask again.
@@ -161,6 +169,8 @@ pub enum WhyMissed {
     Limit,
     /// The lock nodes have forgotten what became of it.
     Unknown,
+    /// The job was paused.
+    Paused,
 }
 
 /// Decides what to do now.
@@ -182,7 +192,20 @@ pub fn decide(facts: &Facts<'_>) -> Result<Plan, Refused> {
     Table::new(facts).decide()
 }
 
-// === impl Plan, WhyMissed ===
+// === impl Ticks, Plan, WhyMissed ===
+
+impl Ticks {
+    /// As the ledger remembers them.
+    pub(crate) fn skipped(self, why: &str) -> Skipped {
+        let Self { from, to, count } = self;
+        Skipped {
+            from,
+            to,
+            count,
+            why: why.to_owned(),
+        }
+    }
+}
 
 impl Plan {
     /// The run to start, once the ledger is written.
@@ -203,6 +226,7 @@ impl WhyMissed {
             Self::Window => "window",
             Self::Limit => "limit",
             Self::Unknown => "unknown",
+            Self::Paused => "paused",
         }
     }
 }

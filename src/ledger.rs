@@ -15,6 +15,8 @@
 //! - L3 `decided_upto` never goes back. (`the_watermark_never_goes_back`)
 //! - L4 An outcome changes only the attempt it belongs to. (`old_news_changes_nothing`)
 //! - L5 Fields written by a newer version survive a round trip. (`fields_of_a_newer_version_are_kept`)
+//! - L7 A trigger is started once, however long ago that was: the ids that `recent` has no room for are all below a floor,
+//!   and ids grow with time. (a_trigger_that_was_forgotten_is_not_started_again)
 //! - L6 Every attempt that starts has a larger number than all before it, also after the ledger of the job was
 //!   forgotten. (`every_attempt_has_a_number_of_its_own`)
 
@@ -44,15 +46,34 @@ pub struct Ledger {
     /// Decided to run late, in order, not started yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     waiting: Vec<Timestamp>,
-    /// Triggers that were started, oldest first, so that none is started twice.
+    /// Triggers that were started, in the order of their starts, so that none is started twice.
     #[serde(default)]
     recent: Vec<String>,
+    /// Triggers up to here count as started: `recent` has no room for them any more.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    floor: String,
+    /// The last ticks that were decided not to run, in the order of the decisions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    skipped: Vec<Skipped>,
     /// Number of the last attempt that was started. It begins with the time of the first sight, so that it goes on
     /// growing when the ledger of a job was forgotten: the history of its runs is ordered by it.
     #[serde(default, skip_serializing_if = "run::is_zero")]
     runs: u64,
     #[serde(flatten)]
     rest: Map<String, Value>,
+}
+
+/// Ticks in a row that were decided not to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The first.
+    pub from: Timestamp,
+    /// The last.
+    pub to: Timestamp,
+    /// How many.
+    pub count: u64,
+    /// By which rule: a bounded word.
+    pub why: String,
 }
 
 /// The version this program writes.
@@ -63,6 +84,8 @@ pub const MAX_OPEN: usize = 16;
 pub const MAX_WAITING: usize = 100;
 /// Triggers a ledger remembers.
 pub const MAX_RECENT: usize = 64;
+/// Rows of ticks that were skipped a ledger remembers.
+pub const MAX_SKIPPED: usize = 16;
 /// Bytes of a checkpoint as JSON.
 pub const MAX_CHECKPOINT: usize = 16 * 1024;
 
@@ -118,7 +141,7 @@ impl Ledger {
         &self.waiting
     }
 
-    /// Triggers that were started, oldest first.
+    /// Triggers that were started and are remembered one by one, in the order of their starts.
     #[must_use]
     pub fn recent(&self) -> &[String] {
         &self.recent
@@ -130,10 +153,16 @@ impl Ledger {
         self.runs
     }
 
-    /// Whether that trigger was started before.
+    /// Whether that trigger was started before, or is older than all that are remembered.
     #[must_use]
     pub fn knows_trigger(&self, id: &str) -> bool {
-        self.recent.iter().any(|known| known == id)
+        id <= self.floor.as_str() || self.recent.iter().any(|known| known == id)
+    }
+
+    /// The last ticks that were decided not to run, in the order of the decisions; [`MAX_SKIPPED`] rows at most.
+    #[must_use]
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
     }
 }
 
@@ -164,6 +193,40 @@ impl Ledger {
         let decided = self.seen()?;
         self.decided_upto = Some(decided.max(upto));
         Ok(())
+    }
+
+    /// These ticks, the first of which is the first undecided one, will not run.
+    ///
+    /// # Errors
+    /// [`Refused::Unseen`].
+    pub fn skip_upto(&mut self, skipped: Skipped) -> Result<(), Refused> {
+        let (upto, to) = (self.seen()?, skipped.to);
+        match self.skipped.last_mut() {
+            // Nothing was decided in between: one row.
+            Some(last) if last.to == upto && last.why == skipped.why => {
+                last.to = to;
+                last.count = last.count.saturating_add(skipped.count);
+            }
+            _ => self.note_skipped(skipped),
+        }
+        self.decide_upto(to)
+    }
+
+    /// Remembers that these ticks, decided already, will not run.
+    pub fn note_skipped(&mut self, skipped: Skipped) {
+        if self.skipped.len() >= MAX_SKIPPED {
+            self.skipped.remove(0);
+        }
+        self.skipped.push(skipped);
+    }
+
+    /// Triggers with ids up to `id` count as started: what became of them may have been forgotten. Says whether that is new.
+    pub fn forget_triggers_upto(&mut self, id: &str) -> bool {
+        let raised = self.floor.as_str() < id;
+        if raised {
+            id.clone_into(&mut self.floor);
+        }
+        raised
     }
 
     /// The tick will run as soon as nothing else does. Undecided ticks before it are decided with it: report them
@@ -224,17 +287,22 @@ impl Ledger {
         token: Token,
     ) -> Result<&OpenRun, Refused> {
         self.seen()?;
-        if self.knows_trigger(id) {
-            return Err(Refused::KnownTrigger { id: id.to_owned() });
-        }
         if !is_trigger_id(id) {
             return Err(Refused::NotATrigger { id: id.to_owned() });
         }
-        self.has_room()?;
-        if self.recent.len() >= MAX_RECENT {
-            self.recent.remove(0);
+        if self.knows_trigger(id) {
+            return Err(Refused::KnownTrigger { id: id.to_owned() });
         }
+        self.has_room()?;
         self.recent.push(id.to_owned());
+        if self.recent.len() > MAX_RECENT {
+            // The smallest, so that the floor keeps out as few as possible that were asked for later.
+            let oldest = self.recent.iter().enumerate().min_by_key(|(_, id)| *id);
+            if let Some(place) = oldest.map(|(place, _)| place) {
+                let oldest = self.recent.remove(place);
+                self.forget_triggers_upto(&oldest);
+            }
+        }
         Ok(self.open_run(id.to_owned(), now, token))
     }
 
@@ -404,6 +472,8 @@ impl Default for Ledger {
             open: Vec::new(),
             waiting: Vec::new(),
             recent: Vec::new(),
+            floor: String::new(),
+            skipped: Vec::new(),
             runs: 0,
             rest: Map::new(),
         }

@@ -62,6 +62,7 @@
 //! How it works, from below:
 //! - [`node`]: one lock server as a machine that executes short lists of operations; in Redis, SQLite or memory.
 //! - [`keeper`]: the one thread that does all lock traffic and owns every lease.
+//! - [`intent`]: what people ask of a fleet: pause, trigger, resign. [`explain`]: why a tick ran, or why not.
 //! - [`schedule`]: which instants are ticks. [`ledger`]: what was decided about them. [`due`]: what to do now.
 //! - [`event`]: everything worth knowing, as one stream. [`status`], [`telemetry`], [`admin`]: how it is shown.
 //! - [`clock`], [`chance`], [`spawn`], [`signals`]: time, randomness, tasks and signals, handed in and never fetched.
@@ -86,11 +87,13 @@ pub mod due;
 pub mod election;
 mod error;
 pub mod event;
+pub mod explain;
 pub mod fence;
 #[doc(hidden)]
 pub mod finding;
 #[doc(hidden)]
 pub mod human;
+pub mod intent;
 pub mod job;
 pub mod keeper;
 pub mod lease;

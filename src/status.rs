@@ -110,8 +110,10 @@ pub struct JobStatus {
     pub next_tick: Option<Timestamp>,
     /// How the last run ended.
     pub last_outcome: Option<String>,
-    /// Nothing fires until it is resumed. Always false: jobs cannot be paused yet.
+    /// Nothing of it starts until it is resumed.
     pub paused: bool,
+    /// Why, in the words of who paused it; `null` when it is not paused.
+    pub paused_why: Option<String>,
     /// Items still to be done, as last seen.
     pub backlog: Option<u64>,
     /// Runs in flight, on all replicas.
@@ -268,6 +270,8 @@ pub struct JobPresence {
     pub last_tick: Option<Timestamp>,
     /// The next tick, as this replica sees it.
     pub next_tick: Option<Timestamp>,
+    /// Whether this replica knows that the job is paused.
+    pub paused: bool,
     /// How the last run here ended.
     pub last_outcome: Option<String>,
     /// Items still to be done, as last seen here.

@@ -1,4 +1,4 @@
-//! Health, metrics and the state of the fleet over HTTP, for probes, scrapers and people. Nothing here changes state.
+//! Health, metrics and the state of the fleet over HTTP, for probes, scrapers and people, and what they ask of its jobs.
 //!
 //! | path | answer |
 //! | --- | --- |
@@ -9,6 +9,8 @@
 //! | `/api/v1/fleet`, `jobs`, `nodes`, `locks` | JSON, as in [`crate::status`] |
 //! | `/api/v1/runs?job=NAME` | the last runs of a job as in [`crate::status::runs`], newest last; `&limit=N` for another number than 20; 404 for an unknown job |
 //! | `/` | the status page |
+//! | `POST /api/v1/jobs/NAME/trigger`, `pause`, `resume`, `resign` | as the commands; 200 when it was heard, 202 when it is written
+//!   and nobody has heard yet. `pause` takes `{"reason": "…"}`, `resign` takes `{"to": "…"}` |
 //!
 //! # Invariants
 //! - A1 What comes from outside never reaches the page as markup.          (a_hostile_name_stays_text)
@@ -27,12 +29,14 @@ use tracing::{debug, info};
 
 use crate::{
     clock::Clock,
+    secret::Secret,
     status::{FleetStatus, LockStatus, RunRecord},
     telemetry::metrics::Metrics,
 };
 
 mod door;
 mod html;
+mod orders;
 mod page;
 mod routes;
 #[cfg(test)]
@@ -78,6 +82,51 @@ pub trait AdminSource: Send + Sync + 'static {
 
     /// Whether this replica leads anything now. Must not wait.
     fn leads_any(&self) -> bool;
+
+    /// Asks something of `job`.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing is known to have been written then.
+    async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError>;
+}
+
+/// What is asked of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Start nothing of it.
+    Pause {
+        /// Why; may be empty.
+        reason: String,
+    },
+    /// End the pause.
+    Resume,
+    /// Run once, now.
+    Trigger,
+    /// Its leader hands it over.
+    Resign {
+        /// The name or id of the replica that is to lead next.
+        to: Option<String>,
+    },
+}
+
+/// It is written on a majority of the lock nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done {
+    /// What is known of it, as the commands print it with `--json`.
+    pub answer: serde_json::Value,
+    /// Whether those whom it concerns have heard of it.
+    pub heard: bool,
+}
+
+/// Why something was not asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OrderError {
+    /// Nobody knows the job.
+    Unknown(String),
+    /// This cannot be asked of it.
+    NotPossible(String),
+    /// The lock nodes do not answer.
+    Unavailable(String),
 }
 
 /// What the server serves.
@@ -89,6 +138,10 @@ pub struct Admin {
     pub metrics: Metrics,
     /// Its clock.
     pub clock: Clock,
+    /// What a request must say that changes something.
+    pub token: Option<Secret>,
+    /// Nothing can be changed here.
+    pub read_only: bool,
 }
 
 /// How long answers under way may take when the server stops.

@@ -8,12 +8,12 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use super::{Admin, page};
+use super::{Admin, orders, page};
 use crate::{status::FleetStatus, telemetry::metrics::Exposition};
 
 /// An answer takes no longer than this.
@@ -43,10 +43,10 @@ const HEADERS: &[(header::HeaderName, &str)] = &[
 ];
 
 #[derive(Clone)]
-struct Shared {
-    admin: Admin,
-    store: Arc<Semaphore>,
-    loopback: bool,
+pub(super) struct Shared {
+    pub(super) admin: Admin,
+    pub(super) store: Arc<Semaphore>,
+    pub(super) loopback: bool,
 }
 
 /// The answers to every path. `loopback`: only this machine can reach us.
@@ -65,6 +65,7 @@ pub(super) fn router(admin: Admin, loopback: bool) -> Router {
         .route("/metrics", get(metrics))
         .route("/api/v1/fleet", get(fleet))
         .route("/api/v1/jobs", get(jobs))
+        .route("/api/v1/jobs/{job}/{order}", post(orders::order))
         .route("/api/v1/nodes", get(nodes))
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/runs", get(runs))
@@ -173,8 +174,8 @@ async fn nodes(State(shared): State<Shared>) -> Response {
 }
 
 #[derive(Serialize)]
-struct Trouble {
-    error: String,
+pub(super) struct Trouble {
+    pub(super) error: String,
 }
 
 async fn locks(State(shared): State<Shared>) -> Response {

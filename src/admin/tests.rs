@@ -23,6 +23,8 @@ struct Fake {
     stalled: bool,
     draining: AtomicBool,
     hangs: bool,
+    token: Option<&'static str>,
+    read_only: bool,
 }
 
 #[async_trait]
@@ -79,6 +81,18 @@ impl AdminSource for Fake {
     fn leads_any(&self) -> bool {
         true
     }
+    async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError> {
+        if job != "report" {
+            return Err(OrderError::Unknown(format!("there is no job {job}")));
+        }
+        if order == Order::Resume {
+            return Err(OrderError::NotPossible("not now".to_owned()));
+        }
+        Ok(Done {
+            answer: format!("{order:?}").into(),
+            heard: order != Order::Trigger,
+        })
+    }
 }
 
 /// A server on a free port; stopped by the token.
@@ -96,9 +110,11 @@ async fn serving_shared(source: Arc<Fake>) -> Server {
     let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let address = listener.local_addr().unwrap();
     let admin = Admin {
-        source,
         metrics: Metrics::new("1.2.3"),
         clock: Clock::system(),
+        token: source.token.map(Secret::new),
+        read_only: source.read_only,
+        source,
     };
     let stop = CancellationToken::new();
     let serving = serve(listener, admin, stop.clone());
@@ -120,6 +136,14 @@ impl Server {
     async fn get(&self, path: &str) -> Answer {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
             .await
+    }
+
+    async fn post(&self, path: &str, more: &str, body: &str) -> Answer {
+        let length = body.len();
+        self.send(&format!(
+            "POST /api/v1/jobs/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{more}\r\n{body}"
+        ))
+        .await
     }
 
     async fn send(&self, request: &str) -> Answer {
@@ -364,7 +388,7 @@ async fn every_answer_carries_the_security_headers() {
 }
 
 #[tokio::test]
-async fn nothing_here_changes_state() {
+async fn nothing_else_changes_state() {
     let server = serving(Fake::default()).await;
     for method in ["POST", "PUT", "DELETE", "PATCH"] {
         for path in ["/", "/api/v1/jobs", "/readyz"] {
@@ -487,4 +511,62 @@ async fn the_runs_of_a_job_are_listed() {
         (answer.status, answer.body.contains("no majority")),
         (503, true)
     );
+}
+
+#[tokio::test]
+async fn a_job_is_asked_by_post() {
+    let server = serving(Fake::default()).await;
+    for (path, body, status, says) in [
+        ("report/pause", "{\"reason\": \"move\"}", 200, "move"),
+        ("report/pause", "", 200, "Pause"),
+        ("report/trigger", "", 202, "Trigger"),
+        ("report/resign", "{\"to\": \"b\"}", 200, "Resign"),
+        ("report/resume", "", 409, "not now"),
+        ("reprot/pause", "", 404, "no job"),
+        ("report/burn", "", 404, "a job can"),
+        ("report/pause", "{\"reasons\": 1}", 400, "the body"),
+    ] {
+        let answer = server.post(path, "", body).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.body);
+        assert!(answer.body.contains(says), "{path}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn what_changes_wants_the_token() {
+    let server = serving(Fake {
+        token: Some("sesame"),
+        ..Fake::default()
+    })
+    .await;
+    for (said, status) in [
+        ("", 401),
+        ("Authorization: Bearer sesam\r\n", 401),
+        ("Authorization: Bearer sesamee\r\n", 401),
+        ("Authorization: Bearer \r\n", 401),
+        ("Authorization: Basic sesame\r\n", 401),
+        ("Authorization: Bearer sesame\r\n", 200),
+    ] {
+        let answer = server.post("report/pause", said, "").await;
+        assert_eq!(answer.status, status, "{said}");
+        assert!(!answer.body.contains("sesam"), "{}", answer.body);
+    }
+    assert_eq!(server.get("/api/v1/jobs").await.status, 200);
+    let shut = serving(Fake {
+        read_only: true,
+        ..Fake::default()
+    })
+    .await;
+    let answer = shut.post("report/pause", "", "").await;
+    assert_eq!(answer.status, 403);
+    assert!(answer.body.contains("admin.read_only"), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn a_browser_of_a_stranger_cannot_ask() {
+    let server = serving(Fake::default()).await;
+    for origin in ["http://evil.example", "http://localhost:8787", "null"] {
+        let origin = format!("Origin: {origin}\r\n");
+        assert_eq!(server.post("report/pause", &origin, "").await.status, 403);
+    }
 }

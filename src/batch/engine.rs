@@ -95,6 +95,9 @@ impl BatchEngine {
                 {
                     return Look::Idle;
                 }
+                if ctx.intents.is_paused(&self.name) {
+                    return Look::Idle;
+                }
                 match self.why_unfit().await {
                     None => self.look(floor, pass, tick).await,
                     Some(why) => {

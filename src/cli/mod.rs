@@ -1,4 +1,5 @@
-//! The commands of a worker: `run`, `check`, `config`, `status`, `history`, `locks`, `doctor`.
+//! The commands of a worker: `run`, `check`, `config`, `status`, `history`, `explain`, `pause`, `resume`, `trigger`,
+//! `resign`, `locks`, `doctor`.
 //!
 //! ```no_run
 //! # use watchkeeper::Worker;
@@ -18,8 +19,10 @@
 
 mod check;
 mod doctor;
+mod explain;
 mod history;
 mod locks;
+mod orders;
 mod place;
 mod run;
 mod status;
@@ -95,6 +98,72 @@ pub enum Command {
         /// Print what each run has left to read under its line
         #[arg(long)]
         output: bool,
+    },
+    /// Say why a job ran at a time, or why it did not
+    Explain {
+        /// The job
+        #[arg(value_name = "JOB")]
+        job: String,
+        /// The moment: 2026-05-04T08:00:00Z, or 2026-05-04T08:00 for this machine's time zone [default: now]
+        #[arg(long, value_name = "TIME")]
+        at: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Pause a job: nothing of it starts on any replica until it is resumed
+    ///
+    /// What runs goes on, and leaders keep leading. Ticks that fall into the pause do not run, not even after it; triggers
+    /// do.
+    Pause {
+        /// The job
+        #[arg(value_name = "JOB")]
+        job: String,
+        /// Why, for whoever looks at the status
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        reason: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// End the pause of a job; it goes on with its next tick
+    Resume {
+        /// The job
+        #[arg(value_name = "JOB")]
+        job: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a job once, now: as soon as nothing else of it runs, also when it is paused
+    ///
+    /// Exits with 0 when the job's leader has accepted it, with 1 when nobody has yet: it stays asked for, for a day. With
+    /// --wait 0 means that it was done.
+    Trigger {
+        /// The job
+        #[arg(value_name = "JOB")]
+        job: String,
+        /// Wait for its end, for so long at most [without a limit: for a day]
+        #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = "1d", value_parser = humantime::parse_duration)]
+        wait: Option<std::time::Duration>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have the leader of a job hand it over, after its run
+    ///
+    /// The leader finishes its run as at a drain, then another replica leads. Exits with 1 when nobody leads in a later
+    /// term after 40 s.
+    Resign {
+        /// The job
+        #[arg(value_name = "JOB")]
+        job: String,
+        /// Which replica is to lead, by name or id; another one does when it has not taken over within a ttl
+        #[arg(long, value_name = "REPLICA")]
+        to: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Show every lock: who holds it, under which token, for how long; end a lease by force
     Locks(LocksArgs),
@@ -198,6 +267,11 @@ impl Command {
                 };
                 history::history(&worker, &job, &shown)
             }
+            Self::Explain { job, at, json } => explain::explain(&worker, &job, at.as_deref(), json),
+            Self::Pause { job, reason, json } => orders::pause(&worker, &job, true, &reason, json),
+            Self::Resume { job, json } => orders::pause(&worker, &job, false, "", json),
+            Self::Trigger { job, wait, json } => orders::trigger(&worker, &job, wait, json),
+            Self::Resign { job, to, json } => orders::resign(&worker, &job, to.as_deref(), json),
             Self::Locks(args) => locks::locks(worker, args),
             Self::Doctor(args) => doctor::doctor(worker, &args),
         };

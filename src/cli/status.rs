@@ -94,6 +94,32 @@ where
     done
 }
 
+/// As long as the question takes, which has limits of its own.
+pub(super) fn ask_answer<T, F, E>(
+    config: &Config,
+    question: impl FnOnce(Locks) -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, E>>,
+    E: std::fmt::Display,
+{
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| failed(&e))?;
+    let answer = runtime.block_on(async {
+        let (clock, namespace) = (Clock::system(), &config.worker.namespace);
+        let locks = store::open(&config.locks, namespace, &clock, Duration::ZERO)?
+            .bystander()
+            .start()
+            .map_err(|e| failed(&e))?;
+        question(locks).await.map_err(|e| failed(&e))
+    });
+    runtime.shutdown_background();
+    answer
+}
+
 pub(super) fn ask_within<T, F>(
     patience: Duration,
     config: &Config,
@@ -237,7 +263,10 @@ fn job_row(job: &JobStatus) -> [String; 7] {
         token.unwrap_or_default(),
         tick(job.last_tick),
         tick(job.next_tick),
-        job.last_outcome.clone().unwrap_or_default(),
+        match job.paused {
+            true => "paused".to_owned(),
+            false => job.last_outcome.clone().unwrap_or_default(),
+        },
     ]
 }
 

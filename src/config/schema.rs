@@ -19,7 +19,7 @@ pub(super) enum Shape {
 }
 
 /// Secrets, for which `…_FILE` names a file that holds the value.
-pub(super) const SECRETS: [&str; 2] = ["locks.redis.password", "locks.redis.nodes"];
+pub(super) const SECRETS: [&str; 3] = ["locks.redis.password", "locks.redis.nodes", "admin.token"];
 
 /// The shape of `path`.
 pub(super) fn shape(path: &[String]) -> Shape {

@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::finding::Findings;
+use crate::{finding::Findings, secret::Secret};
 
 /// `[worker]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,12 +35,17 @@ pub enum Mode {
 }
 
 /// `[admin]`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminSettings {
     /// Where health, metrics and the status page are served: an address with a port, or `"off"`. Port 0 is any free
     /// one.
     pub listen: Listen,
+    /// What a request must say that changes something: `Authorization: Bearer TOKEN`. Without it only requests from this
+    /// machine can, where the server listens to no other.
+    pub token: Option<Secret>,
+    /// Nothing can be changed over HTTP.
+    pub read_only: bool,
 }
 
 /// An address to listen on, or none.
@@ -135,6 +140,14 @@ impl AdminSettings {
 
     /// Adds what is wrong. Keys are relative to `[admin]`.
     pub fn check(&self, found: &mut Findings) {
+        let token = self.token.as_ref().map(Secret::expose);
+        if token.is_some_and(|token| token.trim() != token || token.is_empty()) {
+            found.error(
+                &["token"],
+                "a token that is empty or has blanks around it cannot be said",
+                "give one without blanks, or leave the key out",
+            );
+        }
         if self.address().is_some() && !cfg!(feature = "admin") && self.listen != Listen::default()
         {
             found.error(

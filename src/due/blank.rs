@@ -17,6 +17,7 @@ pub fn account_for_blank(
     let after = ledger.decided_upto()?;
     let (waiting, open) = next.blank(before)?;
     let why = WhyMissed::Unknown;
+    let note = |next: &mut Ledger, ticks: Ticks| next.note_skipped(ticks.skipped(why.as_str()));
     let single = |tick| Ticks {
         from: tick,
         to: tick,
@@ -32,14 +33,15 @@ pub fn account_for_blank(
             exhausted: false,
         })
         .collect();
-    decisions.extend(waiting.into_iter().map(|tick| Decision::Missed {
-        ticks: single(tick),
-        why,
-    }));
+    for ticks in waiting.into_iter().map(single) {
+        note(&mut next, ticks);
+        decisions.push(Decision::Missed { ticks, why });
+    }
     let last = schedule.latest_upto(after, before);
     if let (Some(from), Some(to)) = (schedule.next_after(after), last) {
         let count = schedule.count(after, to, COUNT_LIMIT);
         let ticks = Ticks { from, to, count };
+        note(&mut next, ticks);
         decisions.push(Decision::Missed { ticks, why });
     }
     Some((next, decisions))

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    COUNT_LIMIT, Decision, Facts, Interrupted, Misfire, OVERLAP_PAUSE, Plan, RESTART_PAUSE,
-    TOLERANCE, Ticks, WhyMissed,
+    COUNT_LIMIT, Decision, Facts, Interrupted, Misfire, OVERLAP_PAUSE, PAUSED_PAUSE, Plan,
+    RESTART_PAUSE, TOLERANCE, Ticks, WhyMissed,
 };
 use crate::{
     ledger::{self, Ledger, MAX_OPEN, OpenRun, Refused, RunState},
@@ -32,6 +32,7 @@ impl<'a> Table<'a> {
     pub(super) fn decide(mut self) -> Result<Plan, Refused> {
         self.first_sight()?;
         self.interrupted()?;
+        self.paused()?;
         if self.busy() {
             self.overlap()?;
         } else {
@@ -91,6 +92,25 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
+    /// What fell into a pause does not run.
+    fn paused(&mut self) -> Result<(), Refused> {
+        let Some(upto) = self.facts.paused_upto else {
+            return Ok(());
+        };
+        self.missed(upto.min(self.facts.now), WhyMissed::Paused)?;
+        if self.is_paused() {
+            for tick in self.ledger.waiting().to_vec() {
+                self.late_no_longer(tick, WhyMissed::Paused)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_paused(&self) -> bool {
+        let now = self.facts.now;
+        self.facts.paused_upto.is_some_and(|upto| upto > now)
+    }
+
     fn busy(&self) -> bool {
         !self.facts.alive.is_empty()
     }
@@ -98,7 +118,7 @@ impl<'a> Table<'a> {
     /// Something runs: what has become due meanwhile does not.
     fn overlap(&mut self) -> Result<(), Refused> {
         if let Some(ticks) = self.undecided_upto(self.facts.now) {
-            self.ledger.decide_upto(ticks.to)?;
+            self.ledger.skip_upto(ticks.skipped("overlap"))?;
             self.decisions.push(Decision::Overlap { ticks });
         }
         Ok(())
@@ -164,21 +184,28 @@ impl<'a> Table<'a> {
                 _ => continue,
             };
             left -= 1;
-            self.ledger.wait_no_longer(tick)?;
-            let ticks = Ticks {
-                from: tick,
-                to: tick,
-                count: 1,
-            };
-            self.decisions.push(Decision::Missed { ticks, why });
+            self.late_no_longer(tick, why)?;
         }
+        Ok(())
+    }
+
+    /// The waiting tick is missed.
+    fn late_no_longer(&mut self, tick: Timestamp, why: WhyMissed) -> Result<(), Refused> {
+        self.ledger.wait_no_longer(tick)?;
+        let ticks = Ticks {
+            from: tick,
+            to: tick,
+            count: 1,
+        };
+        self.ledger.note_skipped(ticks.skipped(why.as_str()));
+        self.decisions.push(Decision::Missed { ticks, why });
         Ok(())
     }
 
     /// The undecided ticks up to `upto` are missed.
     fn missed(&mut self, upto: Timestamp, why: WhyMissed) -> Result<(), Refused> {
         if let Some(ticks) = self.undecided_upto(upto) {
-            self.ledger.decide_upto(ticks.to)?;
+            self.ledger.skip_upto(ticks.skipped(why.as_str()))?;
             self.decisions.push(Decision::Missed { ticks, why });
         }
         Ok(())
@@ -251,6 +278,10 @@ impl<'a> Table<'a> {
         if started || self.busy() {
             return Some(next_tick?.max(later(now, OVERLAP_PAUSE)));
         }
+        let next_tick = match self.is_paused() {
+            true => next_tick.map(|tick| tick.max(later(now, PAUSED_PAUSE))),
+            false => next_tick,
+        };
         let retries = self.retries().map(|(at, ..)| at);
         next_tick
             .into_iter()
@@ -277,9 +308,12 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Attempts that wait: when, for which tick, of which run.
+    /// Attempts that wait: when, for which tick, of which run. In a pause those of triggers alone.
     fn retries(&self) -> impl Iterator<Item = (Timestamp, Timestamp, &str)> {
-        let waits = |run: &&OpenRun| run.state == RunState::Retry;
+        let paused = self.is_paused();
+        let waits = move |run: &&OpenRun| {
+            run.state == RunState::Retry && (!paused || ledger::is_trigger_id(&run.id))
+        };
         let open = self.ledger.open().iter().filter(waits);
         open.map(|run| {
             (
@@ -292,7 +326,8 @@ impl<'a> Table<'a> {
 
     /// When a continuous job of which nothing is open may start; none for others.
     fn restart_at(&self) -> Option<Timestamp> {
-        if !self.facts.schedule.is_continuous() || !self.ledger.open().is_empty() {
+        let continuous = self.facts.schedule.is_continuous();
+        if !continuous || self.is_paused() || !self.ledger.open().is_empty() {
             return None;
         }
         self.decided().map(|upto| later(upto, RESTART_PAUSE))

@@ -54,6 +54,7 @@ struct Bench {
     token: Token,
     alive: Vec<RunKey>,
     triggers: Vec<String>,
+    paused_upto: Option<Timestamp>,
 }
 
 impl Bench {
@@ -70,6 +71,7 @@ impl Bench {
             token: TERM,
             alive: vec![],
             triggers: vec![],
+            paused_upto: None,
         }
     }
 
@@ -81,6 +83,7 @@ impl Bench {
             token,
             alive,
             triggers,
+            paused_upto,
         } = self;
         decide(&Facts {
             ledger,
@@ -90,6 +93,7 @@ impl Bench {
             token: *token,
             alive,
             triggers,
+            paused_upto: *paused_upto,
         })
     }
 
@@ -443,4 +447,62 @@ fn rules_that_cannot_be_followed_are_named() {
     assert_eq!(policy.check(), Err(PolicyError::Attempts));
     let words = serde_json::to_string(&(Misfire::Once, Interrupted::Rerun)).unwrap();
     assert_eq!(words, r#"["once","rerun"]"#);
+}
+
+#[test]
+fn what_falls_into_a_pause_is_missed_and_a_trigger_runs_all_the_same() {
+    for mode in [Misfire::Skip, Misfire::Once, Misfire::All] {
+        let mut job = Bench::new(mode);
+        job.paused_upto = Some(Timestamp::MAX);
+        let (decisions, wake) = job.at(1020);
+        assert_eq!(
+            decisions,
+            [missed(1010, 1020, 2, WhyMissed::Paused)],
+            "{mode:?}"
+        );
+        assert_eq!(wake, 1030, "ticks are collected");
+        job.triggers = vec!["t1".to_owned()];
+        let (decisions, _) = job.at(1021);
+        assert!(matches!(&decisions[..], [Decision::Start { id, attempt: 1, .. }] if id == "t1"));
+        job.finish();
+        assert_eq!(job.at(1022).0, [], "once");
+        // What was not decided in the pause is decided after it, up to its end.
+        job.paused_upto = Some(at(1045));
+        let (decisions, _) = job.at(1050);
+        assert_eq!(decisions[0], missed(1030, 1040, 2, WhyMissed::Paused));
+        assert_eq!(decisions[1..], [start(1050, 1, false, None)], "{mode:?}");
+        let skipped = job.ledger.skipped();
+        assert_eq!(skipped.len(), 1, "in a row: {skipped:?}");
+        assert_eq!(
+            (skipped[0].from, skipped[0].to, skipped[0].count),
+            (at(1010), at(1040), 4)
+        );
+    }
+}
+
+#[test]
+fn in_a_pause_late_ticks_go_and_retries_wait_without_a_busy_loop() {
+    let mut job = Bench::new(Misfire::All);
+    let (decisions, _) = job.at(1030);
+    assert_eq!(decisions.last(), Some(&start(1010, 1, false, None)));
+    assert_eq!(job.ledger.waiting(), [at(1020), at(1030)]);
+    let key = job.alive.pop().unwrap();
+    job.ledger.retry_later(&key, TERM, at(1032)).unwrap();
+    job.paused_upto = Some(Timestamp::MAX);
+    let (decisions, wake) = job.at(1035);
+    let single = |second| missed(second, second, 1, WhyMissed::Paused);
+    assert_eq!(decisions, [single(1020), single(1030)]);
+    assert_eq!(wake, 1045);
+    job.paused_upto = Some(at(1036));
+    assert_eq!(job.at(1036).0, [start(1010, 2, false, None)], "resumed");
+}
+
+#[test]
+fn a_paused_service_does_not_start_again() {
+    let mut job = Bench::new(Misfire::Once);
+    job.schedule = Schedule::parse("continuous", None, None).unwrap();
+    job.paused_upto = Some(Timestamp::MAX);
+    assert_eq!(job.at(1010), (vec![], -1));
+    job.paused_upto = Some(at(1020));
+    assert_eq!(job.at(1020).0.len(), 1);
 }

@@ -110,7 +110,7 @@ pub(crate) enum Command {
         rev: u64,
         ttl: Duration,
         body: String,
-        reply: oneshot::Sender<Result<(), LockError>>,
+        reply: oneshot::Sender<Result<usize, LockError>>,
     },
     RemoveDoc {
         name: String,
@@ -118,7 +118,7 @@ pub(crate) enum Command {
     },
     Docs {
         which: Op,
-        reply: oneshot::Sender<Result<Vec<Doc>, LockError>>,
+        reply: oneshot::Sender<Result<DocsRead, LockError>>,
     },
     Nodes {
         reply: oneshot::Sender<Vec<NodeReport>>,
@@ -132,6 +132,15 @@ pub(crate) enum Command {
     Settle {
         reply: oneshot::Sender<()>,
     },
+}
+
+/// Documents as the nodes that answered show them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DocsRead {
+    /// The newest revision of each, and how many nodes show that one.
+    pub(crate) docs: Vec<(Doc, usize)>,
+    /// How many nodes answered.
+    pub(crate) answered: usize,
 }
 
 /// A keeper before it starts.

@@ -8,7 +8,7 @@ use std::{
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
-use super::{Command, Desk, book::next_renewal};
+use super::{Command, Desk, DocsRead, book::next_renewal};
 use crate::{
     backoff::Backoff,
     clock::Moment,
@@ -73,7 +73,7 @@ impl Desk {
                     ttl,
                     body,
                 };
-                drop(reply.send(self.anywhere(op).await.map(drop)));
+                drop(reply.send(self.anywhere(op).await.map(|answers| answers.len())));
             }
             Command::RemoveDoc { name, reply } => {
                 drop(reply.send(self.anywhere(Op::RemoveDoc { name }).await.map(drop)));
@@ -281,18 +281,24 @@ impl Desk {
         Ok(by_key.into_values().collect())
     }
 
-    async fn docs(&self, which: Op) -> Result<Vec<Doc>, LockError> {
-        let mut newest: BTreeMap<String, Doc> = BTreeMap::new();
-        for answer in self.anywhere(which).await? {
+    async fn docs(&self, which: Op) -> Result<DocsRead, LockError> {
+        let answers = self.anywhere(which).await?;
+        let answered = answers.len();
+        let mut newest: BTreeMap<String, (Doc, usize)> = BTreeMap::new();
+        for answer in answers {
             let Answer::Docs(docs) = answer else { continue };
             for doc in docs {
-                match newest.get(&doc.name) {
-                    Some(known) if known.rev >= doc.rev => {}
-                    _ => drop(newest.insert(doc.name.clone(), doc)),
+                match newest.get_mut(&doc.name) {
+                    Some((known, _)) if known.rev > doc.rev => {}
+                    Some((known, shown)) if known.rev == doc.rev => *shown += 1,
+                    _ => drop(newest.insert(doc.name.clone(), (doc, 1))),
                 }
             }
         }
-        Ok(newest.into_values().collect())
+        Ok(DocsRead {
+            docs: newest.into_values().collect(),
+            answered,
+        })
     }
 
     fn nodes(&self) -> Vec<NodeReport> {

@@ -249,3 +249,47 @@ fn a_body_that_is_not_understood_is_an_error() {
         );
     }
 }
+
+#[test]
+fn a_trigger_that_was_forgotten_is_not_started_again() {
+    let mut ledger = Ledger::default();
+    let now = Timestamp::from_second(100).unwrap();
+    ledger.first_sight(now).unwrap();
+    let id = |n: usize| format!("t{n:04}");
+    for n in 0..MAX_RECENT + 3 {
+        let key = ledger.start_trigger(&id(n), now, Token(1)).unwrap().key();
+        ledger.finish(&key, Token(1)).unwrap();
+    }
+    assert_eq!(ledger.recent().len(), MAX_RECENT);
+    let ledger = Ledger::from_body(&ledger.to_body()).unwrap();
+    assert!((0..MAX_RECENT + 3).all(|n| ledger.knows_trigger(&id(n))));
+    assert!(!ledger.knows_trigger(&id(MAX_RECENT + 3)));
+}
+
+#[test]
+fn the_last_skipped_ticks_are_remembered_in_rows() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let row = |from, to, why: &str| Skipped {
+        from: at(from),
+        to: at(to),
+        count: 1,
+        why: why.to_owned(),
+    };
+    let mut ledger = Ledger::default();
+    ledger.first_sight(at(100)).unwrap();
+    ledger.skip_upto(row(110, 110, "paused")).unwrap();
+    ledger.skip_upto(row(120, 120, "paused")).unwrap();
+    ledger.start_tick(at(130), Token(1)).unwrap();
+    ledger.skip_upto(row(140, 140, "paused")).unwrap();
+    assert_eq!(ledger.decided_upto(), Some(at(140)));
+    let rows: Vec<_> = ledger
+        .skipped()
+        .iter()
+        .map(|s| (s.from, s.to, s.count))
+        .collect();
+    assert_eq!(rows, [(at(110), at(120), 2), (at(140), at(140), 1)]);
+    for n in 0..100 {
+        ledger.note_skipped(row(200 + n, 200 + n, "limit"));
+    }
+    assert_eq!(ledger.skipped().len(), MAX_SKIPPED);
+}

@@ -65,7 +65,7 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
-    keeper::{self, Command, Fitness, Keeper},
+    keeper::{self, Command, DocsRead, Fitness, Keeper},
     lease::{Lease, LeaseView},
     node::{Announcement, Doc, Expiry, Kind, Node, NodeError, Op, View},
     spawn::Spawn,
@@ -316,7 +316,7 @@ impl Locks {
         .map_err(|_| WriteError::Closed)?
     }
 
-    /// Stores a document on every node that answers.
+    /// Stores a document on every node that answers, unless it has one of the same or a larger revision.
     ///
     /// # Errors
     /// [`LockError::NoQuorum`] when no node took it.
@@ -327,6 +327,17 @@ impl Locks {
         ttl: Duration,
         body: String,
     ) -> Result<(), LockError> {
+        self.spread_doc(name, rev, ttl, body).await.map(drop)
+    }
+
+    /// As [`Locks::put_doc`], and says how many nodes answered.
+    pub(crate) async fn spread_doc(
+        &self,
+        name: &str,
+        rev: u64,
+        ttl: Duration,
+        body: String,
+    ) -> Result<usize, LockError> {
         let name = name.to_owned();
         self.ask(|reply| Command::PutDoc {
             name,
@@ -353,6 +364,12 @@ impl Locks {
     /// # Errors
     /// [`LockError::NoQuorum`] when no node answered.
     pub async fn docs(&self, dir: &str) -> Result<Vec<Doc>, LockError> {
+        let read = self.read_docs(dir).await?;
+        Ok(read.docs.into_iter().map(|(doc, _)| doc).collect())
+    }
+
+    /// As [`Locks::docs`], and says on how many nodes each was found.
+    pub(crate) async fn read_docs(&self, dir: &str) -> Result<DocsRead, LockError> {
         let which = Op::Docs {
             dir: dir.to_owned(),
         };
@@ -368,7 +385,7 @@ impl Locks {
             name: name.to_owned(),
         };
         let found = self.ask(|reply| Command::Docs { which, reply }).await??;
-        Ok(found.into_iter().next())
+        Ok(found.docs.into_iter().next().map(|(doc, _)| doc))
     }
 
     /// How each node does, in the order of the configuration.

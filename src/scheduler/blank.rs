@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::lead::{Lead, Over};
 use crate::{
-    due,
+    due, intent,
     ledger::Ledger,
     lock::{AdmissionReport, AdmissionState, tally::majority},
 };
@@ -15,6 +15,14 @@ impl Lead<'_> {
         let Some(before) = self.blank_before().await? else {
             return Ok(());
         };
+        // What was asked for before may have run.
+        let mut next = ledger.clone();
+        if next.forget_triggers_upto(&intent::trigger_floor(before)) {
+            if self.write(&next, None).await.is_err() {
+                return Err(Over);
+            }
+            *ledger = next;
+        }
         let accounted = due::account_for_blank(ledger, &self.engine.schedule, before);
         let Some((next, decisions)) = accounted else {
             return Ok(());

@@ -46,6 +46,11 @@ impl Board {
         notes.dirty.notify_one();
     }
 
+    /// This replica has something to tell that is not kept here.
+    pub(crate) fn told(&self) {
+        self.notes().dirty.notify_one();
+    }
+
     /// Completes at the next change.
     pub(crate) async fn changed(&self) {
         let dirty = self.notes().dirty.clone();

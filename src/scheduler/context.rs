@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::{Future, FutureExt};
 
-use super::{Board, Gate, History};
+use super::{Board, Gate, History, Intents};
 use crate::{chance::Chance, clock::Clock, event::Events, job::Health, lock::Locks, spawn::Spawn};
 
 /// Handles and facts of one replica. Cheap to clone.
@@ -18,6 +18,7 @@ pub(crate) struct Context {
     pub(crate) board: Board,
     pub(crate) gate: Gate,
     pub(crate) history: History,
+    pub(crate) intents: Intents,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.
@@ -52,15 +53,20 @@ impl Context {
         }
     }
 
-    /// A sortable run id: UUID version 7 from the handed-in clock and chance.
+    /// A sortable run id.
     pub(crate) fn run_id(&self) -> String {
-        let ms = u64::try_from(self.clock.wall().as_millisecond()).unwrap_or(0);
-        let mut random = [0; 10];
-        for byte in &mut random {
-            *byte = u8::try_from(self.chance.below(256)).unwrap_or(0);
-        }
-        uuid::Builder::from_unix_timestamp_millis(ms, &random)
-            .into_uuid()
-            .to_string()
+        sortable_id(&self.clock, &self.chance)
     }
+}
+
+/// An id that grows with time: UUID version 7 from the handed-in clock and chance.
+pub(crate) fn sortable_id(clock: &Clock, chance: &Chance) -> String {
+    let ms = u64::try_from(clock.wall().as_millisecond()).unwrap_or(0);
+    let mut random = [0; 10];
+    for byte in &mut random {
+        *byte = u8::try_from(chance.below(256)).unwrap_or(0);
+    }
+    uuid::Builder::from_unix_timestamp_millis(ms, &random)
+        .into_uuid()
+        .to_string()
 }

@@ -17,17 +17,19 @@ use super::{
     flight::{CheckpointDesk, Flight, Saving, end_of},
     gate::Pass,
     limits::{has_standby, stuck_at},
+    orders::HEARD_BY_ALL,
     pad::Pad,
 };
 use crate::{
     clock::Moment,
-    due::{self, Decision, Facts, Interrupted, Plan, WhyMissed},
+    due::{self, Decision, Facts, Interrupted, Plan},
     event::Event,
     job::{Checkpoints, JobError, Run, RunFacts},
     lease::{LeaseView, Loss, Unstoppable},
-    ledger::{Ledger, OpenRun, RunKey},
+    ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
     lock::WriteError,
     node::Token,
+    status::runs::INTERRUPTED,
 };
 
 /// The longest sleep between two looks at the wall clock: it may be set meanwhile.
@@ -70,6 +72,8 @@ pub(super) enum Ended {
     Over,
     /// It has lasted long enough, and somebody else stands by.
     MaxTerm,
+    /// Somebody asked for it.
+    Resigned,
 }
 
 impl Lead<'_> {
@@ -92,12 +96,29 @@ impl Lead<'_> {
         if self.account_for_blank(&mut ledger).await.is_err() {
             return Ended::Over;
         }
+        // Also after it: the pause of a job must be known to whoever leads it next.
+        let Some(mut seen) = self.knows_intents().await else {
+            return Ended::Over;
+        };
         let (desk, mut saving) = mpsc::channel(4);
         let desk: Arc<dyn Checkpoints> = Arc::new(CheckpointDesk(desk));
         let mut flight: Option<Flight> = None;
         let mut end = Ended::Over;
         let mut term_end = self.term_end();
+        let mut resign_at = None;
         while self.is_open() {
+            if let Some(asked) = self.asked_to_resign() {
+                // Where it shall go to a certain one the others stand back first.
+                let notice = match asked.to {
+                    Some(_) => HEARD_BY_ALL,
+                    None => Duration::ZERO,
+                };
+                let now = self.clock().now();
+                if now >= *resign_at.get_or_insert(now + notice) {
+                    end = Ended::Resigned;
+                    break;
+                }
+            }
             let alive: Vec<RunKey> = flight.iter().map(|f| f.key.clone()).collect();
             let Ok(plan) = self.decide(&ledger, &alive) else {
                 break;
@@ -142,6 +163,8 @@ impl Lead<'_> {
                     // Nobody to hand over to: the time begins anew, and the work goes on.
                     term_end = self.clock().now() + self.engine.spec.max_term;
                 }
+                () = self.engine.ctx.intents.changed(&mut seen) => {}
+                () = self.clock().sleep_until(resign_at.unwrap_or(Moment::NEVER)) => {}
                 () = self.sleep_until(wake) => {}
             }
         }
@@ -190,8 +213,28 @@ impl Lead<'_> {
         }
     }
 
+    /// Reads what is asked of the job; says at which change of it. Nothing when the term is over before that.
+    async fn knows_intents(&self) -> Option<u64> {
+        let ctx = &self.engine.ctx;
+        let known = ctx.intents.known_to_majority(&ctx.locks, &ctx.clock);
+        if self.lease.is_none() {
+            // Nothing is shared: a store that does not answer keeps nobody from work of his own.
+            let _ = ctx
+                .clock
+                .timeout(ctx.locks.timing().node_timeout * 2, known)
+                .await;
+            return Some(ctx.intents.seen());
+        }
+        tokio::select! {
+            biased;
+            () = self.closing() => None,
+            () = known => Some(ctx.intents.seen()),
+        }
+    }
+
     fn decide(&self, ledger: &Ledger, alive: &[RunKey]) -> Result<Plan, Over> {
         let engine = self.engine;
+        let triggers = self.triggers(ledger);
         let facts = Facts {
             ledger,
             schedule: &engine.schedule,
@@ -199,7 +242,8 @@ impl Lead<'_> {
             now: self.clock().wall(),
             token: self.token(),
             alive,
-            triggers: &[],
+            triggers: &triggers,
+            paused_upto: engine.ctx.intents.paused_upto(&engine.name),
         };
         due::decide(&facts).map_err(|refused| {
             tracing::warn!(job = engine.name, %refused, "a later leader has written the ledger");
@@ -223,7 +267,8 @@ impl Lead<'_> {
             return Ok(Carried::Written);
         }
         let start = plan.decisions.iter().find_map(|d| match d {
-            Decision::Start { tick, .. } => Some(*tick),
+            // A trigger is due whatever the nodes' clocks say.
+            Decision::Start { id, tick, .. } if !is_trigger_id(id) => Some(*tick),
             _ => None,
         });
         match self.write(&plan.ledger, start).await {
@@ -275,15 +320,7 @@ impl Lead<'_> {
     pub(super) fn report(&self, decision: Decision, before: &Ledger) {
         let engine = self.engine;
         let (ticks, why) = match decision {
-            Decision::Missed { ticks, why } => (
-                ticks,
-                match why {
-                    WhyMissed::Skip => "misfire",
-                    WhyMissed::Window => "window",
-                    WhyMissed::Limit => "limit",
-                    WhyMissed::Unknown => "unknown",
-                },
-            ),
+            Decision::Missed { ticks, why } => (ticks, why.as_str()),
             Decision::Overlap { ticks } => (ticks, "overlap"),
             Decision::Interrupted {
                 id,
@@ -293,10 +330,14 @@ impl Lead<'_> {
                 exhausted,
                 ..
             } => {
+                let again = action == Interrupted::Rerun;
+                if !again {
+                    self.trigger_ended(&id, INTERRUPTED, String::new());
+                }
+                let of_trigger = is_trigger_id(&id);
                 if let Some(dead) = open_run(before, &RunKey { id, attempt }) {
                     engine.ctx.history.interrupted(&engine.name, dead);
                 }
-                let again = action == Interrupted::Rerun;
                 tracing::warn!(
                     job = engine.name, %tick, attempt, again, exhausted,
                     "a run was interrupted: its replica died or lost its lease"
@@ -306,10 +347,10 @@ impl Lead<'_> {
                     to: tick,
                     count: 1,
                 };
-                if again {
+                if again || of_trigger {
                     return;
                 }
-                (ticks, "interrupted")
+                (ticks, INTERRUPTED)
             }
             Decision::FirstSight { .. } | Decision::Start { .. } => return,
         };
@@ -356,6 +397,7 @@ impl Lead<'_> {
         let wall = ctx.clock.wall();
         ctx.board.started(&run, wall);
         let entry = ctx.history.started(&run, seq);
+        self.trigger_started(&key.id, run.id());
         ctx.events.tell(Event::RunStarted {
             job: engine.name.clone(),
             run_id: run.id().to_owned(),
@@ -428,6 +470,9 @@ impl Lead<'_> {
             took: ctx.clock.now().since(started),
         });
         self.write(&next, None).await.map_err(|_| Over)?;
+        if again.is_none() {
+            self.trigger_ended(&key.id, ended.word(), ended.detail());
+        }
         let before = std::mem::replace(ledger, next);
         for decision in plan.decisions {
             self.report(decision, &before);
@@ -484,7 +529,7 @@ impl Lead<'_> {
     ) {
         let Some(mut flight) = flight else { return };
         let ctx = &self.engine.ctx;
-        let calm = (self.pass.is_draining() || end == Ended::MaxTerm)
+        let calm = (self.pass.is_draining() || end != Ended::Over)
             && !self.pass.is_lost()
             && !self.unfit.is_cancelled()
             && self.lease.as_ref().is_none_or(LeaseView::is_open)

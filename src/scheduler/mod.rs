@@ -18,16 +18,21 @@ pub(crate) mod execute;
 mod flight;
 mod gate;
 mod history;
+pub(crate) mod intents;
 mod lead;
 mod limits;
+mod orders;
 mod pad;
 
 use std::{sync::Arc, time::Duration};
 
 pub(crate) use board::Board;
 pub(crate) use context::Context;
+#[cfg(any(test, feature = "cli", feature = "admin"))]
+pub(crate) use context::sortable_id;
 pub(crate) use gate::{Gate, Pass};
 pub(crate) use history::{Author, History};
+pub(crate) use intents::Intents;
 pub(crate) use limits::stuck_at;
 use tokio_util::sync::CancellationToken;
 
@@ -61,6 +66,7 @@ impl Engine {
         if let Some(ttl) = self.spec.ttl {
             elector = elector.ttl(ttl);
         }
+        let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
             ctx.board.stands(&self.name, Standing::StandingBy);
             tokio::select! {
@@ -71,6 +77,11 @@ impl Engine {
             let elected = tokio::select! {
                 biased;
                 () = pass.over() => continue,
+                asked = self.stands_back(stood_back.as_ref()) => {
+                    self.stand_back(&asked, &pass).await;
+                    stood_back = Some(asked);
+                    continue;
+                }
                 elected = elector.campaign_timed() => elected,
             };
             let elected = match elected {
@@ -81,9 +92,9 @@ impl Engine {
                     continue;
                 }
             };
-            let why = self.lead(elected, &pass).await;
-            // Whoever has just shown to be unfit, or has led for long, lets the others try first.
-            if matches!(why, Loss::Unfit(_) | Loss::MaxTerm) {
+            let (why, ended) = self.lead(elected, &pass).await;
+            // Whoever has just shown to be unfit, has led for long, or was told to go, lets the others try first.
+            if matches!(why, Loss::Unfit(_) | Loss::MaxTerm) || ended == Ended::Resigned {
                 drop(pass);
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
             }
@@ -91,7 +102,7 @@ impl Engine {
         ctx.board.stands(&self.name, Standing::Off);
     }
 
-    async fn lead(&self, elected: Elected, pass: &Pass) -> Loss {
+    async fn lead(&self, elected: Elected, pass: &Pass) -> (Loss, Ended) {
         let ctx = &self.ctx;
         let Elected { term, leaderless } = elected;
         let lease = term.lease().clone();
@@ -132,7 +143,7 @@ impl Engine {
             (Some(loss), _, _) => loss,
             (None, Some(why), _) => Loss::Unfit(why),
             (None, None, Ended::MaxTerm) => Loss::MaxTerm,
-            (None, None, Ended::Over) => Loss::Released,
+            (None, None, Ended::Over | Ended::Resigned) => Loss::Released,
         };
         ctx.board.stands(&self.name, Standing::StandingBy);
         ctx.events.tell(Event::StandingBy {
@@ -140,7 +151,7 @@ impl Engine {
             why: why.clone(),
         });
         term.resign().await;
-        why
+        (why, ended)
     }
 
     /// Runs the job in every replica, without a lock and without a ledger that outlives the process.

@@ -19,7 +19,7 @@ use crate::{
     job::{Health, Job, JobError, Outcome, Run, Spec},
     lock::Locks,
     node::{Node, memory::MemoryNode},
-    scheduler::{Author, Board, Context, History},
+    scheduler::{Author, Board, Context, History, Intents},
     sim_clock::SimTime,
     spawn::Spawn,
     worker::{
@@ -157,6 +157,7 @@ impl Fleet {
             board: Board::default(),
             gate: gate(failover),
             history,
+            intents: Intents::default(),
             replica: name.to_owned(),
             drain_timeout: Duration::from_secs(5),
         };

@@ -94,7 +94,9 @@ fn job(words: &[Word<'_>], now: Timestamp) -> JobStatus {
         last_tick: last.and_then(|(_, j)| j.last_tick),
         next_tick: next,
         last_outcome: last.and_then(|(_, j)| j.last_outcome.clone()),
-        paused: false,
+        // Until the intents are looked at: whoever knows of a pause starts nothing.
+        paused: words.iter().any(|(_, j)| j.paused),
+        paused_why: None,
         backlog: freshest_backlog.and_then(|(_, j)| j.backlog),
         running: running(words),
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::{
+    intent::{self, Intent},
     node::Doc,
     scheduler::Context,
     status::{FleetStatus, NodeStatus, PRESENCE_PREFIX, Presence, Role, Standing},
@@ -50,7 +51,10 @@ pub(crate) async fn publish(me: Identity, ctx: Context) {
 
 /// This replica as it is now.
 pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
-    let jobs = ctx.board.jobs(INTERVAL);
+    let mut jobs = ctx.board.jobs(INTERVAL);
+    for job in &mut jobs {
+        job.paused = ctx.intents.is_paused(&job.name);
+    }
     let leads = jobs.iter().any(|job| job.standing == Standing::Leading);
     Presence {
         id: me.id.clone(),
@@ -109,9 +113,16 @@ pub(crate) async fn fleet(
         error: node.trouble.map(|t| t.to_string()),
         ..NodeStatus::default()
     });
-    Ok(FleetStatus::from_presences(
-        presences,
-        nodes.collect(),
-        locks.clock().wall(),
-    ))
+    let mut fleet = FleetStatus::from_presences(presences, nodes.collect(), locks.clock().wall());
+    let asked = locks.docs(intent::DIRECTORY).await.unwrap_or_default();
+    for asked in asked.iter().filter_map(Intent::from_doc) {
+        if let Intent::Pause(pause) = asked
+            && let Some(job) = fleet.jobs.iter_mut().find(|job| job.name == pause.job)
+        {
+            // What was asked for last; replicas follow.
+            job.paused = pause.paused;
+            job.paused_why = pause.paused.then_some(pause.reason);
+        }
+    }
+    Ok(fleet)
 }

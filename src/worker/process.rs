@@ -18,7 +18,7 @@ use crate::{
     error::{Error, Result},
     event::Event,
     job::Coordination,
-    scheduler::{Author, Board, Context, History},
+    scheduler::{Author, Board, Context, History, Intents},
     signals::{Signal, Signals},
     spawn::Spawn,
     status::replica_id,
@@ -84,6 +84,7 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         board: Board::default(),
         gate: gate(failover),
         history: History::new(locks.clone(), clock.clone(), spawn.clone(), author.clone()),
+        intents: Intents::default(),
         replica: id.clone(),
         drain_timeout: config.worker.drain_timeout,
     };
@@ -229,10 +230,17 @@ mod admin {
         CancellationToken, Config, Context, Duration, Error, Identity, Metrics, Result, presence,
     };
     use crate::{
-        admin::{Admin, AdminSource, bind, serve},
+        admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
+        intent::TriggerState,
         status::{FleetStatus, LockStatus, Role, RunRecord},
-        worker::runs,
+        worker::{
+            asking::{self, AskError, Asker},
+            runs,
+        },
     };
+
+    /// How long an answer waits for those whom it concerns.
+    const HEARD: Duration = Duration::from_secs(3);
 
     struct Source {
         me: Identity,
@@ -295,6 +303,51 @@ mod admin {
         fn leads_any(&self) -> bool {
             presence::now(&self.me, &self.ctx, 0).role == Role::Leader
         }
+
+        async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError> {
+            self.ask(job, order).await.map_err(|error| {
+                let why = error.to_string();
+                match error {
+                    AskError::Unknown { .. } => OrderError::Unknown(why),
+                    AskError::NotPossible(_) => OrderError::NotPossible(why),
+                    AskError::TooFew { .. } | AskError::Locks(_) => OrderError::Unavailable(why),
+                }
+            })
+        }
+    }
+
+    impl Source {
+        async fn ask(&self, job: &str, order: Order) -> Result<Done, AskError> {
+            let fleet = self.fleet().await;
+            asking::refuse_unknown(job, &fleet, [])?;
+            if matches!(order, Order::Trigger | Order::Resign { .. }) {
+                let coordination = fleet.job(job).map(|job| job.coordination.as_str());
+                asking::refuse_unled(job, coordination.unwrap_or_default())?;
+            }
+            let asker = Asker::new(&self.ctx.locks, format!("http to {}", self.me.name));
+            let (answer, heard) = match order {
+                Order::Pause { .. } | Order::Resume => {
+                    let (paused, reason) = match order {
+                        Order::Pause { reason } => (true, reason),
+                        _ => (false, String::new()),
+                    };
+                    let answer = asker.pause(job, paused, &reason, HEARD).await?;
+                    (serde_json::to_value(&answer), answer.unheard_by.is_empty())
+                }
+                Order::Trigger => {
+                    let trigger = asker.trigger(job).await?;
+                    let found = asker.until(trigger, TriggerState::Accepted, HEARD).await?;
+                    let heard = found.state > TriggerState::Asked;
+                    (serde_json::to_value(&found), heard)
+                }
+                Order::Resign { to } => {
+                    let answer = asker.resign(job, to.as_deref(), HEARD).await?;
+                    (serde_json::to_value(&answer), answer.leader.is_some())
+                }
+            };
+            let answer = answer.unwrap_or_default();
+            Ok(Done { answer, heard })
+        }
     }
 
     pub(super) async fn start(
@@ -321,6 +374,8 @@ mod admin {
             source,
             metrics,
             clock: ctx.clock.clone(),
+            token: config.admin.token.clone(),
+            read_only: config.admin.read_only,
         };
         let served = async move {
             if let Err(error) = serve(listener, admin, stop).await {

@@ -49,6 +49,9 @@ impl Replica {
     /// Runs all jobs until the gate drains and everything has wound down.
     pub(crate) async fn run(self) {
         let ctx = self.ctx;
+        let (intents, locks) = (ctx.intents.clone(), ctx.locks.clone());
+        let intents = intents.follow(locks, ctx.clock.clone(), ctx.board.clone());
+        let intents = ctx.spawn.spawn(intents);
         let mut engines = Vec::new();
         for job in self.jobs.into_iter().filter(|job| job.spec.enabled) {
             ctx.board.add_job(presence_of(&job));
@@ -74,6 +77,10 @@ impl Replica {
             let _ = guard.await;
         }
         checks.iter().for_each(tokio::task::JoinHandle::abort);
+        intents.abort();
+        // What became of the last triggers.
+        let last = ctx.intents.refresh(&ctx.locks, &ctx.clock);
+        let _ = ctx.clock.timeout(LAST_HISTORY, last).await;
         // After everything was handed over: nobody waits for it.
         ctx.history.flush(LAST_HISTORY).await;
         ctx.locks.settle().await;

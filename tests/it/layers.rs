@@ -34,6 +34,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fence", &["node"]),
     // Ticks: pure decisions.
     ("schedule", &[]),
+    // What people ask of a fleet: values and documents.
+    ("intent", &["node"]),
     ("ledger", &["node"]),
     ("due", &["ledger", "node", "schedule"]),
     // What a user writes, and what every surface shows.
@@ -42,6 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["clock", "due", "human", "lease", "node", "schedule"],
     ),
     ("status", &["clock", "ledger", "node"]),
+    ("explain", &["intent", "ledger", "schedule", "status"]),
     // The lock service of a process: no job, no election, no configuration.
     (
         "lock",
@@ -61,8 +64,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "scheduler",
         &[
-            "backoff", "chance", "clock", "due", "election", "event", "job", "lease", "ledger",
-            "lock", "node", "schedule", "spawn", "status", "term",
+            "backoff", "chance", "clock", "due", "election", "event", "intent", "job", "lease",
+            "ledger", "lock", "node", "schedule", "spawn", "status", "term",
         ],
     ),
     (
@@ -85,7 +88,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "telemetry",
         &["clock", "event", "lease", "node", "spawn", "status"],
     ),
-    ("admin", &["clock", "status", "telemetry"]),
+    ("admin", &["clock", "secret", "status", "telemetry"]),
     // Configuration is composed of the settings of those below; only the two above it read it.
     (
         "config",
@@ -106,6 +109,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "election",
             "error",
             "event",
+            "intent",
             "job",
             "lease",
             "ledger",
@@ -128,9 +132,13 @@ const LAYERS: &[(&str, &[&str])] = &[
             "clock",
             "config",
             "error",
+            "explain",
             "human",
+            "intent",
+            "ledger",
             "lock",
             "node",
+            "schedule",
             "status",
             "telemetry",
             "worker",

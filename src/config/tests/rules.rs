@@ -30,7 +30,7 @@ fn an_unknown_key_names_the_nearest_one() {
 
 #[test]
 fn keys_of_later_versions_do_not_exist() {
-    for key in ["worker.priority = 1", "admin.token = \"x\""] {
+    for key in ["worker.priority = 1", "telemetry.otlp_endpoint = \"x\""] {
         assert!(problem(key).contains("there is no such key"), "{key}");
     }
     for key in ["overlap", "concurrency", "jitter", "starting", "until"] {

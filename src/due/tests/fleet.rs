@@ -24,6 +24,8 @@ enum Fault {
     Save(u8),
     /// Somebody asks for a run.
     Trigger(u8),
+    /// Somebody pauses the job, or resumes it.
+    Pause(bool),
 }
 
 fn fault() -> impl Strategy<Value = Fault> {
@@ -36,6 +38,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         6 => prop::option::weighted(0.3, 0i64..20_000).prop_map(Fault::End),
         1 => any::<u8>().prop_map(Fault::Save),
         1 => (0u8..5).prop_map(Fault::Trigger),
+        1 => any::<bool>().prop_map(Fault::Pause),
     ]
 }
 
@@ -50,6 +53,7 @@ struct Fleet {
     alive: Vec<RunKey>,
     alive_tokens: BTreeMap<RunKey, Token>,
     triggers: Vec<String>,
+    paused_upto: Option<Timestamp>,
     executed: Vec<RunKey>,
     first: Option<Timestamp>,
     fates: BTreeMap<Timestamp, &'static str>,
@@ -78,6 +82,7 @@ impl Fleet {
             token: *token,
             alive,
             triggers,
+            paused_upto: self.paused_upto,
         };
         let plan = decide(&facts).unwrap();
         assert!(plan.wake.is_none_or(|wake| wake > now), "{plan:?} at {now}");
@@ -149,8 +154,10 @@ impl Fleet {
             [],
             "the same facts decide nothing more"
         );
-        // Whoever sleeps until `wake` misses nothing; ticks of overlap may be collected.
-        let just_before = plan.wake.and_then(before).filter(|_| self.alive.is_empty());
+        // Whoever sleeps until `wake` misses nothing; ticks of overlap and of a pause may be collected.
+        let paused = self.paused_upto == Some(Timestamp::MAX);
+        let collects = paused || !self.alive.is_empty();
+        let just_before = plan.wake.and_then(before).filter(|_| !collects);
         assert!(
             just_before.is_none_or(|t| self.plan_at(t).decisions.is_empty()),
             "{plan:?}"
@@ -208,6 +215,11 @@ impl Fleet {
                 self.triggers = vec![format!("trigger-{n}")];
                 self.go_on();
             }
+            Fault::Pause(on) => {
+                let now = Timestamp::from_millisecond(self.true_ms + self.clock).unwrap();
+                self.paused_upto = Some(if *on { Timestamp::MAX } else { now });
+                self.go_on();
+            }
         }
     }
 
@@ -261,6 +273,7 @@ proptest! {
             alive: vec![],
             alive_tokens: BTreeMap::new(),
             triggers: vec![],
+            paused_upto: None,
             executed: vec![],
             first: None,
             fates: BTreeMap::new(),

@@ -1,0 +1,143 @@
+//! `explain`: why a job ran at a time, or why it did not. Reads only.
+
+use jiff::{Timestamp, civil, tz::TimeZone};
+
+use super::{
+    Failure, load, print, print_json,
+    status::{ask_answer, nobody_was_here, place},
+};
+use crate::{
+    Worker,
+    clock::Clock,
+    explain::{Facts, explain as explained},
+    intent::{self, Intent, Pause},
+    ledger::Ledger,
+    schedule::Schedule,
+    status::RunRecord,
+    worker::{
+        asking::{self, AskError},
+        presence, runs,
+    },
+};
+
+/// Everything that a history keeps.
+const ALL: usize = 1000;
+
+/// What the store tells of a job.
+#[derive(Default)]
+struct Told {
+    coordination: Option<String>,
+    schedule: Option<(String, Option<String>)>,
+    leader: Option<String>,
+    ledger: Option<String>,
+    runs: Vec<RunRecord>,
+    pause: Option<Pause>,
+}
+
+pub(super) fn explain(
+    worker: &Worker,
+    job: &str,
+    at: Option<&str>,
+    json: bool,
+) -> Result<(), Failure> {
+    let config = load(worker)?.config;
+    let now = Clock::system().wall();
+    let at = at.map_or(Ok(now), moment)?;
+    let configured: Vec<String> = config.jobs.keys().cloned().collect();
+    let told = if nobody_was_here(&config) {
+        Told::default()
+    } else {
+        ask_answer(&config, |locks| async move {
+            let fleet = presence::fleet(&locks, None).await?;
+            asking::refuse_unknown(job, &fleet, &configured)?;
+            let key = format!("job/{job}");
+            let views = locks.list(&key).await?;
+            // The record of the latest writing that any node shows: the truth, or what the next leader makes it.
+            let records = views.into_iter().flatten().filter(|view| view.key == key);
+            let newest = records.max_by_key(|view| view.record.version);
+            let asked = locks.doc(&intent::pause_document(job)).await?;
+            let pause = match asked.as_ref().and_then(Intent::from_doc) {
+                Some(Intent::Pause(pause)) => Some(pause),
+                _ => None,
+            };
+            let running = fleet.job(job);
+            Ok::<_, AskError>(Told {
+                coordination: running.map(|job| job.coordination.clone()),
+                schedule: running.map(|job| (job.schedule.clone(), job.zone.clone())),
+                leader: running.and_then(|job| Some(job.leader.as_ref()?.name.clone())),
+                ledger: newest.map(|view| view.record.body),
+                runs: runs::last(&locks, job, ALL).await?,
+                pause,
+            })
+        })?
+    };
+    let failed = |why: String| Failure::Failed(why);
+    let spec = config.jobs.get(job);
+    if spec.is_none() && told.schedule.is_none() {
+        return Err(failed(format!(
+            "there is no job {job:?} in the configuration, and nobody runs it in {}",
+            place(&config)
+        )));
+    }
+    let (text, zone) = told.schedule.unwrap_or_default();
+    let schedule = match spec {
+        Some(spec) => spec
+            .parse_schedule()
+            .map_err(|error| failed(error.to_string()))?,
+        // What its leader says must do.
+        None => Schedule::parse(&text, None, zone.as_deref())
+            .map_err(|error| failed(error.to_string()))?,
+    };
+    let ledger = told.ledger.as_deref().map(Ledger::from_body).transpose();
+    let ledger = ledger.map_err(|error| failed(error.to_string()))?;
+    let coordination = spec.map(|spec| spec.coordination.to_string());
+    let coordination = coordination.or(told.coordination).unwrap_or_default();
+    let answer = explained(&Facts {
+        job,
+        coordination: &coordination,
+        enabled: spec.is_none_or(|spec| spec.enabled),
+        schedule: &schedule,
+        ledger: ledger.as_ref(),
+        runs: &told.runs,
+        pause: told.pause.as_ref(),
+        leader: told.leader.as_deref(),
+        at,
+        now,
+    });
+    if json {
+        return print_json(&answer);
+    }
+    print(&answer.sentences.join("\n"));
+    Ok(())
+}
+
+/// An instant in RFC 3339, or a time of this machine's zone.
+fn moment(text: &str) -> Result<Timestamp, Failure> {
+    let wrong = || {
+        Failure::Usage(format!(
+            "{text:?} is no time: write 2026-05-04T08:00:00Z, or 2026-05-04T08:00 for this machine's time zone"
+        ))
+    };
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let local: civil::DateTime = text.parse().map_err(|_| wrong())?;
+    let zoned = local.to_zoned(TimeZone::system()).map_err(|_| wrong())?;
+    Ok(zoned.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_an_instant_or_a_local_time() {
+        let at = moment("2026-05-04T08:00:00Z").ok().unwrap();
+        assert_eq!(at.to_string(), "2026-05-04T08:00:00Z");
+        assert!(moment("2026-05-04T08:00").is_ok());
+        assert!(moment("2026-05-04").is_ok());
+        assert!(
+            matches!(moment("ten o'clock"), Err(Failure::Usage(why)) if why.contains("2026-05-04T08:00"))
+        );
+    }
+}

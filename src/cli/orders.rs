@@ -1,0 +1,294 @@
+//! `pause`, `resume`, `trigger`, `resign`: what people ask of a running fleet. The store is asked and nothing else: no replica
+//! need be reachable.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::json;
+
+use super::{
+    Failure, load, print, print_json,
+    status::{ask_answer, nobody_was_here, place},
+};
+use crate::{
+    Worker,
+    config::Config,
+    intent::{TRIGGER_LIFETIME, Trigger, TriggerState},
+    lock::Locks,
+    worker::{
+        asking::{self, AskError, Asker, PauseAnswer, ResignAnswer},
+        presence,
+    },
+};
+
+/// How long whoever asks waits until he is heard.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The same for a leader that ends its run first.
+const HAND_OVER: Duration = Duration::from_secs(40);
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// Something that every job can do.
+    Any,
+    /// Something that wants one leader.
+    Led,
+}
+
+pub(super) fn pause(
+    worker: &Worker,
+    job: &str,
+    paused: bool,
+    reason: &str,
+    json: bool,
+) -> Result<(), Failure> {
+    let config = load(worker)?.config;
+    let (name, why) = (job.to_owned(), reason.to_owned());
+    let answer = asked(&config, job, Of::Any, |asker| async move {
+        asker.pause(&name, paused, &why, PATIENCE).await
+    })?;
+    if json {
+        return print_json(&answer);
+    }
+    print(&paused_text(&answer));
+    Ok(())
+}
+
+pub(super) fn trigger(
+    worker: &Worker,
+    job: &str,
+    wait: Option<Duration>,
+    json: bool,
+) -> Result<(), Failure> {
+    let config = load(worker)?.config;
+    let name = job.to_owned();
+    let (found, replica) = asked(&config, job, Of::Led, |asker| async move {
+        let trigger = asker.trigger(&name).await?;
+        let mut found = asker
+            .until(trigger, TriggerState::Accepted, PATIENCE)
+            .await?;
+        if let Some(limit) = wait {
+            found = asker.until(found, TriggerState::Ended, limit).await?;
+        }
+        let replica = match found.replica.is_empty() {
+            true => String::new(),
+            false => asker.name_of(&found.replica).await,
+        };
+        Ok((found, replica))
+    })?;
+    if json {
+        print_json(&json!({
+            "job": found.job,
+            "id": found.id,
+            "state": found.state,
+            "replica": found.replica,
+            "replica_name": replica,
+            "run_id": found.run_id,
+            "outcome": found.outcome,
+            "detail": found.detail,
+        }))?;
+    }
+    let told = trigger_text(&found, &replica, wait.is_some());
+    match told {
+        Ok(_) if json => Ok(()),
+        Ok(text) => {
+            print(&text);
+            Ok(())
+        }
+        Err(_) if json => Err(Failure::Told),
+        Err(why) => Err(Failure::Failed(why)),
+    }
+}
+
+pub(super) fn resign(
+    worker: &Worker,
+    job: &str,
+    to: Option<&str>,
+    json: bool,
+) -> Result<(), Failure> {
+    let config = load(worker)?.config;
+    let (name, to) = (job.to_owned(), to.map(str::to_owned));
+    let answer = asked(&config, job, Of::Led, |asker| async move {
+        asker.resign(&name, to.as_deref(), HAND_OVER).await
+    })?;
+    if json {
+        print_json(&answer)?;
+    }
+    match resign_text(&answer) {
+        Ok(_) if json => Ok(()),
+        Ok(text) => {
+            print(&text);
+            Ok(())
+        }
+        Err(_) if json => Err(Failure::Told),
+        Err(why) => Err(Failure::Failed(why)),
+    }
+}
+
+/// Asks about a job that the fleet or the configuration knows.
+fn asked<T, F>(
+    config: &Config,
+    job: &str,
+    of: Of,
+    question: impl FnOnce(Asker) -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, AskError>>,
+{
+    if nobody_was_here(config) {
+        return Err(Failure::Failed(format!(
+            "no replica was ever here to be asked: {}",
+            place(config)
+        )));
+    }
+    let configured: BTreeMap<String, String> = config
+        .jobs
+        .iter()
+        .map(|(name, spec)| (name.clone(), spec.coordination.to_string()))
+        .collect();
+    ask_answer(config, |locks: Locks| async move {
+        let fleet = presence::fleet(&locks, None).await?;
+        asking::refuse_unknown(job, &fleet, configured.keys())?;
+        if of == Of::Led {
+            let running = fleet.job(job).map(|job| &job.coordination);
+            let coordination = running.or_else(|| configured.get(job));
+            asking::refuse_unled(job, coordination.map_or("", String::as_str))?;
+        }
+        question(Asker::new(&locks, whoami())).await
+    })
+}
+
+fn whoami() -> String {
+    let host = rustix::system::uname();
+    let user = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
+    format!("{user}@{}", host.nodename().to_string_lossy())
+}
+
+fn paused_text(answer: &PauseAnswer) -> String {
+    let PauseAnswer {
+        job,
+        paused,
+        changed,
+        heard_by,
+        unheard_by,
+        ..
+    } = answer;
+    let word = match (paused, changed) {
+        (true, true) => "is paused: nothing of it starts, and its ticks do not run",
+        (true, false) => "was paused already",
+        (false, true) => "goes on with its next tick",
+        (false, false) => "was not paused",
+    };
+    let mut text = format!("{job} {word}");
+    match (heard_by.is_empty(), unheard_by.is_empty()) {
+        (true, true) => text += "\nno replica runs it now; those that start find this",
+        (_, true) => text += &format!("\nheard by {}", heard_by.join(", ")),
+        (_, false) => {
+            text += &format!(
+                "\nnot heard yet by {}: they find it when they answer again",
+                unheard_by.join(", ")
+            );
+        }
+    }
+    text
+}
+
+/// What became of it; an error when nobody has accepted it, or when it was waited for and has not ended well.
+fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, String> {
+    let Trigger {
+        job,
+        id,
+        run_id,
+        outcome,
+        detail,
+        ..
+    } = found;
+    let why = match detail.is_empty() {
+        true => String::new(),
+        false => format!(": {detail}"),
+    };
+    match found.state {
+        TriggerState::Asked => Err(format!(
+            "nobody has accepted {job} {id} yet: it runs once when somebody leads {job}, within {} h",
+            TRIGGER_LIFETIME.as_secs() / 3600
+        )),
+        TriggerState::Accepted | TriggerState::Started if waited => {
+            Err(format!("{job} {id} has not ended yet, on {replica}"))
+        }
+        TriggerState::Accepted => Ok(format!(
+            "{replica} has accepted {job} {id}: it runs as soon as nothing else of {job} does"
+        )),
+        TriggerState::Started => Ok(format!("{replica} runs {job} {id}, as run {run_id}")),
+        TriggerState::Ended => {
+            let text = format!("{job} {id} ended on {replica}: {outcome}{why}");
+            match outcome.as_str() {
+                "done" | "skipped" => Ok(text),
+                _ if !waited && !run_id.is_empty() => Ok(text),
+                _ => Err(text),
+            }
+        }
+    }
+}
+
+fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
+    let ResignAnswer {
+        job,
+        from,
+        leader,
+        leader_token,
+        ..
+    } = answer;
+    match (leader, leader_token) {
+        (Some(leader), Some(token)) => Ok(format!(
+            "{leader} leads {job} after {from}, under token {token}"
+        )),
+        _ => Err(format!(
+            "{from} was asked to give {job} up, and nobody leads it in a later term yet: see `status`"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_is_told_who_has_heard() {
+        let mut answer = PauseAnswer {
+            job: "report".to_owned(),
+            paused: true,
+            changed: true,
+            reason: String::new(),
+            heard_by: vec!["a".to_owned()],
+            unheard_by: vec![],
+        };
+        assert!(paused_text(&answer).ends_with("\nheard by a"));
+        answer.unheard_by = vec!["b".to_owned()];
+        assert!(paused_text(&answer).contains("not heard yet by b"));
+        answer = PauseAnswer {
+            heard_by: vec![],
+            unheard_by: vec![],
+            ..answer
+        };
+        assert!(paused_text(&answer).contains("no replica runs it now"));
+    }
+
+    #[test]
+    fn a_trigger_that_nobody_has_accepted_is_a_failure() {
+        let mut found = Trigger {
+            job: "report".to_owned(),
+            id: "t".to_owned(),
+            ..Trigger::default()
+        };
+        assert!(trigger_text(&found, "", false).is_err());
+        found.state = TriggerState::Accepted;
+        assert!(trigger_text(&found, "a", false).is_ok());
+        assert!(trigger_text(&found, "a", true).is_err());
+        found.state = TriggerState::Ended;
+        found.outcome = "failed".to_owned();
+        found.run_id = "r".to_owned();
+        assert!(trigger_text(&found, "a", false).is_ok(), "it was accepted");
+        assert!(trigger_text(&found, "a", true).is_err());
+        found.outcome = "done".to_owned();
+        assert!(trigger_text(&found, "a", true).is_ok());
+    }
+}

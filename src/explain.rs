@@ -1,0 +1,306 @@
+//! Why a job ran at a time, or why it did not: an answer in sentences, from what the fleet has written down.
+//!
+//! A plain function over the ledger, the history, the definition and the pause. It says what is known, and where
+//! nothing is known it says that: a history holds the last hundred runs, a ledger the last rows of skipped ticks.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::{
+    intent::Pause,
+    ledger::{Ledger, RunState},
+    schedule::Schedule,
+    status::RunRecord,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// What the answer is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The job.
+    pub job: &'a str,
+    /// `leader`, `tick`, `batch` or `everywhere`.
+    pub coordination: &'a str,
+    /// Whether the job is enabled in the asker's configuration.
+    pub enabled: bool,
+    /// Its schedule.
+    pub schedule: &'a Schedule,
+    /// Its ledger; none when the job has no lock record.
+    pub ledger: Option<&'a Ledger>,
+    /// Its last runs, oldest first.
+    pub runs: &'a [RunRecord],
+    /// What was said last about pausing it.
+    pub pause: Option<&'a Pause>,
+    /// The name of the replica that leads it now.
+    pub leader: Option<&'a str>,
+    /// The moment that is asked about.
+    pub at: Timestamp,
+    /// Civil time now.
+    pub now: Timestamp,
+}
+
+/// What is known about one moment of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The job.
+    pub job: String,
+    /// The moment that was asked about.
+    pub at: Timestamp,
+    /// The tick that is meant: the latest one up to then; `null` for a job without ticks.
+    pub tick: Option<Timestamp>,
+    /// A bounded word: an outcome as in the history, the rule by which the tick was skipped, or `disabled`, `no-ticks`,
+    /// `first-sight`, `waiting`, `undecided`, `forgotten`, `future`, `unseen`.
+    pub verdict: String,
+    /// The same in sentences.
+    pub sentences: Vec<String>,
+}
+
+/// Explains what became of the tick at `facts.at`, or of the latest one before it.
+#[must_use]
+pub fn explain(facts: &Facts<'_>) -> Explanation {
+    let mut answer = Explanation {
+        job: facts.job.to_owned(),
+        at: facts.at,
+        tick: None,
+        verdict: String::new(),
+        sentences: Vec::new(),
+    };
+    let verdict = facts.judge(&mut answer);
+    verdict.clone_into(&mut answer.verdict);
+    facts.surroundings(&mut answer);
+    answer
+}
+
+impl Facts<'_> {
+    fn judge(&self, answer: &mut Explanation) -> String {
+        let Self {
+            job, schedule, at, ..
+        } = *self;
+        let say = |answer: &mut Explanation, text: String| answer.sentences.push(text);
+        if !self.enabled {
+            say(
+                answer,
+                format!("{job} is switched off in this configuration (enabled = false)."),
+            );
+            return "disabled".to_owned();
+        }
+        if self.coordination == "batch" || schedule.is_continuous() {
+            say(
+                answer,
+                format!(
+                    "{job} has no ticks: it works all the time ({}).",
+                    self.coordination
+                ),
+            );
+            return self
+                .last_run(answer)
+                .unwrap_or_else(|| "no-ticks".to_owned());
+        }
+        let tick = self.tick_at();
+        answer.tick = tick;
+        let Some(tick) = tick else {
+            say(answer, format!("{job} has no tick up to {at}."));
+            return self
+                .last_run(answer)
+                .unwrap_or_else(|| "no-ticks".to_owned());
+        };
+        if tick != at {
+            say(
+                answer,
+                format!("{at} is no tick of {job}; the latest one before it is {tick}."),
+            );
+        }
+        if tick > self.now {
+            say(answer, format!("{tick} lies in the future."));
+            return "future".to_owned();
+        }
+        self.of_tick(tick, answer)
+    }
+
+    /// What is known of a tick that fell due.
+    fn of_tick(&self, tick: Timestamp, answer: &mut Explanation) -> String {
+        let mut runs = self.runs.iter().filter(|run| run.tick == tick).peekable();
+        if runs.peek().is_some() {
+            let mut outcome = String::new();
+            for run in runs {
+                answer.sentences.push(of_run(run));
+                outcome.clone_from(&run.outcome);
+            }
+            if let Some(open) = self.open(tick)
+                && open.1
+            {
+                answer
+                    .sentences
+                    .push(format!("Attempt {} follows.", open.0 + 1));
+            }
+            return outcome;
+        }
+        let say = |answer: &mut Explanation, text: String, word: &str| {
+            answer.sentences.push(text);
+            word.to_owned()
+        };
+        if self.coordination == "everywhere" {
+            let text = "It runs on every replica, each with a ledger of its own: nothing is in their histories.";
+            return say(answer, text.to_owned(), "forgotten");
+        }
+        let Some((ledger, upto)) = self.ledger.and_then(|l| Some((l, l.decided_upto()?))) else {
+            let text = "No leader was ever here: nothing was decided about it.".to_owned();
+            return say(answer, text, "unseen");
+        };
+        if let Some((attempt, retry)) = self.open(tick) {
+            let text = match retry {
+                true => format!("Attempt {attempt} has ended; the next one waits."),
+                false => format!("Attempt {attempt} was started and has not ended."),
+            };
+            return say(answer, text, "running");
+        }
+        if ledger.waiting().contains(&tick) {
+            let text =
+                "It was found late, and waits until nothing else of the job runs.".to_owned();
+            return say(answer, text, "waiting");
+        }
+        let rows = ledger.skipped();
+        if let Some(row) = rows
+            .iter()
+            .rev()
+            .find(|row| row.from <= tick && tick <= row.to)
+        {
+            let of = match row.count {
+                0 | 1 => String::new(),
+                n => format!(" ({n} ticks from {} to {})", row.from, row.to),
+            };
+            return say(
+                answer,
+                format!("It did not run: {}{of}.", rule(&row.why)),
+                &row.why,
+            );
+        }
+        if tick > upto {
+            let text = match (self.leader, self.pause.filter(|pause| pause.paused)) {
+                (_, Some(_)) => {
+                    "It is not decided yet: the job is paused, and it will not run.".to_owned()
+                }
+                (Some(leader), None) => {
+                    format!("It is not decided yet: {leader} leads and is about to.")
+                }
+                (None, None) => format!(
+                    "It is not decided yet: nobody leads {}. Whoever leads next decides by the misfire rule.",
+                    self.job
+                ),
+            };
+            return say(answer, text, "undecided");
+        }
+        if self.first_known().is_none_or(|first| tick < first) {
+            let text = format!(
+                "It was decided, or came before the job was first seen: no run and no row of skipped ticks reaches back \
+                 so far. Ticks are decided up to {upto}."
+            );
+            return say(answer, text, "forgotten");
+        }
+        let text = "It is decided, and neither a run nor a reason is written down: it came before the job was first \
+                    seen, or what was written is lost.";
+        say(answer, text.to_owned(), "first-sight")
+    }
+
+    /// The latest tick up to the moment that is asked about.
+    fn tick_at(&self) -> Option<Timestamp> {
+        const BACK: [i64; 4] = [3600, 86_400, 40 * 86_400, 400 * 86_400];
+        // Far enough back for a yearly job, and not over a year of seconds for others.
+        BACK.into_iter().find_map(|seconds| {
+            let after = self
+                .at
+                .checked_sub(jiff::SignedDuration::from_secs(seconds))
+                .ok()?;
+            self.schedule.latest_upto(after, self.at)
+        })
+    }
+
+    /// The attempt of an open run, and whether it waits for the next one.
+    fn open(&self, tick: Timestamp) -> Option<(u32, bool)> {
+        let open = self.ledger?.open().iter().find(|run| run.tick == tick)?;
+        Some((open.attempt, open.state == RunState::Retry))
+    }
+
+    /// The earliest moment of which anything is written down.
+    fn first_known(&self) -> Option<Timestamp> {
+        let rows = self.ledger.into_iter().flat_map(Ledger::skipped);
+        let runs = self.runs.iter().map(|run| run.tick);
+        rows.map(|row| row.from).chain(runs).min()
+    }
+
+    fn last_run(&self, answer: &mut Explanation) -> Option<String> {
+        let before = |run: &&RunRecord| run.started.unwrap_or(run.tick) <= self.at;
+        let run = self.runs.iter().rev().find(before)?;
+        answer.sentences.push(of_run(run));
+        Some(run.outcome.clone())
+    }
+
+    /// What stands besides: who leads, whether it is paused, what comes next.
+    fn surroundings(&self, answer: &mut Explanation) {
+        if let Some(pause) = self.pause.filter(|pause| pause.paused) {
+            let why = match pause.reason.is_empty() {
+                true => String::new(),
+                false => format!(": {}", pause.reason),
+            };
+            answer.sentences.push(format!(
+                "{} is paused since {} by {}{why}.",
+                self.job, pause.at, pause.by
+            ));
+        }
+        if !self.enabled || self.schedule.is_continuous() {
+            return;
+        }
+        if let Some(next) = self.schedule.next_after(self.now) {
+            answer.sentences.push(format!("The next tick is {next}."));
+        }
+    }
+}
+
+fn of_run(run: &RunRecord) -> String {
+    let by = match run.replica_name.as_str() {
+        "" => "a replica that died before it could tell",
+        name => name,
+    };
+    let token = run
+        .token
+        .map(|token| format!(", under token {token}"))
+        .unwrap_or_default();
+    let started = run
+        .started
+        .map(|at| format!(" at {at}"))
+        .unwrap_or_default();
+    let detail = match run.detail.is_empty() {
+        true => String::new(),
+        false => format!(
+            ": {}",
+            run.detail.split_whitespace().collect::<Vec<_>>().join(" ")
+        ),
+    };
+    let outcome = match run.outcome.as_str() {
+        "running" => "runs".to_owned(),
+        other => format!("ended as {other}"),
+    };
+    format!(
+        "Attempt {} was started by {by}{started}{token}; it {outcome}{detail}.",
+        run.attempt
+    )
+}
+
+/// The rule behind a bounded word.
+fn rule(why: &str) -> &str {
+    match why {
+        "misfire" => "it was found late, and misfire = \"skip\"",
+        "window" => "it was found late, and was older than misfire_window",
+        "limit" => {
+            "it was found late, and later ticks took its place (misfire = \"once\", or misfire_limit)"
+        }
+        "overlap" => "a run of the job was open when it fell due",
+        "paused" => "the job was paused",
+        "unknown" => {
+            "a majority of lock nodes had lost its memory, and nobody knows whether it had run"
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,141 @@
+use super::*;
+use crate::{ledger::Skipped, node::Token};
+
+fn at(text: &str) -> Timestamp {
+    format!("2026-05-04T{text}:00Z").parse().unwrap()
+}
+
+struct Case {
+    schedule: Schedule,
+    ledger: Ledger,
+    runs: Vec<RunRecord>,
+    pause: Option<Pause>,
+    leader: Option<&'static str>,
+}
+
+impl Case {
+    /// Hourly, first seen at 06:30.
+    fn new() -> Self {
+        let mut ledger = Ledger::default();
+        ledger.first_sight(at("06:30")).unwrap();
+        Self {
+            schedule: Schedule::parse("@hourly", None, None).unwrap(),
+            ledger,
+            runs: Vec::new(),
+            pause: None,
+            leader: Some("b"),
+        }
+    }
+
+    fn ask(&self, when: &str) -> Explanation {
+        explain(&Facts {
+            job: "report",
+            coordination: "leader",
+            enabled: true,
+            schedule: &self.schedule,
+            ledger: Some(&self.ledger),
+            runs: &self.runs,
+            pause: self.pause.as_ref(),
+            leader: self.leader,
+            at: at(when),
+            now: at("12:30"),
+        })
+    }
+
+    fn skip(&mut self, from: &str, to: &str, count: u64, why: &str) {
+        let (from, to) = (at(from), at(to));
+        let why = why.to_owned();
+        self.ledger
+            .skip_upto(Skipped {
+                from,
+                to,
+                count,
+                why,
+            })
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_run_says_who_ran_it_and_how_it_ended() {
+    let mut case = Case::new();
+    case.runs.push(RunRecord {
+        tick: at("07:00"),
+        attempt: 1,
+        token: Some(Token(4)),
+        replica_name: "a".to_owned(),
+        outcome: "failed".to_owned(),
+        detail: "no\ndisk".to_owned(),
+        ..RunRecord::default()
+    });
+    let said = case.ask("07:20");
+    assert_eq!(
+        (said.verdict.as_str(), said.tick),
+        ("failed", Some(at("07:00")))
+    );
+    let text = said.sentences.join(" ");
+    for part in [
+        "is no tick of report",
+        "started by a, under token 4",
+        "failed: no disk.",
+        "The next tick is",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_skipped_tick_says_by_which_rule() {
+    let mut case = Case::new();
+    case.skip("07:00", "08:00", 2, "paused");
+    case.ledger.start_tick(at("09:00"), Token(1)).unwrap();
+    case.skip("10:00", "10:00", 1, "overlap");
+    for (when, verdict, part) in [
+        ("07:00", "paused", "the job was paused (2 ticks"),
+        ("08:00", "paused", "the job was paused"),
+        (
+            "09:00",
+            "running",
+            "Attempt 1 was started and has not ended.",
+        ),
+        ("10:00", "overlap", "a run of the job was open"),
+        ("11:00", "undecided", "b leads and is about to"),
+        ("06:00", "forgotten", "before the job was first seen"),
+    ] {
+        let said = case.ask(when);
+        assert_eq!(said.verdict, verdict, "{when}: {said:?}");
+        assert!(
+            said.sentences.iter().any(|s| s.contains(part)),
+            "{when}: {said:?}"
+        );
+    }
+    case.leader = None;
+    assert!(case.ask("11:00").sentences[0].contains("nobody leads report"));
+    case.pause = Some(Pause {
+        paused: true,
+        reason: "migration".to_owned(),
+        by: "eve".to_owned(),
+        ..Pause::default()
+    });
+    let said = case.ask("12:00");
+    assert!(said.sentences[0].contains("will not run"), "{said:?}");
+    assert!(
+        said.sentences
+            .iter()
+            .any(|s| s.contains("by eve: migration"))
+    );
+}
+
+#[test]
+fn a_job_that_nobody_ever_led_says_so() {
+    let mut case = Case::new();
+    case.ledger = Ledger::default();
+    assert_eq!(case.ask("07:00").verdict, "unseen");
+}
+
+#[test]
+fn a_service_has_no_ticks() {
+    let mut case = Case::new();
+    case.schedule = Schedule::parse("continuous", None, None).unwrap();
+    assert_eq!(case.ask("07:00").verdict, "no-ticks");
+}

@@ -1,0 +1,234 @@
+//! What people ask of a fleet: to pause a job, to run it now, to hand it over. Values and their documents.
+//!
+//! An intent is a document `intent/KIND.NAME` on every lock node. Whoever knows one writes it again where it is missing,
+//! and a node that has lost its memory is told the others' intents before it votes: a pause outlives a rolling restart of
+//! all nodes, and of all replicas, as long as they do not lose it at one time.
+//!
+//! # Invariants
+//! - I1 What is said later wins, whatever the clocks say: its revision is larger than any that was read before.
+//!   (what_is_said_later_wins)
+//! - I2 Of two things said at one time one wins, the same for everybody.    (one_of_two_said_at_a_time_wins)
+//! - I3 Ids of triggers grow with time, and a floor is above all ids of its time.   (ids_of_triggers_grow_with_time)
+//! # When things fail
+//! An intent is a wish: what a job does is decided by its leader and written into its ledger. A trigger is started once
+//! because the ledger knows its id, whatever becomes of its document.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::node::{Doc, Token};
+
+#[cfg(test)]
+mod tests;
+
+/// The directory of intents.
+pub const DIRECTORY: &str = "intent/";
+/// How long what was said last of a job is remembered where nobody writes it again.
+pub const LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
+/// How long a trigger that nobody has started is asked for.
+pub const TRIGGER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// How long it can be read what became of a trigger, and how long a resignation is asked for.
+pub const NEWS_LIFETIME: Duration = Duration::from_secs(10 * 60);
+
+/// Bits of a revision that chance decides, so that two people who read the same do not write the same.
+const CHANCE_BITS: u32 = 16;
+
+/// Whether a job is paused.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pause {
+    /// The job.
+    pub job: String,
+    /// Nothing of it starts.
+    pub paused: bool,
+    /// Why, in the words of who asked for it; empty when nothing was said.
+    pub reason: String,
+    /// Who asked for it.
+    pub by: String,
+    /// When that was, by the asker's clock: the pause began or ended.
+    pub at: Timestamp,
+}
+
+/// A wish for one run of a job, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Trigger {
+    /// The job.
+    pub job: String,
+    /// Unique; grows with time.
+    pub id: String,
+    /// Who asked for it.
+    pub by: String,
+    /// When that was, by the asker's clock.
+    pub asked: Timestamp,
+    /// What became of it. News: whether it was started the ledger knows.
+    pub state: TriggerState,
+    /// The replica that wrote the state.
+    pub replica: String,
+    /// The id of its run; empty before it has started.
+    pub run_id: String,
+    /// How its run ended, as in the history; `expired` when nobody led the job in time, `unknown` when the lock nodes have
+    /// forgotten it. Empty before the end.
+    pub outcome: String,
+    /// Why; empty when there is nothing to say.
+    pub detail: String,
+    /// When no attempt at it followed any more, by the clock of the replica that says so.
+    pub ended: Option<Timestamp>,
+}
+
+/// What became of a trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TriggerState {
+    /// Nobody has taken note of it.
+    #[default]
+    Asked = 1,
+    /// The job's leader will run it as soon as nothing else runs.
+    Accepted = 2,
+    /// Its run has started.
+    Started = 3,
+    /// No attempt at it follows.
+    Ended = 4,
+}
+
+/// A wish that a job's leader gives up its term.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resign {
+    /// The job.
+    pub job: String,
+    /// The term to be given up, and all before it.
+    pub token: Token,
+    /// The id of the replica that is to lead next, if it can.
+    pub to: Option<String>,
+    /// Who asked for it.
+    pub by: String,
+    /// When that was, by the asker's clock.
+    pub at: Timestamp,
+}
+
+/// Any of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Pause or resume.
+    Pause(Pause),
+    /// Run now.
+    Trigger(Trigger),
+    /// Hand over.
+    Resign(Resign),
+}
+
+/// The next revision of a document: larger than `read`, the largest that was read, and not the one that anybody else makes of
+/// the same, but for a chance of one in 65,536.
+#[must_use]
+pub fn next_revision(read: Option<u64>, chance: u16) -> u64 {
+    let change = read.unwrap_or(0) >> CHANCE_BITS;
+    ((change + 1) << CHANCE_BITS) | u64::from(chance)
+}
+
+/// Larger than the ids of all triggers that were asked for at `at` or before.
+#[must_use]
+pub fn trigger_floor(at: Timestamp) -> String {
+    let ms = u64::try_from(at.as_millisecond()).unwrap_or(0);
+    // An id goes on with a hyphen, which is smaller.
+    format!("{:08x}-{:04x}~", ms >> 16, ms & 0xffff)
+}
+
+// === impl Intent ===
+
+impl Intent {
+    /// Reads a document; `None` when it is no intent that this version knows, or not of this name.
+    #[must_use]
+    pub fn from_doc(doc: &Doc) -> Option<Self> {
+        fn read<T: DeserializeOwned>(doc: &Doc) -> Option<T> {
+            serde_json::from_str(&doc.body).ok()
+        }
+        let (kind, _) = doc.name.strip_prefix(DIRECTORY)?.split_once('.')?;
+        let intent = match kind {
+            "pause" => Self::Pause(read(doc)?),
+            "trigger" => Self::Trigger(read(doc)?),
+            "resign" => Self::Resign(read(doc)?),
+            _ => return None,
+        };
+        (intent.document() == doc.name).then_some(intent)
+    }
+
+    /// The document's name.
+    #[must_use]
+    pub fn document(&self) -> String {
+        match self {
+            Self::Pause(pause) => pause_document(&pause.job),
+            Self::Trigger(trigger) => trigger_document(&trigger.job, &trigger.id),
+            Self::Resign(resign) => resign_document(&resign.job),
+        }
+    }
+
+    /// The document with this revision.
+    #[must_use]
+    pub fn to_doc(&self, rev: u64) -> Doc {
+        let body = match self {
+            Self::Pause(pause) => serde_json::to_value(pause),
+            Self::Trigger(trigger) => serde_json::to_value(trigger),
+            Self::Resign(resign) => serde_json::to_value(resign),
+        };
+        Doc {
+            name: self.document(),
+            rev,
+            // Strings, numbers and string keys: always serializable.
+            body: body.unwrap_or_default().to_string(),
+        }
+    }
+
+    /// How long it is asked for from `now` on; `None` when it is over, and nobody need write it again.
+    #[must_use]
+    pub fn remaining(&self, now: Timestamp) -> Option<Duration> {
+        let (since, lifetime) = match self {
+            Self::Pause(_) => return Some(LIFETIME),
+            // A copy of the wish may outlive this news, and come back: the ledger knows its id.
+            Self::Trigger(trigger) => match trigger.ended {
+                Some(ended) => (ended, NEWS_LIFETIME),
+                None => (trigger.asked, TRIGGER_LIFETIME + NEWS_LIFETIME),
+            },
+            Self::Resign(resign) => (resign.at, NEWS_LIFETIME),
+        };
+        let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+        lifetime.checked_sub(age).filter(|left| !left.is_zero())
+    }
+}
+
+// === impl Trigger ===
+
+impl Trigger {
+    /// The revision of this state: a later state is newer, whoever writes it.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.state as u64
+    }
+
+    /// Whether it has waited for too long to be started at `now`.
+    #[must_use]
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        let age = Duration::try_from(now.duration_since(self.asked)).unwrap_or_default();
+        age > TRIGGER_LIFETIME
+    }
+}
+
+/// The name of the document that says whether a job is paused.
+#[must_use]
+pub fn pause_document(job: &str) -> String {
+    format!("{DIRECTORY}pause.{job}")
+}
+
+/// The name of a trigger's document.
+#[must_use]
+pub fn trigger_document(job: &str, id: &str) -> String {
+    format!("{DIRECTORY}trigger.{job}.{id}")
+}
+
+/// The name of the document that asks for a resignation.
+#[must_use]
+pub fn resign_document(job: &str) -> String {
+    format!("{DIRECTORY}resign.{job}")
+}

@@ -1,0 +1,223 @@
+//! What a leader does about triggers and resignations, and what candidates do when a job is to go to one of them.
+//!
+//! # Invariants
+//! - A trigger is started once: its id stands in the ledger before its run begins, and stays known there.
+//!   (a_trigger_runs_exactly_once_also_when_the_leader_dies_at_once)
+//! - A job that is to go to a replica which does not take it goes to another one a ttl later.
+//!   (a_job_handed_to_a_dead_replica_goes_to_another_one)
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{Context, Engine, Pass, intents, lead::Lead};
+use crate::{
+    intent::{Resign, Trigger, TriggerState},
+    ledger::Ledger,
+    status::{PRESENCE_PREFIX, Presence, Standing},
+};
+
+/// What a leader waits for before it gives up a job that is to go to a certain replica: the others must have heard of it.
+pub(super) const HEARD_BY_ALL: Duration = intents::INTERVAL.saturating_mul(2);
+
+/// Time between two looks of a candidate that stands back for another one.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What becomes of a trigger now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is to run.
+    Run,
+    /// Its run is open.
+    Open,
+    /// It has ended, or never begins.
+    Ended(&'static str),
+}
+
+fn fate(trigger: &Trigger, ledger: &Ledger, now: Timestamp) -> Fate {
+    if ledger.open().iter().any(|run| run.id == trigger.id) {
+        Fate::Open
+    } else if ledger.knows_trigger(&trigger.id) {
+        // Whoever ended it died before it could tell, or the lock nodes have forgotten.
+        Fate::Ended("unknown")
+    } else if trigger.is_expired(now) {
+        Fate::Ended("expired")
+    } else {
+        Fate::Run
+    }
+}
+
+impl Lead<'_> {
+    /// The triggers that are to run, oldest first; takes note of those that are news.
+    pub(super) fn triggers(&self, ledger: &Ledger) -> Vec<String> {
+        let ctx = &self.engine.ctx;
+        if self.lease.is_none() {
+            // Every replica would run it.
+            return Vec::new();
+        }
+        let mut asked = Vec::new();
+        for trigger in ctx.intents.triggers(&self.engine.name) {
+            match fate(&trigger, ledger, self.clock().wall()) {
+                Fate::Run => {
+                    asked.push(trigger.id.clone());
+                    if trigger.state < TriggerState::Accepted {
+                        self.say(trigger, TriggerState::Accepted);
+                    }
+                }
+                Fate::Open if trigger.state < TriggerState::Started => {
+                    self.say(trigger, TriggerState::Started);
+                }
+                Fate::Open => {}
+                Fate::Ended(outcome) => self.say_ended(trigger, outcome, String::new()),
+            }
+        }
+        asked
+    }
+
+    /// The run of a trigger has started; nothing for that of a tick.
+    pub(super) fn trigger_started(&self, id: &str, run_id: &str) {
+        if let Some(mut trigger) = self.trigger(id) {
+            run_id.clone_into(&mut trigger.run_id);
+            self.say(trigger, TriggerState::Started);
+        }
+    }
+
+    /// No attempt follows; nothing for the run of a tick.
+    pub(super) fn trigger_ended(&self, id: &str, outcome: &str, detail: String) {
+        if let Some(trigger) = self.trigger(id) {
+            self.say_ended(trigger, outcome, detail);
+        }
+    }
+
+    fn trigger(&self, id: &str) -> Option<Trigger> {
+        let mut known = self
+            .engine
+            .ctx
+            .intents
+            .triggers(&self.engine.name)
+            .into_iter();
+        known.find(|trigger| trigger.id == id)
+    }
+
+    fn say_ended(&self, mut trigger: Trigger, outcome: &str, detail: String) {
+        outcome.clone_into(&mut trigger.outcome);
+        trigger.detail = detail;
+        trigger.ended = Some(self.clock().wall());
+        self.say(trigger, TriggerState::Ended);
+    }
+
+    fn say(&self, mut trigger: Trigger, state: TriggerState) {
+        let ctx = &self.engine.ctx;
+        trigger.state = state;
+        trigger.replica.clone_from(&ctx.replica);
+        ctx.intents.say(trigger);
+    }
+
+    /// The wish that this term is given up, unless this replica is the one that shall lead.
+    pub(super) fn asked_to_resign(&self) -> Option<Resign> {
+        let ctx = &self.engine.ctx;
+        // In failover mode every job is where the replica lock is.
+        let lease = self
+            .lease
+            .as_ref()
+            .filter(|_| self.pass.lease().is_none())?;
+        let asked = ctx.intents.resign(&self.engine.name)?;
+        let to_me = asked.to.as_ref() == Some(&ctx.replica);
+        (asked.token >= lease.token() && !to_me).then_some(asked)
+    }
+}
+
+impl Engine {
+    /// Completes with a wish that another replica than this one leads next, unless it is `done` with already.
+    pub(super) async fn stands_back(&self, done: Option<&Resign>) -> Resign {
+        let intents = &self.ctx.intents;
+        let mut seen = intents.seen();
+        loop {
+            let asked = intents.resign(&self.name);
+            if let Some(asked) = asked
+                && asked.to.as_ref().is_some_and(|to| *to != self.ctx.replica)
+                && done != Some(&asked)
+            {
+                return asked;
+            }
+            intents.changed(&mut seen).await;
+        }
+    }
+
+    /// Lets the one that is to lead go first: until somebody leads in a later term, or nobody has led for a ttl.
+    pub(super) async fn stand_back(&self, asked: &Resign, pass: &Pass) {
+        let Context { clock, locks, .. } = &self.ctx;
+        let ttl = self.spec.ttl.unwrap_or(locks.timing().ttl);
+        let mut free = None;
+        while !pass.is_over() {
+            let docs = locks.docs(PRESENCE_PREFIX).await.unwrap_or_default();
+            let leads = leader(&Presence::from_docs(&docs), &self.name);
+            match leads {
+                Some(token) if token > asked.token.0 => return,
+                Some(_) => free = None,
+                None if clock.now().since(*free.get_or_insert(clock.now())) >= ttl => return,
+                None => {}
+            }
+            tokio::select! {
+                biased;
+                () = pass.over() => {}
+                () = clock.sleep(LOOK) => {}
+            }
+        }
+    }
+}
+
+/// The largest token under which somebody says to lead the job.
+fn leader(presences: &[Presence], job: &str) -> Option<u64> {
+    let jobs = presences.iter().flat_map(|presence| &presence.jobs);
+    let terms = jobs.filter(|j| j.name == job && j.standing == Standing::Leading);
+    terms.filter_map(|j| j.token).map(|token| token.0).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Token;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_trigger_runs_until_the_ledger_knows_it_or_its_time_is_over() {
+        let trigger = Trigger {
+            id: "t-1".to_owned(),
+            asked: at(1000),
+            ..Trigger::default()
+        };
+        let mut ledger = Ledger::default();
+        ledger.first_sight(at(900)).unwrap();
+        assert_eq!(fate(&trigger, &ledger, at(1001)), Fate::Run);
+        assert_eq!(fate(&trigger, &ledger, at(200_000)), Fate::Ended("expired"));
+        let key = ledger
+            .start_trigger("t-1", at(1001), Token(3))
+            .unwrap()
+            .key();
+        assert_eq!(fate(&trigger, &ledger, at(200_000)), Fate::Open);
+        ledger.finish(&key, Token(3)).unwrap();
+        assert_eq!(fate(&trigger, &ledger, at(1002)), Fate::Ended("unknown"));
+    }
+
+    #[test]
+    fn the_latest_term_that_anybody_tells_of_counts() {
+        let presence = |token: u64, standing| Presence {
+            jobs: vec![crate::status::JobPresence {
+                name: "job".to_owned(),
+                token: Some(Token(token)),
+                standing,
+                ..Default::default()
+            }],
+            ..Presence::default()
+        };
+        let old = presence(3, Standing::Leading);
+        let new = presence(4, Standing::Leading);
+        assert_eq!(leader(&[old.clone(), new], "job"), Some(4));
+        assert_eq!(leader(&[presence(3, Standing::StandingBy)], "job"), None);
+        assert_eq!(leader(&[old], "mail"), None);
+    }
+}

@@ -1,0 +1,353 @@
+//! Asks something of a fleet, and waits until somebody has heard: for the commands and for the admin server.
+//!
+//! # Invariants
+//! - A wish is written on a majority of the nodes, or said to have failed.   (a_wish_needs_a_majority)
+//! # When things fail
+//! What was written and not heard stays asked for: replicas that start later find it.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde::Serialize;
+
+use super::presence;
+use crate::{
+    chance::Chance,
+    clock::Moment,
+    intent::{self, Intent, Pause, Resign, Trigger, TriggerState},
+    lock::{LockError, Locks},
+    node::{Doc, Token},
+    scheduler::sortable_id,
+    status::{FleetStatus, PRESENCE_PREFIX, Presence},
+};
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Somebody who asks.
+pub(crate) struct Asker {
+    locks: Locks,
+    chance: Chance,
+    by: String,
+}
+
+/// Why nothing was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    /// No such job.
+    #[error("there is no job {job:?}; {known}")]
+    Unknown {
+        /// As it was named.
+        job: String,
+        /// What to say instead.
+        known: String,
+    },
+    /// Nothing that can be asked of this job.
+    #[error("{0}")]
+    NotPossible(String),
+    /// Too few nodes.
+    #[error("only {answered} of {nodes} lock nodes answered: do it again when a majority answers")]
+    TooFew {
+        /// That answered.
+        answered: usize,
+        /// Configured.
+        nodes: usize,
+    },
+    /// The nodes cannot be asked.
+    #[error(transparent)]
+    Locks(#[from] LockError),
+}
+
+/// What became of a pause or of its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct PauseAnswer {
+    pub(crate) job: String,
+    pub(crate) paused: bool,
+    /// It was not so before.
+    pub(crate) changed: bool,
+    pub(crate) reason: String,
+    /// Names of the replicas that have said that they know.
+    pub(crate) heard_by: Vec<String>,
+    /// Names of those that have not, yet.
+    pub(crate) unheard_by: Vec<String>,
+}
+
+/// What became of a resignation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct ResignAnswer {
+    pub(crate) job: String,
+    /// Name of the replica that was asked to resign.
+    pub(crate) from: String,
+    /// Its term.
+    pub(crate) token: Token,
+    /// Name of the replica that leads in a later term; `null` when nobody does, yet.
+    pub(crate) leader: Option<String>,
+    /// Its term.
+    pub(crate) leader_token: Option<Token>,
+}
+
+impl Asker {
+    pub(crate) fn new(locks: &Locks, by: String) -> Self {
+        Self {
+            locks: locks.clone(),
+            chance: locks.chance().clone(),
+            by,
+        }
+    }
+
+    /// Pauses or resumes the job, and waits until every replica that has it says so, for `patience` at most.
+    pub(crate) async fn pause(
+        &self,
+        job: &str,
+        paused: bool,
+        reason: &str,
+        patience: Duration,
+    ) -> Result<PauseAnswer, AskError> {
+        let read = self.read(&intent::pause_document(job)).await?;
+        let last = read.as_ref().and_then(|doc| match Intent::from_doc(doc)? {
+            Intent::Pause(pause) => Some(pause),
+            _ => None,
+        });
+        let was_paused = last.as_ref().is_some_and(|pause| pause.paused);
+        let mut reason = reason.to_owned();
+        let changed = was_paused != paused;
+        if !changed && reason.is_empty() {
+            reason = last.map(|pause| pause.reason).unwrap_or_default();
+        } else if changed || paused {
+            let chance = u16::try_from(self.chance.below(1 << 16)).unwrap_or(0);
+            let pause = Pause {
+                job: job.to_owned(),
+                paused,
+                reason: reason.clone(),
+                by: self.by.clone(),
+                at: self.locks.clock().wall(),
+            };
+            let rev = intent::next_revision(read.map(|doc| doc.rev), chance);
+            self.write(rev, &Intent::Pause(pause)).await?;
+        }
+        let mut answer = PauseAnswer {
+            job: job.to_owned(),
+            paused,
+            changed,
+            reason,
+            heard_by: Vec::new(),
+            unheard_by: Vec::new(),
+        };
+        let until = self.locks.clock().now() + patience;
+        loop {
+            let presences = self.presences().await?;
+            let names = |of: bool| {
+                let words = presences
+                    .iter()
+                    .flat_map(|p| p.jobs.iter().map(move |j| (p, j)));
+                let said = words.filter(|(_, j)| j.name == job && (j.paused == paused) == of);
+                said.map(|(p, _)| p.name.clone()).collect::<BTreeSet<_>>()
+            };
+            answer.heard_by = names(true).into_iter().collect();
+            answer.unheard_by = names(false).into_iter().collect();
+            if answer.unheard_by.is_empty() || !self.again(until).await {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Asks for one run of the job.
+    pub(crate) async fn trigger(&self, job: &str) -> Result<Trigger, AskError> {
+        let clock = self.locks.clock();
+        let trigger = Trigger {
+            job: job.to_owned(),
+            id: sortable_id(clock, &self.chance),
+            by: self.by.clone(),
+            asked: clock.wall(),
+            state: TriggerState::Asked,
+            ..Trigger::default()
+        };
+        let rev = trigger.revision();
+        self.write(rev, &Intent::Trigger(trigger.clone())).await?;
+        Ok(trigger)
+    }
+
+    /// Waits until the trigger has come so far, for `patience` at most; answers with what is known then.
+    pub(crate) async fn until(
+        &self,
+        trigger: Trigger,
+        state: TriggerState,
+        patience: Duration,
+    ) -> Result<Trigger, AskError> {
+        let until = self.locks.clock().now() + patience;
+        let name = intent::trigger_document(&trigger.job, &trigger.id);
+        let mut known = trigger;
+        loop {
+            // For as long as it takes, nodes may come and go.
+            if let Ok(Some(doc)) = self.locks.doc(&name).await
+                && let Some(Intent::Trigger(read)) = Intent::from_doc(&doc)
+                && read.state > known.state
+            {
+                known = read;
+            }
+            if known.state >= state || !self.again(until).await {
+                return Ok(known);
+            }
+        }
+    }
+
+    /// Asks the job's leader to give up its term, and waits until somebody leads in a later one, for `patience` at most.
+    pub(crate) async fn resign(
+        &self,
+        job: &str,
+        to: Option<&str>,
+        patience: Duration,
+    ) -> Result<ResignAnswer, AskError> {
+        let clock = self.locks.clock();
+        let fleet = self.fleet().await?;
+        let presences = self.presences().await?;
+        let not = |why: String| Err(AskError::NotPossible(why));
+        let Some(leader) = fleet.job(job).and_then(|job| job.leader.clone()) else {
+            return not(format!("nobody leads {job}: there is nobody to resign"));
+        };
+        if presences
+            .iter()
+            .any(|p| p.id == leader.replica && p.mode == "failover")
+        {
+            return not(format!(
+                "{} leads every job of a failover pair: drain it (SIGTERM) to hand all of them over",
+                leader.name
+            ));
+        }
+        let to = match to {
+            None => None,
+            Some(to) => {
+                let stands = |p: &&Presence| {
+                    (p.id == to || p.name == to) && p.jobs.iter().any(|j| j.name == job)
+                };
+                let Some(found) = presences.iter().find(stands) else {
+                    let mut names: Vec<&str> = presences
+                        .iter()
+                        .filter(|p| p.jobs.iter().any(|j| j.name == job))
+                        .map(|p| p.name.as_str())
+                        .collect();
+                    names.sort_unstable();
+                    return not(format!(
+                        "no replica {to:?} runs {job}; those that do: {}",
+                        names.join(", ")
+                    ));
+                };
+                if found.id == leader.replica {
+                    return not(format!("{} leads {job} already", found.name));
+                }
+                if found.draining || found.unfit.is_some() {
+                    return not(format!(
+                        "{} is draining or unfit: it cannot lead",
+                        found.name
+                    ));
+                }
+                Some(found.id.clone())
+            }
+        };
+        let read = self.read(&intent::resign_document(job)).await?;
+        let chance = u16::try_from(self.chance.below(1 << 16)).unwrap_or(0);
+        let rev = intent::next_revision(read.map(|doc| doc.rev), chance);
+        let resign = Resign {
+            job: job.to_owned(),
+            token: leader.token,
+            to,
+            by: self.by.clone(),
+            at: clock.wall(),
+        };
+        self.write(rev, &Intent::Resign(resign)).await?;
+        let until = clock.now() + patience;
+        loop {
+            let fleet = self.fleet().await?;
+            let next = fleet.job(job).and_then(|job| job.leader.clone());
+            let next = next.filter(|next| next.token > leader.token);
+            if next.is_some() || !self.again(until).await {
+                return Ok(ResignAnswer {
+                    job: job.to_owned(),
+                    from: leader.name,
+                    token: leader.token,
+                    leader_token: next.as_ref().map(|next| next.token),
+                    leader: next.map(|next| next.name),
+                });
+            }
+        }
+    }
+
+    /// The name of a replica, by its id.
+    pub(crate) async fn name_of(&self, id: &str) -> String {
+        let fleet = self.fleet().await.unwrap_or_default();
+        let name = fleet.replica(id).map(|replica| replica.name.clone());
+        name.unwrap_or_else(|| id.to_owned())
+    }
+
+    /// Whether there is time for another look.
+    async fn again(&self, until: Moment) -> bool {
+        let clock = self.locks.clock();
+        clock.sleep(LOOK).await;
+        clock.now() < until
+    }
+
+    /// The newest revision, of a majority of nodes.
+    async fn read(&self, name: &str) -> Result<Option<Doc>, AskError> {
+        let read = self.locks.read_docs(intent::DIRECTORY).await?;
+        self.enough(read.answered).await?;
+        let mut docs = read.docs.into_iter().map(|(doc, _)| doc);
+        Ok(docs.find(|doc| doc.name == name))
+    }
+
+    async fn write(&self, rev: u64, intent: &Intent) -> Result<(), AskError> {
+        let Doc { name, rev, body } = intent.to_doc(rev);
+        let left = intent
+            .remaining(self.locks.clock().wall())
+            .unwrap_or_default();
+        let answered = self.locks.spread_doc(&name, rev, left, body).await?;
+        self.enough(answered).await
+    }
+
+    async fn enough(&self, answered: usize) -> Result<(), AskError> {
+        let nodes = self.locks.nodes().await?.len();
+        match answered > nodes / 2 {
+            true => Ok(()),
+            false => Err(AskError::TooFew { answered, nodes }),
+        }
+    }
+
+    async fn fleet(&self) -> Result<FleetStatus, AskError> {
+        Ok(presence::fleet(&self.locks, None).await?)
+    }
+
+    async fn presences(&self) -> Result<Vec<Presence>, AskError> {
+        let docs = self.locks.docs(PRESENCE_PREFIX).await?;
+        Ok(Presence::from_docs(&docs))
+    }
+}
+
+/// Refuses a job that neither the fleet nor the asker's configuration knows; it is most likely a misspelt one.
+pub(crate) fn refuse_unknown<'a>(
+    job: &str,
+    fleet: &'a FleetStatus,
+    configured: impl IntoIterator<Item = &'a String>,
+) -> Result<(), AskError> {
+    let running = fleet.jobs.iter().map(|job| &job.name);
+    let known: BTreeSet<&String> = running.chain(configured).collect();
+    if known.iter().any(|name| *name == job) {
+        return Ok(());
+    }
+    let known: Vec<&str> = known.into_iter().map(String::as_str).collect();
+    let known = match known.is_empty() {
+        true => "no job is configured, and no replica runs one".to_owned(),
+        false => format!("known jobs: {}", known.join(", ")),
+    };
+    Err(AskError::Unknown {
+        job: job.to_owned(),
+        known,
+    })
+}
+
+/// Refuses a run of its own, or a leader, for a job that has neither.
+pub(crate) fn refuse_unled(job: &str, coordination: &str) -> Result<(), AskError> {
+    let why = match coordination {
+        "batch" => "works in batches on every replica: what is pending is done without being asked",
+        "everywhere" => "runs on every replica: nobody leads it",
+        _ => return Ok(()),
+    };
+    Err(AskError::NotPossible(format!("{job} {why}")))
+}
