@@ -124,6 +124,13 @@ impl Facts<'_> {
         let mut runs = self.runs.iter().filter(|run| run.tick == tick).peekable();
         if runs.peek().is_some() {
             let mut outcome = String::new();
+            let late = runs.peek().and_then(|run| run.started);
+            let late = late.map_or(0, |at| at.duration_since(tick).as_secs());
+            if late > 1 {
+                answer.sentences.push(format!(
+                    "It started {late} s late: until then nobody led, or another run of the job was open."
+                ));
+            }
             for run in runs {
                 answer.sentences.push(of_run(run));
                 outcome.clone_from(&run.outcome);

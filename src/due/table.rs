@@ -283,8 +283,12 @@ impl<'a> Table<'a> {
             false => next_tick,
         };
         let retries = self.retries().map(|(at, ..)| at);
+        // A pause that has ended by a clock that is ahead of this one.
+        let resumed = self.facts.paused_upto;
+        let resumed = resumed.filter(|upto| self.is_paused() && *upto < Timestamp::MAX);
         next_tick
             .into_iter()
+            .chain(resumed)
             .chain(retries)
             .chain(self.restart_at())
             .min()

@@ -503,6 +503,8 @@ fn a_paused_service_does_not_start_again() {
     job.schedule = Schedule::parse("continuous", None, None).unwrap();
     job.paused_upto = Some(Timestamp::MAX);
     assert_eq!(job.at(1010), (vec![], -1));
+    // Resumed by a clock that is ahead.
     job.paused_upto = Some(at(1020));
+    assert_eq!(job.at(1010), (vec![], 1020));
     assert_eq!(job.at(1020).0.len(), 1);
 }

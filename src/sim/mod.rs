@@ -6,6 +6,7 @@ mod cage;
 mod fleet;
 mod freezes;
 mod history;
+mod intents;
 mod ladder;
 mod locks;
 mod runs;

@@ -256,14 +256,20 @@ impl Fleet {
 
     /// The status with which a worker answers `GET path`.
     pub(crate) fn status_of(&self, worker: usize, path: &str) -> u16 {
+        self.asks(worker, "GET", path)
+    }
+
+    /// The status with which a worker answers.
+    pub(crate) fn asks(&self, worker: usize, method: &str, path: &str) -> u16 {
         let listens = |l: &Line| l.worker == worker && l.says() == "status page listens";
         let line = self
             .log
             .wait(0, SOON, "address of the status page", listens);
         let mut stream = TcpStream::connect(line.text("address")).expect("the page listens");
         stream.set_read_timeout(Some(SOON)).expect("a time limit");
-        let request =
-            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut answer = String::new();
         _ = stream.read_to_string(&mut answer);

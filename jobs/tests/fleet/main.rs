@@ -21,6 +21,7 @@ mod beats;
 mod calls;
 mod commands;
 mod fleet;
+mod intents;
 mod leaders;
 mod log;
 mod mail;
@@ -59,7 +60,14 @@ fn main() {
             a_service_runs_once_and_moves_to_its_hot_standby,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
+        intents::{
+            a_trigger_runs_once_although_its_leader_is_killed_at_once,
+            a_job_is_handed_over_on_request,
+        },
     ];
+    cases.extend(on![masters_guarded:
+        intents::{ a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters },
+    ]);
     cases.extend(on![embedded:
         calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },
         commands::{
@@ -81,6 +89,10 @@ fn main() {
             a_service_runs_once_and_moves_to_its_hot_standby,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
+        intents::{
+            a_trigger_runs_once_although_its_leader_is_killed_at_once,
+            a_job_is_handed_over_on_request,
+        },
     ]);
     cases.extend(on![masters_one_frozen:
         leaders::{

@@ -16,6 +16,8 @@ pub(crate) enum Store {
     Embedded(File),
     /// Three masters, and whether one of them is frozen for good.
     Masters([RedisServer; 3], bool),
+    /// Three masters under the restart guard.
+    Guarded([RedisServer; 3]),
 }
 
 /// The embedded store, and what keeps the workers out of it.
@@ -44,19 +46,42 @@ impl Store {
         Self::Masters(masters, true)
     }
 
+    /// Three masters that may be restarted empty: they do not vote before they were watched for two seconds.
+    pub(crate) fn masters_guarded() -> Self {
+        Self::Guarded([(); 3].map(|()| RedisServer::start()))
+    }
+
+    pub(crate) fn masters_count(&self) -> usize {
+        match self {
+            Self::Embedded(_) => 0,
+            Self::Masters(servers, _) | Self::Guarded(servers) => servers.len(),
+        }
+    }
+
+    /// Kills a master and starts it again, empty.
+    pub(crate) fn restart(&mut self, master: usize) {
+        match self {
+            Self::Embedded(_) => {}
+            Self::Masters(servers, _) | Self::Guarded(servers) => servers[master].restart(),
+        }
+    }
+
     /// One more of the same sort.
     pub(crate) fn another(&self) -> Self {
         match self {
             Self::Embedded(_) => Self::embedded(),
             Self::Masters(_, false) => Self::masters(),
             Self::Masters(_, true) => Self::masters_one_frozen(),
+            Self::Guarded(_) => Self::masters_guarded(),
         }
     }
 
     /// Takes the majority away: two masters freeze, or somebody keeps the file to himself.
     pub(crate) fn block(&self) {
         match self {
-            Self::Masters(servers, _) => servers[..2].iter().for_each(RedisServer::freeze),
+            Self::Masters(servers, _) | Self::Guarded(servers) => {
+                servers[..2].iter().for_each(RedisServer::freeze)
+            }
             Self::Embedded(file) => {
                 *file.blocker.lock().unwrap_or_else(PoisonError::into_inner) = file.enter(SOON);
             }
@@ -66,7 +91,7 @@ impl Store {
     /// Gives it back: one master goes on, or the file is free.
     pub(crate) fn unblock(&self) {
         match self {
-            Self::Masters(servers, _) => servers[0].thaw(),
+            Self::Masters(servers, _) | Self::Guarded(servers) => servers[0].thaw(),
             Self::Embedded(file) => {
                 *file.blocker.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
@@ -76,7 +101,7 @@ impl Store {
     /// Whether a process that is frozen now stands inside a transaction of the file, and so keeps everybody out.
     pub(crate) fn is_blocked(&self) -> bool {
         match self {
-            Self::Masters(..) => false,
+            Self::Masters(..) | Self::Guarded(_) => false,
             Self::Embedded(file) => file.enter(Duration::from_millis(200)).is_none(),
         }
     }
@@ -87,6 +112,10 @@ impl Store {
             Self::Embedded(file) => {
                 let path = file.path.get_or_init(|| folder.join("store.db"));
                 format!("backend = \"embedded\"\nembedded.path = {path:?}\n")
+            }
+            Self::Guarded(servers) => {
+                let urls = servers.each_ref().map(RedisServer::url);
+                format!("backend = \"redis\"\nmax_ttl = \"2s\"\nredis.nodes = {urls:?}\n")
             }
             Self::Masters(servers, _) => {
                 let urls = servers.each_ref().map(RedisServer::url);
@@ -100,7 +129,7 @@ impl Store {
     pub(crate) fn hand_over_limit(&self) -> Duration {
         Duration::from_millis(match self {
             Self::Embedded(_) => 300,
-            Self::Masters(..) => 100,
+            Self::Masters(..) | Self::Guarded(_) => 100,
         })
     }
 
@@ -109,6 +138,7 @@ impl Store {
             Self::Embedded(_) => "embedded",
             Self::Masters(_, false) => "masters",
             Self::Masters(_, true) => "masters, one frozen",
+            Self::Guarded(_) => "masters, guarded",
         }
     }
 }

@@ -155,7 +155,8 @@ impl Fleet {
             "the same facts decide nothing more"
         );
         // Whoever sleeps until `wake` misses nothing; ticks of overlap and of a pause may be collected.
-        let paused = self.paused_upto == Some(Timestamp::MAX);
+        let now = Timestamp::from_millisecond(self.true_ms + self.clock).unwrap();
+        let paused = self.paused_upto.is_some_and(|upto| upto > now);
         let collects = paused || !self.alive.is_empty();
         let just_before = plan.wake.and_then(before).filter(|_| !collects);
         assert!(

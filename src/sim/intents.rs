@@ -1,0 +1,400 @@
+//! What people ask of a fleet: pauses, triggers, resignations.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use super::{
+    acts::{leader, ms, quick},
+    fleet::{Act, Fleet, Member, Starts},
+    world::TTL,
+};
+use crate::{
+    chance::Chance,
+    due::Misfire,
+    event::Event,
+    intent::{Trigger, TriggerState},
+    job::{Job, JobError, Outcome, Run, Spec},
+    node::memory::Cut,
+    scheduler::intents::INTERVAL,
+    worker::asking::{AskError, Asker},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// When all have heard of something.
+const HEARD: Duration = INTERVAL.saturating_mul(2);
+
+fn asker(member: &Member) -> Asker {
+    Asker::new(&member.ctx.locks, "test".to_owned())
+}
+
+/// No presence documents are published here: nobody is waited for.
+async fn pause(member: &Member, paused: bool) {
+    let asker = asker(member);
+    asker
+        .pause("job", paused, "", Duration::ZERO)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_job_starts_nothing_and_its_ticks_are_reported() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let spec = || Spec::every(SECOND).misfire(Misfire::All);
+    let a = fleet.join("a", quick(&starts), spec());
+    leader(&fleet, &[&a]).await;
+    fleet.sleep(SECOND * 3).await;
+    pause(&a, true).await;
+    fleet.sleep(HEARD).await;
+    let before = starts.len();
+    assert!(before > 0);
+    fleet.sleep(SECOND * 30).await;
+    assert_eq!(starts.len(), before);
+    assert!(a.leads(), "the leader leads on");
+    assert!(a.heard(|e| matches!(e, Event::TicksSkipped { why: "paused", .. })));
+    pause(&a, false).await;
+    fleet.sleep(SECOND * 5).await;
+    let after = starts.len() - before;
+    assert!(
+        (2..=6).contains(&after),
+        "{after} of the ticks since, none from the pause"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_knows_of_a_pause_at_once() {
+    for nodes in [1, 3, 5] {
+        let fleet = Fleet::new(nodes);
+        let starts = Starts::default();
+        let a = fleet.join("a", quick(&starts), Spec::every(SECOND));
+        leader(&fleet, &[&a]).await;
+        pause(&a, true).await;
+        fleet.sleep(HEARD).await;
+        a.cage.crash();
+        let before = starts.len();
+        let b = fleet.join("b", quick(&starts), Spec::every(SECOND));
+        leader(&fleet, &[&b]).await;
+        fleet.sleep(SECOND * 10).await;
+        assert_eq!(starts.len(), before, "{nodes} nodes");
+    }
+}
+
+/// Replicas write again what nodes have lost; the guard of real masters is exercised by the fleets.
+#[tokio::test(start_paused = true)]
+async fn a_pause_outlives_the_memory_of_every_node_one_after_the_other() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let a = fleet.join("a", quick(&starts), Spec::every(SECOND));
+    leader(&fleet, &[&a]).await;
+    pause(&a, true).await;
+    fleet.sleep(HEARD).await;
+    for node in &fleet.nodes {
+        node.faults().flush();
+        fleet.sleep(HEARD).await;
+    }
+    a.cage.crash();
+    let before = starts.len();
+    let b = fleet.join("b", quick(&starts), Spec::every(SECOND));
+    fleet.sleep(TTL * 3 + SECOND * 5).await;
+    assert!(b.leads());
+    assert_eq!(starts.len(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_needs_a_majority() {
+    let fleet = Fleet::new(3);
+    let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
+    leader(&fleet, &[&a]).await;
+    for node in &fleet.nodes[..2] {
+        node.faults().partition(Cut::Refuse);
+    }
+    let asked = asker(&a).pause("job", true, "", Duration::ZERO).await;
+    assert!(
+        matches!(
+            asked,
+            Err(AskError::TooFew {
+                answered: 1,
+                nodes: 3
+            })
+        ),
+        "{asked:?}"
+    );
+    let asked = asker(&a).trigger("job").await;
+    assert!(matches!(asked, Err(AskError::TooFew { .. })), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trigger_runs_beside_no_other_run_and_in_a_pause() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let noted = starts.clone();
+    let slow = Act(move |run: Run| {
+        noted.note(&run);
+        Box::pin(async move {
+            let clock = run.lease().ok_or("no lease")?.clock().clone();
+            clock.sleep(SECOND * 3).await;
+            Ok(Outcome::Done)
+        }) as _
+    });
+    let a = fleet.join("a", slow, Spec::every(SECOND * 1000));
+    leader(&fleet, &[&a]).await;
+    pause(&a, true).await;
+    let asker = asker(&a);
+    let first = asker.trigger("job").await.unwrap();
+    let second = asker.trigger("job").await.unwrap();
+    fleet.sleep(HEARD).await;
+    assert_eq!(starts.len(), 1, "one after the other");
+    let first = asker
+        .until(first, TriggerState::Ended, SECOND * 10)
+        .await
+        .unwrap();
+    assert_eq!(
+        (first.outcome.as_str(), first.replica.as_str()),
+        ("done", "a")
+    );
+    let second = asker
+        .until(second, TriggerState::Ended, SECOND * 10)
+        .await
+        .unwrap();
+    assert_eq!(second.outcome, "done");
+    assert_ne!(first.run_id, second.run_id);
+    assert_eq!(starts.len(), 2);
+}
+
+/// Every start of a run, by the id that the ledger knows it under, as the events tell.
+type Counted = Arc<Mutex<BTreeMap<(jiff::Timestamp, u32), Vec<String>>>>;
+
+fn counted(starts: &Counted, chance: &Chance) -> impl Job + use<> {
+    let (starts, chance) = (starts.clone(), chance.clone());
+    Act(move |run: Run| {
+        let key = (run.tick(), run.attempt());
+        let who = run.facts().replica.clone();
+        starts.lock().unwrap().entry(key).or_default().push(who);
+        // Never nothing: two runs are told apart by their ticks.
+        let work = ms(5) + chance.up_to(ms(400));
+        Box::pin(async move {
+            let clock = run.lease().ok_or("no lease")?.clock().clone();
+            tokio::select! {
+                biased;
+                () = run.cancelled() => Err(JobError::from("stopped")),
+                () = clock.sleep(work) => Ok(Outcome::Done),
+            }
+        }) as _
+    })
+}
+
+/// Triggers while leaders die, freeze and drain: each is started once per attempt, and none is lost.
+fn triggers(seed: u64, nodes: usize) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async move {
+        let fleet = Fleet::seeded(nodes, seed);
+        let (starts, chance) = (Counted::default(), Chance::seeded(seed));
+        // No tick falls due meanwhile: whatever starts was triggered. The memory nodes keep their memory.
+        let spec = || Spec::every(SECOND * 1_000_000).retry(20);
+        let mut born = 0;
+        let mut member = || {
+            born += 1;
+            fleet.join(&format!("m{born}"), counted(&starts, &chance), spec())
+        };
+        let person = fleet.join("person", quick(&Starts::default()), spec().enabled(false));
+        let asker = asker(&person);
+        let mut members: Vec<Member> = (0..3).map(|_| member()).collect();
+        let mut all = members.clone();
+        fleet.sleep(SECOND).await;
+        let (mut asked, mut perhaps) = (Vec::<Trigger>::new(), 0);
+        while fleet.time.elapsed() < SECOND * 40 {
+            fleet.sleep(chance.up_to(SECOND * 2)).await;
+            if chance.hits(0.6) {
+                match asker.trigger("job").await {
+                    Ok(trigger) => asked.push(trigger),
+                    // It may stand on a minority.
+                    Err(_) => perhaps += 1,
+                }
+                // Often the leader has just heard of it, or has just begun.
+                fleet.sleep(chance.up_to(ms(1300))).await;
+            }
+            let victim = match (0..3).find(|n| members[*n].leads()) {
+                Some(leader) if chance.hits(0.7) => leader,
+                _ => usize::try_from(chance.below(3)).unwrap(),
+            };
+            match chance.below(7) {
+                0..=2 => members[victim].cage.crash(),
+                3 => members[victim].cage.freeze(),
+                4 => members[victim].drain(),
+                5 => fleet.nodes[usize::try_from(chance.below(nodes as u64)).unwrap()]
+                    .faults()
+                    .partition(Cut::Hang),
+                _ => {
+                    fleet.nodes.iter().for_each(|n| n.faults().heal());
+                    members.iter().for_each(|m| m.cage.thaw());
+                    continue;
+                }
+            }
+            let fresh = member();
+            all.push(fresh.clone());
+            members[victim] = fresh;
+        }
+        fleet.nodes.iter().for_each(|n| n.faults().heal());
+        all.iter().for_each(|m| m.cage.thaw());
+        fleet.sleep(SECOND * 30).await;
+        let starts = starts.lock().unwrap().clone();
+        for ((tick, attempt), who) in &starts {
+            assert_eq!(who.len(), 1, "{tick}, attempt {attempt}: {who:?}");
+        }
+        // A first attempt that was written and whose leader died at once is started as the second one.
+        let runs: BTreeSet<_> = starts.keys().map(|(tick, _)| *tick).collect();
+        let range = asked.len()..=asked.len() + perhaps;
+        assert!(
+            range.contains(&runs.len()),
+            "{} runs, asked for {range:?}",
+            runs.len()
+        );
+        for trigger in asked {
+            let known = asker
+                .until(trigger, TriggerState::Ended, SECOND)
+                .await
+                .unwrap();
+            assert_eq!(known.state, TriggerState::Ended, "{known:?}");
+        }
+    });
+}
+
+#[test]
+fn a_trigger_runs_exactly_once_also_when_the_leader_dies_at_once() {
+    let only = std::env::var("WATCHKEEPER_SIM_SEED")
+        .ok()
+        .and_then(|n| n.parse::<u64>().ok());
+    for seed in only.map_or(0..25, |seed| seed..seed + 1) {
+        for nodes in [1, 3, 5] {
+            println!("WATCHKEEPER_SIM_SEED={seed}, {nodes} nodes");
+            triggers(seed, nodes);
+        }
+    }
+}
+
+/// The leader stops a second before the tick, and its successor is elected a second after it.
+#[tokio::test(start_paused = true)]
+async fn a_tick_between_two_leaders_fires_once() {
+    for misfire in [Misfire::Once, Misfire::All] {
+        let fleet = Fleet::new(3);
+        let starts = Starts::default();
+        let spec = || Spec::every(SECOND * 60).misfire(misfire);
+        let a = fleet.join("a", quick(&starts), spec());
+        leader(&fleet, &[&a]).await;
+        let next = |fleet: &Fleet| {
+            let now = fleet.clock().wall().as_millisecond();
+            u64::try_from(60_000 - now.rem_euclid(60_000)).unwrap()
+        };
+        fleet.sleep(ms(next(&fleet) + 1)).await;
+        let before = starts.len();
+        fleet.sleep(ms(next(&fleet) - 1000)).await;
+        a.drain();
+        a.ended().await;
+        assert_eq!(starts.len(), before);
+        fleet.sleep(ms(next(&fleet)) + SECOND).await;
+        let b = fleet.join("b", quick(&starts), spec());
+        leader(&fleet, &[&b]).await;
+        fleet.sleep(SECOND * 20).await;
+        assert_eq!(starts.len(), before + 1, "{misfire:?}");
+        starts.assert_once();
+        let minute = |tick: &jiff::Timestamp| tick.as_second() % 60 == 0;
+        assert!(starts.ticks().iter().all(minute));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_told_to_resign_ends_its_run_and_another_one_leads() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let join = |name: &str| fleet.join(name, quick(&starts), Spec::every(SECOND));
+    let (a, b, c) = (join("a"), join("b"), join("c"));
+    let all = [&a, &b, &c];
+    for member in all {
+        publish(member);
+    }
+    for _ in 0..4 {
+        let old = leader(&fleet, &all).await;
+        fleet.sleep(SECOND).await;
+        let answer = asker(&a).resign("job", None, SECOND * 10).await.unwrap();
+        assert_eq!(answer.from, old.ctx.replica);
+        let new = answer.leader.unwrap();
+        assert_ne!(new, answer.from);
+        assert!(answer.leader_token.unwrap() > answer.token);
+    }
+    assert!(!all.iter().any(|m| m.heard(|e| matches!(
+        e,
+        Event::RunEnded {
+            outcome: "cancelled",
+            ..
+        }
+    ))));
+    starts.assert_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_goes_to_the_replica_that_was_named() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let join = |name: &str| fleet.join(name, quick(&starts), Spec::every(SECOND));
+    let all = [join("a"), join("b"), join("c"), join("d")];
+    all.iter().for_each(publish);
+    let all: Vec<&Member> = all.iter().collect();
+    for to in ["b", "d", "a", "c", "b"] {
+        let old = leader(&fleet, &all).await.ctx.replica.clone();
+        fleet.sleep(SECOND).await;
+        if old == to {
+            continue;
+        }
+        let answer = asker(all[0])
+            .resign("job", Some(to), SECOND * 20)
+            .await
+            .unwrap();
+        assert_eq!(answer.leader.as_deref(), Some(to), "{answer:?}");
+    }
+    starts.assert_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_handed_to_a_dead_replica_goes_to_another_one() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let join = |name: &str| fleet.join(name, quick(&starts), Spec::every(SECOND));
+    let a = join("a");
+    leader(&fleet, &[&a]).await;
+    let (b, c) = (join("b"), join("c"));
+    for member in [&a, &b, &c] {
+        publish(member);
+    }
+    fleet.sleep(SECOND).await;
+    b.cage.crash();
+    let answer = asker(&c)
+        .resign("job", Some("b"), SECOND * 30)
+        .await
+        .unwrap();
+    assert!(
+        matches!(answer.leader.as_deref(), Some("a" | "c")),
+        "{answer:?}"
+    );
+}
+
+/// Presence documents, which a process publishes beside its replica.
+fn publish(member: &Member) {
+    let me = crate::worker::presence::Identity {
+        id: member.ctx.replica.clone(),
+        name: member.ctx.replica.clone(),
+        host: "host".to_owned(),
+        pid: 1,
+        started: member.ctx.clock.wall(),
+        mode: "shared",
+        admin: None,
+    };
+    let publish = crate::worker::presence::publish(me, member.ctx.clone());
+    member.cage.spawn().spawn(publish);
+}
