@@ -9,6 +9,7 @@ use crate::{
     Worker,
     clock::Clock,
     config::{Backend, Config},
+    intent::DIRECTORY,
     lock::{LockError, Locks},
     status::{FleetStatus, JobStatus, LockStatus, ReplicaStatus, Role},
     worker::{presence, store},
@@ -16,6 +17,10 @@ use crate::{
 
 /// The store is asked for at most this long.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// Connections are waited for so long before the first question.
+const CONNECTING: Duration = Duration::from_secs(1);
 
 pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
     let config = load(worker)?.config;
@@ -67,7 +72,10 @@ pub(super) fn ask<T, F>(config: &Config, question: impl FnOnce(Locks) -> F) -> R
 where
     F: Future<Output = Result<T, LockError>>,
 {
-    ask_within(PATIENCE, config, question)
+    ask_within(PATIENCE, config, |locks| async move {
+        reached(&locks, CONNECTING).await;
+        question(locks).await
+    })
 }
 
 /// As long as it takes, and taking part in bringing nodes back to their vote.
@@ -114,10 +122,27 @@ where
             .bystander()
             .start()
             .map_err(|e| failed(&e))?;
+        reached(&locks, PATIENCE).await;
         question(locks).await.map_err(|e| failed(&e))
     });
     runtime.shutdown_background();
     answer
+}
+
+/// Waits until a majority of the nodes answers, for `limit` at most: a process that has just started is still connecting.
+async fn reached(locks: &Locks, limit: Duration) {
+    let clock = locks.clock();
+    let until = clock.now() + limit;
+    while clock.now() < until {
+        let answered = match locks.read_docs(DIRECTORY).await {
+            Ok(read) => read.answered,
+            Err(_) => 0,
+        };
+        match locks.nodes().await {
+            Ok(nodes) if answered <= nodes.len() / 2 => clock.sleep(LOOK).await,
+            _ => return,
+        }
+    }
 }
 
 pub(super) fn ask_within<T, F>(

@@ -17,11 +17,13 @@ use crate::{
     lock::{LockError, Locks},
     node::{Doc, Token},
     scheduler::sortable_id,
-    status::{FleetStatus, PRESENCE_PREFIX, Presence},
+    status::{FleetStatus, LeaderStatus, PRESENCE_PREFIX, Presence},
 };
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long whoever has something to tell of himself may take to tell it.
+const PRESENCE: Duration = Duration::from_secs(2);
 
 /// Somebody who asks.
 pub(crate) struct Asker {
@@ -198,49 +200,13 @@ impl Asker {
         patience: Duration,
     ) -> Result<ResignAnswer, AskError> {
         let clock = self.locks.clock();
-        let fleet = self.fleet().await?;
-        let presences = self.presences().await?;
-        let not = |why: String| Err(AskError::NotPossible(why));
-        let Some(leader) = fleet.job(job).and_then(|job| job.leader.clone()) else {
-            return not(format!("nobody leads {job}: there is nobody to resign"));
-        };
-        if presences
-            .iter()
-            .any(|p| p.id == leader.replica && p.mode == "failover")
-        {
-            return not(format!(
-                "{} leads every job of a failover pair: drain it (SIGTERM) to hand all of them over",
-                leader.name
-            ));
-        }
-        let to = match to {
-            None => None,
-            Some(to) => {
-                let stands = |p: &&Presence| {
-                    (p.id == to || p.name == to) && p.jobs.iter().any(|j| j.name == job)
-                };
-                let Some(found) = presences.iter().find(stands) else {
-                    let mut names: Vec<&str> = presences
-                        .iter()
-                        .filter(|p| p.jobs.iter().any(|j| j.name == job))
-                        .map(|p| p.name.as_str())
-                        .collect();
-                    names.sort_unstable();
-                    return not(format!(
-                        "no replica {to:?} runs {job}; those that do: {}",
-                        names.join(", ")
-                    ));
-                };
-                if found.id == leader.replica {
-                    return not(format!("{} leads {job} already", found.name));
-                }
-                if found.draining || found.unfit.is_some() {
-                    return not(format!(
-                        "{} is draining or unfit: it cannot lead",
-                        found.name
-                    ));
-                }
-                Some(found.id.clone())
+        let settle = clock.now() + PRESENCE;
+        // Whoever has just started, or just been elected, has not told it yet.
+        let (leader, to) = loop {
+            match self.hand_over(job, to).await? {
+                Ok(found) => break found,
+                Err(why) if !self.again(settle).await => return Err(AskError::NotPossible(why)),
+                Err(_) => {}
             }
         };
         let read = self.read(&intent::resign_document(job)).await?;
@@ -269,6 +235,57 @@ impl Asker {
                 });
             }
         }
+    }
+
+    /// Who is to hand the job over, and the id of whoever is to get it; else why that cannot be.
+    async fn hand_over(
+        &self,
+        job: &str,
+        to: Option<&str>,
+    ) -> Result<Result<(LeaderStatus, Option<String>), String>, AskError> {
+        let fleet = self.fleet().await?;
+        let presences = self.presences().await?;
+        let Some(leader) = fleet.job(job).and_then(|job| job.leader.clone()) else {
+            return Ok(Err(format!(
+                "nobody leads {job}: there is nobody to resign"
+            )));
+        };
+        if presences
+            .iter()
+            .any(|p| p.id == leader.replica && p.mode == "failover")
+        {
+            return Ok(Err(format!(
+                "{} leads every job of a failover pair: drain it (SIGTERM) to hand all of them over",
+                leader.name
+            )));
+        }
+        let Some(to) = to else {
+            return Ok(Ok((leader, None)));
+        };
+        let runs = |p: &&Presence| p.jobs.iter().any(|j| j.name == job);
+        let mut named = presences.iter().filter(runs);
+        let Some(found) = named.find(|p| p.id == to || p.name == to) else {
+            let names: BTreeSet<&str> = presences
+                .iter()
+                .filter(runs)
+                .map(|p| p.name.as_str())
+                .collect();
+            let names: Vec<&str> = names.into_iter().collect();
+            return Ok(Err(format!(
+                "no replica {to:?} runs {job}; those that do: {}",
+                names.join(", ")
+            )));
+        };
+        Ok(if found.id == leader.replica {
+            Err(format!("{} leads {job} already", found.name))
+        } else if found.draining || found.unfit.is_some() {
+            Err(format!(
+                "{} is draining or unfit: it cannot lead",
+                found.name
+            ))
+        } else {
+            Ok((leader, Some(found.id.clone())))
+        })
     }
 
     /// The name of a replica, by its id.
