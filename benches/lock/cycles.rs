@@ -55,7 +55,7 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
         let scene = Scene::start(nodes).await;
         let by_hand = ByHand::connect(&scene.urls()).await;
         let chance = Chance::system();
-        let below = scene.nodes();
+        let (below, at_rest) = (scene.nodes(), by_hand.clone());
         let guarded = scene.guarded().await;
         let sides = [
             ("by hand", Side::ByHand(by_hand.clone())),
@@ -88,6 +88,8 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
                     }
                 }
                 for _ in 0..if at_a_time == 1 { 200 } else { 0 } {
+                    // As in a cycle: the keeper's thread sleeps until a server has answered, and is woken.
+                    at_rest.ping().await;
                     hops.push(scene.timed(scene.locks.nodes()).await.0);
                 }
             }
