@@ -23,6 +23,8 @@ pub(crate) mod ladder;
 mod lookout;
 mod renew;
 #[cfg(test)]
+mod returns;
+#[cfg(test)]
 mod silent;
 mod tasks;
 mod verify;

@@ -118,7 +118,7 @@ pub struct NodeReport {
 pub struct LocksBuilder {
     nodes: Vec<Arc<dyn Node>>,
     timing: Timing,
-    expiry: Expiry,
+    expiry: Option<Expiry>,
     clock: Clock,
     chance: Chance,
     events: Events,
@@ -157,7 +157,7 @@ impl Locks {
         LocksBuilder {
             nodes,
             timing: Timing::default(),
-            expiry: Expiry::default(),
+            expiry: None,
             clock: Clock::system(),
             chance: Chance::system(),
             events: Events::default(),
@@ -475,11 +475,13 @@ impl LocksBuilder {
         self
     }
 
-    /// Sets what decides that the holder of a named lock is over; [`Expiry::Server`] unless set. All clients of a lock
-    /// must agree: one that trusts the nodes' clocks takes what one that does not still holds.
+    /// Sets what decides that the holder of a named lock is over. Unless set: what the fleet has agreed on
+    /// ([`LocksBuilder::guarded`]), else [`Expiry::Observed`] if the clock of any node may jump ([`Node::expiry`]), as those of
+    /// Redis servers may, else [`Expiry::Server`]. All clients of a lock must agree: one that trusts the nodes' clocks takes
+    /// what one that does not still holds.
     #[must_use]
     pub fn expiry(mut self, expiry: Expiry) -> Self {
-        self.expiry = expiry;
+        self.expiry = Some(expiry);
         self
     }
 
@@ -561,6 +563,10 @@ impl LocksBuilder {
         let releases = broadcast::Sender::new(1024);
         let fitness = Fitness::new(self.clock.clone());
         let reached = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let agreed = self
+            .expiry
+            .or(self.fleet.as_ref().map(|fleet| fleet.expiry));
+        let expiry = agreed.unwrap_or_else(|| Expiry::over(&self.nodes));
         let handle = Handle {
             commands,
             releases: releases.clone(),
@@ -576,7 +582,7 @@ impl LocksBuilder {
         let keeper = Keeper {
             nodes: self.nodes,
             timing: self.timing,
-            expiry: self.expiry,
+            expiry,
             clock: self.clock,
             chance: self.chance,
             events: self.events,

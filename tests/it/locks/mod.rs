@@ -45,6 +45,7 @@ macro_rules! every_lock_case {
                 holding::the_last_of_several_hands_releases,
                 holding::slots_are_never_more_than_their_number,
                 dying::a_dead_holder_is_followed_within_its_ttl,
+                dying::a_holder_that_dies_after_a_sign_of_life_is_followed_as_soon,
                 dying::a_try_after_a_crash_succeeds_within_one_ttl,
                 dying::a_short_ttl_robs_nobody_with_a_long_one,
                 breaking::a_broken_lease_is_final_and_lets_nobody_in_before_its_end_n7,
