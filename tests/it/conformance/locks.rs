@@ -37,10 +37,14 @@ pub(crate) async fn the_same_attempt_sent_again_gets_the_same_grant_n3(lab: Lab)
 
 pub(crate) async fn an_attempt_sent_again_shortens_nothing_n3(lab: Lab) {
     let node = lab.client().await;
-    let makes: [(_, fn(&str, &str, Duration) -> Op); 2] = [("l", take_for), ("c", claim_for)];
-    for (key, make) in makes {
-        granted(&*node, make(key, "a", LONG)).await;
-        granted(&*node, make(key, "a", SHORT)).await;
+    let of_claim = |ttl| claim_for("c", "a", ttl);
+    let of_lock = |ttl| take_for("l", "a", ttl);
+    for (key, long, short) in [
+        ("l", of_lock(LONG), of_lock(SHORT)),
+        ("c", of_claim(LONG), of_claim(SHORT)),
+    ] {
+        granted(&*node, long).await;
+        granted(&*node, short).await;
         let left = view(&*node, key).await.remaining_ms.unwrap();
         assert!(Duration::from_millis(left) > LONG / 2, "{left}");
     }
