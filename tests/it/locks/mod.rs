@@ -9,6 +9,11 @@
 //! one lock that are held at once, or a token that does not rise, are a failure: clients take locks through
 //! [`Client::take`], which looks.
 //!
+//! # What it does not show
+//! Clients that miss a rule by a hair: no confirmation of grants that differ, a deadline that counts from the reply, a lost
+//! attempt that is not undone pass all cases. The simulation has these as mutants (`src/lock/mutant.rs`), and must find them.
+//! What each node answers is held case by case in `conformance.rs`.
+//!
 //! # What it costs
 //! In memory nothing: time is paused. On SQLite and Redis time is real; leases that must end live for half a second, the
 //! longest cases take two. About 20 s for Redis in six threads on two busy cores, nearly all of it waiting.
