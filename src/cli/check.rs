@@ -64,7 +64,7 @@ fn summary(loaded: &Loaded) -> String {
     }
     let mut table = Table::new(&["JOB", "KIND", "SCHEDULE", "COORDINATION"]);
     for (name, spec) in &config.jobs {
-        let schedule = spec.schedule.clone().unwrap_or_default();
+        let schedule = spec.schedule.clone().unwrap_or_default().to_string();
         let kind = spec.kind.clone().unwrap_or_else(|| "code".to_owned());
         let coordination = if spec.enabled {
             spec.coordination.to_string()

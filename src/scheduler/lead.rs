@@ -214,11 +214,9 @@ impl Lead<'_> {
         ledger: &mut Ledger,
         desk: &Arc<dyn Checkpoints>,
     ) -> Result<Carried, Over> {
-        let next = plan.ledger.decided_upto();
-        let next = self
-            .engine
-            .schedule
-            .next_after(next.unwrap_or_default().max(self.clock().wall()));
+        let schedule = &self.engine.schedule;
+        let decided = plan.ledger.decided_upto().unwrap_or_default();
+        let next = schedule.next_after(decided.max(schedule.due_upto(self.clock().wall())));
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
         }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// The ticks in (`after`, `upto`], found the slow way: every matching civil time, sent through the rules one by one.
-fn by_the_rules(civil: &Civil, zone: &str, after: Timestamp, upto: Timestamp) -> Vec<Timestamp> {
+fn by_the_rules(civil: &civil::Civil, zone: &str, after: Timestamp, upto: Timestamp) -> Vec<Timestamp> {
     use jiff::{civil::DateTime, tz::AmbiguousOffset};
     let tz = jiff::tz::TimeZone::get(zone).unwrap();
     let day = 24 * 3600;
@@ -122,7 +122,7 @@ proptest! {
     #[test]
     fn ticks_are_those_of_the_stated_rules(s in any_schedule(), t in any_instant(), ms in 0..20_000_000i64) {
         let upto = Timestamp::from_millisecond(t.as_millisecond() + ms).unwrap();
-        if let Kind::Cron { civil, .. } = &s.kind {
+        if let [Kind::Cron(civil)] = &s.kinds[..] {
             let expected = by_the_rules(civil, s.zone().unwrap(), t, upto);
             prop_assert_eq!(s.between(t, upto, usize::MAX), expected);
         }
