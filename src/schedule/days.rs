@@ -80,4 +80,3 @@ fn weekdays(text: &str) -> Option<(usize, usize)> {
         None => day(text).map(|day| (day, day)),
     }
 }
-

@@ -141,7 +141,8 @@ pub enum ScheduleError {
     },
 }
 
-const INSTANT: &str = "write \"2026-12-24T18:00:00Z\", or \"2026-12-24T18:00\" or \"2026-12-24\" in the job's zone";
+const INSTANT: &str =
+    "write \"2026-12-24T18:00:00Z\", or \"2026-12-24T18:00\" or \"2026-12-24\" in the job's zone";
 
 // === impl ScheduleError ===
 
