@@ -216,6 +216,29 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_whose_clock_is_off_by_more_than_the_skew_is_told_until_it_is_right() {
+        let time = crate::sim_clock::SimTime::new();
+        let (clock, skew) = (time.clock(), Duration::from_secs(1));
+        let fleet = FleetClock::new(clock.clone(), skew, 3);
+        let warned = || fleet.0.warned.load(Ordering::Relaxed);
+        let right = clock.wall();
+        let learn = |nodes: std::ops::Range<usize>| {
+            nodes.for_each(|n| fleet.learn(n, clock.now(), right.as_millisecond()));
+        };
+        time.set_wall_offset(3_600_000);
+        assert_eq!(fleet.wall(), clock.wall(), "nobody was asked yet");
+        learn(0..1);
+        assert_eq!(fleet.wall(), clock.wall(), "one of three");
+        assert!(!warned());
+        learn(1..2);
+        assert_eq!(fleet.wall().as_millisecond(), right.as_millisecond());
+        assert!(warned());
+        time.set_wall_offset(500);
+        assert_eq!(fleet.wall().as_millisecond(), right.as_millisecond());
+        assert!(!warned(), "within the skew");
+    }
+
     #[test]
     fn a_more_exact_reading_is_kept_unless_the_clock_was_set() {
         let [exact, mut rough, mut set] = [ahead(0), ahead(5), ahead(500)].map(Option::unwrap);

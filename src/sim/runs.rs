@@ -284,6 +284,40 @@ async fn ticks_by_the_nodes(off: i64) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn jitter_delays_starts_and_leaves_ticks_where_they_are_whoever_leads() {
+    let fleet = Fleet::new(3);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let spec = Spec::every(Duration::from_secs(20)).jitter(Duration::from_secs(15));
+    let join = |name| {
+        let (notes, clock) = (seen.clone(), fleet.clock());
+        let job = Act(move |run: Run| {
+            notes.lock().unwrap().push((run.tick(), clock.wall()));
+            Box::pin(async { Ok(Outcome::Done) }) as _
+        });
+        fleet.join(name, job, spec.clone())
+    };
+    let first = join("a");
+    fleet.sleep(Duration::from_secs(130)).await;
+    first.drain();
+    let _second = join("b");
+    fleet.sleep(Duration::from_secs(130)).await;
+    let seen = seen.lock().unwrap();
+    let schedule = spec.schedule_of("job").unwrap();
+    assert!(seen.len() >= 11, "{seen:?}");
+    let mut delays = std::collections::BTreeSet::new();
+    for (tick, started) in &*seen {
+        assert_eq!(tick.as_second() % 20, 0, "the tick keeps its name");
+        let late = started.duration_since(schedule.starts(*tick)).as_millis();
+        // A hand-over takes a moment.
+        assert!((-20..1500).contains(&late), "{tick} at {started}");
+        delays.insert(schedule.delay(*tick));
+    }
+    assert!(delays.len() > 8, "{delays:?}");
+    let ticks: std::collections::BTreeSet<_> = seen.iter().map(|(tick, _)| *tick).collect();
+    assert_eq!(ticks.len(), seen.len(), "none twice");
+}
+
+#[tokio::test(start_paused = true)]
 async fn blocking_work_holds_its_lease_although_its_run_was_dropped() {
     let fleet = Fleet::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());

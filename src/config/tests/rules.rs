@@ -388,7 +388,7 @@ fn a_bad_schedule_names_its_field() {
         ),
         (
             "schedule = \"continuous\"\njitter = \"10m\"",
-            "4:10: jobs.a.jitter: warning: it has no effect: continuous has no ticks",
+            "4:10: warning: jobs.a.jitter: it has no effect: continuous has no ticks",
         ),
     ] {
         let line = problem(&job(lines));
