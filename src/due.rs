@@ -51,7 +51,7 @@ mod tests;
 
 pub use policy::{Interrupted, Misfire, MisfirePolicy, Policy, PolicyError};
 
-/// How old the latest tick may be and still count as on time.
+/// How long after the start of the latest tick was due it still counts as on time.
 pub const TOLERANCE: Duration = Duration::from_secs(1);
 /// How long after its last start a continuous job that has ended is started again.
 pub const RESTART_PAUSE: Duration = Duration::from_secs(1);

@@ -107,8 +107,10 @@ impl FleetClock {
             warned,
         } = &*self.0;
         let (now, local) = (clock.now(), clock.wall());
-        let readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
-        let Verdict { wall, apart } = judge(&readings, now, local);
+        let Verdict { wall, apart } = {
+            let readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
+            judge(&readings, now, local)
+        };
         let far = apart.unsigned_abs() > *skew;
         if warned.swap(far, Ordering::Relaxed) != far {
             let apart_ms = apart.as_millis();
