@@ -39,6 +39,7 @@ mod sighting;
 mod slots;
 pub mod tally;
 mod timing;
+mod wall;
 pub(crate) mod watch;
 
 use std::{
@@ -60,6 +61,7 @@ pub use settings::{FleetConfig, LockSettings};
 pub use sighting::Sighting;
 pub use slots::{MOST_SLOTS, Slot, SlotsBuilder};
 pub use timing::Timing;
+pub(crate) use wall::FleetClock;
 
 use crate::{
     chance::Chance,
@@ -140,6 +142,7 @@ struct Handle {
     events: Events,
     fitness: Fitness,
     reached: Arc<std::sync::atomic::AtomicBool>,
+    wall: FleetClock,
     guarded: bool,
     /// Locks with a line, as far as this process knows, and until when that is worth knowing.
     contended: Mutex<BTreeMap<String, Moment>>,
@@ -415,6 +418,14 @@ impl Locks {
         self.0.reached.load(std::sync::atomic::Ordering::SeqCst)
     }
 
+    /// What time it is for the fleet: the median of the nodes' wall clocks when a majority of them was read within a minute,
+    /// else, or when the difference is too small to be seen over the network, this machine's. Ticks go by it. Says in the
+    /// log when this machine's clock is off by more than [`Timing::skew`].
+    #[must_use]
+    pub fn wall(&self) -> jiff::Timestamp {
+        self.0.wall.wall()
+    }
+
     /// The fitness of this replica, which the keeper watches.
     #[must_use]
     pub fn fitness(&self) -> &Fitness {
@@ -567,6 +578,7 @@ impl LocksBuilder {
             .expiry
             .or(self.fleet.as_ref().map(|fleet| fleet.expiry));
         let expiry = agreed.unwrap_or_else(|| Expiry::over(&self.nodes));
+        let wall = FleetClock::new(self.clock.clone(), self.timing.skew, self.nodes.len());
         let handle = Handle {
             commands,
             releases: releases.clone(),
@@ -576,6 +588,7 @@ impl LocksBuilder {
             events: self.events.clone(),
             fitness: fitness.clone(),
             reached: reached.clone(),
+            wall: wall.clone(),
             guarded: self.fleet.is_some(),
             contended: Mutex::default(),
         };
@@ -589,6 +602,7 @@ impl LocksBuilder {
             releases,
             fitness,
             reached,
+            wall,
             on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),
             guard: self.fleet.map(|fleet| admission::Guard {
                 fleet,

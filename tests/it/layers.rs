@@ -131,6 +131,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "human",
             "lock",
             "node",
+            "schedule",
             "status",
             "telemetry",
             "worker",
