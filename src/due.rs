@@ -13,6 +13,7 @@
 //!
 //! # Rules
 //! - The first sight of a job decides everything up to now: nothing before it runs.
+//! - With jitter a tick is due when its delay has passed, and its age counts from then on; its name stays its instant.
 //! - A tick is *on time* when it is the latest one due and at most [`TOLERANCE`] old. Every other undecided one is a
 //!   *misfire*, whoever was to blame. [`Misfire::Skip`] runs none of these; [`Misfire::Once`] runs the latest tick due,
 //!   on time or not, for all; [`Misfire::All`] runs the latest `limit` of them in order. None older than the window
@@ -54,7 +55,7 @@ mod tests;
 
 pub use policy::{Interrupted, Misfire, MisfirePolicy, Policy, PolicyError};
 
-/// How old the latest tick may be and still count as on time.
+/// How long after the start of the latest tick was due it still counts as on time.
 pub const TOLERANCE: Duration = Duration::from_secs(1);
 /// How long after its last start a continuous job that has ended is started again.
 pub const RESTART_PAUSE: Duration = Duration::from_secs(1);

@@ -1,5 +1,6 @@
 //! The same work written by hand: one multiplexed connection per server, all servers asked in parallel, all answers
-//! awaited, nothing else done. No token, no record, no deadline, no thread of its own.
+//! awaited, nothing else done. No token, no record, no deadline, no thread of its own. And, to tell the price of a promise
+//! from that of our code, the least that keeps a token and a record of the holder.
 
 use std::sync::Arc;
 
@@ -14,20 +15,45 @@ const RELEASE: &str =
 /// Publishes as well.
 const HAND_OVER: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) \
                          redis.call('PUBLISH', KEYS[1], ARGV[1]) return 1 end return 0";
+/// The least with what Redlock lacks: a token above every earlier one, and a record of its holder that outlives the key.
+const REMEMBER: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then \
+                        local token = redis.call('HINCRBY', KEYS[3], 'counter', 1) \
+                        redis.call('HSET', KEYS[2], 'owner', ARGV[1], 'ttl', ARGV[2], 'counter', token, 'released', '0') \
+                        redis.call('PERSIST', KEYS[2]) return token end \
+                        return redis.call('HMGET', KEYS[2], 'owner', 'ttl', 'released')";
+/// Its release, told to whoever waits; the record is kept for a while.
+const FORGET: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end \
+                      if redis.call('HGET', KEYS[2], 'owner') == ARGV[1] then \
+                      redis.call('HSET', KEYS[2], 'released', '1') redis.call('PEXPIRE', KEYS[2], ARGV[2]) end \
+                      redis.call('PUBLISH', KEYS[3], ARGV[1]) return 1";
 /// All of them by one owner.
 const EXTEND_MANY: &str = "local kept = 0 for i, key in ipairs(KEYS) do if redis.call('GET', key) == ARGV[1] then \
                            redis.call('PEXPIRE', key, ARGV[2]) kept = kept + 1 end end return kept";
+
+/// The same with the round written into each one's record, which must still name the owner.
+const REMEMBER_MANY: &str = "local kept = 0 for i, key in ipairs(KEYS) do local record = 'record/' .. key \
+                             local r = redis.call('HMGET', record, 'owner', 'seq', 'released') \
+                             if redis.call('GET', key) == ARGV[1] and (r[1] or ARGV[1]) == ARGV[1] and r[3] ~= '1' and \
+                             tonumber(r[2] or 0) < tonumber(ARGV[3]) then redis.call('PEXPIRE', key, ARGV[2]) \
+                             redis.call('HSET', record, 'owner', ARGV[1], 'seq', ARGV[3]) kept = kept + 1 end end return kept";
 
 /// Cheap to clone; all clones share the connections.
 #[derive(Clone)]
 pub(crate) struct ByHand {
     connections: Vec<MultiplexedConnection>,
-    scripts: Arc<[Script; 3]>,
+    scripts: Arc<[Script; 6]>,
 }
 
 impl ByHand {
     pub(crate) async fn connect(urls: &[String]) -> Self {
-        let sources = [RELEASE, HAND_OVER, EXTEND_MANY];
+        let sources = [
+            RELEASE,
+            HAND_OVER,
+            EXTEND_MANY,
+            REMEMBER,
+            FORGET,
+            REMEMBER_MANY,
+        ];
         let mut connections = Vec::new();
         for url in urls {
             let client = Client::open(url.as_str()).unwrap();
@@ -47,6 +73,21 @@ impl ByHand {
     /// Acquires and releases once.
     pub(crate) async fn cycle(&self, key: &str, owner: &str) -> bool {
         self.acquire(key, owner).await && self.release(key, owner).await
+    }
+
+    /// The same with a token and a record, one script each.
+    pub(crate) async fn cycle_with_token(&self, key: &str, owner: &str) -> bool {
+        let granted: Vec<u64> = self.remembered(3, key, owner).await;
+        let told: Vec<u64> = self.remembered(4, key, owner).await;
+        granted.iter().chain(&told).all(|n| *n > 0)
+    }
+
+    async fn remembered<T: FromRedisValue>(&self, script: usize, key: &str, owner: &str) -> Vec<T> {
+        let mut call = cmd("EVALSHA");
+        call.arg(self.scripts[script].get_hash()).arg(3);
+        call.arg(key).arg(format!("record/{key}")).arg("node");
+        call.arg(owner).arg(TTL_MS);
+        self.everywhere(&call).await
     }
 
     /// Whether all nodes granted it.
@@ -108,12 +149,34 @@ impl ByHand {
 
     /// Extends all of these keys, `chunk` in a call, all calls and nodes at once; whether all were kept.
     pub(crate) async fn extend_many(&self, keys: &[String], owner: &str, chunk: usize) -> bool {
+        self.many(2, keys, owner, chunk, 0).await
+    }
+
+    /// The same, each with its record.
+    pub(crate) async fn extend_many_records(
+        &self,
+        keys: &[String],
+        owner: &str,
+        chunk: usize,
+        seq: u64,
+    ) -> bool {
+        self.many(5, keys, owner, chunk, seq).await
+    }
+
+    async fn many(
+        &self,
+        script: usize,
+        keys: &[String],
+        owner: &str,
+        chunk: usize,
+        seq: u64,
+    ) -> bool {
         let calls = keys.chunks(chunk).map(|keys| {
             let mut call = cmd("EVALSHA");
-            call.arg(self.scripts[2].get_hash())
+            call.arg(self.scripts[script].get_hash())
                 .arg(keys.len())
                 .arg(keys);
-            call.arg(owner).arg(TTL_MS);
+            call.arg(owner).arg(TTL_MS).arg(seq);
             async move {
                 let kept: Vec<usize> = self.everywhere(&call).await;
                 kept.iter().all(|n| *n == keys.len())

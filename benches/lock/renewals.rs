@@ -76,6 +76,7 @@ async fn one(nodes: usize, kind: Kind, plan: Plan, table: &mut Table) {
     }
 
     let (mut ours, mut raw, mut script_us) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut with_record, mut seq) = (Vec::new(), 0);
     let (mut at_once, mut slowest, mut lost) = (0, Duration::ZERO, 0);
     let mut before = scene.asked();
     let until = scene.clock.now() + TTL / 3 * u32::try_from(plan.trials.max(3)).unwrap();
@@ -105,6 +106,11 @@ async fn one(nodes: usize, kind: Kind, plan: Plan, table: &mut Table) {
                     let (took, kept) = scene.timed(by_hand.extend_many(&keys, "me", CHUNK)).await;
                     assert!(kept, "nobody else wants them");
                     raw.push(took);
+                    seq += 1;
+                    let extended = by_hand.extend_many_records(&keys, "me", CHUNK, seq);
+                    let (took, kept) = scene.timed(extended).await;
+                    assert!(kept, "nobody else wants them");
+                    with_record.push(took);
                 }
                 (at_once, slowest) = (0, Duration::ZERO);
                 before = scene.asked();
@@ -117,9 +123,16 @@ async fn one(nodes: usize, kind: Kind, plan: Plan, table: &mut Table) {
             time(p50(&ours)),
             ours.len()
         ))
-        .beside(time(p50(&raw)))
+        .beside(format!(
+            "{}, with records {}",
+            time(p50(&raw)),
+            time(p50(&with_record))
+        ))
         .figure(micros(p50(&ours)) / micros(p50(&raw)))
-        .more(json!({ "script_us_per_node": median(script_us) }));
+        .more(json!({
+            "script_us_per_node": median(script_us),
+            "to_calls_with_records": micros(p50(&ours)) / micros(p50(&with_record)),
+        }));
     table.add(if nodes == 3 {
         row.goal(Goal::AtMost(LONGEST))
     } else {

@@ -8,9 +8,9 @@ use watchkeeper::{
     clock::Clock,
     event::Event,
     lease::Lease,
-    lock::{LockError, Locks, Timing},
+    lock::{FleetConfig, LockError, LockSettings, Locks, Timing},
     node::{
-        Call, GuardSettings, Kind, Node, Op, Reply, Take, Token,
+        Call, Expiry, GuardSettings, Kind, Node, Op, Reply, RestartGuard, Standing, Take, Token,
         redis::{RedisNode, RedisNodeSettings, TlsFiles},
     },
     spawn::Spawn,
@@ -50,7 +50,8 @@ pub(crate) struct Asked {
 impl Scene {
     pub(crate) async fn start(nodes: usize) -> Self {
         let servers: Vec<_> = (0..nodes).map(|_| RedisServer::start()).collect();
-        let locks = locks_at(servers.iter().map(RedisServer::url).collect());
+        let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+        let locks = locks_at(&urls, Expiry::Observed);
         let scene = Self {
             servers,
             locks,
@@ -62,7 +63,47 @@ impl Scene {
 
     /// Another process' locks: a keeper and connections of their own.
     pub(crate) async fn others(&self) -> Locks {
-        let locks = locks_at(self.urls());
+        self.others_by(Expiry::Observed).await
+    }
+
+    pub(crate) async fn others_by(&self, expiry: Expiry) -> Locks {
+        let locks = locks_at(&self.urls(), expiry);
+        self.all_up(&locks).await;
+        locks
+    }
+
+    /// Locks whose nodes are asked in every call whether they are still those that were admitted.
+    pub(crate) async fn guarded(&self) -> Locks {
+        let settings = LockSettings::default();
+        let fleet = FleetConfig {
+            nodes: self.servers.len(),
+            expiry: Expiry::Observed,
+            ..FleetConfig::of(&settings)
+        };
+        let guard = GuardSettings {
+            mode: RestartGuard::Call,
+            config: fleet.to_string(),
+        };
+        let mut nodes: Vec<Arc<dyn Node>> = Vec::new();
+        for url in self.urls() {
+            let node = node_in("guarded", &url, guard.clone());
+            // As `doctor --bootstrap` does: nothing was ever locked here.
+            let nonce = "first".to_owned();
+            let admit = Op::Admit {
+                nonce: nonce.clone(),
+                config: guard.config.clone(),
+                counter: Token(0),
+                blank_before: None,
+            };
+            let call = Call {
+                not_after: None,
+                ops: vec![Op::Nominate { nonce }, admit],
+            };
+            assert_eq!(node.call(call).await.unwrap().standing, Standing::Admitted);
+            nodes.push(Arc::new(node));
+        }
+        let locks = Locks::over(nodes).guarded(fleet).expiry(Expiry::Observed);
+        let locks = locks.start().unwrap();
         self.all_up(&locks).await;
         locks
     }
@@ -168,9 +209,10 @@ impl Scene {
 }
 
 /// Locks over these addresses.
-pub(crate) fn locks_at(urls: Vec<String>) -> Locks {
+pub(crate) fn locks_at(urls: &[String], expiry: Expiry) -> Locks {
     let nodes = urls.iter().map(|url| Arc::new(node(url)) as Arc<dyn Node>);
-    Locks::over(nodes.collect()).start().unwrap()
+    let locks = Locks::over(nodes.collect()).expiry(expiry);
+    locks.start().unwrap()
 }
 
 /// A socket beside the server's own.
@@ -179,16 +221,20 @@ pub(crate) fn url_of(socket: &Path) -> String {
 }
 
 fn node(url: &str) -> RedisNode {
+    node_in("bench", url, GuardSettings::default())
+}
+
+fn node_in(namespace: &str, url: &str, guard: GuardSettings) -> RedisNode {
     let settings = RedisNodeSettings {
         url: url.to_owned().into(),
         username: None,
         password: None,
         tls: TlsFiles::default(),
         node_timeout: Timing::default().node_timeout,
-        namespace: "bench".to_owned(),
+        namespace: namespace.to_owned(),
         raw_keys: false,
         pool_size: 2,
-        guard: GuardSettings::default(),
+        guard,
     };
     RedisNode::new(&settings, Clock::system(), Spawn::system()).unwrap()
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use watchkeeper::node::Expiry;
 
 use crate::{
     Plan,
@@ -26,7 +27,7 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
             .map(|s| Proxy::before(s, DELAY))
             .collect();
         let urls: Vec<_> = proxies.iter().map(Proxy::url).collect();
-        let locks = locks_at(urls.clone());
+        let locks = locks_at(&urls, Expiry::Observed);
         near.all_up(&locks).await;
         let by_hand = ByHand::connect(&urls).await;
         let (mut acquire, mut release, mut cycle) = (Vec::new(), Vec::new(), Vec::new());

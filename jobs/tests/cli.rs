@@ -164,6 +164,65 @@ fn check_tells_machines_the_same() {
     assert_eq!(first["severity"], "error");
 }
 
+const JOBS: &str = r#"[jobs.report]
+kind = "heartbeat"
+schedule = ["30 2 * * Mon-Fri", "30 2 * * Sun"]
+zone = "Europe/Berlin"
+until = "2027-03-28"
+"#;
+
+#[test]
+fn jobs_next_says_what_clock_changes_do_in_words_and_in_json() {
+    let folder = folder_with(JOBS);
+    let next = ["jobs", "next", "report", "--after", "2027-03-26T00:00:00Z"];
+    let ran = run(folder.path(), &next);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(ran.out.lines().count(), 3, "{}", ran.out);
+    for words in [
+        "Fri 2027-03-26 02:30:00 +01:00",
+        "2027-03-26T01:30:00Z",
+        "02:30 does not exist on 2027-03-28: fires at 03:00",
+    ] {
+        assert!(ran.out.contains(words), "{words}: {}", ran.out);
+    }
+    let ran = run(
+        folder.path(),
+        &[&next[..], &["--count", "1", "--json"]].concat(),
+    );
+    let ticks: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(ticks.as_array().map(Vec::len), Some(1));
+    assert_eq!(ticks[0]["tick"], "2027-03-26T01:30:00Z");
+    assert_eq!(ticks[0]["note"], Value::Null);
+    let ran = run(folder.path(), &["jobs", "next", "repot"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("known jobs: report"), "{}", ran.err);
+    let ran = run(folder.path(), &["jobs", "--json"]);
+    let jobs: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(jobs[0]["name"], "report");
+    assert_eq!(jobs[0]["schedule"], "30 2 * * Mon-Fri; 30 2 * * Sun");
+    assert_eq!(jobs[0]["zone"], "Europe/Berlin");
+    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 1, "no store was made");
+}
+
+#[test]
+fn check_and_jobs_hint_at_many_jobs_in_one_minute() {
+    let job = |n| format!("[jobs.job-{n:02}]\nkind = \"heartbeat\"\nschedule = \"@daily\"\n");
+    let folder = folder_with(&(0..14).map(job).collect::<String>());
+    for command in ["check", "jobs"] {
+        let ran = run(folder.path(), &[command]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert!(
+            ran.out.contains("hint: 14 jobs at 00:00 UTC"),
+            "{}",
+            ran.out
+        );
+    }
+    let ran = run(folder.path(), &["check", "--json"]);
+    let found: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(found[0]["severity"], "hint");
+}
+
 #[test]
 fn run_starts_nothing_when_the_configuration_has_errors() {
     let folder = folder_with(&format!(

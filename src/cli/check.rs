@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{Failure, count, print, print_json, table::Table};
+use super::{Failure, count, hints::hints, print, print_json, table::Table};
 use crate::{
     Worker,
+    clock::Clock,
     config::{Backend, Loaded, Problems, Severity},
     error::Error,
 };
@@ -17,8 +18,11 @@ pub(super) fn check(worker: &Worker, json: bool) -> ExitCode {
         Err(Error::Config(problems)) => (problems, None),
         Err(error) => return Failure::from(error).tell(),
     };
+    let hints = loaded.as_ref().map_or_else(Vec::new, |loaded| {
+        hints(&loaded.config, Clock::system().wall())
+    });
     if json {
-        if let Err(failure) = print_json(&as_json(&problems)) {
+        if let Err(failure) = print_json(&as_json(&problems, &hints)) {
             return failure.tell();
         }
     } else {
@@ -31,6 +35,9 @@ pub(super) fn check(worker: &Worker, json: bool) -> ExitCode {
             Some(loaded) => summary(loaded),
             None => count(&problems),
         };
+        for hint in hints {
+            text += &format!("hint: {hint}\n");
+        }
         print(&text);
     }
     if loaded.is_some() {
@@ -60,11 +67,11 @@ fn summary(loaded: &Loaded) -> String {
     }
     text.push('\n');
     if config.jobs.is_empty() {
-        return text + "no jobs";
+        return text + "no jobs\n";
     }
     let mut table = Table::new(&["JOB", "KIND", "SCHEDULE", "COORDINATION"]);
     for (name, spec) in &config.jobs {
-        let schedule = spec.schedule.clone().unwrap_or_default();
+        let schedule = spec.schedule.clone().unwrap_or_default().to_string();
         let kind = spec.kind.clone().unwrap_or_else(|| "code".to_owned());
         let coordination = if spec.enabled {
             spec.coordination.to_string()
@@ -76,7 +83,7 @@ fn summary(loaded: &Loaded) -> String {
     text + &table.to_string()
 }
 
-fn as_json(problems: &Problems) -> serde_json::Value {
+fn as_json(problems: &Problems, hints: &[String]) -> serde_json::Value {
     let problem = |problem: &crate::config::Problem| {
         json!({
             "severity": if problem.severity == Severity::Error { "error" } else { "warning" },
@@ -86,5 +93,7 @@ fn as_json(problems: &Problems) -> serde_json::Value {
             "remedy": problem.remedy,
         })
     };
-    problems.iter().map(problem).collect()
+    let hint = |hint: &String| json!({ "severity": "hint", "key": "jobs", "source": "", "message": hint, "remedy": "" });
+    let hints = hints.iter().map(hint);
+    problems.iter().map(problem).chain(hints).collect()
 }

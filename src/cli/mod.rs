@@ -1,4 +1,4 @@
-//! The commands of a worker: `run`, `check`, `config`, `status`, `history`, `explain`, `pause`, `resume`, `trigger`,
+//! The commands of a worker: `run`, `check`, `config`, `jobs`, `status`, `history`, `explain`, `pause`, `resume`, `trigger`,
 //! `resign`, `locks`, `doctor`.
 //!
 //! ```no_run
@@ -20,7 +20,9 @@
 mod check;
 mod doctor;
 mod explain;
+mod hints;
 mod history;
+mod jobs;
 mod locks;
 mod orders;
 mod place;
@@ -38,6 +40,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use self::{
     doctor::DoctorArgs,
+    jobs::{JobsArgs, JobsCommand},
     locks::{At, BreakArgs, LocksArgs, LocksCommand},
     place::Place,
 };
@@ -75,6 +78,10 @@ pub enum Command {
         #[arg(long)]
         origin: bool,
     },
+    /// Show the configured jobs and when they are due next; with `next JOB` the next ticks of one
+    ///
+    /// Reads the configuration alone and asks no store. Times are shown in the job's zone and in UTC.
+    Jobs(JobsArgs),
     /// Show the replicas, who leads which job, and the lock nodes
     Status {
         /// Print JSON
@@ -253,6 +260,7 @@ impl Command {
             Self::Config { origin, .. } => load(&worker).map(|loaded| {
                 print(&loaded.render(origin));
             }),
+            Self::Jobs(args) => jobs::jobs(&worker, args),
             Self::Status { json } => status::status(&worker, json),
             Self::History {
                 job,

@@ -1,5 +1,6 @@
 //! The rules of `[jobs.NAME]`, one sentence each.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
@@ -13,7 +14,7 @@ use crate::{
     human::Span,
     job::{Coordination, Spec, Unstoppable},
     ledger::MAX_WAITING,
-    schedule::ScheduleError,
+    schedule::Schedule,
 };
 
 /// Something a kind does not like about its parameters.
@@ -26,6 +27,10 @@ pub struct ParamProblem {
     /// What to do about it; may be empty.
     pub remedy: String,
 }
+
+/// From where on a schedule's intervals are looked at: the first tick after it, and so many.
+const JITTER_FROM: Timestamp = Timestamp::constant(1_767_225_600, 0);
+const JITTER_TICKS: usize = 1000;
 
 /// Texts given for parameters are tried in every reading up to this many of them.
 const MOST_TEXTS: usize = 6;
@@ -181,25 +186,39 @@ impl At<'_> {
             );
             return;
         }
-        let Err(error) = self.spec.parse_schedule() else {
+        match self.spec.parse_schedule() {
+            Ok(schedule) => self.jitter(&schedule, found),
+            // These sentences say themselves what to do.
+            Err(error) => found.error(&[error.key()], error.to_string(), ""),
+        }
+    }
+
+    /// A delay as long as the interval would run into the next tick.
+    fn jitter(&self, schedule: &Schedule, found: &mut Findings) {
+        let Some(jitter) = self.spec.jitter else {
             return;
         };
-        // These sentences say themselves what to do.
-        let key = if matches!(error, ScheduleError::UnknownZone { .. }) {
-            "zone"
-        } else {
-            "schedule"
-        };
-        found.error(&[key], error.to_string(), "");
+        if !schedule.has_ticks() {
+            let message = format!("it has no effect: {schedule} has no ticks");
+            found.warn(&["jitter"], message, "leave jitter out");
+            return;
+        }
+        // Judged from the same instant always: what is accepted today is not refused tomorrow.
+        let shortest = schedule.shortest_interval(JITTER_FROM, JITTER_TICKS);
+        if let Some(interval) = shortest.filter(|interval| *interval <= jitter) {
+            let (jitter, interval) = (Span(jitter), Span(interval));
+            found.error(
+                &["jitter"],
+                format!("{jitter} is not shorter than the shortest interval of the schedule ({interval})"),
+                "lower jitter",
+            );
+        }
     }
 
     /// Settings that would have no effect are told: somebody believed in them.
     fn coordination(&self, found: &mut Findings) {
         let spec = self.spec;
-        let continuous = spec
-            .schedule
-            .as_deref()
-            .is_some_and(|s| s.trim() == "continuous");
+        let continuous = spec.schedule.as_ref().is_some_and(|s| s.is("continuous"));
         let default = Spec::default();
         let leads = spec.coordination == Coordination::Leader;
         let has_ticks = leads && !continuous;

@@ -117,7 +117,7 @@ impl<'a> Table<'a> {
 
     /// Something runs: what has become due meanwhile does not.
     fn overlap(&mut self) -> Result<(), Refused> {
-        if let Some(ticks) = self.undecided_upto(self.facts.now) {
+        if let Some(ticks) = self.undecided_upto(self.due()) {
             self.ledger.skip_upto(ticks.skipped("overlap"))?;
             self.decisions.push(Decision::Overlap { ticks });
         }
@@ -127,16 +127,13 @@ impl<'a> Table<'a> {
     /// Nothing runs: chooses among the undecided and the waiting ticks those that will.
     fn late(&mut self) -> Result<(), Refused> {
         let Facts {
-            policy,
-            schedule,
-            now,
-            ..
+            policy, schedule, ..
         } = *self.facts;
         let places = policy.misfire.places();
         let fresh = self.before_window();
         let last = self
             .decided()
-            .and_then(|upto| schedule.latest_upto(upto, now));
+            .and_then(|upto| schedule.latest_upto(upto, self.due()));
         let chosen = match (last, policy.misfire.mode) {
             (None, _) => Vec::new(),
             (Some(last), Misfire::All) => {
@@ -271,9 +268,11 @@ impl<'a> Table<'a> {
 
     fn wake(&self) -> Option<Timestamp> {
         let now = self.facts.now;
+        let schedule = self.facts.schedule;
         let next_tick = self
             .decided()
-            .and_then(|upto| self.facts.schedule.next_after(upto.max(now)));
+            .and_then(|upto| schedule.next_after(upto.max(self.due())))
+            .map(|tick| schedule.starts(tick));
         let started = matches!(self.decisions.last(), Some(Decision::Start { .. }));
         if started || self.busy() {
             return Some(next_tick?.max(later(now, OVERLAP_PAUSE)));
@@ -338,7 +337,12 @@ impl<'a> Table<'a> {
     }
 
     fn on_time(&self, tick: Timestamp) -> bool {
-        later(tick, TOLERANCE) >= self.facts.now
+        later(self.facts.schedule.starts(tick), TOLERANCE) >= self.facts.now
+    }
+
+    /// Ticks up to here are due: a tick whose start is delayed is not there yet.
+    fn due(&self) -> Timestamp {
+        self.facts.schedule.due_upto(self.facts.now)
     }
 
     /// Ticks up to here are older than the window.

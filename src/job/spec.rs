@@ -9,7 +9,7 @@ use crate::{
     due::{Interrupted, Misfire, MisfirePolicy, Policy},
     human::Span,
     lease::Unstoppable,
-    schedule::{Dialect, Schedule, ScheduleError},
+    schedule::{Definition, Dialect, Expressions, Schedule, ScheduleError},
 };
 
 /// Schedule, coordination and limits of one job. What code gives, `[jobs.NAME]` overrides key by key.
@@ -18,12 +18,21 @@ use crate::{
 pub struct Spec {
     /// Which stock or registered kind of job this is; none for a job that code registers under this name.
     pub kind: Option<String>,
-    /// Cron (5 to 7 fields), `@daily` and friends, `@every 30s` or `continuous`.
-    pub schedule: Option<String>,
+    /// Cron (5 to 7 fields), `@daily` and friends, `@every 30s`, `at TIME`, `continuous` or `manual`; or a list of these.
+    pub schedule: Option<Expressions>,
     /// How a numeric weekday is read; with six or seven fields it must be said.
     pub dialect: Option<Dialect>,
     /// The time zone of the schedule.
     pub zone: String,
+    /// No tick before this: in RFC 3339, or civil time of the zone.
+    pub starting: Option<String>,
+    /// No tick after this; a date alone is the end of that day.
+    pub until: Option<String>,
+    /// Days of the zone's calendar without ticks: `2026-12-25`, `12-24` (every year), `Sun`, `Sat-Sun`.
+    pub except: Vec<String>,
+    /// Each start is delayed by less than this, so that jobs due at the same instant do not all start at it.
+    #[serde(with = "crate::human::optional")]
+    pub jitter: Option<Duration>,
     /// Which replicas do the work.
     pub coordination: Coordination,
     /// How long the job's lease lasts without an extension; `locks.ttl` unless set.
@@ -110,6 +119,10 @@ impl Default for Spec {
             schedule: None,
             dialect: None,
             zone: "UTC".to_owned(),
+            starting: None,
+            until: None,
+            except: Vec::new(),
+            jitter: None,
             coordination: Coordination::Leader,
             ttl: None,
             timeout: None,
@@ -130,18 +143,19 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// A job with this schedule, as `schedule` is written in configuration.
+    /// A job with this schedule, as `schedule` is written in configuration; several expressions as a list of them.
     #[must_use]
-    pub fn on(schedule: impl Into<String>) -> Self {
+    pub fn on(schedule: impl Into<Expressions>) -> Self {
         Self {
             schedule: Some(schedule.into()),
             ..Self::default()
         }
     }
 
-    /// A job that runs at the instants of a cron expression with 5, 6 or 7 fields.
+    /// A job that runs at the instants of a cron expression with 5, 6 or 7 fields, or of several:
+    /// `["0 8 * * Mon-Fri", "0 10 * * Sat,Sun"]`. An instant that two of them name is one tick.
     #[must_use]
-    pub fn cron(expression: impl Into<String>) -> Self {
+    pub fn cron(expression: impl Into<Expressions>) -> Self {
         Self::on(expression)
     }
 
@@ -173,13 +187,30 @@ impl Spec {
         serde_json::from_value(merged)
     }
 
-    /// The instants at which the job is due. A spec without a schedule has an empty one, which is an error.
+    /// The instants at which the job is due, without its jitter. A spec without a schedule has an empty one, which is an
+    /// error.
     ///
     /// # Errors
-    /// When schedule, dialect and zone make no schedule.
+    /// When schedule, dialect, zone, starting, until and except make no schedule; [`ScheduleError::key`] says which.
     pub fn parse_schedule(&self) -> Result<Schedule, ScheduleError> {
-        let expression = self.schedule.as_deref().unwrap_or_default();
-        Schedule::parse(expression, self.dialect, Some(&self.zone))
+        let definition = Definition {
+            expressions: self.schedule.as_ref().map_or(&[], Expressions::as_slice),
+            dialect: self.dialect,
+            zone: Some(&self.zone),
+            starting: self.starting.as_deref(),
+            until: self.until.as_deref(),
+            except: &self.except,
+        };
+        definition.parse()
+    }
+
+    /// The schedule of the job of this name, with its jitter, which depends on the name.
+    ///
+    /// # Errors
+    /// As [`Spec::parse_schedule`].
+    pub fn schedule_of(&self, job: &str) -> Result<Schedule, ScheduleError> {
+        let jitter = self.jitter.unwrap_or_default();
+        Ok(self.parse_schedule()?.with_jitter(job, jitter))
     }
 
     /// The rules by which ticks are decided.
@@ -200,6 +231,36 @@ impl Spec {
     #[must_use]
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
         self.zone = zone.into();
+        self
+    }
+
+    /// No tick before this: `"2026-12-24T18:00:00Z"`, or `"2026-12-24T18:00"` or `"2026-12-24"` in the job's zone.
+    #[must_use]
+    pub fn starting(mut self, time: impl Into<String>) -> Self {
+        self.starting = Some(time.into());
+        self
+    }
+
+    /// No tick after this, written as for [`starting`](Spec::starting); a date alone is the end of that day.
+    #[must_use]
+    pub fn until(mut self, time: impl Into<String>) -> Self {
+        self.until = Some(time.into());
+        self
+    }
+
+    /// Days of the zone's calendar without ticks: `["2026-12-25", "12-24", "Sat-Sun"]`.
+    #[must_use]
+    pub fn except<T: Into<String>>(mut self, days: impl IntoIterator<Item = T>) -> Self {
+        self.except = days.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Delays each start by less than this, so that jobs due at the same instant do not all start at it. The delay is a
+    /// function of the job's name and the tick, the same on every replica, and shorter than the time to the next tick; the
+    /// tick keeps its instant in the ledger and in [`Run::tick`](crate::Run::tick).
+    #[must_use]
+    pub fn jitter(mut self, most: Duration) -> Self {
+        self.jitter = Some(most);
         self
     }
 

@@ -52,6 +52,8 @@ pub(crate) struct Held {
     in_round: bool,
     noticed: Option<Moment>,
     unfit_since: Option<Moment>,
+    /// Whether its holder has said that he gives it back.
+    returned: bool,
     done: Option<oneshot::Sender<ReleaseReport>>,
 }
 
@@ -88,6 +90,7 @@ impl Book {
             in_round: false,
             noticed: None,
             unfit_since: None,
+            returned: false,
             done: None,
         };
         self.held.insert(self.next_id, held);
@@ -103,7 +106,7 @@ impl Book {
         view.end_unheard(Loss::Released);
         self.touch(view.id());
         match (self.find(view), done) {
-            (Some(held), done) => held.done = done,
+            (Some(held), done) => (held.returned, held.done) = (true, done),
             // It is over and gone already; there is nothing to release.
             (None, Some(done)) => drop(done.send(ReleaseReport { nodes: 0, of: 0 })),
             (None, None) => {}
@@ -185,6 +188,8 @@ impl Book {
             let rung = held.judge(now, unfit, timing);
             match rung {
                 Rung::Abort => plan.abort.push(held.view.clone()),
+                // Who waits for the report is known from the note alone, which a note of another thread may still hold up.
+                Rung::LetGo if !held.returned && held.view.loss() == Some(Loss::Released) => {}
                 Rung::LetGo | Rung::Abandon => {
                     if rung == Rung::Abandon {
                         plan.abandon.push(held.view.clone());
@@ -336,6 +341,18 @@ mod tests {
         );
         assert_eq!(plan.release.len(), 1, "the one without work is let go");
         assert!(renewed(&mut book, now + TTL + Duration::from_millis(1)).is_empty());
+    }
+
+    #[test]
+    fn a_lease_that_was_given_back_is_let_go_when_its_note_has_come() {
+        let (mut book, now) = book(&[TTL]);
+        let view = book.get(1).unwrap().view.clone();
+        view.end_unheard(Loss::Released);
+        let plan = book.plan(now, None, &Timing::default());
+        assert!(plan.release.is_empty(), "somebody may wait for the report");
+        book.hand_back(&view, Some(oneshot::channel().0));
+        let plan = book.plan(now, None, &Timing::default());
+        assert!(matches!(&plan.release[..], [(_, Some(_))]));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(crate) mod ladder;
 mod lookout;
 mod renew;
 #[cfg(test)]
+mod returns;
+#[cfg(test)]
 mod silent;
 mod tasks;
 mod verify;
@@ -43,8 +45,8 @@ use crate::{
     event::{Event, Events},
     lease::{LeaseView, Line, Note, Pulse, ReleaseReport},
     lock::{
-        AdmissionReport, BreakReport, Claim, Claimed, LockError, NodeReport, Sighting, Timing,
-        WriteError,
+        AdmissionReport, BreakReport, Claim, Claimed, FleetClock, LockError, NodeReport, Sighting,
+        Timing, WriteError,
         admission::{self, Guard},
         cluster::{Cluster, Parts, Stand, Told, Way},
         link::Link,
@@ -153,6 +155,7 @@ pub(crate) struct Keeper {
     pub(crate) events: Events,
     pub(crate) releases: broadcast::Sender<Announcement>,
     pub(crate) fitness: Fitness,
+    pub(crate) wall: FleetClock,
     pub(crate) reached: Arc<std::sync::atomic::AtomicBool>,
     pub(crate) on_unstoppable: OnUnstoppable,
     pub(crate) guard: Option<Guard>,
@@ -217,10 +220,11 @@ impl Keeper {
         let links: Vec<Link> = self
             .nodes
             .into_iter()
-            .map(|node| {
+            .enumerate()
+            .map(|(number, node)| {
                 let (clock, chance) = (self.clock.clone(), self.chance.clone());
                 Link::new(
-                    node,
+                    (number, node, self.wall.clone()),
                     self.timing.node_timeout,
                     clock,
                     chance,

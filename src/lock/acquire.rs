@@ -187,6 +187,7 @@ impl LockBuilder {
             } else {
                 let pause = while_held(&seen, slow);
                 match seen.free_in() {
+                    Some(end) if end <= pause && place.leads() => pause,
                     // Those who wait for the same end had better not ask in the same moment.
                     Some(end) if end <= pause => pause + chance.up_to(slow / 5),
                     // Those who only look had better: what is asked together is one call.
@@ -213,6 +214,9 @@ impl LockBuilder {
             // seen when it has died is watched for a ttl from then on.
             seen = self.look().await?;
             if seen.looks_free() {
+                if place.leads() {
+                    return Ok(Some(place.called()));
+                }
                 if place.is_first() {
                     return Ok(Some(place.impatient()));
                 }

@@ -113,6 +113,11 @@ impl Place {
         self.locks.clock().now().since(self.asked) >= kept
     }
 
+    /// Whether a node has told that we are the first: whoever else waits leaves the lock to us.
+    pub(super) fn leads(&self) -> bool {
+        self.ahead == Some(0)
+    }
+
     /// Whether nobody is known to be before us.
     pub(super) fn is_first(&self) -> bool {
         self.ahead.is_none_or(|n| n == 0)

@@ -24,6 +24,7 @@ use std::{
 use futures_util::{Future, StreamExt, stream::FuturesUnordered};
 use tokio::sync::{Notify, oneshot, watch};
 
+use super::FleetClock;
 use crate::{
     backoff::Backoff,
     chance::Chance,
@@ -70,6 +71,8 @@ struct Inner {
     /// When its votes count again, as far as this process has watched it.
     counts_at: Mutex<Option<Moment>>,
     skew: Mutex<Option<Skew>>,
+    /// The fleet's wall clock, and which of its nodes this is.
+    wall: (FleetClock, usize),
 }
 
 /// What waits to be sent.
@@ -97,7 +100,7 @@ struct Skew {
 
 impl Link {
     pub(crate) fn new(
-        node: Arc<dyn Node>,
+        (number, node, wall): (usize, Arc<dyn Node>, FleetClock),
         timeout: Duration,
         clock: Clock,
         chance: Chance,
@@ -119,6 +122,7 @@ impl Link {
             standing: watch::Sender::new(Standing::Unguarded),
             counts_at: Mutex::new(None),
             skew: Mutex::new(None),
+            wall: (wall, number),
         }))
     }
 
@@ -383,6 +387,10 @@ impl Link {
                 *skew = Some(fresh);
             }
         }
+        if let Ok(reply) = result {
+            let (wall, number) = &self.0.wall;
+            wall.learn(*number, sent, reply.wall_ms);
+        }
         *self
             .0
             .trouble
@@ -604,7 +612,11 @@ mod tests {
             turn: tokio::sync::Mutex::default(),
         };
         let link = Link::new(
-            Arc::new(node),
+            (
+                0,
+                Arc::new(node),
+                FleetClock::new(clock.clone(), TIMEOUT, 1),
+            ),
             TIMEOUT,
             clock,
             Chance::seeded(1),

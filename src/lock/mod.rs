@@ -39,6 +39,7 @@ mod sighting;
 mod slots;
 pub mod tally;
 mod timing;
+mod wall;
 pub(crate) mod watch;
 
 use std::{
@@ -60,6 +61,7 @@ pub use settings::{FleetConfig, LockSettings};
 pub use sighting::Sighting;
 pub use slots::{MOST_SLOTS, Slot, SlotsBuilder};
 pub use timing::Timing;
+pub(crate) use wall::FleetClock;
 
 use crate::{
     chance::Chance,
@@ -118,7 +120,7 @@ pub struct NodeReport {
 pub struct LocksBuilder {
     nodes: Vec<Arc<dyn Node>>,
     timing: Timing,
-    expiry: Expiry,
+    expiry: Option<Expiry>,
     clock: Clock,
     chance: Chance,
     events: Events,
@@ -140,6 +142,7 @@ struct Handle {
     events: Events,
     fitness: Fitness,
     reached: Arc<std::sync::atomic::AtomicBool>,
+    wall: FleetClock,
     guarded: bool,
     /// Locks with a line, as far as this process knows, and until when that is worth knowing.
     contended: Mutex<BTreeMap<String, Moment>>,
@@ -157,7 +160,7 @@ impl Locks {
         LocksBuilder {
             nodes,
             timing: Timing::default(),
-            expiry: Expiry::default(),
+            expiry: None,
             clock: Clock::system(),
             chance: Chance::system(),
             events: Events::default(),
@@ -432,6 +435,14 @@ impl Locks {
         self.0.reached.load(std::sync::atomic::Ordering::SeqCst)
     }
 
+    /// What time it is for the fleet: the median of the nodes' wall clocks when a majority of them was read within a minute,
+    /// else, or when the difference is too small to be seen over the network, this machine's. Ticks go by it. Says in the
+    /// log when this machine's clock is off by more than [`Timing::skew`].
+    #[must_use]
+    pub fn wall(&self) -> jiff::Timestamp {
+        self.0.wall.wall()
+    }
+
     /// The fitness of this replica, which the keeper watches.
     #[must_use]
     pub fn fitness(&self) -> &Fitness {
@@ -492,11 +503,13 @@ impl LocksBuilder {
         self
     }
 
-    /// Sets what decides that the holder of a named lock is over; [`Expiry::Server`] unless set. All clients of a lock
-    /// must agree: one that trusts the nodes' clocks takes what one that does not still holds.
+    /// Sets what decides that the holder of a named lock is over. Unless set: what the fleet has agreed on
+    /// ([`LocksBuilder::guarded`]), else [`Expiry::Observed`] if the clock of any node may jump ([`Node::expiry`]), as those of
+    /// Redis servers may, else [`Expiry::Server`]. All clients of a lock must agree: one that trusts the nodes' clocks takes
+    /// what one that does not still holds.
     #[must_use]
     pub fn expiry(mut self, expiry: Expiry) -> Self {
-        self.expiry = expiry;
+        self.expiry = Some(expiry);
         self
     }
 
@@ -578,6 +591,11 @@ impl LocksBuilder {
         let releases = broadcast::Sender::new(1024);
         let fitness = Fitness::new(self.clock.clone());
         let reached = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let agreed = self
+            .expiry
+            .or(self.fleet.as_ref().map(|fleet| fleet.expiry));
+        let expiry = agreed.unwrap_or_else(|| Expiry::over(&self.nodes));
+        let wall = FleetClock::new(self.clock.clone(), self.timing.skew, self.nodes.len());
         let handle = Handle {
             commands,
             releases: releases.clone(),
@@ -587,19 +605,21 @@ impl LocksBuilder {
             events: self.events.clone(),
             fitness: fitness.clone(),
             reached: reached.clone(),
+            wall: wall.clone(),
             guarded: self.fleet.is_some(),
             contended: Mutex::default(),
         };
         let keeper = Keeper {
             nodes: self.nodes,
             timing: self.timing,
-            expiry: self.expiry,
+            expiry,
             clock: self.clock,
             chance: self.chance,
             events: self.events,
             releases,
             fitness,
             reached,
+            wall,
             on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),
             guard: self.fleet.map(|fleet| admission::Guard {
                 fleet,

@@ -12,7 +12,7 @@
 //! Fairness: who waits longest is not first. Tokens grow within a slot, not over all of them: a receiver that compares
 //! tokens must do so per slot.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::sync::broadcast;
 
@@ -183,7 +183,7 @@ impl SlotsBuilder {
             let pause = pause + chance.up_to(slow / 5);
             tokio::select! {
                 biased;
-                () = any_released(&mut releases, &keys) => {
+                () = any_released(&mut releases, &seen) => {
                     // Waiters that wake together split the vote.
                     clock.sleep(chance.up_to(slow / 10)).await;
                 }
@@ -250,11 +250,20 @@ fn none_free(seen: &[Sighting], names: &[String]) -> LockError {
     }
 }
 
-/// Completes when a release of any of these keys is announced; a closed or lagging stream never completes early.
-async fn any_released(releases: &mut broadcast::Receiver<Announcement>, keys: &[String]) {
+/// Completes when the release of a slot is announced by whoever was seen to hold it, or by anybody where no holder was
+/// seen; a closed or lagging stream never completes early. Bids that were lost are undone, which is announced, too: they
+/// would wake all who wait, who would bid, and undo.
+async fn any_released(releases: &mut broadcast::Receiver<Announcement>, seen: &[Sighting]) {
+    let holders: BTreeMap<&str, Option<String>> =
+        seen.iter().map(|s| (s.key.as_str(), s.holder())).collect();
+    let wakes = |news: &Announcement| match holders.get(news.key.as_str()) {
+        Some(Some(holder)) => *holder == news.owner,
+        Some(None) => true,
+        None => false,
+    };
     loop {
         match releases.recv().await {
-            Ok(news) if keys.contains(&news.key) => return,
+            Ok(news) if wakes(&news) => return,
             Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }

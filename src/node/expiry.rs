@@ -1,6 +1,10 @@
 //! What ends the lease of a holder that has fallen silent, and how a named lock is taken.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
+
+use super::Node;
 
 /// What decides that the lease of a silent holder is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -12,6 +16,19 @@ pub enum Expiry {
     /// The record beside the key: watched unchanged for its whole ttl by the contender's own clock. The key may vanish
     /// at any time.
     Observed,
+}
+
+// === impl Expiry ===
+
+impl Expiry {
+    /// What suits all of these nodes: one whose clock may jump is enough to believe none.
+    pub(crate) fn over(nodes: &[Arc<dyn Node>]) -> Self {
+        if nodes.iter().any(|node| node.expiry() == Self::Observed) {
+            Self::Observed
+        } else {
+            Self::Server
+        }
+    }
 }
 
 /// A holder's record as a contender has seen it: what stands there must be exactly this when it is taken.

@@ -99,6 +99,12 @@ pub trait Node: Send + Sync + 'static {
         None
     }
 
+    /// What ends the lease of a silent holder of a named lock, unless whoever uses this node says otherwise:
+    /// [`Expiry::Server`] only where the node's clock never jumps. The default believes no clock.
+    fn expiry(&self) -> Expiry {
+        Expiry::Observed
+    }
+
     /// What the server tells of itself, for a person who looks for faults. Not bound to the time limit of calls; also of
     /// a server that is refused as a lock server. The default knows nothing.
     ///

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::{
-    Announcement, Announcements, Answer, Call, Node, NodeError, NodeFacts, Op, Reply, View,
+    Announcement, Announcements, Answer, Call, Expiry, Node, NodeError, NodeFacts, Op, Reply, View,
 };
 use crate::spawn::Spawn;
 
@@ -107,6 +107,10 @@ impl<N: Node> Node for Scoped<N> {
 
     async fn identity(&self) -> Option<String> {
         self.node.identity().await
+    }
+
+    fn expiry(&self) -> Expiry {
+        self.node.expiry()
     }
 
     async fn inspect(&self) -> Result<NodeFacts, NodeError> {

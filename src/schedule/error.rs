@@ -74,7 +74,7 @@ pub enum ScheduleError {
     /// A word starting with `@` that is none of ours.
     #[error(
         "unknown schedule {name:?}: known are @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, \
-         @every DURATION and continuous"
+         @every DURATION, at TIME, continuous and manual"
     )]
     UnknownName {
         /// The word.
@@ -88,6 +88,49 @@ pub enum ScheduleError {
         /// What is wrong and what is allowed.
         problem: String,
     },
+    /// `at` without a usable instant.
+    #[error("at {value:?}: {INSTANT}")]
+    At {
+        /// The instant as written.
+        value: String,
+    },
+    /// `continuous` and `manual` stand alone.
+    #[error("{word:?} has no ticks: it stands alone, not in a list")]
+    Mixed {
+        /// The word.
+        word: String,
+    },
+    /// `starting` or `until` is no instant.
+    #[error("{value:?} is no time: {INSTANT}")]
+    Bound {
+        /// `starting` or `until`.
+        key: &'static str,
+        /// As written.
+        value: String,
+    },
+    /// The schedule would end before it begins.
+    #[error("{until:?} comes before starting ({starting:?}): swap them, or leave one out")]
+    UntilBeforeStarting {
+        /// As written.
+        starting: String,
+        /// As written.
+        until: String,
+    },
+    /// An excluded day is no day.
+    #[error(
+        "{value:?} is no day: write a date (\"2026-12-25\"), a day of every year (\"12-24\") or weekdays by name \
+         (\"Sun\", \"Sat-Sun\")"
+    )]
+    Except {
+        /// As written.
+        value: String,
+    },
+    /// Each of them has ticks, but all of them are cut away.
+    #[error("{expression:?} never fires: starting, until and except leave no tick of it")]
+    NothingLeft {
+        /// The expressions.
+        expression: String,
+    },
     /// The zone is not in the time zone database.
     #[error("unknown time zone {zone:?}{}", nearest(.suggestion.as_deref()))]
     UnknownZone {
@@ -96,6 +139,25 @@ pub enum ScheduleError {
         /// The nearest known name.
         suggestion: Option<String>,
     },
+}
+
+const INSTANT: &str =
+    "write \"2026-12-24T18:00:00Z\", or \"2026-12-24T18:00\" or \"2026-12-24\" in the job's zone";
+
+// === impl ScheduleError ===
+
+impl ScheduleError {
+    /// The key of a job's configuration that is wrong.
+    #[must_use]
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::UnknownZone { .. } => "zone",
+            Self::Bound { key, .. } => key,
+            Self::UntilBeforeStarting { .. } => "until",
+            Self::Except { .. } => "except",
+            _ => "schedule",
+        }
+    }
 }
 
 // === impl Field ===

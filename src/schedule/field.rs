@@ -226,6 +226,6 @@ impl Reader {
 }
 
 /// The whole name, or its first three letters.
-fn is_name(text: &str, name: &str) -> bool {
+pub(super) fn is_name(text: &str, name: &str) -> bool {
     text.eq_ignore_ascii_case(name) || name.get(..3).is_some_and(|n| text.eq_ignore_ascii_case(n))
 }

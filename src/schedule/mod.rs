@@ -9,7 +9,16 @@
 //! | `30 0 8 * * Mon-Fri`, `… 2027` | six fields: second first; seven: year last |
 //! | `@yearly @annually @monthly @weekly @daily @midnight @hourly` | as in crontab; weeks begin on Sunday |
 //! | `@every 90s` | whole multiples of the duration since 1970 in UTC; 100 ms to 366 days |
+//! | `at 2026-12-24T18:00` | one, in civil time or RFC 3339 |
 //! | `continuous` | none: the job runs as long as its replica leads |
+//! | `manual` | none |
+//!
+//! Several expressions fire at every instant that any of them names, once. `starting` and `until` cut off what lies
+//! before and after, `except` what falls on excluded days of the zone's calendar.
+//!
+//! # Jitter
+//! A delay of the start, below the time that is set and below the distance to the next tick: ticks keep their order and
+//! their names. It is a function of the job's name and the tick.
 //!
 //! # Dialects
 //! *crontab* (the default for any number of fields): 0 and 7 are Sunday; when neither the day of month nor the day of
@@ -33,29 +42,65 @@
 //!   (`ticks_are_the_same_from_wherever_one_asks`)
 //! - S2 `latest_upto` and `count` agree with stepping through. (`the_latest_tick_is_found_without_stepping`)
 //! - S3 The ticks are those of the two tables. (`ticks_are_those_of_the_stated_rules`)
+//! - S4 A delayed tick starts before the next tick, on every replica at the same instant.
+//!   (`delayed_ticks_keep_their_order`)
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+mod bounds;
 mod civil;
+mod crowd;
+mod days;
 mod error;
+mod expressions;
 mod field;
+mod jitter;
+mod kind;
+mod oddity;
 #[cfg(test)]
 mod tests;
 mod zone;
 
+pub use crowd::{CROWD, Crowd, crowds};
 pub use error::{Field, ScheduleError};
+pub use expressions::Expressions;
+pub use oddity::Oddity;
 
-use civil::Civil;
+use bounds::Bounds;
+use days::Days;
+use jitter::Jitter;
+use kind::Kind;
 use zone::Zone;
 
 /// The instants at which a job is due.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     expression: String,
-    kind: Kind,
+    kinds: Vec<Kind>,
+    zone: Zone,
+    bounds: Bounds,
+    except: Days,
+    jitter: Option<Jitter>,
+}
+
+/// A schedule as it is written, key by key.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Definition<'a> {
+    /// One or more expressions.
+    pub expressions: &'a [String],
+    /// How a numeric weekday is read.
+    pub dialect: Option<Dialect>,
+    /// The time zone of everything that is civil time here; UTC when absent. It must exist wherever it is given.
+    pub zone: Option<&'a str>,
+    /// No tick before this. In RFC 3339, or civil time; a date alone is the beginning of that day.
+    pub starting: Option<&'a str>,
+    /// No tick after this. A date alone is the end of that day.
+    pub until: Option<&'a str>,
+    /// Days without ticks: `2026-12-25`, `12-24` (every year), `Sun`, `Sat-Sun`.
+    pub except: &'a [String],
 }
 
 /// How weekday numbers and the two day fields of a cron expression are read.
@@ -75,24 +120,55 @@ pub const SHORTEST_EVERY: Duration = Duration::from_millis(100);
 /// The longest duration `@every` takes.
 pub const LONGEST_EVERY: Duration = Duration::from_secs(366 * 24 * 3600);
 
-#[derive(Clone, Debug)]
-enum Kind {
-    Cron {
-        civil: Civil,
-        zone: Zone,
-    },
-    /// Nanoseconds.
-    Every {
-        period: i128,
-    },
-    Continuous,
+/// Excluded days are searched through up to the end of the calendar of cron expressions: 2101-01-01T00:00:00Z.
+const END_OF_SEARCH: i64 = 4_133_980_800;
+
+// === impl Definition ===
+
+impl Definition<'_> {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`ScheduleError`], which names the value and what is allowed; [`ScheduleError::key`] says which key it is about.
+    pub fn parse(&self) -> Result<Schedule, ScheduleError> {
+        let zone = Zone::parse(self.zone)?;
+        let mut kinds = Vec::with_capacity(self.expressions.len());
+        for expression in self.expressions {
+            kinds.push(Kind::parse(expression.trim(), self.dialect, &zone)?);
+        }
+        if kinds.is_empty() {
+            return Err(ScheduleError::Empty);
+        }
+        if kinds.len() > 1
+            && let Some(at) = kinds.iter().position(|kind| !kind.ticks())
+        {
+            return Err(ScheduleError::Mixed {
+                word: self.expressions[at].trim().to_owned(),
+            });
+        }
+        let expressions: Vec<&str> = self.expressions.iter().map(|e| e.trim()).collect();
+        let schedule = Schedule {
+            expression: expressions.join("; "),
+            bounds: Bounds::parse(self.starting, self.until, &zone)?,
+            except: Days::parse(self.except)?,
+            kinds,
+            zone,
+            jitter: None,
+        };
+        let cut = schedule.bounds != Bounds::default() || !schedule.except.is_empty();
+        if cut && schedule.has_ticks() && schedule.next_after(Timestamp::UNIX_EPOCH).is_none() {
+            return Err(ScheduleError::NothingLeft {
+                expression: schedule.expression,
+            });
+        }
+        Ok(schedule)
+    }
 }
 
 // === impl Schedule ===
 
 impl Schedule {
-    /// Reads an expression. `dialect` and `zone` matter to cron expressions and `@daily` and the like only, but a
-    /// zone must exist wherever it is given.
+    /// Reads one expression. `dialect` and `zone` matter to civil time only, but a zone must exist wherever it is given.
     ///
     /// # Errors
     /// [`ScheduleError`], which names the field, the value and what is allowed.
@@ -101,37 +177,20 @@ impl Schedule {
         dialect: Option<Dialect>,
         zone: Option<&str>,
     ) -> Result<Self, ScheduleError> {
-        let expression = expr.trim();
-        let zone = Zone::parse(zone)?;
-        let cron = |expression: &str, dialect| {
-            Ok(Kind::Cron {
-                civil: Civil::parse(expression, dialect)?,
-                zone: zone.clone(),
-            })
+        let definition = Definition {
+            expressions: &[expr.to_owned()],
+            dialect,
+            zone,
+            ..Definition::default()
         };
-        let (word, rest) = expression
-            .split_once(char::is_whitespace)
-            .unwrap_or((expression, ""));
-        let kind = match (word, rest.trim()) {
-            ("", _) => Err(ScheduleError::Empty),
-            ("continuous", "") => Ok(Kind::Continuous),
-            ("@every", period) => every(period),
-            ("@yearly" | "@annually", "") => cron("0 0 1 1 *", None),
-            ("@monthly", "") => cron("0 0 1 * *", None),
-            ("@weekly", "") => cron("0 0 * * Sun", None),
-            ("@daily" | "@midnight", "") => cron("0 0 * * *", None),
-            ("@hourly", "") => cron("0 * * * *", None),
-            (word, rest) if word.starts_with('@') || rest.is_empty() && !is_field(word) => {
-                Err(ScheduleError::UnknownName {
-                    name: expression.to_owned(),
-                })
-            }
-            _ => cron(expression, dialect),
-        }?;
-        Ok(Self {
-            expression: expression.to_owned(),
-            kind,
-        })
+        definition.parse()
+    }
+
+    /// With the starts of `job` delayed by less than `most`, each tick by its own delay: see [`Schedule::delay`].
+    #[must_use]
+    pub fn with_jitter(mut self, job: &str, most: Duration) -> Self {
+        self.jitter = (!most.is_zero()).then(|| Jitter::new(job, most));
+        self
     }
 
     /// The first tick after `t`, never `t` itself.
@@ -139,13 +198,28 @@ impl Schedule {
     /// Cron expressions end with the year 2100.
     #[must_use]
     pub fn next_after(&self, t: Timestamp) -> Option<Timestamp> {
-        match &self.kind {
-            Kind::Cron { civil, zone } => zone.next_after(t, civil),
-            Kind::Every { period } => {
-                let passed = t.as_nanosecond().div_euclid(*period);
-                Timestamp::from_nanosecond((passed + 1) * period).ok()
+        let mut t = match self.bounds.starting.and_then(before) {
+            Some(starting) => t.max(starting),
+            None => t,
+        };
+        loop {
+            let ticks = self.kinds.iter();
+            let next = ticks.filter_map(|k| k.next_after(t, &self.zone)).min()?;
+            if self.bounds.until.is_some_and(|until| until < next) {
+                return None;
             }
-            Kind::Continuous => None,
+            if self.except.is_empty() {
+                return Some(next);
+            }
+            let day = self.zone.date(next);
+            if !self.except.contain(day) {
+                return Some(next);
+            }
+            if next.as_second() >= END_OF_SEARCH {
+                return None;
+            }
+            // Where clocks go back over midnight the day comes twice, and its end may have passed.
+            t = self.zone.end_of(day).map_or(next, |end| end.max(next));
         }
     }
 
@@ -158,8 +232,8 @@ impl Schedule {
     /// The last tick in (`after`, `upto`], found by halving: some fifty steps, however many ticks there are.
     #[must_use]
     pub fn latest_upto(&self, after: Timestamp, upto: Timestamp) -> Option<Timestamp> {
-        if let Kind::Every { period } = &self.kind {
-            let tick = upto.as_nanosecond().div_euclid(*period) * period;
+        if let Some(period) = self.plain_period() {
+            let tick = upto.as_nanosecond().div_euclid(period) * period;
             return Timestamp::from_nanosecond(tick)
                 .ok()
                 .filter(|tick| *tick > after);
@@ -195,8 +269,8 @@ impl Schedule {
     /// How many ticks lie in (`after`, `upto`]; counting stops at `most`.
     #[must_use]
     pub fn count(&self, after: Timestamp, upto: Timestamp, most: u64) -> u64 {
-        if let Kind::Every { period } = &self.kind {
-            let passed = |t: Timestamp| t.as_nanosecond().div_euclid(*period);
+        if let Some(period) = self.plain_period() {
+            let passed = |t: Timestamp| t.as_nanosecond().div_euclid(period);
             let count = passed(upto).saturating_sub(passed(after)).max(0);
             return u64::try_from(count).unwrap_or(u64::MAX).min(most);
         }
@@ -204,18 +278,96 @@ impl Schedule {
         self.walk(after, upto).take(most).count() as u64
     }
 
+    /// How long after `tick` its run starts: zero without jitter, and always before the next tick. A function of the job's
+    /// name, the schedule and the tick, so that every replica waits for the same instant.
+    #[must_use]
+    pub fn delay(&self, tick: Timestamp) -> Duration {
+        let Some(jitter) = &self.jitter else {
+            return Duration::ZERO;
+        };
+        let room = self.next_after(tick).map_or(Duration::MAX, |next| {
+            Duration::try_from(next.duration_since(tick)).unwrap_or_default()
+        });
+        jitter.delay(tick, room)
+    }
+
+    /// Ticks up to here are due at `now`: all that have passed, but not one whose delay has not.
+    #[must_use]
+    pub fn due_upto(&self, now: Timestamp) -> Timestamp {
+        let Some(jitter) = &self.jitter else {
+            return now;
+        };
+        let after = now.checked_sub(jitter.most).unwrap_or(Timestamp::MIN);
+        match self.latest_upto(after, now) {
+            Some(tick) if self.starts(tick) > now => before(tick).unwrap_or(now),
+            _ => now,
+        }
+    }
+
+    /// When the run of `tick` starts: the tick and its delay.
+    #[must_use]
+    pub fn starts(&self, tick: Timestamp) -> Timestamp {
+        tick.checked_add(self.delay(tick)).unwrap_or(tick)
+    }
+
+    /// The shortest time between two of the first `ticks` ticks after `from`; none with fewer than two.
+    #[must_use]
+    pub fn shortest_interval(&self, from: Timestamp, ticks: usize) -> Option<Duration> {
+        let ticks = self.between(from, Timestamp::MAX, ticks);
+        let pairs = ticks.iter().zip(ticks.iter().skip(1));
+        let shortest = pairs.map(|(one, next)| next.duration_since(*one)).min();
+        Duration::try_from(shortest?).ok()
+    }
+
+    /// What is odd about `tick`, if it is one of a cron expression near a change of the clocks.
+    #[must_use]
+    pub fn oddity(&self, tick: Timestamp) -> Option<Oddity> {
+        let civil = self.kinds.iter().filter_map(|kind| match kind {
+            Kind::Cron(civil) => Some(civil),
+            _ => None,
+        });
+        let before = before(tick)?;
+        let named = civil.filter(|c| self.zone.next_after(before, c) == Some(tick));
+        let odd: Vec<_> = named.map(|c| self.zone.oddity(tick, c)).collect();
+        // What another expression names as it is is not odd.
+        odd.iter().copied().collect::<Option<Vec<_>>>()?.pop()
+    }
+
+    /// `t` as it is written in the zone of the schedule: `Mon 2026-11-23 08:00:00 +01:00`.
+    #[must_use]
+    pub fn local(&self, t: Timestamp) -> String {
+        self.zone.write(t)
+    }
+
     /// Whether the job runs as long as its replica leads, without ticks.
     #[must_use]
     pub fn is_continuous(&self) -> bool {
-        matches!(self.kind, Kind::Continuous)
+        matches!(self.kinds[..], [Kind::Continuous])
+    }
+
+    /// Whether there are ticks at all: neither `continuous` nor `manual`.
+    #[must_use]
+    pub fn has_ticks(&self) -> bool {
+        self.kinds.iter().any(Kind::ticks)
     }
 
     /// The zone in which a cron expression is read, by its name in the time zone database.
     #[must_use]
     pub fn zone(&self) -> Option<&str> {
-        match &self.kind {
-            Kind::Cron { zone, .. } => Some(zone.name()),
-            Kind::Every { .. } | Kind::Continuous => None,
+        let civil = |kind: &Kind| matches!(kind, Kind::Cron(_));
+        let counts = self.kinds.iter().any(civil) || !self.except.is_empty();
+        counts.then(|| self.zone.name())
+    }
+
+    /// The period in nanoseconds when these are all its multiples.
+    fn plain_period(&self) -> Option<i128> {
+        match self.kinds[..] {
+            [Kind::Every { period }]
+                if self.bounds == Bounds::default() && self.except.is_empty() =>
+            {
+                Some(period)
+            }
+            _ => None,
         }
     }
 
@@ -267,26 +419,4 @@ pub(crate) fn before(t: Timestamp) -> Option<Timestamp> {
 fn midpoint(from: Timestamp, to: Timestamp) -> Timestamp {
     let (from_ns, to_ns) = (from.as_nanosecond(), to.as_nanosecond());
     Timestamp::from_nanosecond(from_ns + (to_ns - from_ns) / 2).unwrap_or(from)
-}
-
-fn every(text: &str) -> Result<Kind, ScheduleError> {
-    let error = |problem: String| ScheduleError::Every {
-        value: text.to_owned(),
-        problem,
-    };
-    let period = humantime::parse_duration(text)
-        .map_err(|e| error(format!("{e}; durations are written like 30s, 5m or 1h 30m")))?;
-    if !(SHORTEST_EVERY..=LONGEST_EVERY).contains(&period) {
-        return Err(error(
-            "allowed are durations from 100ms to 366 days".to_owned(),
-        ));
-    }
-    i128::try_from(period.as_nanos())
-        .map(|period| Kind::Every { period })
-        .map_err(|_| error("too long".to_owned()))
-}
-
-/// Whether a lonely word looks like the beginning of a cron expression.
-fn is_field(word: &str) -> bool {
-    word.starts_with(|c: char| c.is_ascii_digit() || c == '*' || c == '?')
 }

@@ -1,6 +1,10 @@
 use super::*;
 
+mod crowds;
+mod oracle;
 mod properties;
+mod terms;
+mod zones;
 
 fn schedule(expr: &str, zone: &str) -> Schedule {
     Schedule::parse(expr, None, Some(zone)).unwrap()

@@ -9,11 +9,17 @@
 //!
 //! All of it is a function of the instant asked for, so a replica that takes over finds the same ticks.
 
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::{
+    Timestamp,
+    civil::{Date, DateTime},
+    tz::{AmbiguousOffset, TimeZone},
+};
 
 use super::{
+    before,
     civil::{Civil, CivilSecond},
     error::ScheduleError,
+    oddity::Oddity,
 };
 
 /// A time zone with the name it was asked for.
@@ -55,6 +61,61 @@ impl Zone {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The civil date here.
+    pub(super) fn date(&self, t: Timestamp) -> Date {
+        self.tz.to_datetime(t).date()
+    }
+
+    /// The instant of a civil time by the rules above: right after the gap, in the first pass of an overlap.
+    pub(super) fn instant(&self, civil: DateTime) -> Option<Timestamp> {
+        match self.tz.to_ambiguous_timestamp(civil).offset() {
+            AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(civil).ok(),
+            AmbiguousOffset::Fold { before, .. } => before.to_timestamp(civil).ok(),
+            AmbiguousOffset::Gap { after, .. } => {
+                // By the later offset it lies before the change.
+                let from = after.to_timestamp(civil).ok()?;
+                Some(self.tz.following(from).next()?.timestamp())
+            }
+        }
+    }
+
+    /// The end of `day` here: the instant before the next one begins.
+    pub(super) fn end_of(&self, day: Date) -> Option<Timestamp> {
+        before(self.instant(day.tomorrow().ok()?.at(0, 0, 0, 0))?)
+    }
+
+    /// What is odd about a tick of `civil`: a skipped time, or one that comes twice.
+    pub(super) fn oddity(&self, tick: Timestamp, civil: &Civil) -> Option<Oddity> {
+        let at = tick.as_second();
+        let (old, new) = (at + self.offset(at - 1)?, at + self.offset(at)?);
+        if old < new {
+            // The clocks go forward at this very instant.
+            let first = civil.next_after(old - 1).filter(|first| *first < new)?;
+            let fires = civil_time(new)?;
+            let meant = civil.next_after(new - 1) == Some(new);
+            return (!(meant && civil.repeats())).then_some(Oddity::Skipped {
+                time: civil_time(first)?,
+                fires,
+            });
+        }
+        let time = self.tz.to_datetime(tick);
+        match self.tz.to_ambiguous_timestamp(time).offset() {
+            AmbiguousOffset::Fold { .. } if civil.repeats() => Some(Oddity::BothPasses { time }),
+            AmbiguousOffset::Fold { .. } => Some(Oddity::FirstPass { time }),
+            _ => None,
+        }
+    }
+
+    /// A tick as it is written here: civil time with its offset.
+    pub(super) fn write(&self, tick: Timestamp) -> String {
+        let zoned = tick.to_zoned(self.tz.clone());
+        let format = match tick.subsec_nanosecond() {
+            0 => "%a %Y-%m-%d %H:%M:%S %:z",
+            _ => "%a %Y-%m-%d %H:%M:%S%.3f %:z",
+        };
+        zoned.strftime(format).to_string()
     }
 
     /// The first instant after `t` at which `civil` fires here.
@@ -116,6 +177,11 @@ impl Zone {
         let at = Timestamp::from_second(at).ok()?;
         Some(i64::from(self.tz.to_offset(at).seconds()))
     }
+}
+
+fn civil_time(second: CivilSecond) -> Option<DateTime> {
+    let utc = Timestamp::from_second(second).ok()?;
+    Some(TimeZone::UTC.to_datetime(utc))
 }
 
 /// Whole seconds, rounded down also before 1970.

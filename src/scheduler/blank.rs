@@ -50,13 +50,65 @@ impl Lead<'_> {
         }
         while self.is_open() {
             let nodes = locks.admissions().await.map_err(|_| Over)?;
-            let votes = |node: &&AdmissionReport| node.state == AdmissionState::Admitted;
-            if nodes.iter().filter(votes).count() >= majority(nodes.len()) {
-                let latest = nodes.iter().filter_map(|node| node.blank_before).max();
+            if let Some(latest) = latest_blank(&nodes) {
                 return Ok(latest.and_then(|at| Timestamp::from_millisecond(at).ok()));
             }
             self.clock().sleep(locks.timing().node_timeout).await;
         }
         Err(Over)
+    }
+}
+
+// === decisions ===
+
+/// The latest blank that any node tells of, once a majority of those that vote has told; `None` before.
+fn latest_blank(nodes: &[AdmissionReport]) -> Option<Option<i64>> {
+    let votes = |node: &&AdmissionReport| node.state == AdmissionState::Admitted;
+    let told = nodes.iter().filter(votes).count() >= majority(nodes.len());
+    told.then(|| nodes.iter().filter_map(|node| node.blank_before).max())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::NodeError;
+
+    fn node(state: AdmissionState, blank_before: Option<i64>) -> AdmissionReport {
+        AdmissionReport {
+            name: "n".to_owned(),
+            state,
+            blank_before,
+        }
+    }
+
+    #[test]
+    fn a_blank_is_known_when_a_majority_of_those_that_vote_has_told() {
+        let votes = |blank| node(AdmissionState::Admitted, blank);
+        let silent = || {
+            node(
+                AdmissionState::Silent(NodeError::Unreachable("test".into())),
+                None,
+            )
+        };
+        let watched = |blank| node(AdmissionState::Watched { left: None }, blank);
+        assert_eq!(
+            latest_blank(&[votes(None), votes(Some(5)), silent()]),
+            Some(Some(5))
+        );
+        assert_eq!(
+            latest_blank(&[votes(None), votes(None), silent()]),
+            Some(None)
+        );
+        // The silent ones may know of one.
+        assert_eq!(latest_blank(&[votes(None), silent(), silent()]), None);
+        // Whoever does not vote may have forgotten it with all else.
+        assert_eq!(
+            latest_blank(&[votes(None), watched(None), watched(None)]),
+            None
+        );
+        assert_eq!(
+            latest_blank(&[votes(Some(3)), votes(None), watched(Some(7))]),
+            Some(Some(7))
+        );
     }
 }

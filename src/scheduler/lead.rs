@@ -125,13 +125,13 @@ impl Lead<'_> {
             };
             let mut wake = plan.wake;
             if self.starts_too_late(&plan) {
-                wake = self.clock().wall().checked_add(LOOK_AT_LEASE).ok();
+                wake = self.wall().checked_add(LOOK_AT_LEASE).ok();
             } else {
                 match self.carry_out(plan, &mut ledger, &desk).await {
                     Ok(Carried::Started(started)) => flight = Some(started),
                     Ok(Carried::Written) => {}
                     Ok(Carried::TooEarly(ahead)) => {
-                        wake = self.clock().wall().checked_add(ahead).ok();
+                        wake = self.wall().checked_add(ahead).ok();
                     }
                     Err(Over) => break,
                 }
@@ -239,7 +239,7 @@ impl Lead<'_> {
             ledger,
             schedule: &engine.schedule,
             policy: &engine.policy,
-            now: self.clock().wall(),
+            now: self.wall(),
             token: self.token(),
             alive,
             triggers: &triggers,
@@ -258,11 +258,9 @@ impl Lead<'_> {
         ledger: &mut Ledger,
         desk: &Arc<dyn Checkpoints>,
     ) -> Result<Carried, Over> {
-        let next = plan.ledger.decided_upto();
-        let next = self
-            .engine
-            .schedule
-            .next_after(next.unwrap_or_default().max(self.clock().wall()));
+        let schedule = &self.engine.schedule;
+        let decided = plan.ledger.decided_upto().unwrap_or_default();
+        let next = schedule.next_after(decided.max(schedule.due_upto(self.wall())));
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
         }
@@ -394,7 +392,7 @@ impl Lead<'_> {
         let run = Run::new(facts, ctx.clock.clone(), self.lease.clone(), margin, until)
             .with_checkpoints(desk)
             .within(grace, self.pass.lease().cloned());
-        let wall = ctx.clock.wall();
+        let wall = self.wall();
         ctx.board.started(&run, wall);
         let entry = ctx.history.started(&run, seq);
         self.trigger_started(&key.id, run.id());
@@ -483,7 +481,7 @@ impl Lead<'_> {
     /// When the next attempt may start; `None` when there is none.
     fn again(&self, ended: &RunEnd, attempt: u32) -> Option<Timestamp> {
         let engine = self.engine;
-        let now = self.clock().wall();
+        let now = self.wall();
         let pause = match ended {
             RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Failed { retry: false, .. } => return None,
             RunEnd::RetryAfter(pause) => engine.policy.may_follow(attempt).then_some(*pause)?,
@@ -670,7 +668,7 @@ impl Lead<'_> {
     }
 
     async fn sleep_until(&self, wake: Option<Timestamp>) {
-        let left = wake.map(|at| Duration::try_from(at.duration_since(self.clock().wall())));
+        let left = wake.map(|at| Duration::try_from(at.duration_since(self.wall())));
         let pause = match left {
             // A timer ends on a whole millisecond after its time: never look before the tick.
             Some(left) => left.unwrap_or_default().min(LOOK_AGAIN),
@@ -681,6 +679,11 @@ impl Lead<'_> {
 
     fn token(&self) -> Token {
         self.lease.as_ref().map_or(Token(0), LeaseView::token)
+    }
+
+    /// What time it is for ticks: by the nodes' clocks, so that it is the same wherever the job is led.
+    fn wall(&self) -> Timestamp {
+        self.engine.ctx.locks.wall()
     }
 
     pub(super) fn clock(&self) -> &crate::clock::Clock {

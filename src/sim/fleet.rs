@@ -164,7 +164,7 @@ impl Fleet {
         let jobs = jobs.into_iter().map(|(name, body, spec)| Ready {
             name: name.to_owned(),
             body,
-            schedule: spec.parse_schedule().unwrap(),
+            schedule: spec.schedule_of(name).unwrap(),
             policy: spec.policy(),
             spec,
         });

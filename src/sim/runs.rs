@@ -256,7 +256,14 @@ async fn an_unfit_replica_starts_nothing_that_needs_no_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tick_too_early_for_the_nodes_starts_when_they_agree() {
+async fn ticks_go_by_the_nodes_clocks_when_a_replicas_own_is_wrong() {
+    for off in [3000, -3000, 3_600_000, -3_600_000] {
+        ticks_by_the_nodes(off).await;
+    }
+}
+
+/// One replica whose clock is so many milliseconds ahead.
+async fn ticks_by_the_nodes(off: i64) {
     let fleet = Fleet::new(3);
     let late = Arc::new(Mutex::new(Vec::new()));
     let (notes, clock) = (late.clone(), fleet.clock());
@@ -266,12 +273,48 @@ async fn a_tick_too_early_for_the_nodes_starts_when_they_agree() {
         Box::pin(async { Ok(Outcome::Done) }) as _
     });
     let member = fleet.join("a", job, Spec::every(Duration::from_secs(20)));
-    // Its clock is three seconds ahead; one second is allowed.
-    member.time.set_wall_offset(3000);
+    member.time.set_wall_offset(off);
     fleet.sleep(Duration::from_secs(90)).await;
     let late = late.lock().unwrap();
     assert!(late.len() >= 3, "{late:?}");
-    assert!(late.iter().all(|ms| (-1000..=200).contains(ms)), "{late:?}");
+    assert!(
+        late.iter().all(|ms| (-20..=200).contains(ms)),
+        "{off}: {late:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn jitter_delays_starts_and_leaves_ticks_where_they_are_whoever_leads() {
+    let fleet = Fleet::new(3);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let spec = Spec::every(Duration::from_secs(20)).jitter(Duration::from_secs(15));
+    let join = |name| {
+        let (notes, clock) = (seen.clone(), fleet.clock());
+        let job = Act(move |run: Run| {
+            notes.lock().unwrap().push((run.tick(), clock.wall()));
+            Box::pin(async { Ok(Outcome::Done) }) as _
+        });
+        fleet.join(name, job, spec.clone())
+    };
+    let first = join("a");
+    fleet.sleep(Duration::from_secs(130)).await;
+    first.drain();
+    let _second = join("b");
+    fleet.sleep(Duration::from_secs(130)).await;
+    let seen = seen.lock().unwrap();
+    let schedule = spec.schedule_of("job").unwrap();
+    assert!(seen.len() >= 11, "{seen:?}");
+    let mut delays = std::collections::BTreeSet::new();
+    for (tick, started) in &*seen {
+        assert_eq!(tick.as_second() % 20, 0, "the tick keeps its name");
+        let late = started.duration_since(schedule.starts(*tick)).as_millis();
+        // A hand-over takes a moment.
+        assert!((-20..1500).contains(&late), "{tick} at {started}");
+        delays.insert(schedule.delay(*tick));
+    }
+    assert!(delays.len() > 8, "{delays:?}");
+    let ticks: std::collections::BTreeSet<_> = seen.iter().map(|(tick, _)| *tick).collect();
+    assert_eq!(ticks.len(), seen.len(), "none twice");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,8 @@
-//! Semaphores under delay, loss, partition, crash and freeze.
+//! Semaphores under delay, loss, partition, crash, freeze and lost memory, with both kinds of expiry.
 
 use std::time::Duration;
 
-use super::world::{Machine, TTL, World};
+use super::world::{Machine, Memory, TTL, World};
 use crate::lock::mutant::Mutant;
 
 const SLOTS: usize = 2;
@@ -42,7 +42,11 @@ fn never_more_holders_than_slots_whatever_fails() {
             .build()
             .unwrap();
         acquisitions += runtime.block_on(async move {
-            let world = World::new(seed, 3, Mutant::default());
+            let world = match seed % 4 {
+                0 | 1 => World::new(seed, 3, Mutant::default()),
+                // A node that loses its memory is a minority that forgets who holds what.
+                _ => World::forgetful(seed, 3, Memory::Guarded),
+            };
             let mut fleet: Vec<_> = (0..4).map(|n| join(&world, n)).collect();
             let (chance, clock) = (world.chance.clone(), world.time.clock());
             while world.time.elapsed() < LENGTH && world.checker.violation().is_none() {

@@ -146,6 +146,15 @@ impl Node for Rewired {
     }
 }
 
+/// Both modes in turn.
+fn either(seed: u64) -> Expiry {
+    if seed.is_multiple_of(2) {
+        Expiry::Server
+    } else {
+        Expiry::Observed
+    }
+}
+
 // === impl World ===
 
 impl World {
@@ -213,19 +222,16 @@ impl World {
             checker,
             mutant,
             memory: Memory::Kept,
-            expiry: Expiry::Server,
+            expiry: either(seed),
         }
     }
 
     /// The same, with nodes that lose their memory.
     pub(crate) fn forgetful(seed: u64, nodes: usize, memory: Memory) -> Self {
-        let expiry = match seed / 2 % 2 {
-            0 => Expiry::Server,
-            _ => Expiry::Observed,
-        };
         Self {
             memory,
-            expiry,
+            // Every second seed is played.
+            expiry: either(seed / 2),
             ..Self::new(seed, nodes, Mutant::default())
         }
     }

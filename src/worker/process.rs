@@ -174,7 +174,7 @@ fn ready_jobs(worker: &Worker, config: &Config) -> Result<Vec<Ready>> {
     let ready = config.jobs.iter().map(|(name, spec)| {
         // Checked before: what fails here is a defect of the check, and still nothing has started.
         let body = worker.registry.body(name, spec);
-        let schedule = spec.parse_schedule().map_err(|error| error.to_string());
+        let schedule = spec.schedule_of(name).map_err(|error| error.to_string());
         match (body, schedule) {
             (Ok(body), Ok(schedule)) => Ok(Ready {
                 name: name.clone(),

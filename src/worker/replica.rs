@@ -216,7 +216,7 @@ fn presence_of(job: &Ready) -> JobPresence {
     JobPresence {
         name: job.name.clone(),
         coordination: job.spec.coordination.to_string(),
-        schedule: job.spec.schedule.clone().unwrap_or_default(),
+        schedule: job.schedule.to_string(),
         zone: job.schedule.zone().map(str::to_owned),
         standing: Standing::StandingBy,
         ..JobPresence::default()

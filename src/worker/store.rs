@@ -254,7 +254,7 @@ fn wants_a_person(trouble: &NodeError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Refusal;
+    use crate::node::{Announcements, Call, Expiry, Refusal, Reply};
 
     async fn started(troubles: &[Option<NodeError>]) -> Result<()> {
         let clock = Clock::system();
@@ -283,5 +283,50 @@ mod tests {
         assert!(started(&[loading.clone(), loading, None]).await.is_ok());
         let error = started(&[closed.clone(), None, closed]).await.unwrap_err();
         assert!(error.to_string().contains("ACL SETUSER"), "{error}");
+    }
+
+    #[test]
+    fn the_configuration_expects_of_silent_holders_what_its_nodes_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = LockSettings::default();
+        settings.embedded.path = folder.path().join("locks.db");
+        settings.redis.nodes = vec!["redis://127.0.0.1:1".into()];
+        let mut seen = 0;
+        for backend in [Backend::Memory, Backend::Embedded, Backend::Redis] {
+            settings.backend = backend;
+            // What is not part of this build has no nodes.
+            if let Ok(nodes) = nodes(&settings, "test", &Clock::system()) {
+                assert_eq!(Expiry::over(&nodes), settings.expiry(), "{backend:?}");
+                seen += 1;
+            }
+        }
+        let parts = usize::from(cfg!(feature = "sqlite")) + usize::from(cfg!(feature = "redis"));
+        assert_eq!(seen, 1 + parts);
+    }
+
+    #[test]
+    fn one_node_whose_clock_may_jump_is_enough_to_believe_none() {
+        struct Jumpy(MemoryNode);
+        #[async_trait::async_trait]
+        impl Node for Jumpy {
+            fn name(&self) -> &str {
+                self.0.name()
+            }
+            async fn call(&self, call: Call) -> std::result::Result<Reply, NodeError> {
+                self.0.call(call).await
+            }
+            async fn announcements(&self) -> Option<Announcements> {
+                None
+            }
+        }
+        let steady = || MemoryNode::new("steady", Clock::system());
+        let mut nodes: Vec<Arc<dyn Node>> = vec![Arc::new(steady()), Arc::new(steady())];
+        assert_eq!(Expiry::over(&nodes), Expiry::Server);
+        nodes.push(Arc::new(Jumpy(steady())));
+        assert_eq!(
+            Expiry::over(&nodes),
+            Expiry::Observed,
+            "nothing was said of its clock"
+        );
     }
 }

@@ -2,7 +2,7 @@
 //! same keys. Costs about a minute.
 //!
 //! `cargo test --test faults [FILTER]`. What is missing on the machine ignores its cases, with the reason;
-//! `WATCHKEEPER_REQUIRE=redis,node,python` makes that a failure.
+//! `WATCHKEEPER_REQUIRE=redis,node,python,rust` makes that a failure.
 //!
 //! Each fault is run with every combination of rules that stands in [`rules`]: where the rule against it is off it must do
 //! its harm, or the case shows nothing; where the rule is on it must do none. Masters are let in when they are new, without
@@ -156,6 +156,7 @@ fn interop() -> Vec<Trial> {
         let runtime = match peer {
             Peer::NodeRedlock => Need::Node,
             Peer::RedisPy | Peer::Pottery => Need::Python,
+            Peer::Rslock => Need::Rust,
         };
         let name = format!("interop::{peer:?}::{name}[{nodes},{rules}]");
         trial(&name, &[needs, &[runtime]].concat(), move || {
@@ -165,6 +166,7 @@ fn interop() -> Vec<Trial> {
     let mut trials = vec![
         named(control, Peer::NodeRedlock, 1, ALL_OFF),
         named(control, Peer::RedisPy, 1, ALL_OFF),
+        named(control, Peer::Rslock, 1, ALL_OFF),
     ];
     let mut scene = |peer, nodes, rules, cases: &[_]| {
         trials.extend(cases.iter().map(|case| named(*case, peer, nodes, rules)));
@@ -172,10 +174,12 @@ fn interop() -> Vec<Trial> {
     for rules in [ALL_OFF, ALL_ON] {
         scene(Peer::NodeRedlock, 3, rules, &cases);
         scene(Peer::RedisPy, 1, rules, &cases);
+        scene(Peer::Rslock, 3, rules, &cases);
+        scene(Peer::Pottery, 3, rules, &cases[1..]);
     }
     // What a clock does to a value does not depend on who wrote it.
     scene(Peer::NodeRedlock, 1, ALL_ON, &cases[1..]);
-    scene(Peer::Pottery, 3, ALL_ON, &cases[1..]);
+    scene(Peer::Rslock, 5, ALL_ON, &cases[1..]);
     trials
 }
 

@@ -15,6 +15,8 @@ pub(crate) enum Need {
     Node,
     /// python3, with redis and pottery.
     Python,
+    /// rslock, built.
+    Rust,
 }
 
 // === impl Need ===
@@ -29,6 +31,7 @@ impl Need {
             Self::Clocks => shim::shim().err().map(str::to_owned),
             Self::Node => interop::foreign::node().err().map(str::to_owned),
             Self::Python => interop::foreign::python().err().map(str::to_owned),
+            Self::Rust => interop::foreign::rust().err().map(str::to_owned),
         }
     }
 
@@ -39,6 +42,7 @@ impl Need {
             Self::Redis | Self::Clocks => "redis",
             Self::Node => "node",
             Self::Python => "python",
+            Self::Rust => "rust",
         }
     }
 

@@ -1,7 +1,7 @@
 """A foreign holder of locks: Lock of redis-py or Redlock of pottery, driven line by line.
 
   python3 lock.py redis|pottery SOCKET...     one Redis master, for pottery also several
-  acquire KEY TTL_MS                          held OWNER | refused
+  acquire KEY TTL_MS                          held OWNER | refused    in hex
   extend TTL_MS                               extended | lost
   release                                     released
   count FILE TIMES KEY TTL_MS                 counted    adds 1 to the number in FILE, so many times, each under the lock
@@ -72,7 +72,7 @@ class Commands:
         if not lock.acquire(blocking=False):
             return 'refused'
         self.lock = lock
-        return 'held ' + lock.owner()
+        return 'held ' + lock.owner().encode().hex()
 
     def extend(self, _ttl):
         try:

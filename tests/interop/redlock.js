@@ -1,7 +1,7 @@
 // A foreign holder of locks: redlock of npm, driven line by line.
 //
 //   node redlock.js SOCKET...       one Redis master or several
-//   acquire KEY TTL_MS              held OWNER | refused
+//   acquire KEY TTL_MS              held OWNER | refused    in hex
 //   extend TTL_MS                   extended | lost
 //   release                         released
 //   count FILE TIMES KEY TTL_MS     counted    adds 1 to the number in FILE, so many times, each under the lock
@@ -44,7 +44,7 @@ const commands = {
     } catch (refusal) {
       return 'refused'
     }
-    return 'held ' + lock.value
+    return 'held ' + Buffer.from(lock.value).toString('hex')
   },
   async extend(ttl) {
     try {

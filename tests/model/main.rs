@@ -77,6 +77,13 @@
 //! - `R9NextRound`: with the old deadline checked, what is written anew could count at once
 //!   (`what_is_written_anew_could_count_at_once`).
 //! - O4, look first, is about how long contenders get in each other's way, which this machine does not measure.
+//! - R1, R2 and R6 say in which order nodes are asked and for whom one waits: here a client may ask in any order, and act
+//!   on any subset of the answers, so that every schedule they allow is among those searched. What they save is shown by
+//!   the tests of `src/lock/cluster.rs`, and by `benches/lock`.
+//! - R7, the fair line, decides who is woken and never who may take: `tests/it/conformance/locks.rs`, `tests/it/locks/waiting.rs`.
+//! - R10, the margin, is a number that is told: `src/keeper/renew.rs`.
+//! - G3, what is blank, is about the ledgers of jobs: `src/due/blank.rs` and `src/sim/runs.rs`. G4, a fleet of another
+//!   configuration, is a node without a vote: `tests/it/conformance/admission.rs`. G5 is a cost: `tests/faults`.
 //! - T6, arithmetic below 2^53, and T5, the floor after a majority has lost its memory, which is assumed good.
 //!
 //! # What is not in it

@@ -65,7 +65,7 @@ pub(crate) fn a_user_without_rights_is_an_access_error() {
 
         // Keys of ours, the script's commands and INFO are enough; without a channel nobody is told.
         let rights = "~{app}:* -@all +info +eval +evalsha +script|load +time +get +set +del +pttl +pexpire \
-                      +persist +hget +hset +hmget +hexists +zadd +zrem +zrange +zrank +zscore +zrangebyscore +zremrangebyscore +publish";
+                      +persist +hget +hset +hmget +hexists +hlen +zadd +zrem +zrange +zrank +zscore +zrangebyscore +zremrangebyscore +publish";
         let mut words = vec!["ACL", "SETUSER", "lean", "on", ">pw"];
         words.extend(rights.split_whitespace());
         assert_eq!(server.raw(&words), "+OK\r\n");

@@ -41,6 +41,7 @@ fn main() {
             twenty_at_once_take_turns,
             of_several_that_try_once_one_wins,
             a_killed_holder_is_followed_within_one_ttl,
+            a_try_gives_up_on_the_living_and_follows_the_dead_within_one_ttl,
         },
         exits::{
             the_commands_status_is_ours,
@@ -94,6 +95,7 @@ fn main() {
             twenty_at_once_take_turns,
             of_several_that_try_once_one_wins,
             a_killed_holder_is_followed_within_one_ttl,
+            a_try_gives_up_on_the_living_and_follows_the_dead_within_one_ttl,
         },
         exits::{
             the_commands_status_is_ours,

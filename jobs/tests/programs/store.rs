@@ -59,6 +59,11 @@ impl Store {
         }
     }
 
+    /// Whether whoever waits for a lock watches its holder, because the store's clocks may jump.
+    pub(crate) fn is_observed(&self) -> bool {
+        matches!(self, Self::Masters(_))
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Embedded(_) => "embedded",

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use watchkeeper::clock::Clock;
+
 use crate::{
     process::Running,
     scene::{Scene, until},
@@ -73,4 +75,41 @@ pub(crate) fn a_killed_holder_is_followed_within_one_ttl(store: Store) {
     scene.measured("had after", &done.took);
     // The start of the process and the guard's are in it.
     assert!(done.took <= ttl + Duration::from_millis(500), "{done:?}");
+}
+
+/// As a scheduler would start them: each try is a process of its own, which has seen nothing of those before.
+pub(crate) fn a_try_gives_up_on_the_living_and_follows_the_dead_within_one_ttl(store: Store) {
+    let scene = Scene::new(store);
+    let ttl = Duration::from_secs(2);
+    // The start of the processes is in what they took, on a busy machine.
+    let slack = Duration::from_secs(1);
+    let (tried, clock) = ("lock k --ttl 2s --wait 0s", Clock::system());
+    let mut holder = scene.holder("lock k --ttl 2s");
+    let refused = scene.run(tried, "echo mine").with(3);
+    assert!(refused.out.is_empty(), "{refused:?}");
+    assert!(refused.took < ttl / 2 + slack / 2, "{refused:?}");
+    assert!(!holder.has_ended());
+
+    let died = holder.kill();
+    let mut refused = 0;
+    let done = loop {
+        let done = scene.run(tried, "echo mine");
+        if done.code == Some(0) {
+            break done;
+        }
+        // As long as its key stands the holder may be living.
+        let done = done.with(3);
+        refused += 1;
+        assert!(done.took < ttl / 2 + slack / 2, "{done:?}");
+        let held = clock.now().since(died);
+        assert!(held <= ttl + slack, "still refused after {held:?}");
+    };
+    assert!(done.out.contains("mine"), "{done:?}");
+    scene.measured("refused after the death", &refused);
+    scene.measured("had by the last try within", &done.took);
+    assert!(done.took <= ttl + slack, "{done:?}");
+    if scene.store.is_observed() {
+        // Nothing but its record is left, which this process has to watch for as long as its holder might live.
+        assert!(done.took >= ttl, "{done:?}");
+    }
 }

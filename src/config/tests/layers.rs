@@ -214,7 +214,7 @@ fn merging_a_spec_is_what_the_file_does() {
     let spec = Spec::every(30.secs()).retry(5);
     let overrides = serde_json::json!({"retry": 2, "misfire": "all", "params": {"x": 1}});
     let merged = spec.merge(overrides.as_object().unwrap()).unwrap();
-    assert_eq!(merged.schedule.as_deref(), Some("@every 30s"));
+    assert_eq!(merged.schedule, Some("@every 30s".into()));
     assert_eq!((merged.retry.attempts, merged.misfire), (2, Misfire::All));
     let wrong = serde_json::json!({"tlt": "1s"});
     assert!(spec.merge(wrong.as_object().unwrap()).is_err());

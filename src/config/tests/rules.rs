@@ -33,7 +33,7 @@ fn keys_of_later_versions_do_not_exist() {
     for key in ["worker.priority = 1", "telemetry.otlp_endpoint = \"x\""] {
         assert!(problem(key).contains("there is no such key"), "{key}");
     }
-    for key in ["overlap", "concurrency", "jitter", "starting", "until"] {
+    for key in ["overlap", "concurrency"] {
         let line = Setup::file(&format!("[jobs.a]\n{key} = 1"))
             .code("a", Spec::cron("@daily"))
             .problem();
@@ -357,6 +357,39 @@ fn a_bad_schedule_names_its_field() {
             "",
             "1:7: jobs.a.schedule: the job has no schedule; write schedule",
         ),
+        (
+            "schedule = [\"@daily\", \"0 25 * * *\"]",
+            "3:12: jobs.a.schedule: hour \"25\"",
+        ),
+        (
+            "schedule = [\"@daily\", \"continuous\"]",
+            "jobs.a.schedule: \"continuous\" has no ticks: it stands alone",
+        ),
+        ("schedule = []", "jobs.a.schedule: the schedule is empty"),
+        (
+            "schedule = 5",
+            "jobs.a.schedule: integer \"5\" is not a text in quotes or a list of them",
+        ),
+        (
+            "schedule = \"@daily\"\nstarting = \"2027-01-01\"\nuntil = \"2026-12-24\"",
+            "5:9: jobs.a.until: \"2026-12-24\" comes before starting (\"2027-01-01\")",
+        ),
+        (
+            "schedule = \"@daily\"\nstarting = \"tomorrow\"",
+            "4:12: jobs.a.starting: \"tomorrow\" is no time",
+        ),
+        (
+            "schedule = \"@daily\"\nexcept = [\"Christmas\"]",
+            "4:10: jobs.a.except: \"Christmas\" is no day",
+        ),
+        (
+            "schedule = [\"0 8 * * *\", \"10 8 * * Mon\"]\njitter = \"10m\"",
+            "4:10: jobs.a.jitter: 10m is not shorter than the shortest interval of the schedule (10m)",
+        ),
+        (
+            "schedule = \"continuous\"\njitter = \"10m\"",
+            "4:10: warning: jobs.a.jitter: it has no effect: continuous has no ticks",
+        ),
     ] {
         let line = problem(&job(lines));
         assert!(line.contains(expected), "{line}");
@@ -364,6 +397,30 @@ fn a_bad_schedule_names_its_field() {
     assert_eq!(
         Setup::file(&job("schedule = \"0 0 8 * * 1\"\ndialect = \"quartz\"")).lines(),
         [""; 0]
+    );
+}
+
+#[test]
+fn a_schedule_may_be_a_list_also_in_the_environment() {
+    let file = job("schedule = [\"0 8 * * Mon-Fri\", \"0 10 * * Sat,Sun\"]\njitter = \"30m\"");
+    let setup = Setup::file(&file).env("JOBS__A__EXCEPT", "12-24, Sun");
+    let loaded = setup.loaded();
+    let spec = &loaded.config.jobs["a"];
+    assert_eq!(spec.schedule.as_ref().map(|s| s.as_slice().len()), Some(2));
+    assert_eq!(spec.except, ["12-24", "Sun"]);
+    let list = "[\"@daily\", \"0 8,10 * * *\"]";
+    let loaded = Setup::file(&file).env("JOBS__A__SCHEDULE", list).loaded();
+    let written = loaded.config.jobs["a"].schedule.as_ref().unwrap();
+    assert_eq!(written.as_slice(), ["@daily", "0 8,10 * * *"]);
+    // A comma belongs to an expression: it makes no list.
+    let one = Setup::file(&file).env("JOBS__A__SCHEDULE", "0 8,10 * * *");
+    let loaded = one.loaded();
+    assert!(
+        loaded.config.jobs["a"]
+            .schedule
+            .as_ref()
+            .unwrap()
+            .is("0 8,10 * * *")
     );
 }
 

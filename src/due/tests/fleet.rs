@@ -258,6 +258,7 @@ proptest! {
         mode in prop::sample::select(vec![Misfire::Skip, Misfire::Once, Misfire::All]),
         limit in 1usize..6,
         window in prop::option::of(0u64..20),
+        jitter in prop_oneof![Just(0u64), 1u64..9_000],
         interrupted in prop::sample::select(vec![Interrupted::Rerun, Interrupted::Skip]),
         attempts in 1u32..4,
         faults in prop::collection::vec(fault(), 1..80),
@@ -265,7 +266,9 @@ proptest! {
         let misfire = MisfirePolicy { mode, limit, window: window.map(Duration::from_secs) };
         let mut fleet = Fleet {
             body: String::new(),
-            schedule: Schedule::parse(expr, None, Some("Europe/Berlin")).unwrap(),
+            schedule: Schedule::parse(expr, None, Some("Europe/Berlin"))
+                .unwrap()
+                .with_jitter("job", Duration::from_millis(jitter)),
             policy: Policy { misfire, interrupted, attempts },
             // Shortly before the clocks go back in Berlin.
             true_ms: 1_792_889_900_000,

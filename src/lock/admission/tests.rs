@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use super::*;
 use crate::{
     chance::Chance,
-    lock::{LockError, Locks, Timing},
+    lease::VerifyError,
+    lock::{Claim, Claimed, LockError, Locks, Timing},
     node::{Expiry, GuardSettings, Node, RestartGuard, memory::MemoryNode},
     sim_clock::SimTime,
     spawn::Spawn,
@@ -276,4 +277,26 @@ async fn g4_nodes_that_were_closed_remember_everything() {
         seen.iter().all(|node| node.blank_before == blank),
         "{seen:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn g1_a_claim_is_not_confirmed_by_nodes_without_a_vote() {
+    let scene = Scene::new(3);
+    let locks = scene.client(1);
+    scene.until_admitted(&locks).await;
+    let claimed = locks.claim(vec![Claim::short("batch/b/1")]).await.unwrap();
+    let Some(Claimed::Acquired(lease)) = claimed.into_iter().next() else {
+        panic!("not had");
+    };
+    assert_eq!(lease.verify().await, Ok(()));
+    // They show what they knew some time ago: the claim may have been another's since.
+    for node in &scene.nodes[..2] {
+        let faults = node.faults();
+        faults.restart_with(faults.snapshot());
+    }
+    let VerifyError::Unsure { needed, failed, .. } = lease.verify().await.unwrap_err() else {
+        panic!("nor denied");
+    };
+    assert_eq!((needed, failed), (2, Vec::new()), "they answer");
+    assert!(lease.is_held());
 }

@@ -6,7 +6,10 @@ use std::sync::{
 use super::*;
 use crate::{
     chance::Chance,
-    node::{Node, NodeError, View, memory::MemoryNode},
+    node::{
+        Expiry, Node, NodeError, View,
+        memory::{Cut, Link, MemoryNode},
+    },
     sim_clock::SimTime,
     spawn::Spawn,
 };
@@ -34,6 +37,19 @@ impl Scene {
             .keeper_here(Spawn::system())
             .start()
             .unwrap()
+    }
+
+    /// A process that watches holders by its own clock, and its connections.
+    fn observer(&self, seed: u64) -> (Locks, Vec<Link>) {
+        let lines = self.nodes.clone();
+        let links = lines.iter().map(MemoryNode::link).collect();
+        let nodes = lines.into_iter().map(|n| Arc::new(n) as Arc<dyn Node>);
+        let locks = Locks::over(nodes.collect())
+            .expiry(Expiry::Observed)
+            .clock(self.time.clock())
+            .chance(Chance::seeded(seed))
+            .keeper_here(Spawn::system());
+        (locks.start().unwrap(), links)
     }
 
     fn calls(&self) -> Vec<u64> {
@@ -107,6 +123,64 @@ async fn a_slot_of_a_dead_holder_is_free_after_its_ttl() {
     let start = scene.time.elapsed();
     gpus(&locks).wait(TTL * 2).acquire().await.unwrap();
     assert!(scene.time.elapsed() - start <= TTL + Duration::from_millis(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_sits_out_the_slot_of_a_holder_that_has_gone_and_waits_for_no_living_one() {
+    let scene = Scene::new();
+    let one = |locks: &Locks| locks.slots("gpu", 1).ttl(TTL).acquire();
+    let (dead, links) = scene.observer(1);
+    let gone = one(&dead).await.unwrap();
+    let (b, _) = scene.observer(2);
+    let start = scene.time.elapsed();
+    let refused = one(&b).await;
+    assert!(
+        matches!(refused, Err(LockError::Held { .. })),
+        "{refused:?}"
+    );
+    let took = scene.time.elapsed() - start;
+    assert!(took < Duration::from_millis(10), "{took:?}");
+
+    links.iter().for_each(|link| link.cut(Cut::Hang));
+    scene.time.clock().sleep(TTL).await;
+    // The keys have run out. Another process, which has seen nothing of all that.
+    let (c, _) = scene.observer(3);
+    let start = scene.time.elapsed();
+    let slot = one(&c).await.unwrap();
+    let took = scene.time.elapsed() - start;
+    assert!(TTL <= took && took <= TTL + TTL / 10, "{took:?}");
+    assert!(slot.token() > gone.token() && !gone.lease().is_held());
+}
+
+/// Many that bid for one free slot undo what they lost, which is announced like a release: it would wake all the others.
+#[tokio::test(start_paused = true)]
+async fn only_the_release_of_a_holder_wakes_those_who_wait() {
+    let held = |slot: usize, by: Option<&str>| {
+        let view = View {
+            holder: by.map(str::to_owned),
+            ..View::default()
+        };
+        Sighting::new(format!("slots/gpu/{slot}"), vec![Ok(view)])
+    };
+    let seen = [held(0, Some("a")), held(1, Some("b")), held(2, None)];
+    let wakes = async |slot: usize, owner: &str| {
+        let (sender, mut releases) = broadcast::channel(4);
+        let news = Announcement {
+            key: format!("slots/gpu/{slot}"),
+            owner: owner.to_owned(),
+            next: None,
+        };
+        sender.send(news).unwrap();
+        tokio::select! {
+            biased;
+            () = any_released(&mut releases, &seen) => true,
+            () = std::future::ready(()) => false,
+        }
+    };
+    assert!(wakes(0, "a").await && wakes(1, "b").await);
+    assert!(!wakes(0, "lost").await && !wakes(1, "a").await);
+    assert!(wakes(2, "anybody").await, "who held it is not known");
+    assert!(!wakes(3, "a").await, "of another semaphore");
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,8 +24,8 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Announcement, Announcements, Call, GuardSettings, Node, NodeError, NodeMs, Reply, RestartGuard,
-    rules::Guarded,
+    Announcement, Announcements, Call, Expiry, GuardSettings, Node, NodeError, NodeMs, Reply,
+    RestartGuard, rules::Guarded,
 };
 use crate::{
     chance::Chance,
@@ -197,6 +197,11 @@ impl MemoryNode {
 impl Node for MemoryNode {
     fn name(&self) -> &str {
         &self.hub.name
+    }
+
+    /// Its clock is that of the machine since its start.
+    fn expiry(&self) -> Expiry {
+        Expiry::Server
     }
 
     async fn call(&self, call: Call) -> Result<Reply, NodeError> {

@@ -72,7 +72,9 @@ use self::{
     script::{Layout, Prepared},
     trouble::Scrub,
 };
-use super::{Announcements, Call, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Reply, rules};
+use super::{
+    Announcements, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Reply, rules,
+};
 use crate::{clock::Clock, spawn::Spawn};
 
 /// The most operations that one call may carry: a script occupies the whole server while it runs.
@@ -252,6 +254,11 @@ impl Node for RedisNode {
     async fn identity(&self) -> Option<String> {
         let identity = RedisNode::identity(self).await.ok()?;
         Some(identity.run_id)
+    }
+
+    /// Keys end by the server's wall clock, which may jump.
+    fn expiry(&self) -> Expiry {
+        Expiry::Observed
     }
 
     async fn call(&self, call: Call) -> Result<Reply, NodeError> {

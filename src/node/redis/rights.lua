@@ -33,6 +33,7 @@ try('PERSIST', text)
 try('HGET', hash, 'f')
 try('HMGET', hash, 'f')
 try('HEXISTS', hash, 'f')
+try('HLEN', hash)
 -- The one without a form that changes nothing; gone again before anybody can look.
 try('HSET', hash, 'f', '')
 redis.pcall('DEL', hash)

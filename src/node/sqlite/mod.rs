@@ -29,7 +29,7 @@ use std::{
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
-use super::{Announcements, Call, Node, NodeError, NodeFacts, Reply};
+use super::{Announcements, Call, Expiry, Node, NodeError, NodeFacts, Reply};
 use crate::clock::Clock;
 
 mod inspect;
@@ -168,6 +168,11 @@ impl SqliteNode {
 impl Node for SqliteNode {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its clock is that of the machine since its start.
+    fn expiry(&self) -> Expiry {
+        Expiry::Server
     }
 
     async fn call(&self, call: Call) -> Result<Reply, NodeError> {

@@ -5,7 +5,12 @@ use proptest::prelude::*;
 use super::*;
 
 /// The ticks in (`after`, `upto`], found the slow way: every matching civil time, sent through the rules one by one.
-fn by_the_rules(civil: &Civil, zone: &str, after: Timestamp, upto: Timestamp) -> Vec<Timestamp> {
+fn by_the_rules(
+    civil: &civil::Civil,
+    zone: &str,
+    after: Timestamp,
+    upto: Timestamp,
+) -> Vec<Timestamp> {
     use jiff::{civil::DateTime, tz::AmbiguousOffset};
     let tz = jiff::tz::TimeZone::get(zone).unwrap();
     let day = 24 * 3600;
@@ -122,9 +127,48 @@ proptest! {
     #[test]
     fn ticks_are_those_of_the_stated_rules(s in any_schedule(), t in any_instant(), ms in 0..20_000_000i64) {
         let upto = Timestamp::from_millisecond(t.as_millisecond() + ms).unwrap();
-        if let Kind::Cron { civil, .. } = &s.kind {
+        if let [Kind::Cron(civil)] = &s.kinds[..] {
             let expected = by_the_rules(civil, s.zone().unwrap(), t, upto);
             prop_assert_eq!(s.between(t, upto, usize::MAX), expected);
+        }
+    }
+
+    #[test]
+    fn delayed_ticks_keep_their_order(
+        s in any_schedule(),
+        t in any_instant(),
+        job in "[a-z]{1,8}",
+        jitter in 1..2_000_000u64,
+    ) {
+        let s = s.with_jitter(&job, Duration::from_millis(jitter));
+        let ticks = s.between(t, Timestamp::MAX, 20);
+        for pair in ticks.windows(2) {
+            prop_assert!(pair[0] <= s.starts(pair[0]) && s.starts(pair[0]) < pair[1]);
+            prop_assert!(s.delay(pair[0]) < Duration::from_millis(jitter));
+            // Due from its start on, whoever asks, and not before.
+            prop_assert!(s.due_upto(s.starts(pair[0])) >= pair[0]);
+            prop_assert!(s.due_upto(before(s.starts(pair[0])).unwrap()) < pair[0]);
+        }
+        let again = s.clone().with_jitter(&job, Duration::from_millis(jitter));
+        prop_assert_eq!(ticks.iter().map(|t| again.delay(*t)).collect::<Vec<_>>(),
+            ticks.iter().map(|t| s.delay(*t)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_next_tick_depends_on_the_last_one_and_the_definition_only(
+        s in any_schedule(),
+        t in any_instant(),
+        hops in prop::collection::vec(0..5_000_000i64, 1..8),
+    ) {
+        // One replica asks for each tick in turn; others have been asked other things before, in any order.
+        let ticks = s.between(t, Timestamp::MAX, 12);
+        let other = s.clone();
+        for hop in hops {
+            let _ = other.next_after(Timestamp::from_millisecond(t.as_millisecond() + hop).unwrap());
+        }
+        prop_assert!(ticks.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", ticks);
+        for pair in ticks.windows(2) {
+            prop_assert_eq!(other.next_after(pair[0]), Some(pair[1]));
         }
     }
 

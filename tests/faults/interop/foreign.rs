@@ -1,4 +1,4 @@
-//! Foreign clients: small scripts under `tests/interop` around the real libraries, one process each, driven line by
+//! Foreign clients: small programs under `tests/interop` around the real libraries, one process each, driven line by
 //! line. `tests/interop/install` installs the libraries, in the versions that stand beside it.
 
 use std::{
@@ -19,6 +19,8 @@ pub(crate) enum Peer {
     RedisPy,
     /// Redlock of pottery.
     Pottery,
+    /// rslock of crates.io. Its values are no text.
+    Rslock,
 }
 
 /// A running foreign client. Killed and reaped on drop.
@@ -75,13 +77,26 @@ pub(crate) fn python() -> Result<&'static Path, &'static str> {
     found.as_deref().map_err(|why| *why)
 }
 
+/// The program around rslock, or why there is none.
+pub(crate) fn rust() -> Result<&'static Path, &'static str> {
+    static FOUND: OnceLock<Result<PathBuf, &str>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let program = cache().join("rslock/debug/watchkeeper-interop");
+        if program.is_file() {
+            return Ok(program);
+        }
+        Err("no rslock: run tests/interop/install rust")
+    });
+    found.as_deref().map_err(|why| *why)
+}
+
 // === impl Peer ===
 
 impl Peer {
     /// The key that it uses for a name.
     pub(crate) fn key(self, name: &str) -> String {
         match self {
-            Self::NodeRedlock | Self::RedisPy => name.to_owned(),
+            Self::NodeRedlock | Self::RedisPy | Self::Rslock => name.to_owned(),
             Self::Pottery => format!("redlock:{name}"),
         }
     }
@@ -105,6 +120,7 @@ impl Peer {
                 command.arg(script("lock.py")).arg(which);
                 command
             }
+            Self::Rslock => Command::new(rust().expect("the case is ignored without it")),
         };
         let mut child = command
             .args(masters.addresses())
@@ -123,7 +139,7 @@ impl Peer {
 // === impl Foreign ===
 
 impl Foreign {
-    /// Its owner value, when it gets the lock at once.
+    /// Its owner value in hex, when it gets the lock at once.
     pub(crate) fn acquire(&mut self, key: &str, ttl_ms: u64) -> Option<String> {
         let said = self.ask(&format!("acquire {key} {ttl_ms}"));
         match said.split_once(' ') {

@@ -53,6 +53,7 @@ pub(crate) async fn every_rule(fresh: impl Fn() -> Box<dyn Fn(&str) -> Arc<dyn N
     what_is_merged_rises_and_owns_nothing(&*fresh()).await;
     another_configuration_is_named_and_gets_no_vote(&*fresh()).await;
     a_record_of_an_earlier_admission_names_nobody(&*fresh()).await;
+    a_grant_is_above_what_the_node_was_admitted_with(&*fresh()).await;
 }
 
 async fn an_unadmitted_node_votes_for_nobody_and_does_the_rest(guarded: Guarded<'_>) {
@@ -206,4 +207,14 @@ async fn a_record_of_an_earlier_admission_names_nobody(guarded: Guarded<'_>) {
     // Its owner still lets go of what is its own, and of nothing else.
     ask(&*one, release(Lock, "k", "a")).await;
     assert_eq!(view(&*two, "k").await.holder.as_deref(), Some("b"));
+}
+
+/// Also where a record of an earlier admission knows no more than what was true then.
+async fn a_grant_is_above_what_the_node_was_admitted_with(guarded: Guarded<'_>) {
+    let (one, two) = (guarded("one"), guarded("two"));
+    admitted(&*one, "n", "one").await;
+    assert!(granted(&*one, take("k", "a")).await.0 < Token(70));
+    ask(&*one, release(Lock, "k", "a")).await;
+    ask_all(&*two, vec![nominate("m"), admit_as("m", "two", 70)]).await;
+    assert_eq!(granted(&*two, take("k", "b")).await.0, Token(71));
 }

@@ -123,3 +123,21 @@ pub(crate) async fn a_broken_claim_is_over_but_its_key_stays_n7(lab: Lab) {
     let (next, _) = granted(&*node, claim_for("1", "b", LONG)).await;
     assert!(next.0 > grant.0 + 3);
 }
+
+/// Its holder may send its attempt again, and does not know.
+pub(crate) async fn a_broken_claim_is_not_granted_again_n7(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, claim("1", "a")).await;
+    broken(&*node, force("1", "a", grant.0 + 3, false)).await;
+    refused(&*node, claim("1", "a")).await;
+}
+
+pub(crate) async fn a_grant_of_claims_is_above_the_floor(lab: Lab) {
+    let node = lab.client().await;
+    let mut above = claim("1", "a");
+    if let Op::Acquire { floor, .. } = &mut above {
+        *floor = Token(60);
+    }
+    assert_eq!(granted(&*node, above).await.0, Token(61));
+    assert!(granted(&*node, claim("2", "b")).await.0 > Token(61));
+}

@@ -1,6 +1,6 @@
 //! Named locks: grants, tokens, rounds, releases.
 
-use watchkeeper::node::{Kind::Lock, NodeError, NodeMs};
+use watchkeeper::node::{Kind::Lock, NodeError, NodeMs, Ticket};
 
 use super::*;
 
@@ -33,6 +33,21 @@ pub(crate) async fn the_same_attempt_sent_again_gets_the_same_grant_n3(lab: Lab)
     let (grant, _) = granted(&*node, take_for("s", "a", SHORT)).await;
     wait_until_free(&*node, "s").await;
     assert_eq!(granted(&*node, take("s", "a")).await.0, grant);
+}
+
+pub(crate) async fn an_attempt_sent_again_shortens_nothing_n3(lab: Lab) {
+    let node = lab.client().await;
+    let of_claim = |ttl| claim_for("c", "a", ttl);
+    let of_lock = |ttl| take_for("l", "a", ttl);
+    for (key, long, short) in [
+        ("l", of_lock(LONG), of_lock(SHORT)),
+        ("c", of_claim(LONG), of_claim(SHORT)),
+    ] {
+        granted(&*node, long).await;
+        granted(&*node, short).await;
+        let left = view(&*node, key).await.remaining_ms.unwrap();
+        assert!(Duration::from_millis(left) > LONG / 2, "{left}");
+    }
 }
 
 pub(crate) async fn a_late_call_changes_nothing_n2(lab: Lab) {
@@ -246,6 +261,16 @@ pub(crate) async fn extend_keeps_a_held_lease(lab: Lab) {
     assert!(granted(&*node, take("k", "b")).await.0 > Token(token));
 }
 
+/// A lock that has no record yet is granted above every token that was ever given away here.
+pub(crate) async fn extend_raises_the_counter_of_the_node_t3(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, take("k", "a")).await;
+    let token = grant.0 + 40;
+    let kept = ask(&*node, extend(Lock, "k", "a", 1, token)).await;
+    assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
+    assert!(granted(&*node, take("other", "b")).await.0 > Token(token));
+}
+
 pub(crate) async fn extend_wants_a_newer_round(lab: Lab) {
     let node = lab.client().await;
     let (grant, _) = granted(&*node, take("k", "a")).await;
@@ -401,4 +426,38 @@ pub(crate) async fn a_broken_key_runs_out_by_itself(lab: Lab) {
     broken(&*node, force("k", "a", 9, false)).await;
     wait_until_free(&*node, "k").await;
     granted(&*node, take("k", "b")).await;
+}
+
+pub(crate) async fn whoever_is_polite_lets_those_before_him_pass_r7(lab: Lab) {
+    let node = lab.client().await;
+    let queued = |owner: &str, polite| {
+        let mut op = take("k", owner);
+        if let Op::Acquire { ticket, .. } = &mut op {
+            *ticket = Some(Ticket {
+                id: format!("place of {owner}"),
+                life: LONG,
+                polite,
+            });
+        }
+        op
+    };
+    granted(&*node, take("k", "h")).await;
+    for (ahead, owner) in (0..).zip(["a", "b", "c", "d"]) {
+        let seen = refused(&*node, queued(owner, true)).await;
+        assert_eq!(seen.ahead, Some(ahead));
+    }
+    ask(&*node, release(Lock, "k", "h")).await;
+    // It is free, and not their turn.
+    let seen = refused(&*node, queued("b", true)).await;
+    assert_eq!((seen.ahead, seen.holder), (Some(1), None));
+    granted(&*node, queued("a", true)).await;
+    ask(&*node, release(Lock, "k", "a")).await;
+    // With the grant the place before them went.
+    let seen = refused(&*node, queued("c", true)).await;
+    assert_eq!(seen.ahead, Some(1));
+    granted(&*node, queued("b", true)).await;
+    ask(&*node, release(Lock, "k", "b")).await;
+    // Whoever has lost patience with those before him asks nobody.
+    granted(&*node, queued("d", false)).await;
+    assert_eq!(refused(&*node, queued("c", true)).await.ahead, Some(0));
 }

@@ -176,6 +176,26 @@ pub(crate) async fn an_observed_lease_is_kept_though_its_key_vanished_r8(lab: La
     assert_eq!(view(&*node, "k").await.holder.as_deref(), Some("a"));
 }
 
+pub(crate) async fn a_record_without_its_key_is_of_its_owner_alone_n6(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, observe_for("k", "a", SHORT, None)).await;
+    wait_until_free(&*node, "k").await;
+    refused(&*node, observed(confirm(Lock, "k", "b", grant.0 + 9))).await;
+    refused(&*node, observed(write("k", "b", (grant.0 + 9, 1), "no"))).await;
+    let after = view(&*node, "k").await;
+    assert_eq!((after.token, after.record), (grant, Record::default()));
+}
+
+pub(crate) async fn a_released_record_is_nobodys_to_confirm_or_write_n4(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, observe("k", "a", None)).await;
+    ask(&*node, release(Lock, "k", "a")).await;
+    refused(&*node, observed(confirm(Lock, "k", "a", grant.0 + 9))).await;
+    refused(&*node, observed(write("k", "a", (grant.0 + 9, 1), "no"))).await;
+    let after = view(&*node, "k").await;
+    assert_eq!((after.token, after.record), (grant, Record::default()));
+}
+
 pub(crate) async fn a_round_heals_by_the_take_rule_r9(lab: Lab) {
     let node = lab.client().await;
     // Where there is nothing, and where somebody has let go.

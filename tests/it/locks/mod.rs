@@ -9,6 +9,11 @@
 //! one lock that are held at once, or a token that does not rise, are a failure: clients take locks through
 //! [`Client::take`], which looks.
 //!
+//! # What it does not show
+//! Clients that miss a rule by a hair: no confirmation of grants that differ, a deadline that counts from the reply, a lost
+//! attempt that is not undone pass all cases. The simulation has these as mutants (`src/lock/mutant.rs`), and must find them.
+//! What each node answers is held case by case in `conformance.rs`.
+//!
 //! # What it costs
 //! In memory nothing: time is paused. On SQLite and Redis time is real; leases that must end live for half a second, the
 //! longest cases take two. About 20 s for Redis in six threads on two busy cores, nearly all of it waiting.
@@ -45,6 +50,7 @@ macro_rules! every_lock_case {
                 holding::the_last_of_several_hands_releases,
                 holding::slots_are_never_more_than_their_number,
                 dying::a_dead_holder_is_followed_within_its_ttl,
+                dying::a_holder_that_dies_after_a_sign_of_life_is_followed_as_soon,
                 dying::a_try_after_a_crash_succeeds_within_one_ttl,
                 dying::a_short_ttl_robs_nobody_with_a_long_one,
                 breaking::a_broken_lease_is_final_and_lets_nobody_in_before_its_end_n7,

@@ -6,7 +6,7 @@ local answers, answered = {}, 0
 local last = #argv
 -- The group at hand: what is left of it, its fields, and of its owner: the key, the grant, whether releases are marked.
 local op, left = false, 0
-local kind, owner, ttl, floor, clamp, token, expiry, mine, grant, marked, kept, marks, score
+local kind, owner, ttl, floor, clamp, token, expiry, mine, grant, exists, marked, kept, marks, score
 while position < last do
   local usual = true
   if left == 0 then
@@ -27,8 +27,9 @@ while position < last do
       else
         token = number_of(argv[position + 4])
       end
-      -- Of an owner without a key nothing was released.
-      marked = kept ~= -2
+      -- Whether anything of this owner's was released: asked once, and of each key only then.
+      exists, marked = kept ~= -2, false
+      if exists then marked = call('HLEN', mine) > call('HEXISTS', mine, 'grant') end
       position = position + 6
     elseif op == 'confirm' then
       kind, owner, token, expiry, left =
@@ -134,7 +135,7 @@ while position < last do
           counter = written
         end
         if token > counter then counter = token end
-        if marked and kept < ttl + GRANT_SLACK_MS then
+        if exists and kept < ttl + GRANT_SLACK_MS then
           kept = ttl + GRANT_SLACK_MS
           call('PEXPIRE', mine, format('%.0f', kept))
         end
