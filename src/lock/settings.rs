@@ -290,8 +290,28 @@ impl LockSettings {
             Backend::Redis => {
                 nodes::check(&self.redis, found);
                 tls::check(&self.redis, found);
+                self.check_promises(found);
             }
             Backend::Embedded | Backend::Memory => {}
+        }
+    }
+
+    /// What may be set, and takes something away from what is promised.
+    fn check_promises(&self, found: &mut Findings) {
+        if self.restart_guard == RestartGuard::Off {
+            found.warn(
+                &["restart_guard"],
+                "a Redis server that has lost its memory votes at once: two may hold one lock",
+                "set restart_guard = \"call\", unless no server can lose its memory",
+            );
+        }
+        // A server's clock that is set ahead ends the key of a living holder.
+        if self.expiry() == Expiry::Server {
+            found.warn(
+                &["expiry"],
+                "leases end by the wall clocks of the Redis servers: when those jump, two may hold one lock",
+                "leave expiry out or set it to \"observed\", in all programs of the fleet; then run doctor --reconfigure",
+            );
         }
     }
 }

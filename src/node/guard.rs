@@ -16,6 +16,11 @@ pub enum RestartGuard {
     #[default]
     Off,
     /// With the first call of every connection; later calls see to it that the marker is still the same.
+    ///
+    /// What this gives up: a server that becomes a replica and a master again (`REPLICAOF` there and back) while a
+    /// connection lives, and its marker is there again or still. Over that connection it goes on to vote, although it may
+    /// have missed votes or show another server's; a call of ours that it meets as a replica is refused, and only then the
+    /// connection is looked at anew. A restart ends every connection and is noticed, and so is a lost marker.
     Connection,
     /// With every call.
     Call,

@@ -164,6 +164,32 @@ pub(crate) fn a_master_that_was_a_replica_for_a_while_does_not_vote() {
     }
 }
 
+pub(crate) fn a_replica_for_a_while_is_noticed_by_every_call_also_over_a_living_connection() {
+    for (mode, expected) in [
+        (RestartGuard::Call, Standing::Unadmitted),
+        // What this mode gives up, which also shows that the connection lives.
+        (RestartGuard::Connection, Standing::Admitted),
+    ] {
+        run(async {
+            let server = RedisServer::start();
+            let node = guarded(&server, mode);
+            admitted(&node, "n", "one").await;
+            granted(&ask(&node, acquire("k", "a")).await);
+            // Of a master that does not answer nothing is copied: the marker stays.
+            server.raw(&["REPLICAOF", "127.0.0.1", "1"]);
+            server.raw(&["REPLICAOF", "NO", "ONE"]);
+            assert_eq!(standing(&node).await, expected, "{mode:?}");
+            if mode == RestartGuard::Call {
+                assert_eq!(ask(&node, acquire("l", "a")).await, Answer::Unadmitted);
+            }
+            assert_eq!(admission(&node).await.inc, "n", "the marker is there");
+            // A new connection notices it in either mode.
+            let after = guarded(&server, mode);
+            assert_eq!(standing_again(&after).await, Standing::Unadmitted);
+        });
+    }
+}
+
 fn free_port() -> String {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     socket.local_addr().unwrap().port().to_string()

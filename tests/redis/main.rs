@@ -185,6 +185,8 @@ fn main() {
             a_loading_server_is_waited_for,
             a_master_that_became_a_replica_is_looked_at_anew,
             rights_taken_away_are_missed_by_name_and_found_again,
+            a_raw_key_that_the_user_may_not_touch_is_refused_and_the_others_are_not,
+            a_server_that_wants_replicas_refuses_until_it_wants_none,
             a_password_that_comes_and_goes_is_named,
             a_cluster_without_slots_is_down,
             a_server_that_hangs_up_is_not_stormed,
@@ -196,6 +198,7 @@ fn main() {
             an_old_snapshot_does_not_vote,
             a_promoted_replica_does_not_vote,
             a_master_that_was_a_replica_for_a_while_does_not_vote,
+            a_replica_for_a_while_is_noticed_by_every_call_also_over_a_living_connection,
         },
         fences::{
             a_stale_holder_is_refused,

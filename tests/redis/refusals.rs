@@ -170,6 +170,46 @@ pub(crate) fn rights_taken_away_are_missed_by_name_and_found_again() {
     });
 }
 
+pub(crate) fn a_raw_key_that_the_user_may_not_touch_is_refused_and_the_others_are_not() {
+    run(async {
+        let (server, settings) = crate::doors::smallest();
+        let node = node(&RedisNodeSettings {
+            raw_keys: true,
+            ..settings
+        });
+        // Keys of ours go by the namespace, these by their own names.
+        server.raw(&["ACL", "SETUSER", "watchkeeper", "~mine:*"]);
+        granted(&ask(&node, acquire("mine:k", "a")).await);
+        let refused = send(&node, vec![acquire("theirs:k", "a")])
+            .await
+            .unwrap_err();
+        assert_eq!(refused.cause(), "nokey", "{refused}");
+        assert!(
+            !refused.is_down() && refused.to_string().contains("~PATTERN"),
+            "{refused}"
+        );
+        assert_eq!(server.raw(&["EXISTS", "theirs:k"]), ":0\r\n");
+        granted(&ask(&node, acquire("mine:l", "a")).await);
+    });
+}
+
+pub(crate) fn a_server_that_wants_replicas_refuses_until_it_wants_none() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        granted(&ask(&node, acquire("k", "a")).await);
+        server.raw(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        let wants = refuses(&node, "noreplicas").await;
+        assert!(
+            wants.to_string().contains("min-replicas-to-write 0"),
+            "{wants}"
+        );
+        server.raw(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+        serves(&node).await;
+        assert_eq!(view(&node, "k").await.holder.as_deref(), Some("a"));
+    });
+}
+
 pub(crate) fn a_password_that_comes_and_goes_is_named() {
     run(async {
         let server = RedisServer::start_with(&["--requirepass", "word"]);

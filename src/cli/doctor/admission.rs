@@ -43,8 +43,10 @@ fn one(node: &AdmissionReport) -> Option<Finding> {
             "configure all programs alike; to change the fleet stop all, then run doctor --reconfigure with the new \
              configuration",
         )),
+        // Said of the configuration, where somebody has chosen it; other stores want no guard.
+        AdmissionState::Unguarded => None,
         // Found by whoever looks at the nodes themselves.
-        AdmissionState::Unguarded | AdmissionState::Silent(_) => None,
+        AdmissionState::Silent(_) => None,
     }
 }
 
@@ -77,6 +79,9 @@ mod tests {
         assert_eq!(found.len(), 3, "the others are a majority");
         let found = judge(&[admitted(), lost(), lost()]);
         assert_eq!(found.last().map(|f| f.severity), Some(Severity::Error));
+        assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
+        let unwatched = judge(&[node(AdmissionState::Watched { left: None })]);
+        assert!(unwatched.iter().all(Finding::has_its_remedy));
     }
 
     #[test]
@@ -85,5 +90,6 @@ mod tests {
         let found = judge(&[node(AdmissionState::Configured { differs })]);
         assert_eq!(found[0].severity, Severity::Error);
         assert!(found[0].finding.contains("5s there and 30s here"));
+        assert!(found[0].has_its_remedy());
     }
 }

@@ -1,16 +1,19 @@
 //! `doctor --bootstrap`: nodes that never kept a lock need not be watched.
 //!
 //! A node cannot prove that it never voted, for a memory that is lost leaves no trace. So all of them must be empty, their
-//! processes young, and nothing may come to them while we look: the programs of a living fleet write to every node they
-//! meet. What remains, a fleet that stopped within the last max_ttl and whose servers all lost their memory, is for the
-//! operator to know.
+//! processes young and the same ones, and nobody may meet them while we look. A node without a vote keeps nothing for a
+//! round that extends a lease; but whoever made that round hears that it has no vote, and nominates it, which we see.
+//! (`g5_a_holder_of_the_longest_lease_is_met`)
+//!
+//! What remains is for the operator to know: holders from before the servers lost their memory, of whom nothing comes.
+//! They have stopped or are frozen, are cut off from the servers, or extend no more because their work is to end.
 
 use std::time::Duration;
 
 use super::super::{Failure, print};
 use super::guarded::{Guarded, failed};
 use crate::{
-    config::Config,
+    config::{Config, LockSettings},
     human::Span,
     node::{Admission, Answer, NodeFacts, Op, Token},
 };
@@ -33,15 +36,17 @@ struct Shown {
 
 pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
     super::guarded::with_nodes(config, |nodes| async move {
-        refuse(&look(&nodes).await?)?;
-        // A holder would extend its lease, a replica tell of itself.
-        let quiet = (config.locks.ttl / 3 + Duration::from_millis(500)).max(PRESENCE);
+        let before = look(&nodes).await?;
+        refuse(&before)?;
+        let quiet = quiet(&config.locks);
         print(&format!(
-            "nothing of ours there; looking for {} whether anybody writes",
+            "nothing of ours there; looking for {} whether anybody comes",
             Span(quiet)
         ));
         nodes.clock.sleep(quiet).await;
-        refuse(&look(&nodes).await?)?;
+        let after = look(&nodes).await?;
+        refuse(&after)?;
+        same_lives(&before, &after)?;
         let nonce = crate::chance::Chance::system().id();
         let nominate = Op::Nominate {
             nonce: nonce.clone(),
@@ -66,6 +71,14 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
         print("every node votes");
         Ok(())
     })
+}
+
+/// By then whoever lives has met every node: a replica has told of itself, and a holder has tried to extend its lease,
+/// which may be as long as the longest, whatever this machine's own `ttl` is.
+fn quiet(locks: &LockSettings) -> Duration {
+    // A connection that died with the server costs a failed round, a probe, and a few answers before the nomination.
+    let slack = Duration::from_secs(1) + locks.redis.node_timeout * 10;
+    (locks.max_ttl / 3 + slack).max(PRESENCE)
 }
 
 async fn look(nodes: &Guarded) -> Result<Vec<Shown>, Failure> {
@@ -114,6 +127,18 @@ fn refuse(shown: &[Shown]) -> Result<(), Failure> {
     }
 }
 
+/// Another restart meanwhile would have wiped out what somebody wrote.
+fn same_lives(before: &[Shown], after: &[Shown]) -> Result<(), Failure> {
+    let mut both = before.iter().zip(after);
+    match both.find(|(b, a)| b.admission.incarnation != a.admission.incarnation) {
+        Some((node, _)) => Err(failed(
+            &node.name,
+            "it was started again meanwhile; look again",
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Why a node is not known to be new. Pure.
 fn not_new(node: &Shown) -> Option<String> {
     let Admission {
@@ -149,7 +174,15 @@ fn not_new(node: &Shown) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{
+        lock::{FleetConfig, Locks, Timing},
+        node::{GuardSettings, Node, RestartGuard, memory::MemoryNode},
+        sim_clock::SimTime,
+        spawn::Spawn,
+    };
 
     fn fresh() -> Shown {
         Shown {
@@ -176,5 +209,70 @@ mod tests {
         assert!(with(|n| n.admission.nonce = Some("n".into())).contains("watches it"));
         assert!(with(|n| n.facts.uptime_s = Some(90_000)).contains("it may have been emptied"));
         assert!(with(|n| n.facts.uptime_s = None).contains("does not tell"));
+    }
+
+    #[test]
+    fn g5_a_node_that_was_started_again_meanwhile_is_not_known() {
+        let life = |incarnation: &str| {
+            let mut node = fresh();
+            node.admission.incarnation = incarnation.into();
+            vec![node]
+        };
+        assert!(same_lives(&life("i1"), &life("i1")).is_ok());
+        assert!(same_lives(&life("i1"), &life("i2")).is_err());
+    }
+
+    /// All nodes restart empty just after a round.
+    #[tokio::test(start_paused = true)]
+    async fn g5_a_holder_of_the_longest_lease_is_met() {
+        let settings = LockSettings::default();
+        let fleet = FleetConfig::of(&settings);
+        let guard = GuardSettings {
+            mode: RestartGuard::Call,
+            config: fleet.to_string(),
+        };
+        let time = SimTime::new();
+        let clock = time.clock();
+        let nodes: Vec<MemoryNode> = (0..3)
+            .map(|n| MemoryNode::new(format!("n{n}"), clock.clone()))
+            .collect();
+        let lines = || nodes.iter().map(|node| node.clone().guarded(guard.clone()));
+        let lines = || {
+            lines()
+                .map(|line| Arc::new(line) as Arc<dyn Node>)
+                .collect()
+        };
+        let locks = Locks::over(lines())
+            .timing(Timing {
+                max_ttl: settings.max_ttl,
+                ..Timing::default()
+            })
+            .clock(clock.clone())
+            .keeper_here(Spawn::system())
+            .guarded(fleet)
+            .start()
+            .unwrap();
+        clock.sleep(settings.max_ttl * 2).await;
+        let longest = locks.lock("k").ttl(settings.max_ttl);
+        let lease = longest.acquire().await.unwrap();
+        for node in &nodes {
+            node.faults().crash();
+        }
+        let guarded = Guarded {
+            nodes: lines(),
+            fleet,
+            clock: clock.clone(),
+        };
+        let unmet = |node: &Shown| node.admission.nonce.is_none();
+        let shown = look(&guarded).await.ok().unwrap();
+        assert!(shown.iter().all(unmet), "empty, and nobody came yet");
+        clock.sleep(quiet(&settings)).await;
+        assert!(lease.is_held(), "a second holder would be one too many");
+        let mut shown = look(&guarded).await.ok().unwrap();
+        for node in &mut shown {
+            node.facts.uptime_s = Some(60);
+            let why = not_new(node).unwrap_or_default();
+            assert!(why.contains("watches it"), "{}: {why}", node.name);
+        }
     }
 }

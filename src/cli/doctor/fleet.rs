@@ -158,6 +158,73 @@ mod tests {
             ..LockDetail::default()
         };
         let locks = [lock(0, 3), lock(1, 3), lock(0, 1)];
-        assert_eq!(margins(&locks).len(), 1);
+        let found = margins(&locks);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].has_its_remedy());
+    }
+
+    #[test]
+    fn every_fault_of_a_fleet_has_its_remedy() {
+        type Change = fn(&mut FleetStatus);
+        let faults: [(Change, Severity, &str, &str); 7] = [
+            (
+                |f| f.replicas.clear(),
+                Severity::Warning,
+                "no replica runs",
+                "watchkeeper run",
+            ),
+            (
+                |f| f.replicas.truncate(1),
+                Severity::Warning,
+                "one replica runs",
+                "start a second",
+            ),
+            (
+                |f| f.replicas[0].version = "2".into(),
+                Severity::Warning,
+                "1, 2",
+                "bring the others",
+            ),
+            (
+                |f| f.replicas[0].unfit = Some("its disk is full".into()),
+                Severity::Warning,
+                "unfit: its disk is full",
+                "log",
+            ),
+            (
+                |f| f.replicas[0].seen_ms_ago = SILENT_MS + 1,
+                Severity::Warning,
+                "last heard of 4 s ago",
+                "cannot reach the nodes",
+            ),
+            (
+                |f| f.jobs[0].contested = true,
+                Severity::Warning,
+                "more than one replica",
+                "look again",
+            ),
+            (
+                |f| f.jobs[0].leader = None,
+                Severity::Error,
+                "nobody leads",
+                "locks show",
+            ),
+        ];
+        for (change, severity, finding, remedy) in faults {
+            let mut fleet = FleetStatus {
+                replicas: vec![replica("a", "1"), replica("b", "1")],
+                jobs: vec![job(Some(LeaderStatus::default()))],
+                ..FleetStatus::default()
+            };
+            change(&mut fleet);
+            let mut found = judge(&fleet, &[]);
+            found.retain(|f| f.severity != Severity::Ok);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].severity, severity, "{found:?}");
+            assert!(
+                found[0].finding.contains(finding) && found[0].remedy.contains(remedy),
+                "{found:?}"
+            );
+        }
     }
 }

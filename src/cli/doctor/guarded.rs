@@ -17,7 +17,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Guarded {
-    nodes: Vec<Arc<dyn Node>>,
+    pub(super) nodes: Vec<Arc<dyn Node>>,
     pub(super) fleet: FleetConfig,
     pub(super) clock: Clock,
 }

@@ -99,6 +99,12 @@ impl Finding {
         Self::new(Severity::Error, subject, finding.into(), remedy.into())
     }
 
+    /// What is well needs none.
+    #[cfg(test)]
+    fn has_its_remedy(&self) -> bool {
+        self.severity == Severity::Ok || !self.remedy.is_empty()
+    }
+
     fn new(severity: Severity, subject: &str, finding: String, remedy: String) -> Self {
         Self {
             severity,
@@ -257,4 +263,42 @@ fn show(findings: &[Finding]) -> String {
         }
     };
     text
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests {
+    use super::*;
+    use crate::config::{Flag, LoadOptions};
+
+    #[test]
+    fn what_gives_up_a_promise_is_a_warning_with_its_remedy() {
+        let said = |key: &str, value: &str| {
+            let flag = |key: &str, value: &str| Flag {
+                name: "test".into(),
+                key: key.into(),
+                value: value.into(),
+            };
+            let options = LoadOptions {
+                flags: vec![
+                    flag("locks.backend", "redis"),
+                    flag("locks.redis.nodes", "redis://a"),
+                    flag(key, value),
+                ],
+                root: "/nowhere".into(),
+                ..LoadOptions::default()
+            };
+            configuration(&load_without_jobs(&options).unwrap().problems)
+        };
+        for (key, value) in [("locks.restart_guard", "off"), ("locks.expiry", "server")] {
+            let found = said(key, value);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(
+                (found[0].severity, &*found[0].subject),
+                (Severity::Warning, key)
+            );
+            assert!(found[0].finding.contains("two may hold one lock"));
+            assert!(found[0].has_its_remedy(), "{found:?}");
+        }
+        assert_eq!(said("locks.restart_guard", "call"), []);
+    }
 }

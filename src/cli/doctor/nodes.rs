@@ -254,7 +254,8 @@ fn clock(node: &NodeState, limits: &Limits) -> Option<Finding> {
             offset.unsigned_abs(),
             Span(limits.skew)
         ),
-        "let NTP set both clocks; a clock that jumps ends leases early",
+        "let NTP set both clocks; a server's clock that jumps ends short claims of batches early, and with \
+         locks.expiry = \"server\" every lease",
     ))
 }
 
@@ -380,7 +381,7 @@ mod tests {
     #[test]
     fn every_fault_of_a_node_has_its_remedy() {
         type Change = fn(&mut NodeState);
-        let faults: [(Change, Severity, &str, &str); 11] = [
+        let faults: [(Change, Severity, &str, &str); 17] = [
             (
                 |n| n.facts.role = Some("slave".into()),
                 Severity::Error,
@@ -404,6 +405,28 @@ mod tests {
                 Severity::Warning,
                 "power cut",
                 "always",
+            ),
+            (
+                |n| n.facts.append_ok = Some(false),
+                Severity::Error,
+                "failed",
+                "disk",
+            ),
+            (
+                |n| {
+                    n.facts.eviction = Some("noeviction".into());
+                    n.facts.memory_limit = Some(100 << 20);
+                    n.facts.memory_used = Some(81 << 20);
+                },
+                Severity::Warning,
+                "81 of 100 MiB",
+                "maxmemory",
+            ),
+            (
+                |n| n.facts.journal = Some("delete".into()),
+                Severity::Warning,
+                "delete",
+                "restart the workers",
             ),
             (
                 |n| n.facts.replicas = Some(1),
@@ -442,10 +465,37 @@ mod tests {
                 "writable",
             ),
             (
+                |n| {
+                    n.write_error = Some("NOPERM".into());
+                    n.denied = true;
+                },
+                Severity::Error,
+                "does not write: NOPERM",
+                "ACL SETUSER",
+            ),
+            (
                 |n| n.error = Some("refused".into()),
                 Severity::Error,
                 "refused",
                 "start it",
+            ),
+            (
+                |n| {
+                    n.error = Some("WRONGPASS".into());
+                    n.denied = true;
+                },
+                Severity::Error,
+                "access refused: WRONGPASS",
+                "locks.redis.username",
+            ),
+            (
+                |n| {
+                    n.error = Some("lacks +set".into());
+                    n.wants = Some("allow it with ACL SETUSER");
+                },
+                Severity::Error,
+                "does not serve: lacks +set",
+                "ACL SETUSER",
             ),
         ];
         for (change, severity, finding, remedy) in faults {
@@ -481,6 +531,7 @@ mod tests {
             found[0].finding.contains("b and a are 1400 ms apart"),
             "{found:?}"
         );
+        assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
     }
 
     #[test]
@@ -489,10 +540,15 @@ mod tests {
         nodes[2].facts.run_id = Some("a".into());
         let found = together(&nodes, &limits());
         assert!(found[0].finding.contains("same server as a"), "{found:?}");
+        assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
         nodes[2] = good("c");
         nodes[2].up = false;
-        assert_eq!(together(&nodes, &limits())[0].severity, Severity::Warning);
+        let found = together(&nodes, &limits());
+        assert_eq!(found[0].severity, Severity::Warning);
+        assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
         nodes[1].up = false;
-        assert_eq!(together(&nodes, &limits())[0].severity, Severity::Error);
+        let found = together(&nodes, &limits());
+        assert_eq!(found[0].severity, Severity::Error);
+        assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
     }
 }

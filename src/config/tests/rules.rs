@@ -237,6 +237,31 @@ fn an_even_number_of_nodes_is_a_warning() {
 
 #[cfg(feature = "redis")]
 #[test]
+fn what_gives_up_a_promise_is_a_warning() {
+    let text = nodes("\"redis://a\"");
+    assert_eq!(Setup::file(&text).lines(), [""; 0]);
+    let guard = Setup::file(&text).env("LOCKS__RESTART_GUARD", "off");
+    assert_eq!(
+        guard.problem(),
+        "WATCHKEEPER_LOCKS__RESTART_GUARD: warning: locks.restart_guard: a Redis server that has lost its memory votes at \
+         once: two may hold one lock; set restart_guard = \"call\", unless no server can lose its memory"
+    );
+    guard.loaded();
+    let expiry = Setup::file(&text).env("LOCKS__EXPIRY", "server");
+    let problem = expiry.problem();
+    assert!(
+        problem.contains("warning: locks.expiry: leases end by the wall clocks")
+            && problem.contains("leave expiry out"),
+        "{problem}"
+    );
+    expiry.loaded();
+    // Other stores forget nothing, and count on a clock that does not jump.
+    let embedded = Setup::file("[locks]\nrestart_guard = \"off\"\nexpiry = \"server\"");
+    assert_eq!(embedded.lines(), [""; 0]);
+}
+
+#[cfg(feature = "redis")]
+#[test]
 fn the_same_node_twice_is_an_error() {
     assert_eq!(
         problem(&nodes(

@@ -50,8 +50,12 @@ const INTENTS: &str = "intent/";
 /// Records asked for at once, and the least when they turn out to be large.
 const PAGE: (u32, u32) = (250, 4);
 
-/// Another voter that cannot be read is asked so often before we do without it.
+/// Another voter that cannot be read is asked so often before we do without it, when enough others were read.
 const TRIES: u32 = 4;
+
+/// When too few were, those that are silent are asked for so long, but not for longer than the longest lease: one that
+/// only stood still for a moment must not cost what all of them know.
+const HICCUP: Duration = Duration::from_secs(5);
 
 /// Where tokens go on when too few nodes remember them.
 pub(crate) type TokenFloor = Arc<dyn Fn() -> Token + Send + Sync>;
@@ -95,6 +99,16 @@ pub(crate) fn votes(standing: &Standing) -> bool {
         Standing::Unguarded | Standing::Admitted => true,
         Standing::Unadmitted | Standing::Configured(_) => false,
     }
+}
+
+/// What another node says when it is read.
+enum Read {
+    /// It votes, and this is what it knows.
+    Known(Reading),
+    /// It does not vote, or has lost its memory while it was read: it has nothing to tell.
+    NoVoter,
+    /// It did not answer, and may know a lot.
+    Silent,
 }
 
 struct Tended<'a> {
@@ -167,12 +181,7 @@ impl Tended<'_> {
 
     /// Tells the node what the others know, then admits it. Whether it is admitted now.
     async fn admit(&self, nonce: String, shown: &Admission, lost_before: i64) -> bool {
-        let others = (0..self.cluster.links.len()).filter(|other| *other != self.node);
-        let readings: Vec<Reading> = join_all(others.map(|other| self.read(other)))
-            .await
-            .into_iter()
-            .flatten()
-            .collect();
+        let readings = self.read_others().await;
         let merged = merge(
             &nonce,
             self.cluster.links.len(),
@@ -224,20 +233,47 @@ impl Tended<'_> {
         }
     }
 
-    /// What another voter knows, after the watch; `None` when it does not tell.
-    async fn read(&self, other: usize) -> Option<Reading> {
-        let link = self.cluster.links.get(other)?;
+    /// What the other voters know, after the watch. What is decided while they are read one after the other is no matter:
+    /// a majority of those who vote takes note of it, as if this node were silent.
+    async fn read_others(&self) -> Vec<Reading> {
+        let (clock, all) = (&self.cluster.clock, self.cluster.links.len());
+        let until = clock.now() + HICCUP.min(self.cluster.timing.max_ttl);
+        let mut readings = Vec::new();
+        let mut missing: Vec<usize> = (0..all).filter(|other| *other != self.node).collect();
+        loop {
+            let read = join_all(missing.iter().map(|other| self.read(*other))).await;
+            let mut silent = Vec::new();
+            for (other, read) in missing.into_iter().zip(read) {
+                match read {
+                    Read::Known(reading) => readings.push(reading),
+                    Read::NoVoter => {}
+                    Read::Silent => silent.push(other),
+                }
+            }
+            missing = silent;
+            let enough = readings.len() >= knowledge::enough(all);
+            if enough || missing.is_empty() || clock.now() >= until {
+                return readings;
+            }
+        }
+    }
+
+    async fn read(&self, other: usize) -> Read {
+        let Some(link) = self.cluster.links.get(other) else {
+            return Read::NoVoter;
+        };
         let mut backoff = Backoff::new(self.cluster.timing.node_timeout, Duration::from_secs(1));
         for _ in 0..TRIES {
             match read_all(link).await {
-                Ok(reading) => return reading,
+                Ok(Some(reading)) => return Read::Known(reading),
+                Ok(None) => return Read::NoVoter,
                 Err(_) => {
                     let pause = backoff.next(&self.cluster.chance);
                     self.cluster.clock.sleep(pause).await;
                 }
             }
         }
-        None
+        Read::Silent
     }
 }
 

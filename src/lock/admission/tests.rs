@@ -186,6 +186,60 @@ async fn g2_a_silent_node_is_brought_back_when_it_answers() {
     );
 }
 
+/// The last of three nodes has lost its memory, and the second stands still from shortly before the end of its watch. With
+/// what the last may have forgotten earlier.
+async fn frozen_at_the_end_of_a_watch() -> (Scene, Locks, Option<i64>) {
+    let scene = Scene::new(3);
+    let locks = scene.client(1);
+    scene.until_admitted(&locks).await;
+    let before = locks.admissions().await.unwrap()[2].blank_before;
+    scene.nodes[2].faults().crash();
+    let left = loop {
+        match locks.admissions().await.unwrap()[2].state {
+            AdmissionState::Watched { left: Some(left) } if left < MAX_TTL / 2 => break left,
+            _ => scene.pass(Duration::from_millis(20)).await,
+        }
+    };
+    let just_before = left.saturating_sub(Duration::from_millis(20));
+    scene.pass(just_before).await;
+    scene.nodes[1].faults().freeze();
+    (scene, locks, before)
+}
+
+#[tokio::test(start_paused = true)]
+async fn g3_a_node_that_stands_still_for_a_moment_is_waited_for() {
+    for ms in [800, 1_500, 4_000] {
+        let (scene, locks, before) = frozen_at_the_end_of_a_watch().await;
+        scene.pass(Duration::from_millis(ms)).await;
+        scene.nodes[1].faults().thaw();
+        scene.until_admitted(&locks).await;
+        let after = locks.admissions().await.unwrap()[2].blank_before;
+        assert_eq!(after, before, "nobody else lost anything: {ms} ms");
+        let first = locks.lock("a").acquire().await.unwrap().token();
+        let second = locks.lock("b").acquire().await.unwrap().token();
+        assert!(second.0 < first.0 + 10, "no jump to the clock");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g3_a_node_that_stays_silent_is_not_waited_for_for_ever() {
+    let (scene, locks, before) = frozen_at_the_end_of_a_watch().await;
+    let start = scene.time.elapsed();
+    let last = loop {
+        let last = locks.admissions().await.unwrap().pop().unwrap();
+        if last.state.votes() {
+            break last;
+        }
+        scene.pass(Duration::from_millis(20)).await;
+    };
+    let took = scene.time.elapsed() - start;
+    assert!(last.blank_before > before, "too few remember");
+    assert!(
+        took > HICCUP && took < HICCUP + Duration::from_secs(2),
+        "{took:?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn g3_tokens_go_on_where_the_user_says_when_nobody_remembers() {
     let scene = Scene::new(1);
