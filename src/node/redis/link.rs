@@ -258,13 +258,15 @@ impl Flight {
 
 /// Whether the server is no longer what it was when the connection was made.
 fn must_be_looked_at(refused: &NodeError) -> bool {
-    matches!(
-        refused,
-        NodeError::Refused {
-            refusal: Refusal::ReadOnly | Refusal::Loading | Refusal::NoPerm,
-            ..
-        }
-    )
+    match refused {
+        NodeError::Refused { refusal, said } => match refusal {
+            Refusal::ReadOnly | Refusal::Loading | Refusal::NoPerm => true,
+            // A call names one key, which is ours; a lock's raw key is met by the script, and is nobody else's trouble.
+            Refusal::NoKey => !said.contains("script"),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// Puts a request on the line: its place in the order is taken when this returns.
