@@ -21,6 +21,8 @@ mod fitness;
 mod freeze;
 pub(crate) mod ladder;
 mod lookout;
+#[cfg(test)]
+mod margin;
 mod renew;
 #[cfg(test)]
 mod returns;
