@@ -580,3 +580,33 @@ impl Drop for Seat {
         self.leave();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_key_that_is_not_ours_costs_no_connection() {
+        let looked_at = |refusal, said: &str| {
+            must_be_looked_at(&NodeError::Refused {
+                refusal,
+                said: said.to_owned(),
+            })
+        };
+        for met_by_the_script in [
+            "ERR The user executing the script can't access at least one of the keys mentioned",
+            "NOPERM ACL failure in script: No permissions to access a key",
+        ] {
+            assert!(!looked_at(Refusal::NoKey, met_by_the_script));
+        }
+        assert!(looked_at(
+            Refusal::NoKey,
+            "NOPERM No permissions to access a key"
+        ));
+        assert!(looked_at(
+            Refusal::NoPerm,
+            "NOPERM User a has no permissions to run the 'evalsha' command"
+        ));
+        assert!(!looked_at(Refusal::OutOfMemory, "OOM command not allowed"));
+    }
+}
