@@ -221,7 +221,8 @@ impl LeaseView {
         self.loss().is_none()
     }
 
-    /// Nodes that hold this lease beyond the majority it needs: how many may be lost without losing it.
+    /// Nodes that held this lease in its last round beyond the majority it needs: how many may be lost without losing it.
+    /// Negative after a round that failed: so many nodes must come back before the deadline.
     #[must_use]
     pub fn margin(&self) -> isize {
         self.span(|s| s.margin)
@@ -453,6 +454,11 @@ impl LeaseView {
             s.margin = margin;
             true
         })
+    }
+
+    /// Takes note of where the lease stands after a round that did not extend it.
+    pub(crate) fn stands_on(&self, margin: isize) {
+        self.span(|s| s.margin = margin);
     }
 
     /// Ends the lease. The first reason stays. Returns whether this call ended it.

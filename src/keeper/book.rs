@@ -134,6 +134,12 @@ impl Book {
         self.held.is_empty()
     }
 
+    /// Leases that somebody believes in or works under.
+    pub(crate) fn at_stake(&self) -> impl Iterator<Item = &LeaseView> {
+        let views = self.held.values().map(|held| &held.view);
+        views.filter(|view| view.is_held() || view.work_in_flight() > 0)
+    }
+
     /// A renewal round has ended; the next one is due at `next`.
     pub(crate) fn round_over(&mut self, id: u64, next: Moment) {
         if let Some(held) = self.held.get_mut(&id) {

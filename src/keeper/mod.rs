@@ -9,7 +9,8 @@
 //! - R8 An extension counts when q nodes kept the lease before its *old* deadline; the new one counts from the round's
 //!   first byte. A failed round changes nothing.              (an_extension_counts_from_its_first_byte)
 //! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
-//! # When things fail    Unsure means not leading. Expiry is the safety net; releasing only makes it quicker.
+//! # When things fail    Unsure means not leading. Expiry is the safety net; releasing only makes it quicker. A keeper that
+//! panics with leases in its care ends the process: nobody would see to it that work does not outlive them.
 
 mod announce;
 pub(crate) mod book;
@@ -17,10 +18,14 @@ pub(crate) mod book;
 mod broken;
 #[cfg(test)]
 mod crowd;
+#[cfg(test)]
+mod ends;
 mod fitness;
 mod freeze;
 pub(crate) mod ladder;
 mod lookout;
+#[cfg(test)]
+mod margin;
 mod renew;
 #[cfg(test)]
 mod returns;
@@ -30,6 +35,7 @@ mod tasks;
 mod verify;
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -184,11 +190,31 @@ pub(crate) fn abort_process() -> OnUnstoppable {
             token = lease.token().0,
             "work outlives its lease and cannot be stopped: aborting the process, so that no two run"
         );
-        // The line that says why must not die with the process.
-        #[cfg(feature = "cli")]
-        crate::telemetry::log::flush();
-        std::process::abort()
+        abort()
     })
+}
+
+fn abort() -> ! {
+    // The line that says why must not die with the process.
+    #[cfg(feature = "cli")]
+    crate::telemetry::log::flush();
+    std::process::abort()
+}
+
+/// The keeper has panicked. Whoever works under a lease would hear of its end from the clock alone, and work that does not
+/// ask would outlive it unseen: then the process ends. Without leases nobody is in danger, and there are no locks any more.
+fn died(book: &Mutex<Book>) {
+    let book = book.lock().unwrap_or_else(PoisonError::into_inner);
+    let leases = book.at_stake().count();
+    if let Some(lease) = book.at_stake().next() {
+        tracing::error!(
+            key = lease.key(),
+            leases,
+            "the lock keeper has panicked and its leases are in nobody's care: aborting the process, so that no two run"
+        );
+        abort()
+    }
+    tracing::error!("the lock keeper has panicked: this process takes no locks any more");
 }
 
 // === impl Keeper ===
@@ -198,7 +224,7 @@ impl Keeper {
         match seat {
             Seat::Here(spawn) => {
                 let here = spawn.clone();
-                spawn.spawn(self.run(inbox, here));
+                spawn.spawn(self.run(inbox, here, Arc::default()));
                 Ok(())
             }
             Seat::Thread => {
@@ -208,14 +234,20 @@ impl Keeper {
                 std::thread::Builder::new()
                     .name("watchkeeper-keeper".to_owned())
                     .spawn(move || {
-                        runtime.block_on(self.run(inbox, Spawn::system()));
+                        let book = Arc::default();
+                        let run = self.run(inbox, Spawn::system(), Arc::clone(&book));
+                        // Nothing of the keeper is used afterwards but the book, which is changed by short, complete steps.
+                        let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run)));
+                        if ended.is_err() {
+                            died(&book);
+                        }
                     })?;
                 Ok(())
             }
         }
     }
 
-    async fn run(self, mut inbox: mpsc::Receiver<Command>, spawn: Spawn) {
+    async fn run(self, mut inbox: mpsc::Receiver<Command>, spawn: Spawn, book: Arc<Mutex<Book>>) {
         let mut background = Vec::new();
         let links: Vec<Link> = self
             .nodes
@@ -257,7 +289,7 @@ impl Keeper {
                 #[cfg(test)]
                 mutant: self.mutant,
             }),
-            book: Arc::default(),
+            book,
             bell: Arc::default(),
             notes,
             pulse: Pulse::default(),

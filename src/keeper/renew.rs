@@ -6,6 +6,7 @@ use futures_util::{StreamExt, stream};
 
 use super::{Desk, book::next_renewal};
 use crate::{
+    clock::Moment,
     event::Event,
     lease::{LeaseView, Loss},
     lock::{
@@ -29,10 +30,19 @@ pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
 }
 
 /// As many leases as fit into one call; they count from its own first byte.
-async fn extend_part(desk: &Desk, leases: &[(u64, LeaseView)]) {
+async fn extend_part(desk: &Desk, part: &[(u64, LeaseView)]) {
     let cluster = &desk.cluster;
     // Read before the first byte leaves (R8).
     let start = cluster.clock.now();
+    // The parts before this one took their time: what is over by now is not extended any more, whoever still works under it.
+    let (leases, over): (Vec<_>, Vec<_>) = part.iter().partition(|(_, view)| view.loss().is_none());
+    for (id, _) in over {
+        desk.book().round_over(*id, Moment::NEVER);
+    }
+    if leases.is_empty() {
+        desk.ring();
+        return;
+    }
     let seqs: Vec<u64> = leases.iter().map(|(_, view)| view.next_seq()).collect();
     let ops = |node| {
         let rounds = leases.iter().zip(&seqs);
@@ -83,6 +93,12 @@ async fn extend_part(desk: &Desk, leases: &[(u64, LeaseView)]) {
             }
         }
     }
+    for (i, (_, view)) in leases.iter().enumerate() {
+        if settled[i] != Standing::Carried {
+            let kept = ballots[i].iter().filter(|b| **b == Ballot::Yes).count();
+            view.stands_on(cluster.margin(kept));
+        }
+    }
     if cluster.links.len() > 1 {
         for ((_, view), before) in leases.iter().zip(before) {
             say_margin(view, before);
@@ -117,15 +133,48 @@ async fn extend_part(desk: &Desk, leases: &[(u64, LeaseView)]) {
 /// R10: a lease that stands on no node more than it needs is lost with the next one.
 fn say_margin(view: &LeaseView, before: isize) {
     let (key, margin) = (view.key(), view.margin());
-    // What was granted was counted at the majority: the first round shows where the lease really stands.
-    if margin <= 0 && (before > 0 || view.rounds() == 1) && view.is_held() {
-        tracing::warn!(
+    if !view.is_held() {
+        return;
+    }
+    match margin_news(before, margin, view.rounds()) {
+        Some(MarginNews::Short) => tracing::warn!(
+            key,
+            margin,
+            "too few lock nodes keep the lease: it ends unless enough of them are back before"
+        ),
+        Some(MarginNews::NoneToSpare) => tracing::warn!(
             key,
             margin,
             "no lock node to spare: the lease is lost with the next one"
-        );
-    } else if margin > 0 && before <= 0 && view.rounds() > 1 {
-        tracing::info!(key, margin, "lock nodes to spare again");
+        ),
+        Some(MarginNews::ToSpare) => {
+            tracing::info!(key, margin, "lock nodes to spare again");
+        }
+        None => {}
+    }
+}
+
+/// What a person must hear of a margin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MarginNews {
+    /// The round failed for want of nodes.
+    Short,
+    /// The next node that is lost is one too many.
+    NoneToSpare,
+    /// One may be lost again.
+    ToSpare,
+}
+
+/// What is new about a lease's margin after this many rounds: each fall and the recovery once, not round by round.
+fn margin_news(before: isize, margin: isize, rounds: u64) -> Option<MarginNews> {
+    // What was granted was counted at the majority: the first round shows where the lease really stands.
+    let first = rounds == 1;
+    if margin < 0 {
+        (before >= 0).then_some(MarginNews::Short)
+    } else if margin == 0 {
+        (before > 0 || first).then_some(MarginNews::NoneToSpare)
+    } else {
+        (before <= 0 && !first).then_some(MarginNews::ToSpare)
     }
 }
 
@@ -146,6 +195,7 @@ fn ballot(answer: Option<&Answer>) -> Ballot {
         Some(Answer::Kept { .. }) => Ballot::Yes,
         Some(Answer::Healed { .. }) => Ballot::Healed,
         Some(Answer::Refused(_)) => Ballot::No,
+        // Also where this round had come through already, and nobody knows how: [`Answer::Done`].
         Some(_) | None => Ballot::Failed,
     }
 }
@@ -168,4 +218,31 @@ fn bring_up_to_date(desk: &Desk, id: u64, node: usize, version: Version) {
     let sent = desk.cluster.send_to(node, &[op]);
     // Best effort: the next round sees whether it arrived.
     desk.cluster.spawn.spawn(async move { drop(sent.await) });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fall_of_the_margin_and_its_recovery_is_said_once() {
+        use MarginNews::{NoneToSpare, Short, ToSpare};
+        let told = |margins: &[isize]| -> Vec<_> {
+            let rounds = 1_u64..;
+            let pairs = margins.windows(2).zip(rounds);
+            pairs
+                .filter_map(|(pair, round)| margin_news(pair[0], pair[1], round))
+                .collect()
+        };
+        assert_eq!(told(&[0, 1, 1]), [], "a grant is counted at the majority");
+        assert_eq!(told(&[0, 0, 0, 1, 1]), [NoneToSpare, ToSpare]);
+        assert_eq!(told(&[0, 1, 0, 0, 1]), [NoneToSpare, ToSpare]);
+        assert_eq!(told(&[0, 1, -1, -1, 1]), [Short, ToSpare]);
+        let falls = [NoneToSpare, Short, ToSpare];
+        assert_eq!(
+            told(&[0, 1, 0, -1, 0, 1]),
+            falls,
+            "back on the way up is no fall"
+        );
+    }
 }

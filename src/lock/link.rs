@@ -7,6 +7,10 @@
 //! - A call carries the latest time on the node's own clock at which it may still act, so that a request stuck in a
 //!   frozen server does nothing after its sender gave up (R1). Senders wait for longer than that, never shorter.
 //! - A release never shares a call with a later attempt: claimers would livelock (R5).
+//! - An extension shares a call with extensions only: what a server refuses of all that is wanted costs nothing that is
+//!   held. (what_is_held_shares_no_call_with_what_is_wanted)
+//! - One operation's refusal is not that of the others in its call: each sender is sent for once more, alone, and has an
+//!   answer of its own. (a_refusal_is_that_of_its_sender_alone)
 //! - A node that timed out, refused its connection or refuses everything is *down*: requests fail at once, while a probe
 //!   asks in the background whether it is back (R2).
 
@@ -30,7 +34,9 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::{Event, Events},
-    node::{Answer, Call, Node, NodeError, NodeMs, Op, Reply, Standing, guard::closed_since},
+    node::{
+        Answer, Call, Node, NodeError, NodeMs, Op, Refusal, Reply, Standing, guard::closed_since,
+    },
 };
 
 /// Calls under way to one node.
@@ -267,11 +273,7 @@ impl Link {
                 let Some(batch) = batch else { break };
                 let ops: usize = batch.iter().map(|queued| queued.ops.len()).sum();
                 let carried = self.clone().carry(batch);
-                let (clock, sent) = (self.0.clock.clone(), self.0.clock.now());
-                let mut call: InFlight = Box::pin(async move {
-                    carried.await;
-                    (ops, clock.now().since(sent))
-                });
+                let mut call: InFlight = Box::pin(async move { (ops, carried.await) });
                 // Polled here first: the node sees calls in the order in which they were queued.
                 let done =
                     std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready()));
@@ -306,21 +308,66 @@ impl Link {
         }
     }
 
-    async fn carry(self, batch: Vec<Queued>) {
+    /// Sends what is in the batch as one call, and gives each sender his answer. How long the call took; of several, the
+    /// slowest.
+    async fn carry(self, mut batch: Vec<Queued>) -> Duration {
         let sent = self.0.clock.now();
-        let give_up = sent + self.0.timeout;
-        let mut ops = Vec::new();
-        let mut waiting = Vec::new();
-        for queued in batch {
-            waiting.push((queued.ops.len(), queued.reply));
-            ops.extend(queued.ops);
+        let ops = match &mut batch[..] {
+            // Sent once, whatever becomes of it.
+            [only] => std::mem::take(&mut only.ops),
+            all => all.iter().flat_map(|queued| queued.ops.clone()).collect(),
+        };
+        let result = self.call(ops, sent).await;
+        let took = self.0.clock.now().since(sent);
+        match result {
+            Err(refused) if batch.len() > 1 && is_about_an_operation(&refused) => {
+                took.max(self.each_alone(batch, &refused).await)
+            }
+            result => {
+                self.learn(sent, &result);
+                share_out(batch, result);
+                took
+            }
         }
+    }
+
+    /// After a call that was refused for one of its operations: the batch once more, one sender after the other, as far as
+    /// their time allows. What is sent again may have been executed: a script that a server ends midway is not rolled back.
+    /// That does no harm, because every operation is compared with what stands there:
+    /// - an attempt of this owner finds its own grant; it is refused where its owner has been released since (N4);
+    /// - releasing, confirming, breaking, leaving, removing twice is the same as once;
+    /// - what has a version, a revision or a nonce is stored once; behind a newer one it is refused or ignored;
+    /// - of an extension's round nothing is done a second time, see [`of_a_repeat`].
+    async fn each_alone(&self, batch: Vec<Queued>, refused: &NodeError) -> Duration {
+        let (mut slowest, mut down) = (Duration::ZERO, None);
+        for queued in batch {
+            let sent = self.0.clock.now();
+            let result = match &down {
+                Some(trouble) => Err(NodeError::clone(trouble)),
+                // Its sender waits for one timeout more, and no longer.
+                None if sent >= queued.give_up => Err(refused.clone()),
+                None => {
+                    let result = self.call(queued.ops.clone(), sent).await;
+                    slowest = slowest.max(self.0.clock.now().since(sent));
+                    self.learn(sent, &result);
+                    down = result.as_ref().err().filter(|e| e.is_down()).cloned();
+                    result.map(|reply| of_a_repeat(&queued.ops, reply))
+                }
+            };
+            share_out(vec![queued], result);
+        }
+        slowest
+    }
+
+    /// One call, which has its timeout from `sent` on.
+    async fn call(&self, ops: Vec<Op>, sent: Moment) -> Result<Reply, NodeError> {
+        let give_up = sent + self.0.timeout;
         let expected = ops.len();
         let call = Call {
             not_after: self.node_time(give_up),
             ops,
         };
-        let result = match self
+        match self
             .0
             .clock
             .timeout_at(give_up, self.0.node.call(call))
@@ -332,32 +379,6 @@ impl Link {
             ))),
             Ok(result) => result,
             Err(_) => Err(NodeError::Timeout(self.0.timeout)),
-        };
-        self.learn(sent, &result);
-        match result {
-            Ok(Reply {
-                at,
-                wall_ms,
-                standing,
-                answers,
-            }) => {
-                let mut answers = answers.into_iter();
-                for (length, reply) in waiting {
-                    let answers = answers.by_ref().take(length).collect();
-                    // A sender that has given up is no longer listening.
-                    let _ = reply.send(Ok(Reply {
-                        at,
-                        wall_ms,
-                        standing: standing.clone(),
-                        answers,
-                    }));
-                }
-            }
-            Err(trouble) => {
-                for (_, reply) in waiting {
-                    let _ = reply.send(Err(trouble.clone()));
-                }
-            }
         }
     }
 
@@ -398,7 +419,7 @@ impl Link {
             .unwrap_or_else(PoisonError::into_inner) = result
             .as_ref()
             .err()
-            .filter(|e| !matches!(e, NodeError::Late { .. }))
+            .filter(|e| !matches!(e, NodeError::Late { .. }) && !is_about_a_key(e))
             .cloned();
         if let Ok(reply) = result {
             self.0.standing.send_if_modified(|standing| {
@@ -445,6 +466,79 @@ impl Link {
         let ms = i128::try_from(at.since_boot().as_millis()).ok()? + skew.offset_ms;
         let slack = i128::try_from(skew.error.as_millis()).ok()? + 2;
         u64::try_from(ms + slack).ok().map(NodeMs)
+    }
+}
+
+/// Whether the node has answered and refused something that was asked, so that it may well do the rest. A script that it
+/// has forgotten is no such thing: behind younger calls it is refused to keep the order.
+fn is_about_an_operation(trouble: &NodeError) -> bool {
+    match trouble {
+        NodeError::Refused { refusal, .. } => {
+            !refusal.refuses_everything() && *refusal != Refusal::NoScript
+        }
+        trouble => matches!(trouble, NodeError::Protocol(_)),
+    }
+}
+
+/// Whether a key was refused that is not ours: that is no trouble of the node, for nobody else is concerned.
+fn is_about_a_key(trouble: &NodeError) -> bool {
+    matches!(
+        trouble,
+        NodeError::Refused {
+            refusal: Refusal::NoKey,
+            ..
+        }
+    )
+}
+
+/// What the answers to operations say that were sent a second time. A round of an extension that had come through is
+/// refused as an old one, which says nothing against the lease; whether it was kept or written anew nobody knows any
+/// more, so it is no vote for it either: [`Answer::Done`].
+fn of_a_repeat(ops: &[Op], mut reply: Reply) -> Reply {
+    for (op, answer) in ops.iter().zip(&mut reply.answers) {
+        if let (Op::Extend { owner, seq, .. }, Answer::Refused(shown)) = (op, &*answer)
+            && shown.owner.as_ref() == Some(owner)
+            && shown.seq >= *seq
+            && shown.holder.as_ref().is_none_or(|holder| holder == owner)
+            && !shown.released
+            && !shown.broken
+        {
+            *answer = Answer::Done;
+        }
+    }
+    reply
+}
+
+/// Gives each sender what is his. One that has given up is no longer listening.
+fn share_out(batch: Vec<Queued>, result: Result<Reply, NodeError>) {
+    match result {
+        Ok(Reply {
+            at,
+            wall_ms,
+            standing,
+            answers,
+        }) => {
+            let alone = batch.len() == 1;
+            let mut answers = answers.into_iter();
+            for queued in batch {
+                let length = if alone {
+                    answers.len()
+                } else {
+                    queued.ops.len()
+                };
+                let _ = queued.reply.send(Ok(Reply {
+                    at,
+                    wall_ms,
+                    standing: standing.clone(),
+                    answers: answers.by_ref().take(length).collect(),
+                }));
+            }
+        }
+        Err(trouble) => {
+            for queued in batch {
+                let _ = queued.reply.send(Err(trouble.clone()));
+            }
+        }
     }
 }
 
@@ -520,6 +614,9 @@ impl Queue {
                 released |= next.ops.iter().any(|op| matches!(op, Op::Release { .. }));
                 batch.extend(lane.pop_front());
             }
+            if held && !batch.is_empty() {
+                break;
+            }
         }
         self.ops -= ops;
         (!batch.is_empty()).then_some(batch)
@@ -570,6 +667,167 @@ mod tests {
         }
     }
 
+    /// What stands before a forbidden key in a call is executed, and the whole call refused: as by a server whose script
+    /// ends midway.
+    struct Strict {
+        node: MemoryNode,
+        calls: Arc<Mutex<Vec<Vec<Op>>>>,
+    }
+
+    const FORBIDDEN: &str = "theirs";
+
+    fn forbidden() -> NodeError {
+        NodeError::Refused {
+            refusal: Refusal::NoKey,
+            said: "NOPERM".into(),
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl Node for Strict {
+        fn name(&self) -> &str {
+            "strict"
+        }
+
+        async fn call(&self, mut call: Call) -> Result<Reply, NodeError> {
+            self.calls.lock().unwrap().push(call.ops.clone());
+            let stops = call.ops.iter().position(|op| {
+                matches!(op, Op::Acquire { key, .. } | Op::Extend { key, .. } if key == FORBIDDEN)
+            });
+            let Some(stops) = stops else {
+                return self.node.call(call).await;
+            };
+            call.ops.truncate(stops);
+            self.node.call(call).await.and(Err(forbidden()))
+        }
+
+        async fn announcements(&self) -> Option<crate::node::Announcements> {
+            None
+        }
+    }
+
+    fn strict() -> (Link, Arc<Mutex<Vec<Vec<Op>>>>) {
+        let time = SimTime::new();
+        let calls = Arc::default();
+        let node = Strict {
+            node: MemoryNode::new("strict", time.clock()),
+            calls: Arc::clone(&calls),
+        };
+        (link(Arc::new(node), time.clock()), calls)
+    }
+
+    fn acquire(key: &str) -> Op {
+        Op::Acquire {
+            key: key.into(),
+            owner: format!("owner of {key}"),
+            kind: Kind::Lock,
+            ttl: TIMEOUT * 20,
+            floor: Token(0),
+            take: Take::Server,
+            clamp: TIMEOUT * 20,
+            ticket: None,
+        }
+    }
+
+    fn extend(key: &str, seq: u64) -> Op {
+        Op::Extend {
+            key: key.into(),
+            owner: format!("owner of {key}"),
+            kind: Kind::Lock,
+            seq,
+            ttl: TIMEOUT * 20,
+            token: Token(1),
+            take: Take::Server,
+        }
+    }
+
+    fn release(key: &str) -> Op {
+        Op::Release {
+            key: key.into(),
+            owner: format!("owner of {key}"),
+            kind: Kind::Lock,
+            retention: TIMEOUT * 20,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_that_of_its_sender_alone() {
+        let (link, _) = strict();
+        let ready = link.send(vec![acquire("a"), acquire("b")]).await;
+        assert!(ready.is_ok(), "{ready:?}");
+        // Queued together: one call.
+        let first = link.send(vec![acquire("c")]);
+        let refused = link.send(vec![acquire(FORBIDDEN)]);
+        let released = link.send(vec![release("b")]);
+        let read = link.send(vec![Op::Read { key: "b".into() }]);
+        assert!(matches!(
+            first.await.as_deref(),
+            Ok([Answer::Granted { .. }])
+        ));
+        assert_eq!(refused.await, Err(forbidden()));
+        assert_eq!(released.await, Ok(vec![Answer::Done]));
+        let read = read.await.unwrap();
+        assert!(
+            matches!(&read[..], [Answer::View(view)] if view.holder.is_none()),
+            "{read:?}"
+        );
+        // Alone it is no trouble of the node either.
+        assert!(link.send(vec![acquire(FORBIDDEN)]).await.is_err());
+        assert!(!link.is_down() && link.trouble().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_held_shares_no_call_with_what_is_wanted() {
+        let (link, calls) = strict();
+        let ready = link.send(vec![acquire("a")]).await;
+        assert!(ready.is_ok(), "{ready:?}");
+        for seq in 1..4 {
+            let refused = link.send(vec![acquire(FORBIDDEN)]);
+            let kept = link.send(vec![extend("a", seq)]).await;
+            assert!(
+                matches!(kept.as_deref(), Ok([Answer::Kept { .. }])),
+                "{kept:?}"
+            );
+            assert_eq!(refused.await, Err(forbidden()));
+        }
+        let calls = calls.lock().unwrap();
+        let extends = |op: &Op| matches!(op, Op::Extend { .. });
+        assert!(
+            calls
+                .iter()
+                .all(|ops| ops.iter().all(extends) || !ops.iter().any(extends))
+        );
+        assert_eq!(calls.len(), 1 + 3 * 2, "and nothing is sent twice");
+    }
+
+    /// A majority of refusals would end a lease that is in the best of health.
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_had_come_through_is_no_vote_against_the_lease() {
+        let (link, calls) = strict();
+        let ready = link.send(vec![acquire("a")]).await;
+        assert!(ready.is_ok(), "{ready:?}");
+        let (ours, refused) = (
+            link.send(vec![extend("a", 1)]),
+            link.send(vec![extend(FORBIDDEN, 1)]),
+        );
+        assert_eq!(ours.await, Ok(vec![Answer::Done]), "neither for it");
+        assert_eq!(refused.await, Err(forbidden()));
+        assert_eq!(calls.lock().unwrap()[1].len(), 2, "one call at first");
+        let next = link.send(vec![extend("a", 2)]).await;
+        assert!(
+            matches!(next.as_deref(), Ok([Answer::Kept { .. }])),
+            "{next:?}"
+        );
+        // What somebody else holds by now is refused, whatever is sent how often.
+        assert_eq!(link.send(vec![release("a")]).await, Ok(vec![Answer::Done]));
+        let (ours, refused) = (
+            link.send(vec![extend("a", 3)]),
+            link.send(vec![extend(FORBIDDEN, 2)]),
+        );
+        assert!(matches!(ours.await.as_deref(), Ok([Answer::Refused(_)])));
+        assert_eq!(refused.await, Err(forbidden()));
+    }
+
     #[test]
     fn what_is_wanted_takes_no_room_that_what_is_held_waits_for() {
         let extend = Op::Extend {
@@ -611,20 +869,21 @@ mod tests {
             clock: clock.clone(),
             turn: tokio::sync::Mutex::default(),
         };
+        link(Arc::new(node), clock)
+    }
+
+    fn link(node: Arc<dyn Node>, clock: Clock) -> Link {
+        let (chance, events) = (Chance::seeded(1), Events::default());
+        let wall = FleetClock::new(clock.clone(), TIMEOUT, 1);
         let link = Link::new(
-            (
-                0,
-                Arc::new(node),
-                FleetClock::new(clock.clone(), TIMEOUT, 1),
-            ),
+            (0, node, wall),
             TIMEOUT,
             clock,
-            Chance::seeded(1),
-            Events::default(),
+            chance,
+            events,
             Arc::default(),
         );
-        let spawn = Spawn::system();
-        drop(spawn.spawn(link.clone().pump()));
+        drop(Spawn::system().spawn(link.clone().pump()));
         link
     }
 

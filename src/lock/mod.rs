@@ -541,7 +541,8 @@ impl LocksBuilder {
         self
     }
 
-    /// What to do when work outlives its lease; the default logs and aborts the process.
+    /// What to do when work outlives its lease; the default logs and aborts the process. Called on the keeper's thread, which
+    /// it must not keep. A panic in it aborts the process, too: the keeper's thread would not survive it.
     #[must_use]
     pub fn on_unstoppable(mut self, act: impl Fn(&LeaseView) + Send + Sync + 'static) -> Self {
         self.on_unstoppable = Some(Arc::new(act));

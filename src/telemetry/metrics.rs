@@ -48,6 +48,8 @@ pub struct HeldTerm {
     pub token: Token,
     /// Time to the local deadline.
     pub remaining: Duration,
+    /// Lock nodes beyond the majority that the term's lease needs, as of its last round.
+    pub margin: isize,
 }
 
 type Terms = Box<dyn Fn() -> Vec<HeldTerm> + Send + Sync>;
@@ -193,6 +195,7 @@ impl Metrics {
             let term = held.iter().find(|term| &term.job == job);
             self.0.families.leader(job, term.is_some());
             self.0.families.remaining(job, term.map(|t| t.remaining));
+            self.0.families.margin(job, term.map(|t| t.margin));
             if let Some(term) = term {
                 self.0.families.token(job, term.token);
             }

@@ -103,6 +103,7 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
             job,
             token: lease.token(),
             remaining: lease.remaining(),
+            margin: lease.margin(),
         };
         held.map(term).collect()
     });

@@ -258,13 +258,15 @@ impl Flight {
 
 /// Whether the server is no longer what it was when the connection was made.
 fn must_be_looked_at(refused: &NodeError) -> bool {
-    matches!(
-        refused,
-        NodeError::Refused {
-            refusal: Refusal::ReadOnly | Refusal::Loading | Refusal::NoPerm,
-            ..
-        }
-    )
+    match refused {
+        NodeError::Refused { refusal, said } => match refusal {
+            Refusal::ReadOnly | Refusal::Loading | Refusal::NoPerm => true,
+            // A call names one key, which is ours; a lock's raw key is met by the script, and is nobody else's trouble.
+            Refusal::NoKey => !said.contains("script"),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// Puts a request on the line: its place in the order is taken when this returns.
@@ -576,5 +578,35 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_key_that_is_not_ours_costs_no_connection() {
+        let looked_at = |refusal, said: &str| {
+            must_be_looked_at(&NodeError::Refused {
+                refusal,
+                said: said.to_owned(),
+            })
+        };
+        for met_by_the_script in [
+            "ERR The user executing the script can't access at least one of the keys mentioned",
+            "NOPERM ACL failure in script: No permissions to access a key",
+        ] {
+            assert!(!looked_at(Refusal::NoKey, met_by_the_script));
+        }
+        assert!(looked_at(
+            Refusal::NoKey,
+            "NOPERM No permissions to access a key"
+        ));
+        assert!(looked_at(
+            Refusal::NoPerm,
+            "NOPERM User a has no permissions to run the 'evalsha' command"
+        ));
+        assert!(!looked_at(Refusal::OutOfMemory, "OOM command not allowed"));
     }
 }

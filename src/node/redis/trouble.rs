@@ -12,7 +12,7 @@ use crate::node::{NodeError, Refusal};
 
 /// What stands in an error, and what it says. Redis before 7 hides the code inside `ERR Error running script`, so the
 /// whole text is looked at; the first that fits counts.
-const WORDS: [(&str, Refusal); 24] = [
+const WORDS: [(&str, Refusal); 25] = [
     ("LOADING", Refusal::Loading),
     ("READONLY", Refusal::ReadOnly),
     ("MASTERDOWN", Refusal::ReadOnly),
@@ -23,8 +23,9 @@ const WORDS: [(&str, Refusal); 24] = [
     ("NOAUTH", Refusal::NoAuth),
     ("WRONGPASS", Refusal::WrongPass),
     ("ERR AUTH", Refusal::WrongPass),
-    // Keys before commands: Redis 6.2 names both in one sentence.
+    // Keys before commands: Redis 6.2 names both in one sentence, and later ones say NOPERM of both.
     ("one of the keys", Refusal::NoKey),
+    ("permissions to access a key", Refusal::NoKey),
     ("NOPERM", Refusal::NoPerm),
     ("can't run this command", Refusal::NoPerm),
     ("CLUSTERDOWN", Refusal::ClusterDown),
@@ -151,7 +152,10 @@ pub(super) fn refusal(text: &str) -> Option<Refusal> {
 
 fn refused(refusal: Refusal, text: &str) -> NodeError {
     // What follows is the script's digest and line: of no use to whoever reads it.
-    let said = text.split(" script: ").next().unwrap_or_default();
+    let said = match text.rsplit_once(" script: ") {
+        Some((said, place)) if place.contains(", on ") => said,
+        _ => text,
+    };
     let said = said.trim_end_matches(['.', ' ', ',']);
     NodeError::Refused {
         refusal,
@@ -237,6 +241,15 @@ mod tests {
             (
                 "NOPERM this user has no permissions to access one of the keys used as arguments",
                 Refusal::NoKey,
+            ),
+            ("NOPERM No permissions to access a key", Refusal::NoKey),
+            (
+                "NOPERM ACL failure in script: No permissions to access a key",
+                Refusal::NoKey,
+            ),
+            (
+                "NOPERM ACL failure in script: User a has no permissions to run the 'set' command",
+                Refusal::NoPerm,
             ),
             (
                 "LOADING Redis is loading the dataset in memory",

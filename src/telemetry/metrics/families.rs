@@ -40,6 +40,7 @@ pub(super) struct Families {
     leadership_changes: Counters<2>,
     leaderless: Histograms<1>,
     lease_remaining: Seconds<1>,
+    lease_margin: Gauges<1>,
     fencing_token: Gauges<1>,
     job_runs: Counters<2>,
     job_duration: Histograms<1>,
@@ -68,6 +69,7 @@ impl Families {
             leadership_changes: Family::default(),
             leaderless: histograms(|| Histogram::new(LONG.iter().copied())),
             lease_remaining: Family::default(),
+            lease_margin: Family::default(),
             fencing_token: Family::default(),
             job_runs: Family::default(),
             job_duration: histograms(|| Histogram::new(LONG.iter().copied())),
@@ -144,6 +146,12 @@ impl Families {
             "watchkeeper_lease_remaining",
             "Time to the local deadline of the term; absent while standing by",
             &self.lease_remaining,
+        );
+        count(
+            r,
+            "watchkeeper_lease_margin",
+            "Lock nodes that may be lost without losing the term; absent while standing by",
+            &self.lease_margin,
         );
         count(
             r,
@@ -287,6 +295,19 @@ impl Families {
             // Absent, not zero: an alert on a small remainder must not fire for every standby.
             None => {
                 self.lease_remaining.remove(&[of(job)]);
+            }
+        }
+    }
+
+    pub(super) fn margin(&self, job: &str, margin: Option<isize>) {
+        match margin {
+            Some(spare) => {
+                let spare = i64::try_from(spare).unwrap_or(i64::MAX);
+                self.lease_margin.get_or_create(&[of(job)]).set(spare);
+            }
+            // Absent, as what remains is: zero means that the next node is one too many.
+            None => {
+                self.lease_margin.remove(&[of(job)]);
             }
         }
     }

@@ -99,6 +99,7 @@ fn a_scrape_asks_who_leads() {
             job: "report".into(),
             token: Token(9),
             remaining: Duration::from_millis(6_500),
+            margin: -1,
         };
         source
             .load(Ordering::SeqCst)
@@ -111,9 +112,11 @@ fn a_scrape_asks_who_leads() {
         &metrics,
         "watchkeeper_lease_remaining_seconds{job=\"report\"} 6.5",
     );
+    shows(&metrics, "watchkeeper_lease_margin{job=\"report\"} -1");
     leads.store(false, Ordering::SeqCst);
     shows(&metrics, "watchkeeper_leader{job=\"report\"} 0");
     assert!(!rendered(&metrics).contains("lease_remaining_seconds{"));
+    assert!(!rendered(&metrics).contains("lease_margin{"));
     shows(&metrics, "watchkeeper_fencing_token{job=\"report\"} 9");
 }
 
