@@ -26,6 +26,13 @@ const FORGET: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('
                       if redis.call('HGET', KEYS[2], 'owner') == ARGV[1] then \
                       redis.call('HSET', KEYS[2], 'released', '1') redis.call('PEXPIRE', KEYS[2], ARGV[2]) end \
                       redis.call('PUBLISH', KEYS[3], ARGV[1]) return 1";
+/// Keys of one owner with the least that a claim has besides: a token for all of them, and a place in a list.
+const CLAIM_MANY: &str = "local time = redis.call('TIME') local ends = time[1] * 1000 + ARGV[2] local got, list = 0, {} \
+                          for i = 4, #KEYS do if redis.call('SET', KEYS[i], ARGV[1], 'NX', 'PX', ARGV[2]) then \
+                          list[2 * got + 1] = ends list[2 * got + 2] = KEYS[i] got = got + 1 end end \
+                          redis.call('HSET', KEYS[2], 'grant', redis.call('HINCRBY', KEYS[1], 'counter', 1)) \
+                          redis.call('PEXPIRE', KEYS[2], ARGV[2]) \
+                          redis.call('ZADD', KEYS[3], unpack(list)) return got";
 /// All of them by one owner.
 const EXTEND_MANY: &str = "local kept = 0 for i, key in ipairs(KEYS) do if redis.call('GET', key) == ARGV[1] then \
                            redis.call('PEXPIRE', key, ARGV[2]) kept = kept + 1 end end return kept";
@@ -41,7 +48,7 @@ const REMEMBER_MANY: &str = "local kept = 0 for i, key in ipairs(KEYS) do local 
 #[derive(Clone)]
 pub(crate) struct ByHand {
     connections: Vec<MultiplexedConnection>,
-    scripts: Arc<[Script; 6]>,
+    scripts: Arc<[Script; 7]>,
 }
 
 impl ByHand {
@@ -53,6 +60,7 @@ impl ByHand {
             REMEMBER,
             FORGET,
             REMEMBER_MANY,
+            CLAIM_MANY,
         ];
         let mut connections = Vec::new();
         for url in urls {
@@ -140,8 +148,20 @@ impl ByHand {
             .all(|granted| *granted == Value::Okay)
     }
 
-    /// Deletes all of these keys.
+    /// The same by a script that also draws a token and lists the keys; they must be free.
+    pub(crate) async fn claim_many(&self, keys: &[String], owner: &str) -> bool {
+        let mut call = cmd("EVALSHA");
+        call.arg(self.scripts[6].get_hash()).arg(keys.len() + 3);
+        call.arg("node").arg(format!("owner/{owner}")).arg("list");
+        call.arg(keys).arg(owner).arg(TTL_MS);
+        let claimed: Vec<usize> = self.everywhere(&call).await;
+        claimed.iter().all(|n| *n == keys.len())
+    }
+
+    /// Deletes all of these keys, and takes them out of the list.
     pub(crate) async fn delete_many(&self, keys: &[String]) {
+        let unlist = cmd("ZREM").arg("list").arg(keys).clone();
+        let _: Vec<i64> = self.everywhere(&unlist).await;
         let mut delete = cmd("DEL");
         delete.arg(keys);
         let _: Vec<i64> = self.everywhere(&delete).await;
