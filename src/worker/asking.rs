@@ -289,6 +289,7 @@ impl Asker {
     }
 
     /// The name of a replica, by its id.
+    #[cfg(feature = "cli")]
     pub(crate) async fn name_of(&self, id: &str) -> String {
         let fleet = self.fleet().await.unwrap_or_default();
         let name = fleet.replica(id).map(|replica| replica.name.clone());
