@@ -66,7 +66,7 @@ use crate::{
     clock::{Clock, Moment},
     event::Events,
     keeper::{self, Command, Fitness, Keeper},
-    lease::{Lease, LeaseView},
+    lease::{Lease, LeaseView, Note},
     node::{Announcement, Doc, Expiry, Kind, Node, NodeError, Op, View},
     spawn::Spawn,
 };
@@ -133,6 +133,7 @@ pub struct LocksBuilder {
 
 struct Handle {
     commands: mpsc::Sender<Command>,
+    notes: mpsc::UnboundedSender<Note>,
     releases: broadcast::Sender<Announcement>,
     timing: Timing,
     clock: Clock,
@@ -217,10 +218,11 @@ impl Locks {
         self.ask(|reply| Command::Try { claim, way, reply }).await
     }
 
-    /// Gives a place in a lock's line up, in the background. One that is not given up ends by itself.
+    /// Gives a place in a lock's line up, in the background, and with however many commands waiting. One that no node hears
+    /// of ends by itself.
     pub(crate) fn leave(&self, key: &str, ticket: &str) {
         let (key, ticket) = (key.to_owned(), ticket.to_owned());
-        let _ = self.0.commands.try_send(Command::Leave { key, ticket });
+        let _ = self.0.notes.send(Note::Leave { key, ticket });
     }
 
     /// Whether those who acquired this lock have lately stood in line for it.
@@ -560,6 +562,7 @@ impl LocksBuilder {
     /// When its thread cannot be started.
     pub fn start(self) -> std::io::Result<Locks> {
         let (commands, inbox) = mpsc::channel(1024);
+        let (notes, noted) = mpsc::unbounded_channel();
         let releases = broadcast::Sender::new(1024);
         let fitness = Fitness::new(self.clock.clone());
         let reached = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -569,6 +572,7 @@ impl LocksBuilder {
         let expiry = agreed.unwrap_or_else(|| Expiry::over(&self.nodes));
         let handle = Handle {
             commands,
+            notes: notes.clone(),
             releases: releases.clone(),
             timing: self.timing.clone(),
             clock: self.clock.clone(),
@@ -586,6 +590,7 @@ impl LocksBuilder {
             clock: self.clock,
             chance: self.chance,
             events: self.events,
+            notes: (notes, noted),
             releases,
             fitness,
             reached,
