@@ -274,6 +274,7 @@ impl Desk {
             key,
             owner,
             token,
+            expiry: self.cluster.expiry,
             nodes: names.zip(answers).collect(),
         }
     }
