@@ -7,11 +7,12 @@ use crate::{
     lease::Loss,
     lock::{BreakVote, Broken, LockError, Locks},
     node::{
-        Node,
+        Expiry, Node,
         memory::{Cut, MemoryNode},
     },
     sim_clock::SimTime,
     spawn::Spawn,
+    status::{LockDetail, LockState},
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -37,6 +38,24 @@ impl Scene {
     /// Another process.
     fn client(&self, seed: u64) -> Locks {
         over(self, self.lines(), seed)
+    }
+
+    /// One that watches holders by its own clock.
+    fn observer(&self, seed: u64) -> Locks {
+        let nodes = self.lines().into_iter();
+        Locks::over(nodes.map(|n| Arc::new(n) as Arc<dyn Node>).collect())
+            .expiry(Expiry::Observed)
+            .clock(self.time.clock())
+            .chance(Chance::seeded(seed))
+            .keeper_here(Spawn::system())
+            .start()
+            .unwrap()
+    }
+
+    /// The clocks of all nodes jump, which ends every key there.
+    fn jump(&self) {
+        let nodes = self.nodes.iter();
+        nodes.for_each(|node| node.faults().clock_offset(3_600_000));
     }
 }
 
@@ -164,4 +183,30 @@ async fn a_break_that_reaches_a_minority_says_so() {
         answered.map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
         ["n0"]
     );
+}
+
+/// Its holder believes in it by its record, until it is told.
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_keys_have_vanished_is_broken_like_any_other() {
+    for now in [false, true] {
+        let scene = Scene::new();
+        let (holder, operator) = (scene.observer(1), scene.observer(2));
+        let lease = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+        scene.jump();
+        let seen = operator.look(vec!["lock/a".into()]).await.unwrap();
+        let names = ["n0", "n1", "n2"].map(str::to_owned);
+        let (nodes, expiry) = (&seen[0].nodes, seen[0].expiry());
+        let shown = LockDetail::from_nodes("lock/a", &names, nodes, expiry);
+        assert_eq!((shown.state, shown.nodes), (LockState::Orphaned, 3));
+        assert_eq!(shown.owner.as_deref(), Some(lease.owner()));
+
+        let broken = operator.break_lease("lock/a", lease.owner(), now).await;
+        let report = broken.unwrap();
+        assert_eq!(report.outcome(), Broken::Final);
+        assert_eq!(report.remaining(), Some(TTL));
+        assert!(lease.is_held(), "it does not know");
+        let early = operator.lock("a").ttl(TTL).wait(TTL / 10).acquire().await;
+        assert_eq!(early.is_ok(), now, "{early:?}");
+        assert_eq!(lease.lost().await, Loss::Taken);
+    }
 }

@@ -40,6 +40,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::StreamExt;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 pub(crate) use announce::Heard;
@@ -87,11 +88,6 @@ pub(crate) enum Command {
         claim: Claim,
         way: Way,
         reply: oneshot::Sender<(Claimed, Sighting, Stand)>,
-    },
-    /// Gives a place in a lock's line up.
-    Leave {
-        key: String,
-        ticket: String,
     },
     Look {
         keys: Vec<String>,
@@ -159,6 +155,8 @@ pub(crate) struct Keeper {
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     pub(crate) events: Events,
+    /// Both ends of the way on which notes come.
+    pub(crate) notes: (mpsc::UnboundedSender<Note>, mpsc::UnboundedReceiver<Note>),
     pub(crate) releases: broadcast::Sender<Announcement>,
     pub(crate) fitness: Fitness,
     pub(crate) wall: FleetClock,
@@ -271,7 +269,7 @@ impl Keeper {
         }
         let nodes = links.len();
         let releasing = watch::Sender::new(0);
-        let (notes, mut noted) = mpsc::unbounded_channel();
+        let (notes, mut noted) = self.notes;
         let desk = Desk {
             cluster: Cluster::new(Parts {
                 links,
@@ -376,6 +374,10 @@ impl Keeper {
                 () = self.clock.sleep_until(wake.unwrap_or_default()), if wake.is_some() => {}
             }
         }
+        // Whoever stood in a line may have gone in this very moment, as the last who needed us.
+        while let Ok(note) = noted.try_recv() {
+            desk.take(note, &mut asked);
+        }
         desk.settled().await;
         background.iter().for_each(tokio::task::JoinHandle::abort);
     }
@@ -394,7 +396,24 @@ impl Desk {
             Note::Changed(id) => self.book().touch(id),
             Note::Back(back) => self.book().hand_back(&back.view, back.done),
             Note::Verify { view, reply } => asked.add(view, reply),
+            Note::Leave { key, ticket } => self.leave(key, ticket),
         }
+    }
+
+    /// Gives a place in a lock's line up: queued now, behind the attempts that asked for it. Best effort: a place that is not
+    /// given up ends by itself.
+    fn leave(&self, key: String, ticket: String) {
+        let mut sent = self.cluster.send_to_all(&[Op::Leave { key, ticket }]);
+        // Whoever ends the process waits for it: others would be held up by somebody who has gone.
+        self.releasing.send_modify(|n| *n += 1);
+        let desk = self.clone();
+        self.cluster.spawn.spawn(async move {
+            let clock = &desk.cluster.clock;
+            let limit = clock.now() + desk.cluster.timing.node_timeout * 2;
+            let answered = async { while sent.next().await.is_some() {} };
+            let _ = clock.timeout_at(limit, answered).await;
+            desk.releasing.send_modify(|n| *n -= 1);
+        });
     }
 
     /// The way from a lease of this ttl to its keeper.

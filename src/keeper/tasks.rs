@@ -17,7 +17,7 @@ use crate::{
     lock::{
         AdmissionReport, AdmissionState, BreakReport, BreakVote, Claim, Claimed, LockError,
         NodeReport, NodeTroubles, Sighting, WriteError,
-        cluster::{Attempt, Stand, Tried, Way, Win},
+        cluster::{Attempt, Gone, Stand, Tried, Way, Win},
         link::{Link, MOST_OPS},
         tally::{Ballot, Standing, majority, standing},
     },
@@ -35,14 +35,14 @@ impl Desk {
                 self.releasing.send_modify(|n| *n -= 1);
             }
             Command::Try { claim, way, reply } => {
+                // Its place may have been given up before this was read: to try now would take it again.
+                if reply.is_closed() {
+                    return;
+                }
                 self.releasing.send_modify(|n| *n += 1);
-                drop(reply.send(self.try_once(&claim, &way).await));
+                let tried = self.try_once(&claim, &way, &|| reply.is_closed()).await;
+                drop(reply.send(tried));
                 self.releasing.send_modify(|n| *n -= 1);
-            }
-            Command::Leave { key, ticket } => {
-                let left = Op::Leave { key, ticket };
-                // Best effort: a place that is not given up ends by itself.
-                drop(self.ask_all(vec![left]).await);
             }
             Command::Look { keys, reply } => self.look_together(keys, reply).await,
             Command::List { prefix, reply } => drop(reply.send(self.list(prefix).await)),
@@ -121,7 +121,7 @@ impl Desk {
         let way = Way::default();
         let parts = once
             .chunks(MOST_OPS)
-            .map(|part| cluster.attempt(part, &way));
+            .map(|part| cluster.attempt(part, &way, &|| false));
         let parts = futures_util::future::join_all(parts).await;
         let mut attempts = parts.into_iter().flatten();
         let claimed = claims.iter().zip(first).map(|(claim, first)| {
@@ -138,9 +138,19 @@ impl Desk {
         claimed.collect()
     }
 
-    async fn try_once(&self, claim: &Claim, way: &Way) -> (Claimed, Sighting, Stand) {
+    async fn try_once(
+        &self,
+        claim: &Claim,
+        way: &Way,
+        gone: Gone<'_>,
+    ) -> (Claimed, Sighting, Stand) {
         let start = self.cluster.clock.now();
-        let tried = self.cluster.attempt(std::slice::from_ref(claim), way).await;
+        let claims = std::slice::from_ref(claim);
+        let tried = self.cluster.attempt(claims, way, gone).await;
+        // Whoever went during the attempt has given its place up already, but a node may have been down then.
+        if let Some(ticket) = way.ticket.as_ref().filter(|_| gone()) {
+            self.leave(claim.key.clone(), ticket.id.clone());
+        }
         match tried.into_iter().next() {
             Some(Tried {
                 attempt,
@@ -264,6 +274,7 @@ impl Desk {
             key,
             owner,
             token,
+            expiry: self.cluster.expiry,
             nodes: names.zip(answers).collect(),
         }
     }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{LeaseView, Returned, VerifyError};
 use crate::clock::Moment;
 
-/// What a lease tells its keeper.
+/// What is told to a keeper without waiting, however much it has to do: dropped values must not be lost on their way.
 pub(crate) enum Note {
     /// Work ended, a cordon, a loss: judge this lease anew.
     Changed(u64),
@@ -24,6 +24,8 @@ pub(crate) enum Note {
         view: LeaseView,
         reply: oneshot::Sender<Result<(), VerifyError>>,
     },
+    /// Whoever stood in a lock's line has gone.
+    Leave { key: String, ticket: String },
 }
 
 /// When the keeper last looked at its leases. Cheap to clone.

@@ -9,6 +9,9 @@
 //! holder's own deadline (R3, R8), so at most one believes, as without the break. With `now` the key is removed at once,
 //! and two may act for as long as [`BreakReport::remaining`] says.
 //!
+//! With observed expiry a lease may be believed in although its keys have gone, because a clock jumped: there the record
+//! stands for the key, and its ttl for the key's life.
+//!
 //! # Invariants
 //! - B1 A broken lease is never extended or written again, whatever its holder does. (a_broken_lease_is_final_for_its_holder)
 //! - B2 Nobody else is granted while the holder may believe.                          (a_break_lets_nobody_in_early)
@@ -18,7 +21,7 @@
 use std::time::Duration;
 
 use super::tally::majority;
-use crate::node::{NodeError, Token, View};
+use crate::node::{Expiry, NodeError, Token, View};
 
 /// What came of a break, node by node.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +32,8 @@ pub struct BreakReport {
     pub owner: String,
     /// The token that the break took: above the broken holder's. Whoever is told it refuses that holder.
     pub token: Token,
+    /// What decides that the lock's silent holder is over.
+    pub expiry: Expiry,
     /// Each node's name and answer, in the order of the configuration.
     pub nodes: Vec<(String, BreakVote)>,
 }
@@ -79,20 +84,33 @@ impl BreakReport {
         }
     }
 
-    /// How long the broken holder may still believe, at most: the longest life that a node showed. `None` when a node
-    /// showed a key without an end, or none showed it.
+    /// How long the broken holder may still believe, at most: the longest life that a node showed, with observed expiry the
+    /// ttl of a record whose key has vanished. `None` when a node showed a key without an end, or none showed it.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        let lives: Option<Vec<u64>> = self.stood().map(|view| view.remaining_ms).collect();
+        let life = |view: &View| match view.holder {
+            Some(_) => view.remaining_ms,
+            None => Some(view.ttl_ms),
+        };
+        let lives: Option<Vec<u64>> = self.stood().map(life).collect();
         lives?.into_iter().max().map(Duration::from_millis)
     }
 
-    /// Views of the nodes on which the lease stood in its key.
+    /// Views of the nodes on which the lease stood: in its key, or observed in the record alone.
     fn stood(&self) -> impl Iterator<Item = &View> {
-        self.nodes.iter().filter_map(|(_, vote)| match vote {
-            BreakVote::Over(view) if view.holder.as_ref() == Some(&self.owner) => Some(view),
+        let over = self.nodes.iter().filter_map(|(_, vote)| match vote {
+            BreakVote::Over(view) => Some(view),
             _ => None,
-        })
+        });
+        let recorded = |view: &View| view.owner.as_ref() == Some(&self.owner);
+        // Whoever has released anywhere is over everywhere (O2): the other nodes have not heard of it.
+        let released = over.clone().any(|view| recorded(view) && view.released);
+        let expiry = if released {
+            Expiry::Server
+        } else {
+            self.expiry
+        };
+        over.filter(move |view| view.holder_by(expiry) == Some(self.owner.as_str()))
     }
 }
 
@@ -113,6 +131,7 @@ mod tests {
             key: "k".into(),
             owner: "a".into(),
             token: Token(2),
+            expiry: Expiry::Server,
             nodes: votes.into_iter().map(|vote| ("n".into(), vote)).collect(),
         }
     }
@@ -136,5 +155,35 @@ mod tests {
             Broken::ChangedHands
         );
         assert_eq!(report([gone(), gone(), down()]).outcome(), Broken::Gone);
+    }
+
+    #[test]
+    fn a_lease_without_its_keys_stood_where_records_decide() {
+        let record = |released| {
+            BreakVote::Over(View {
+                owner: Some("a".into()),
+                named: true,
+                ttl_ms: 900,
+                released,
+                ..View::default()
+            })
+        };
+        let key = |ms| BreakVote::Over(view("a", ms));
+        let observed = |votes| BreakReport {
+            expiry: Expiry::Observed,
+            ..report(votes)
+        };
+        let ms = |ms| Some(Duration::from_millis(ms));
+        let vanished = observed([record(false), record(false), record(false)]);
+        assert_eq!(vanished.outcome(), Broken::Final);
+        assert_eq!(vanished.remaining(), ms(900));
+        let some = observed([key(10), record(false), key(20)]);
+        assert_eq!(some.remaining(), ms(900));
+        // It is over for everybody, or its keys decide.
+        let released = observed([record(false), record(true), record(false)]);
+        let by_keys = report([record(false), record(false), record(false)]);
+        for gone in [released, by_keys] {
+            assert_eq!((gone.outcome(), gone.remaining()), (Broken::Gone, None));
+        }
     }
 }

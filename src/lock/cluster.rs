@@ -126,6 +126,9 @@ pub(crate) struct Told {
     pub(crate) asked: bool,
 }
 
+/// Whether nobody waits for an attempt any more.
+pub(crate) type Gone<'a> = &'a (dyn Fn() -> bool + Send + Sync);
+
 /// An answer on its way.
 pub(crate) type Sent =
     Pin<Box<dyn Future<Output = (usize, Result<Vec<Answer>, NodeError>)> + Send>>;
@@ -251,13 +254,14 @@ impl Cluster {
         })
     }
 
-    /// One attempt at every claim under one owner value; all nodes in parallel, unless the way is another.
-    pub(crate) async fn attempt(&self, claims: &[Claim], way: &Way) -> Vec<Tried> {
+    /// One attempt at every claim under one owner value; all nodes in parallel, unless the way is another. Once its caller
+    /// is `gone` no further node is asked.
+    pub(crate) async fn attempt(&self, claims: &[Claim], way: &Way, gone: Gone<'_>) -> Vec<Tried> {
         // Read before the first byte leaves: the nodes count their ttl from later on (R3).
         let start = self.clock.now();
         let owner = self.new_owner(claims);
         let mut round = Round::begin(self, claims, &owner, way);
-        round.collect().await;
+        round.collect(gone).await;
         let tokens = round.confirm(start).await;
         #[cfg(test)]
         let start = if self.mutant.deadline_from_reply {
@@ -571,7 +575,7 @@ impl<'a> Round<'a> {
     }
 
     /// Counts votes until every claim is decided; never waits for the slowest node (R2).
-    async fn collect(&mut self) {
+    async fn collect(&mut self, gone: Gone<'_>) {
         while self.tallies.iter().any(|t| t.verdict() == Verdict::Open) {
             let Some((node, result)) = self.sent.next().await else {
                 return;
@@ -590,6 +594,10 @@ impl<'a> Round<'a> {
                 }
                 // It granted, or it does not answer and somebody else will have to decide.
                 self.first = None;
+                // What it granted is undone. To ask the others would take the place in line that the caller has given up.
+                if gone() {
+                    return;
+                }
                 self.ask(|other| other != node);
             }
         }

@@ -68,7 +68,7 @@ use crate::{
     clock::{Clock, Moment},
     event::Events,
     keeper::{self, Command, DocsRead, Fitness, Keeper},
-    lease::{Lease, LeaseView},
+    lease::{Lease, LeaseView, Note},
     node::{Announcement, Doc, Expiry, Kind, Node, NodeError, Op, View},
     spawn::Spawn,
 };
@@ -135,6 +135,7 @@ pub struct LocksBuilder {
 
 struct Handle {
     commands: mpsc::Sender<Command>,
+    notes: mpsc::UnboundedSender<Note>,
     releases: broadcast::Sender<Announcement>,
     timing: Timing,
     clock: Clock,
@@ -220,10 +221,11 @@ impl Locks {
         self.ask(|reply| Command::Try { claim, way, reply }).await
     }
 
-    /// Gives a place in a lock's line up, in the background. One that is not given up ends by itself.
+    /// Gives a place in a lock's line up, in the background, and with however many commands waiting. One that no node hears
+    /// of ends by itself.
     pub(crate) fn leave(&self, key: &str, ticket: &str) {
         let (key, ticket) = (key.to_owned(), ticket.to_owned());
-        let _ = self.0.commands.try_send(Command::Leave { key, ticket });
+        let _ = self.0.notes.send(Note::Leave { key, ticket });
     }
 
     /// Whether those who acquired this lock have lately stood in line for it.
@@ -589,6 +591,7 @@ impl LocksBuilder {
     /// When its thread cannot be started.
     pub fn start(self) -> std::io::Result<Locks> {
         let (commands, inbox) = mpsc::channel(1024);
+        let (notes, noted) = mpsc::unbounded_channel();
         let releases = broadcast::Sender::new(1024);
         let fitness = Fitness::new(self.clock.clone());
         let reached = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -599,6 +602,7 @@ impl LocksBuilder {
         let wall = FleetClock::new(self.clock.clone(), self.timing.skew, self.nodes.len());
         let handle = Handle {
             commands,
+            notes: notes.clone(),
             releases: releases.clone(),
             timing: self.timing.clone(),
             clock: self.clock.clone(),
@@ -617,6 +621,7 @@ impl LocksBuilder {
             clock: self.clock,
             chance: self.chance,
             events: self.events,
+            notes: (notes, noted),
             releases,
             fitness,
             reached,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    lock::{tally::majority, watch},
+    lock::tally::majority,
     node::{Expiry, NodeError, Record, Token, View},
 };
 
@@ -70,7 +70,7 @@ impl Sighting {
     /// have been dead for a while: only watching tells.
     #[must_use]
     pub fn holder(&self) -> Option<String> {
-        let shown = || self.views().filter_map(|v| watch::holder(v, self.expiry));
+        let shown = || self.views().filter_map(|v| v.holder_by(self.expiry));
         let most = shown().max_by_key(|h| (shown().filter(|o| o == h).count(), *h))?;
         let votes = shown().filter(|o| *o == most).count();
         (votes >= majority(self.nodes.len())).then(|| most.to_owned())
@@ -107,6 +107,10 @@ impl Sighting {
     pub fn is_orphaned(&self) -> bool {
         let keyless = self.views().filter(|v| v.holder.is_none()).count();
         keyless >= majority(self.nodes.len()) && !self.looks_free()
+    }
+
+    pub(crate) fn expiry(&self) -> Expiry {
+        self.expiry
     }
 
     /// The largest token that any node shows.

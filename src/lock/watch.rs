@@ -194,15 +194,6 @@ pub(crate) fn take(expiry: Expiry, expected: impl FnOnce() -> Option<Seen>) -> T
     }
 }
 
-/// The holder that a view shows: whatever stands in the key; observed, also the record's owner whose key has vanished.
-pub(crate) fn holder(view: &View, expiry: Expiry) -> Option<&str> {
-    let recorded = view
-        .owner
-        .as_deref()
-        .filter(|_| expiry == Expiry::Observed && view.named && !view.released);
-    view.holder.as_deref().or(recorded)
-}
-
 // === impl Seen ===
 
 impl Seen {
@@ -344,8 +335,8 @@ mod tests {
         assert_eq!(wait(&watch, 0, Expiry::Server), Some(Duration::ZERO));
         let whole = timing.watch_time(TTL);
         assert_eq!(wait(&watch, 0, Expiry::Observed), Some(whole));
-        assert_eq!(holder(&vanished, Expiry::Observed), Some("a"));
-        assert_eq!(holder(&vanished, Expiry::Server), None);
+        assert_eq!(vanished.holder_by(Expiry::Observed), Some("a"));
+        assert_eq!(vanished.holder_by(Expiry::Server), None);
         watch.is_over("k", "a");
         assert_eq!(wait(&watch, 0, Expiry::Observed), Some(Duration::ZERO));
     }

@@ -404,6 +404,17 @@ pub struct View {
     pub ahead: Option<u32>,
 }
 
+impl View {
+    /// The holder it shows: whatever stands in the key; observed, also the record's owner whose key has vanished.
+    pub(crate) fn holder_by(&self, expiry: Expiry) -> Option<&str> {
+        let recorded = self
+            .owner
+            .as_deref()
+            .filter(|_| expiry == Expiry::Observed && self.named && !self.released);
+        self.holder.as_deref().or(recorded)
+    }
+}
+
 /// A document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doc {

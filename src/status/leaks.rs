@@ -40,7 +40,7 @@ pub enum LeakKind {
     UnknownHolder,
     /// A value that stands on a minority only.
     Minority,
-    /// A record whose holder has gone without releasing; the lock is free.
+    /// A record whose holder has gone without releasing; the lock is free, or will be when that holder was watched for its ttl.
     Unreleased,
 }
 
@@ -105,6 +105,20 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
         });
     }
     let owner = lock.owner.as_deref().unwrap_or_default();
+    if lock.state == LockState::Orphaned {
+        found.push(leak(
+            LeakKind::Unreleased,
+            owner,
+            lock.showing(|n| n.stands() == Some(owner)),
+            lock.remaining_ms,
+            format!(
+                "its holder, under token {}, shows no life on a majority, and never released it",
+                lock.token
+            ),
+            "nothing to do: whoever wants it watches for the holder's ttl, and takes it over if that was dead".to_owned(),
+        ));
+        return found;
+    }
     let stays = then.is_none_or(|then| then.owner == lock.owner && !lock.extended_since(then));
     let nodes = lock.showing(|n| n.holder.as_deref() == Some(owner));
     let ends = lock

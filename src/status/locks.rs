@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::FleetStatus;
 use crate::{
     ledger::Ledger,
-    node::{NodeError, Token, View},
+    node::{Expiry, NodeError, Token, View},
 };
 
 /// One lock, as `locks show KEY --json` shows it.
@@ -22,9 +22,10 @@ pub struct LockDetail {
     pub owner: Option<String>,
     /// The largest token that any node shows.
     pub token: Token,
-    /// Remaining life: on a majority if it is held, else the longest leftover; `null` when free or without an end.
+    /// Remaining life: on a majority if it is held, else the longest leftover; `null` when free or without an end. Of a record
+    /// without its key the ttl, for which its owner may still live.
     pub remaining_ms: Option<u64>,
-    /// Nodes that show the owner in the key.
+    /// Nodes that show the owner: in the key, or in the record where that decides and its key has gone.
     pub nodes: usize,
     /// Nodes that it takes.
     pub needed: usize,
@@ -47,6 +48,9 @@ pub struct LockDetail {
 pub enum LockState {
     /// A majority shows the owner.
     Held,
+    /// A majority shows the owner, but not in its keys: they have run out, or vanished because a clock jumped. It may live, and
+    /// whoever wants the lock watches it for its ttl. Only with observed expiry.
+    Orphaned,
     /// A majority shows it, and it has been ended by force: it is refused from now on, and its key runs out.
     Broken,
     /// A value that is none of ours stands on a majority: another Redlock client's.
@@ -110,6 +114,9 @@ pub struct NodeLock {
     pub owner: Option<String>,
     /// The record's round.
     pub seq: u64,
+    /// How long whoever wants the lock watches the record's owner, whose key has gone here: the record's ttl. Only with
+    /// observed expiry, and while nobody has seen that owner released.
+    pub watched_ms: Option<u64>,
     /// The largest token known there.
     pub token: Token,
     /// Whether the record's owner is over: released, or broken.
@@ -123,18 +130,26 @@ pub struct NodeLock {
 // === impl LockDetail ===
 
 impl LockDetail {
-    /// What the nodes of these `names` show of the lock `key`.
+    /// What the nodes of these `names` show of the lock `key`, whose silent holder is over as `expiry` says.
     #[must_use]
-    pub fn from_nodes(key: &str, names: &[String], nodes: &[Result<View, NodeError>]) -> Self {
-        let by_node: Vec<NodeLock> = names
+    pub fn from_nodes(
+        key: &str,
+        names: &[String],
+        nodes: &[Result<View, NodeError>],
+        expiry: Expiry,
+    ) -> Self {
+        let mut by_node: Vec<NodeLock> = names
             .iter()
             .zip(nodes)
             .map(|(name, shown)| NodeLock::new(name, shown))
             .collect();
         let configured = nodes.len();
         let needed = configured / 2 + 1;
+        if expiry == Expiry::Observed {
+            watch_records(&mut by_node, nodes, needed);
+        }
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for holder in by_node.iter().filter_map(|n| n.holder.as_deref()) {
+        for holder in by_node.iter().filter_map(NodeLock::stands) {
             *counts.entry(holder).or_default() += 1;
         }
         let most = counts
@@ -149,14 +164,17 @@ impl LockDetail {
         let standing = || {
             by_node
                 .iter()
-                .filter(|n| n.holder.is_some() && n.holder == owner)
+                .filter(|n| owner.is_some() && n.stands() == owner.as_deref())
         };
+        let in_keys = standing().filter(|n| n.holder.is_some()).count();
         let over = |n: &NodeLock| n.released && n.owner == owner;
         let state = if count >= needed {
             if standing().filter(|n| n.foreign).count() >= needed {
                 LockState::Foreign
             } else if by_node.iter().filter(|n| over(n)).count() >= needed {
                 LockState::Broken
+            } else if in_keys < needed {
+                LockState::Orphaned
             } else {
                 LockState::Held
             }
@@ -169,7 +187,7 @@ impl LockDetail {
         } else {
             LockState::Unknown
         };
-        let mut lives: Vec<u64> = standing().filter_map(|n| n.remaining_ms).collect();
+        let mut lives: Vec<u64> = standing().filter_map(NodeLock::life_ms).collect();
         lives.sort_unstable_by_key(|ms| std::cmp::Reverse(*ms));
         let decides = if count >= needed { needed - 1 } else { 0 };
         let body = nodes.iter().flatten().map(|view| &view.record);
@@ -182,7 +200,7 @@ impl LockDetail {
             nodes: count,
             needed,
             configured,
-            margin: (count >= needed).then(|| signed(count) - signed(needed)),
+            margin: (in_keys >= needed).then(|| signed(in_keys) - signed(needed)),
             replica: None,
             ledger: body
                 .filter(|record| key.starts_with("job/") && !record.body.is_empty())
@@ -231,6 +249,22 @@ impl LockDetail {
 }
 
 impl NodeLock {
+    /// Whoever may believe to hold it, as far as this node shows: the value in the key, or the record's owner who is watched.
+    #[must_use]
+    pub fn stands(&self) -> Option<&str> {
+        let recorded = self.owner.as_deref().filter(|_| self.watched_ms.is_some());
+        self.holder.as_deref().or(recorded)
+    }
+
+    /// For how long, at most; `None` without an end, or when nobody may.
+    #[must_use]
+    pub fn life_ms(&self) -> Option<u64> {
+        match self.holder {
+            Some(_) => self.remaining_ms,
+            None => self.watched_ms,
+        }
+    }
+
     fn new(node: &str, shown: &Result<View, NodeError>) -> Self {
         let node = node.to_owned();
         match shown {
@@ -251,6 +285,7 @@ impl NodeLock {
                     remaining_ms: view.remaining_ms,
                     owner: view.owner.clone(),
                     seq: view.seq,
+                    watched_ms: None,
                     token: view.token,
                     released: view.released || view.broken,
                     body_token: view.record.version.token,
@@ -279,6 +314,25 @@ impl LedgerStatus {
 }
 
 // === helpers ===
+
+/// Marks the records whose owner may live without its key. Fewer than a majority with its keys are what was left of a lost
+/// attempt, and whoever has released anywhere is over everywhere (O2).
+fn watch_records(by_node: &mut [NodeLock], nodes: &[Result<View, NodeError>], needed: usize) {
+    let views = || nodes.iter().flatten();
+    let shown = |owner: &str| {
+        let shown = views().filter(|view| view.holder_by(Expiry::Observed) == Some(owner));
+        shown.count()
+    };
+    let over = |owner: &str| views().any(|v| v.released && v.owner.as_deref() == Some(owner));
+    for (row, view) in by_node.iter_mut().zip(nodes) {
+        let Ok(view) = view else { continue };
+        let recorded = view
+            .holder_by(Expiry::Observed)
+            .filter(|_| view.holder.is_none());
+        let may_live = recorded.is_some_and(|owner| shown(owner) >= needed && !over(owner));
+        row.watched_ms = may_live.then_some(view.ttl_ms);
+    }
+}
 
 fn signed(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
@@ -309,7 +363,19 @@ pub(super) mod tests {
     }
 
     pub(in crate::status) fn detail(key: &str, nodes: [Result<View, NodeError>; 3]) -> LockDetail {
-        LockDetail::from_nodes(key, &names(), &nodes)
+        LockDetail::from_nodes(key, &names(), &nodes, Expiry::Server)
+    }
+
+    /// A record whose key has gone.
+    fn record(owner: &str, released: bool) -> Result<View, NodeError> {
+        Ok(View {
+            owner: Some(owner.into()),
+            named: true,
+            ttl_ms: 900,
+            token: Token(7),
+            released,
+            ..View::default()
+        })
     }
 
     pub(in crate::status) fn free() -> Result<View, NodeError> {
@@ -350,6 +416,40 @@ pub(super) mod tests {
             ..View::default()
         });
         assert!(!detail("batch/x/1", [claim, free(), free()]).by_node[0].foreign);
+    }
+
+    #[test]
+    fn a_holder_whose_keys_have_gone_is_shown_where_records_decide() {
+        let observed = |nodes: [Result<View, NodeError>; 3]| {
+            LockDetail::from_nodes("lock/x", &names(), &nodes, Expiry::Observed)
+        };
+        let living = || record("o", false);
+        let lock = observed([living(), living(), free()]);
+        assert_eq!(lock.state, LockState::Orphaned);
+        assert_eq!(
+            (lock.nodes, lock.remaining_ms, lock.margin),
+            (2, Some(900), None)
+        );
+        assert_eq!(kinds(&lock, &lock), [LeakKind::Unreleased]);
+        assert!(!lock.is_held());
+        let some = observed([living(), ours("o", 1, Some(5)), free()]);
+        assert_eq!((some.state, some.nodes), (LockState::Orphaned, 2));
+        let broken = || {
+            living().map(|view| View {
+                broken: true,
+                ..view
+            })
+        };
+        let broken = observed([broken(), broken(), free()]);
+        assert_eq!(broken.state, LockState::Broken);
+
+        // Over for everybody, or never had by a majority, or its keys decide.
+        let released = observed([living(), record("o", true), living()]);
+        assert_eq!((released.state, released.nodes), (LockState::Released, 0));
+        let left = observed([living(), free(), free()]);
+        assert_eq!((left.state, left.nodes), (LockState::Unreleased, 0));
+        let by_keys = detail("lock/x", [living(), living(), living()]);
+        assert_eq!(by_keys.state, LockState::Unreleased);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     config::Config,
     lock::{BreakReport, BreakVote, Broken},
-    status::{LockDetail, LockState},
+    status::{LockDetail, LockState, locks::NodeLock},
 };
 
 pub(super) fn break_lock(config: &Config, args: &BreakArgs) -> Result<(), Failure> {
@@ -59,7 +59,7 @@ fn whose(lock: &LockDetail, args: &BreakArgs, config: &Config) -> Result<String,
     }
     let standing = |owner: &str| {
         let rows = lock.by_node.iter();
-        rows.filter(|n| n.holder.as_deref() == Some(owner))
+        rows.filter(|n| n.stands() == Some(owner))
             .collect::<Vec<_>>()
     };
     let Some(owner) = args.owner.as_ref().or(lock.owner.as_ref()) else {
@@ -85,11 +85,8 @@ fn whose(lock: &LockDetail, args: &BreakArgs, config: &Config) -> Result<String,
 
 fn confirmed(lock: &LockDetail, owner: &str, now: bool) -> Result<bool, Failure> {
     let mut err = io::stderr().lock();
-    let life = lock
-        .by_node
-        .iter()
-        .filter(|n| n.holder.as_deref() == Some(owner));
-    let life: Option<Vec<u64>> = life.map(|n| n.remaining_ms).collect();
+    let life = lock.by_node.iter().filter(|n| n.stands() == Some(owner));
+    let life: Option<Vec<u64>> = life.map(NodeLock::life_ms).collect();
     let life = life.and_then(|all| all.into_iter().max()).map_or_else(
         || "for max_ttl, because it has no end of its own".to_owned(),
         |ms| format!("for {ms} ms"),

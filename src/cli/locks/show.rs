@@ -55,7 +55,8 @@ pub(in crate::cli) async fn details(
     let fleet = presence::fleet(locks, None).await.unwrap_or_default();
     let details = sightings
         .iter()
-        .map(|seen| LockDetail::from_nodes(&seen.key, &names, &seen.nodes).with_replica(&fleet));
+        .map(|seen| LockDetail::from_nodes(&seen.key, &names, &seen.nodes, seen.expiry()))
+        .map(|lock| lock.with_replica(&fleet));
     Ok(details.collect())
 }
 
@@ -119,6 +120,9 @@ pub(super) fn state(lock: &LockDetail) -> String {
         LockState::Broken => {
             format!("broken on {on}: it cannot be extended, and its key runs out")
         }
+        LockState::Orphaned => format!(
+            "orphaned on {on}: its keys have gone, and its holder may live; whoever wants it watches it for its ttl"
+        ),
         LockState::Foreign => format!(
             "foreign on {on}: written by another Redlock client, waited for, and never taken or broken"
         ),

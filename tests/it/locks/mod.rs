@@ -59,6 +59,9 @@ macro_rules! every_lock_case {
                 waiting::a_place_whose_owner_died_holds_nobody_up_for_long,
                 waiting::an_acquire_that_is_cancelled_leaves_nothing,
                 waiting::a_wait_that_is_cancelled_leaves_nothing,
+                waiting::one_of_a_line_that_is_cancelled_holds_nobody_up,
+                waiting::a_wait_for_slots_that_is_cancelled_leaves_nothing,
+                waiting::a_try_that_is_cancelled_while_it_sits_out_an_orphan_leaves_nothing,
                 counter::no_update_is_lost,
             ],
             faulty: [
