@@ -134,6 +134,8 @@ pub(crate) fn a_frozen_leader_never_acts_in_its_old_term_again(store: Store) {
     let old = led.worker;
     let beats = fleet.beats();
     let run = beats.wait(SOON, "run", |b| b.job == "long" && b.token == led.token);
+    // Between two ticks: a process that is stopped while it writes to the embedded store keeps the file locked.
+    pause(Duration::from_millis(400));
     let mark = fleet.log.mark();
     let frozen = fleet.freeze(old);
     let next = fleet.next_leader(mark, "long");
