@@ -109,7 +109,9 @@ impl Sighting {
         keyless >= majority(self.nodes.len()) && !self.looks_free()
     }
 
-    pub(crate) fn expiry(&self) -> Expiry {
+    /// What whoever looked goes by: the lives of the keys, or what it has watched.
+    #[must_use]
+    pub fn expiry(&self) -> Expiry {
         self.expiry
     }
 
