@@ -1,4 +1,4 @@
-//! The Redis node against real servers. Costs about five seconds.
+//! The Redis node against real servers. Costs about a minute and a half.
 //!
 //! `cargo test --test redis [FILTER]`. Without a server every case is ignored and says why;
 //! `WATCHKEEPER_REQUIRE=redis` makes that a failure.
