@@ -4,9 +4,11 @@
 //! an hour early. Only ticks go by it; leases and timeouts do not know what time it is.
 //!
 //! # Invariants
-//! - W1 With readings of a majority of nodes it is their median, else this machine's clock.   (w1_…)
-//! - W2 A difference that the way there and back explains is none.   (w2_…)
-//! - W3 A minority of nodes cannot move it beyond what the others show.   (w3_…)
+//! - W1 With readings of a majority of nodes it is their median, else this machine's clock.
+//!   (w1_the_wall_clock_is_the_median_of_a_majority_else_our_own)
+//! - W2 A difference that the way there and back explains is none.
+//!   (w2_what_the_way_there_and_back_explains_is_no_difference)
+//! - W3 A minority of nodes cannot move it beyond what the others show.    (w3_a_minority_of_wrong_clocks_moves_nothing)
 
 use std::{
     sync::{
