@@ -682,7 +682,7 @@ impl Lead<'_> {
     }
 
     /// What time it is for ticks: by the nodes' clocks, so that it is the same wherever the job is led.
-    fn wall(&self) -> Timestamp {
+    pub(super) fn wall(&self) -> Timestamp {
         self.engine.ctx.locks.wall()
     }
 

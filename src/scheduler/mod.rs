@@ -110,7 +110,7 @@ impl Engine {
             grace: Some(self.spec.grace),
             unstoppable: self.spec.unstoppable,
         });
-        ctx.board.leads(&self.name, lease.clone(), ctx.clock.wall());
+        ctx.board.leads(&self.name, lease.clone(), ctx.locks.wall());
         let (job, token) = (self.name.clone(), lease.token());
         ctx.events.tell(Event::Leading {
             job,

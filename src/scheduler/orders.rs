@@ -57,7 +57,7 @@ impl Lead<'_> {
         }
         let mut asked = Vec::new();
         for trigger in ctx.intents.triggers(&self.engine.name) {
-            match fate(&trigger, ledger, self.clock().wall()) {
+            match fate(&trigger, ledger, self.wall()) {
                 Fate::Run => {
                     asked.push(trigger.id.clone());
                     if trigger.state < TriggerState::Accepted {
@@ -102,7 +102,7 @@ impl Lead<'_> {
     fn say_ended(&self, mut trigger: Trigger, outcome: &str, detail: String) {
         outcome.clone_into(&mut trigger.outcome);
         trigger.detail = detail;
-        trigger.ended = Some(self.clock().wall());
+        trigger.ended = Some(self.wall());
         self.say(trigger, TriggerState::Ended);
     }
 

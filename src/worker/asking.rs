@@ -121,7 +121,7 @@ impl Asker {
                 paused,
                 reason: reason.clone(),
                 by: self.by.clone(),
-                at: self.locks.clock().wall(),
+                at: self.locks.wall(),
             };
             let rev = intent::next_revision(read.map(|doc| doc.rev), chance);
             self.write(rev, &Intent::Pause(pause)).await?;
@@ -154,12 +154,11 @@ impl Asker {
 
     /// Asks for one run of the job.
     pub(crate) async fn trigger(&self, job: &str) -> Result<Trigger, AskError> {
-        let clock = self.locks.clock();
         let trigger = Trigger {
             job: job.to_owned(),
-            id: sortable_id(clock, &self.chance),
+            id: sortable_id(self.locks.wall(), &self.chance),
             by: self.by.clone(),
-            asked: clock.wall(),
+            asked: self.locks.wall(),
             state: TriggerState::Asked,
             ..Trigger::default()
         };
@@ -217,7 +216,7 @@ impl Asker {
             token: leader.token,
             to,
             by: self.by.clone(),
-            at: clock.wall(),
+            at: self.locks.wall(),
         };
         self.write(rev, &Intent::Resign(resign)).await?;
         let until = clock.now() + patience;
@@ -313,9 +312,7 @@ impl Asker {
 
     async fn write(&self, rev: u64, intent: &Intent) -> Result<(), AskError> {
         let Doc { name, rev, body } = intent.to_doc(rev);
-        let left = intent
-            .remaining(self.locks.clock().wall())
-            .unwrap_or_default();
+        let left = intent.remaining(self.locks.wall()).unwrap_or_default();
         let answered = self.locks.spread_doc(&name, rev, left, body).await?;
         self.enough(answered).await
     }

@@ -112,6 +112,11 @@ impl Fleet {
 
     /// Starts another worker, and says its number.
     pub(crate) fn start(&mut self) -> usize {
+        self.start_with(&[])
+    }
+
+    /// The same with these variables in its environment.
+    pub(crate) fn start_with(&mut self, env: &[(String, String)]) -> usize {
         let worker = self.count;
         self.count += 1;
         let mut child = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
@@ -120,6 +125,7 @@ impl Fleet {
             .arg(self.folder.path().join("fleet.toml"))
             .args(["--name", &format!("w{worker}")])
             .current_dir(self.folder.path())
+            .envs(env.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -215,6 +221,10 @@ impl Fleet {
 
     pub(crate) fn beats(&self) -> Beats {
         Beats::at(&self.folder.path().join("beats"))
+    }
+
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
     }
 
     pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {

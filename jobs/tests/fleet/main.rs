@@ -29,7 +29,10 @@ mod modes;
 mod nodes;
 #[path = "../../../tests/redis/server.rs"]
 mod server;
+#[path = "../../../tests/faults/shim.rs"]
+mod shim;
 mod store;
+mod storm;
 mod ticks;
 
 fn main() {
@@ -42,6 +45,10 @@ fn main() {
             a_spare_replica_starts_no_command_beside_the_active_ones,
             a_drained_worker_ends_its_command_first,
             what_a_command_wrote_is_in_the_history,
+        },
+        storm::{
+            a_storm_of_faults_loses_and_doubles_no_tick,
+            wrong_wall_clocks_of_replicas_move_no_tick,
         },
         ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
         leaders::{
