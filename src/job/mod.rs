@@ -1,11 +1,14 @@
 //! What a user writes: a [`Job`], and what it gets: a [`Run`].
 
 mod error;
+mod hook;
 mod output;
 mod run;
 pub mod spec;
 
 pub use error::{FailureKind, JobError};
+pub(crate) use hook::Hooks;
+pub use hook::{RunEnd, RunHook};
 pub use output::MAX_OUTPUT;
 pub(crate) use output::cut;
 pub use run::{Checkpoints, Run, RunFacts, Stopped};

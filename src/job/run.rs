@@ -262,8 +262,10 @@ impl Run {
     ) -> Result<T, JobError> {
         let run = self.clone();
         let held = self.lease().map(LeaseView::begin_work);
+        // Lines of the work belong to the run on that thread, too.
+        let span = tracing::Span::current();
         let done = tokio::task::spawn_blocking(move || {
-            let done = work(&run);
+            let done = span.in_scope(|| work(&run));
             drop(held);
             done
         });

@@ -5,7 +5,14 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 use futures_util::{Future, FutureExt};
 
 use super::{Board, Gate, History, Intents};
-use crate::{chance::Chance, clock::Clock, event::Events, job::Health, lock::Locks, spawn::Spawn};
+use crate::{
+    chance::Chance,
+    clock::Clock,
+    event::Events,
+    job::{Health, Hooks},
+    lock::Locks,
+    spawn::Spawn,
+};
 
 /// Handles and facts of one replica. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -19,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) gate: Gate,
     pub(crate) history: History,
     pub(crate) intents: Intents,
+    /// Called around every run.
+    pub(crate) hooks: Hooks,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.

@@ -412,10 +412,13 @@ impl Lead<'_> {
             grace,
             abort_margin: timing.abort_margin(ttl),
             also: self.pass.lease().cloned(),
+            hooks: ctx.hooks.clone(),
         };
+        let is_last = !engine.policy.may_follow(key.attempt);
         let of = run.clone();
         ctx.spawn.spawn(async move {
             let ended = execute(async { job.run(of.clone()).await }, &of, limits, &clock).await;
+            let ended = ended.of_last_attempt(is_last);
             drop(job);
             board.ended(&of, ended.word());
             // Before the end is told: a worker that drains writes what it finds here, and no more.

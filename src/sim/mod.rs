@@ -6,6 +6,7 @@ mod cage;
 mod fleet;
 mod freezes;
 mod history;
+mod hooks;
 mod intents;
 mod ladder;
 mod locks;

@@ -33,7 +33,7 @@ use crate::{
     config::{LoadOptions, Loaded, ParamProblem, load},
     error::{Error, Result},
     event::Events,
-    job::{Job, Spec},
+    job::{Job, RunHook, Spec},
 };
 use registry::{Body, Registry, check_by_reading};
 use replica::HealthCheck;
@@ -61,6 +61,7 @@ pub struct Worker {
     pub(crate) registry: Registry,
     pub(crate) events: Events,
     pub(crate) checks: Vec<(String, HealthCheck)>,
+    pub(crate) hooks: Vec<Arc<dyn RunHook>>,
 }
 
 impl Worker {
@@ -90,6 +91,7 @@ impl Worker {
             registry,
             events,
             checks: Vec::new(),
+            hooks: Vec::new(),
         }
     }
 
@@ -156,6 +158,14 @@ impl Worker {
     {
         let check: HealthCheck = Arc::new(move || Box::pin(check()));
         self.checks.push((name.to_owned(), check));
+        self
+    }
+
+    /// Adds something that is called around every run of every job, batches included. Several are called in this order
+    /// before a run, and in the reverse order after it.
+    #[must_use]
+    pub fn hook(mut self, hook: impl RunHook) -> Self {
+        self.hooks.push(Arc::new(hook));
         self
     }
 

@@ -17,7 +17,7 @@ use crate::{
     config::{Config, Loaded, Mode},
     error::{Error, Result},
     event::Event,
-    job::Coordination,
+    job::{Coordination, Hooks},
     scheduler::{Author, Board, Context, History, Intents},
     signals::{Signal, Signals},
     spawn::Spawn,
@@ -85,6 +85,7 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         gate: gate(failover),
         history: History::new(locks.clone(), clock.clone(), spawn.clone(), author.clone()),
         intents: Intents::default(),
+        hooks: Hooks::new(worker.hooks.iter().cloned()),
         replica: id.clone(),
         drain_timeout: config.worker.drain_timeout,
     };
