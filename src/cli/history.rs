@@ -102,8 +102,18 @@ fn row(run: &RunRecord) -> [String; 7] {
         run.outcome.clone(),
         took.unwrap_or_default(),
         run.replica_name.clone(),
-        one_line(&run.detail),
+        one_line(&note(run)),
     ]
+}
+
+/// What is worth knowing besides: where it began, what it was given, why it ended.
+fn note(run: &RunRecord) -> String {
+    let resumed = run.resumed.as_ref();
+    let resumed = resumed.map(|from| format!("resumed from {} bytes", from.bytes));
+    let params = (!run.params.is_empty()).then(|| format!("with {}", run.params.join(", ")));
+    let detail = Some(run.detail.clone()).filter(|detail| !detail.is_empty());
+    let said: Vec<String> = resumed.into_iter().chain(params).chain(detail).collect();
+    said.join("; ")
 }
 
 fn to_millis(at: Timestamp) -> String {
@@ -158,6 +168,20 @@ mod tests {
             "2027-01-15T08:00:00.012Z 2027-01-15T08:00:00Z 2 failed 1s 250ms a first line second\u{fffd}[31m line"
         );
         assert_eq!(text.lines().count(), 2);
+    }
+
+    #[test]
+    fn a_run_shows_where_it_resumed_and_what_it_was_given() {
+        let run = RunRecord {
+            params: vec!["day".to_owned()],
+            resumed: Some(crate::status::runs::Resumed {
+                bytes: 24,
+                saved: None,
+            }),
+            detail: "no disk".to_owned(),
+            ..run()
+        };
+        assert_eq!(note(&run), "resumed from 24 bytes; with day; no disk");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod error;
 mod hook;
 mod output;
+pub(crate) mod params;
 mod run;
 pub mod spec;
 

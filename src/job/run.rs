@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::{Clock, Moment},
-    job::{JobError, output},
+    job::{JobError, output, params},
     lease::{LeaseView, VerifyError},
     node::Token,
 };
@@ -23,8 +23,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Run(Arc<Inner>);
 
-/// What a run is for.
-#[derive(Clone, Debug)]
+/// What a run is for. `Debug` tells neither parameters nor checkpoint: they may hold secrets.
+#[derive(Clone)]
 pub struct RunFacts {
     /// The job's name.
     pub job: String,
@@ -38,7 +38,7 @@ pub struct RunFacts {
     pub replica: String,
     /// The batch that is processed, for `batch` jobs.
     pub batch: Option<String>,
-    /// The job's parameters, as configured.
+    /// The job's parameters: as configured, with those of its trigger laid over them.
     pub params: serde_json::Value,
     /// What the last attempt left by [`Run::save_checkpoint`].
     pub checkpoint: Option<serde_json::Value>,
@@ -76,6 +76,10 @@ struct Inner {
     grace: Duration,
     /// Another lease that nothing of this run may outlive: the replica's, in failover mode.
     also: Option<LeaseView>,
+    /// Names of the parameters that its trigger gave it.
+    given: Vec<String>,
+    /// When the checkpoint was left.
+    checkpoint_at: Option<Timestamp>,
 }
 
 /// How far a run is, and when it last said so.
@@ -117,6 +121,8 @@ impl Run {
             checkpoints: None,
             grace: Duration::from_secs(10),
             also: None,
+            given: Vec::new(),
+            checkpoint_at: None,
         }))
     }
 
@@ -126,6 +132,16 @@ impl Run {
     pub(crate) fn within(mut self, grace: Duration, also: Option<LeaseView>) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
             (inner.grace, inner.also) = (grace, also);
+        }
+        self
+    }
+
+    /// The same run with what its ledger keeps: the names of the parameters that its trigger gave it, and when its
+    /// checkpoint was left. Call it before the run is shared.
+    #[must_use]
+    pub(crate) fn kept(mut self, given: Vec<String>, checkpoint_at: Option<Timestamp>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            (inner.given, inner.checkpoint_at) = (given, checkpoint_at);
         }
         self
     }
@@ -175,12 +191,20 @@ impl Run {
         &self.0.facts
     }
 
-    /// The job's parameters.
+    /// The job's parameters: those of its configuration, with what its trigger gave in the place of those of the same
+    /// name.
     ///
     /// # Errors
-    /// A fatal one when they do not fit the type.
+    /// A fatal one when they do not fit the type. It names the key and what was expected, and no value: it goes to the
+    /// history.
     pub fn params<P: DeserializeOwned>(&self) -> Result<P, JobError> {
-        serde_json::from_value(self.0.facts.params.clone()).map_err(JobError::fatal)
+        params::read(&self.0.facts.params).map_err(JobError::fatal)
+    }
+
+    /// Names of the parameters that its trigger gave it, sorted; none for the run of a tick.
+    #[must_use]
+    pub fn given(&self) -> &[String] {
+        &self.0.given
     }
 
     /// The fencing token of the lease behind this run: give it to whatever the run changes, and let that refuse
@@ -338,6 +362,12 @@ impl Run {
         self.0.facts.checkpoint.as_ref()
     }
 
+    /// When the last attempt at this tick left its checkpoint, by the clock of ticks.
+    #[must_use]
+    pub fn checkpoint_at(&self) -> Option<Timestamp> {
+        self.0.checkpoint_at
+    }
+
     /// Leaves a checkpoint for the next attempt, should this one die. Small: it is kept beside the lock.
     ///
     /// # Errors
@@ -427,6 +457,19 @@ impl Run {
             }
         }
         (now >= self.0.until).then(|| TIME_LIMIT.to_owned())
+    }
+}
+
+impl fmt::Debug for RunFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunFacts")
+            .field("job", &self.job)
+            .field("id", &self.id)
+            .field("tick", &self.tick)
+            .field("attempt", &self.attempt)
+            .field("replica", &self.replica)
+            .field("batch", &self.batch)
+            .finish_non_exhaustive()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
     spawn::Spawn,
     status::{
         RunRecord,
-        runs::{EVERYWHERE_LIFETIME, HISTORY_LIFETIME, RUNNING, Stage},
+        runs::{EVERYWHERE_LIFETIME, HISTORY_LIFETIME, RUNNING, Resumed, Stage},
     },
 };
 
@@ -104,6 +104,11 @@ impl History {
             replica_name: author.name.clone(),
             outcome: RUNNING.to_owned(),
             started: Some(clock.wall()),
+            params: run.given().to_vec(),
+            resumed: run.checkpoint().map(|left| Resumed {
+                bytes: left.to_string().len() as u64,
+                saved: run.checkpoint_at(),
+            }),
             seq,
             ..RunRecord::default()
         };
@@ -131,6 +136,7 @@ impl History {
             tick: dead.tick,
             attempt: dead.attempt,
             token: Some(dead.token),
+            params: dead.given.names(),
             seq: dead.seq,
             ..RunRecord::default()
         };

@@ -5,6 +5,7 @@ mod batches;
 mod cage;
 mod fleet;
 mod freezes;
+mod given;
 mod history;
 mod hooks;
 mod intents;

@@ -67,8 +67,22 @@ pub struct RunRecord {
     pub output: Option<String>,
     /// Bytes that it left to read.
     pub output_bytes: u64,
+    /// Names of the parameters that its trigger gave it; never their values.
+    pub params: Vec<String>,
+    /// The checkpoint of an earlier attempt that it went on from; `null` when there was none.
+    pub resumed: Option<Resumed>,
     /// Its number among the runs of its job: grows with every start.
     pub seq: u64,
+}
+
+/// A checkpoint that an attempt began with. What is in it is not told.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resumed {
+    /// Its size as JSON.
+    pub bytes: u64,
+    /// When it was left, by the clock of ticks; `null` when that is not known.
+    pub saved: Option<Timestamp>,
 }
 
 /// What is known of an attempt. A later state writes over an earlier one.

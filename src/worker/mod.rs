@@ -15,6 +15,8 @@
 
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod asking;
+#[cfg(any(test, feature = "cli", feature = "admin"))]
+pub(crate) mod given;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;
@@ -110,7 +112,8 @@ impl Worker {
         self
     }
 
-    /// Adds a kind of job: `[jobs.NAME] kind = "…"` in the configuration makes jobs of it from their `params`.
+    /// Adds a kind of job: `[jobs.NAME] kind = "…"` in the configuration makes jobs of it from their `params`. For a
+    /// trigger that gives parameters it makes one for each attempt, from both.
     #[must_use]
     pub fn kind<P, J>(mut self, kind: &str, make: impl Fn(P) -> J + Send + Sync + 'static) -> Self
     where
@@ -146,6 +149,14 @@ impl Worker {
         check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
     ) -> Self {
         self.registry.set_check(kind, check);
+        self
+    }
+
+    /// Parameters of a kind that the configuration alone may say, and no trigger: programs to run, files to write, places
+    /// to send to. Whoever may trigger a job may not say these.
+    #[must_use]
+    pub fn fixed_params(mut self, kind: &str, keys: &[&str]) -> Self {
+        self.registry.set_fixed(kind, keys);
         self
     }
 
