@@ -34,8 +34,10 @@ pub(super) fn history(worker: &Worker, job: &str, shown: &Shown) -> Result<(), F
         let (job, limit) = (job.to_owned(), shown.limit);
         status::ask(&config, |locks| async move {
             let fleet = presence::fleet(&locks, None).await?;
+            let mut runs = runs::last(&locks, &job, limit).await?;
+            RunRecord::add_progress(&mut runs, &fleet);
             let jobs = fleet.jobs.into_iter().map(|job| job.name);
-            Ok((runs::last(&locks, &job, limit).await?, jobs.collect()))
+            Ok((runs, jobs.collect()))
         })?
     };
     if runs.is_empty() {
@@ -112,7 +114,9 @@ fn note(run: &RunRecord) -> String {
     let resumed = resumed.map(|from| format!("resumed from {} bytes", from.bytes));
     let params = (!run.params.is_empty()).then(|| format!("with {}", run.params.join(", ")));
     let detail = Some(run.detail.clone()).filter(|detail| !detail.is_empty());
-    let said: Vec<String> = resumed.into_iter().chain(params).chain(detail).collect();
+    let told = run.progress.as_ref().map(ToString::to_string);
+    let said = told.into_iter().chain(resumed).chain(params).chain(detail);
+    let said: Vec<String> = said.collect();
     said.join("; ")
 }
 
@@ -132,7 +136,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Text of a program must not move the cursor or colour the terminal of whoever reads it.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let shown = |c: char| match c {
         '\t' => ' ',
         c if c.is_control() => '\u{fffd}',

@@ -4,6 +4,7 @@ mod error;
 mod hook;
 mod output;
 pub(crate) mod params;
+mod progress;
 mod run;
 pub mod spec;
 
@@ -12,6 +13,7 @@ pub(crate) use hook::Hooks;
 pub use hook::{RunEnd, RunHook};
 pub use output::MAX_OUTPUT;
 pub(crate) use output::cut;
+pub use progress::HowFar;
 pub use run::{Checkpoints, Run, RunFacts, Stopped};
 pub use spec::{Coordination, Retry, Spec};
 

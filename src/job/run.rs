@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::{Clock, Moment},
-    job::{JobError, output, params},
+    job::{HowFar, JobError, output, params, progress::Progress},
     lease::{LeaseView, VerifyError},
     node::Token,
 };
@@ -82,13 +82,6 @@ struct Inner {
     checkpoint_at: Option<Timestamp>,
 }
 
-/// How far a run is, and when it last said so.
-#[derive(Clone, Copy)]
-struct Progress {
-    said: Option<(u64, u64)>,
-    at: Moment,
-}
-
 const TIME_LIMIT: &str = "the run's time limit has passed";
 
 // === impl Run ===
@@ -104,10 +97,7 @@ impl Run {
         margin: Duration,
         until: Moment,
     ) -> Self {
-        let progress = Mutex::new(Progress {
-            said: None,
-            at: clock.now(),
-        });
+        let progress = Mutex::new(Progress::begun(clock.now()));
         Self(Arc::new(Inner {
             facts,
             clock,
@@ -299,23 +289,47 @@ impl Run {
         }
     }
 
-    /// Says how far the run is; shown in the status. Every call counts as progress, also one with the numbers of the
-    /// last, and so does the start: a run that says nothing for longer than its job's `progress_deadline` is stopped.
+    /// Says how far the run is; shown in the status, with the pace and the time that is left. Every call counts as
+    /// progress, also one with the numbers of the last, and so does the start: a run that says nothing for longer than
+    /// its job's `progress_deadline` is stopped.
     pub fn progress(&self, done: u64, total: u64) {
-        let (said, at) = (Some((done, total)), self.0.clock.now());
-        *self.said() = Progress { said, at };
+        let now = self.0.clock.now();
+        self.said().say(done, Some(total), now);
     }
 
-    /// The last progress that was said.
+    /// The same where the total may be unknown, with a message as in [`Run::message`].
+    pub fn progress_with(&self, done: u64, total: Option<u64>, message: &str) {
+        let now = self.0.clock.now();
+        let mut said = self.said();
+        said.say(done, total, now);
+        said.message(message, now);
+    }
+
+    /// Says what the run is at, in a few words: 200 bytes are kept. It stays until another one, or none, is said, and
+    /// counts as progress. Whoever may read the store can read it: keep secrets out.
+    pub fn message(&self, message: &str) {
+        let now = self.0.clock.now();
+        self.said().message(message, now);
+    }
+
+    /// How far the run is, as it last said, and how it goes on from there.
+    #[must_use]
+    pub fn how_far(&self) -> HowFar {
+        let now = self.0.clock.now();
+        self.said().how_far(now)
+    }
+
+    /// The last progress that was said, where the total is known.
     #[must_use]
     pub fn last_progress(&self) -> Option<(u64, u64)> {
-        self.said().said
+        let (done, total) = self.said().said()?;
+        Some((done, total?))
     }
 
-    /// When the run last said how far it is; its start before that.
+    /// When the run last said anything of itself; its start before that.
     #[must_use]
     pub fn progress_at(&self) -> Moment {
-        self.said().at
+        self.said().at()
     }
 
     fn said(&self) -> MutexGuard<'_, Progress> {

@@ -225,3 +225,48 @@ async fn a_run_resumes_at_the_last_checkpoint_of_a_killed_replica() {
     let saved = resumed.saved.unwrap();
     assert!(runs[0].started.unwrap() < saved && saved < runs[1].started.unwrap());
 }
+
+#[tokio::test(start_paused = true)]
+async fn every_replica_can_show_how_far_a_run_is() {
+    let fleet = Fleet::new(3);
+    let counts = Act(|run: Run| {
+        Box::pin(async move {
+            let clock = run.lease().ok_or("no lease")?.clock().clone();
+            for done in 0..1000 {
+                clock.sleep(ms(500)).await;
+                run.progress_with(done, Some(1000), "counting");
+            }
+            Ok(Outcome::Done)
+        }) as _
+    });
+    let a = fleet.join("a", counts, Spec::continuous());
+    leader(&fleet, &[&a]).await;
+    let me = crate::worker::presence::Identity {
+        id: "a".to_owned(),
+        name: "a".to_owned(),
+        host: "host".to_owned(),
+        pid: 1,
+        started: a.ctx.clock.wall(),
+        mode: "shared",
+        admin: None,
+    };
+    let publish = crate::worker::presence::publish(me, a.ctx.clone());
+    a.cage.spawn().spawn(publish);
+    fleet.sleep(SECOND * 30).await;
+    let b = fleet.join("b", super::acts::patient(), Spec::continuous());
+    fleet.sleep(SECOND).await;
+    let seen = crate::worker::presence::fleet(&b.ctx.locks, None).await;
+    let seen = seen.unwrap();
+    let run = &seen.job("job").unwrap().running[0];
+    assert_eq!(
+        (run.total, run.message.as_deref()),
+        (Some(1000), Some("counting"))
+    );
+    let rate = run.per_second.unwrap().per_second();
+    assert!((1.8..2.2).contains(&rate), "{rate}");
+    let left = run.left_ms.unwrap() / 1000;
+    assert!((420..520).contains(&left), "{left} s");
+    let mut runs = runs::last(&b.ctx.locks, "job", 1).await.unwrap();
+    RunRecord::add_progress(&mut runs, &seen);
+    assert_eq!(runs[0].progress.as_ref().unwrap().total, Some(1000));
+}

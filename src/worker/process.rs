@@ -284,7 +284,10 @@ mod admin {
         async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
             let found = runs::last(&self.ctx.locks, job, limit).await;
             let found = found.map_err(|error| error.to_string())?;
-            let known = !found.is_empty() || self.fleet().await.job(job).is_some();
+            let mut found = found;
+            let fleet = self.fleet().await;
+            let known = !found.is_empty() || fleet.job(job).is_some();
+            RunRecord::add_progress(&mut found, &fleet);
             Ok(known.then_some(found))
         }
 
