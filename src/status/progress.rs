@@ -83,7 +83,7 @@ impl RunProgress {
     #[must_use]
     pub fn pace(&self) -> String {
         let rate = self.per_second.map(|rate| rate.to_string());
-        let left = self.left_ms.filter(|_| self.done != self.total);
+        let left = self.left_ms.filter(|left| *left > 0);
         let left = left.map(|ms| {
             // Seconds say nothing of what takes hours.
             let secs = match ms.div_ceil(1000) {
