@@ -210,7 +210,7 @@ async fn a_run_resumes_at_the_last_checkpoint_of_a_killed_replica() {
     while !b.heard(done) {
         fleet.sleep(ms(50)).await;
     }
-    let pages = pages.lock().unwrap();
+    let pages = pages.lock().unwrap().clone();
     let (first, second) = pages.split_at(before);
     // The page that was under way is written again, and none before it.
     assert_eq!(second[0], (2, first[before - 1].1));

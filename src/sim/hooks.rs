@@ -19,9 +19,12 @@ use crate::{
     worker::{registry::Body, runs},
 };
 
-/// Counts begun and ended calls by run.
+/// Begun and ended calls, and the last outcome.
+type Calls = (u32, u32, &'static str);
+
+/// Counts the calls for each run.
 #[derive(Clone, Default)]
-struct Count(Arc<Mutex<BTreeMap<String, (u32, u32, &'static str)>>>);
+struct Count(Arc<Mutex<BTreeMap<String, Calls>>>);
 
 #[async_trait]
 impl RunHook for Count {
