@@ -26,6 +26,7 @@ use serde_json::{Map, Value};
 
 use crate::node::Token;
 
+mod kept;
 mod refused;
 mod run;
 #[cfg(test)]

@@ -228,6 +228,7 @@ impl BatchEngine {
             grace,
             abort_margin: timing.abort_margin(ttl),
             also: pass.lease().cloned(),
+            hooks: ctx.hooks.clone(),
         };
         let (told, end) = oneshot::channel();
         let (job, of, name) = (self.job.clone(), run.clone(), batch.clone());

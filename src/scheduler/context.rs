@@ -6,7 +6,14 @@ use futures_util::{Future, FutureExt};
 use jiff::Timestamp;
 
 use super::{Board, Gate, History, Intents};
-use crate::{chance::Chance, clock::Clock, event::Events, job::Health, lock::Locks, spawn::Spawn};
+use crate::{
+    chance::Chance,
+    clock::Clock,
+    event::Events,
+    job::{Health, Hooks},
+    lock::Locks,
+    spawn::Spawn,
+};
 
 /// Handles and facts of one replica. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -20,6 +27,8 @@ pub(crate) struct Context {
     pub(crate) gate: Gate,
     pub(crate) history: History,
     pub(crate) intents: Intents,
+    /// Called around every run.
+    pub(crate) hooks: Hooks,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.

@@ -22,7 +22,7 @@ use crate::{
     spawn::Spawn,
     status::{
         RunRecord,
-        runs::{EVERYWHERE_LIFETIME, HISTORY_LIFETIME, RUNNING, Stage},
+        runs::{EVERYWHERE_LIFETIME, HISTORY_LIFETIME, RUNNING, Resumed, Stage},
     },
 };
 
@@ -109,6 +109,11 @@ impl History {
             replica_name: author.name.clone(),
             outcome: RUNNING.to_owned(),
             started: Some(locks.wall()),
+            params: run.given().to_vec(),
+            resumed: run.checkpoint().map(|left| Resumed {
+                bytes: left.to_string().len() as u64,
+                saved: run.checkpoint_at(),
+            }),
             seq,
             ..RunRecord::default()
         };
@@ -136,6 +141,7 @@ impl History {
             tick: dead.tick,
             attempt: dead.attempt,
             token: Some(dead.token),
+            params: dead.given.names(),
             seq: dead.seq,
             ..RunRecord::default()
         };

@@ -24,6 +24,7 @@ use crate::{
     clock::Moment,
     due::{self, Decision, Facts, Interrupted, Plan},
     event::Event,
+    intent::Given,
     job::{Checkpoints, JobError, Run, RunFacts},
     lease::{LeaseView, Loss, Unstoppable},
     ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
@@ -254,7 +255,7 @@ impl Lead<'_> {
     /// Writes what was decided, then reports it, then starts what is to start.
     async fn carry_out(
         &self,
-        plan: Plan,
+        mut plan: Plan,
         ledger: &mut Ledger,
         desk: &Arc<dyn Checkpoints>,
     ) -> Result<Carried, Over> {
@@ -264,6 +265,7 @@ impl Lead<'_> {
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
         }
+        self.keep_given(&mut plan);
         let start = plan.decisions.iter().find_map(|d| match d {
             // A trigger is due whatever the nodes' clocks say.
             Decision::Start { id, tick, .. } if !is_trigger_id(id) => Some(*tick),
@@ -305,8 +307,8 @@ impl Lead<'_> {
                     return Err(Over);
                 }
                 let key = RunKey { id, attempt };
-                let seq = open_run(ledger, &key).map_or(0, |run| run.seq);
-                started = Carried::Started(self.start(key, seq, tick, checkpoint, desk.clone()));
+                let kept = open_run(ledger, &key).cloned();
+                started = Carried::Started(self.start(key, kept, tick, checkpoint, desk.clone()));
             } else {
                 self.report(decision, &before);
             }
@@ -364,7 +366,7 @@ impl Lead<'_> {
     fn start(
         &self,
         key: RunKey,
-        seq: u64,
+        kept: Option<OpenRun>,
         tick: Timestamp,
         checkpoint: Option<Value>,
         desk: Arc<dyn Checkpoints>,
@@ -374,6 +376,9 @@ impl Lead<'_> {
         let timing = ctx.locks.timing();
         let ttl = self.lease.as_ref().map_or(timing.ttl, LeaseView::ttl);
         let grace = engine.spec.grace;
+        let (seq, given, checkpoint_at) = kept.map_or((0, Given::default(), None), |run| {
+            (run.seq, run.given, run.checkpoint_at)
+        });
         let facts = RunFacts {
             job: engine.name.clone(),
             id: ctx.run_id(),
@@ -381,7 +386,7 @@ impl Lead<'_> {
             attempt: key.attempt,
             replica: ctx.replica.clone(),
             batch: None,
-            params: engine.spec.params.clone(),
+            params: given.over(&engine.spec.params),
             checkpoint,
         };
         let until = engine
@@ -391,6 +396,7 @@ impl Lead<'_> {
         let margin = timing.cancel_margin(ttl, grace);
         let run = Run::new(facts, ctx.clock.clone(), self.lease.clone(), margin, until)
             .with_checkpoints(desk)
+            .kept(given.names(), checkpoint_at)
             .within(grace, self.pass.lease().cloned());
         let wall = self.wall();
         ctx.board.started(&run, wall);
@@ -412,10 +418,13 @@ impl Lead<'_> {
             grace,
             abort_margin: timing.abort_margin(ttl),
             also: self.pass.lease().cloned(),
+            hooks: ctx.hooks.clone(),
         };
+        let is_last = !engine.policy.may_follow(key.attempt);
         let of = run.clone();
         ctx.spawn.spawn(async move {
             let ended = execute(async { job.run(of.clone()).await }, &of, limits, &clock).await;
+            let ended = ended.of_last_attempt(is_last);
             drop(job);
             board.ended(&of, ended.word());
             // Before the end is told: a worker that drains writes what it finds here, and no more.
@@ -511,6 +520,7 @@ impl Lead<'_> {
         let mut next = ledger.clone();
         next.save_checkpoint(&flight.key, self.token(), checkpoint)
             .map_err(JobError::fatal)?;
+        next.note_checkpoint(&flight.key, self.wall());
         self.write(&next, None).await?;
         *ledger = next;
         Ok(())

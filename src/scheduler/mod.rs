@@ -23,6 +23,7 @@ mod lead;
 mod limits;
 mod orders;
 mod pad;
+mod span;
 
 use std::{sync::Arc, time::Duration};
 

@@ -12,7 +12,8 @@ use jiff::Timestamp;
 
 use super::{Context, Engine, Pass, intents, lead::Lead};
 use crate::{
-    intent::{Resign, Trigger, TriggerState},
+    due::{Decision, Plan},
+    intent::{Given, Resign, Trigger, TriggerState},
     ledger::Ledger,
     status::{PRESENCE_PREFIX, Presence, Standing},
 };
@@ -74,6 +75,17 @@ impl Lead<'_> {
         asked
     }
 
+    /// What a trigger gives its run is written with the start, so that every attempt has it, wherever that runs.
+    pub(super) fn keep_given(&self, plan: &mut Plan) {
+        for decision in &plan.decisions {
+            if let Decision::Start { id, attempt: 1, .. } = decision
+                && let Some(trigger) = self.trigger(id)
+            {
+                plan.ledger.keep_given(id, &trigger.given);
+            }
+        }
+    }
+
     /// The run of a trigger has started; nothing for that of a tick.
     pub(super) fn trigger_started(&self, id: &str, run_id: &str) {
         if let Some(mut trigger) = self.trigger(id) {
@@ -102,6 +114,8 @@ impl Lead<'_> {
     fn say_ended(&self, mut trigger: Trigger, outcome: &str, detail: String) {
         outcome.clone_into(&mut trigger.outcome);
         trigger.detail = detail;
+        // Nobody needs it any more, and it may hold secrets.
+        trigger.given = Given::default();
         trigger.ended = Some(self.wall());
         self.say(trigger, TriggerState::Ended);
     }

@@ -13,7 +13,7 @@ use super::presence;
 use crate::{
     chance::Chance,
     clock::Moment,
-    intent::{self, Intent, Pause, Resign, Trigger, TriggerState},
+    intent::{self, Given, Intent, Pause, Resign, Trigger, TriggerState},
     lock::{LockError, Locks},
     node::{Doc, Token},
     scheduler::sortable_id,
@@ -46,6 +46,9 @@ pub(crate) enum AskError {
     /// Nothing that can be asked of this job.
     #[error("{0}")]
     NotPossible(String),
+    /// Parameters that the job cannot take.
+    #[error("{0}")]
+    Misfit(String),
     /// Too few nodes.
     #[error("only {answered} of {nodes} lock nodes answered: do it again when a majority answers")]
     TooFew {
@@ -153,11 +156,18 @@ impl Asker {
     }
 
     /// Asks for one run of the job.
+    #[cfg(test)]
     pub(crate) async fn trigger(&self, job: &str) -> Result<Trigger, AskError> {
+        self.trigger_with(job, Given::default()).await
+    }
+
+    /// Asks for one run of the job, with these parameters laid over its own.
+    pub(crate) async fn trigger_with(&self, job: &str, given: Given) -> Result<Trigger, AskError> {
         let trigger = Trigger {
             job: job.to_owned(),
             id: sortable_id(self.locks.wall(), &self.chance),
             by: self.by.clone(),
+            given,
             asked: self.locks.wall(),
             state: TriggerState::Asked,
             ..Trigger::default()

@@ -110,7 +110,7 @@ pub(crate) fn a_storm_of_faults_loses_and_doubles_no_tick(store: Store) {
     }
     fleet.measured("faults", &faults);
     // Whatever was due by now has been started when a later tick of every job has ended.
-    let last = Timestamp::now();
+    let last = Clock::system().wall();
     let last_whole = Timestamp::from_second(last.as_second()).unwrap();
     for n in 0..JOBS {
         let name = format!("tick{n}");
@@ -233,7 +233,7 @@ pub(crate) fn wrong_wall_clocks_of_replicas_move_no_tick(store: Store) {
                 "no ticks under replica {worker}"
             );
             // Read as it comes, by our clock, which is the nodes'.
-            let (now, all) = (Timestamp::now(), beats.all());
+            let (now, all) = (Clock::system().wall(), beats.all());
             for beat in all[read..].iter().filter(|b| b.event == "started") {
                 let late = now.duration_since(beat.tick).as_secs_f64();
                 assert!(
