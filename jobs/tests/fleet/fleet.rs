@@ -117,9 +117,18 @@ impl Fleet {
 
     /// The same with these variables in its environment.
     pub(crate) fn start_with(&mut self, env: &[(String, String)]) -> usize {
+        self.start_program(env!("CARGO_BIN_EXE_watchkeeper").as_ref(), env)
+    }
+
+    /// A worker that is another program.
+    pub(crate) fn start_program(
+        &mut self,
+        program: &std::path::Path,
+        env: &[(String, String)],
+    ) -> usize {
         let worker = self.count;
         self.count += 1;
-        let mut child = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
+        let mut child = Command::new(program)
             .arg("run")
             .arg("--config")
             .arg(self.folder.path().join("fleet.toml"))
