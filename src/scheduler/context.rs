@@ -4,8 +4,11 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::{Future, FutureExt};
 
-use super::{Board, Gate, History, Intents};
-use crate::{chance::Chance, clock::Clock, event::Events, job::Health, lock::Locks, spawn::Spawn};
+use super::{Board, Gate, History, Intents, Place};
+use crate::{
+    chance::Chance, clock::Clock, election::Hesitation, event::Events, job::Health, lock::Locks,
+    spawn::Spawn,
+};
 
 /// Handles and facts of one replica. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -19,6 +22,7 @@ pub(crate) struct Context {
     pub(crate) gate: Gate,
     pub(crate) history: History,
     pub(crate) intents: Intents,
+    pub(crate) place: Place,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.
@@ -51,6 +55,14 @@ impl Context {
             Ok(Err(_)) => Some("the health check panicked".to_owned()),
             Err(_) => Some("the health check does not answer".to_owned()),
         }
+    }
+
+    /// How long this replica waits before each bid for `job`, so that others who lead less may go first. Not at all in
+    /// failover mode, where the replica lock decides.
+    pub(crate) fn hesitation(&self, job: &str, ttl: Option<Duration>) -> Hesitation {
+        let (place, board, job) = (self.place.clone(), self.board.clone(), job.to_owned());
+        let ttl = ttl.unwrap_or(self.locks.timing().ttl);
+        Hesitation::new(move || place.bid_after(&job, &board, ttl))
     }
 
     /// A sortable run id.

@@ -518,6 +518,14 @@ fn coordination_and_schedule_must_make_sense_together() {
             "warning: jobs.a.max_term: it has no effect",
         ),
         (
+            "schedule = \"@daily\"\nmin_term = \"2h\"\nmax_term = \"1h\"",
+            "4:12: jobs.a.min_term: 2h is longer than max_term (1h); lower min_term or raise max_term",
+        ),
+        (
+            "schedule = \"@daily\"\ncoordination = \"everywhere\"\nmin_term = \"1h\"",
+            "warning: jobs.a.min_term: it has no effect",
+        ),
+        (
             "schedule = \"@daily\"\nretry = 0",
             "4:9: jobs.a.retry.attempts: the job would never run",
         ),
