@@ -306,8 +306,7 @@ impl At<'_> {
                 format!("{max_term} is shorter than one lease ({ttl})"),
                 "raise max_term: hours, not seconds",
             );
-        }
-        if spec.min_term > spec.max_term {
+        } else if spec.min_term > spec.max_term {
             let (min_term, max_term) = (Span(spec.min_term), Span(spec.max_term));
             found.error(
                 &["min_term", "max_term"],

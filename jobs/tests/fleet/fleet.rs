@@ -112,13 +112,19 @@ impl Fleet {
 
     /// Starts another worker, and says its number.
     pub(crate) fn start(&mut self) -> usize {
+        self.start_as(&format!("w{}", self.count), &[])
+    }
+
+    /// The same under this name, with these variables in its environment.
+    pub(crate) fn start_as(&mut self, name: &str, variables: &[(&str, &str)]) -> usize {
         let worker = self.count;
         self.count += 1;
         let mut child = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
             .arg("run")
             .arg("--config")
             .arg(self.folder.path().join("fleet.toml"))
-            .args(["--name", &format!("w{worker}")])
+            .args(["--name", name])
+            .envs(variables.iter().copied())
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -252,6 +258,19 @@ impl Fleet {
             .expect("the command runs");
         assert!(done.status.success(), "{done:?}");
         String::from_utf8(done.stdout).expect("text")
+    }
+
+    /// What `watchkeeper ARGUMENTS` says in refusing.
+    pub(crate) fn refusal(&self, arguments: &[&str]) -> String {
+        let done = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
+            .args(arguments)
+            .arg("--config")
+            .arg(self.folder.path().join("fleet.toml"))
+            .current_dir(self.folder.path())
+            .output()
+            .expect("the command runs");
+        assert_eq!(done.status.code(), Some(1), "{done:?}");
+        String::from_utf8(done.stderr).expect("text")
     }
 
     /// The status with which a worker answers `GET path`.

@@ -29,6 +29,7 @@ mod modes;
 mod nodes;
 #[path = "../../../tests/redis/server.rs"]
 mod server;
+mod spread;
 mod store;
 mod ticks;
 
@@ -59,6 +60,11 @@ fn main() {
             a_spare_replica_does_nothing_until_the_active_one_goes,
             a_service_runs_once_and_moves_to_its_hot_standby,
         },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            a_drained_replica_goes_and_its_namesake_stays,
+            jobs_spread_over_replicas_that_join_later,
+        },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
         intents::{
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
@@ -87,6 +93,11 @@ fn main() {
         modes::{
             a_spare_replica_does_nothing_until_the_active_one_goes,
             a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            a_drained_replica_goes_and_its_namesake_stays,
+            jobs_spread_over_replicas_that_join_later,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
         intents::{

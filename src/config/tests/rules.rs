@@ -30,9 +30,8 @@ fn an_unknown_key_names_the_nearest_one() {
 
 #[test]
 fn keys_of_later_versions_do_not_exist() {
-    for key in ["worker.priority = 1", "telemetry.otlp_endpoint = \"x\""] {
-        assert!(problem(key).contains("there is no such key"), "{key}");
-    }
+    let line = problem("telemetry.otlp_endpoint = \"x\"");
+    assert!(line.contains("there is no such key"), "{line}");
     for key in ["overlap", "concurrency"] {
         let line = Setup::file(&format!("[jobs.a]\n{key} = 1"))
             .code("a", Spec::cron("@daily"))
