@@ -1,16 +1,20 @@
 //! Who leads what in a fleet: shares, priorities, replicas that never lead.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use super::{
     acts::{ms, quick},
-    fleet::{Fleet, Member, Starts},
+    fleet::{Act, Fleet, Member, Moody, Ran, Starts},
     intents::publish,
 };
 use crate::{
     due::Misfire,
     event::Event,
-    job::{Coordination, Spec},
+    job::{Coordination, Outcome, Run, Spec},
     worker::{
         asking::{AskError, Asker, Until},
         registry::Body,
@@ -288,4 +292,37 @@ async fn a_replica_that_is_asked_to_drain_goes_and_nobody_else_does() {
     fleet.sleep(SECOND * 30).await;
     assert_eq!(share(&b), 9);
     assert_no_tick_lost(&starts);
+}
+
+/// Neither a person nor the fleet hands a job to a replica that could not lead it.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_not_fit_for_a_job_is_not_given_it() {
+    let (fleet, starts) = (Fleet::new(3), Starts::default());
+    let unfit = Arc::new(Mutex::new(Some("no disk".to_owned())));
+    let seen = starts.clone();
+    let act = Act(move |run: Run| {
+        seen.note(&run);
+        Box::pin(async { Ok(Outcome::Done) }) as Ran
+    });
+    let moody = Moody {
+        act,
+        unfit: unfit.clone(),
+    };
+    let a = fleet.join("a", quick(&starts), spec());
+    publish(&a);
+    until(&fleet, &[&a], &[1]).await;
+    let body = Body::Job(Arc::new(moody));
+    let b = fleet.join_as("b", vec![("job", body, spec())], false, 5, true);
+    publish(&b);
+    fleet.sleep(SECOND * 20).await;
+    assert_eq!(shares(&[&a, &b]), [1, 0], "its priority is larger");
+    let asker = Asker::new(&a.ctx.locks, "test".to_owned());
+    let error = asker.resign("job", Some("b"), SECOND).await.unwrap_err();
+    assert!(
+        error.to_string().contains("b is not fit for job"),
+        "{error}"
+    );
+    *unfit.lock().unwrap() = None;
+    until(&fleet, &[&a, &b], &[0, 1]).await;
+    starts.assert_once();
 }

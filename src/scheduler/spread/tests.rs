@@ -122,7 +122,7 @@ fn a_term_never_goes_to_a_smaller_priority() {
     let me = peer("a", 1, &["x", "y", "z"], &[]);
     let terms = ["x", "y", "z"].map(held);
     let below = peer("b", 0, &[], &["x", "y", "z"]);
-    assert_eq!(hand_over(&me, &terms, &[below.clone()]), None);
+    assert_eq!(hand_over(&me, &terms, std::slice::from_ref(&below)), None);
     let above = peer("c", 7, &["1", "2", "3", "4", "5"], &["y"]);
     let found = hand_over(&me, &terms, &[below, above]).unwrap();
     assert_eq!((found.job.as_str(), found.to.as_str()), ("y", "c"));
