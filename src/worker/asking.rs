@@ -113,6 +113,7 @@ pub(crate) enum Until {
     /// It says that it drains.
     Heard,
     /// It has gone.
+    #[cfg(feature = "cli")]
     Gone,
 }
 
@@ -304,6 +305,7 @@ impl Asker {
             };
             let enough = match until {
                 Until::Heard => answer.heard,
+                #[cfg(feature = "cli")]
                 Until::Gone => answer.gone,
             };
             if enough || !self.again(end).await {
