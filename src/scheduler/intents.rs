@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 use super::Board;
 use crate::{
     clock::Clock,
-    intent::{self, Intent, Pause, Resign, Trigger, TriggerState},
+    intent::{self, Drain, Intent, Pause, Resign, Trigger, TriggerState},
     lock::{LockError, Locks},
     node::Doc,
 };
@@ -160,10 +160,32 @@ impl Intents {
         }
     }
 
+    /// Completes when this replica is to drain.
+    pub(crate) async fn drain(&self, replica: &str) -> Drain {
+        let mut seen = self.seen();
+        loop {
+            let asked = self.get(&intent::drain_document(replica));
+            if let Some(Intent::Drain(drain)) = asked.map(|known| known.intent) {
+                return drain;
+            }
+            self.changed(&mut seen).await;
+        }
+    }
+
     /// Says what became of a trigger; the nodes are told in the background.
     pub(crate) fn say(&self, trigger: Trigger) {
         let rev = trigger.revision();
         if self.learn(rev, Intent::Trigger(trigger)) {
+            self.0.news.send_modify(|news| *news += 1);
+            self.0.said.notify_one();
+        }
+    }
+
+    /// Asks that a leader resigns, on behalf of this replica; the nodes are told in the background.
+    pub(crate) fn ask(&self, resign: Resign, chance: u16) {
+        let known = self.get(&intent::resign_document(&resign.job));
+        let rev = intent::next_revision(known.map(|known| known.rev), chance);
+        if self.learn(rev, Intent::Resign(resign)) {
             self.0.news.send_modify(|news| *news += 1);
             self.0.said.notify_one();
         }

@@ -19,7 +19,7 @@ use crate::{
     job::{Health, Hooks, Job, JobError, Outcome, Run, Spec},
     lock::Locks,
     node::{Node, memory::MemoryNode},
-    scheduler::{Author, Board, Context, History, Intents},
+    scheduler::{Author, Board, Context, History, Intents, Place},
     sim_clock::SimTime,
     spawn::Spawn,
     worker::{
@@ -126,6 +126,18 @@ impl Fleet {
         jobs: Vec<(&str, Body, Spec)>,
         failover: bool,
     ) -> Member {
+        self.join_as(name, jobs, failover, 0, true)
+    }
+
+    /// With this priority, as a candidate or not.
+    pub(crate) fn join_as(
+        &self,
+        name: &str,
+        jobs: Vec<(&str, Body, Spec)>,
+        failover: bool,
+        priority: i32,
+        candidate: bool,
+    ) -> Member {
         let cage = Cage::default();
         let time = self.time.sibling();
         let (clock, spawn, events) = (time.clock(), cage.spawn(), Events::default());
@@ -167,6 +179,7 @@ impl Fleet {
             history,
             intents: Intents::default(),
             hooks: self.hooks.clone(),
+            place: Place::new(name, priority, candidate, failover),
             replica: name.to_owned(),
             drain_timeout: Duration::from_secs(5),
         };

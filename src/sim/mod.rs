@@ -13,6 +13,7 @@ mod ladder;
 mod locks;
 mod runs;
 mod slots;
+mod spread;
 mod terms;
 mod ticks;
 mod world;

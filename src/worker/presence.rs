@@ -64,7 +64,12 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: me.started,
         mode: me.mode.to_owned(),
-        role: if leads { Role::Leader } else { Role::Standby },
+        role: match (leads, ctx.place.candidate) {
+            (true, _) => Role::Leader,
+            (false, true) => Role::Standby,
+            (false, false) => Role::Observer,
+        },
+        priority: ctx.place.priority,
         draining: ctx.gate.drain().is_cancelled(),
         unfit: ctx.locks.fitness().unfit().map(|(why, _)| why),
         admin: me.admin.clone(),

@@ -31,6 +31,7 @@ mod nodes;
 mod server;
 #[path = "../../../tests/faults/shim.rs"]
 mod shim;
+mod spread;
 mod stall;
 mod store;
 mod storm;
@@ -76,6 +77,11 @@ fn main() -> std::process::ExitCode {
             a_spare_replica_does_nothing_until_the_active_one_goes,
             a_service_runs_once_and_moves_to_its_hot_standby,
         },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            a_drained_replica_goes_and_its_namesake_stays,
+            jobs_spread_over_replicas_that_join_later,
+        },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
         intents::{
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
@@ -108,6 +114,11 @@ fn main() -> std::process::ExitCode {
         modes::{
             a_spare_replica_does_nothing_until_the_active_one_goes,
             a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            a_drained_replica_goes_and_its_namesake_stays,
+            jobs_spread_over_replicas_that_join_later,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
         intents::{
