@@ -113,6 +113,8 @@ pub mod spawn;
 pub mod status;
 pub mod telemetry;
 pub mod term;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod worker;
 
 pub use batch::BatchJob;

@@ -1,0 +1,4 @@
+//! Tests of jobs.
+
+pub(crate) mod cage;
+pub(crate) mod process;
