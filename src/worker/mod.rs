@@ -13,7 +13,7 @@
 //! `drain_timeout`; outcomes are written; leases are released and announced; what is left of the history is written,
 //! for a second at most; the presence document goes; the process ends. A second signal ends it at once.
 
-#[cfg(any(test, feature = "cli", feature = "admin"))]
+#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 pub(crate) mod asking;
 pub(crate) mod presence;
 mod process;

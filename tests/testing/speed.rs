@@ -1,0 +1,29 @@
+//! What a day costs.
+
+use watchkeeper::{DurationExt, Job, JobError, Outcome, Run, Spec, testing::Sim};
+
+struct Quick;
+
+#[async_trait::async_trait]
+impl Job for Quick {
+    async fn run(&self, run: Run) -> Result<Outcome, JobError> {
+        tokio::time::sleep(200.millis()).await;
+        run.progress(1, 1);
+        Ok(Outcome::Done)
+    }
+}
+
+#[test]
+fn a_day_of_a_minute_job_on_three_replicas_takes_seconds() {
+    let began = std::time::Instant::now();
+    let ran = Sim::new()
+        .job("minute", |_| Quick, Spec::cron("* * * * *"))
+        .run(|fleet| async move {
+            fleet.advance(10.secs()).await;
+            fleet.advance(24.hours()).await;
+            fleet.assert_once_per_tick("minute");
+            fleet.runs("minute").len()
+        });
+    eprintln!("{ran} runs in {:?}", began.elapsed());
+    assert_eq!(ran, 1440);
+}
