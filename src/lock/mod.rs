@@ -129,6 +129,7 @@ pub struct LocksBuilder {
     fleet: Option<FleetConfig>,
     token_floor: Option<admission::TokenFloor>,
     bystander: bool,
+    look_every: Option<Duration>,
     #[cfg(test)]
     mutant: mutant::Mutant,
 }
@@ -170,6 +171,7 @@ impl Locks {
             fleet: None,
             token_floor: None,
             bystander: false,
+            look_every: None,
             #[cfg(test)]
             mutant: mutant::Mutant::default(),
         }
@@ -579,6 +581,14 @@ impl LocksBuilder {
         self
     }
 
+    /// How often the keeper looks at its leases at least: for simulations, in which a day of looks costs. A freeze that is
+    /// shorter may go unnoticed.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn look_every(mut self, pause: Option<Duration>) -> Self {
+        self.look_every = pause;
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn mutant(mut self, mutant: mutant::Mutant) -> Self {
         self.mutant = mutant;
@@ -633,6 +643,7 @@ impl LocksBuilder {
                 bystander: self.bystander,
                 blank_said: Arc::default(),
             }),
+            look_every: self.look_every,
             #[cfg(test)]
             mutant: self.mutant,
         };

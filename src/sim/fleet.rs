@@ -18,7 +18,7 @@ use crate::{
     event::Event,
     job::{Health, Job, JobError, Outcome, Run, Spec},
     node::{Node, memory::MemoryNode},
-    scheduler::Context,
+    scheduler::{Context, Intents},
     sim_clock::SimTime,
     spawn::Spawn,
     testing::{
@@ -145,6 +145,8 @@ impl Fleet {
             jobs: jobs.collect(),
             failover,
             drain_timeout: Duration::from_secs(5),
+            intents: Intents::default(),
+            look_every: None,
             aborted: Box::new(move || *count.lock().unwrap() += 1),
         };
         let Process { cage, ctx, over } = Process::start(plan).unwrap();

@@ -10,6 +10,8 @@ use crate::{
 
 /// How long an answer waits for those whom it concerns.
 const HEARD: Duration = Duration::from_secs(10);
+/// How often replicas look for what was asked while somebody waits for them.
+const LOOK: Duration = Duration::from_millis(500);
 
 impl Fleet {
     /// Asks for one run of the job now. [`Fleet::triggered`] says what became of it.
@@ -18,7 +20,9 @@ impl Fleet {
     /// When no majority of the lock nodes takes it.
     pub async fn trigger(&self, job: &str) -> Trigger {
         self.book().did(format!("trigger({job:?})"));
-        done(self.asker().trigger(job).await)
+        let trigger = done(self.asker().trigger(job).await);
+        self.look();
+        trigger
     }
 
     /// What is known of a trigger as soon as no attempt at it follows, or after `limit`; its `run_id` and `outcome` say what
@@ -38,7 +42,8 @@ impl Fleet {
     /// When no majority of the lock nodes takes it.
     pub async fn pause(&self, job: &str) {
         self.book().did(format!("pause({job:?})"));
-        done(self.asker().pause(job, true, "", HEARD).await);
+        self.ask(async |asker| asker.pause(job, true, "", HEARD).await)
+            .await;
     }
 
     /// Ends [`Fleet::pause`].
@@ -47,7 +52,8 @@ impl Fleet {
     /// When no majority of the lock nodes takes it.
     pub async fn resume(&self, job: &str) {
         self.book().did(format!("resume({job:?})"));
-        done(self.asker().pause(job, false, "", HEARD).await);
+        self.ask(async |asker| asker.pause(job, false, "", HEARD).await)
+            .await;
     }
 
     /// Asks the leader of the job to hand over, to this replica or to anyone, and waits for its successor, for ten seconds
@@ -58,8 +64,23 @@ impl Fleet {
     pub async fn resign(&self, job: &str, to: Option<Replica>) -> Option<Replica> {
         self.book().did(format!("resign({job:?})"));
         let to = to.map(|to| to.to_string());
-        done(self.asker().resign(job, to.as_deref(), HEARD).await);
+        self.ask(async |asker| asker.resign(job, to.as_deref(), HEARD).await)
+            .await;
         self.leader(job)
+    }
+
+    /// Asks something that is heard by replicas and answered by what they tell of themselves.
+    async fn ask<T>(&self, ask: impl AsyncFnOnce(Asker) -> Result<T, AskError>) -> T {
+        let mut asked = std::pin::pin!(ask(self.asker()));
+        loop {
+            self.look();
+            let clock = self.clock();
+            tokio::select! {
+                biased;
+                answer = &mut asked => return done(answer),
+                () = clock.sleep(LOOK) => {}
+            }
+        }
     }
 
     fn asker(&self) -> Asker {

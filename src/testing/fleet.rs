@@ -28,6 +28,7 @@ use crate::{
         Expiry, GuardSettings, Node, RestartGuard,
         memory::{Cut, Link, MemoryNode},
     },
+    scheduler::Intents,
     sim_clock::SimTime,
     spawn::Spawn,
     worker::{
@@ -35,6 +36,10 @@ use crate::{
         store,
     },
 };
+
+/// How often replicas tell of themselves and look for what people ask, when nothing happens: seldom, because a day of it
+/// costs. When the test asks something they look at once.
+const CHATTER: Duration = Duration::from_secs(10);
 
 /// How often a condition is looked at when nothing happens.
 const LOOK: Duration = Duration::from_millis(100);
@@ -344,6 +349,8 @@ impl Fleet {
             jobs,
             failover: inner.sim.failover,
             drain_timeout: inner.sim.drain_timeout,
+            intents: Intents::every(CHATTER),
+            look_every: Some(inner.sim.ttl / 20),
             aborted: Box::new(move || {
                 let why = "its process was aborted: work would have outlived its lease";
                 book.did(format!("(not the test) {replica}: {why}"));
@@ -426,6 +433,16 @@ impl Fleet {
 
     // === helpers ===
 
+    /// All replicas look for what people ask, and tell of themselves.
+    pub(super) fn look(&self) {
+        for seat in self.seats().iter().filter(|seat| seat.is_up()) {
+            if let Some((process, _)) = &seat.process {
+                process.ctx.intents.look();
+                process.ctx.board.told();
+            }
+        }
+    }
+
     pub(super) fn book(&self) -> &Book {
         &self.0.book
     }
@@ -499,7 +516,12 @@ impl Fleet {
             },
             admin: None,
         };
-        let published = ctx.spawn.spawn(presence::publish(me.clone(), ctx.clone()));
+        let published = ctx.spawn.spawn(presence::publish_every(
+            CHATTER,
+            CHATTER * 3,
+            me.clone(),
+            ctx.clone(),
+        ));
         let (mut over, cage, book) = (
             process.over.clone(),
             process.cage.clone(),

@@ -32,6 +32,10 @@ pub(crate) struct Plan {
     pub(crate) jobs: Vec<Ready>,
     pub(crate) failover: bool,
     pub(crate) drain_timeout: Duration,
+    /// Where it learns what people ask for.
+    pub(crate) intents: Intents,
+    /// How often its keeper looks at its leases, where it is not as often as in a real process.
+    pub(crate) look_every: Option<Duration>,
     /// Told when the process is ended because its work would outlive its lease.
     pub(crate) aborted: Box<dyn Fn() + Send + Sync>,
 }
@@ -59,6 +63,7 @@ impl Process {
             .chance(plan.chance.clone())
             .events(events.clone())
             .keeper_here(spawn.clone())
+            .look_every(plan.look_every)
             .on_unstoppable(move |_| {
                 aborted();
                 doomed.crash();
@@ -82,7 +87,7 @@ impl Process {
             events,
             board: Board::default(),
             gate: gate(plan.failover),
-            intents: Intents::default(),
+            intents: plan.intents,
             replica: plan.id,
             drain_timeout: plan.drain_timeout,
         };

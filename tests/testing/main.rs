@@ -5,5 +5,7 @@
     reason = "a user's code has no clippy.toml of ours"
 )]
 
+mod alone;
+mod failing;
 mod speed;
 mod stock;

@@ -6,15 +6,14 @@ struct Quick;
 
 #[async_trait::async_trait]
 impl Job for Quick {
-    async fn run(&self, run: Run) -> Result<Outcome, JobError> {
+    async fn run(&self, _: Run) -> Result<Outcome, JobError> {
         tokio::time::sleep(200.millis()).await;
-        run.progress(1, 1);
         Ok(Outcome::Done)
     }
 }
 
 #[test]
-fn a_day_of_a_minute_job_on_three_replicas_takes_seconds() {
+fn a_day_of_a_minute_job_is_over_in_seconds() {
     let began = std::time::Instant::now();
     let ran = Sim::new()
         .job("minute", |_| Quick, Spec::cron("* * * * *"))
@@ -24,6 +23,6 @@ fn a_day_of_a_minute_job_on_three_replicas_takes_seconds() {
             fleet.assert_once_per_tick("minute");
             fleet.runs("minute").len()
         });
-    eprintln!("{ran} runs in {:?}", began.elapsed());
+    eprintln!("a day in {:?}", began.elapsed());
     assert_eq!(ran, 1440);
 }
