@@ -39,7 +39,7 @@ use crate::{
 
 /// How often replicas tell of themselves and look for what people ask, when nothing happens: seldom, because a day of it
 /// costs. When the test asks something they look at once.
-const CHATTER: Duration = Duration::from_secs(10);
+const CHATTER: Duration = Duration::from_secs(60);
 
 /// How often a condition is looked at when nothing happens.
 const LOOK: Duration = Duration::from_millis(100);
@@ -114,10 +114,14 @@ impl Fleet {
         let ushers = locks_over(&nodes, guard, &timing, &time, &chance, usher.spawn());
         let ushers = started(ushers.guarded(guard).start());
         let clock = time.clock();
-        let left = starting.duration_since(clock.wall());
-        clock
-            .sleep(Duration::try_from(left).unwrap_or_default())
-            .await;
+        let until = async |instant: Timestamp| {
+            let left = instant.duration_since(clock.wall());
+            clock
+                .sleep(Duration::try_from(left).unwrap_or_default())
+                .await;
+        };
+        // To look takes a moment, too.
+        until(starting - SignedDuration::from_secs(1)).await;
         let shown = ushers.admissions().await.unwrap_or_default();
         let admitted = |state: &AdmissionState| *state == AdmissionState::Admitted;
         if let Some(node) = shown.iter().find(|node| !admitted(&node.state)) {
@@ -127,6 +131,7 @@ impl Fleet {
             );
         }
         usher.crash();
+        until(starting).await;
         let operator = locks_over(&nodes, guard, &timing, &time, &chance, Spawn::system());
         let operator = started(operator.guarded(guard).bystander().start());
         let seats = (1..=sim.replicas).map(|number| Seat {

@@ -14,6 +14,10 @@
 //! for a second at most; the presence document goes; the process ends. A second signal ends it at once.
 
 #[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
+#[cfg_attr(
+    not(any(feature = "cli", feature = "admin")),
+    allow(dead_code, reason = "tests ask for less than people do")
+)]
 pub(crate) mod asking;
 pub(crate) mod presence;
 mod process;

@@ -7,5 +7,16 @@
 
 mod alone;
 mod failing;
+mod readme;
 mod speed;
 mod stock;
+
+#[test]
+fn the_chapter_of_the_readme_is_what_runs_here() {
+    let (_, code) = include_str!("readme.rs").split_once("\n\n").unwrap();
+    let readme = include_str!("../../README.md");
+    assert!(
+        readme.contains(code),
+        "copy tests/testing/readme.rs into the README"
+    );
+}
