@@ -1,11 +1,14 @@
 //! The testing kit, used as a user of the library does.
 
 #![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
     clippy::disallowed_methods,
     reason = "a user's code has no clippy.toml of ours"
 )]
 
 mod alone;
+mod batches;
 mod failing;
 mod readme;
 mod speed;
