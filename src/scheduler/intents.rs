@@ -39,6 +39,8 @@ struct Inner {
     news: watch::Sender<u64>,
     /// Something was said here that the nodes do not know.
     said: Notify,
+    /// Time between two looks at the nodes, where it is not [`INTERVAL`].
+    every: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +50,22 @@ struct Known {
 }
 
 impl Intents {
+    /// Looks at the nodes so often, and whenever it is told to: for simulations, in which a day of looks costs.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn every(pause: Duration) -> Self {
+        let every = Some(pause);
+        Self(Arc::new(Inner {
+            every,
+            ..Inner::default()
+        }))
+    }
+
+    /// Looks now.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn look(&self) {
+        self.0.said.notify_one();
+    }
+
     /// Reads and writes until the task is dropped.
     pub(crate) async fn follow(self, locks: Locks, clock: Clock, board: Board) {
         let mut told = 0;
@@ -61,7 +79,7 @@ impl Intents {
             tokio::select! {
                 biased;
                 () = self.0.said.notified() => {}
-                () = clock.sleep(INTERVAL) => {}
+                () = clock.sleep(self.0.every.unwrap_or(INTERVAL)) => {}
             }
         }
     }

@@ -33,7 +33,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use balance::balance;
 pub(crate) use board::Board;
 pub(crate) use context::Context;
-#[cfg(any(test, feature = "cli", feature = "admin"))]
+#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 pub(crate) use context::sortable_id;
 pub(crate) use gate::{Gate, Pass};
 pub(crate) use history::{Author, History};

@@ -2,7 +2,6 @@
 
 mod acts;
 mod batches;
-mod cage;
 mod fleet;
 mod freezes;
 mod given;

@@ -32,6 +32,16 @@ const LIFETIME: Duration = Duration::from_secs(7);
 
 /// Publishes presence documents until the task is dropped.
 pub(crate) async fn publish(me: Identity, ctx: Context) {
+    publish_every(INTERVAL, LIFETIME, me, ctx).await;
+}
+
+/// The same with other times.
+pub(crate) async fn publish_every(
+    interval: Duration,
+    lifetime: Duration,
+    me: Identity,
+    ctx: Context,
+) {
     let mut rev = 0;
     loop {
         rev += 1;
@@ -39,12 +49,12 @@ pub(crate) async fn publish(me: Identity, ctx: Context) {
         if let Ok(body) = presence.to_json() {
             let name = presence.document_name();
             // Without a store there is nobody to tell; the next one tells.
-            let _ = ctx.locks.put_doc(&name, rev, LIFETIME, body).await;
+            let _ = ctx.locks.put_doc(&name, rev, lifetime, body).await;
         }
         tokio::select! {
             biased;
             () = ctx.board.changed() => ctx.clock.sleep(COLLECT).await,
-            () = ctx.clock.sleep(INTERVAL) => {}
+            () = ctx.clock.sleep(interval) => {}
         }
     }
 }
