@@ -107,7 +107,7 @@ async fn run_job(job: Ready, ctx: Context) {
             .await
         }
         Body::Job(job) => {
-            let everywhere = spec.coordination == Coordination::Everywhere;
+            let coordination = spec.coordination;
             let engine = Engine {
                 name,
                 job,
@@ -116,10 +116,10 @@ async fn run_job(job: Ready, ctx: Context) {
                 policy,
                 ctx,
             };
-            if everywhere {
-                engine.run_everywhere().await
-            } else {
-                engine.run_led().await
+            match coordination {
+                Coordination::Everywhere => engine.run_everywhere().await,
+                Coordination::Tick => engine.run_by_tick().await,
+                Coordination::Leader | Coordination::Batch => engine.run_led().await,
             }
         }
     }
