@@ -216,23 +216,31 @@ async fn a_term_is_resigned_after_all_its_runs() {
     assert_eq!(going.most(), 2);
     a.drain();
     a.ended().await;
-    let told = a.told.lock().unwrap();
-    let ended = |e: &Event| {
-        matches!(
-            e,
-            Event::RunEnded {
-                outcome: "done",
-                ..
-            }
-        )
-    };
-    assert_eq!(told.iter().filter(|e| ended(e)).count(), 2, "{told:?}");
-    let last = told.iter().rposition(ended).unwrap();
-    let released = told.iter().position(|e| {
-        matches!(e, Event::LeaseEnded { resource, loss: Loss::Released, .. } if resource == "job")
-    });
-    assert!(released.is_none_or(|at| last < at), "{told:?}");
-    drop(told);
+    {
+        let told = a.told.lock().unwrap();
+        let ended = |e: &Event| {
+            matches!(
+                e,
+                Event::RunEnded {
+                    outcome: "done",
+                    ..
+                }
+            )
+        };
+        assert_eq!(told.iter().filter(|e| ended(e)).count(), 2, "{told:?}");
+        let last = told.iter().rposition(ended).unwrap();
+        let released = |e: &Event| {
+            matches!(
+                e,
+                Event::LeaseEnded {
+                    loss: Loss::Released,
+                    ..
+                }
+            )
+        };
+        let released = told.iter().position(released).expect("it was released");
+        assert!(last < released, "{told:?}");
+    }
     assert!(ledger(&a).await.open().is_empty(), "both are written");
 }
 

@@ -30,6 +30,7 @@ mod nodes;
 #[path = "../../../tests/redis/server.rs"]
 mod server;
 mod store;
+mod tick_locks;
 mod ticks;
 
 fn main() {
@@ -44,6 +45,7 @@ fn main() {
             what_a_command_wrote_is_in_the_history,
         },
         ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
+        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
             an_idle_leader_hands_over_at_once,
@@ -77,6 +79,7 @@ fn main() {
             what_a_command_wrote_is_in_the_history,
         },
         ticks::{ twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks },
+        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
             an_idle_leader_hands_over_at_once,
