@@ -147,6 +147,9 @@ impl<'a> Table<'a> {
         let queues = self.facts.policy.overlap == Overlap::Queue;
         // Those in the queue have a right to the places before whatever falls due now.
         let places = self.free().saturating_sub(self.ledger.queued().len());
+        // Beside runs that go on, a ledger full of retries leaves no place either.
+        let full = !self.facts.alive.is_empty() && self.ledger.open().len() >= MAX_OPEN;
+        let places = if full { 0 } else { places };
         let behind_dead = queues && self.dead >= self.facts.policy.concurrency;
         let nobody_ran = self.facts.alive.is_empty();
         if queues && nobody_ran && (places == 0 || behind_dead) {

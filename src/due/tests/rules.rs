@@ -277,6 +277,17 @@ fn overlap_allow_runs_it_beside_the_others() {
 }
 
 #[test]
+fn beside_runs_that_go_on_a_ledger_full_of_retries_makes_overlap_and_no_misfire() {
+    let mut job = busy(Overlap::Allow, 16);
+    for n in 1..=15 {
+        job.at(1000 + 10 * n);
+        job.retry(9000);
+    }
+    job.at(1160);
+    assert_eq!(job.at(1170), (vec![overlap(1170, 1170, 1)], 1180));
+}
+
+#[test]
 fn concurrency_lets_as_many_runs_go_on_at_a_time() {
     let mut job = busy(Overlap::Skip, 3);
     job.policy.misfire.mode = Misfire::All;
