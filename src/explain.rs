@@ -298,10 +298,25 @@ fn of_run(run: &RunRecord) -> String {
         "running" => "runs".to_owned(),
         other => format!("ended as {other}"),
     };
-    format!(
+    let mut said = format!(
         "Attempt {} was started by {by}{started}{token}; it {outcome}{detail}.",
         run.attempt
-    )
+    );
+    if let Some(resumed) = &run.resumed {
+        let saved = resumed
+            .saved
+            .map(|at| format!(", saved at {at}"))
+            .unwrap_or_default();
+        said += &format!(
+            " It resumed from a checkpoint of {} bytes{saved}.",
+            resumed.bytes
+        );
+    }
+    if !run.params.is_empty() {
+        let names = run.params.join(", ");
+        said += &format!(" Its trigger gave it the parameters {names}.");
+    }
+    said
 }
 
 /// The rule behind a bounded word.

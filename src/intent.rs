@@ -17,11 +17,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use crate::node::{Doc, Token};
 
+mod given;
 #[cfg(test)]
 mod tests;
+
+pub use given::{Given, GivenError, MAX_GIVEN};
 
 /// The directory of intents.
 pub const DIRECTORY: &str = "intent/";
@@ -61,6 +65,9 @@ pub struct Trigger {
     pub id: String,
     /// Who asked for it.
     pub by: String,
+    /// Parameters that it gives its run, until that has ended.
+    #[serde(rename = "params", skip_serializing_if = "Given::is_empty")]
+    pub given: Given,
     /// When that was, by the asker's clock.
     pub asked: Timestamp,
     /// What became of it. News: whether it was started the ledger knows.
@@ -205,6 +212,16 @@ impl Trigger {
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.state as u64
+    }
+
+    /// As it is shown: of its parameters the names alone.
+    #[must_use]
+    pub fn shown(&self) -> Value {
+        let mut shown = serde_json::to_value(self).unwrap_or_default();
+        if let Some(fields) = shown.as_object_mut() {
+            fields.insert("params".to_owned(), self.given.names().into());
+        }
+        shown
     }
 
     /// Whether it has waited for too long to be started at `now`.

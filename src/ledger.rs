@@ -28,6 +28,7 @@ use serde_json::{Map, Value};
 
 use crate::node::Token;
 
+mod kept;
 mod refused;
 mod run;
 #[cfg(test)]

@@ -119,7 +119,7 @@ pub use batch::BatchJob;
 pub use election::Elector;
 pub use error::{Error, Result};
 pub use human::DurationExt;
-pub use job::{Health, Job, JobError, Outcome, Run, Spec};
+pub use job::{Health, Job, JobError, Outcome, Run, RunHook, Spec};
 pub use lock::Locks;
 pub use worker::Worker;
 

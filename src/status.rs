@@ -22,11 +22,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::{Doc, Token, View};
 pub use locks::{LockDetail, LockState};
+pub use progress::{Rate, RunProgress};
 pub use runs::RunRecord;
 
 pub mod leaks;
 pub mod locks;
 mod merge;
+mod progress;
 pub mod runs;
 #[cfg(test)]
 mod tests;
@@ -164,6 +166,12 @@ pub struct RunStatus {
     pub done: Option<u64>,
     /// Items in all, when the job tells.
     pub total: Option<u64>,
+    /// Items per second in the recent past, when there is anything to measure.
+    pub per_second: Option<Rate>,
+    /// Time until all are done, at this pace; `null` where that would be a guess.
+    pub left_ms: Option<u64>,
+    /// What it is at, in the job's words.
+    pub message: Option<String>,
 }
 
 /// One lock node.

@@ -76,6 +76,13 @@ fn main() -> ExitCode {
     }
 }
 
+/// Parameters of stock jobs that the configuration alone may say.
+const FIXED: [(&str, &[&str]); 3] = [
+    ("exec", &["command", "cwd", "env", "inherit_env"]),
+    ("heartbeat", &["file"]),
+    ("http", &["url", "method", "headers", "header_files"]),
+];
+
 /// A worker that knows the stock kinds of jobs.
 fn stock_worker() -> Worker {
     let worker = Worker::with(LoadOptions::from_process());
@@ -87,6 +94,10 @@ fn stock_worker() -> Worker {
         .batch_kind("notifications", move |params| {
             Notifications::new(params, Some(events.clone()))
         });
+    // Whoever may trigger a job may not thereby run programs, write files or send secrets elsewhere.
+    for (kind, keys) in FIXED {
+        worker = worker.fixed_params(kind, keys);
+    }
     for kind in KINDS {
         worker = worker.check_params(kind, move |params| problems(kind, params));
     }

@@ -10,7 +10,7 @@
 //! | `/api/v1/runs?job=NAME` | the last runs of a job as in [`crate::status::runs`], newest last; `&limit=N` for another number than 20; 404 for an unknown job |
 //! | `/` | the status page |
 //! | `POST /api/v1/jobs/NAME/trigger`, `pause`, `resume`, `resign` | as the commands; 200 when it was heard, 202 when it is written
-//!   and nobody has heard yet. `pause` takes `{"reason": "…"}`, `resign` takes `{"to": "…"}` |
+//!   and nobody has heard yet. `pause` takes `{"reason": "…"}`, `resign` takes `{"to": "…"}`, `trigger` takes `{"params": {…}}` |
 //!
 //! # Invariants
 //! - A1 What comes from outside never reaches the page as markup.          (a_hostile_name_stays_text)
@@ -29,6 +29,7 @@ use tracing::{debug, info};
 
 use crate::{
     clock::Clock,
+    intent::Given,
     secret::Secret,
     status::{FleetStatus, LockStatus, RunRecord},
     telemetry::metrics::Metrics,
@@ -101,7 +102,10 @@ pub enum Order {
     /// End the pause.
     Resume,
     /// Run once, now.
-    Trigger,
+    Trigger {
+        /// Parameters that are laid over the job's own.
+        given: Given,
+    },
     /// Its leader hands it over.
     Resign {
         /// The name or id of the replica that is to lead next.
@@ -125,6 +129,8 @@ pub enum OrderError {
     Unknown(String),
     /// This cannot be asked of it.
     NotPossible(String),
+    /// The job cannot take these parameters.
+    Misfit(String),
     /// The lock nodes do not answer.
     Unavailable(String),
 }

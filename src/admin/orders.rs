@@ -13,11 +13,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::{
     Order, OrderError,
     routes::{Shared, Trouble},
 };
+use crate::intent::Given;
 
 /// What a request may say in its body.
 #[derive(Debug, Default, Deserialize)]
@@ -27,6 +29,8 @@ struct Words {
     reason: String,
     /// Who is to lead next.
     to: Option<String>,
+    /// What a run is given besides the configuration.
+    params: Map<String, Value>,
 }
 
 pub(super) async fn order(
@@ -45,12 +49,22 @@ pub(super) async fn order(
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &format!("the body: {error}")),
         },
     };
+    let given = match Given::new(words.params) {
+        Ok(given) if given.is_empty() || word == "trigger" => given,
+        Ok(_) => {
+            return refuse(
+                StatusCode::BAD_REQUEST,
+                "the body: only a trigger takes params",
+            );
+        }
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
     let order = match word.as_str() {
         "pause" => Order::Pause {
             reason: words.reason,
         },
         "resume" => Order::Resume,
-        "trigger" => Order::Trigger,
+        "trigger" => Order::Trigger { given },
         "resign" => Order::Resign { to: words.to },
         _ => {
             return refuse(
@@ -70,6 +84,7 @@ pub(super) async fn order(
             (code, Json(done.answer)).into_response()
         }
         Err(OrderError::Unknown(why)) => refuse(StatusCode::NOT_FOUND, &why),
+        Err(OrderError::Misfit(why)) => refuse(StatusCode::BAD_REQUEST, &why),
         Err(OrderError::NotPossible(why)) => refuse(StatusCode::CONFLICT, &why),
         Err(OrderError::Unavailable(why)) => refuse(StatusCode::SERVICE_UNAVAILABLE, &why),
     }

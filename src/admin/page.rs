@@ -180,6 +180,16 @@ fn runs(h: &mut Html, view: &View<'_>) {
 }
 
 fn progress(h: &mut Html, run: &RunStatus) {
+    counted(h, run);
+    let told = run.progress();
+    for line in [told.pace(), told.message.unwrap_or_default()] {
+        if !line.is_empty() {
+            h.markup("<small>").text(line).markup("</small>");
+        }
+    }
+}
+
+fn counted(h: &mut Html, run: &RunStatus) {
     match (run.done, run.total) {
         (Some(done), Some(total)) => {
             h.markup("<progress value=\"").text(done.min(total));

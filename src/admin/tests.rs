@@ -90,7 +90,7 @@ impl AdminSource for Fake {
         }
         Ok(Done {
             answer: format!("{order:?}").into(),
-            heard: order != Order::Trigger,
+            heard: !matches!(order, Order::Trigger { .. }),
         })
     }
 }
@@ -176,6 +176,9 @@ fn fleet() -> FleetStatus {
         batch: Some("cell-9".into()),
         done: Some(3),
         total: Some(10),
+        per_second: Some(crate::status::Rate::new(2.0)),
+        left_ms: Some(3500),
+        message: Some("<b>sending".into()),
         ..RunStatus::default()
     });
     let presence = Presence {
@@ -560,6 +563,25 @@ async fn what_changes_wants_the_token() {
     let answer = shut.post("report/pause", "", "").await;
     assert_eq!(answer.status, 403);
     assert!(answer.body.contains("admin.read_only"), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn a_trigger_takes_parameters_and_nothing_else_does() {
+    let server = serving(Fake::default()).await;
+    let body = r#"{"params": {"token": "hunter2"}}"#;
+    let answer = server.post("report/trigger", "", body).await;
+    assert_eq!(answer.status, 202);
+    assert!(
+        answer.body.contains("Given([\\\"token\\\"])"),
+        "{}",
+        answer.body
+    );
+    let answer = server.post("report/pause", "", body).await;
+    assert_eq!(answer.status, 400);
+    let large = format!(r#"{{"params": {{"a": "{}"}}}}"#, "x".repeat(5000));
+    let answer = server.post("report/trigger", "", &large).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.body.contains("4096 are allowed"), "{}", answer.body);
 }
 
 #[tokio::test]

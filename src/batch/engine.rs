@@ -85,7 +85,7 @@ impl BatchEngine {
         let ctx = &self.ctx;
         let mut idle = Backoff::new(IDLE.0, IDLE.1);
         // Batches have no ticks: their runs carry the moment at which this replica began to work.
-        let tick = ctx.clock.wall();
+        let tick = ctx.locks.wall();
         while !pass.is_over() {
             floor.stop_what_is_stuck(self);
             let looking = async {
@@ -217,7 +217,7 @@ impl BatchEngine {
             until,
         )
         .within(grace, pass.lease().cloned());
-        ctx.board.started(&run, ctx.clock.wall());
+        ctx.board.started(&run, ctx.locks.wall());
         let (job, token) = (self.name.clone(), lease.token());
         ctx.events.tell(Event::BatchClaimed {
             job,
@@ -228,6 +228,7 @@ impl BatchEngine {
             grace,
             abort_margin: timing.abort_margin(ttl),
             also: pass.lease().cloned(),
+            hooks: ctx.hooks.clone(),
         };
         let (told, end) = oneshot::channel();
         let (job, of, name) = (self.job.clone(), run.clone(), batch.clone());

@@ -34,8 +34,10 @@ pub(super) fn history(worker: &Worker, job: &str, shown: &Shown) -> Result<(), F
         let (job, limit) = (job.to_owned(), shown.limit);
         status::ask(&config, |locks| async move {
             let fleet = presence::fleet(&locks, None).await?;
+            let mut runs = runs::last(&locks, &job, limit).await?;
+            RunRecord::add_progress(&mut runs, &fleet);
             let jobs = fleet.jobs.into_iter().map(|job| job.name);
-            Ok((runs::last(&locks, &job, limit).await?, jobs.collect()))
+            Ok((runs, jobs.collect()))
         })?
     };
     if runs.is_empty() {
@@ -102,8 +104,20 @@ fn row(run: &RunRecord) -> [String; 7] {
         run.outcome.clone(),
         took.unwrap_or_default(),
         run.replica_name.clone(),
-        one_line(&run.detail),
+        one_line(&note(run)),
     ]
+}
+
+/// What is worth knowing besides: where it began, what it was given, why it ended.
+fn note(run: &RunRecord) -> String {
+    let resumed = run.resumed.as_ref();
+    let resumed = resumed.map(|from| format!("resumed from {} bytes", from.bytes));
+    let params = (!run.params.is_empty()).then(|| format!("with {}", run.params.join(", ")));
+    let detail = Some(run.detail.clone()).filter(|detail| !detail.is_empty());
+    let told = run.progress.as_ref().map(ToString::to_string);
+    let said = told.into_iter().chain(resumed).chain(params).chain(detail);
+    let said: Vec<String> = said.collect();
+    said.join("; ")
 }
 
 fn to_millis(at: Timestamp) -> String {
@@ -122,7 +136,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Text of a program must not move the cursor or colour the terminal of whoever reads it.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let shown = |c: char| match c {
         '\t' => ' ',
         c if c.is_control() => '\u{fffd}',
@@ -158,6 +172,20 @@ mod tests {
             "2027-01-15T08:00:00.012Z 2027-01-15T08:00:00Z 2 failed 1s 250ms a first line second\u{fffd}[31m line"
         );
         assert_eq!(text.lines().count(), 2);
+    }
+
+    #[test]
+    fn a_run_shows_where_it_resumed_and_what_it_was_given() {
+        let run = RunRecord {
+            params: vec!["day".to_owned()],
+            resumed: Some(crate::status::runs::Resumed {
+                bytes: 24,
+                saved: None,
+            }),
+            detail: "no disk".to_owned(),
+            ..run()
+        };
+        assert_eq!(note(&run), "resumed from 24 bytes; with day; no disk");
     }
 
     #[test]

@@ -153,6 +153,13 @@ pub enum Command {
         /// Wait for its end, for so long at most [without a limit: for a day]
         #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = "1d", value_parser = humantime::parse_duration)]
         wait: Option<std::time::Duration>,
+        /// A parameter for this run and its retries, in the place of the configured one; repeat it for more. The value is read
+        /// as JSON where it is JSON, and is a text elsewhere
+        #[arg(long, value_name = "KEY=VALUE")]
+        param: Vec<String>,
+        /// The same as a JSON object; "-" reads it from standard input, for what others must not see in a list of processes
+        #[arg(long, value_name = "JSON")]
+        params: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -278,7 +285,14 @@ impl Command {
             Self::Explain { job, at, json } => explain::explain(&worker, &job, at.as_deref(), json),
             Self::Pause { job, reason, json } => orders::pause(&worker, &job, true, &reason, json),
             Self::Resume { job, json } => orders::pause(&worker, &job, false, "", json),
-            Self::Trigger { job, wait, json } => orders::trigger(&worker, &job, wait, json),
+            Self::Trigger {
+                job,
+                wait,
+                param,
+                params,
+                json,
+            } => orders::given(params, &param)
+                .and_then(|given| orders::trigger(&worker, &job, given, wait, json)),
             Self::Resign { job, to, json } => orders::resign(&worker, &job, to.as_deref(), json),
             Self::Locks(args) => locks::locks(worker, args),
             Self::Doctor(args) => doctor::doctor(worker, &args),

@@ -1,7 +1,11 @@
 //! `pause`, `resume`, `trigger`, `resign`: what people ask of a running fleet. The store is asked and nothing else: no replica
 //! need be reachable.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    time::Duration,
+};
 
 use serde_json::json;
 
@@ -12,11 +16,11 @@ use super::{
 use crate::{
     Worker,
     config::Config,
-    intent::{TRIGGER_LIFETIME, Trigger, TriggerState},
+    intent::{Given, TRIGGER_LIFETIME, Trigger, TriggerState},
     lock::Locks,
     worker::{
         asking::{self, AskError, Asker, PauseAnswer, ResignAnswer},
-        presence,
+        given, presence,
     },
 };
 
@@ -53,16 +57,34 @@ pub(super) fn pause(
     Ok(())
 }
 
+/// What a command line gives a run.
+pub(super) fn given(json: Option<String>, pairs: &[String]) -> Result<Given, Failure> {
+    let json = match json {
+        Some(text) if text == "-" => {
+            let mut text = String::new();
+            // More than is allowed is refused below.
+            let read = io::stdin().take(1 << 20).read_to_string(&mut text);
+            read.map_err(|error| Failure::Failed(format!("standard input: {error}")))?;
+            Some(text)
+        }
+        other => other,
+    };
+    Given::read(json.as_deref(), pairs).map_err(|error| Failure::Usage(error.to_string()))
+}
+
 pub(super) fn trigger(
     worker: &Worker,
     job: &str,
+    params: Given,
     wait: Option<Duration>,
     json: bool,
 ) -> Result<(), Failure> {
     let config = load(worker)?.config;
-    let name = job.to_owned();
+    given::refuse_misfit(&worker.registry, job, config.jobs.get(job), &params)
+        .map_err(Failure::Usage)?;
+    let (name, names) = (job.to_owned(), params.names());
     let (found, replica) = asked(&config, job, Of::Led, |asker| async move {
-        let trigger = asker.trigger(&name).await?;
+        let trigger = asker.trigger_with(&name, params).await?;
         let mut found = asker
             .until(trigger, TriggerState::Accepted, PATIENCE)
             .await?;
@@ -79,6 +101,7 @@ pub(super) fn trigger(
         print_json(&json!({
             "job": found.job,
             "id": found.id,
+            "params": names,
             "state": found.state,
             "replica": found.replica,
             "replica_name": replica,

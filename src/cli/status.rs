@@ -4,14 +4,14 @@ use std::{future::Future, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Failure, load, print, print_json, table::Table};
+use super::{Failure, history::printable, load, print, print_json, table::Table};
 use crate::{
     Worker,
     clock::Clock,
     config::{Backend, Config},
     intent::DIRECTORY,
     lock::{LockError, Locks},
-    status::{FleetStatus, JobStatus, LockStatus, ReplicaStatus, Role},
+    status::{FleetStatus, JobStatus, LockStatus, ReplicaStatus, Role, RunStatus},
     worker::{presence, store},
 };
 
@@ -229,6 +229,14 @@ fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
         }
         text += &format!("\n{table}");
     }
+    let running: Vec<_> = running(fleet).collect();
+    if !running.is_empty() {
+        let mut table = Table::new(&["RUNNING", "TICK", "ATTEMPT", "ON", "FOR", "PROGRESS"]);
+        for (job, run) in running {
+            table.row(run_row(fleet, job, run, now));
+        }
+        text += &format!("\n{table}");
+    }
     if !fleet.nodes.is_empty() {
         let mut table = Table::new(&["NODE", "STATE"]);
         for node in &fleet.nodes {
@@ -295,6 +303,29 @@ fn job_row(job: &JobStatus) -> [String; 7] {
     ]
 }
 
+/// Every run and batch in flight, with its job.
+fn running(fleet: &FleetStatus) -> impl Iterator<Item = (&JobStatus, &RunStatus)> {
+    let jobs = fleet.jobs.iter();
+    jobs.flat_map(|job| job.running.iter().map(move |run| (job, run)))
+}
+
+fn run_row(fleet: &FleetStatus, job: &JobStatus, run: &RunStatus, now: Timestamp) -> [String; 6] {
+    let ran = now.duration_since(run.started).as_secs().max(0);
+    let ran = humantime::format_duration(Duration::from_secs(ran.unsigned_abs()));
+    let on = fleet.replica(&run.replica);
+    [
+        job.name.clone(),
+        match &run.batch {
+            Some(batch) => format!("batch {batch}"),
+            None => run.tick.to_string(),
+        },
+        run.attempt.to_string(),
+        on.map_or(&run.replica, |replica| &replica.name).clone(),
+        ran.to_string(),
+        printable(&run.progress().to_string()),
+    ]
+}
+
 fn show_locks(rows: &[LockStatus]) -> String {
     let mut table = Table::new(&["KEY", "STATE", "TOKEN", "REMAINING", "REPLICA", "OWNER"]);
     for row in rows {
@@ -316,4 +347,44 @@ fn show_locks(rows: &[LockStatus]) -> String {
         ]);
     }
     table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Rate;
+
+    #[test]
+    fn a_run_in_flight_shows_how_far_it_is_and_commands_no_terminal() {
+        let now: Timestamp = "2026-05-04T08:01:30Z".parse().unwrap();
+        let run = RunStatus {
+            replica: "host-1-a".to_owned(),
+            tick: "2026-05-04T08:00:00Z".parse().unwrap(),
+            started: "2026-05-04T08:00:00Z".parse().unwrap(),
+            attempt: 2,
+            done: Some(30),
+            total: Some(120),
+            per_second: Some(Rate::new(0.5)),
+            left_ms: Some(180_000),
+            message: Some("page\u{1b}[2J".to_owned()),
+            ..RunStatus::default()
+        };
+        let job = JobStatus {
+            name: "report".to_owned(),
+            running: vec![run],
+            ..JobStatus::default()
+        };
+        let fleet = FleetStatus {
+            jobs: vec![job],
+            ..FleetStatus::default()
+        };
+        let rows: Vec<_> = running(&fleet)
+            .map(|(job, run)| run_row(&fleet, job, run, now).join(" | "))
+            .collect();
+        assert_eq!(
+            rows,
+            ["report | 2026-05-04T08:00:00Z | 2 | host-1-a | 1m 30s | \
+              30 of 120 (25 %), 30/min, about 3m left: page\u{fffd}[2J"]
+        );
+    }
 }

@@ -139,3 +139,26 @@ fn a_service_has_no_ticks() {
     case.schedule = Schedule::parse("continuous", None, None).unwrap();
     assert_eq!(case.ask("07:00").verdict, "no-ticks");
 }
+
+#[test]
+fn a_run_says_what_it_resumed_from_and_what_it_was_given_by_name() {
+    let mut case = Case::new();
+    case.runs.push(RunRecord {
+        tick: at("07:00"),
+        attempt: 2,
+        outcome: "done".to_owned(),
+        replica_name: "b".to_owned(),
+        params: vec!["day".to_owned(), "pages".to_owned()],
+        resumed: Some(crate::status::runs::Resumed {
+            bytes: 24,
+            saved: Some(at("07:03")),
+        }),
+        ..RunRecord::default()
+    });
+    let said = case.ask("07:20").sentences.join(" ");
+    assert!(
+        said.contains("It resumed from a checkpoint of 24 bytes, saved at 2026-05-04T07:03:00Z."),
+        "{said}"
+    );
+    assert!(said.contains("parameters day, pages."), "{said}");
+}

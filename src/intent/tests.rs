@@ -91,3 +91,26 @@ fn a_pause_has_no_end_and_a_trigger_has_one() {
             .is_some()
     );
 }
+
+#[test]
+fn a_trigger_keeps_its_parameters_and_is_shown_with_their_names_alone() {
+    let given = Given::read(None, &["password=hunter2".to_owned()]).unwrap();
+    let trigger = Trigger {
+        job: "report".to_owned(),
+        id: "t".to_owned(),
+        given,
+        ..Trigger::default()
+    };
+    assert_eq!(trigger.shown()["params"], serde_json::json!(["password"]));
+    for shown in [trigger.shown().to_string(), format!("{trigger:?}")] {
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+    let doc = Intent::Trigger(trigger.clone()).to_doc(1);
+    assert_eq!(Intent::from_doc(&doc), Some(Intent::Trigger(trigger)));
+    // Written by a version that knows of no parameters.
+    let mut older: serde_json::Value = serde_json::from_str(&doc.body).unwrap();
+    older.as_object_mut().unwrap().remove("params");
+    let body = older.to_string();
+    let read = Intent::from_doc(&Doc { body, ..doc });
+    assert!(matches!(read, Some(Intent::Trigger(t)) if t.given.is_empty()));
+}

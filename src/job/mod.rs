@@ -1,13 +1,19 @@
 //! What a user writes: a [`Job`], and what it gets: a [`Run`].
 
 mod error;
+mod hook;
 mod output;
+pub(crate) mod params;
+mod progress;
 mod run;
 pub mod spec;
 
 pub use error::{FailureKind, JobError};
+pub(crate) use hook::Hooks;
+pub use hook::{RunEnd, RunHook};
 pub use output::MAX_OUTPUT;
 pub(crate) use output::cut;
+pub use progress::HowFar;
 pub use run::{Checkpoints, Run, RunFacts, Stopped};
 pub use spec::{Coordination, Retry, Spec};
 

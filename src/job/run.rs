@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::{Clock, Moment},
-    job::{JobError, output},
+    job::{HowFar, JobError, output, params, progress::Progress},
     lease::{LeaseView, VerifyError},
     node::Token,
 };
@@ -23,8 +23,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Run(Arc<Inner>);
 
-/// What a run is for.
-#[derive(Clone, Debug)]
+/// What a run is for. `Debug` tells neither parameters nor checkpoint: they may hold secrets.
+#[derive(Clone)]
 pub struct RunFacts {
     /// The job's name.
     pub job: String,
@@ -38,7 +38,7 @@ pub struct RunFacts {
     pub replica: String,
     /// The batch that is processed, for `batch` jobs.
     pub batch: Option<String>,
-    /// The job's parameters, as configured.
+    /// The job's parameters: as configured, with those of its trigger laid over them.
     pub params: serde_json::Value,
     /// What the last attempt left by [`Run::save_checkpoint`].
     pub checkpoint: Option<serde_json::Value>,
@@ -76,13 +76,10 @@ struct Inner {
     grace: Duration,
     /// Another lease that nothing of this run may outlive: the replica's, in failover mode.
     also: Option<LeaseView>,
-}
-
-/// How far a run is, and when it last said so.
-#[derive(Clone, Copy)]
-struct Progress {
-    said: Option<(u64, u64)>,
-    at: Moment,
+    /// Names of the parameters that its trigger gave it.
+    given: Vec<String>,
+    /// When the checkpoint was left.
+    checkpoint_at: Option<Timestamp>,
 }
 
 const TIME_LIMIT: &str = "the run's time limit has passed";
@@ -100,10 +97,7 @@ impl Run {
         margin: Duration,
         until: Moment,
     ) -> Self {
-        let progress = Mutex::new(Progress {
-            said: None,
-            at: clock.now(),
-        });
+        let progress = Mutex::new(Progress::begun(clock.now()));
         Self(Arc::new(Inner {
             facts,
             clock,
@@ -117,6 +111,8 @@ impl Run {
             checkpoints: None,
             grace: Duration::from_secs(10),
             also: None,
+            given: Vec::new(),
+            checkpoint_at: None,
         }))
     }
 
@@ -126,6 +122,16 @@ impl Run {
     pub(crate) fn within(mut self, grace: Duration, also: Option<LeaseView>) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
             (inner.grace, inner.also) = (grace, also);
+        }
+        self
+    }
+
+    /// The same run with what its ledger keeps: the names of the parameters that its trigger gave it, and when its
+    /// checkpoint was left. Call it before the run is shared.
+    #[must_use]
+    pub(crate) fn kept(mut self, given: Vec<String>, checkpoint_at: Option<Timestamp>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            (inner.given, inner.checkpoint_at) = (given, checkpoint_at);
         }
         self
     }
@@ -175,12 +181,20 @@ impl Run {
         &self.0.facts
     }
 
-    /// The job's parameters.
+    /// The job's parameters: those of its configuration, with what its trigger gave in the place of those of the same
+    /// name.
     ///
     /// # Errors
-    /// A fatal one when they do not fit the type.
+    /// A fatal one when they do not fit the type. It names the key and what was expected, and no value: it goes to the
+    /// history.
     pub fn params<P: DeserializeOwned>(&self) -> Result<P, JobError> {
-        serde_json::from_value(self.0.facts.params.clone()).map_err(JobError::fatal)
+        params::read(&self.0.facts.params).map_err(JobError::fatal)
+    }
+
+    /// Names of the parameters that its trigger gave it, sorted; none for the run of a tick.
+    #[must_use]
+    pub fn given(&self) -> &[String] {
+        &self.0.given
     }
 
     /// The fencing token of the lease behind this run: give it to whatever the run changes, and let that refuse
@@ -262,8 +276,10 @@ impl Run {
     ) -> Result<T, JobError> {
         let run = self.clone();
         let held = self.lease().map(LeaseView::begin_work);
+        // Lines of the work belong to the run on that thread, too.
+        let span = tracing::Span::current();
         let done = tokio::task::spawn_blocking(move || {
-            let done = work(&run);
+            let done = span.in_scope(|| work(&run));
             drop(held);
             done
         });
@@ -273,23 +289,47 @@ impl Run {
         }
     }
 
-    /// Says how far the run is; shown in the status. Every call counts as progress, also one with the numbers of the
-    /// last, and so does the start: a run that says nothing for longer than its job's `progress_deadline` is stopped.
+    /// Says how far the run is; shown in the status, with the pace and the time that is left. Every call counts as
+    /// progress, also one with the numbers of the last, and so does the start: a run that says nothing for longer than
+    /// its job's `progress_deadline` is stopped.
     pub fn progress(&self, done: u64, total: u64) {
-        let (said, at) = (Some((done, total)), self.0.clock.now());
-        *self.said() = Progress { said, at };
+        let now = self.0.clock.now();
+        self.said().say(done, Some(total), now);
     }
 
-    /// The last progress that was said.
+    /// The same where the total may be unknown, with a message as in [`Run::message`].
+    pub fn progress_with(&self, done: u64, total: Option<u64>, message: &str) {
+        let now = self.0.clock.now();
+        let mut said = self.said();
+        said.say(done, total, now);
+        said.message(message, now);
+    }
+
+    /// Says what the run is at, in a few words: 200 bytes are kept. It stays until another one, or none, is said, and
+    /// counts as progress. Whoever may read the store can read it: keep secrets out.
+    pub fn message(&self, message: &str) {
+        let now = self.0.clock.now();
+        self.said().message(message, now);
+    }
+
+    /// How far the run is, as it last said, and how it goes on from there.
+    #[must_use]
+    pub fn how_far(&self) -> HowFar {
+        let now = self.0.clock.now();
+        self.said().how_far(now)
+    }
+
+    /// The last progress that was said, where the total is known.
     #[must_use]
     pub fn last_progress(&self) -> Option<(u64, u64)> {
-        self.said().said
+        let (done, total) = self.said().said()?;
+        Some((done, total?))
     }
 
-    /// When the run last said how far it is; its start before that.
+    /// When the run last said anything of itself; its start before that.
     #[must_use]
     pub fn progress_at(&self) -> Moment {
-        self.said().at
+        self.said().at()
     }
 
     fn said(&self) -> MutexGuard<'_, Progress> {
@@ -334,6 +374,12 @@ impl Run {
     #[must_use]
     pub fn checkpoint(&self) -> Option<&serde_json::Value> {
         self.0.facts.checkpoint.as_ref()
+    }
+
+    /// When the last attempt at this tick left its checkpoint, by the clock of ticks.
+    #[must_use]
+    pub fn checkpoint_at(&self) -> Option<Timestamp> {
+        self.0.checkpoint_at
     }
 
     /// Leaves a checkpoint for the next attempt, should this one die. Small: it is kept beside the lock.
@@ -425,6 +471,19 @@ impl Run {
             }
         }
         (now >= self.0.until).then(|| TIME_LIMIT.to_owned())
+    }
+}
+
+impl fmt::Debug for RunFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunFacts")
+            .field("job", &self.job)
+            .field("id", &self.id)
+            .field("tick", &self.tick)
+            .field("attempt", &self.attempt)
+            .field("replica", &self.replica)
+            .field("batch", &self.batch)
+            .finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Refused;
-use crate::node::Token;
+use crate::{intent::Given, node::Token};
 
 /// A run that has started and not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,12 @@ pub struct OpenRun {
     /// What the last attempt left for the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Value>,
+    /// When it left that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_at: Option<Timestamp>,
+    /// What its trigger gives every attempt besides the configuration.
+    #[serde(default, rename = "params", skip_serializing_if = "Given::is_empty")]
+    pub given: Given,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -85,6 +91,8 @@ impl OpenRun {
             replaced: false,
             seq,
             checkpoint: None,
+            checkpoint_at: None,
+            given: Given::default(),
             rest: Map::new(),
         }
     }

@@ -28,6 +28,8 @@
 mod acquire;
 pub(crate) mod admission;
 mod broken;
+mod builder;
+mod claim;
 pub(crate) mod cluster;
 mod error;
 mod line;
@@ -55,6 +57,8 @@ pub use acquire::LockBuilder;
 pub(crate) use acquire::released;
 pub use admission::{AdmissionReport, AdmissionState};
 pub use broken::{BreakReport, BreakVote, Broken};
+pub use builder::LocksBuilder;
+pub use claim::{Claim, Claimed};
 pub(crate) use cluster::{Stand, Way};
 pub use error::{LockError, NodeTroubles, WriteError};
 pub use settings::{FleetConfig, LockSettings};
@@ -63,49 +67,20 @@ pub use slots::{MOST_SLOTS, Slot, SlotsBuilder};
 pub use timing::Timing;
 pub(crate) use wall::FleetClock;
 
+#[cfg(doc)]
+use crate::node::Expiry;
 use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
-    keeper::{self, Command, DocsRead, Fitness, Keeper},
-    lease::{Lease, LeaseView, Note},
-    node::{Announcement, Doc, Expiry, Kind, Node, NodeError, Op, View},
-    spawn::Spawn,
+    keeper::{self, Command, DocsRead, Fitness},
+    lease::{LeaseView, Note},
+    node::{Announcement, Doc, Node, NodeError, Op, View},
 };
 
 /// The lock service of one process. Cheap to clone; the keeper ends when the last clone and the last lease are gone.
 #[derive(Clone)]
 pub struct Locks(Arc<Handle>);
-
-/// What to lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// The lock's key.
-    pub key: String,
-    /// Named lock or short claim.
-    pub kind: Kind,
-    /// Time to live; `None` for the default.
-    pub ttl: Option<Duration>,
-}
-
-/// How an attempt at one claim ended.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Claimed {
-    /// It is ours until the lease ends.
-    Acquired(Lease),
-    /// Somebody else holds it.
-    Held {
-        /// The holder's owner value.
-        by: Option<String>,
-        /// The longest remaining life a node reported.
-        for_at_most: Option<Duration>,
-    },
-    /// Too few nodes answered.
-    NoQuorum(NodeTroubles),
-    /// Won too late to be worth having; released.
-    TooSlow,
-}
 
 /// How one node does, as its keeper sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,23 +89,6 @@ pub struct NodeReport {
     pub name: String,
     /// Why it does not answer; `None` while it does.
     pub trouble: Option<NodeError>,
-}
-
-/// Starts a [`Locks`].
-pub struct LocksBuilder {
-    nodes: Vec<Arc<dyn Node>>,
-    timing: Timing,
-    expiry: Option<Expiry>,
-    clock: Clock,
-    chance: Chance,
-    events: Events,
-    seat: keeper::Seat,
-    on_unstoppable: Option<keeper::OnUnstoppable>,
-    fleet: Option<FleetConfig>,
-    token_floor: Option<admission::TokenFloor>,
-    bystander: bool,
-    #[cfg(test)]
-    mutant: mutant::Mutant,
 }
 
 struct Handle {
@@ -492,189 +450,5 @@ impl Locks {
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Locks")
-    }
-}
-
-// === impl LocksBuilder ===
-
-impl LocksBuilder {
-    /// Sets the times.
-    #[must_use]
-    pub fn timing(mut self, timing: Timing) -> Self {
-        self.timing = timing;
-        self
-    }
-
-    /// Sets what decides that the holder of a named lock is over. Unless set: what the fleet has agreed on
-    /// ([`LocksBuilder::guarded`]), else [`Expiry::Observed`] if the clock of any node may jump ([`Node::expiry`]), as those of
-    /// Redis servers may, else [`Expiry::Server`]. All clients of a lock must agree: one that trusts the nodes' clocks takes
-    /// what one that does not still holds.
-    #[must_use]
-    pub fn expiry(mut self, expiry: Expiry) -> Self {
-        self.expiry = Some(expiry);
-        self
-    }
-
-    /// Sets the clock.
-    #[must_use]
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Sets the source of randomness.
-    #[must_use]
-    pub fn chance(mut self, chance: Chance) -> Self {
-        self.chance = chance;
-        self
-    }
-
-    /// Sets the event stream.
-    #[must_use]
-    pub fn events(mut self, events: Events) -> Self {
-        self.events = events;
-        self
-    }
-
-    /// Runs the keeper as tasks of the caller instead of on a thread of its own: for simulations.
-    #[must_use]
-    pub fn keeper_here(mut self, spawn: Spawn) -> Self {
-        self.seat = keeper::Seat::Here(spawn);
-        self
-    }
-
-    /// What to do when work outlives its lease; the default logs and aborts the process. Called on the keeper's thread, which
-    /// it must not keep. A panic in it aborts the process, too: the keeper's thread would not survive it.
-    #[must_use]
-    pub fn on_unstoppable(mut self, act: impl Fn(&LeaseView) + Send + Sync + 'static) -> Self {
-        self.on_unstoppable = Some(Arc::new(act));
-        self
-    }
-
-    /// Brings nodes that are new, or have lost their memory, back to their vote: each is watched for the longest lease,
-    /// told what the others know, and admitted for this fleet. The nodes must be guarded with the same configuration
-    /// ([`crate::node::GuardSettings`]); guarded nodes without this never vote.
-    #[must_use]
-    pub fn guarded(mut self, fleet: FleetConfig) -> Self {
-        self.fleet = Some(fleet);
-        self
-    }
-
-    /// Leaves it to others to bring nodes back to their vote: for programs that only look.
-    #[must_use]
-    pub fn bystander(mut self) -> Self {
-        self.bystander = true;
-        self
-    }
-
-    /// Where fencing tokens go on after a majority of guarded nodes has lost its memory: above the largest that any
-    /// receiver has seen. Asked on the keeper's thread, which it must not keep. The default is the wall clock in
-    /// microseconds.
-    #[must_use]
-    pub fn token_floor(
-        mut self,
-        floor: impl Fn() -> crate::node::Token + Send + Sync + 'static,
-    ) -> Self {
-        self.token_floor = Some(Arc::new(floor));
-        self
-    }
-
-    #[cfg(test)]
-    pub(crate) fn mutant(mut self, mutant: mutant::Mutant) -> Self {
-        self.mutant = mutant;
-        self
-    }
-
-    /// Starts the keeper.
-    ///
-    /// # Errors
-    /// When its thread cannot be started.
-    pub fn start(self) -> std::io::Result<Locks> {
-        let (commands, inbox) = mpsc::channel(1024);
-        let (notes, noted) = mpsc::unbounded_channel();
-        let releases = broadcast::Sender::new(1024);
-        let fitness = Fitness::new(self.clock.clone());
-        let reached = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let agreed = self
-            .expiry
-            .or(self.fleet.as_ref().map(|fleet| fleet.expiry));
-        let expiry = agreed.unwrap_or_else(|| Expiry::over(&self.nodes));
-        let wall = FleetClock::new(self.clock.clone(), self.timing.skew, self.nodes.len());
-        let handle = Handle {
-            commands,
-            notes: notes.clone(),
-            releases: releases.clone(),
-            timing: self.timing.clone(),
-            clock: self.clock.clone(),
-            chance: self.chance.clone(),
-            events: self.events.clone(),
-            fitness: fitness.clone(),
-            reached: reached.clone(),
-            wall: wall.clone(),
-            guarded: self.fleet.is_some(),
-            contended: Mutex::default(),
-        };
-        let keeper = Keeper {
-            nodes: self.nodes,
-            timing: self.timing,
-            expiry,
-            clock: self.clock,
-            chance: self.chance,
-            events: self.events,
-            notes: (notes, noted),
-            releases,
-            fitness,
-            reached,
-            wall,
-            on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),
-            guard: self.fleet.map(|fleet| admission::Guard {
-                fleet,
-                token_floor: self.token_floor,
-                bystander: self.bystander,
-                blank_said: Arc::default(),
-            }),
-            #[cfg(test)]
-            mutant: self.mutant,
-        };
-        keeper.start(self.seat, inbox)?;
-        Ok(Locks(Arc::new(handle)))
-    }
-}
-
-// === impl Claim ===
-
-impl Claim {
-    /// A short claim of a batch or message. Its key must not be that of a named lock: a claim knows keys only, and a named
-    /// lock may be held although its key has vanished.
-    #[must_use]
-    pub fn short(key: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            kind: Kind::Claim,
-            ttl: None,
-        }
-    }
-
-    /// A named lock with a record.
-    #[must_use]
-    pub fn named(key: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            kind: Kind::Lock,
-            ttl: None,
-        }
-    }
-
-    pub(crate) fn ttl_or(&self, timing: &Timing) -> Duration {
-        self.ttl.unwrap_or(timing.ttl)
-    }
-
-    /// A bounded word for metrics: the part of the key before the last slash.
-    pub(crate) fn resource(key: &str) -> String {
-        match key.split('/').collect::<Vec<_>>()[..] {
-            ["job", name, ..] | ["batch", name, ..] => name.to_owned(),
-            [family, _, ..] => family.to_owned(),
-            _ => "raw".to_owned(),
-        }
     }
 }

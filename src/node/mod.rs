@@ -47,10 +47,12 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+mod error;
 pub mod expiry;
 pub mod facts;
 pub mod guard;
 pub mod memory;
+mod op;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod refusal;
@@ -59,9 +61,11 @@ pub mod scoped;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use error::NodeError;
 pub use expiry::{Expiry, Seen, Take};
 pub use facts::NodeFacts;
 pub use guard::{Admission, GuardSettings, RestartGuard, Standing};
+pub use op::{Kind, Op};
 pub use refusal::Refusal;
 
 /// Milliseconds on a node's own clock; comparable only with times of the same node.
@@ -152,202 +156,6 @@ pub struct Call {
     pub not_after: Option<NodeMs>,
     /// What to do, in order.
     pub ops: Vec<Op>,
-}
-
-/// How a lock is kept on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A named lock: key and record; the counter stands in the record (and the node's is raised with it).
-    Lock,
-    /// A short claim of a batch or message: key only; the token comes from the node's counter, one per call
-    /// and owner (all claims of one owner share one grant); never healed.
-    Claim,
-}
-
-/// One operation on a node.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Op {
-    /// Take the lock if nobody holds it (N3, N4, N8). Answers [`Answer::Granted`] or [`Answer::Refused`].
-    Acquire {
-        /// The lock.
-        key: String,
-        /// New for every attempt, constant for the lease.
-        owner: String,
-        /// Lock with record, or short claim.
-        kind: Kind,
-        /// The key's time to live.
-        ttl: Duration,
-        /// The largest token this client has seen: the grant is above it.
-        floor: Token,
-        /// How a held lock is taken. A claim is always taken as with [`Take::Server`].
-        take: Take,
-        /// The longest life a key of ours may have: on a refusal, a key of ours that lives longer is cut to it.
-        clamp: Duration,
-        /// A place in the lock's line, taken or kept by this; it is left with the grant. Not for claims.
-        ticket: Option<Ticket>,
-    },
-    /// Leave a lock's line without having taken the lock. Always [`Answer::Done`].
-    Leave {
-        /// The lock.
-        key: String,
-        /// The ticket's id.
-        ticket: String,
-    },
-    /// Raise the counter to `token` where the lock is still `owner`'s and its grant is not larger.
-    /// Answers [`Answer::Done`], [`Answer::Larger`] or [`Answer::Refused`].
-    Confirm {
-        /// The lock.
-        key: String,
-        /// The attempt.
-        owner: String,
-        /// Lock with record, or short claim.
-        kind: Kind,
-        /// The largest grant of the round.
-        token: Token,
-        /// What ends leases. With [`Expiry::Observed`] the key may have vanished.
-        expiry: Expiry,
-    },
-    /// Round `seq` of a held lease: renew where the record is `owner`'s, unreleased, older than `seq` and no other
-    /// value stands in the key ([`Answer::Kept`], observed also where the key has vanished); write it anew where `take`
-    /// allows it and this owner was not released here ([`Answer::Healed`], kind `Lock` only); else [`Answer::Refused`].
-    /// Raises counters to `token`.
-    Extend {
-        /// The lock.
-        key: String,
-        /// The holder.
-        owner: String,
-        /// Lock with record, or short claim.
-        kind: Kind,
-        /// Grows with every round of this lease, starting at 1.
-        seq: u64,
-        /// The key's new time to live, from now.
-        ttl: Duration,
-        /// The lease's token.
-        token: Token,
-        /// How what is not ours here is written anew.
-        take: Take,
-    },
-    /// Compare-and-delete the key, mark the record released, announce that this owner is over. Always [`Answer::Done`].
-    Release {
-        /// The lock.
-        key: String,
-        /// The owner whose lease or attempt is over.
-        owner: String,
-        /// Lock with record, or short claim.
-        kind: Kind,
-        /// How long the released record is remembered.
-        retention: Duration,
-    },
-    /// End `owner`'s lease by force (N7): from here on nothing of it is granted, confirmed, extended or written; its
-    /// record is marked broken and counters are raised to `token`. The key is left to run out; `now` removes it and marks
-    /// the record released.
-    /// Answers [`Answer::Broken`]; [`Answer::Refused`], with nothing changed, where another value stands in the key or
-    /// where the value is none of ours (a foreign client's).
-    Break {
-        /// The lock.
-        key: String,
-        /// Whose lease: the owner that was seen. A successor's is not touched.
-        owner: String,
-        /// Above every token of this lock that was seen: whoever remembers it refuses the broken holder.
-        token: Token,
-        /// The life of a key that has none: it would never run out.
-        ttl: Duration,
-        /// How long the released record, and that this owner is over, is remembered.
-        retention: Duration,
-        /// Remove the key at once and announce it, although its holder may still believe in its lease.
-        now: bool,
-    },
-    /// Replace the record's body: only where the lease is `owner`'s and `(token, rev)` is larger than what stands
-    /// there (or equal with the same body). [`Answer::Done`], [`Answer::TooEarly`] or [`Answer::Refused`].
-    Write {
-        /// The lock.
-        key: String,
-        /// The holder.
-        owner: String,
-        /// Order of writes: the lease's token, then the holder's revision.
-        version: Version,
-        /// The new body.
-        body: String,
-        /// Unix milliseconds: the node refuses with [`Answer::TooEarly`] while its wall clock is before this.
-        not_before: Option<i64>,
-        /// What ends leases. With [`Expiry::Observed`] the key may have vanished.
-        expiry: Expiry,
-    },
-    /// Look at a lock without changing anything. Answers [`Answer::View`].
-    Read {
-        /// The lock.
-        key: String,
-    },
-    /// Look at every named lock and claim whose key starts with `prefix`. Answers [`Answer::Views`].
-    List {
-        /// `""` for all.
-        prefix: String,
-    },
-    /// Store a document if its revision is larger than the stored one. Always [`Answer::Done`].
-    PutDoc {
-        /// The document's name, such as `presence/HOST-PID-NONCE`.
-        name: String,
-        /// The writer's revision; the largest wins.
-        rev: u64,
-        /// Lifetime.
-        ttl: Duration,
-        /// The content.
-        body: String,
-    },
-    /// The living documents of one directory, those of directories below it left out. Answers [`Answer::Docs`].
-    Docs {
-        /// Ends with `/`, as in `presence/`; `""` for documents whose names have none. Any other has no documents.
-        dir: String,
-    },
-    /// One document, when it lives. Answers [`Answer::Docs`] with one or none.
-    Doc {
-        /// The document's name.
-        name: String,
-    },
-    /// Remove a document. Always [`Answer::Done`].
-    RemoveDoc {
-        /// The document's name.
-        name: String,
-    },
-    /// Tell whether the node may vote, and what speaks for it. Answers [`Answer::Admission`].
-    Admission,
-    /// Nominate the present incarnation, unless it is admitted or a nomination stands. Answers [`Answer::Admission`].
-    Nominate {
-        /// New for every nomination.
-        nonce: String,
-    },
-    /// What another node knows of a named lock, by maximum: counter and body; nobody comes to own it.
-    /// [`Answer::Done`], or [`Answer::Unadmitted`] where `nonce` is not the standing nomination.
-    Merge {
-        /// The nomination.
-        nonce: String,
-        /// The lock.
-        key: String,
-        /// The largest token known elsewhere.
-        counter: Token,
-        /// What its holders left.
-        record: Record,
-    },
-    /// Admit the present incarnation: write the marker and raise the counter. [`Answer::Done`], also when this was done
-    /// before; [`Answer::Unadmitted`] where `nonce` is not the standing nomination.
-    Admit {
-        /// The nomination; from now on the incarnation of what is written.
-        nonce: String,
-        /// The fleet's configuration.
-        config: String,
-        /// The largest token known elsewhere.
-        counter: Token,
-        /// Unix milliseconds: what was known before this may be lost.
-        blank_before: Option<i64>,
-    },
-    /// Named locks with a record whose names come after `after`, by name. Answers [`Answer::Views`].
-    Records {
-        /// `""` for the first.
-        after: String,
-        /// How many at most.
-        limit: u32,
-    },
 }
 
 /// Order of a record's bodies: by token, then by the holder's revision.
@@ -482,112 +290,6 @@ pub enum Answer {
     Views(Vec<View>),
     /// Answer to `Docs` and `Doc`.
     Docs(Vec<Doc>),
-}
-
-/// Why a node gave no answer. Never a vote, never "held", never "still ours".
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NodeError {
-    /// No connection. Nothing was executed.
-    #[error("unreachable: {0}")]
-    Unreachable(String),
-    /// No answer in time. It may have been executed.
-    #[error("no answer within {0:?}")]
-    Timeout(Duration),
-    /// More is asked of it by this process than it answers in time: the request was not sent.
-    #[error("more is asked of it than it answers in time: the request was not sent")]
-    Overload,
-    /// The call reached the node after its sender had given up; nothing was executed.
-    #[error("the call arrived too late")]
-    Late {
-        /// The node's clock.
-        at: NodeMs,
-    },
-    /// No connection that can be trusted: TLS failed. Nothing was executed.
-    #[error("no TLS connection: {0}")]
-    Tls(String),
-    /// The server answers and does not serve. Nothing was executed.
-    #[error("{said}: {refusal}")]
-    Refused {
-        /// Which of the refusals that servers know.
-        refusal: Refusal,
-        /// What it said, or what it was found to be.
-        said: String,
-    },
-    /// The node does not let us in: password, user or permissions.
-    #[error("access refused: {0}")]
-    Auth(String),
-    /// The node cannot serve now (loading, read only, out of memory, busy, disk trouble). Nothing was executed.
-    #[error("cannot serve: {0}")]
-    Unfit(String),
-    /// It is new or has lost its memory, and does not vote before it was watched for the longest lease. Nothing was
-    /// granted.
-    #[error("{}", unadmitted(*left))]
-    Unadmitted {
-        /// How much longer at most, as far as this process knows.
-        left: Option<Duration>,
-    },
-    /// It keeps locks for a fleet that is configured differently, and does not vote for this one. Nothing was granted.
-    #[error(
-        "keeps locks for a fleet configured differently (\"{theirs}\"): configure all alike, or stop all and see \
-         `doctor --reconfigure`"
-    )]
-    Configured {
-        /// That fleet's configuration, as it stands on the node.
-        theirs: String,
-    },
-    /// An answer that does not make sense: a defect, or a stranger at that address.
-    #[error("unexpected answer: {0}")]
-    Protocol(String),
-}
-
-// === impl NodeError ===
-
-impl NodeError {
-    /// A bounded word for metrics.
-    #[must_use]
-    pub fn cause(&self) -> &'static str {
-        match self {
-            Self::Unreachable(_) => "unreachable",
-            Self::Timeout(_) => "timeout",
-            Self::Overload => "overload",
-            Self::Late { .. } => "late",
-            Self::Tls(_) => "tls",
-            Self::Refused { refusal, .. } => refusal.cause(),
-            Self::Auth(_) => "auth",
-            Self::Unfit(_) => "unfit",
-            Self::Unadmitted { .. } => "unadmitted",
-            Self::Configured { .. } => "configured",
-            Self::Protocol(_) => "protocol",
-        }
-    }
-
-    /// Whether the node as a whole is of no use now. Otherwise what was asked was refused, and the next call may
-    /// succeed.
-    #[must_use]
-    pub fn is_down(&self) -> bool {
-        match self {
-            Self::Unreachable(_) | Self::Timeout(_) | Self::Tls(_) => true,
-            Self::Refused { refusal, .. } => refusal.refuses_everything(),
-            Self::Overload
-            | Self::Late { .. }
-            | Self::Auth(_)
-            | Self::Unfit(_)
-            | Self::Unadmitted { .. }
-            | Self::Configured { .. }
-            | Self::Protocol(_) => false,
-        }
-    }
-}
-
-/// Seconds are rounded up: what is said must have come true.
-fn unadmitted(left: Option<Duration>) -> String {
-    let mut text = "has lost its memory or is new".to_owned();
-    if let Some(left) = left {
-        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-        text += &format!("; votes again in {seconds}s at most");
-    }
-    text
 }
 
 impl fmt::Display for Token {

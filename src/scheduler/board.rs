@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use crate::{
     job::Run,
     lease::LeaseView,
-    status::{JobPresence, RunStatus, Standing},
+    status::{JobPresence, Rate, RunStatus, Standing},
 };
 
 /// Shared by the engines of all jobs; cheap to clone.
@@ -148,7 +148,7 @@ impl JobNotes {
             .runs
             .values()
             .map(|(run, started)| {
-                let progress = run.last_progress();
+                let far = run.how_far();
                 RunStatus {
                     run_id: run.id().to_owned(),
                     replica: String::new(),
@@ -157,8 +157,11 @@ impl JobNotes {
                     token: run.lease().map(LeaseView::token),
                     started: *started,
                     batch: run.batch().map(str::to_owned),
-                    done: progress.map(|(done, _)| done),
-                    total: progress.map(|(_, total)| total),
+                    done: far.done,
+                    total: far.total,
+                    per_second: far.per_second.map(Rate::new),
+                    left_ms: far.left.map(millis),
+                    message: far.message,
                 }
             })
             .collect();

@@ -3,9 +3,17 @@
 use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::{Future, FutureExt};
+use jiff::Timestamp;
 
 use super::{Board, Gate, History, Intents};
-use crate::{chance::Chance, clock::Clock, event::Events, job::Health, lock::Locks, spawn::Spawn};
+use crate::{
+    chance::Chance,
+    clock::Clock,
+    event::Events,
+    job::{Health, Hooks},
+    lock::Locks,
+    spawn::Spawn,
+};
 
 /// Handles and facts of one replica. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -19,6 +27,8 @@ pub(crate) struct Context {
     pub(crate) gate: Gate,
     pub(crate) history: History,
     pub(crate) intents: Intents,
+    /// Called around every run.
+    pub(crate) hooks: Hooks,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.
@@ -55,13 +65,13 @@ impl Context {
 
     /// A sortable run id.
     pub(crate) fn run_id(&self) -> String {
-        sortable_id(&self.clock, &self.chance)
+        sortable_id(self.locks.wall(), &self.chance)
     }
 }
 
-/// An id that grows with time: UUID version 7 from the handed-in clock and chance.
-pub(crate) fn sortable_id(clock: &Clock, chance: &Chance) -> String {
-    let ms = u64::try_from(clock.wall().as_millisecond()).unwrap_or(0);
+/// An id that grows with time: UUID version 7 from the fleet's time, so that those of different replicas are in order.
+pub(crate) fn sortable_id(now: Timestamp, chance: &Chance) -> String {
+    let ms = u64::try_from(now.as_millisecond()).unwrap_or(0);
     let mut random = [0; 10];
     for byte in &mut random {
         *byte = u8::try_from(chance.below(256)).unwrap_or(0);

@@ -1,18 +1,31 @@
-//! Executes one run: panics caught, time limits kept, cancellation first and dropping second.
+//! Executes one run: hooks around it, panics caught, time limits kept, cancellation first and dropping second.
 //!
 //! # Invariants
 //! - X1 A run hears of its cancellation before its code is polled again.   (a_run_sees_its_cancellation_first)
 //! - X2 A cancelled run that does not end is dropped after its grace, and before its lease ends.
 //!   (a_run_that_ignores_cancellation_is_dropped)
 //! - X3 A run that is over before its code was polled at all does not begin.   (a_run_that_is_over_does_not_begin)
+//! - X4 A hook that was begun before a run is called after it, however the run ended.
+//!   (whatever_becomes_of_a_run_its_hooks_are_called_after_it)
+//! - X5 Hooks are work of the run: what they do is over before its lease ends. (a_hook_that_hangs_is_dropped_in_time)
 
-use std::{any::Any, panic::AssertUnwindSafe, time::Duration};
+use std::{
+    any::Any,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::{Future, FutureExt};
+use tracing::Instrument;
 
+use super::span;
 use crate::{
     clock::{Clock, Moment},
-    job::{FailureKind, JobError, Outcome, Run},
+    job::{FailureKind, Hooks, JobError, Outcome, Run, RunEnd, RunHook},
     lease::LeaseView,
 };
 
@@ -44,6 +57,8 @@ pub(crate) struct Limits {
     pub(crate) abort_margin: Duration,
     /// Another lease that the work must not outlive: that of the replica, in failover mode.
     pub(crate) also: Option<LeaseView>,
+    /// Called around the run.
+    pub(crate) hooks: Hooks,
 }
 
 impl Ended {
@@ -69,25 +84,101 @@ impl Ended {
             Self::Failed { why, .. } => why.clone(),
         }
     }
+
+    /// The same where no attempt may follow: a wish for another one is a failure then.
+    pub(crate) fn of_last_attempt(self, is_last: bool) -> Self {
+        match self {
+            Self::RetryAfter(pause) if is_last => Self::Failed {
+                retry: false,
+                why: format!(
+                    "it asked for another attempt after {pause:?}, and this was the last one (retry.attempts)"
+                ),
+            },
+            other => other,
+        }
+    }
 }
 
-/// Runs `work` to its end, or to the end of its grace.
+/// Runs `work` to its end, or to the end of its grace, with the hooks around it and under the run's span.
 pub(crate) async fn execute(
     work: impl Future<Output = Result<Outcome, JobError>> + Send,
     run: &Run,
     limits: Limits,
     clock: &Clock,
 ) -> Ended {
+    let all = within_hooks(work, run, &limits, clock);
+    all.instrument(span::of(run)).await
+}
+
+async fn within_hooks(
+    work: impl Future<Output = Result<Outcome, JobError>> + Send,
+    run: &Run,
+    limits: &Limits,
+    clock: &Clock,
+) -> Ended {
     // Frozen between its start and here: what has not begun does not begin any more.
     if run.check().is_err() {
         return stopped(run);
     }
+    let hooks = limits.hooks.all();
+    if hooks.is_empty() {
+        return act(work, run, limits, clock).await;
+    }
+    let began = clock.now();
+    let begun = AtomicUsize::new(0);
+    let whole = async {
+        for hook in hooks {
+            // Counted first: what it has opened is closed, whatever becomes of it.
+            begun.fetch_add(1, Ordering::Relaxed);
+            hook.before(run).await?;
+        }
+        work.await
+    };
+    let ended = act(whole, run, limits, clock).await;
+    let took = clock.now().since(began);
+    let end = RunEnd::new(ended.word(), ended.detail(), took);
+    let begun = hooks.get(..begun.into_inner()).unwrap_or_default();
+    call_after(begun, run, &end, limits, clock).await;
+    ended
+}
+
+/// Calls what was begun in the reverse order, each at least once, and drops what has not ended in time.
+async fn call_after(
+    begun: &[Arc<dyn RunHook>],
+    run: &Run,
+    end: &RunEnd,
+    limits: &Limits,
+    clock: &Clock,
+) {
+    let from = clock.now();
+    for hook in begun.iter().rev() {
+        // The call itself may panic, too: it is made within.
+        let calling = AssertUnwindSafe(async { hook.after(run, end).await }).catch_unwind();
+        tokio::select! {
+            // The hook first: it sees the end of every run, however little time is left.
+            biased;
+            called = calling => if let Err(panic) = called {
+                tracing::warn!(panic = message(&*panic), "a hook has panicked after the run");
+            },
+            () = until_dropped(run, limits, clock, |before_abort| before_abort.min(from + limits.grace)) => {
+                tracing::warn!("a hook has not ended in time after the run, and was dropped");
+            }
+        }
+    }
+}
+
+async fn act(
+    work: impl Future<Output = Result<Outcome, JobError>> + Send,
+    run: &Run,
+    limits: &Limits,
+    clock: &Clock,
+) -> Ended {
     let work = run.supervise(AssertUnwindSafe(work).catch_unwind());
     let result = tokio::select! {
         // The work first: what has ended has ended, whatever the clock says.
         biased;
         result = work => Some(result),
-        () = given_up(run, &limits, clock) => None,
+        () = given_up(run, limits, clock) => None,
     };
     match result {
         Some(Ok(Ok(Outcome::Done))) => Ended::Done,
@@ -119,6 +210,27 @@ fn stopped(run: &Run) -> Ended {
 async fn given_up(run: &Run, limits: &Limits, clock: &Clock) {
     run.cancelled().await;
     let told = clock.now();
+    // What hooks do afterwards is over before the lease ends, too.
+    let for_hooks = match limits.hooks.all() {
+        [] => Duration::ZERO,
+        _ => limits.abort_margin / 2,
+    };
+    until_dropped(run, limits, clock, |before_abort| {
+        // A process that was frozen past its deadline still gives the run a moment to see its end.
+        (told + limits.grace)
+            .min(before_abort.back(for_hooks))
+            .max(told + limits.abort_margin / 2)
+    })
+    .await;
+}
+
+/// Completes at `drop_at`, which is told the moment at which the work must be gone lest the process is ended.
+async fn until_dropped(
+    run: &Run,
+    limits: &Limits,
+    clock: &Clock,
+    drop_at: impl Fn(Moment) -> Moment,
+) {
     loop {
         // Extensions of the lease go on while the work winds down, so its end is read anew.
         let leases = run.lease().into_iter().chain(&limits.also);
@@ -127,10 +239,7 @@ async fn given_up(run: &Run, limits: &Limits, clock: &Clock) {
             .min()
             .unwrap_or(Moment::NEVER);
         let before_abort = lease_end.back(limits.abort_margin + limits.abort_margin / 2);
-        // A process that was frozen past its deadline still gives the run a moment to see its end.
-        let drop_at = (told + limits.grace)
-            .min(before_abort)
-            .max(told + limits.abort_margin / 2);
+        let drop_at = drop_at(before_abort);
         if clock.now() >= drop_at {
             return;
         }
@@ -145,35 +254,4 @@ fn message(panic: &(dyn Any + Send)) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::job::RunFacts;
-
-    #[tokio::test]
-    async fn a_run_that_is_over_does_not_begin() {
-        let clock = Clock::system();
-        let facts = RunFacts {
-            job: "job".to_owned(),
-            id: String::new(),
-            tick: clock.wall(),
-            attempt: 1,
-            replica: String::new(),
-            batch: None,
-            params: serde_json::Value::Null,
-            checkpoint: None,
-        };
-        let run = Run::new(facts, clock.clone(), None, Duration::ZERO, Moment::NEVER);
-        run.stop("it was frozen for too long");
-        let limits = Limits {
-            grace: Duration::ZERO,
-            abort_margin: Duration::ZERO,
-            also: None,
-        };
-        let work = async { panic!("it has begun") };
-        let ended = execute(work, &run, limits, &clock).await;
-        assert_eq!(
-            ended,
-            Ended::Cancelled("it was frozen for too long".to_owned())
-        );
-    }
-}
+mod tests;

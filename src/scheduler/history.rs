@@ -22,7 +22,7 @@ use crate::{
     spawn::Spawn,
     status::{
         RunRecord,
-        runs::{EVERYWHERE_LIFETIME, HISTORY_LIFETIME, RUNNING, Stage},
+        runs::{EVERYWHERE_LIFETIME, HISTORY_LIFETIME, RUNNING, Resumed, Stage},
     },
 };
 
@@ -93,7 +93,12 @@ impl History {
 
     /// Attempt `seq` of a job starts.
     pub(super) fn started(&self, run: &Run, seq: u64) -> Entry {
-        let Inner { author, clock, .. } = &*self.0;
+        let Inner {
+            author,
+            clock,
+            locks,
+            ..
+        } = &*self.0;
         let record = RunRecord {
             run_id: run.id().to_owned(),
             job: run.job().to_owned(),
@@ -103,7 +108,12 @@ impl History {
             replica: author.id.clone(),
             replica_name: author.name.clone(),
             outcome: RUNNING.to_owned(),
-            started: Some(clock.wall()),
+            started: Some(locks.wall()),
+            params: run.given().to_vec(),
+            resumed: run.checkpoint().map(|left| Resumed {
+                bytes: left.to_string().len() as u64,
+                saved: run.checkpoint_at(),
+            }),
             seq,
             ..RunRecord::default()
         };
@@ -131,6 +141,7 @@ impl History {
             tick: dead.tick,
             attempt: dead.attempt,
             token: Some(dead.token),
+            params: dead.given.names(),
             seq: dead.seq,
             ..RunRecord::default()
         };
@@ -213,7 +224,7 @@ impl History {
                 let mut record = found
                     .filter(|found| found.seq == unknown.seq)
                     .unwrap_or_else(|| (**unknown).clone());
-                record.interrupt(self.0.clock.wall());
+                record.interrupt(self.0.locks.wall());
                 self.put(&record, Stage::Interrupted, None).await
             }
         }
@@ -259,13 +270,13 @@ impl fmt::Debug for History {
 impl Entry {
     /// The attempt has ended.
     pub(super) fn ended(mut self, run: &Run, ended: &Ended) {
-        let Inner { clock, .. } = &*self.history.0;
+        let Inner { clock, locks, .. } = &*self.history.0;
         let took = clock.now().since(self.since).as_millis();
         let output = run.kept_output().filter(|text| !text.is_empty());
         let record = &mut self.record;
         ended.word().clone_into(&mut record.outcome);
         record.detail = job::cut(ended.detail(), MAX_DETAIL);
-        record.ended = Some(clock.wall());
+        record.ended = Some(locks.wall());
         record.took_ms = Some(u64::try_from(took).unwrap_or(u64::MAX));
         record.output_bytes = output.as_ref().map_or(0, |text| text.len() as u64);
         self.history.add(Writing::Record {

@@ -52,7 +52,7 @@ impl Intents {
     pub(crate) async fn follow(self, locks: Locks, clock: Clock, board: Board) {
         let mut told = 0;
         loop {
-            let _ = self.refresh(&locks, &clock).await;
+            let _ = self.refresh(&locks).await;
             let seen = self.seen();
             if std::mem::replace(&mut told, seen) != seen {
                 // The others, and whoever asked, read in the presence documents who knows.
@@ -67,9 +67,10 @@ impl Intents {
     }
 
     /// Reads what the nodes show and writes what they lack; says how many answered.
-    pub(crate) async fn refresh(&self, locks: &Locks, clock: &Clock) -> Result<usize, LockError> {
+    pub(crate) async fn refresh(&self, locks: &Locks) -> Result<usize, LockError> {
         let read = locks.read_docs(intent::DIRECTORY).await?;
-        let now = clock.wall();
+        // By the fleet's time: what was asked through a replica whose clock is wrong ends when it should.
+        let now = locks.wall();
         let shown: BTreeMap<String, (u64, usize)> = read
             .docs
             .iter()
@@ -93,7 +94,7 @@ impl Intents {
     /// As [`Intents::refresh`], again and again until a majority of the nodes has answered.
     pub(crate) async fn known_to_majority(&self, locks: &Locks, clock: &Clock) {
         loop {
-            let answered = self.refresh(locks, clock).await.unwrap_or(0);
+            let answered = self.refresh(locks).await.unwrap_or(0);
             let Ok(nodes) = locks.nodes().await else {
                 return;
             };

@@ -24,6 +24,7 @@ use crate::{
     clock::Moment,
     due::{self, Decision, Facts, Interrupted, Plan},
     event::Event,
+    intent::Given,
     job::{JobError, Run, RunFacts},
     lease::{LeaseView, Loss, Unstoppable},
     ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
@@ -259,7 +260,7 @@ impl Lead<'_> {
     /// Writes what was decided, then reports it, then starts what is to start.
     async fn carry_out(
         &self,
-        plan: Plan,
+        mut plan: Plan,
         ledger: &mut Ledger,
         flights: &mut Flights,
         desk: &mpsc::Sender<Saving>,
@@ -268,6 +269,7 @@ impl Lead<'_> {
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
         }
+        self.keep_given(&mut plan);
         let ticks = plan.starts().filter_map(|d| match d {
             // A trigger is due whatever the nodes' clocks say.
             Decision::Start { id, tick, .. } if !is_trigger_id(id) => Some(*tick),
@@ -309,8 +311,8 @@ impl Lead<'_> {
                     return Err(Over);
                 }
                 let key = RunKey { id, attempt };
-                let seq = open_run(ledger, &key).map_or(0, |run| run.seq);
-                flights.add(self.start(key, seq, tick, checkpoint, desk.clone()));
+                let kept = open_run(ledger, &key).cloned();
+                flights.add(self.start(key, kept, tick, checkpoint, desk.clone()));
             } else {
                 self.report(decision, &before, flights);
             }
@@ -375,7 +377,7 @@ impl Lead<'_> {
     fn start(
         &self,
         key: RunKey,
-        seq: u64,
+        kept: Option<OpenRun>,
         tick: Timestamp,
         checkpoint: Option<Value>,
         to: mpsc::Sender<Saving>,
@@ -385,6 +387,9 @@ impl Lead<'_> {
         let timing = ctx.locks.timing();
         let ttl = self.lease.as_ref().map_or(timing.ttl, LeaseView::ttl);
         let grace = engine.spec.grace;
+        let (seq, given, checkpoint_at) = kept.map_or((0, Given::default(), None), |run| {
+            (run.seq, run.given, run.checkpoint_at)
+        });
         let facts = RunFacts {
             job: engine.name.clone(),
             id: ctx.run_id(),
@@ -392,7 +397,7 @@ impl Lead<'_> {
             attempt: key.attempt,
             replica: ctx.replica.clone(),
             batch: None,
-            params: engine.spec.params.clone(),
+            params: given.over(&engine.spec.params),
             checkpoint,
         };
         let until = engine
@@ -406,6 +411,7 @@ impl Lead<'_> {
         };
         let run = Run::new(facts, ctx.clock.clone(), self.lease.clone(), margin, until)
             .with_checkpoints(Arc::new(desk))
+            .kept(given.names(), checkpoint_at)
             .within(grace, self.pass.lease().cloned());
         let wall = self.wall();
         ctx.board.started(&run, wall);
@@ -427,10 +433,13 @@ impl Lead<'_> {
             grace,
             abort_margin: timing.abort_margin(ttl),
             also: self.pass.lease().cloned(),
+            hooks: ctx.hooks.clone(),
         };
+        let is_last = !engine.policy.may_follow(key.attempt);
         let of = run.clone();
         ctx.spawn.spawn(async move {
             let ended = execute(async { job.run(of.clone()).await }, &of, limits, &clock).await;
+            let ended = ended.of_last_attempt(is_last);
             drop(job);
             board.ended(&of, ended.word());
             // Before the end is told: a worker that drains writes what it finds here, and no more.
@@ -530,6 +539,7 @@ impl Lead<'_> {
             let mut next = ledger.clone();
             next.save_checkpoint(&key, self.token(), checkpoint)
                 .map_err(JobError::fatal)?;
+            next.note_checkpoint(&key, self.wall());
             self.write(&next, None).await?;
             *ledger = next;
             Ok(())
@@ -700,7 +710,7 @@ impl Lead<'_> {
     }
 
     /// What time it is for ticks: by the nodes' clocks, so that it is the same wherever the job is led.
-    fn wall(&self) -> Timestamp {
+    pub(super) fn wall(&self) -> Timestamp {
         self.engine.ctx.locks.wall()
     }
 

@@ -27,6 +27,7 @@ mod lead;
 mod limits;
 mod orders;
 mod pad;
+mod span;
 
 use std::{sync::Arc, time::Duration};
 
@@ -149,7 +150,7 @@ impl Engine {
             grace: Some(self.spec.grace),
             unstoppable: self.spec.unstoppable,
         });
-        ctx.board.leads(&self.name, lease.clone(), ctx.clock.wall());
+        ctx.board.leads(&self.name, lease.clone(), ctx.locks.wall());
         let health = ctx
             .spawn
             .spawn(watch_health(self.job.clone(), lease.clone(), ctx.clone()));

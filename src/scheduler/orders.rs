@@ -12,7 +12,8 @@ use jiff::Timestamp;
 
 use super::{Context, Engine, Pass, intents, lead::Lead};
 use crate::{
-    intent::{Resign, Trigger, TriggerState},
+    due::{Decision, Plan},
+    intent::{Given, Resign, Trigger, TriggerState},
     ledger::Ledger,
     status::{PRESENCE_PREFIX, Presence, Standing},
 };
@@ -57,7 +58,7 @@ impl Lead<'_> {
         }
         let mut asked = Vec::new();
         for trigger in ctx.intents.triggers(&self.engine.name) {
-            match fate(&trigger, ledger, self.clock().wall()) {
+            match fate(&trigger, ledger, self.wall()) {
                 Fate::Run => {
                     asked.push(trigger.id.clone());
                     if trigger.state < TriggerState::Accepted {
@@ -72,6 +73,17 @@ impl Lead<'_> {
             }
         }
         asked
+    }
+
+    /// What a trigger gives its run is written with the start, so that every attempt has it, wherever that runs.
+    pub(super) fn keep_given(&self, plan: &mut Plan) {
+        for decision in &plan.decisions {
+            if let Decision::Start { id, attempt: 1, .. } = decision
+                && let Some(trigger) = self.trigger(id)
+            {
+                plan.ledger.keep_given(id, &trigger.given);
+            }
+        }
     }
 
     /// The run of a trigger has started; nothing for that of a tick.
@@ -102,7 +114,9 @@ impl Lead<'_> {
     fn say_ended(&self, mut trigger: Trigger, outcome: &str, detail: String) {
         outcome.clone_into(&mut trigger.outcome);
         trigger.detail = detail;
-        trigger.ended = Some(self.clock().wall());
+        // Nobody needs it any more, and it may hold secrets.
+        trigger.given = Given::default();
+        trigger.ended = Some(self.wall());
         self.say(trigger, TriggerState::Ended);
     }
 
@@ -130,7 +144,7 @@ impl Lead<'_> {
 impl Engine {
     /// The triggers that are to run, oldest first, as far as this ledger tells; a look that changes nothing.
     pub(super) fn triggers_to_run(&self, ledger: &Ledger) -> Vec<String> {
-        let now = self.ctx.clock.wall();
+        let now = self.ctx.locks.wall();
         let asked = self.ctx.intents.triggers(&self.name).into_iter();
         let runs = asked.filter(|trigger| fate(trigger, ledger, now) == Fate::Run);
         runs.map(|trigger| trigger.id).collect()

@@ -16,7 +16,7 @@ use crate::{
     chance::Chance,
     clock::Clock,
     event::{Event, Events},
-    job::{Health, Job, JobError, Outcome, Run, Spec},
+    job::{Health, Hooks, Job, JobError, Outcome, Run, Spec},
     lock::Locks,
     node::{Node, memory::MemoryNode},
     scheduler::{Author, Board, Context, History, Intents},
@@ -32,6 +32,8 @@ use crate::{
 pub(crate) struct Fleet {
     pub(crate) time: SimTime,
     pub(crate) nodes: Vec<MemoryNode>,
+    /// Called around the runs of all that join from now on.
+    pub(crate) hooks: Hooks,
     seed: u64,
 }
 
@@ -96,7 +98,13 @@ impl Fleet {
             MemoryNode::simulated(format!("n{n}"), time.sibling().clock(), spawn, chance)
         };
         let nodes = (0..nodes as u64).map(node).collect();
-        Self { time, nodes, seed }
+        let hooks = Hooks::default();
+        Self {
+            time,
+            nodes,
+            hooks,
+            seed,
+        }
     }
 
     pub(crate) fn clock(&self) -> Clock {
@@ -158,6 +166,7 @@ impl Fleet {
             gate: gate(failover),
             history,
             intents: Intents::default(),
+            hooks: self.hooks.clone(),
             replica: name.to_owned(),
             drain_timeout: Duration::from_secs(5),
         };

@@ -22,6 +22,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::RunProgress;
 use crate::node::{Doc, Token};
 
 /// Runs that are kept per job; of a job that runs everywhere, per replica.
@@ -67,8 +68,24 @@ pub struct RunRecord {
     pub output: Option<String>,
     /// Bytes that it left to read.
     pub output_bytes: u64,
+    /// Names of the parameters that its trigger gave it; never their values.
+    pub params: Vec<String>,
+    /// The checkpoint of an earlier attempt that it went on from; `null` when there was none.
+    pub resumed: Option<Resumed>,
+    /// How far it is; `null` when it does not run any more, or tells nothing. Not kept: whoever shows the run adds it.
+    pub progress: Option<RunProgress>,
     /// Its number among the runs of its job: grows with every start.
     pub seq: u64,
+}
+
+/// A checkpoint that an attempt began with. What is in it is not told.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resumed {
+    /// Its size as JSON.
+    pub bytes: u64,
+    /// When it was left, by the clock of ticks; `null` when that is not known.
+    pub saved: Option<Timestamp>,
 }
 
 /// What is known of an attempt. A later state writes over an earlier one.
@@ -129,6 +146,7 @@ impl RunRecord {
         let mut body = serde_json::to_value(self).unwrap_or_default();
         if let Some(fields) = body.as_object_mut() {
             fields.remove("output");
+            fields.remove("progress");
         }
         body.to_string()
     }

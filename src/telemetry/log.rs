@@ -115,7 +115,9 @@ where
         layer
             .json()
             .flatten_event(true)
-            .with_span_list(false)
+            // The innermost alone would hide the run behind a span of its job.
+            .with_current_span(false)
+            .with_span_list(true)
             .boxed()
     } else {
         layer.boxed()
@@ -248,6 +250,68 @@ mod tests {
         assert_eq!(line["token"], 7);
         assert_eq!(line["leaderless_ms"], 40);
         assert!(logged("debug", false, &events)[0].contains("attempt ended"));
+    }
+
+    /// A run that logs two lines, one of them within a span of its own.
+    async fn logging_run() {
+        use crate::{
+            clock::{Clock, Moment},
+            job::{Hooks, Outcome, Run, RunFacts},
+            scheduler::execute::{Limits, execute},
+        };
+        let clock = Clock::system();
+        let facts = RunFacts {
+            job: "report".to_owned(),
+            id: "run-1".to_owned(),
+            tick: "2026-05-04T08:00:00Z".parse().unwrap(),
+            attempt: 2,
+            replica: "host-1-a".to_owned(),
+            batch: Some("cell-7".to_owned()),
+            params: serde_json::json!({"password": "hunter2"}),
+            checkpoint: Some("hunter2".into()),
+        };
+        let run = Run::new(facts, clock.clone(), None, Duration::ZERO, Moment::NEVER);
+        let limits = Limits {
+            grace: Duration::ZERO,
+            abort_margin: Duration::ZERO,
+            also: None,
+            hooks: Hooks::default(),
+        };
+        let work = async {
+            tracing::info!(target: "app", page = 1, "written");
+            tracing::info_span!(target: "app", "mine", page = 2)
+                .in_scope(|| tracing::warn!(target: "app", "slow"));
+            Ok(Outcome::Done)
+        };
+        execute(work, &run, limits, &clock).await;
+    }
+
+    #[test]
+    fn a_line_of_a_run_says_which_run_it_belongs_to_and_tells_no_parameter() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().build().unwrap();
+        let lines = written("info", true, || runtime.block_on(logging_run()));
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        for line in &lines {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let run = &line["spans"][0];
+            assert_eq!(
+                *run,
+                serde_json::json!({
+                    "name": "run", "job": "report", "run_id": "run-1", "attempt": 2, "token": 0,
+                    "tick": "2026-05-04T08:00:00Z", "replica": "host-1-a", "batch": "cell-7",
+                })
+            );
+        }
+        let text = written("info", false, || runtime.block_on(logging_run()));
+        assert!(text[0].contains("run_id=\"run-1\""), "{text:?}");
+        // Of a library that is logged less, the runs still stand with lines of the program.
+        let quiet = "error,app=info";
+        let fewer = written(quiet, true, || runtime.block_on(logging_run()));
+        assert!(fewer[0].contains("run-1"), "{fewer:?}");
+        for line in lines.iter().chain(&text).chain(&fewer) {
+            assert!(!line.contains("hunter2"), "{line}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::presence;
 use crate::{
     chance::Chance,
     clock::Moment,
-    intent::{self, Intent, Pause, Resign, Trigger, TriggerState},
+    intent::{self, Given, Intent, Pause, Resign, Trigger, TriggerState},
     lock::{LockError, Locks},
     node::{Doc, Token},
     scheduler::sortable_id,
@@ -46,6 +46,9 @@ pub(crate) enum AskError {
     /// Nothing that can be asked of this job.
     #[error("{0}")]
     NotPossible(String),
+    /// Parameters that the job cannot take.
+    #[error("{0}")]
+    Misfit(String),
     /// Too few nodes.
     #[error("only {answered} of {nodes} lock nodes answered: do it again when a majority answers")]
     TooFew {
@@ -121,7 +124,7 @@ impl Asker {
                 paused,
                 reason: reason.clone(),
                 by: self.by.clone(),
-                at: self.locks.clock().wall(),
+                at: self.locks.wall(),
             };
             let rev = intent::next_revision(read.map(|doc| doc.rev), chance);
             self.write(rev, &Intent::Pause(pause)).await?;
@@ -153,13 +156,19 @@ impl Asker {
     }
 
     /// Asks for one run of the job.
+    #[cfg(test)]
     pub(crate) async fn trigger(&self, job: &str) -> Result<Trigger, AskError> {
-        let clock = self.locks.clock();
+        self.trigger_with(job, Given::default()).await
+    }
+
+    /// Asks for one run of the job, with these parameters laid over its own.
+    pub(crate) async fn trigger_with(&self, job: &str, given: Given) -> Result<Trigger, AskError> {
         let trigger = Trigger {
             job: job.to_owned(),
-            id: sortable_id(clock, &self.chance),
+            id: sortable_id(self.locks.wall(), &self.chance),
             by: self.by.clone(),
-            asked: clock.wall(),
+            given,
+            asked: self.locks.wall(),
             state: TriggerState::Asked,
             ..Trigger::default()
         };
@@ -217,7 +226,7 @@ impl Asker {
             token: leader.token,
             to,
             by: self.by.clone(),
-            at: clock.wall(),
+            at: self.locks.wall(),
         };
         self.write(rev, &Intent::Resign(resign)).await?;
         let until = clock.now() + patience;
@@ -313,9 +322,7 @@ impl Asker {
 
     async fn write(&self, rev: u64, intent: &Intent) -> Result<(), AskError> {
         let Doc { name, rev, body } = intent.to_doc(rev);
-        let left = intent
-            .remaining(self.locks.clock().wall())
-            .unwrap_or_default();
+        let left = intent.remaining(self.locks.wall()).unwrap_or_default();
         let answered = self.locks.spread_doc(&name, rev, left, body).await?;
         self.enough(answered).await
     }

@@ -15,6 +15,8 @@
 
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod asking;
+#[cfg(any(test, feature = "cli", feature = "admin"))]
+pub(crate) mod given;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;
@@ -33,7 +35,7 @@ use crate::{
     config::{LoadOptions, Loaded, ParamProblem, load},
     error::{Error, Result},
     event::Events,
-    job::{Job, Spec},
+    job::{Job, RunHook, Spec},
 };
 use registry::{Body, Registry, check_by_reading};
 use replica::HealthCheck;
@@ -61,6 +63,7 @@ pub struct Worker {
     pub(crate) registry: Registry,
     pub(crate) events: Events,
     pub(crate) checks: Vec<(String, HealthCheck)>,
+    pub(crate) hooks: Vec<Arc<dyn RunHook>>,
 }
 
 impl Worker {
@@ -90,6 +93,7 @@ impl Worker {
             registry,
             events,
             checks: Vec::new(),
+            hooks: Vec::new(),
         }
     }
 
@@ -108,7 +112,8 @@ impl Worker {
         self
     }
 
-    /// Adds a kind of job: `[jobs.NAME] kind = "…"` in the configuration makes jobs of it from their `params`.
+    /// Adds a kind of job: `[jobs.NAME] kind = "…"` in the configuration makes jobs of it from their `params`. For a
+    /// trigger that gives parameters it makes one for each attempt, from both.
     #[must_use]
     pub fn kind<P, J>(mut self, kind: &str, make: impl Fn(P) -> J + Send + Sync + 'static) -> Self
     where
@@ -147,6 +152,14 @@ impl Worker {
         self
     }
 
+    /// Parameters of a kind that the configuration alone may say, and no trigger: programs to run, files to write, places
+    /// to send to. Whoever may trigger a job may not say these.
+    #[must_use]
+    pub fn fixed_params(mut self, kind: &str, keys: &[&str]) -> Self {
+        self.registry.set_fixed(kind, keys);
+        self
+    }
+
     /// Adds a check of the replica's own health. Asked a few times per ttl; while it fails the replica starts nothing,
     /// stops its work and hands its leases over.
     #[must_use]
@@ -156,6 +169,14 @@ impl Worker {
     {
         let check: HealthCheck = Arc::new(move || Box::pin(check()));
         self.checks.push((name.to_owned(), check));
+        self
+    }
+
+    /// Adds something that is called around every run of every job, batches included. Several are called in this order
+    /// before a run, and in the reverse order after it.
+    #[must_use]
+    pub fn hook(mut self, hook: impl RunHook) -> Self {
+        self.hooks.push(Arc::new(hook));
         self
     }
 

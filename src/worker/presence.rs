@@ -70,7 +70,7 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
         admin: me.admin.clone(),
         jobs,
         rev,
-        written_at: ctx.clock.wall(),
+        written_at: ctx.locks.wall(),
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn fleet(
         error: node.trouble.map(|t| t.to_string()),
         ..NodeStatus::default()
     });
-    let mut fleet = FleetStatus::from_presences(presences, nodes.collect(), locks.clock().wall());
+    let mut fleet = FleetStatus::from_presences(presences, nodes.collect(), locks.wall());
     let asked = locks.docs(intent::DIRECTORY).await.unwrap_or_default();
     for asked in asked.iter().filter_map(Intent::from_doc) {
         if let Intent::Pause(pause) = asked

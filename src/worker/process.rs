@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Worker,
     presence::{self, Identity},
+    registry::Registry,
     replica::{Ready, Replica, gate},
     store,
 };
@@ -17,7 +18,7 @@ use crate::{
     config::{Config, Loaded, Mode},
     error::{Error, Result},
     event::Event,
-    job::Coordination,
+    job::{Coordination, Hooks},
     scheduler::{Author, Board, Context, History, Intents},
     signals::{Signal, Signals},
     spawn::Spawn,
@@ -85,6 +86,7 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         gate: gate(failover),
         history: History::new(locks.clone(), clock.clone(), spawn.clone(), author.clone()),
         intents: Intents::default(),
+        hooks: Hooks::new(worker.hooks.iter().cloned()),
         replica: id.clone(),
         drain_timeout: config.worker.drain_timeout,
     };
@@ -116,7 +118,15 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         mode: if failover { "failover" } else { "shared" },
         admin: None,
     };
-    let admin = admin::start(&config, &mut me, &ctx, metrics, stop.clone()).await?;
+    let admin = admin::start(
+        &config,
+        &worker.registry,
+        &mut me,
+        &ctx,
+        metrics,
+        stop.clone(),
+    )
+    .await?;
     tracing::info!(
         replica = me.id,
         name = me.name,
@@ -222,21 +232,23 @@ async fn follow_backlog(ctx: Context, stop: CancellationToken) {
 
 #[cfg(feature = "admin")]
 mod admin {
-    use std::sync::Arc;
+    use std::{collections::BTreeMap, sync::Arc};
 
     use async_trait::async_trait;
     use tokio::task::JoinHandle;
 
     use super::{
-        CancellationToken, Config, Context, Duration, Error, Identity, Metrics, Result, presence,
+        CancellationToken, Config, Context, Duration, Error, Identity, Metrics, Registry, Result,
+        presence,
     };
     use crate::{
         admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
         intent::TriggerState,
+        job::Spec,
         status::{FleetStatus, LockStatus, Role, RunRecord},
         worker::{
             asking::{self, AskError, Asker},
-            runs,
+            given, runs,
         },
     };
 
@@ -246,6 +258,8 @@ mod admin {
     struct Source {
         me: Identity,
         ctx: Context,
+        registry: Registry,
+        jobs: BTreeMap<String, Spec>,
     }
 
     #[async_trait]
@@ -270,7 +284,10 @@ mod admin {
         async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
             let found = runs::last(&self.ctx.locks, job, limit).await;
             let found = found.map_err(|error| error.to_string())?;
-            let known = !found.is_empty() || self.fleet().await.job(job).is_some();
+            let mut found = found;
+            let fleet = self.fleet().await;
+            let known = !found.is_empty() || fleet.job(job).is_some();
+            RunRecord::add_progress(&mut found, &fleet);
             Ok(known.then_some(found))
         }
 
@@ -311,6 +328,7 @@ mod admin {
                 match error {
                     AskError::Unknown { .. } => OrderError::Unknown(why),
                     AskError::NotPossible(_) => OrderError::NotPossible(why),
+                    AskError::Misfit(_) => OrderError::Misfit(why),
                     AskError::TooFew { .. } | AskError::Locks(_) => OrderError::Unavailable(why),
                 }
             })
@@ -321,9 +339,13 @@ mod admin {
         async fn ask(&self, job: &str, order: Order) -> Result<Done, AskError> {
             let fleet = self.fleet().await;
             asking::refuse_unknown(job, &fleet, [])?;
-            if matches!(order, Order::Trigger | Order::Resign { .. }) {
+            if matches!(order, Order::Trigger { .. } | Order::Resign { .. }) {
                 let coordination = fleet.job(job).map(|job| job.coordination.as_str());
                 asking::refuse_unled(job, coordination.unwrap_or_default())?;
+            }
+            if let Order::Trigger { given } = &order {
+                given::refuse_misfit(&self.registry, job, self.jobs.get(job), given)
+                    .map_err(AskError::Misfit)?;
             }
             let asker = Asker::new(&self.ctx.locks, format!("http to {}", self.me.name));
             let (answer, heard) = match order {
@@ -335,11 +357,11 @@ mod admin {
                     let answer = asker.pause(job, paused, &reason, HEARD).await?;
                     (serde_json::to_value(&answer), answer.unheard_by.is_empty())
                 }
-                Order::Trigger => {
-                    let trigger = asker.trigger(job).await?;
+                Order::Trigger { given } => {
+                    let trigger = asker.trigger_with(job, given).await?;
                     let found = asker.until(trigger, TriggerState::Accepted, HEARD).await?;
                     let heard = found.state > TriggerState::Asked;
-                    (serde_json::to_value(&found), heard)
+                    (Ok(found.shown()), heard)
                 }
                 Order::Resign { to } => {
                     let answer = asker.resign(job, to.as_deref(), HEARD).await?;
@@ -353,6 +375,7 @@ mod admin {
 
     pub(super) async fn start(
         config: &Config,
+        registry: &Registry,
         me: &mut Identity,
         ctx: &Context,
         metrics: Metrics,
@@ -370,6 +393,8 @@ mod admin {
         let source = Arc::new(Source {
             me: me.clone(),
             ctx: ctx.clone(),
+            registry: registry.clone(),
+            jobs: config.jobs.clone(),
         });
         let admin = Admin {
             source,
@@ -389,10 +414,11 @@ mod admin {
 
 #[cfg(not(feature = "admin"))]
 mod admin {
-    use super::{CancellationToken, Config, Context, Identity, Metrics, Result};
+    use super::{CancellationToken, Config, Context, Identity, Metrics, Registry, Result};
 
     pub(super) async fn start(
         _: &Config,
+        _: &Registry,
         _: &mut Identity,
         _: &Context,
         _: Metrics,

@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
     batch::BatchJob,
     config::ParamProblem,
-    job::{Job, Spec},
+    job::{Health, Job, JobError, Outcome, Run, Spec, params},
 };
 
 /// What runs: one run per tick, or batches.
@@ -30,6 +31,14 @@ type Check = Arc<dyn Fn(&Value) -> Vec<ParamProblem> + Send + Sync>;
 pub(crate) struct KindEntry {
     make: Make,
     check: Check,
+    /// Parameters that no trigger may give.
+    fixed: Vec<String>,
+}
+
+/// A job of a kind: as configured, or made anew for a run whose trigger gives it parameters.
+struct OfKind {
+    configured: Arc<dyn Job>,
+    entry: KindEntry,
 }
 
 /// Jobs and kinds by name.
@@ -51,15 +60,16 @@ impl Registry {
         check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
     ) {
         let make = move |params: &Value| {
-            serde_json::from_value(params.clone())
+            params::read(params)
                 .map(&make)
-                .map_err(|error| error.to_string())
+                .map_err(|misfit| misfit.to_string())
         };
         self.kinds.insert(
             kind.to_owned(),
             KindEntry {
                 make: Arc::new(make),
                 check: Arc::new(check),
+                fixed: Vec::new(),
             },
         );
     }
@@ -72,6 +82,18 @@ impl Registry {
         if let Some(entry) = self.kinds.get_mut(kind) {
             entry.check = Arc::new(check);
         }
+    }
+
+    pub(crate) fn set_fixed(&mut self, kind: &str, keys: &[&str]) {
+        if let Some(entry) = self.kinds.get_mut(kind) {
+            entry.fixed = keys.iter().map(|key| (*key).to_owned()).collect();
+        }
+    }
+
+    /// Why no run of this kind can have these parameters, of which a trigger gives the `given`.
+    #[cfg(any(test, feature = "cli", feature = "admin"))]
+    pub(crate) fn misfit(&self, kind: &str, given: &[String], params: &Value) -> Option<String> {
+        self.kinds.get(kind)?.misfit(given, params)
     }
 
     pub(crate) fn kinds(&self) -> Vec<String> {
@@ -102,7 +124,55 @@ impl Registry {
             .kinds
             .get(kind)
             .ok_or_else(|| format!("there is no kind `{kind}`"))?;
-        (entry.make)(&spec.params)
+        Ok(match (entry.make)(&spec.params)? {
+            Body::Job(configured) => Body::Job(Arc::new(OfKind {
+                configured,
+                entry: entry.clone(),
+            })),
+            batch => batch,
+        })
+    }
+}
+
+impl KindEntry {
+    /// Keys, what is wrong with them, and what to do.
+    fn misfit(&self, given: &[String], params: &Value) -> Option<String> {
+        if let Some(key) = given.iter().find(|key| self.fixed.contains(key)) {
+            return Some(format!(
+                "params.{key}: no trigger may give it; change it in the configuration"
+            ));
+        }
+        let problems = (self.check)(params).into_iter().map(|problem| {
+            let dot = if problem.key.is_empty() { "" } else { "." };
+            let remedy = match problem.remedy.as_str() {
+                "" => String::new(),
+                remedy => format!(" ({remedy})"),
+            };
+            format!("params{dot}{}: {}{remedy}", problem.key, problem.message)
+        });
+        let problems: Vec<String> = problems.collect();
+        (!problems.is_empty()).then(|| problems.join("; "))
+    }
+}
+
+#[async_trait]
+impl Job for OfKind {
+    async fn run(&self, run: Run) -> Result<Outcome, JobError> {
+        if run.given().is_empty() {
+            return self.configured.run(run).await;
+        }
+        let params = &run.facts().params;
+        if let Some(why) = self.entry.misfit(run.given(), params) {
+            return Err(JobError::fatal(why));
+        }
+        match (self.entry.make)(params).map_err(JobError::fatal)? {
+            Body::Job(job) => job.run(run).await,
+            Body::Batch(_) => Err(JobError::fatal("batches are not triggered")),
+        }
+    }
+
+    async fn health(&self) -> Health {
+        self.configured.health().await
     }
 }
 
@@ -114,10 +184,10 @@ impl Body {
 
 /// Says what is wrong with the parameters of a kind by reading them.
 pub(crate) fn check_by_reading<P: DeserializeOwned>(params: &Value) -> Vec<ParamProblem> {
-    let read = serde_json::from_value::<P>(params.clone());
-    let problem = |error: serde_json::Error| ParamProblem {
-        key: String::new(),
-        message: error.to_string(),
+    let read = params::read::<P>(params);
+    let problem = |misfit: params::Misfit| ParamProblem {
+        key: misfit.key,
+        message: misfit.why,
         remedy: "write the parameters this kind takes".to_owned(),
     };
     read.err().map(problem).into_iter().collect()

@@ -79,7 +79,7 @@ impl Replica {
         checks.iter().for_each(tokio::task::JoinHandle::abort);
         intents.abort();
         // What became of the last triggers.
-        let last = ctx.intents.refresh(&ctx.locks, &ctx.clock);
+        let last = ctx.intents.refresh(&ctx.locks);
         let _ = ctx.clock.timeout(LAST_HISTORY, last).await;
         // After everything was handed over: nobody waits for it.
         ctx.history.flush(LAST_HISTORY).await;

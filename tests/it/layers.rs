@@ -36,7 +36,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("schedule", &[]),
     // What people ask of a fleet: values and documents.
     ("intent", &["node"]),
-    ("ledger", &["node"]),
+    // An open run keeps what its trigger gave it.
+    ("ledger", &["intent", "node"]),
     ("due", &["ledger", "node", "schedule"]),
     // What a user writes, and what every surface shows.
     (
@@ -88,7 +89,11 @@ const LAYERS: &[(&str, &[&str])] = &[
         "telemetry",
         &["clock", "event", "lease", "node", "spawn", "status"],
     ),
-    ("admin", &["clock", "secret", "status", "telemetry"]),
+    // Orders over HTTP carry what a trigger gives its run.
+    (
+        "admin",
+        &["clock", "intent", "secret", "status", "telemetry"],
+    ),
     // Configuration is composed of the settings of those below; only the two above it read it.
     (
         "config",

@@ -112,14 +112,29 @@ impl Fleet {
 
     /// Starts another worker, and says its number.
     pub(crate) fn start(&mut self) -> usize {
+        self.start_with(&[])
+    }
+
+    /// The same with these variables in its environment.
+    pub(crate) fn start_with(&mut self, env: &[(String, String)]) -> usize {
+        self.start_program(env!("CARGO_BIN_EXE_watchkeeper").as_ref(), env)
+    }
+
+    /// A worker that is another program.
+    pub(crate) fn start_program(
+        &mut self,
+        program: &std::path::Path,
+        env: &[(String, String)],
+    ) -> usize {
         let worker = self.count;
         self.count += 1;
-        let mut child = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
+        let mut child = Command::new(program)
             .arg("run")
             .arg("--config")
             .arg(self.folder.path().join("fleet.toml"))
             .args(["--name", &format!("w{worker}")])
             .current_dir(self.folder.path())
+            .envs(env.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -215,6 +230,10 @@ impl Fleet {
 
     pub(crate) fn beats(&self) -> Beats {
         Beats::at(&self.folder.path().join("beats"))
+    }
+
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
     }
 
     pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {

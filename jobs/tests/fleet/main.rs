@@ -29,11 +29,18 @@ mod modes;
 mod nodes;
 #[path = "../../../tests/redis/server.rs"]
 mod server;
+#[path = "../../../tests/faults/shim.rs"]
+mod shim;
+mod stall;
 mod store;
+mod storm;
 mod tick_locks;
 mod ticks;
 
-fn main() {
+fn main() -> std::process::ExitCode {
+    if std::env::var_os(stall::WORKER).is_some() {
+        return stall::worker();
+    }
     let mut arguments = libtest_mimic::Arguments::from_args();
     // Most of the time every case waits.
     arguments.test_threads.get_or_insert(4);
@@ -43,6 +50,16 @@ fn main() {
             a_spare_replica_starts_no_command_beside_the_active_ones,
             a_drained_worker_ends_its_command_first,
             what_a_command_wrote_is_in_the_history,
+        },
+        storm::{
+            a_storm_of_faults_loses_and_doubles_no_tick,
+            wrong_wall_clocks_of_replicas_move_no_tick,
+        },
+        stall::{
+            a_job_that_blocks_every_thread_costs_its_process_and_never_runs_twice,
+            a_job_that_blocks_every_thread_keeps_a_lease_that_is_held_for_it,
+            blocking_work_that_does_not_listen_never_runs_twice,
+            a_run_without_progress_is_taken_over_in_time,
         },
         ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
         tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
@@ -78,6 +95,10 @@ fn main() {
             a_drained_worker_ends_its_command_first,
             what_a_command_wrote_is_in_the_history,
         },
+        stall::{
+            a_job_that_blocks_every_thread_costs_its_process_and_never_runs_twice,
+            a_run_without_progress_is_taken_over_in_time,
+        },
         ticks::{ twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks },
         tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
         leaders::{
@@ -105,5 +126,5 @@ fn main() {
         },
         nodes::{ a_standby_waits_quietly, a_minority_of_frozen_masters_does_no_harm },
     ]);
-    libtest_mimic::run(&arguments, cases).exit();
+    libtest_mimic::run(&arguments, cases).exit_code()
 }

@@ -1,0 +1,253 @@
+//! Ten jobs a second on five replicas, one of which is killed, frozen or told to go every three seconds; and replicas
+//! whose wall clocks are far off.
+//!
+//! `WATCHKEEPER_STORM_SECS=120 cargo test -p watchkeeper-jobs --test fleet storm` makes it longer than the half minute of
+//! every run of the tests; `WATCHKEEPER_STORM_SEED` repeats a schedule of faults.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use watchkeeper::{
+    chance::Chance,
+    clock::{Clock, Moment},
+};
+
+use crate::{
+    beats::{Beat, starts},
+    fleet::{Fleet, SOON, pause},
+    shim::NodeClock,
+    store::Store,
+};
+
+const JOBS: usize = 10;
+const REPLICAS: usize = 5;
+/// From one fault to the next.
+const LULL: Duration = Duration::from_secs(3);
+/// Long enough for the lease to end and another replica to lead.
+const FROZEN: Duration = Duration::from_secs(4);
+
+/// Short work, so that some of the faults meet a run; every tick found late is made up for.
+fn config() -> String {
+    let job = |n| {
+        format!(
+            "[jobs.tick{n}]\nkind = \"heartbeat\"\nschedule = \"@every 1s\"\nmisfire = \"all\"\nmisfire_limit = 100\n\
+             retry = 5\nparams = {{ file = \"$BEATS\", work = \"100ms\" }}\n"
+        )
+    };
+    (0..JOBS).map(job).collect()
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().expect("a number"))
+}
+
+/// P4: every tick of every job is started once per attempt, none is missing, and the history tells the same.
+pub(crate) fn a_storm_of_faults_loses_and_doubles_no_tick(store: Store) {
+    let seed = number("WATCHKEEPER_STORM_SEED").unwrap_or_else(|| Chance::system().below(1 << 32));
+    let length = Duration::from_secs(number("WATCHKEEPER_STORM_SECS").unwrap_or(30));
+    println!("storm: WATCHKEEPER_STORM_SEED={seed}");
+    let chance = Chance::seeded(seed);
+    let mut fleet = Fleet::of(REPLICAS, store, &config());
+    let beats = fleet.beats();
+    let first = beats
+        .wait(SOON, "first tick", |b| b.event == "started")
+        .tick;
+    let clock = Clock::system();
+    let end = clock.now() + length;
+    let mut faults = BTreeMap::<&str, usize>::new();
+    let mut frozen: Vec<(usize, Moment)> = Vec::new();
+    let mut leaving = Vec::new();
+    while clock.now() < end {
+        pause(LULL);
+        // Those that were frozen long enough go on, before others are taken: a majority of replicas does no harm, but
+        // proves nothing.
+        frozen.retain(|(worker, until)| {
+            let still = clock.now() < *until;
+            if !still {
+                fleet.thaw(*worker);
+            }
+            still
+        });
+        let awake: Vec<usize> = fleet
+            .workers()
+            .into_iter()
+            .filter(|w| !leaving.contains(w) && frozen.iter().all(|(other, _)| other != w))
+            .collect();
+        let victim = awake[usize::try_from(chance.below(awake.len() as u64)).unwrap()];
+        let fault = match chance.below(3) {
+            0 => {
+                fleet.kill(victim);
+                fleet.start();
+                "killed"
+            }
+            1 => {
+                fleet.freeze(victim);
+                frozen.push((victim, clock.now() + FROZEN));
+                "frozen"
+            }
+            _ => {
+                fleet.terminate(victim);
+                leaving.push(victim);
+                fleet.start();
+                "told to go"
+            }
+        };
+        *faults.entry(fault).or_default() += 1;
+    }
+    for (worker, _) in frozen {
+        fleet.thaw(worker);
+    }
+    for worker in leaving {
+        assert!(
+            fleet.wait_until_gone(worker),
+            "a drained worker ends well (seed {seed})"
+        );
+    }
+    fleet.measured("faults", &faults);
+    // Whatever was due by now has been started when a later tick of every job has ended.
+    let last = Clock::system().wall();
+    let last_whole = Timestamp::from_second(last.as_second()).unwrap();
+    for n in 0..JOBS {
+        let name = format!("tick{n}");
+        beats.wait(SOON, "a tick after the storm", |b| {
+            b.job == name && b.event == "ended" && b.tick > last_whole
+        });
+    }
+    let mut again = 0;
+    for n in 0..JOBS {
+        let job = format!("tick{n}");
+        let seen = beats.of(&job);
+        again += every_tick_once(&job, &seen, first, last_whole, seed);
+        the_history_tells_the_same(&fleet, &job, &seen, last_whole, seed);
+    }
+    fleet.measured("attempts after an interruption", &again);
+}
+
+/// How many attempts beyond the first there were.
+fn every_tick_once(
+    job: &str,
+    seen: &[Beat],
+    first: Timestamp,
+    last: Timestamp,
+    seed: u64,
+) -> usize {
+    let starts = starts(seen);
+    for ((tick, attempt), times) in &starts {
+        assert_eq!(
+            *times, 1,
+            "{job}: attempt {attempt} of tick {tick} (seed {seed})"
+        );
+    }
+    let ticks: BTreeSet<Timestamp> = starts.keys().map(|(tick, _)| *tick).collect();
+    // A job's own first tick may be a second later than that of the first job.
+    let mut tick = *ticks.first().expect("it has started");
+    assert!(
+        tick <= first + SignedDuration::from_secs(5),
+        "{job} came late"
+    );
+    while tick <= last {
+        assert!(
+            ticks.contains(&tick),
+            "{job}: tick {tick} is missing (seed {seed})"
+        );
+        tick += SignedDuration::from_secs(1);
+    }
+    starts.keys().filter(|(_, attempt)| *attempt > 1).count()
+}
+
+/// As far as the history reaches back, each attempt that was started stands in it, once.
+fn the_history_tells_the_same(fleet: &Fleet, job: &str, seen: &[Beat], last: Timestamp, seed: u64) {
+    let text = fleet.command(&["history", job, "--json", "--limit", "100"]);
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("rows");
+    let of = |row: &Value| {
+        let tick: Timestamp = row["tick"]
+            .as_str()
+            .expect("a tick")
+            .parse()
+            .expect("a time");
+        (tick, row["attempt"].as_u64().expect("a number"))
+    };
+    let mut told = BTreeMap::new();
+    for row in &rows {
+        *told.entry(of(row)).or_insert(0) += 1;
+    }
+    for (attempt, times) in &told {
+        assert_eq!(*times, 1, "{job}: {attempt:?} in the history (seed {seed})");
+    }
+    // The oldest may have been pushed out while it was read.
+    let reaches_to =
+        rows.iter().map(|row| of(row).0).min().expect("a row") + SignedDuration::from_secs(5);
+    let started = starts(seen);
+    for (tick, attempt) in started.keys() {
+        let known = told.contains_key(&(*tick, u64::from(*attempt)));
+        let within = *tick <= last && (rows.len() < 100 || *tick >= reaches_to);
+        assert!(
+            known || !within,
+            "{job}: attempt {attempt} of {tick} is not in the history (seed {seed})"
+        );
+    }
+}
+
+/// A tick that is late by more than a second is left out, so that whatever starts is on time.
+const PUNCTUAL: &str = r#"
+[jobs.tick]
+kind = "heartbeat"
+schedule = "@every 1s"
+misfire = "skip"
+params = { file = "$BEATS" }
+"#;
+
+/// Three replicas: one with the right time, one 90 s ahead, one 90 s behind. Whoever leads starts each tick within a
+/// second of the nodes' time.
+pub(crate) fn wrong_wall_clocks_of_replicas_move_no_tick(store: Store) {
+    let mut fleet = Fleet::new(store, PUNCTUAL);
+    let mut clocks = Vec::new();
+    for (n, seconds) in [0, 90, -90].into_iter().enumerate() {
+        let clock = NodeClock::new(fleet.folder(), &format!("clock-{n}"));
+        clock.set(seconds);
+        fleet.start_with(&clock.env());
+        fleet.wait_until_ready(n);
+        clocks.push(clock);
+    }
+    let beats = fleet.beats();
+    let mut lates = Vec::new();
+    for worker in [0, 1, 2, 1] {
+        let replica = fleet.replica(worker);
+        let led = fleet.leader("tick");
+        if led.worker != worker {
+            let mark = fleet.log.mark();
+            fleet.command(&["resign", "tick", "--to", &replica]);
+            assert_eq!(fleet.next_leader(mark, "tick").worker, worker);
+        }
+        // What was written while nobody read has no time of ours.
+        let (mut read, mut ticks) = (beats.all().len(), 0);
+        let until = Clock::system().now() + SOON;
+        while ticks < 3 {
+            assert!(
+                Clock::system().now() < until,
+                "no ticks under replica {worker}"
+            );
+            // Read as it comes, by our clock, which is the nodes'.
+            let (now, all) = (Clock::system().wall(), beats.all());
+            for beat in all[read..].iter().filter(|b| b.event == "started") {
+                let late = now.duration_since(beat.tick).as_secs_f64();
+                assert!(
+                    (-0.01..1.2).contains(&late),
+                    "tick {} was started {late:.3} s late by {}",
+                    beat.tick,
+                    beat.replica
+                );
+                lates.push(Duration::try_from_secs_f64(late.max(0.0)).expect("a small number"));
+                ticks += usize::from(beat.replica == replica);
+            }
+            read = all.len();
+            pause(Duration::from_millis(2));
+        }
+    }
+    fleet.measured("latest start", lates.iter().max().expect("ticks"));
+}

@@ -1,0 +1,189 @@
+//! What a trigger gives its run besides the configuration: parameters by name, few and small.
+//!
+//! They may hold secrets. They are kept in the trigger's document and in the ledger's row of its run, and shown by name
+//! alone: `Debug` prints names, too.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Bytes that the parameters of a trigger may have as JSON.
+pub const MAX_GIVEN: usize = 4 * 1024;
+
+/// Parameters of one trigger.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Given(Map<String, Value>);
+
+/// Parameters cannot be given like this. Says nothing of their values.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GivenError {
+    /// They are too large.
+    #[error(
+        "the parameters have {bytes} bytes as JSON: {MAX_GIVEN} are allowed; give a name or a path instead of the contents"
+    )]
+    TooLarge {
+        /// What they have.
+        bytes: usize,
+    },
+    /// A pair without its sign.
+    #[error("a parameter has no `=`: write KEY=VALUE")]
+    NoPair,
+    /// A pair without its key.
+    #[error("a parameter has no name before `=`: write KEY=VALUE")]
+    NoKey,
+    /// Two pairs have the same key.
+    #[error("the parameter `{key}` is given twice: give it once")]
+    Twice {
+        /// Which.
+        key: String,
+    },
+    /// A text that is no JSON object.
+    #[error("the parameters are no JSON object: write {{\"KEY\": VALUE}}")]
+    NoObject,
+}
+
+// === impl Given ===
+
+impl Given {
+    /// These parameters.
+    ///
+    /// # Errors
+    /// [`GivenError::TooLarge`].
+    pub fn new(params: Map<String, Value>) -> Result<Self, GivenError> {
+        if params.is_empty() {
+            return Ok(Self::default());
+        }
+        let params = Value::Object(params);
+        let bytes = params.to_string().len();
+        match params {
+            Value::Object(params) if bytes <= MAX_GIVEN => Ok(Self(params)),
+            _ => Err(GivenError::TooLarge { bytes }),
+        }
+    }
+
+    /// As a command line says it: an object as JSON, and pairs `KEY=VALUE` that are laid over it. A value is read as JSON
+    /// where it is JSON, and is a text elsewhere.
+    ///
+    /// # Errors
+    /// [`GivenError`].
+    pub fn read<'a>(
+        json: Option<&str>,
+        pairs: impl IntoIterator<Item = &'a String>,
+    ) -> Result<Self, GivenError> {
+        let mut params: Map<String, Value> = match json {
+            Some(text) => serde_json::from_str(text).map_err(|_| GivenError::NoObject)?,
+            None => Map::new(),
+        };
+        let mut said = Map::new();
+        for pair in pairs {
+            let (key, value) = pair.split_once('=').ok_or(GivenError::NoPair)?;
+            if key.is_empty() {
+                return Err(GivenError::NoKey);
+            }
+            let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+            if said.insert(key.to_owned(), value).is_some() {
+                let key = key.to_owned();
+                return Err(GivenError::Twice { key });
+            }
+        }
+        params.extend(said);
+        Self::new(params)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Their names, sorted.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.0.keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The parameters of a job with these in the place of its own of the same name.
+    #[must_use]
+    pub fn over(&self, params: &Value) -> Value {
+        if self.is_empty() {
+            return params.clone();
+        }
+        let mut all = params.as_object().cloned().unwrap_or_default();
+        all.extend(self.0.clone());
+        Value::Object(all)
+    }
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Given").field(&self.names()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(json: Option<&str>, pairs: &[&str]) -> Result<Given, GivenError> {
+        let pairs: Vec<String> = pairs.iter().map(|pair| (*pair).to_owned()).collect();
+        Given::read(json, &pairs)
+    }
+
+    #[test]
+    fn a_value_is_json_where_it_is_json_and_a_text_elsewhere() {
+        let pairs = [
+            "pages=12",
+            "day=2026-05-04",
+            "dry=true",
+            "to=[\"a\"]",
+            "q=a=b",
+            "none=",
+        ];
+        let given = read(None, &pairs).unwrap();
+        assert_eq!(
+            given.over(&Value::Null),
+            json!({"pages": 12, "day": "2026-05-04", "dry": true, "to": ["a"], "q": "a=b", "none": ""})
+        );
+    }
+
+    #[test]
+    fn pairs_are_laid_over_the_object_and_both_over_the_configuration() {
+        let given = read(Some(r#"{"a": 1, "b": 2}"#), &["b=3"]).unwrap();
+        let over = given.over(&json!({"b": {"deep": 0}, "c": 4}));
+        assert_eq!(over, json!({"a": 1, "b": 3, "c": 4}));
+        let none = read(None, &[]).unwrap();
+        assert_eq!(none.over(&Value::Null), Value::Null);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_without_its_value() {
+        let refused = |json, pairs: &[&str]| read(json, pairs).unwrap_err();
+        assert_eq!(refused(None, &["hunter2"]), GivenError::NoPair);
+        assert_eq!(refused(None, &["=hunter2"]), GivenError::NoKey);
+        assert_eq!(refused(Some("[1]"), &[]), GivenError::NoObject);
+        let twice = refused(None, &["a=1", "a=2"]);
+        assert!(twice.to_string().contains("`a`"), "{twice}");
+    }
+
+    #[test]
+    fn too_much_is_refused_with_the_limit() {
+        let fits = format!("a={}", "x".repeat(MAX_GIVEN - r#"{"a":""}"#.len()));
+        assert!(read(None, &[&fits]).is_ok());
+        let error = read(None, &[&format!("{fits}x")]).unwrap_err();
+        assert_eq!(error, GivenError::TooLarge { bytes: 4097 });
+        assert!(error.to_string().contains("4096 are allowed"), "{error}");
+    }
+
+    #[test]
+    fn only_names_are_printed() {
+        let given = read(None, &["token=hunter2"]).unwrap();
+        assert_eq!(format!("{given:?}"), r#"Given(["token"])"#);
+    }
+}

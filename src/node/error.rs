@@ -1,0 +1,111 @@
+//! Why a node gave no answer.
+
+use std::time::Duration;
+
+use super::{NodeMs, Refusal};
+
+/// Why a node gave no answer. Never a vote, never "held", never "still ours".
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// No connection. Nothing was executed.
+    #[error("unreachable: {0}")]
+    Unreachable(String),
+    /// No answer in time. It may have been executed.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// More is asked of it by this process than it answers in time: the request was not sent.
+    #[error("more is asked of it than it answers in time: the request was not sent")]
+    Overload,
+    /// The call reached the node after its sender had given up; nothing was executed.
+    #[error("the call arrived too late")]
+    Late {
+        /// The node's clock.
+        at: NodeMs,
+    },
+    /// No connection that can be trusted: TLS failed. Nothing was executed.
+    #[error("no TLS connection: {0}")]
+    Tls(String),
+    /// The server answers and does not serve. Nothing was executed.
+    #[error("{said}: {refusal}")]
+    Refused {
+        /// Which of the refusals that servers know.
+        refusal: Refusal,
+        /// What it said, or what it was found to be.
+        said: String,
+    },
+    /// The node does not let us in: password, user or permissions.
+    #[error("access refused: {0}")]
+    Auth(String),
+    /// The node cannot serve now (loading, read only, out of memory, busy, disk trouble). Nothing was executed.
+    #[error("cannot serve: {0}")]
+    Unfit(String),
+    /// It is new or has lost its memory, and does not vote before it was watched for the longest lease. Nothing was
+    /// granted.
+    #[error("{}", unadmitted(*left))]
+    Unadmitted {
+        /// How much longer at most, as far as this process knows.
+        left: Option<Duration>,
+    },
+    /// It keeps locks for a fleet that is configured differently, and does not vote for this one. Nothing was granted.
+    #[error(
+        "keeps locks for a fleet configured differently (\"{theirs}\"): configure all alike, or stop all and see \
+         `doctor --reconfigure`"
+    )]
+    Configured {
+        /// That fleet's configuration, as it stands on the node.
+        theirs: String,
+    },
+    /// An answer that does not make sense: a defect, or a stranger at that address.
+    #[error("unexpected answer: {0}")]
+    Protocol(String),
+}
+
+// === impl NodeError ===
+
+impl NodeError {
+    /// A bounded word for metrics.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "unreachable",
+            Self::Timeout(_) => "timeout",
+            Self::Overload => "overload",
+            Self::Late { .. } => "late",
+            Self::Tls(_) => "tls",
+            Self::Refused { refusal, .. } => refusal.cause(),
+            Self::Auth(_) => "auth",
+            Self::Unfit(_) => "unfit",
+            Self::Unadmitted { .. } => "unadmitted",
+            Self::Configured { .. } => "configured",
+            Self::Protocol(_) => "protocol",
+        }
+    }
+
+    /// Whether the node as a whole is of no use now. Otherwise what was asked was refused, and the next call may
+    /// succeed.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Timeout(_) | Self::Tls(_) => true,
+            Self::Refused { refusal, .. } => refusal.refuses_everything(),
+            Self::Overload
+            | Self::Late { .. }
+            | Self::Auth(_)
+            | Self::Unfit(_)
+            | Self::Unadmitted { .. }
+            | Self::Configured { .. }
+            | Self::Protocol(_) => false,
+        }
+    }
+}
+
+/// Seconds are rounded up: what is said must have come true.
+fn unadmitted(left: Option<Duration>) -> String {
+    let mut text = "has lost its memory or is new".to_owned();
+    if let Some(left) = left {
+        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        text += &format!("; votes again in {seconds}s at most");
+    }
+    text
+}
