@@ -132,7 +132,7 @@ async fn run_job(job: Ready, ctx: Context) {
             .await
         }
         Body::Job(job) => {
-            let everywhere = spec.coordination == Coordination::Everywhere;
+            let coordination = spec.coordination;
             let engine = Engine {
                 name,
                 job,
@@ -141,10 +141,10 @@ async fn run_job(job: Ready, ctx: Context) {
                 policy,
                 ctx,
             };
-            if everywhere {
-                engine.run_everywhere().await
-            } else {
-                engine.run_led().await
+            match coordination {
+                Coordination::Everywhere => engine.run_everywhere().await,
+                Coordination::Tick => engine.run_by_tick().await,
+                Coordination::Leader | Coordination::Batch => engine.run_led().await,
             }
         }
     }
@@ -246,7 +246,10 @@ impl Ready {
 }
 
 fn min_terms(jobs: &[Ready]) -> BTreeMap<String, Duration> {
-    let led = jobs.iter().filter(|job| job.is_led());
+    // A lock that is taken for a tick is given back before anybody could hand it over.
+    let led = jobs
+        .iter()
+        .filter(|job| job.is_led() && job.spec.coordination != Coordination::Tick);
     led.map(|job| (job.name.clone(), job.spec.min_term))
         .collect()
 }
