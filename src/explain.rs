@@ -125,7 +125,13 @@ impl Facts<'_> {
         if runs.peek().is_some() {
             let mut outcome = String::new();
             let late = runs.peek().and_then(|run| run.started);
-            let late = late.map_or(0, |at| at.duration_since(tick).as_secs());
+            let due = self.schedule.starts(tick);
+            if due > tick {
+                answer.sentences.push(format!(
+                    "Its start was delayed by jitter until {due}, on every replica."
+                ));
+            }
+            let late = late.map_or(0, |at| at.duration_since(due).as_secs());
             if late > 1 {
                 answer.sentences.push(format!(
                     "It started {late} s late: until then nobody led, or another run of the job was open."

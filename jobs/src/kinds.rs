@@ -75,10 +75,18 @@ fn misfits<P: DeserializeOwned>(part: &Value, path: &mut Vec<String>, findings: 
             let before = findings.len();
             misfits::<P>(value, path, findings);
             if findings.len() == before {
-                findings.push(Finding::new(&path.join("."), &misfit.to_string()));
+                findings.push(Finding::new(&path.join("."), &told(&misfit.to_string())));
             }
         }
         path.pop();
+    }
+}
+
+/// A complaint about a value, without the value: it may be a secret, and what is said here goes to terminals and logs.
+fn told(complaint: &str) -> String {
+    match complaint.rsplit_once(", expected ") {
+        Some((_, expected)) if complaint.starts_with("invalid ") => format!("expected {expected}"),
+        _ => complaint.to_owned(),
     }
 }
 

@@ -3,7 +3,9 @@
 use jiff::{Timestamp, civil, tz::TimeZone};
 
 use super::{
-    Failure, load, print, print_json,
+    Failure,
+    history::printable,
+    load, print, print_json,
     status::{ask_answer, nobody_was_here, place},
 };
 use crate::{
@@ -82,7 +84,7 @@ pub(super) fn explain(
     let (text, zone) = told.schedule.unwrap_or_default();
     let schedule = match spec {
         Some(spec) => spec
-            .parse_schedule()
+            .schedule_of(job)
             .map_err(|error| failed(error.to_string()))?,
         // What its leader says must do.
         None => Schedule::parse(&text, None, zone.as_deref())
@@ -107,7 +109,12 @@ pub(super) fn explain(
     if json {
         return print_json(&answer);
     }
-    print(&answer.sentences.join("\n"));
+    let lines: Vec<String> = answer
+        .sentences
+        .iter()
+        .map(|line| printable(line))
+        .collect();
+    print(&lines.join("\n"));
     Ok(())
 }
 

@@ -118,7 +118,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Pause a job: nothing of it starts on any replica until it is resumed
+    /// Pause a job: no tick of it starts on any replica until it is resumed
     ///
     /// What runs goes on, and leaders keep leading. Ticks that fall into the pause do not run, not even after it; triggers
     /// do.

@@ -10,7 +10,9 @@ use std::{
 use serde_json::json;
 
 use super::{
-    Failure, load, print, print_json,
+    Failure,
+    history::printable,
+    load, print, print_json,
     status::{ask_answer, nobody_was_here, place},
 };
 use crate::{
@@ -262,7 +264,7 @@ fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, 
     } = found;
     let why = match detail.is_empty() {
         true => String::new(),
-        false => format!(": {detail}"),
+        false => format!(": {}", printable(detail)),
     };
     match found.state {
         TriggerState::Asked => Err(format!(
@@ -313,7 +315,9 @@ fn drain_text(answer: &DrainAnswer, until: Until) -> Result<String, String> {
         gone,
     } = answer;
     match (until, gone, heard) {
-        (_, true, _) => Ok(format!("{name} has gone ({replica})")),
+        (_, true, _) => Ok(format!(
+            "{name} has gone: nothing was heard of it for so long ({replica})"
+        )),
         (Until::Heard, false, true) => Ok(format!(
             "{name} drains: what runs there ends, and others lead its jobs ({replica})"
         )),

@@ -256,7 +256,7 @@ impl Desk {
             owner: owner.clone(),
             token,
             ttl: timing.max_ttl,
-            retention: timing.retention,
+            retention: timing.retention_of(&key),
             now,
         }]);
         let answers = answers.await.into_iter().map(|result| match result {

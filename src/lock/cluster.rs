@@ -358,12 +358,13 @@ impl Cluster {
     }
 
     pub(crate) fn release_op(&self, key: &str, owner: &str, kind: Kind) -> Op {
+        let retention = self.timing.retention_of(key);
         let (key, owner) = (key.to_owned(), owner.to_owned());
         Op::Release {
             key,
             owner,
             kind,
-            retention: self.timing.retention,
+            retention,
         }
     }
 

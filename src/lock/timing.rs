@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// As long as histories are kept: long enough for a yearly job.
+const LEDGER_RETENTION: Duration = Duration::from_secs(400 * 24 * 3600);
+
 use crate::clock::Moment;
 
 /// The times that the lock core works with. The configuration is turned into this once, after its checks.
@@ -64,6 +67,17 @@ impl Timing {
                 ttl.mul_f64((least.as_secs_f64() / self.ttl.as_secs_f64()).clamp(0.0, 1.0))
             }
             _ => ttl / 2,
+        }
+    }
+
+    /// How long the record of this lock is kept after a release. That of a job is its ledger: a fleet that was stopped for
+    /// longer than others are kept would see its jobs for the first time, and never hear of the ticks in between.
+    #[must_use]
+    pub fn retention_of(&self, key: &str) -> Duration {
+        if key.starts_with("job/") {
+            self.retention.max(LEDGER_RETENTION)
+        } else {
+            self.retention
         }
     }
 

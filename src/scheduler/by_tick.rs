@@ -92,7 +92,8 @@ impl Engine {
     pub(crate) async fn run_by_tick(self) {
         let ctx = &self.ctx;
         let elector = self.elector();
-        let retention = ctx.locks.timing().retention;
+        let key = format!("job/{}", self.name);
+        let retention = ctx.locks.timing().retention_of(&key);
         // Not all at the same time.
         let limit = retention / 3 + ctx.chance.up_to(retention / 30);
         let mut taken = Taken::new(limit);
@@ -207,7 +208,7 @@ impl Engine {
         };
         let next_tick = self.next_tick(&ledger, now);
         ctx.board
-            .ticks(&self.name, ledger.decided_upto(), next_tick);
+            .ticks(&self.name, self.last_tick(&ledger), next_tick);
         let plan = due::decide(&Facts {
             ledger: &ledger,
             schedule: &self.schedule,

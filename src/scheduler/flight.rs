@@ -20,6 +20,8 @@ pub(super) struct Flight {
     pub(super) run: Run,
     pub(super) end: oneshot::Receiver<Ended>,
     pub(super) started: Moment,
+    /// Dropped when its outcome is written: the lease is not let go before that, as far as there is time.
+    pub(super) noted: oneshot::Sender<()>,
 }
 
 /// The runs of one job that are in flight, in the order of their starts; a ledger holds few open.

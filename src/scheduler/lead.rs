@@ -285,7 +285,7 @@ impl Lead<'_> {
         self.engine
             .ctx
             .board
-            .ticks(&self.engine.name, ledger.decided_upto(), next);
+            .ticks(&self.engine.name, self.engine.last_tick(ledger), next);
         for decision in plan.decisions {
             if let Decision::Start {
                 id,
@@ -428,6 +428,9 @@ impl Lead<'_> {
             hooks: ctx.hooks.clone(),
         };
         let is_last = !engine.policy.may_follow(key.attempt);
+        let (noted, is_noted) = oneshot::channel();
+        let patience = timing.node_timeout * 4;
+        let margin = limits.abort_margin + limits.abort_margin / 4;
         let of = run.clone();
         ctx.spawn.spawn(async move {
             let ended = execute(async { job.run(of.clone()).await }, &of, limits, &clock).await;
@@ -438,6 +441,12 @@ impl Lead<'_> {
             entry.ended(&of, &ended);
             // Nobody listens any more when the term was given up.
             let _ = told.send(ended);
+            if let Some(lease) = of.lease() {
+                // A lease that is to go goes when its work is over: the outcome is still to be written under it. Not for
+                // long, and never so late that the work seems to outlive the lease.
+                let until = (clock.now() + patience).min(lease.deadline().back(margin));
+                let _ = clock.timeout_at(until, is_noted).await;
+            }
             drop(work);
         });
         Flight {
@@ -445,6 +454,7 @@ impl Lead<'_> {
             run,
             end,
             started: now,
+            noted,
         }
     }
 
@@ -459,7 +469,11 @@ impl Lead<'_> {
         // Ticks that fell due while it ran are overlap: decided while it still counts as alive.
         let plan = self.decide(ledger, flights, false);
         let Some(Flight {
-            key, run, started, ..
+            key,
+            run,
+            started,
+            noted: _noted,
+            ..
         }) = flights.remove(key)
         else {
             return Ok(());
@@ -581,7 +595,12 @@ impl Lead<'_> {
                 }
                 () = ctx.clock.sleep_until(stop_at), if !stopped => {
                     stopped = true;
-                    flights.stop_all(if self.pass.is_draining() { "the worker drains" } else { "the term ends" });
+                    let unfit = self.lease.as_ref().and_then(LeaseView::cordoned);
+                    flights.stop_all(match &unfit {
+                        _ if self.pass.is_draining() => "the worker drains",
+                        Some(why) => why,
+                        None => "the term ends",
+                    });
                 }
             }
         }

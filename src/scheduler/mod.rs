@@ -42,7 +42,7 @@ pub(crate) use context::sortable_id;
 pub(crate) use gate::{Gate, Pass};
 pub(crate) use history::{Author, History};
 pub(crate) use intents::Intents;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 pub(crate) use limits::stuck_at;
 pub(crate) use place::Place;
 pub(crate) use spread::WHOLE_REPLICA;
@@ -124,6 +124,14 @@ impl Engine {
     /// Whoever has just shown to be unfit, has led for long, or was told to go.
     fn lets_others_go_first(why: &Loss, ended: Ended) -> bool {
         matches!(why, Loss::Unfit(_) | Loss::MaxTerm) || ended == Ended::Resigned
+    }
+
+    /// The last tick that is decided; none when that is only where the job was seen first.
+    fn last_tick(&self, ledger: &Ledger) -> Option<Timestamp> {
+        let upto = ledger.decided_upto()?;
+        let before = upto.checked_sub(SignedDuration::from_nanos(1)).ok()?;
+        let is_tick = self.schedule.next_after(before) == Some(upto);
+        (is_tick || self.schedule.is_continuous()).then_some(upto)
     }
 
     /// The tick after those that are decided or due.

@@ -111,7 +111,8 @@ impl Place {
     /// This replica, as it is now.
     pub(super) fn me(&self, board: &Board) -> Peer {
         let jobs = board.jobs(Duration::ZERO).into_iter();
-        let leads = jobs.filter(|job| job.standing == Standing::Leading);
+        let leads =
+            jobs.filter(|job| job.standing == Standing::Leading && !spread::is_by_tick(job));
         Peer {
             id: self.replica.clone(),
             priority: self.priority,

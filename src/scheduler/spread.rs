@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use crate::status::{Presence, Role, Standing};
+use crate::status::{JobPresence, Presence, Role, Standing};
 
 /// What the standbys of a failover fleet stand by for. No job has this name.
 pub(crate) const WHOLE_REPLICA: &str = "worker/failover";
@@ -83,7 +83,9 @@ impl Peer {
             && presence.unfit.is_none()
             && presence.role != Role::Observer;
         let with = |standing| presence.jobs.iter().filter(move |j| j.standing == standing);
+        // A lock that is taken for a tick is nobody's share.
         let leads: BTreeMap<String, bool> = with(Standing::Leading)
+            .filter(|j| !is_by_tick(j))
             .map(|j| (j.name.clone(), j.schedule != CONTINUOUS))
             .collect();
         let stands_by = match (able, failover) {
@@ -101,6 +103,11 @@ impl Peer {
             stands_by,
         }
     }
+}
+
+/// Whether nobody leads the job between its ticks.
+pub(super) fn is_by_tick(job: &JobPresence) -> bool {
+    job.coordination == "tick"
 }
 
 // === decisions ===

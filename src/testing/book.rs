@@ -111,7 +111,7 @@ struct Watched<J: ?Sized> {
     job: Arc<J>,
     book: Book,
     replica: Replica,
-    alone: bool,
+    most: usize,
 }
 
 // === impl Book ===
@@ -125,21 +125,21 @@ impl Book {
         }
     }
 
-    /// The same work, noted here. `alone` says that no two runs of it may be under way at a time.
-    pub(super) fn watch(&self, body: Body, replica: Replica, alone: bool) -> Body {
+    /// The same work, noted here. No more than `most` runs of it may be under way at a time.
+    pub(super) fn watch(&self, body: Body, replica: Replica, most: usize) -> Body {
         let (book, job) = (self.clone(), body);
         match job {
             Body::Job(job) => Body::Job(Arc::new(Watched {
                 job,
                 book,
                 replica,
-                alone,
+                most,
             })),
             Body::Batch(job) => Body::Batch(Arc::new(Watched {
                 job,
                 book,
                 replica,
-                alone,
+                most,
             })),
         }
     }
@@ -200,9 +200,9 @@ impl Book {
         done
     }
 
-    fn begins(&self, replica: Replica, run: &Run, alone: bool) -> Begun {
+    fn begins(&self, replica: Replica, run: &Run, most: usize) -> Begun {
         let now = self.now();
-        let (number, batch) = self.write(|pages| pages.begins(replica, run, alone, now));
+        let (number, batch) = self.write(|pages| pages.begins(replica, run, most, now));
         let (book, run) = (self.clone(), run.clone());
         Begun {
             book,
@@ -220,7 +220,7 @@ impl Pages {
         &mut self,
         replica: Replica,
         run: &Run,
-        alone: bool,
+        most: usize,
         now: Timestamp,
     ) -> (u64, Option<usize>) {
         let what = format!(
@@ -232,9 +232,19 @@ impl Pages {
         );
         let (job, batch) = (run.job().to_owned(), run.batch().map(str::to_owned));
         let same = |a: &&Acting| a.job == job && a.batch == batch && !a.frozen;
-        if let Some(other) = self.acting.iter().find(same).filter(|_| alone) {
-            let (of, other) = (batch.as_deref().unwrap_or("job"), &other.what);
-            let found = format!("two runs at once of {of}: {other}, and {what}");
+        let others: Vec<_> = self
+            .acting
+            .iter()
+            .filter(same)
+            .map(|a| a.what.clone())
+            .collect();
+        if others.len() >= most {
+            let (of, others) = (batch.as_deref().unwrap_or("job"), others.join(", "));
+            let number = match most {
+                1 => "two".to_owned(),
+                more => format!("more than {more}"),
+            };
+            let found = format!("{number} runs at once of {of}: {others}, and {what}");
             self.violations.push((job.clone(), found));
         }
         self.acted += 1;
@@ -247,7 +257,7 @@ impl Pages {
             frozen: false,
         });
         let Some(batch) = batch else {
-            self.note_start(replica, run, now, &what, alone);
+            self.note_start(replica, run, now, &what, most < usize::MAX);
             return (self.acted, None);
         };
         self.batches.push(BatchRecord {
@@ -355,7 +365,7 @@ impl Drop for Begun {
 #[async_trait]
 impl Job for Watched<dyn Job> {
     async fn run(&self, run: Run) -> Result<Outcome, JobError> {
-        let _begun = self.book.begins(self.replica, &run, self.alone);
+        let _begun = self.book.begins(self.replica, &run, self.most);
         self.job.run(run).await
     }
 
@@ -371,7 +381,7 @@ impl BatchJob for Watched<dyn BatchJob> {
     }
 
     async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
-        let begun = self.book.begins(self.replica, &run, self.alone);
+        let begun = self.book.begins(self.replica, &run, self.most);
         let done = self.job.process(batch, run).await;
         let word = match &done {
             Ok(Outcome::Done) => "done",

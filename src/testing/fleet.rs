@@ -324,8 +324,8 @@ impl Fleet {
         );
         inner.book.did(format!("start({replica})"));
         let jobs = inner.sim.jobs.iter().map(|job| {
-            let alone = job.is_alone();
-            job.ready(replica, |body| inner.book.watch(body, replica, alone))
+            let most = job.most_at_once();
+            job.ready(replica, |body| inner.book.watch(body, replica, most))
         });
         let jobs = jobs.collect();
         let nodes = connections(&inner.nodes, inner.guard);

@@ -266,9 +266,13 @@ impl fmt::Debug for Sim {
 }
 
 impl Recruit {
-    /// No two runs of it may be under way at a time: of a batch job, of one batch.
-    pub(super) fn is_alone(&self) -> bool {
-        self.spec.coordination != Coordination::Everywhere
+    /// How many runs of it may be under way at a time: of a batch job, of one batch.
+    pub(super) fn most_at_once(&self) -> usize {
+        match self.spec.coordination {
+            Coordination::Everywhere => usize::MAX,
+            Coordination::Batch => 1,
+            Coordination::Leader | Coordination::Tick => self.spec.places(),
+        }
     }
 
     /// The job as a replica runs it.

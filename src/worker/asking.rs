@@ -98,6 +98,9 @@ pub(crate) struct ResignAnswer {
     pub(crate) leader_token: Option<Token>,
 }
 
+/// Bytes of a reason.
+const MOST_REASON: usize = 1024;
+
 /// What became of a drain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct DrainAnswer {
@@ -137,6 +140,12 @@ impl Asker {
         reason: &str,
         patience: Duration,
     ) -> Result<PauseAnswer, AskError> {
+        if reason.len() > MOST_REASON {
+            let length = reason.len();
+            return Err(AskError::NotPossible(format!(
+                "the reason is {length} bytes long, and every replica reads it again and again: {MOST_REASON} at most"
+            )));
+        }
         let read = self.read(&intent::pause_document(job)).await?;
         let last = read.as_ref().and_then(|doc| match Intent::from_doc(doc)? {
             Intent::Pause(pause) => Some(pause),
