@@ -306,6 +306,13 @@ impl At<'_> {
                 format!("{max_term} is shorter than one lease ({ttl})"),
                 "raise max_term: hours, not seconds",
             );
+        } else if spec.min_term > spec.max_term {
+            let (min_term, max_term) = (Span(spec.min_term), Span(spec.max_term));
+            found.error(
+                &["min_term", "max_term"],
+                format!("{min_term} is longer than max_term ({max_term})"),
+                "lower min_term or raise max_term",
+            );
         }
         let drain = self.config.worker.drain_timeout;
         if spec.grace > drain {
@@ -354,12 +361,18 @@ impl At<'_> {
                 "leave unstoppable out, or write worker.mode = \"shared\"",
             );
         }
-        if spec.max_term != default.max_term && (!leads || failover) {
-            found.warn(
-                &["max_term"],
-                "it has no effect: nobody leads this job alone whom another replica could follow",
-                "leave max_term out",
-            );
+        let terms = [
+            ("min_term", spec.min_term != default.min_term),
+            ("max_term", spec.max_term != default.max_term),
+        ];
+        for (key, _) in terms.into_iter().filter(|(_, set)| *set) {
+            if !leads || failover {
+                found.warn(
+                    &[key],
+                    "it has no effect: nobody leads this job alone whom another replica could follow",
+                    format!("leave {key} out"),
+                );
+            }
         }
     }
 }

@@ -10,7 +10,7 @@
 
 mod state;
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     backoff::Backoff,
@@ -26,7 +26,13 @@ use state::Next;
 pub struct Elector {
     locks: Locks,
     claim: Claim,
+    hesitation: Option<Hesitation>,
 }
+
+/// How long a candidate waits when the lock looks free, so that others may go first. Asked before the first bid of each
+/// vacancy.
+#[derive(Clone)]
+pub(crate) struct Hesitation(Arc<dyn Fn() -> Duration + Send + Sync>);
 
 /// A term, and how long nobody was seen to hold it before.
 #[derive(Debug)]
@@ -56,6 +62,7 @@ impl Elector {
         Self {
             locks: locks.clone(),
             claim,
+            hesitation: None,
         }
     }
 
@@ -63,6 +70,12 @@ impl Elector {
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.claim.ttl = Some(ttl);
+        self
+    }
+
+    /// Lets others go first.
+    pub(crate) fn hesitating(mut self, hesitation: Hesitation) -> Self {
+        self.hesitation = Some(hesitation);
         self
     }
 
@@ -89,11 +102,20 @@ impl Elector {
         // The very first bid goes blind: one round trip when nobody holds it.
         let mut next = Next::Bid;
         let mut way = Way::default();
+        let mut hesitated = false;
         loop {
             if locks.fitness().unfit().is_some() {
                 locks.fitness().fit().await;
             }
-            if next == Next::Bid {
+            let pause = match &self.hesitation {
+                Some(hesitation) if next == Next::Bid && !hesitated => (hesitation.0)(),
+                _ => Duration::ZERO,
+            };
+            hesitated |= next == Next::Bid;
+            if !pause.is_zero() {
+                // Then it is looked at again: whoever was to go first may have it.
+                clock.sleep(pause).await;
+            } else if next == Next::Bid {
                 let (bid, _, _) = locks.attempt(&self.claim, way.clone()).await?;
                 match bid {
                     Claimed::Acquired(lease) => {
@@ -120,6 +142,7 @@ impl Elector {
             if let Next::Watch { pause, exact } = next {
                 backoff.reset();
                 way.one_first = false;
+                hesitated = false;
                 let mut at = clock.now() + pause;
                 if !exact {
                     at = together(at, ttl);
@@ -145,6 +168,20 @@ impl Elector {
                 freed.get_or_insert(clock.now());
             }
         }
+    }
+}
+
+// === impl Hesitation ===
+
+impl Hesitation {
+    pub(crate) fn new(pause: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self(Arc::new(pause))
+    }
+}
+
+impl fmt::Debug for Hesitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hesitation")
     }
 }
 

@@ -60,6 +60,9 @@ pub struct Spec {
     /// and the job goes to another replica; no limit unless set.
     #[serde(with = "crate::human::optional")]
     pub progress_deadline: Option<Duration>,
+    /// How long one replica leads before the fleet may move the job to another one, for its share or its priority.
+    #[serde(with = "crate::human::duration")]
+    pub min_term: Duration,
     /// How long one replica leads before it hands over, if another candidate stands by.
     #[serde(with = "crate::human::duration")]
     pub max_term: Duration,
@@ -136,6 +139,7 @@ impl Default for Spec {
             misfire_window: policy.misfire.window,
             interrupted: policy.interrupted,
             progress_deadline: None,
+            min_term: Duration::from_secs(60),
             max_term: Duration::from_secs(24 * 3600),
             unstoppable: Unstoppable::Abort,
             fenced: false,
@@ -347,8 +351,17 @@ impl Spec {
         self
     }
 
-    /// How long one replica leads before it hands over: 24 hours unless set. Only if another candidate stands by, as far
-    /// as the replicas have told each other; else the time begins anew, and the work goes on. A run in flight gets the
+    /// How long one replica leads before the fleet may move the job, between two runs, to a replica that leads fewer jobs
+    /// or has a larger priority: a minute unless set. A drain, `resign`, unfitness and `max_term` do not wait for it.
+    /// Without effect in failover mode, and for jobs without a leader.
+    #[must_use]
+    pub fn min_term(mut self, limit: Duration) -> Self {
+        self.min_term = limit;
+        self
+    }
+
+    /// How long one replica leads before it hands over: 24 hours unless set. Only if another candidate of its priority, or
+    /// of a larger one, stands by, as far as the replicas have told each other; else the time begins anew, and the work goes on. A run in flight gets the
     /// worker's drain timeout to end by itself; a `continuous` one is told to stop. Without effect in failover mode, and
     /// for jobs without a leader.
     #[must_use]

@@ -17,7 +17,7 @@ use super::{
     flight::{CheckpointDesk, Flight, Saving, end_of},
     gate::Pass,
     limits::{has_standby, stuck_at},
-    orders::HEARD_BY_ALL,
+    orders::Notice,
     pad::Pad,
 };
 use crate::{
@@ -106,19 +106,11 @@ impl Lead<'_> {
         let mut flight: Option<Flight> = None;
         let mut end = Ended::Over;
         let mut term_end = self.term_end();
-        let mut resign_at = None;
+        let mut notice = Notice::default();
         while self.is_open() {
-            if let Some(asked) = self.asked_to_resign() {
-                // Where it shall go to a certain one the others stand back first.
-                let notice = match asked.to {
-                    Some(_) => HEARD_BY_ALL,
-                    None => Duration::ZERO,
-                };
-                let now = self.clock().now();
-                if now >= *resign_at.get_or_insert(now + notice) {
-                    end = Ended::Resigned;
-                    break;
-                }
+            if self.leaves(&mut notice, flight.is_some()) {
+                end = Ended::Resigned;
+                break;
             }
             let alive: Vec<RunKey> = flight.iter().map(|f| f.key.clone()).collect();
             let Ok(plan) = self.decide(&ledger, &alive) else {
@@ -165,7 +157,7 @@ impl Lead<'_> {
                     term_end = self.clock().now() + self.engine.spec.max_term;
                 }
                 () = self.engine.ctx.intents.changed(&mut seen) => {}
-                () = self.clock().sleep_until(resign_at.unwrap_or(Moment::NEVER)) => {}
+                () = self.clock().sleep_until(notice.wake(self.clock().now())) => {}
                 () = self.sleep_until(wake) => {}
             }
         }

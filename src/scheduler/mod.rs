@@ -11,6 +11,7 @@
 //! A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run open: the next leader
 //! finds it interrupted and says so.
 
+mod balance;
 mod blank;
 mod board;
 pub(crate) mod context;
@@ -23,18 +24,23 @@ mod lead;
 mod limits;
 mod orders;
 mod pad;
+mod place;
 mod span;
+mod spread;
 
 use std::{sync::Arc, time::Duration};
 
+pub(crate) use balance::balance;
 pub(crate) use board::Board;
 pub(crate) use context::Context;
-#[cfg(any(test, feature = "cli", feature = "admin"))]
+#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 pub(crate) use context::sortable_id;
 pub(crate) use gate::{Gate, Pass};
 pub(crate) use history::{Author, History};
 pub(crate) use intents::Intents;
 pub(crate) use limits::stuck_at;
+pub(crate) use place::Place;
+pub(crate) use spread::WHOLE_REPLICA;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -67,6 +73,7 @@ impl Engine {
         if let Some(ttl) = self.spec.ttl {
             elector = elector.ttl(ttl);
         }
+        elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
         let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
             ctx.board.stands(&self.name, Standing::StandingBy);

@@ -2,7 +2,6 @@
 
 mod acts;
 mod batches;
-mod cage;
 mod fleet;
 mod freezes;
 mod given;
@@ -13,6 +12,7 @@ mod ladder;
 mod locks;
 mod runs;
 mod slots;
+mod spread;
 mod terms;
 mod ticks;
 mod world;

@@ -32,6 +32,16 @@ const LIFETIME: Duration = Duration::from_secs(7);
 
 /// Publishes presence documents until the task is dropped.
 pub(crate) async fn publish(me: Identity, ctx: Context) {
+    publish_every(INTERVAL, LIFETIME, me, ctx).await;
+}
+
+/// The same with other times.
+pub(crate) async fn publish_every(
+    interval: Duration,
+    lifetime: Duration,
+    me: Identity,
+    ctx: Context,
+) {
     let mut rev = 0;
     loop {
         rev += 1;
@@ -39,12 +49,12 @@ pub(crate) async fn publish(me: Identity, ctx: Context) {
         if let Ok(body) = presence.to_json() {
             let name = presence.document_name();
             // Without a store there is nobody to tell; the next one tells.
-            let _ = ctx.locks.put_doc(&name, rev, LIFETIME, body).await;
+            let _ = ctx.locks.put_doc(&name, rev, lifetime, body).await;
         }
         tokio::select! {
             biased;
             () = ctx.board.changed() => ctx.clock.sleep(COLLECT).await,
-            () = ctx.clock.sleep(INTERVAL) => {}
+            () = ctx.clock.sleep(interval) => {}
         }
     }
 }
@@ -64,7 +74,12 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: me.started,
         mode: me.mode.to_owned(),
-        role: if leads { Role::Leader } else { Role::Standby },
+        role: match (leads, ctx.place.candidate) {
+            (true, _) => Role::Leader,
+            (false, true) => Role::Standby,
+            (false, false) => Role::Observer,
+        },
+        priority: ctx.place.priority,
         draining: ctx.gate.drain().is_cancelled(),
         unfit: ctx.locks.fitness().unfit().map(|(why, _)| why),
         admin: me.admin.clone(),

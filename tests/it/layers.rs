@@ -130,6 +130,26 @@ const LAYERS: &[(&str, &[&str])] = &[
             "term",
         ],
     ),
+    // Whole replicas in tests: the worker without its process.
+    (
+        "testing",
+        &[
+            "batch",
+            "chance",
+            "clock",
+            "event",
+            "human",
+            "intent",
+            "job",
+            "lock",
+            "node",
+            "scheduler",
+            "sim_clock",
+            "spawn",
+            "status",
+            "worker",
+        ],
+    ),
     (
         "cli",
         &[

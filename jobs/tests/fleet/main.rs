@@ -31,11 +31,16 @@ mod nodes;
 mod server;
 #[path = "../../../tests/faults/shim.rs"]
 mod shim;
+mod spread;
+mod stall;
 mod store;
 mod storm;
 mod ticks;
 
-fn main() {
+fn main() -> std::process::ExitCode {
+    if std::env::var_os(stall::WORKER).is_some() {
+        return stall::worker();
+    }
     let mut arguments = libtest_mimic::Arguments::from_args();
     // Most of the time every case waits.
     arguments.test_threads.get_or_insert(4);
@@ -49,6 +54,12 @@ fn main() {
         storm::{
             a_storm_of_faults_loses_and_doubles_no_tick,
             wrong_wall_clocks_of_replicas_move_no_tick,
+        },
+        stall::{
+            a_job_that_blocks_every_thread_costs_its_process_and_never_runs_twice,
+            a_job_that_blocks_every_thread_keeps_a_lease_that_is_held_for_it,
+            blocking_work_that_does_not_listen_never_runs_twice,
+            a_run_without_progress_is_taken_over_in_time,
         },
         ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
         leaders::{
@@ -65,6 +76,11 @@ fn main() {
         modes::{
             a_spare_replica_does_nothing_until_the_active_one_goes,
             a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            a_drained_replica_goes_and_its_namesake_stays,
+            jobs_spread_over_replicas_that_join_later,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
         intents::{
@@ -83,6 +99,10 @@ fn main() {
             a_drained_worker_ends_its_command_first,
             what_a_command_wrote_is_in_the_history,
         },
+        stall::{
+            a_job_that_blocks_every_thread_costs_its_process_and_never_runs_twice,
+            a_run_without_progress_is_taken_over_in_time,
+        },
         ticks::{ twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
@@ -94,6 +114,11 @@ fn main() {
         modes::{
             a_spare_replica_does_nothing_until_the_active_one_goes,
             a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            a_drained_replica_goes_and_its_namesake_stays,
+            jobs_spread_over_replicas_that_join_later,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
         intents::{
@@ -109,5 +134,5 @@ fn main() {
         },
         nodes::{ a_standby_waits_quietly, a_minority_of_frozen_masters_does_no_harm },
     ]);
-    libtest_mimic::run(&arguments, cases).exit();
+    libtest_mimic::run(&arguments, cases).exit_code()
 }
