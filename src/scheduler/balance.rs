@@ -43,6 +43,7 @@ pub(crate) async fn balance(ctx: Context, min_terms: BTreeMap<String, Duration>)
         if let Ok(docs) = ctx.locks.docs(PRESENCE_PREFIX).await {
             let presences = Presence::from_docs(&docs);
             ctx.place.saw(&presences, &ctx.board, ctx.clock.now());
+            ctx.place.definitions.tell(&ctx.board, &ctx.events);
             if !ctx.place.failover {
                 one(&ctx, &min_terms, &mut given).await;
             }

@@ -51,6 +51,14 @@ impl Gate {
         }
     }
 
+    /// The gate of one job: its drain is over when the worker drains, and may be before.
+    pub(crate) fn of_job(&self) -> Self {
+        Self {
+            state: self.state.clone(),
+            drain: self.drain.child_token(),
+        }
+    }
+
     /// The token that is cancelled when the worker drains.
     pub(crate) fn drain(&self) -> &CancellationToken {
         &self.drain

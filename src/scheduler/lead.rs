@@ -45,7 +45,7 @@ const LOOK_AT_LEASE: Duration = Duration::from_millis(50);
 /// One term.
 pub(super) struct Lead<'a> {
     pub(super) engine: &'a Engine,
-    pub(super) pad: Pad,
+    pub(super) pad: &'a Pad,
     /// None for a job that runs everywhere.
     pub(super) lease: Option<LeaseView>,
     pub(super) pass: &'a Pass,
@@ -75,6 +75,10 @@ pub(super) enum Ended {
     MaxTerm,
     /// Somebody asked for it.
     Resigned,
+    /// There is a new definition of the job, and nothing of it runs.
+    Changed,
+    /// Another replica has a newer definition of the job, and nothing of it runs here.
+    Outdated,
 }
 
 impl Lead<'_> {
@@ -90,11 +94,17 @@ impl Lead<'_> {
                 return Ended::Over;
             }
         };
+        if !self.engine.may_lead_after(&ledger) {
+            return Ended::Outdated;
+        }
         // First of all: a minority write of the last leader becomes the truth, or is gone, for everybody.
         if ledger != Ledger::default() && self.write(&ledger, None).await.is_err() {
             return Ended::Over;
         }
         if self.account_for_blank(&mut ledger).await.is_err() {
+            return Ended::Over;
+        }
+        if self.account_for_change(&mut ledger).await.is_err() {
             return Ended::Over;
         }
         // Also after it: the pause of a job must be known to whoever leads it next.
@@ -111,6 +121,18 @@ impl Lead<'_> {
             if self.leaves(&mut notice, flight.is_some()) {
                 end = Ended::Resigned;
                 break;
+            }
+            let leaving = self.leaving();
+            match (&flight, leaving) {
+                (None, Some(why)) => {
+                    end = why;
+                    break;
+                }
+                // It would never end by itself.
+                (Some(flight), Some(_)) if self.engine.schedule.is_continuous() => {
+                    flight.run.stop("the definition of the job has changed");
+                }
+                _ => {}
             }
             let alive: Vec<RunKey> = flight.iter().map(|f| f.key.clone()).collect();
             let Ok(plan) = self.decide(&ledger, &alive) else {
@@ -156,6 +178,7 @@ impl Lead<'_> {
                     // Nobody to hand over to: the time begins anew, and the work goes on.
                     term_end = self.clock().now() + self.engine.spec.max_term;
                 }
+                () = self.to_leave(), if leaving.is_none() => {}
                 () = self.engine.ctx.intents.changed(&mut seen) => {}
                 () = self.clock().sleep_until(notice.wake(self.clock().now())) => {}
                 () = self.sleep_until(wake) => {}
