@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{
     Config, Mode,
     load::LoadOptions,
+    places,
     problem::{Provenance, Source},
     schema, text,
 };
@@ -101,6 +102,7 @@ pub(super) fn check(config: &Config, options: &LoadOptions, found: &mut Findings
         at.kind(options, &mut here);
         at.schedule(&mut here);
         at.coordination(&mut here);
+        places::check(spec, &mut here);
         at.times(&mut here);
         at.ends(&mut here);
         found.nest(&format!("jobs.{name}"), here);
@@ -220,7 +222,7 @@ impl At<'_> {
         let spec = self.spec;
         let continuous = spec.schedule.as_ref().is_some_and(|s| s.is("continuous"));
         let default = Spec::default();
-        let leads = spec.coordination == Coordination::Leader;
+        let leads = has_ledger(spec);
         let has_ticks = leads && !continuous;
         match spec.coordination {
             Coordination::Batch if spec.schedule.is_some() && !continuous => found.error(
@@ -333,7 +335,7 @@ impl At<'_> {
     /// What happens to work that does not end.
     fn ends(&self, found: &mut Findings) {
         let (spec, default) = (self.spec, Spec::default());
-        let leads = spec.coordination == Coordination::Leader;
+        let leads = has_ledger(spec);
         let failover = self.config.worker.mode == Mode::Failover;
         if spec.unstoppable == Unstoppable::Abandon && !spec.fenced {
             found.error(
@@ -375,6 +377,11 @@ impl At<'_> {
             }
         }
     }
+}
+
+/// Whether what becomes of its ticks is remembered by the fleet.
+fn has_ledger(spec: &Spec) -> bool {
+    matches!(spec.coordination, Coordination::Leader | Coordination::Tick)
 }
 
 fn list(kinds: &[String]) -> String {

@@ -12,11 +12,13 @@ mod state;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use tokio::sync::broadcast;
+
 use crate::{
     backoff::Backoff,
     clock::Moment,
-    lock::{Claim, Claimed, LockError, Locks, Way, released},
-    node::Kind,
+    lock::{Claim, Claimed, LockError, Locks, Sighting, Way, released},
+    node::{Announcement, Kind},
     term::Term,
 };
 use state::Next;
@@ -167,6 +169,50 @@ impl Elector {
             } else {
                 freed.get_or_insert(clock.now());
             }
+        }
+    }
+}
+
+impl Elector {
+    /// What the nodes show of the lock.
+    pub(crate) async fn look(&self) -> Result<Sighting, LockError> {
+        let seen = self.locks.look(vec![self.claim.key.clone()]).await?;
+        seen.into_iter().next().ok_or(LockError::Closed)
+    }
+
+    /// One bid; nothing when another holds the lock, or when bids have stood in each other's way.
+    pub(crate) async fn bid(&self, way: Way) -> Result<Option<Term>, LockError> {
+        let (bid, _, _) = self.locks.attempt(&self.claim, way).await?;
+        Ok(match bid {
+            Claimed::Acquired(lease) => Some(Term::new(lease)),
+            other => {
+                tracing::debug!(key = self.claim.key, ?other, "bid failed");
+                None
+            }
+        })
+    }
+
+    /// Waits until it makes sense to look again at a lock that somebody holds.
+    pub(crate) async fn watch(
+        &self,
+        seen: &Sighting,
+        releases: &mut broadcast::Receiver<Announcement>,
+    ) {
+        let (clock, chance, timing) =
+            (self.locks.clock(), self.locks.chance(), self.locks.timing());
+        let ttl = self.claim.ttl.unwrap_or(timing.ttl);
+        let Next::Watch { pause, exact } = state::next(seen, ttl / 2) else {
+            return;
+        };
+        let at = clock.now() + pause;
+        let at = if exact { at } else { together(at, ttl) };
+        let holder = seen.holder();
+        tokio::select! {
+            biased;
+            () = released(releases, &self.claim.key, holder.as_deref()) => {
+                clock.sleep(chance.up_to(timing.node_timeout / 10)).await;
+            }
+            () = clock.sleep_until(at) => {}
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::definition::Disagreement;
 use crate::{
-    due::{Interrupted, Misfire, MisfirePolicy, Policy},
+    due::{Interrupted, Misfire, MisfirePolicy, Overlap, Policy},
     human::Span,
     lease::Unstoppable,
     schedule::{Definition, Dialect, Expressions, Schedule, ScheduleError},
@@ -56,6 +56,11 @@ pub struct Spec {
     pub misfire_window: Option<Duration>,
     /// What happens to a run whose replica died.
     pub interrupted: Interrupted,
+    /// What happens to a tick that falls due while all places are taken.
+    pub overlap: Overlap,
+    /// How many runs of the job may go on at a time, under one leader; one unless set, and with [`Overlap::Allow`] as many
+    /// as a ledger holds open.
+    pub concurrency: Option<usize>,
     /// How long a run may say nothing by [`Run::progress`](crate::Run::progress) before it counts as stuck, is stopped,
     /// and the job goes to another replica; no limit unless set.
     #[serde(with = "crate::human::optional")]
@@ -86,6 +91,8 @@ pub enum Coordination {
     /// One replica leads the job and runs it; the others stand by.
     #[default]
     Leader,
+    /// The job's lock is taken for each tick, by whichever replica comes first.
+    Tick,
     /// Every replica runs it; batches of work are claimed.
     Batch,
     /// Every replica runs it, without a lock.
@@ -109,6 +116,7 @@ impl std::fmt::Display for Coordination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Leader => "leader",
+            Self::Tick => "tick",
             Self::Batch => "batch",
             Self::Everywhere => "everywhere",
         })
@@ -138,6 +146,8 @@ impl Default for Spec {
             misfire_limit: policy.misfire.limit,
             misfire_window: policy.misfire.window,
             interrupted: policy.interrupted,
+            overlap: policy.overlap,
+            concurrency: None,
             progress_deadline: None,
             min_term: Duration::from_secs(60),
             max_term: Duration::from_secs(24 * 3600),
@@ -231,8 +241,17 @@ impl Spec {
                 window: self.misfire_window,
             },
             interrupted: self.interrupted,
+            overlap: self.overlap,
+            concurrency: self.places(),
             attempts: self.retry.attempts,
         }
+    }
+
+    /// How many runs of the job may go on at a time.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        let unset = self.overlap.default_concurrency();
+        self.concurrency.unwrap_or(unset)
     }
 
     /// The time zone of the schedule: `"Europe/Rome"`.
@@ -339,6 +358,21 @@ impl Spec {
     #[must_use]
     pub fn interrupted(mut self, interrupted: Interrupted) -> Self {
         self.interrupted = interrupted;
+        self
+    }
+
+    /// What happens to a tick that falls due while as many runs go on as may at a time.
+    #[must_use]
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.overlap = overlap;
+        self
+    }
+
+    /// How many runs of the job may go on at a time, under one leader: 1 to 16. A retry that waits takes no place; the run
+    /// of a trigger takes one, and waits for it.
+    #[must_use]
+    pub fn concurrency(mut self, runs: usize) -> Self {
+        self.concurrency = Some(runs);
         self
     }
 

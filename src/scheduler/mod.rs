@@ -6,7 +6,10 @@
 //!   (a_tick_is_written_before_it_runs)
 //! - A term's first act is to write back what it found, so that a minority write of a dead leader is decided for good.
 //!   (a_new_leader_writes_back_what_it_found)
-//! - Work goes first, then the lease: a term is resigned after its run has ended.   (a_term_is_resigned_after_its_run)
+//! - Work goes first, then the lease: a term is resigned after its runs have ended.   (a_term_is_resigned_after_its_run,
+//!   a_term_is_resigned_after_all_its_runs)
+//! - D3 Never more than `concurrency` runs of a job at a time, whoever leads.
+//!   (whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
 //! # When things fail
 //! A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run open: the next leader
 //! finds it interrupted and says so.
@@ -14,6 +17,7 @@
 mod balance;
 mod blank;
 mod board;
+mod by_tick;
 mod changed;
 pub(crate) mod context;
 mod definitions;
@@ -54,8 +58,10 @@ use crate::{
     event::Event,
     job::{Job, Spec, definition::Fingerprint},
     lease::{Care, LeaseView, Loss, Unstoppable},
+    ledger::Ledger,
     schedule::Schedule,
     status::Standing,
+    term::Term,
 };
 use lead::{Ended, Lead};
 use pad::Pad;
@@ -83,11 +89,8 @@ impl Engine {
         let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
             self.take_up();
-            let mut elector = Elector::for_key(&ctx.locks, format!("job/{}", self.name));
-            if let Some(ttl) = self.spec.ttl {
-                elector = elector.ttl(ttl);
-            }
-            elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
+            let elector = self.elector();
+            let elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
             ctx.board.stands(&self.name, Standing::StandingBy);
             tokio::select! {
                 biased;
@@ -117,8 +120,7 @@ impl Engine {
                 }
             };
             let (why, ended) = self.lead(elected, &pass).await;
-            // Whoever has just shown to be unfit, has led for long, or was told to go, lets the others try first.
-            if matches!(why, Loss::Unfit(_) | Loss::MaxTerm) || ended == Ended::Resigned {
+            if Self::lets_others_go_first(&why, ended) {
                 drop(pass);
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
             }
@@ -126,17 +128,47 @@ impl Engine {
         ctx.board.stands(&self.name, Standing::Off);
     }
 
+    fn elector(&self) -> Elector {
+        let elector = Elector::for_key(&self.ctx.locks, format!("job/{}", self.name));
+        match self.spec.ttl {
+            Some(ttl) => elector.ttl(ttl),
+            None => elector,
+        }
+    }
+
+    /// Whoever has just shown to be unfit, has led for long, or was told to go.
+    fn lets_others_go_first(why: &Loss, ended: Ended) -> bool {
+        matches!(why, Loss::Unfit(_) | Loss::MaxTerm) || ended == Ended::Resigned
+    }
+
+    /// The tick after those that are decided or due.
+    fn next_tick(&self, ledger: &Ledger, now: Timestamp) -> Option<Timestamp> {
+        let decided = ledger.decided_upto().unwrap_or_default();
+        let due = self.schedule.due_upto(now);
+        self.schedule.next_after(decided.max(due))
+    }
+
     async fn lead(&mut self, elected: Elected, pass: &Pass) -> (Loss, Ended) {
-        let ctx = &self.ctx.clone();
         let Elected { term, leaderless } = elected;
-        let lease = term.lease().clone();
-        ctx.board.leads(&self.name, lease.clone(), ctx.locks.wall());
-        let (job, token) = (self.name.clone(), lease.token());
-        ctx.events.tell(Event::Leading {
+        let (job, token) = (self.name.clone(), term.lease().token());
+        self.ctx.events.tell(Event::Leading {
             job,
             token,
             leaderless,
         });
+        self.hold_term(term, pass, false).await
+    }
+
+    /// A term for the work that is due. It is told by its runs alone: a change of leadership with every tick would be
+    /// no news.
+    async fn lead_by_tick(&mut self, term: Term, pass: &Pass) -> (Loss, Ended) {
+        self.hold_term(term, pass, true).await
+    }
+
+    async fn hold_term(&mut self, term: Term, pass: &Pass, brief: bool) -> (Loss, Ended) {
+        let ctx = &self.ctx.clone();
+        let lease = term.lease().clone();
+        ctx.board.leads(&self.name, lease.clone(), ctx.locks.wall());
         let pad = Pad::under(ctx.locks.clone(), lease.clone(), term.record().body.clone());
         // Once for each definition under which this term is held.
         let ended = loop {
@@ -151,6 +183,7 @@ impl Engine {
                 pad: &pad,
                 lease: Some(lease.clone()),
                 pass,
+                brief,
                 unfit: CancellationToken::new(),
             }
             .run()
@@ -170,15 +203,27 @@ impl Engine {
             (Some(loss), _, _) => loss,
             (None, Some(why), _) => Loss::Unfit(why),
             (None, None, Ended::MaxTerm) => Loss::MaxTerm,
-            (None, None, Ended::Over | Ended::Resigned | Ended::Changed | Ended::Outdated) => {
-                Loss::Released
-            }
+            (
+                None,
+                None,
+                Ended::Over | Ended::Resigned | Ended::Idle | Ended::Changed | Ended::Outdated,
+            ) => Loss::Released,
         };
         ctx.board.stands(&self.name, Standing::StandingBy);
-        ctx.events.tell(Event::StandingBy {
-            job: self.name.clone(),
-            why: why.clone(),
-        });
+        if brief {
+            if why != Loss::Released {
+                tracing::warn!(
+                    job = self.name,
+                    ?why,
+                    "the lock was lost in the middle of a tick's work"
+                );
+            }
+        } else {
+            ctx.events.tell(Event::StandingBy {
+                job: self.name.clone(),
+                why: why.clone(),
+            });
+        }
         term.resign().await;
         (why, ended)
     }
@@ -220,6 +265,7 @@ impl Engine {
                 pad: &pad,
                 lease: None,
                 pass: &pass,
+                brief: false,
                 unfit,
             }
             .run()

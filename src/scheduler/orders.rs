@@ -219,6 +219,14 @@ impl Notice {
 }
 
 impl Engine {
+    /// The triggers that are to run, oldest first, as far as this ledger tells; a look that changes nothing.
+    pub(super) fn triggers_to_run(&self, ledger: &Ledger) -> Vec<String> {
+        let now = self.ctx.locks.wall();
+        let asked = self.ctx.intents.triggers(&self.name).into_iter();
+        let runs = asked.filter(|trigger| fate(trigger, ledger, now) == Fate::Run);
+        runs.map(|trigger| trigger.id).collect()
+    }
+
     /// Completes with a wish that another replica than this one leads next, unless it is `done` with already.
     pub(super) async fn stands_back(&self, done: Option<&Resign>) -> Resign {
         let intents = &self.ctx.intents;

@@ -208,7 +208,8 @@ impl Crew {
     fn look(&mut self) {
         self.looks.abort();
         let jobs = self.posts.values().map(|post| &post.ready);
-        let looks = balance(self.ctx.clone(), min_terms(jobs));
+        let bids = jobs.clone().any(Ready::is_led);
+        let looks = balance(self.ctx.clone(), min_terms(jobs), bids);
         self.looks = self.ctx.spawn.spawn(looks);
     }
 }
@@ -234,6 +235,7 @@ fn died(name: &str, ended: Result<(), JoinError>) {
 }
 
 /// A desk at which nobody ever gives an order.
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn closed_desk() -> Desk {
     mpsc::channel(1).1
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration}
 use jiff::Timestamp;
 
 use super::{
-    crew::{self, Crew, Desk},
+    crew::{Crew, Desk},
     registry::Body,
 };
 use crate::{
@@ -50,8 +50,9 @@ pub(crate) struct Replica {
 
 impl Replica {
     /// Runs all jobs until the gate drains and everything has wound down.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) async fn run(self) {
-        self.run_with(crew::closed_desk()).await;
+        self.run_with(super::crew::closed_desk()).await;
     }
 
     /// The same, following the orders of reloads.
@@ -117,7 +118,7 @@ pub(super) async fn run_job(job: Ready, ctx: Context, successor: Successor, load
         }
         Body::Job(job) => {
             let print = spec.fingerprint();
-            let everywhere = spec.coordination == Coordination::Everywhere;
+            let coordination = spec.coordination;
             let engine = Engine {
                 name,
                 job,
@@ -129,10 +130,10 @@ pub(super) async fn run_job(job: Ready, ctx: Context, successor: Successor, load
                 successor,
                 ctx,
             };
-            if everywhere {
-                engine.run_everywhere().await
-            } else {
-                engine.run_led().await
+            match coordination {
+                Coordination::Everywhere => engine.run_everywhere().await,
+                Coordination::Tick => engine.run_by_tick().await,
+                Coordination::Leader | Coordination::Batch => engine.run_led().await,
             }
         }
     }
@@ -234,7 +235,8 @@ impl Ready {
 }
 
 pub(super) fn min_terms<'a>(jobs: impl Iterator<Item = &'a Ready>) -> BTreeMap<String, Duration> {
-    let led = jobs.filter(|job| job.is_led());
+    // A lock that is taken for a tick is given back before anybody could hand it over.
+    let led = jobs.filter(|job| job.is_led() && job.spec.coordination != Coordination::Tick);
     led.map(|job| (job.name.clone(), job.spec.min_term))
         .collect()
 }

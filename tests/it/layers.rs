@@ -97,8 +97,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Configuration is composed of the settings of those below; only the two above it read it.
     (
         "config",
+        // The rules of ticks stand with those who decide by them.
         &[
-            "finding", "human", "job", "ledger", "lock", "schedule", "secret",
+            "due", "finding", "human", "job", "ledger", "lock", "schedule", "secret",
         ],
     ),
     ("error", &["config", "lock"]),

@@ -35,6 +35,7 @@ mod spread;
 mod stall;
 mod store;
 mod storm;
+mod tick_locks;
 mod ticks;
 
 fn main() -> std::process::ExitCode {
@@ -62,6 +63,7 @@ fn main() -> std::process::ExitCode {
             a_run_without_progress_is_taken_over_in_time,
         },
         ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
+        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
             an_idle_leader_hands_over_at_once,
@@ -104,6 +106,7 @@ fn main() -> std::process::ExitCode {
             a_run_without_progress_is_taken_over_in_time,
         },
         ticks::{ twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks },
+        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
             an_idle_leader_hands_over_at_once,
