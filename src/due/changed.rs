@@ -108,6 +108,7 @@ mod tests {
             now,
             token: Token(2),
             alive: &[],
+            may_start: true,
             triggers: &[],
             paused_upto: None,
         });

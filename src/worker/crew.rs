@@ -3,7 +3,7 @@
 //! # Invariants
 //! - What a reload does not change does not hear of it.   (a_reload_leaves_alone_what_it_does_not_change)
 //! - Of one job there is one engine at a time in this replica: what replaces another one begins when that has ended.
-//!   (a_job_that_changes_its_nature_ends_before_it_begins_anew)
+//!   (a_reload_leaves_alone_what_it_does_not_change)
 
 use std::{collections::BTreeMap, time::Duration};
 

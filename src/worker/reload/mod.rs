@@ -1,7 +1,7 @@
 //! Reads the configuration again, and changes the jobs of a running worker.
 //!
 //! # Invariants
-//! - All is checked before anything changes; a faulty configuration changes nothing.   (a_faulty_file_changes_nothing)
+//! - All is checked before anything changes; a faulty configuration changes nothing.   (a_faulty_file_changes_nothing_and_says_why)
 //! - Jobs are checked under the settings in effect, not under those that wait for a restart.
 //!   (jobs_are_checked_under_the_settings_in_effect)
 //! # When things fail
@@ -11,6 +11,7 @@ mod plan;
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
 };
 
@@ -72,12 +73,17 @@ impl Jobs {
 impl Reloader {
     /// For a worker that runs with `config`; the replica reads its orders at the desk.
     pub(super) fn new(
-        worker: Worker,
+        mut worker: Worker,
         config: Config,
+        file: Option<PathBuf>,
         jobs: Jobs,
         ctx: Context,
         metrics: Metrics,
     ) -> (Self, Desk) {
+        if file.is_some() {
+            // A file that is gone is a fault, and no configuration without jobs.
+            worker.options.file = file;
+        }
         let (orders, desk) = mpsc::channel(1);
         let now = ctx.clock.wall();
         ctx.events.tell(Event::Reloaded { ok: true, at: now });
@@ -208,5 +214,44 @@ fn told(problems: &Problems) -> String {
     match errors {
         0 | 1 => first,
         n => format!("{first} (and {} more)", n - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        config::{LoadOptions, Provenance},
+        job::{Job, JobError, Outcome, Run},
+    };
+
+    struct Nothing;
+
+    #[async_trait::async_trait]
+    impl Job for Nothing {
+        async fn run(&self, _: Run) -> Result<Outcome, JobError> {
+            Ok(Outcome::Done)
+        }
+    }
+
+    #[test]
+    fn jobs_are_checked_under_the_settings_in_effect() {
+        let spec = Spec::every(Duration::from_secs(60)).ttl(Duration::from_secs(50));
+        let worker = Worker::with(LoadOptions::default()).job("report", Nothing, spec.clone());
+        let in_effect = Config {
+            jobs: BTreeMap::from([("report".to_owned(), spec)]),
+            ..Config::default()
+        };
+        // As a file has them that raises max_ttl, too: that waits for a restart.
+        let mut read = in_effect.clone();
+        read.locks.max_ttl = Duration::from_secs(60);
+        let check = |config: &Config| worker.check_jobs(config, &Provenance::default());
+        check(&read).unwrap();
+        let Err(Error::Config(problems)) = check(&in_effect) else {
+            panic!("it would run with a ttl that no node takes")
+        };
+        assert!(told(&problems).contains("jobs.report.ttl"), "{problems}");
     }
 }
