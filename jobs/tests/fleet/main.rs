@@ -1,5 +1,5 @@
-//! Fleets of real worker processes on real stores: killed, told to go, frozen. Costs about 65 seconds, most of them
-//! spent waiting: a minute of ticks, beside which the other cases run.
+//! Fleets of real worker processes on real stores: killed, told to go, frozen, stalled. Costs about two and a half minutes on
+//! two cores, most of them spent waiting, four cases at a time.
 //!
 //! `cargo test -p watchkeeper-jobs --test fleet [FILTER]`. On Redis each case has three masters of its own on unix
 //! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.
