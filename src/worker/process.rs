@@ -151,7 +151,8 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         failover,
         checks: worker.checks.clone(),
     };
-    let (mut reloader, desk) = Reloader::new(worker, config, loaded.file, jobs_now, ctx.clone(), metrics);
+    let (mut reloader, desk) =
+        Reloader::new(worker, config, loaded.file, jobs_now, ctx.clone(), metrics);
     let mut running = spawn.spawn(replica.run_with(desk));
     loop {
         tokio::select! {

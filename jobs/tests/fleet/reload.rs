@@ -99,7 +99,9 @@ pub(crate) fn a_reload_leaves_alone_what_it_does_not_change(store: Store) {
         assert_eq!(beat.token, token, "it keeps its term");
     }
     // Another nature: it ends, then it begins anew without a lock; never two of it at a time.
-    beats.wait(SOON, "run of each without a lock", |b| b.job == "each" && b.token == 0);
+    beats.wait(SOON, "run of each without a lock", |b| {
+        b.job == "each" && b.token == 0
+    });
     for (n, beat) in beats.of("each").iter().enumerate() {
         assert_eq!(beat.event, ["started", "ended"][n % 2], "{beat:?}");
     }
@@ -242,7 +244,9 @@ pub(crate) fn a_refused_definition_waits_until_all_replicas_have_it(store: Store
         "it stands by again"
     );
     let last = fleet.replica(new);
-    beats.wait(SOON, "run of the last one", |b| b.event == "started" && b.replica == last);
+    beats.wait(SOON, "run of the last one", |b| {
+        b.event == "started" && b.replica == last
+    });
 }
 
 fn status(fleet: &Fleet) -> Value {
