@@ -603,7 +603,7 @@ impl Lead<'_> {
                 }
                 () = ctx.clock.sleep_until(stop_at), if !stopped => {
                     stopped = true;
-                    flights.stop_all(if self.pass.is_draining() { "the worker drains" } else { "the term ends" });
+                    flights.stop_all(if self.pass.is_draining() { self.pass.why_draining() } else { "the term ends" });
                 }
             }
         }

@@ -12,6 +12,10 @@
 //! unready, nothing new starts; runs go on *while their leases are renewed*, and are told to stop after
 //! `drain_timeout`; outcomes are written; leases are released and announced; what is left of the history is written,
 //! for a second at most; the presence document goes; the process ends. A second signal ends it at once.
+//!
+//! # Reload
+//! SIGHUP: the configuration is read again and checked as a whole; then jobs begin, end, or go on under another definition
+//! between two runs. What has not changed hears nothing of it. A faulty configuration changes nothing.
 
 #[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 #[cfg_attr(
