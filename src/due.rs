@@ -35,6 +35,8 @@
 //!   waits when the pause is seen, or at its end, is missed, whatever the misfire rule says. Triggers run all the same,
 //!   with their retries: a person asked for them.
 //! - A trigger whose id the ledger knows is passed over, so each is started once per attempt.
+//! - A ledger that was decided under another schedule is decided up to now: nothing before the change fires under the new one.
+//!   See [`account_for_change`].
 //! - A clock that went back decides nothing until it has caught up with the ledger; [`Plan::ahead`] says by how much.
 //!
 //! # Invariants
@@ -53,9 +55,11 @@ use crate::{
     schedule::Schedule,
 };
 pub use blank::account_for_blank;
+pub use changed::{Changed, account_for_change};
 use table::Table;
 
 mod blank;
+mod changed;
 mod policy;
 mod table;
 #[cfg(test)]

@@ -155,6 +155,20 @@ pub enum Event {
         /// Why unfit; `None` when fit.
         unfit: Option<String>,
     },
+    /// The replicas of the fleet have begun or ceased to disagree on the definition of a job, as far as this one knows.
+    Definitions {
+        /// The job.
+        job: String,
+        /// How many definitions there are; 1 when they agree.
+        count: usize,
+    },
+    /// The configuration was read again.
+    Reloaded {
+        /// Whether it is in effect; nothing has changed otherwise.
+        ok: bool,
+        /// When.
+        at: Timestamp,
+    },
     /// The worker drains: nothing new starts.
     Draining,
 }

@@ -337,6 +337,9 @@ fn rule(why: &str) -> &str {
             "as many runs of the job went on as may when it fell due (overlap, concurrency)"
         }
         "paused" => "the job was paused",
+        "changed" => {
+            "the schedule of the job was changed afterwards, and fires nothing that lies before the change"
+        }
         "unknown" => {
             "a majority of lock nodes had lost its memory, and nobody knows whether it had run"
         }

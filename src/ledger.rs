@@ -28,12 +28,14 @@ use serde_json::{Map, Value};
 
 use crate::node::Token;
 
+mod decided;
 mod kept;
 mod refused;
 mod run;
 #[cfg(test)]
 mod tests;
 
+pub use decided::Decided;
 pub use refused::{LedgerError, Refused};
 pub use run::{OpenRun, RunKey, RunState};
 
@@ -66,6 +68,9 @@ pub struct Ledger {
     /// growing when the ledger of a job was forgotten: the history of its runs is ordered by it.
     #[serde(default, skip_serializing_if = "run::is_zero")]
     runs: u64,
+    /// Under which definition it was decided last.
+    #[serde(default, skip_serializing_if = "Decided::is_unknown")]
+    by: Decided,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -535,6 +540,7 @@ impl Default for Ledger {
             floor: String::new(),
             skipped: Vec::new(),
             runs: 0,
+            by: Decided::default(),
             rest: Map::new(),
         }
     }

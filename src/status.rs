@@ -21,10 +21,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::node::{Doc, Token, View};
+pub use definitions::{DefinitionStatus, ReloadStatus};
 pub use locks::{LockDetail, LockState};
 pub use progress::{Rate, RunProgress};
 pub use runs::RunRecord;
 
+mod definitions;
 pub mod leaks;
 pub mod locks;
 mod merge;
@@ -75,6 +77,8 @@ pub struct ReplicaStatus {
     pub seen_ms_ago: u64,
     /// Address of its status page.
     pub admin: Option<String>,
+    /// What became of its last reload; `null` before the first.
+    pub reload: Option<ReloadStatus>,
 }
 
 /// What a replica is in the fleet.
@@ -104,6 +108,8 @@ pub struct JobStatus {
     pub schedule: String,
     /// Its time zone.
     pub zone: Option<String>,
+    /// Its definitions, when the replicas disagree on them; empty when they agree.
+    pub definitions: Vec<DefinitionStatus>,
     /// Who leads it; `null` when nobody does (and always for `batch` and `everywhere`).
     pub leader: Option<LeaderStatus>,
     /// More than one replica claims it: a hand-over is being written, or a frozen replica does not know yet.
@@ -245,6 +251,8 @@ pub struct Presence {
     pub unfit: Option<String>,
     /// Address of its status page.
     pub admin: Option<String>,
+    /// What became of its last reload; `null` before the first.
+    pub reload: Option<ReloadStatus>,
     /// What it knows of each of its jobs.
     pub jobs: Vec<JobPresence>,
     /// Grows with every writing; the largest counts.
@@ -265,6 +273,12 @@ pub struct JobPresence {
     pub schedule: String,
     /// Its time zone.
     pub zone: Option<String>,
+    /// A hash of what the job's definition means; empty when the version does not tell.
+    pub definition: String,
+    /// When this replica loaded that definition, by the fleet's time.
+    pub loaded: Option<Timestamp>,
+    /// Why this replica stands back from the job, when that is because another definition counts.
+    pub stands_back: Option<String>,
     /// What this replica is to the job.
     pub standing: Standing,
     /// The term's token, while leading.

@@ -106,6 +106,11 @@ fn jobs(h: &mut Html, view: &View<'_>) {
         if let Some(zone) = &job.zone {
             h.markup("<small>").text(zone).markup("</small>");
         }
+        for line in job.disagreement() {
+            h.markup("<small class=\"bad\">")
+                .text(line)
+                .markup("</small>");
+        }
         cell(h, "Last tick");
         moment(h, job.last_tick, view.now);
         if let Some(outcome) = &job.last_outcome {
@@ -251,6 +256,14 @@ fn state(h: &mut Html, replica: &ReplicaStatus) {
         None if replica.draining => h.markup("<strong class=\"warn\">draining</strong>"),
         None => h.markup("<span class=\"good\">fit</span>"),
     };
+    if let Some(reload) = &replica.reload {
+        h.markup(if reload.ok {
+            "<small>"
+        } else {
+            "<small class=\"bad\">"
+        });
+        h.text(reload).markup("</small>");
+    }
 }
 
 fn nodes(h: &mut Html, fleet: &FleetStatus) {

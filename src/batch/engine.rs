@@ -300,7 +300,7 @@ impl BatchEngine {
                 }
                 () = ctx.clock.sleep_until(stop_at), if !stopped => {
                     stopped = true;
-                    floor.runs.values().for_each(|run| run.stop("the worker drains"));
+                    floor.runs.values().for_each(|run| run.stop(pass.why_draining()));
                 }
             }
         }

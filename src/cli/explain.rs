@@ -15,7 +15,7 @@ use crate::{
     intent::{self, Intent, Pause},
     ledger::Ledger,
     schedule::Schedule,
-    status::RunRecord,
+    status::{JobStatus, RunRecord},
     worker::{
         asking::{self, AskError},
         presence, runs,
@@ -34,6 +34,8 @@ struct Told {
     ledger: Option<String>,
     runs: Vec<RunRecord>,
     pause: Option<Pause>,
+    /// On its definition.
+    disagreement: Vec<String>,
 }
 
 pub(super) fn explain(
@@ -70,6 +72,7 @@ pub(super) fn explain(
                 ledger: newest.map(|view| view.record.body),
                 runs: runs::last(&locks, job, ALL).await?,
                 pause,
+                disagreement: running.map(JobStatus::disagreement).unwrap_or_default(),
             })
         })?
     };
@@ -106,6 +109,12 @@ pub(super) fn explain(
         at,
         now,
     });
+    let mut answer = answer;
+    answer.sentences.extend(
+        told.disagreement
+            .into_iter()
+            .map(|line| format!("The replicas disagree on {job}: {}.", printable(&line))),
+    );
     if json {
         return print_json(&answer);
     }

@@ -228,6 +228,11 @@ fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
             table.row(job_row(job));
         }
         text += &format!("\n{table}");
+        for job in &fleet.jobs {
+            for line in job.disagreement() {
+                text += &format!("{}: {}\n", job.name, printable(&line));
+            }
+        }
     }
     let running: Vec<_> = running(fleet).collect();
     if !running.is_empty() {
@@ -264,7 +269,7 @@ fn replica_row(replica: &ReplicaStatus, now: Timestamp) -> [String; 7] {
         None if replica.seen_ms_ago > 4_000 => {
             format!("last heard of {} s ago", replica.seen_ms_ago / 1000)
         }
-        None => String::new(),
+        None => reload_note(replica),
     };
     let up = now.duration_since(replica.started).as_secs().max(0);
     let up = humantime::format_duration(Duration::from_secs(up.unsigned_abs()));
@@ -278,6 +283,14 @@ fn replica_row(replica: &ReplicaStatus, now: Timestamp) -> [String; 7] {
         page.unwrap_or_default(),
         note,
     ]
+}
+
+/// What is wrong with its last reload.
+fn reload_note(replica: &ReplicaStatus) -> String {
+    let told = replica.reload.as_ref();
+    let told = told.filter(|reload| !reload.ok || !reload.needs_restart.is_empty());
+    told.map(|reload| printable(&reload.to_string()))
+        .unwrap_or_default()
 }
 
 fn job_row(job: &JobStatus) -> [String; 7] {

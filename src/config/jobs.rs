@@ -363,6 +363,13 @@ impl At<'_> {
                 "leave unstoppable out, or write worker.mode = \"shared\"",
             );
         }
+        if spec.definition != default.definition && (!leads || failover) {
+            found.warn(
+                &["definition"],
+                "it has no effect: only a candidate for a lock of the job's own can stand back from it",
+                "leave definition out",
+            );
+        }
         let terms = [
             ("min_term", spec.min_term != default.min_term),
             ("max_term", spec.max_term != default.max_term),

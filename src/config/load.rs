@@ -184,6 +184,26 @@ fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> 
     }
 }
 
+/// Checks jobs that were read together with other settings than those of `config`.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn check_jobs(
+    config: &Config,
+    options: &LoadOptions,
+    provenance: &Provenance,
+) -> Result<(), Problems> {
+    let mut found = Findings::default();
+    jobs::check(config, options, &mut found);
+    let mut problems = Problems::default();
+    problems.adopt(found, provenance);
+    problems.sort();
+    match problems.has_errors() {
+        true => Err(problems),
+        false => Ok(()),
+    }
+}
+
 struct Chosen {
     path: PathBuf,
     /// Who named it; a file that somebody named must exist.

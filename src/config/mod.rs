@@ -33,6 +33,7 @@ pub use crate::{
     secret::{Secret, SecretUrl},
 };
 pub use jobs::ParamProblem;
+pub(crate) use load::check_jobs;
 pub use load::{LoadOptions, Loaded, ParamCheck, load, load_without_jobs};
 pub use problem::{Problem, Problems, Provenance, Source};
 pub use settings::{AdminSettings, Listen, LogFormat, Mode, TelemetrySettings, WorkerSettings};

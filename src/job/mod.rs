@@ -1,5 +1,6 @@
 //! What a user writes: a [`Job`], and what it gets: a [`Run`].
 
+pub(crate) mod definition;
 mod error;
 mod hook;
 mod output;
@@ -8,6 +9,7 @@ mod progress;
 mod run;
 pub mod spec;
 
+pub use definition::Disagreement;
 pub use error::{FailureKind, JobError};
 pub(crate) use hook::Hooks;
 pub use hook::{RunEnd, RunHook};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::definition::Disagreement;
 use crate::{
     due::{Interrupted, Misfire, MisfirePolicy, Overlap, Policy},
     human::Span,
@@ -74,6 +75,8 @@ pub struct Spec {
     pub unstoppable: Unstoppable,
     /// Whether every effect of a run is refused to an old fencing token, so that two runs at a time do no harm.
     pub fenced: bool,
+    /// Whose definition of the job counts while replicas disagree on it.
+    pub definition: Disagreement,
     /// Whether the job runs at all.
     pub enabled: bool,
     /// The job's own parameters.
@@ -150,6 +153,7 @@ impl Default for Spec {
             max_term: Duration::from_secs(24 * 3600),
             unstoppable: Unstoppable::Abort,
             fenced: false,
+            definition: Disagreement::Newest,
             enabled: true,
             params: Value::Object(Map::new()),
         }
@@ -414,6 +418,14 @@ impl Spec {
     #[must_use]
     pub fn fenced(mut self) -> Self {
         self.fenced = true;
+        self
+    }
+
+    /// Whose definition of the job counts while the replicas of the fleet disagree on it: [`Disagreement::Newest`] unless
+    /// set. Without effect in failover mode, where the active replica's does.
+    #[must_use]
+    pub fn definition(mut self, rule: Disagreement) -> Self {
+        self.definition = rule;
         self
     }
 

@@ -30,9 +30,10 @@ const DOUBLINGS: u32 = 6;
 #[derive(Debug, Default)]
 struct Given(BTreeMap<String, Vec<Moment>>);
 
-/// Looks and hands over until the worker drains. `min_terms` of the jobs that have a leader.
-pub(crate) async fn balance(ctx: Context, min_terms: BTreeMap<String, Duration>) {
-    if !ctx.place.candidate || (min_terms.is_empty() && !ctx.place.failover) {
+/// Looks and hands over until the worker drains. `min_terms` of the jobs that have a leader; nothing is asked of the others
+/// unless this replica `bids` for any lock.
+pub(crate) async fn balance(ctx: Context, min_terms: BTreeMap<String, Duration>, bids: bool) {
+    if !ctx.place.candidate || !(bids || ctx.place.failover) {
         // It never bids.
         return;
     }
@@ -43,6 +44,7 @@ pub(crate) async fn balance(ctx: Context, min_terms: BTreeMap<String, Duration>)
         if let Ok(docs) = ctx.locks.docs(PRESENCE_PREFIX).await {
             let presences = Presence::from_docs(&docs);
             ctx.place.saw(&presences, &ctx.board, ctx.clock.now());
+            ctx.place.definitions.tell(&ctx.board, &ctx.events);
             if !ctx.place.failover {
                 one(&ctx, &min_terms, &mut given).await;
             }

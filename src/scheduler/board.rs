@@ -13,7 +13,7 @@ use crate::{
     job::Run,
     lease::LeaseView,
     node::Token,
-    status::{JobPresence, Rate, RunStatus, Standing},
+    status::{JobPresence, Rate, ReloadStatus, RunStatus, Standing},
 };
 
 /// Shared by the engines of all jobs; cheap to clone.
@@ -23,6 +23,7 @@ pub(crate) struct Board(Arc<Mutex<Notes>>);
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     jobs: BTreeMap<String, JobNotes>,
+    reload: Option<ReloadStatus>,
     /// Asks for a fresh presence document.
     dirty: Arc<tokio::sync::Notify>,
 }
@@ -61,6 +62,44 @@ impl Board {
     pub(crate) fn add_job(&self, facts: JobPresence) {
         let name = facts.name.clone();
         self.change(&name, |job| job.facts = facts);
+    }
+
+    /// The job is defined anew; what this replica is to it stays.
+    pub(crate) fn redefine(&self, new: JobPresence) {
+        self.change(&new.name.clone(), |job| {
+            let facts = &mut job.facts;
+            (facts.coordination, facts.schedule, facts.zone) =
+                (new.coordination, new.schedule, new.zone);
+            (facts.definition, facts.loaded) = (new.definition, new.loaded);
+        });
+    }
+
+    /// This replica has the job no more.
+    pub(crate) fn forget(&self, job: &str) {
+        let mut notes = self.notes();
+        notes.jobs.remove(job);
+        notes.dirty.notify_one();
+    }
+
+    /// What became of the last reload.
+    pub(crate) fn reloaded(&self, reload: ReloadStatus) {
+        let mut notes = self.notes();
+        notes.reload = Some(reload);
+        notes.dirty.notify_one();
+    }
+
+    pub(crate) fn reload(&self) -> Option<ReloadStatus> {
+        self.notes().reload.clone()
+    }
+
+    /// This replica stands back from the job because another definition of it counts: why; nothing when that is over.
+    pub(crate) fn stands_back(&self, job: &str, why: Option<String>) {
+        self.change(job, |job| {
+            if why.is_some() {
+                job.facts.standing = Standing::Off;
+            }
+            job.facts.stands_back = why;
+        });
     }
 
     pub(crate) fn leads(&self, job: &str, lease: LeaseView, since: Timestamp) {

@@ -89,9 +89,8 @@ impl Taken {
 
 impl Engine {
     /// Runs the job tick by tick, in whichever replica comes first, until the worker drains.
-    pub(crate) async fn run_by_tick(self) {
-        let ctx = &self.ctx;
-        let elector = self.elector();
+    pub(crate) async fn run_by_tick(mut self) {
+        let ctx = &self.ctx.clone();
         let key = format!("job/{}", self.name);
         let retention = ctx.locks.timing().retention_of(&key);
         // Not all at the same time.
@@ -99,11 +98,16 @@ impl Engine {
         let mut taken = Taken::new(limit);
         let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
+            self.take_up();
+            let elector = self.elector();
             ctx.board.stands(&self.name, Standing::StandingBy);
             tokio::select! {
                 biased;
                 () = pass.over() => continue,
                 () = self.wait_until_fit(&pass) => {}
+            }
+            if self.stand_back_for_definition(&pass).await {
+                continue;
             }
             let term = tokio::select! {
                 biased;
@@ -113,6 +117,7 @@ impl Engine {
                     stood_back = Some(asked);
                     continue;
                 }
+                () = self.outvoted() => continue,
                 term = self.wait_for_work(&elector, &mut taken) => term,
             };
             let Some(term) = term else { continue };

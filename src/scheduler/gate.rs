@@ -12,6 +12,8 @@ use crate::lease::{LeaseView, Work};
 pub(crate) struct Gate {
     state: Arc<watch::Sender<State>>,
     drain: CancellationToken,
+    /// The same of the whole worker, in the gate of one job.
+    worker: CancellationToken,
 }
 
 #[derive(Clone, Debug)]
@@ -47,7 +49,17 @@ impl Gate {
         let drain = CancellationToken::new();
         Self {
             state: Arc::new(watch::channel(state).0),
+            worker: drain.clone(),
             drain,
+        }
+    }
+
+    /// The gate of one job: its drain is over when the worker drains, and may be before.
+    pub(crate) fn of_job(&self) -> Self {
+        Self {
+            state: self.state.clone(),
+            drain: self.drain.child_token(),
+            worker: self.worker.clone(),
         }
     }
 
@@ -126,6 +138,14 @@ impl Pass {
     /// The replica lock's lease, in failover mode.
     pub(crate) fn lease(&self) -> Option<&LeaseView> {
         self.lease.as_ref()
+    }
+
+    /// Why what runs is told to stop while the gate drains.
+    pub(crate) fn why_draining(&self) -> &'static str {
+        match self.gate.worker.is_cancelled() {
+            true => "the worker drains",
+            false => "a reload has ended or changed the job",
+        }
     }
 
     pub(crate) fn is_draining(&self) -> bool {

@@ -45,7 +45,7 @@ const LOOK_AT_LEASE: Duration = Duration::from_millis(50);
 /// One term.
 pub(super) struct Lead<'a> {
     pub(super) engine: &'a Engine,
-    pub(super) pad: Pad,
+    pub(super) pad: &'a Pad,
     /// None for a job that runs everywhere.
     pub(super) lease: Option<LeaseView>,
     pub(super) pass: &'a Pass,
@@ -75,6 +75,10 @@ pub(super) enum Ended {
     MaxTerm,
     /// Somebody asked for it.
     Resigned,
+    /// There is a new definition of the job, and nothing of it runs.
+    Changed,
+    /// Another replica has a newer definition of the job, and nothing of it runs here.
+    Outdated,
     /// There is nothing to do before the next tick.
     Idle,
 }
@@ -92,11 +96,17 @@ impl Lead<'_> {
                 return Ended::Over;
             }
         };
+        if !self.engine.may_lead_after(&ledger) {
+            return Ended::Outdated;
+        }
         // First of all: a minority write of the last leader becomes the truth, or is gone, for everybody.
         if ledger != Ledger::default() && self.write(&ledger, None).await.is_err() {
             return Ended::Over;
         }
         if self.account_for_blank(&mut ledger).await.is_err() {
+            return Ended::Over;
+        }
+        if self.account_for_change(&mut ledger).await.is_err() {
             return Ended::Over;
         }
         // Also after it: the pause of a job must be known to whoever leads it next.
@@ -113,7 +123,18 @@ impl Lead<'_> {
                 end = Ended::Resigned;
                 break;
             }
-            let Ok(plan) = self.decide(&ledger, &flights, true) else {
+            let leaving = self.leaving();
+            if let Some(why) = leaving {
+                if flights.is_empty() {
+                    end = why;
+                    break;
+                }
+                if self.engine.schedule.is_continuous() {
+                    // It would never end by itself.
+                    flights.stop_all("the definition of the job has changed");
+                }
+            }
+            let Ok(plan) = self.decide(&ledger, &flights, leaving.is_none()) else {
                 break;
             };
             let mut wake = plan.wake;
@@ -159,6 +180,7 @@ impl Lead<'_> {
                     // Nobody to hand over to: the time begins anew, and the work goes on.
                     term_end = self.clock().now() + self.engine.spec.max_term;
                 }
+                () = self.to_leave(), if leaving.is_none() => {}
                 () = self.engine.ctx.intents.changed(&mut seen) => {}
                 () = self.clock().sleep_until(notice.wake(self.clock().now())) => {}
                 () = self.sleep_until(wake) => {}
@@ -597,7 +619,7 @@ impl Lead<'_> {
                     stopped = true;
                     let unfit = self.lease.as_ref().and_then(LeaseView::cordoned);
                     flights.stop_all(match &unfit {
-                        _ if self.pass.is_draining() => "the worker drains",
+                        _ if self.pass.is_draining() => self.pass.why_draining(),
                         Some(why) => why,
                         None => "the term ends",
                     });

@@ -18,7 +18,9 @@ mod balance;
 mod blank;
 mod board;
 mod by_tick;
+mod changed;
 pub(crate) mod context;
+mod definitions;
 pub(crate) mod execute;
 mod flight;
 mod gate;
@@ -31,6 +33,7 @@ mod pad;
 mod place;
 mod span;
 mod spread;
+mod successor;
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,14 +49,15 @@ use jiff::{SignedDuration, Timestamp};
 pub(crate) use limits::stuck_at;
 pub(crate) use place::Place;
 pub(crate) use spread::WHOLE_REPLICA;
+pub(crate) use successor::{Definition, Successor};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     due::Policy,
     election::{Elected, Elector},
     event::Event,
-    job::{Job, Spec},
-    lease::{Care, Loss, Unstoppable},
+    job::{Job, Spec, definition::Fingerprint},
+    lease::{Care, LeaseView, Loss, Unstoppable},
     ledger::Ledger,
     schedule::Schedule,
     status::Standing,
@@ -69,22 +73,32 @@ pub(crate) struct Engine {
     pub(crate) spec: Spec,
     pub(crate) schedule: Schedule,
     pub(crate) policy: Policy,
+    /// Of the spec.
+    pub(crate) print: Fingerprint,
+    /// When it was loaded, by the fleet's time.
+    pub(crate) loaded: Timestamp,
+    /// What it is to be next.
+    pub(crate) successor: Successor,
     pub(crate) ctx: Context,
 }
 
 impl Engine {
     /// Runs the job in one replica at a time, until the worker drains.
-    pub(crate) async fn run_led(self) {
-        let ctx = &self.ctx;
-        let elector = self.elector();
-        let elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
+    pub(crate) async fn run_led(mut self) {
+        let ctx = &self.ctx.clone();
         let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
+            self.take_up();
+            let elector = self.elector();
+            let elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
             ctx.board.stands(&self.name, Standing::StandingBy);
             tokio::select! {
                 biased;
                 () = pass.over() => continue,
                 () = self.wait_until_fit(&pass) => {}
+            }
+            if self.stand_back_for_definition(&pass).await {
+                continue;
             }
             let elected = tokio::select! {
                 biased;
@@ -94,6 +108,7 @@ impl Engine {
                     stood_back = Some(asked);
                     continue;
                 }
+                () = self.outvoted() => continue,
                 elected = elector.campaign_timed() => elected,
             };
             let elected = match elected {
@@ -141,7 +156,7 @@ impl Engine {
         self.schedule.next_after(decided.max(due))
     }
 
-    async fn lead(&self, elected: Elected, pass: &Pass) -> (Loss, Ended) {
+    async fn lead(&mut self, elected: Elected, pass: &Pass) -> (Loss, Ended) {
         let Elected { term, leaderless } = elected;
         let (job, token) = (self.name.clone(), term.lease().token());
         self.ctx.events.tell(Event::Leading {
@@ -154,35 +169,38 @@ impl Engine {
 
     /// A term for the work that is due. It is told by its runs alone: a change of leadership with every tick would be
     /// no news.
-    async fn lead_by_tick(&self, term: Term, pass: &Pass) -> (Loss, Ended) {
+    async fn lead_by_tick(&mut self, term: Term, pass: &Pass) -> (Loss, Ended) {
         self.hold_term(term, pass, true).await
     }
 
-    async fn hold_term(&self, term: Term, pass: &Pass, brief: bool) -> (Loss, Ended) {
-        let ctx = &self.ctx;
+    async fn hold_term(&mut self, term: Term, pass: &Pass, brief: bool) -> (Loss, Ended) {
+        let ctx = &self.ctx.clone();
         let lease = term.lease().clone();
-        lease.take_care(Care {
-            grace: Some(self.spec.grace),
-            unstoppable: self.spec.unstoppable,
-        });
         ctx.board.leads(&self.name, lease.clone(), ctx.locks.wall());
-        let health = ctx
-            .spawn
-            .spawn(watch_health(self.job.clone(), lease.clone(), ctx.clone()));
-
         let pad = Pad::under(ctx.locks.clone(), lease.clone(), term.record().body.clone());
-        let ended = Lead {
-            engine: self,
-            pad,
-            lease: Some(lease.clone()),
-            pass,
-            brief,
-            unfit: CancellationToken::new(),
-        }
-        .run()
-        .await;
-
-        health.abort();
+        // Once for each definition under which this term is held.
+        let ended = loop {
+            lease.take_care(Care {
+                grace: Some(self.spec.grace),
+                unstoppable: self.spec.unstoppable,
+            });
+            let watch = watch_health(self.job.clone(), lease.clone(), ctx.clone());
+            let health = ctx.spawn.spawn(watch);
+            let ended = Lead {
+                engine: self,
+                pad: &pad,
+                lease: Some(lease.clone()),
+                pass,
+                brief,
+                unfit: CancellationToken::new(),
+            }
+            .run()
+            .await;
+            health.abort();
+            if ended != Ended::Changed || !self.keeps_term(&lease, &pad) {
+                break ended;
+            }
+        };
         if self.spec.unstoppable == Unstoppable::Hold {
             // The run was dropped, and part of it goes on: nobody else may start beside it.
             while lease.work_in_flight() > 0 && lease.is_held() {
@@ -193,7 +211,11 @@ impl Engine {
             (Some(loss), _, _) => loss,
             (None, Some(why), _) => Loss::Unfit(why),
             (None, None, Ended::MaxTerm) => Loss::MaxTerm,
-            (None, None, Ended::Over | Ended::Resigned | Ended::Idle) => Loss::Released,
+            (
+                None,
+                None,
+                Ended::Over | Ended::Resigned | Ended::Idle | Ended::Changed | Ended::Outdated,
+            ) => Loss::Released,
         };
         ctx.board.stands(&self.name, Standing::StandingBy);
         if brief {
@@ -214,10 +236,21 @@ impl Engine {
         (why, ended)
     }
 
+    /// Takes up the next definition of the job, and says whether this term goes on under it.
+    fn keeps_term(&mut self, lease: &LeaseView, pad: &Pad) -> bool {
+        self.take_up();
+        let ttl = self.spec.ttl.unwrap_or(self.ctx.locks.timing().ttl);
+        let may = pad.found().is_ok_and(|ledger| self.may_lead_after(&ledger));
+        // A lease keeps the ttl that it was granted with.
+        ttl == lease.ttl() && may
+    }
+
     /// Runs the job in every replica, without a lock and without a ledger that outlives the process.
-    pub(crate) async fn run_everywhere(self) {
-        let ctx = &self.ctx;
+    pub(crate) async fn run_everywhere(mut self) {
+        let ctx = &self.ctx.clone();
+        let pad = Pad::local();
         while let Some(pass) = ctx.gate.pass().await {
+            self.take_up();
             tokio::select! {
                 biased;
                 () = pass.over() => continue,
@@ -237,7 +270,7 @@ impl Engine {
             let watch = ctx.spawn.spawn(watch);
             Lead {
                 engine: &self,
-                pad: Pad::local(),
+                pad: &pad,
                 lease: None,
                 pass: &pass,
                 brief: false,
@@ -278,7 +311,7 @@ impl Engine {
 }
 
 /// Asks the job whether this replica is fit for it, as long as it leads.
-async fn watch_health(job: Arc<dyn Job>, lease: crate::lease::LeaseView, ctx: Context) {
+async fn watch_health(job: Arc<dyn Job>, lease: LeaseView, ctx: Context) {
     while lease.is_open() {
         ctx.clock.sleep(ctx.health_every()).await;
         let Some(why) = ctx.why_unfit(job.health(), lease.ttl() / 2).await else {
@@ -320,6 +353,6 @@ async fn watch_without_lock(
     }
 }
 
-fn resource(lease: &crate::lease::LeaseView) -> String {
+fn resource(lease: &LeaseView) -> String {
     lease.key().trim_start_matches("job/").to_owned()
 }

@@ -1,5 +1,7 @@
 //! Where the ledger is written: beside the job's lock, or nowhere for a job without one.
 
+use std::sync::{Mutex, PoisonError};
+
 use jiff::Timestamp;
 
 use crate::{
@@ -11,7 +13,8 @@ use crate::{
 /// The place of one job's ledger.
 pub(crate) struct Pad {
     place: Option<(Locks, LeaseView)>,
-    found: String,
+    /// What stood there at first, then what was written last.
+    last: Mutex<String>,
 }
 
 impl Pad {
@@ -19,7 +22,7 @@ impl Pad {
     pub(crate) fn under(locks: Locks, lease: LeaseView, found: String) -> Self {
         Self {
             place: Some((locks, lease)),
-            found,
+            last: Mutex::new(found),
         }
     }
 
@@ -27,13 +30,13 @@ impl Pad {
     pub(crate) fn local() -> Self {
         Self {
             place: None,
-            found: String::new(),
+            last: Mutex::default(),
         }
     }
 
-    /// What the predecessors left.
+    /// What the predecessors left, or this replica wrote since.
     pub(crate) fn found(&self) -> Result<Ledger, LedgerError> {
-        Ledger::from_body(&self.found)
+        Ledger::from_body(&self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Writes the ledger to q nodes; they refuse while `not_before` lies in their future.
@@ -42,9 +45,11 @@ impl Pad {
         ledger: &Ledger,
         not_before: Option<Timestamp>,
     ) -> Result<(), WriteError> {
-        match &self.place {
-            Some((locks, lease)) => locks.write(lease, ledger.to_body(), not_before).await,
-            None => Ok(()),
+        let body = ledger.to_body();
+        if let Some((locks, lease)) = &self.place {
+            locks.write(lease, body.clone(), not_before).await?;
         }
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = body;
+        Ok(())
     }
 }

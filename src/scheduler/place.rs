@@ -13,6 +13,7 @@ use std::{
 
 use super::{
     Board,
+    definitions::Definitions,
     spread::{self, Peer},
 };
 use crate::{
@@ -34,6 +35,8 @@ pub(crate) struct Place {
     /// Whether this replica ever leads.
     pub(crate) candidate: bool,
     pub(crate) failover: bool,
+    /// What they tell of their jobs.
+    pub(super) definitions: Definitions,
     view: Arc<Mutex<View>>,
 }
 
@@ -55,6 +58,7 @@ impl Place {
             priority,
             candidate,
             failover,
+            definitions: Definitions::default(),
             view: Arc::default(),
         }
     }
@@ -73,6 +77,7 @@ impl Place {
             last.is_some_and(|(_, at)| now.since(*at) < FRESH)
         };
         let alive = presences.iter().filter(alive);
+        self.definitions.saw(alive.clone());
         view.others = alive.map(|p| Peer::of(p, self.failover)).collect();
         view.others.sort_by(|a, b| a.id.cmp(&b.id));
         view.heard = heard;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     FleetStatus, JobPresence, JobStatus, LeaderStatus, LockStatus, NodeStatus, Presence,
-    ReplicaStatus, RunStatus, Standing,
+    ReplicaStatus, RunStatus, Standing, definitions,
 };
 use crate::node::View;
 
@@ -57,6 +57,7 @@ fn replica(p: &Presence, now: Timestamp) -> ReplicaStatus {
         started: p.started,
         seen_ms_ago: ms_since(p.written_at, now),
         admin: p.admin.clone(),
+        reload: p.reload.clone(),
     }
 }
 
@@ -90,6 +91,7 @@ fn job(words: &[Word<'_>], now: Timestamp) -> JobStatus {
         coordination: said(|j| j.coordination.clone()),
         schedule: said(|j| j.schedule.clone()),
         zone: speaker.and_then(|(_, j)| j.zone.clone()),
+        definitions: definitions::of(words.iter().copied()),
         leader: leader.map(|(p, j)| leader_status(p, j, now)),
         contested: claims.len() > 1,
         last_tick: last.and_then(|(_, j)| j.last_tick),

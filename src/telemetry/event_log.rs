@@ -137,6 +137,14 @@ impl EventLog {
                 unfit: Some(why),
             } => warn!(job, why, "unfit"),
             Event::Fitness { job, unfit: None } => info!(job, "fit again"),
+            Event::Definitions { job, count: 1 } => {
+                info!(job, "the replicas agree on the definition of the job again");
+            }
+            Event::Definitions { job, count } => warn!(
+                job,
+                definitions = count,
+                "the replicas disagree on the definition of the job: `watchkeeper status` shows who has which"
+            ),
             Event::Draining => info!("draining: nothing new starts"),
             _ => {}
         }

@@ -157,6 +157,8 @@ impl Metrics {
                 count,
             } => f.items(job, outcome, *count),
             Event::Backlog { job, items } => f.backlog(job, *items),
+            Event::Definitions { job, count } => f.definitions(job, *count),
+            Event::Reloaded { ok, at } => f.reloaded(*ok, *at),
             _ => {}
         }
     }

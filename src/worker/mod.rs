@@ -12,6 +12,10 @@
 //! unready, nothing new starts; runs go on *while their leases are renewed*, and are told to stop after
 //! `drain_timeout`; outcomes are written; leases are released and announced; what is left of the history is written,
 //! for a second at most; the presence document goes; the process ends. A second signal ends it at once.
+//!
+//! # Reload
+//! SIGHUP: the configuration is read again and checked as a whole; then jobs begin, end, or go on under another definition
+//! between two runs. What has not changed hears nothing of it. A faulty configuration changes nothing.
 
 #[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 #[cfg_attr(
@@ -19,11 +23,13 @@
     allow(dead_code, reason = "tests ask for less than people do")
 )]
 pub(crate) mod asking;
+pub(crate) mod crew;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod given;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;
+mod reload;
 pub(crate) mod replica;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod runs;
@@ -36,7 +42,7 @@ use serde_json::Value;
 
 use crate::{
     batch::BatchJob,
-    config::{LoadOptions, Loaded, ParamProblem, load},
+    config::{Config, LoadOptions, Loaded, ParamProblem, Provenance, check_jobs, load},
     error::{Error, Result},
     event::Events,
     job::{Job, RunHook, Spec},
@@ -195,6 +201,15 @@ impl Worker {
     /// # Errors
     /// [`Error::Config`] with every problem at once.
     pub fn load(&self) -> Result<Loaded> {
+        load(&self.load_options()).map_err(Error::Config)
+    }
+
+    /// Checks jobs under these settings; `provenance` says where they come from.
+    pub(crate) fn check_jobs(&self, config: &Config, provenance: &Provenance) -> Result<()> {
+        check_jobs(config, &self.load_options(), provenance).map_err(Error::Config)
+    }
+
+    fn load_options(&self) -> LoadOptions {
         let registry = self.registry.clone();
         let mut options = self.options.clone();
         options.kinds = registry.kinds();
@@ -202,7 +217,7 @@ impl Worker {
         options.check_params = Some(Arc::new(move |kind: &str, params: &Value| {
             registry.check_params(kind, params)
         }));
-        load(&options).map_err(Error::Config)
+        options
     }
 
     /// Runs until SIGTERM or SIGINT, then drains. A second signal ends the process at once.

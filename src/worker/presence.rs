@@ -83,6 +83,7 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
         draining: ctx.gate.drain().is_cancelled(),
         unfit: ctx.locks.fitness().unfit().map(|(why, _)| why),
         admin: me.admin.clone(),
+        reload: ctx.board.reload(),
         jobs,
         rev,
         written_at: ctx.locks.wall(),

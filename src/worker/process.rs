@@ -8,6 +8,7 @@ use super::{
     Worker,
     presence::{self, Identity},
     registry::Registry,
+    reload::{Jobs, Reloader},
     replica::{Ready, Replica, gate},
     store,
 };
@@ -18,7 +19,7 @@ use crate::{
     config::{Config, Loaded, Mode},
     error::{Error, Result},
     event::Event,
-    job::{Coordination, Hooks},
+    job::{Coordination, Hooks, Spec},
     scheduler::{Author, Board, Context, History, Intents, Place},
     signals::{Signal, Signals},
     spawn::Spawn,
@@ -124,12 +125,14 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         mode: if failover { "failover" } else { "shared" },
         admin: None,
     };
+    let jobs_now = Jobs::new(&config.jobs);
     let admin = admin::start(
         &config,
         &worker.registry,
         &mut me,
         &ctx,
-        metrics,
+        metrics.clone(),
+        jobs_now.clone(),
         stop.clone(),
     )
     .await?;
@@ -146,9 +149,11 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         ctx: ctx.clone(),
         jobs,
         failover,
-        checks: worker.checks,
+        checks: worker.checks.clone(),
     };
-    let mut running = spawn.spawn(replica.run());
+    let (mut reloader, desk) =
+        Reloader::new(worker, config, loaded.file, jobs_now, ctx.clone(), metrics);
+    let mut running = spawn.spawn(replica.run_with(desk));
     loop {
         tokio::select! {
             biased;
@@ -166,9 +171,11 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
                     Ok(fleet) => event_log::dump(&fleet),
                     Err(error) => tracing::warn!(%error, "the status cannot be read"),
                 },
-                Some(Signal::Hangup) => {
-                    tracing::warn!("SIGHUP: reloading is not supported yet; restart the worker to change its configuration");
+                Some(Signal::Hangup) if ctx.gate.drain().is_cancelled() => {
+                    tracing::warn!("SIGHUP: not reloaded, the worker drains");
                 }
+                // A signal that comes meanwhile is heard afterwards; several are one.
+                Some(Signal::Hangup) => reloader.reload().await,
             }
         }
     }
@@ -188,25 +195,27 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
 }
 
 fn ready_jobs(worker: &Worker, config: &Config) -> Result<Vec<Ready>> {
-    let ready = config.jobs.iter().map(|(name, spec)| {
-        // Checked before: what fails here is a defect of the check, and still nothing has started.
-        let body = worker.registry.body(name, spec);
-        let schedule = spec.schedule_of(name).map_err(|error| error.to_string());
-        match (body, schedule) {
-            (Ok(body), Ok(schedule)) => Ok(Ready {
-                name: name.clone(),
-                body,
-                spec: spec.clone(),
-                schedule,
-                policy: spec.policy(),
-            }),
-            (Err(why), _) | (_, Err(why)) => Err(Error::Job {
-                name: name.clone(),
-                why,
-            }),
-        }
-    });
-    ready.collect()
+    let jobs = config.jobs.iter();
+    jobs.map(|(name, spec)| ready(worker, name, spec)).collect()
+}
+
+pub(super) fn ready(worker: &Worker, name: &str, spec: &Spec) -> Result<Ready> {
+    // Checked before: what fails here is a defect of the check, and still nothing has started.
+    let body = worker.registry.body(name, spec);
+    let schedule = spec.schedule_of(name).map_err(|error| error.to_string());
+    match (body, schedule) {
+        (Ok(body), Ok(schedule)) => Ok(Ready {
+            name: name.to_owned(),
+            body,
+            spec: spec.clone(),
+            schedule,
+            policy: spec.policy(),
+        }),
+        (Err(why), _) | (_, Err(why)) => Err(Error::Job {
+            name: name.to_owned(),
+            why,
+        }),
+    }
 }
 
 /// The heart of the worker's runtime: when it stands still, so do the jobs, and the keeper must know.
@@ -238,19 +247,18 @@ async fn follow_backlog(ctx: Context, stop: CancellationToken) {
 
 #[cfg(feature = "admin")]
 mod admin {
-    use std::{collections::BTreeMap, sync::Arc};
+    use std::sync::Arc;
 
     use async_trait::async_trait;
     use tokio::task::JoinHandle;
 
     use super::{
-        CancellationToken, Config, Context, Duration, Error, Identity, Metrics, Registry, Result,
-        presence,
+        CancellationToken, Config, Context, Duration, Error, Identity, Jobs, Metrics, Registry,
+        Result, presence,
     };
     use crate::{
         admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
         intent::TriggerState,
-        job::Spec,
         status::{FleetStatus, LockStatus, Role, RunRecord},
         worker::{
             asking::{self, AskError, Asker, Until},
@@ -265,7 +273,7 @@ mod admin {
         me: Identity,
         ctx: Context,
         registry: Registry,
-        jobs: BTreeMap<String, Spec>,
+        jobs: Jobs,
     }
 
     #[async_trait]
@@ -365,7 +373,7 @@ mod admin {
                 asking::refuse_unled(job, coordination.unwrap_or_default())?;
             }
             if let Order::Trigger { given } = &order {
-                given::refuse_misfit(&self.registry, job, self.jobs.get(job), given)
+                given::refuse_misfit(&self.registry, job, self.jobs.get(job).as_ref(), given)
                     .map_err(AskError::Misfit)?;
             }
             let asker = self.asker();
@@ -400,6 +408,7 @@ mod admin {
         me: &mut Identity,
         ctx: &Context,
         metrics: Metrics,
+        jobs: Jobs,
         stop: CancellationToken,
     ) -> Result<Option<JoinHandle<()>>> {
         let Some(address) = config.admin.address() else {
@@ -415,7 +424,7 @@ mod admin {
             me: me.clone(),
             ctx: ctx.clone(),
             registry: registry.clone(),
-            jobs: config.jobs.clone(),
+            jobs,
         });
         let admin = Admin {
             source,
@@ -435,7 +444,7 @@ mod admin {
 
 #[cfg(not(feature = "admin"))]
 mod admin {
-    use super::{CancellationToken, Config, Context, Identity, Metrics, Registry, Result};
+    use super::{CancellationToken, Config, Context, Identity, Jobs, Metrics, Registry, Result};
 
     pub(super) async fn start(
         _: &Config,
@@ -443,6 +452,7 @@ mod admin {
         _: &mut Identity,
         _: &Context,
         _: Metrics,
+        _: Jobs,
         _: CancellationToken,
     ) -> Result<Option<tokio::task::JoinHandle<()>>> {
         Ok(None)

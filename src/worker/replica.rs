@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use jiff::Timestamp;
 
-use super::registry::Body;
+use super::{
+    crew::{Crew, Desk},
+    registry::Body,
+};
 use crate::{
     batch::engine::BatchEngine,
     due::Policy,
@@ -13,7 +16,7 @@ use crate::{
     job::{Coordination, Spec},
     lease::LeaseView,
     schedule::Schedule,
-    scheduler::{Context, Engine, Gate, WHOLE_REPLICA, balance},
+    scheduler::{Context, Engine, Gate, Successor, WHOLE_REPLICA},
     status::{JobPresence, Standing},
 };
 
@@ -47,31 +50,19 @@ pub(crate) struct Replica {
 
 impl Replica {
     /// Runs all jobs until the gate drains and everything has wound down.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) async fn run(self) {
+        self.run_with(super::crew::closed_desk()).await;
+    }
+
+    /// The same, following the orders of reloads.
+    pub(crate) async fn run_with(self, desk: Desk) {
         let ctx = self.ctx;
         let (intents, locks) = (ctx.intents.clone(), ctx.locks.clone());
         let intents = intents.follow(locks, ctx.clock.clone(), ctx.board.clone());
         let intents = ctx.spawn.spawn(intents);
-        let mut engines = Vec::new();
-        let jobs: Vec<Ready> = self
-            .jobs
-            .into_iter()
-            .filter(|job| job.spec.enabled)
-            .collect();
-        let looks = ctx.spawn.spawn(balance(ctx.clone(), min_terms(&jobs)));
-        for job in jobs {
-            let mut presence = presence_of(&job);
-            let elected = self.failover || job.is_led();
-            if elected && !ctx.place.candidate {
-                presence.standing = Standing::Off;
-            }
-            ctx.board.add_job(presence);
-            if elected && !ctx.place.candidate {
-                // Its jobs are the others'; what needs no leader runs here, too.
-                continue;
-            }
-            engines.push(ctx.spawn.spawn(run_job(job, ctx.clone())));
-        }
+        let crew = Crew::begin(ctx.clone(), self.failover, self.jobs);
+        let crew = ctx.spawn.spawn(crew.work(desk));
         let guard = (self.failover && ctx.place.candidate)
             .then(|| ctx.spawn.spawn(hold_the_gate(ctx.clone())));
         let checks: Vec<_> = self
@@ -91,17 +82,11 @@ impl Replica {
         }
         ctx.events.tell(Event::Draining);
         ctx.board.told();
-        // A panicking engine is a defect; the others still wind down.
-        for ended in join_all(engines).await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a job's engine has died");
-            }
-        }
+        let _ = crew.await;
         if let Some(guard) = guard {
             let _ = guard.await;
         }
         checks.iter().for_each(tokio::task::JoinHandle::abort);
-        looks.abort();
         intents.abort();
         // What became of the last triggers.
         let last = ctx.intents.refresh(&ctx.locks);
@@ -112,7 +97,7 @@ impl Replica {
     }
 }
 
-async fn run_job(job: Ready, ctx: Context) {
+pub(super) async fn run_job(job: Ready, ctx: Context, successor: Successor, loaded: Timestamp) {
     let Ready {
         name,
         body,
@@ -132,6 +117,7 @@ async fn run_job(job: Ready, ctx: Context) {
             .await
         }
         Body::Job(job) => {
+            let print = spec.fingerprint();
             let coordination = spec.coordination;
             let engine = Engine {
                 name,
@@ -139,6 +125,9 @@ async fn run_job(job: Ready, ctx: Context) {
                 spec,
                 schedule,
                 policy,
+                print,
+                loaded,
+                successor,
                 ctx,
             };
             match coordination {
@@ -240,26 +229,25 @@ async fn watch(name: String, check: HealthCheck, ctx: Context) {
 
 impl Ready {
     /// Whether one replica leads it.
-    fn is_led(&self) -> bool {
+    pub(super) fn is_led(&self) -> bool {
         matches!(self.body, Body::Job(_)) && self.spec.coordination != Coordination::Everywhere
     }
 }
 
-fn min_terms(jobs: &[Ready]) -> BTreeMap<String, Duration> {
+pub(super) fn min_terms<'a>(jobs: impl Iterator<Item = &'a Ready>) -> BTreeMap<String, Duration> {
     // A lock that is taken for a tick is given back before anybody could hand it over.
-    let led = jobs
-        .iter()
-        .filter(|job| job.is_led() && job.spec.coordination != Coordination::Tick);
+    let led = jobs.filter(|job| job.is_led() && job.spec.coordination != Coordination::Tick);
     led.map(|job| (job.name.clone(), job.spec.min_term))
         .collect()
 }
 
-fn presence_of(job: &Ready) -> JobPresence {
+pub(super) fn presence_of(job: &Ready) -> JobPresence {
     JobPresence {
         name: job.name.clone(),
         coordination: job.spec.coordination.to_string(),
         schedule: job.schedule.to_string(),
         zone: job.schedule.zone().map(str::to_owned),
+        definition: job.spec.fingerprint().whole,
         standing: Standing::StandingBy,
         ..JobPresence::default()
     }

@@ -75,27 +75,36 @@ impl Fleet {
     /// heartbeats.
     pub(crate) fn new(store: Store, config: &str) -> Self {
         let folder = TempDir::with_prefix("wk-fleet-").expect("a temporary folder");
-        let settings = store.settings(folder.path());
-        let beats = folder.path().join("beats");
-        let config = config
-            .replace("$BEATS", &beats.display().to_string())
-            .replace("$FOLDER", &folder.path().display().to_string());
-        let ttl = TTL.as_secs();
-        let common = format!(
-            "[admin]\nlisten = \"127.0.0.1:0\"\n[telemetry]\nformat = \"json\"\nlog = \"info,watchkeeper::telemetry::event_log=debug\"\n[locks]\nttl = \"{ttl}s\"\n{settings}"
-        );
-        std::fs::write(
-            folder.path().join("fleet.toml"),
-            format!("{common}{config}"),
-        )
-        .expect("a file in our own folder");
-        Self {
+        let fleet = Self {
             store,
             log: Log::default(),
             folder,
             workers: BTreeMap::new(),
             count: 0,
-        }
+        };
+        fleet.configure(config);
+        fleet
+    }
+
+    /// Writes another configuration, with the same settings besides; answers with the whole file.
+    pub(crate) fn configure(&self, config: &str) -> String {
+        let settings = self.store.settings(self.folder.path());
+        let beats = self.folder.path().join("beats");
+        let config = config
+            .replace("$BEATS", &beats.display().to_string())
+            .replace("$FOLDER", &self.folder.path().display().to_string());
+        let ttl = TTL.as_secs();
+        let common = format!(
+            "[admin]\nlisten = \"127.0.0.1:0\"\n[telemetry]\nformat = \"json\"\nlog = \"info,watchkeeper::telemetry::event_log=debug\"\n[locks]\nttl = \"{ttl}s\"\n{settings}"
+        );
+        let file = format!("{common}{config}");
+        std::fs::write(self.file("fleet.toml"), &file).expect("a file in our own folder");
+        file
+    }
+
+    /// Asks a worker to read it.
+    pub(crate) fn reload(&self, worker: usize) {
+        self.signal(worker, Signal::HUP);
     }
 
     /// A fleet of `n` workers, each of them ready.

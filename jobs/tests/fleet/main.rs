@@ -27,6 +27,7 @@ mod log;
 mod mail;
 mod modes;
 mod nodes;
+mod reload;
 #[path = "../../../tests/redis/server.rs"]
 mod server;
 #[path = "../../../tests/faults/shim.rs"]
@@ -84,6 +85,10 @@ fn main() -> std::process::ExitCode {
             a_drained_replica_goes_and_its_namesake_stays,
             jobs_spread_over_replicas_that_join_later,
         },
+        reload::{
+            the_newest_definition_of_a_job_counts_during_a_rolling_change,
+            a_refused_definition_waits_until_all_replicas_have_it,
+        },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
         intents::{
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
@@ -122,6 +127,12 @@ fn main() -> std::process::ExitCode {
             one_standby_of_two_takes_over_and_then_the_last_one,
             a_drained_replica_goes_and_its_namesake_stays,
             jobs_spread_over_replicas_that_join_later,
+        },
+        reload::{
+            a_reload_leaves_alone_what_it_does_not_change,
+            a_faulty_file_changes_nothing_and_says_why,
+            the_newest_definition_of_a_job_counts_during_a_rolling_change,
+            a_refused_definition_waits_until_all_replicas_have_it,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
         intents::{

@@ -47,6 +47,23 @@ fn replicas(fleet: &FleetStatus) -> Vec<Finding> {
                 "it leads nothing until that is cured; look at its log",
             ));
         }
+        if let Some(reload) = replica.reload.as_ref().filter(|reload| !reload.ok) {
+            found.push(Finding::warning(
+                &replica.name,
+                reload.to_string(),
+                "run watchkeeper check with its configuration, then reload it again (SIGHUP)",
+            ));
+        }
+        if let Some(reload) = &replica.reload
+            && !reload.needs_restart.is_empty()
+        {
+            let keys = reload.needs_restart.join(", ");
+            found.push(Finding::warning(
+                &replica.name,
+                format!("it runs with older values of {keys}"),
+                "restart it: these keys are read at the start alone",
+            ));
+        }
         if replica.seen_ms_ago > SILENT_MS {
             found.push(Finding::warning(
                 &replica.name,
@@ -61,6 +78,16 @@ fn replicas(fleet: &FleetStatus) -> Vec<Finding> {
 fn jobs(fleet: &FleetStatus) -> Vec<Finding> {
     let mut found = Vec::new();
     let candidates = fleet.replicas.iter().any(|r| r.fit && !r.draining);
+    for job in fleet.jobs.iter().filter(|job| !job.definitions.is_empty()) {
+        found.push(Finding::warning(
+            &job.name,
+            format!(
+                "its replicas disagree on its definition: {}",
+                job.disagreement().join("; ")
+            ),
+            "fine during an update; bring the others to the newest and reload them (SIGHUP)",
+        ));
+    }
     for job in fleet.jobs.iter().filter(|job| job.wants_leader()) {
         if job.leader.is_none() && candidates {
             found.push(Finding::error(
@@ -101,7 +128,9 @@ fn margins(locks: &[LockDetail]) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::{super::Severity, *};
-    use crate::status::{JobStatus, LeaderStatus, LockState, ReplicaStatus};
+    use crate::status::{
+        DefinitionStatus, JobStatus, LeaderStatus, LockState, ReloadStatus, ReplicaStatus,
+    };
 
     fn replica(name: &str, version: &str) -> ReplicaStatus {
         ReplicaStatus {
@@ -166,7 +195,7 @@ mod tests {
     #[test]
     fn every_fault_of_a_fleet_has_its_remedy() {
         type Change = fn(&mut FleetStatus);
-        let faults: [(Change, Severity, &str, &str); 7] = [
+        let faults: [(Change, Severity, &str, &str); 10] = [
             (
                 |f| f.replicas.clear(),
                 Severity::Warning,
@@ -196,6 +225,35 @@ mod tests {
                 Severity::Warning,
                 "last heard of 4 s ago",
                 "cannot reach the nodes",
+            ),
+            (
+                |f| {
+                    f.replicas[0].reload = Some(ReloadStatus {
+                        error: Some("worker.toml:3:1: no such key".into()),
+                        ..ReloadStatus::default()
+                    });
+                },
+                Severity::Warning,
+                "failed, and changed nothing: worker.toml:3:1",
+                "watchkeeper check",
+            ),
+            (
+                |f| {
+                    f.replicas[0].reload = Some(ReloadStatus {
+                        ok: true,
+                        needs_restart: vec!["locks.ttl".into()],
+                        ..ReloadStatus::default()
+                    });
+                },
+                Severity::Warning,
+                "older values of locks.ttl",
+                "restart",
+            ),
+            (
+                |f| f.jobs[0].definitions = vec![DefinitionStatus::default(); 2],
+                Severity::Warning,
+                "disagree on its definition",
+                "reload",
             ),
             (
                 |f| f.jobs[0].contested = true,

@@ -1,6 +1,7 @@
 //! One test for each cell of the README's table of rules: what happens, by the name that the table gives it.
 
 use super::*;
+use crate::ledger::Decided;
 
 /// A tick every ten seconds, seen first at 1000, with this rule about ticks that fall due while all places are taken.
 fn busy(overlap: Overlap, concurrency: usize) -> Bench {
@@ -374,6 +375,21 @@ fn a_clock_that_went_back_makes_nothing_due() {
     let plan = job.ask(at(900)).unwrap();
     assert_eq!((plan.decisions.len(), plan.wake), (0, Some(at(1020))));
     assert_eq!(plan.ahead, Some(Duration::from_secs(110)));
+}
+
+#[test]
+fn a_changed_schedule_fires_nothing_before_the_change() {
+    let by = |ticks: &str| Decided {
+        ticks: ticks.to_owned(),
+        whole: ticks.to_owned(),
+    };
+    let mut ledger = Ledger::default();
+    ledger.first_sight(at(1000)).unwrap();
+    ledger.decide_by(by("every ten seconds"));
+    let new = Schedule::parse("@every 7s", None, None).unwrap();
+    let changed = account_for_change(&ledger, &new, &by("every seven"), at(1030)).unwrap();
+    assert_eq!(changed.ledger.decided_upto(), Some(at(1030)));
+    assert_eq!(changed.gap.map(|gap| gap.count), Some(5));
 }
 
 // === the table

@@ -52,6 +52,9 @@ pub(super) struct Families {
     notifications: Counters<2>,
     notification_backlog: Gauges<1>,
     events_missed: Counter,
+    job_definitions: Gauges<1>,
+    config_reload_successful: Gauge,
+    config_reload: Gauge<f64, AtomicU64>,
 }
 
 // === impl Families ===
@@ -81,6 +84,9 @@ impl Families {
             notifications: Family::default(),
             notification_backlog: Family::default(),
             events_missed: Counter::default(),
+            job_definitions: Family::default(),
+            config_reload_successful: Gauge::default(),
+            config_reload: Gauge::default(),
         };
         families.register(version);
         families
@@ -214,6 +220,24 @@ impl Families {
             "watchkeeper_events_missed",
             "Events that came too fast to be counted here",
             &self.events_missed,
+        );
+        count(
+            r,
+            "watchkeeper_job_definitions",
+            "Definitions of the job among the replicas, as far as this one knows; 1 when they agree",
+            &self.job_definitions,
+        );
+        count(
+            r,
+            "watchkeeper_config_reload_successful",
+            "Whether the last attempt to read the configuration was successful",
+            &self.config_reload_successful,
+        );
+        seconds(
+            r,
+            "watchkeeper_config_reload_timestamp",
+            "When the configuration in effect was read",
+            &self.config_reload,
         );
     }
 
@@ -358,6 +382,20 @@ impl Families {
         self.notification_backlog
             .get_or_create(&[of(job)])
             .set(items);
+    }
+
+    pub(super) fn definitions(&self, job: &str, definitions: usize) {
+        let definitions = i64::try_from(definitions).unwrap_or(i64::MAX);
+        self.job_definitions
+            .get_or_create(&[of(job)])
+            .set(definitions);
+    }
+
+    pub(super) fn reloaded(&self, ok: bool, at: Timestamp) {
+        self.config_reload_successful.set(i64::from(ok));
+        if ok {
+            self.config_reload.set(at.as_duration().as_secs_f64());
+        }
     }
 
     pub(super) fn missed(&self, events: u64) {

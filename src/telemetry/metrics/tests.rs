@@ -174,6 +174,18 @@ fn work_and_nodes_are_counted() {
             loss: Loss::Expired,
             held: Duration::from_secs(8),
         },
+        Event::Definitions {
+            job: job.clone(),
+            count: 2,
+        },
+        Event::Reloaded {
+            ok: true,
+            at: wall(),
+        },
+        Event::Reloaded {
+            ok: false,
+            at: Timestamp::MAX,
+        },
         Event::TicksSkipped {
             job,
             first: wall(),
@@ -208,6 +220,13 @@ fn work_and_nodes_are_counted() {
     shows(
         &metrics,
         "watchkeeper_ticks_skipped_total{job=\"mail\",why=\"misfire\"} 3",
+    );
+    shows(&metrics, "watchkeeper_job_definitions{job=\"mail\"} 2");
+    shows(&metrics, "watchkeeper_config_reload_successful 0");
+    let read = wall().as_duration().as_secs_f64();
+    shows(
+        &metrics,
+        &format!("watchkeeper_config_reload_timestamp_seconds {read:?}"),
     );
 }
 

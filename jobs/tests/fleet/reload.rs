@@ -1,0 +1,254 @@
+//! The configuration is changed under running workers: SIGHUP, and replicas that disagree on a job.
+
+use serde_json::Value;
+
+use crate::{
+    beats::{Beat, starts},
+    fleet::{Fleet, SOON, TTL, pause, soon},
+    log::Line,
+    store::Store,
+};
+
+const BEFORE: &str = r#"
+[jobs.long]
+kind = "heartbeat"
+schedule = "@every 1s"
+params = { file = "$BEATS", work = "5s" }
+[jobs.other]
+kind = "heartbeat"
+schedule = "@every 1s"
+params = { file = "$BEATS", work = "300ms" }
+[jobs.each]
+kind = "heartbeat"
+schedule = "@every 1s"
+params = { file = "$BEATS", work = "700ms" }
+[jobs.gone]
+kind = "heartbeat"
+schedule = "@every 1s"
+params = { file = "$BEATS" }
+"#;
+
+const AFTER: &str = r#"
+[jobs.long]
+kind = "heartbeat"
+schedule = "@every 1s"
+params = { file = "$BEATS", work = "5s" }
+[jobs.other]
+kind = "heartbeat"
+schedule = "@every 2s"
+params = { file = "$BEATS", work = "200ms" }
+[jobs.each]
+kind = "heartbeat"
+schedule = "@every 1s"
+coordination = "everywhere"
+params = { file = "$BEATS", work = "700ms" }
+[jobs.fresh]
+kind = "heartbeat"
+schedule = "@every 1s"
+params = { file = "$BEATS" }
+"#;
+
+const ONE: &str = r#"
+[jobs.tick]
+kind = "heartbeat"
+schedule = "@every 1s"
+definition = "$RULE"
+params = { file = "$BEATS", work = "$WORK" }
+"#;
+
+fn one(rule: &str, work: &str) -> String {
+    ONE.replace("$RULE", rule).replace("$WORK", work)
+}
+
+/// A job ends, one begins, one is changed; a fourth one's run goes on meanwhile, in the same term.
+pub(crate) fn a_reload_leaves_alone_what_it_does_not_change(store: Store) {
+    let fleet = Fleet::of(1, store, BEFORE);
+    let beats = fleet.beats();
+    let started = |job: &'static str| move |b: &Beat| b.event == "started" && b.job == job;
+    let run = beats.wait(SOON, "long run", started("long"));
+    beats.wait(SOON, "run of other", started("other"));
+    beats.wait(SOON, "run of gone", started("gone"));
+    beats.wait(SOON, "run of each", started("each"));
+    let token = fleet.leader("other").token;
+    fleet.configure(AFTER);
+    let mark = fleet.log.mark();
+    fleet.reload(0);
+    let line = fleet.log.wait(mark, SOON, "reload", |l| {
+        l.says() == "configuration reloaded"
+    });
+    let lists = ["added", "removed", "changed"].map(|list| line.text(list).to_owned());
+    assert_eq!(lists, ["fresh", "gone", "each, other"]);
+    fleet.log.wait(mark, SOON, "end of a job", |l| {
+        l.is("the job has left this replica", "gone")
+    });
+    let gone = beats.of("gone").len();
+    beats.wait(SOON, "run of fresh", started("fresh"));
+    fleet.log.wait(mark, SOON, "new definition", |l| {
+        l.is("goes on under its new definition", "other")
+    });
+    let seen = beats.of("other").len();
+    soon("three runs under the new definition", || {
+        beats.of("other").len() >= seen + 6
+    });
+    for beat in &beats.of("other")[seen + 1..] {
+        assert_eq!(
+            beat.tick.as_second() % 2,
+            0,
+            "a tick of the old schedule: {beat:?}"
+        );
+        assert_eq!(beat.token, token, "it keeps its term");
+    }
+    // Another nature: it ends, then it begins anew without a lock; never two of it at a time.
+    beats.wait(SOON, "run of each without a lock", |b| {
+        b.job == "each" && b.token == 0
+    });
+    for (n, beat) in beats.of("each").iter().enumerate() {
+        assert_eq!(beat.event, ["started", "ended"][n % 2], "{beat:?}");
+    }
+    let same = |b: &Beat| b.event == "ended" && b.run_id == run.run_id;
+    assert_eq!(
+        beats.wait(SOON, "end of the long run", same).token,
+        run.token
+    );
+    assert_eq!(beats.of("gone").len(), gone);
+    for line in fleet.log.since(mark) {
+        let unhurt = ["long", "other"]
+            .iter()
+            .all(|job| !line.is("standing by", job) && !line.is("leading", job));
+        assert!(unhurt, "{line:?}");
+    }
+    for ((tick, attempt), times) in starts(&beats.of("other")) {
+        assert_eq!(times, 1, "attempt {attempt} of tick {tick}");
+    }
+}
+
+/// Every fault is said with its place and its remedy, and the worker goes on as before.
+pub(crate) fn a_faulty_file_changes_nothing_and_says_why(store: Store) {
+    let fleet = Fleet::of(1, store, BEFORE);
+    let beats = fleet.beats();
+    let token = fleet.leader("other").token;
+    let faulty = AFTER
+        .replace("@every 2s", "@evry 2s")
+        .replacen("work", "wrok", 1);
+    let lines = fleet.configure(&faulty);
+    let place = |word: &str| {
+        let line = lines.lines().position(|line| line.contains(word)).unwrap() + 1;
+        format!("fleet.toml:{line}:")
+    };
+    let mark = fleet.log.mark();
+    fleet.reload(0);
+    for word in ["@evry", "wrok"] {
+        let at = place(word);
+        fleet.log.wait(mark, SOON, word, |l| {
+            l.text("level") == "ERROR" && l.says().contains(&at)
+        });
+    }
+    let failed = |l: &Line| l.says().starts_with("the configuration was not reloaded");
+    fleet.log.wait(mark, SOON, "failure", failed);
+    let seen = beats.of("gone").len();
+    soon("another run of every job", || {
+        beats.of("gone").len() > seen + 2
+    });
+    assert_eq!(beats.of("fresh"), []);
+    assert_eq!(fleet.leader("other").token, token);
+    // The same file is what the command reads.
+    fleet.configure(BEFORE);
+    let reload = |fleet: &Fleet| status(fleet)["replicas"][0]["reload"].clone();
+    soon("failure in the status", || reload(&fleet)["ok"] == false);
+    assert!(
+        reload(&fleet)["error"]
+            .as_str()
+            .unwrap()
+            .contains("fleet.toml")
+    );
+    fleet.reload(0);
+    soon("success in the status", || reload(&fleet)["ok"] == true);
+}
+
+/// A rolling change, the first one on a standby: it takes the job over, and keeps it while the others follow.
+pub(crate) fn the_newest_definition_of_a_job_counts_during_a_rolling_change(store: Store) {
+    let fleet = Fleet::of(3, store, &one("newest", "300ms"));
+    let beats = fleet.beats();
+    let old = fleet.leader("tick");
+    beats.wait(SOON, "run", |b| b.event == "started");
+    let new = (old.worker + 1) % 3;
+    fleet.configure(&one("newest", "200ms"));
+    let mark = fleet.log.mark();
+    fleet.reload(new);
+    let by_new = |l: &Line| l.is("leading", "tick") && l.worker == new;
+    let led = fleet
+        .log
+        .wait(mark, SOON, "leader with the newest definition", by_new);
+    soon("disagreement in the status", || {
+        status(&fleet)["jobs"][0]["definitions"]
+            .as_array()
+            .unwrap()
+            .len()
+            == 2
+    });
+    // Long enough for whoever would take it back.
+    pause(TTL * 2);
+    assert_eq!(fleet.leader("tick").worker, new);
+    for worker in (0..3).filter(|worker| *worker != new) {
+        fleet.reload(worker);
+    }
+    soon("agreement in the status", || {
+        status(&fleet)["jobs"][0]["definitions"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    });
+    pause(TTL);
+    assert_eq!(
+        fleet.leader("tick").token,
+        led.number("token"),
+        "its term goes on"
+    );
+    for ((tick, attempt), times) in starts(&beats.all()) {
+        assert_eq!((times, attempt), (1, 1), "tick {tick}");
+    }
+}
+
+/// With `refuse` a new definition waits until all have it, also when the leader dies.
+pub(crate) fn a_refused_definition_waits_until_all_replicas_have_it(store: Store) {
+    let mut fleet = Fleet::of(3, store, &one("refuse", "300ms"));
+    let beats = fleet.beats();
+    let old = fleet.leader("tick");
+    beats.wait(SOON, "run", |b| b.event == "started");
+    let (new, third) = ((old.worker + 1) % 3, (old.worker + 2) % 3);
+    fleet.configure(&one("refuse", "200ms"));
+    let mark = fleet.log.mark();
+    fleet.reload(new);
+    let stands_back = |l: &Line| l.is("stands back: another definition of the job counts", "tick");
+    let line = fleet
+        .log
+        .wait(mark, SOON, "a candidate that stands back", stands_back);
+    assert_eq!(line.worker, new);
+    assert!(
+        line.text("why")
+            .contains("bring all replicas to one definition"),
+        "{line:?}"
+    );
+    assert_eq!(fleet.leader("tick").token, old.token, "the leader goes on");
+    fleet.kill(old.worker);
+    assert_eq!(fleet.next_leader(mark, "tick").worker, third);
+    // The third one follows: now all that live agree, in its term.
+    let mark = fleet.log.mark();
+    fleet.reload(third);
+    let goes_on = |l: &Line| l.is("goes on under its new definition", "tick") && l.worker == third;
+    fleet.log.wait(mark, SOON, "the new definition", goes_on);
+    fleet.kill(third);
+    assert_eq!(
+        fleet.next_leader(mark, "tick").worker,
+        new,
+        "it stands by again"
+    );
+    let last = fleet.replica(new);
+    beats.wait(SOON, "run of the last one", |b| {
+        b.event == "started" && b.replica == last
+    });
+}
+
+fn status(fleet: &Fleet) -> Value {
+    serde_json::from_str(&fleet.command(&["status", "--json"])).expect("JSON")
+}

@@ -1,0 +1,198 @@
+//! What becomes of undecided ticks when the schedule of a job has changed.
+
+use jiff::Timestamp;
+
+use super::{COUNT_LIMIT, Ticks};
+use crate::{
+    ledger::{Decided, Ledger, Skipped},
+    schedule::Schedule,
+};
+
+/// The bounded word for it in a ledger, events and metrics.
+const CHANGED: &str = "changed";
+
+/// What is to be written, and what it means.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changed {
+    /// The ledger to be written.
+    pub ledger: Ledger,
+    /// What was undecided when the schedule changed; absent when the ticks are named as before, or all is decided.
+    pub gap: Option<Ticks>,
+}
+
+/// Takes up a ledger under the definition `by`, whose ticks `schedule` names. When the last leader decided under another
+/// schedule, everything up to `now` is decided: the new expression fires nothing that lies before the change. The gap is
+/// reported with the ticks that the new expression has in it. Runs that are open and ticks that wait go on: they were
+/// decided to run. A change of anything else changes no tick.
+///
+/// Answers with nothing when the ledger names this very definition.
+#[must_use]
+pub fn account_for_change(
+    ledger: &Ledger,
+    schedule: &Schedule,
+    by: &Decided,
+    now: Timestamp,
+) -> Option<Changed> {
+    let was = ledger.decided_by();
+    if was == by {
+        return None;
+    }
+    let mut next = ledger.clone();
+    next.decide_by(by.clone());
+    // Nobody knows what an older version decided by: as if by the same.
+    let same = was.ticks.is_empty() || was.ticks == by.ticks;
+    let undecided = ledger.decided_upto().filter(|upto| !same && *upto < now);
+    let gap = undecided.zip(ledger.undecided_from()).map(|(upto, from)| {
+        let count = schedule.count(upto, now, COUNT_LIMIT);
+        let to = now.max(from);
+        let ticks = Ticks { from, to, count };
+        next.pass_over(Skipped::from_gap(ticks));
+        ticks
+    });
+    Some(Changed { ledger: next, gap })
+}
+
+impl Skipped {
+    fn from_gap(ticks: Ticks) -> Self {
+        ticks.skipped(CHANGED)
+    }
+}
+
+impl Changed {
+    /// A bounded word for events and metrics.
+    #[must_use]
+    pub fn word() -> &'static str {
+        CHANGED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        due::{Decision, Facts, Policy, decide},
+        node::Token,
+    };
+
+    fn at(text: &str) -> Timestamp {
+        format!("2026-05-04T{text}Z").parse().unwrap()
+    }
+
+    fn by(ticks: &str, whole: &str) -> Decided {
+        Decided {
+            ticks: ticks.to_owned(),
+            whole: whole.to_owned(),
+        }
+    }
+
+    fn schedule(expression: &str) -> Schedule {
+        Schedule::parse(expression, None, None).unwrap()
+    }
+
+    /// Hourly, decided up to eight o'clock.
+    fn ledger() -> Ledger {
+        let mut ledger = Ledger::default();
+        ledger.first_sight(at("07:30:00")).unwrap();
+        let key = ledger.start_tick(at("08:00:00"), Token(1)).unwrap().key();
+        ledger.finish(&key, Token(1)).unwrap();
+        ledger.decide_by(by("hourly", "a"));
+        ledger
+    }
+
+    fn starts(ledger: &Ledger, schedule: &Schedule, now: Timestamp) -> Vec<Timestamp> {
+        let policy = Policy::default();
+        let plan = decide(&Facts {
+            ledger,
+            schedule,
+            policy: &policy,
+            now,
+            token: Token(2),
+            alive: &[],
+            may_start: true,
+            triggers: &[],
+            paused_upto: None,
+        });
+        let starts = plan.unwrap().decisions.into_iter().filter_map(|d| match d {
+            Decision::Start { tick, .. } => Some(tick),
+            _ => None,
+        });
+        starts.collect()
+    }
+
+    #[test]
+    fn nothing_before_a_change_of_the_schedule_fires_under_the_new_one() {
+        let (ledger, new, now) = (ledger(), schedule("15 * * * *"), at("08:42:00"));
+        assert_eq!(
+            starts(&ledger, &new, now),
+            [at("08:15:00")],
+            "without the rule"
+        );
+        let changed = account_for_change(&ledger, &new, &by("quarter", "b"), now).unwrap();
+        assert_eq!(starts(&changed.ledger, &new, now), []);
+        assert_eq!(
+            starts(&changed.ledger, &new, at("09:15:00")),
+            [at("09:15:00")]
+        );
+    }
+
+    #[test]
+    fn the_gap_is_reported_and_written_down() {
+        let (ledger, new, now) = (ledger(), schedule("*/10 * * * *"), at("08:42:00"));
+        let changed = account_for_change(&ledger, &new, &by("ten", "b"), now).unwrap();
+        let gap = changed.gap.unwrap();
+        assert_eq!((gap.to, gap.count), (now, 4));
+        assert!(gap.from > at("08:00:00"), "that one has run");
+        let row = changed.ledger.skipped().last().unwrap();
+        assert_eq!((row.why.as_str(), row.to), ("changed", now));
+        assert_eq!(changed.ledger.decided_upto(), Some(now));
+        let again = account_for_change(&changed.ledger, &new, &by("ten", "b"), at("08:50:00"));
+        assert_eq!(again, None, "once");
+    }
+
+    #[test]
+    fn a_change_of_anything_else_changes_no_tick() {
+        let (ledger, same, now) = (ledger(), schedule("0 * * * *"), at("09:00:30"));
+        let changed = account_for_change(&ledger, &same, &by("hourly", "b"), now).unwrap();
+        assert_eq!(changed.gap, None);
+        assert_eq!(changed.ledger.decided_upto(), ledger.decided_upto());
+        assert_eq!(starts(&changed.ledger, &same, now), [at("09:00:00")]);
+    }
+
+    #[test]
+    fn a_ledger_of_an_older_version_is_taken_as_it_is() {
+        let (mut ledger, same, now) = (ledger(), schedule("0 * * * *"), at("09:00:30"));
+        ledger.decide_by(Decided::default());
+        let changed = account_for_change(&ledger, &same, &by("hourly", "b"), now).unwrap();
+        assert_eq!(changed.gap, None);
+        assert_eq!(changed.ledger.decided_by(), &by("hourly", "b"));
+    }
+
+    #[test]
+    fn what_was_decided_to_run_still_does() {
+        let (mut ledger, new, now) = (ledger(), schedule("15 * * * *"), at("10:42:00"));
+        ledger.wait(at("09:00:00")).unwrap();
+        ledger
+            .start_trigger("t-1", at("09:10:00"), Token(1))
+            .unwrap();
+        let changed = account_for_change(&ledger, &new, &by("quarter", "b"), now).unwrap();
+        assert_eq!(changed.ledger.waiting(), [at("09:00:00")]);
+        assert_eq!(changed.ledger.open().len(), 1);
+    }
+
+    #[test]
+    fn a_clock_behind_the_ledger_decides_nothing() {
+        let (ledger, new, now) = (ledger(), schedule("15 * * * *"), at("07:55:00"));
+        let changed = account_for_change(&ledger, &new, &by("quarter", "b"), now).unwrap();
+        assert_eq!(
+            (changed.gap, changed.ledger.decided_upto()),
+            (None, Some(at("08:00:00")))
+        );
+    }
+
+    #[test]
+    fn a_job_never_seen_before_has_no_gap() {
+        let (new, now) = (schedule("15 * * * *"), at("07:55:00"));
+        let changed = account_for_change(&Ledger::default(), &new, &by("q", "b"), now).unwrap();
+        assert_eq!((changed.gap, changed.ledger.decided_upto()), (None, None));
+    }
+}

@@ -1,0 +1,80 @@
+//! Under which definition of the job a ledger was decided last.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Ledger, Skipped};
+
+/// Hashes of the definition that the last leader had; empty where a version wrote that did not know them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Decided {
+    /// Of what names the ticks.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ticks: String,
+    /// Of the whole definition.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub whole: String,
+}
+
+impl Decided {
+    /// Whether nothing is written down.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.ticks.is_empty() && self.whole.is_empty()
+    }
+}
+
+impl Ledger {
+    /// Under which definition it was decided last.
+    #[must_use]
+    pub fn decided_by(&self) -> &Decided {
+        &self.by
+    }
+
+    /// From here on it is decided under this definition.
+    pub fn decide_by(&mut self, by: Decided) {
+        self.by = by;
+    }
+
+    /// What is undecided up to `upto` is decided by a change of the schedule; the row stands for it even where it holds no
+    /// tick. Nothing happens when all of it is decided, or the job was never seen.
+    pub fn pass_over(&mut self, row: Skipped) {
+        let upto = row.to;
+        if self.decided_upto.is_some_and(|decided| decided < upto) {
+            self.note_skipped(row);
+            self.decided_upto = Some(upto);
+        }
+    }
+
+    /// The first moment that is not decided.
+    pub(crate) fn undecided_from(&self) -> Option<Timestamp> {
+        let upto = self.decided_upto?;
+        upto.checked_add(std::time::Duration::from_millis(1)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_older_versions_are_read_and_name_no_definition() {
+        let old = r#"{"v":1,"decided_upto":"2026-05-04T08:00:00Z","open":[],"recent":[]}"#;
+        let ledger = Ledger::from_body(old).unwrap();
+        assert!(ledger.decided_by().is_unknown());
+        assert!(!ledger.to_body().contains("\"by\""));
+    }
+
+    #[test]
+    fn the_definition_survives_a_round_trip() {
+        let mut ledger = Ledger::default();
+        let by = Decided {
+            ticks: "aa".to_owned(),
+            whole: "bb".to_owned(),
+        };
+        ledger.decide_by(by.clone());
+        let read = Ledger::from_body(&ledger.to_body()).unwrap();
+        assert_eq!(read.decided_by(), &by);
+    }
+}

@@ -1,0 +1,81 @@
+//! What a job is to be from the end of its present run on: put down by a reload, taken up by the job's engine between two
+//! runs.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::Engine;
+use crate::{
+    due::Policy,
+    job::{Job, Spec},
+    schedule::Schedule,
+};
+
+/// Everything of a job that a reload may change.
+#[derive(Clone)]
+pub(crate) struct Definition {
+    pub(crate) job: Arc<dyn Job>,
+    pub(crate) spec: Spec,
+    pub(crate) schedule: Schedule,
+    pub(crate) policy: Policy,
+    /// When it was loaded, by the fleet's time.
+    pub(crate) loaded: Timestamp,
+}
+
+/// The place of the next definition; the latest one wins. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Successor(Arc<watch::Sender<Option<Definition>>>);
+
+// === impl Successor ===
+
+impl Default for Successor {
+    fn default() -> Self {
+        Self(Arc::new(watch::channel(None).0))
+    }
+}
+
+impl Successor {
+    pub(crate) fn put(&self, next: Definition) {
+        self.0.send_replace(Some(next));
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
+    /// Completes while one is there. Cancel-safe.
+    pub(super) async fn there(&self) {
+        let mut news = self.0.subscribe();
+        if news.wait_for(Option::is_some).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    fn take(&self) -> Option<Definition> {
+        self.0.send_replace(None)
+    }
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Goes on under the next definition, if there is one. Nothing of the job runs here meanwhile.
+    pub(super) fn take_up(&mut self) {
+        let Some(next) = self.successor.take() else {
+            return;
+        };
+        self.print = next.spec.fingerprint();
+        self.loaded = next.loaded;
+        self.job = next.job;
+        self.spec = next.spec;
+        self.schedule = next.schedule;
+        self.policy = next.policy;
+        tracing::info!(
+            job = self.name,
+            definition = self.print.whole,
+            "goes on under its new definition"
+        );
+    }
+}

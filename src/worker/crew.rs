@@ -1,0 +1,244 @@
+//! The engines of a replica, one per job, and how they change when the configuration is read again.
+//!
+//! # Invariants
+//! - What a reload does not change does not hear of it.   (a_reload_leaves_alone_what_it_does_not_change)
+//! - Of one job there is one engine at a time in this replica: what replaces another one begins when that has ended.
+//!   (a_reload_leaves_alone_what_it_does_not_change)
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use jiff::Timestamp;
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinHandle},
+};
+
+use super::{
+    registry::Body,
+    replica::{Ready, min_terms, presence_of, run_job},
+};
+use crate::{
+    scheduler::{Context, Definition, Successor, balance},
+    status::Standing,
+};
+
+/// What a reload asks of a replica, all of it checked.
+#[derive(Default)]
+pub(crate) struct Orders {
+    /// Jobs that are new, or have a new definition.
+    pub(crate) begin: Vec<Ready>,
+    /// Names of jobs that are no more.
+    pub(crate) end: Vec<String>,
+}
+
+/// The place where orders come in.
+pub(crate) type Desk = mpsc::Receiver<Orders>;
+
+/// The engines of one replica.
+pub(crate) struct Crew {
+    ctx: Context,
+    failover: bool,
+    posts: BTreeMap<String, Post>,
+    running: FuturesUnordered<BoxFuture<'static, (String, Result<(), JoinError>)>>,
+    /// Looks at the others and hands terms over.
+    looks: JoinHandle<()>,
+}
+
+/// One engine.
+struct Post {
+    /// The definition it has, or will have next.
+    ready: Ready,
+    successor: Successor,
+    /// Its own end of the gate.
+    ctx: Context,
+    /// Whether there is an engine: not where this replica is no candidate.
+    works: bool,
+    next: Next,
+}
+
+/// What becomes of a post when its engine has ended.
+enum Next {
+    /// That is a defect, or the worker drains.
+    Nothing,
+    /// The job is no more.
+    Go,
+    /// Another engine.
+    Begin(Box<Ready>),
+}
+
+// === impl Crew ===
+
+impl Crew {
+    pub(super) fn begin(ctx: Context, failover: bool, jobs: Vec<Ready>) -> Self {
+        let looks = ctx.spawn.spawn(std::future::ready(()));
+        let mut crew = Self {
+            ctx,
+            failover,
+            posts: BTreeMap::new(),
+            running: FuturesUnordered::new(),
+            looks,
+        };
+        for job in jobs.into_iter().filter(|job| job.spec.enabled) {
+            crew.post(job);
+        }
+        crew.look();
+        crew
+    }
+
+    /// Follows orders until the worker drains and every engine has ended.
+    pub(super) async fn work(mut self, mut desk: Desk) {
+        let drain = self.ctx.gate.drain().clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = drain.cancelled() => break,
+                Some(orders) = desk.recv() => self.follow(orders),
+                Some((name, ended)) = self.running.next(), if !self.running.is_empty() => {
+                    self.ended(&name, ended);
+                }
+            }
+        }
+        // A panicking engine is a defect; the others still wind down.
+        while let Some((name, ended)) = self.running.next().await {
+            died(&name, ended);
+        }
+        self.looks.abort();
+    }
+
+    fn follow(&mut self, orders: Orders) {
+        for name in orders.end {
+            if let Some(post) = self.posts.get_mut(&name) {
+                post.next = Next::Go;
+                post.ctx.gate.drain().cancel();
+                if !post.works {
+                    self.forget(&name);
+                }
+            }
+        }
+        for job in orders.begin {
+            self.change(job);
+        }
+        self.look();
+    }
+
+    fn change(&mut self, job: Ready) {
+        let Some(post) = self.posts.get_mut(&job.name) else {
+            return self.post(job);
+        };
+        if !post.works {
+            return self.post(job);
+        }
+        if post.ctx.gate.drain().is_cancelled() {
+            // It is on its way out already: the latest word counts.
+            post.next = Next::Begin(Box::new(job));
+            return;
+        }
+        let loaded = self.ctx.locks.wall();
+        let mut presence = presence_of(&job);
+        presence.loaded = Some(loaded);
+        // The others are to know at once, also while a run goes on under the old one.
+        post.ctx.board.redefine(presence);
+        match definition(&post.ready, &job, loaded) {
+            Some(next) => {
+                post.successor.put(next);
+                post.ready = job;
+            }
+            None => {
+                post.next = Next::Begin(Box::new(job));
+                post.ctx.gate.drain().cancel();
+            }
+        }
+    }
+
+    fn post(&mut self, job: Ready) {
+        let loaded = self.ctx.locks.wall();
+        let mut presence = presence_of(&job);
+        presence.loaded = Some(loaded);
+        let candidate = self.ctx.place.candidate;
+        // Its jobs are the others'; what needs no leader runs here, too.
+        let works = candidate || !(self.failover || job.is_led());
+        if !works {
+            presence.standing = Standing::Off;
+        }
+        self.ctx.board.add_job(presence);
+        let (name, successor) = (job.name.clone(), Successor::default());
+        let mut ctx = self.ctx.clone();
+        ctx.gate = ctx.gate.of_job();
+        if works {
+            let engine = run_job(job.clone(), ctx.clone(), successor.clone(), loaded);
+            let engine = self.ctx.spawn.spawn(engine);
+            let of = name.clone();
+            self.running.push(async move { (of, engine.await) }.boxed());
+        }
+        let post = Post {
+            ready: job,
+            successor,
+            ctx,
+            works,
+            next: Next::Nothing,
+        };
+        self.posts.insert(name, post);
+    }
+
+    fn ended(&mut self, name: &str, ended: Result<(), JoinError>) {
+        died(name, ended);
+        let Some(post) = self.posts.remove(name) else {
+            return;
+        };
+        match post.next {
+            Next::Nothing => {}
+            Next::Go => {
+                self.forget(name);
+                tracing::info!(job = name, "the job has left this replica");
+            }
+            Next::Begin(job) => {
+                self.post(*job);
+                self.look();
+            }
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.posts.remove(name);
+        self.ctx.board.forget(name);
+    }
+
+    /// Looks at the others anew, for the jobs of now.
+    fn look(&mut self) {
+        self.looks.abort();
+        let jobs = self.posts.values().map(|post| &post.ready);
+        let bids = jobs.clone().any(Ready::is_led);
+        let looks = balance(self.ctx.clone(), min_terms(jobs), bids);
+        self.looks = self.ctx.spawn.spawn(looks);
+    }
+}
+
+/// The next definition of an engine that goes on; nothing when the job needs another engine.
+fn definition(was: &Ready, next: &Ready, loaded: Timestamp) -> Option<Definition> {
+    let (Body::Job(_), Body::Job(job)) = (&was.body, &next.body) else {
+        return None;
+    };
+    (was.spec.coordination == next.spec.coordination).then(|| Definition {
+        job: job.clone(),
+        spec: next.spec.clone(),
+        schedule: next.schedule.clone(),
+        policy: next.policy.clone(),
+        loaded,
+    })
+}
+
+fn died(name: &str, ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(job = name, %error, "a job's engine has died");
+    }
+}
+
+/// A desk at which nobody ever gives an order.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn closed_desk() -> Desk {
+    mpsc::channel(1).1
+}
+
+/// How long a reload waits until the replica takes its orders.
+pub(super) const TAKEN: Duration = Duration::from_secs(5);

@@ -1,0 +1,257 @@
+//! Reads the configuration again, and changes the jobs of a running worker.
+//!
+//! # Invariants
+//! - All is checked before anything changes; a faulty configuration changes nothing.   (a_faulty_file_changes_nothing_and_says_why)
+//! - Jobs are checked under the settings in effect, not under those that wait for a restart.
+//!   (jobs_are_checked_under_the_settings_in_effect)
+//! # When things fail
+//! Every fault is logged as `check` shows it; the worker goes on, and status and metrics show that the last reload failed.
+
+mod plan;
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use tokio::sync::mpsc;
+
+use super::{
+    Worker,
+    crew::{Desk, Orders, TAKEN},
+    process::ready,
+    replica::Ready,
+};
+use crate::{
+    config::{Config, Problems, Severity},
+    error::Error,
+    event::Event,
+    job::{Coordination, Spec},
+    scheduler::Context,
+    status::ReloadStatus,
+    telemetry::metrics::Metrics,
+};
+use plan::{Reload, plan};
+
+/// The jobs that are configured now, for whoever asks. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Jobs(Arc<RwLock<BTreeMap<String, Spec>>>);
+
+/// Reloads one worker.
+pub(super) struct Reloader {
+    worker: Worker,
+    /// In effect: the settings since the start, the jobs since the last reload.
+    config: Config,
+    jobs: Jobs,
+    orders: mpsc::Sender<Orders>,
+    ctx: Context,
+    metrics: Metrics,
+}
+
+// === impl Jobs ===
+
+impl Jobs {
+    pub(super) fn new(jobs: &BTreeMap<String, Spec>) -> Self {
+        Self(Arc::new(RwLock::new(jobs.clone())))
+    }
+
+    #[cfg(feature = "admin")]
+    pub(super) fn get(&self, job: &str) -> Option<Spec> {
+        let jobs = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        jobs.get(job).cloned()
+    }
+
+    fn set(&self, jobs: &BTreeMap<String, Spec>) {
+        let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        place.clone_from(jobs);
+    }
+}
+
+// === impl Reloader ===
+
+impl Reloader {
+    /// For a worker that runs with `config`; the replica reads its orders at the desk.
+    pub(super) fn new(
+        mut worker: Worker,
+        config: Config,
+        file: Option<PathBuf>,
+        jobs: Jobs,
+        ctx: Context,
+        metrics: Metrics,
+    ) -> (Self, Desk) {
+        if file.is_some() {
+            // A file that is gone is a fault, and no configuration without jobs.
+            worker.options.file = file;
+        }
+        let (orders, desk) = mpsc::channel(1);
+        let now = ctx.clock.wall();
+        ctx.events.tell(Event::Reloaded { ok: true, at: now });
+        let reloader = Self {
+            worker,
+            config,
+            jobs,
+            orders,
+            ctx,
+            metrics,
+        };
+        (reloader, desk)
+    }
+
+    /// Reads the configuration again and takes up what it says of jobs.
+    pub(super) async fn reload(&mut self) {
+        let at = self.ctx.locks.wall();
+        let read = self.read();
+        let error = match &read {
+            Ok(_) => None,
+            Err(Error::Config(problems)) => Some(told(problems)),
+            Err(error) => {
+                tracing::error!(%error, "the configuration is faulty");
+                Some(error.to_string())
+            }
+        };
+        let mut needs_restart = Vec::new();
+        if let Ok((config, reload, orders)) = read {
+            needs_restart.clone_from(&reload.needs_restart);
+            self.take_up(config, &reload, orders).await;
+        } else {
+            tracing::error!(
+                why = error,
+                "the configuration was not reloaded: nothing has changed, and the worker goes on with the old one"
+            );
+        }
+        let ok = error.is_none();
+        self.ctx.events.tell(Event::Reloaded { ok, at });
+        self.ctx.board.reloaded(ReloadStatus {
+            at,
+            ok,
+            error,
+            needs_restart,
+        });
+    }
+
+    /// The new configuration, how it differs, and what is to be done about it; nothing has changed yet.
+    fn read(&self) -> Result<(Config, Reload, Orders), Error> {
+        let loaded = self.worker.load()?;
+        for warning in &loaded.problems {
+            tracing::warn!("{warning}");
+        }
+        let reload = plan(&self.config, &loaded.config);
+        let config = Config {
+            jobs: loaded.config.jobs.clone(),
+            ..self.config.clone()
+        };
+        if !reload.needs_restart.is_empty() {
+            self.worker.check_jobs(&config, &loaded.provenance)?;
+        }
+        let begin = reload.added.iter().chain(&reload.changed);
+        let begin: Result<Vec<Ready>, Error> = begin
+            .filter_map(|name| Some(ready(&self.worker, name, config.jobs.get(name)?)))
+            .collect();
+        let orders = Orders {
+            begin: begin?,
+            end: reload.removed.clone(),
+        };
+        Ok((config, reload, orders))
+    }
+
+    async fn take_up(&mut self, config: Config, reload: &Reload, orders: Orders) {
+        for job in &orders.begin {
+            let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
+            self.metrics.declare_job(&job.name, led);
+        }
+        // The replica takes them one after the other, at once; one that does not is about to end.
+        let sent = self
+            .ctx
+            .clock
+            .timeout(TAKEN, self.orders.send(orders))
+            .await;
+        if !matches!(sent, Ok(Ok(()))) {
+            tracing::warn!("the worker is about to end: the reload has no effect");
+            return;
+        }
+        self.jobs.set(&config.jobs);
+        self.config = config;
+        let Reload {
+            added,
+            removed,
+            changed,
+            unchanged,
+            needs_restart,
+        } = reload;
+        tracing::info!(
+            added = added.join(", "),
+            removed = removed.join(", "),
+            changed = changed.join(", "),
+            unchanged = unchanged.len(),
+            "configuration reloaded"
+        );
+        if !needs_restart.is_empty() {
+            tracing::warn!(
+                keys = needs_restart.join(", "),
+                "these keys have changed and are not in effect: restart the worker"
+            );
+        }
+    }
+}
+
+/// Writes every fault to the log, and says the first one and how many there are.
+fn told(problems: &Problems) -> String {
+    let mut first = String::new();
+    let mut errors = 0_usize;
+    for problem in problems {
+        if problem.severity == Severity::Error {
+            tracing::error!("{problem}");
+            errors += 1;
+            if first.is_empty() {
+                let text = problem.to_string();
+                first = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            }
+        } else {
+            tracing::warn!("{problem}");
+        }
+    }
+    match errors {
+        0 | 1 => first,
+        n => format!("{first} (and {} more)", n - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        config::{LoadOptions, Provenance},
+        job::{Job, JobError, Outcome, Run},
+    };
+
+    struct Nothing;
+
+    #[async_trait::async_trait]
+    impl Job for Nothing {
+        async fn run(&self, _: Run) -> Result<Outcome, JobError> {
+            Ok(Outcome::Done)
+        }
+    }
+
+    #[test]
+    fn jobs_are_checked_under_the_settings_in_effect() {
+        let spec = Spec::every(Duration::from_secs(60)).ttl(Duration::from_secs(50));
+        let worker = Worker::with(LoadOptions::default()).job("report", Nothing, spec.clone());
+        let in_effect = Config {
+            jobs: BTreeMap::from([("report".to_owned(), spec)]),
+            ..Config::default()
+        };
+        // As a file has them that raises max_ttl, too: that waits for a restart.
+        let mut read = in_effect.clone();
+        read.locks.max_ttl = Duration::from_secs(60);
+        let check = |config: &Config| worker.check_jobs(config, &Provenance::default());
+        check(&read).unwrap();
+        let Err(Error::Config(problems)) = check(&in_effect) else {
+            panic!("it would run with a ttl that no node takes")
+        };
+        assert!(told(&problems).contains("jobs.report.ttl"), "{problems}");
+    }
+}
