@@ -259,12 +259,12 @@ impl Lead<'_> {
         ledger: &mut Ledger,
         desk: &Arc<dyn Checkpoints>,
     ) -> Result<Carried, Over> {
-        let schedule = &self.engine.schedule;
-        let decided = plan.ledger.decided_upto().unwrap_or_default();
-        let next = schedule.next_after(decided.max(schedule.due_upto(self.wall())));
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
         }
+        let schedule = &self.engine.schedule;
+        let decided = plan.ledger.decided_upto().unwrap_or_default();
+        let next = schedule.next_after(decided.max(schedule.due_upto(self.wall())));
         self.keep_given(&mut plan);
         let start = plan.decisions.iter().find_map(|d| match d {
             // A trigger is due whatever the nodes' clocks say.

@@ -61,7 +61,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Runs the job in one replica at a time, until the worker drains.
-    pub(crate) async fn run_led(self) {
+    pub(crate) async fn run_led(&self) {
         let ctx = &self.ctx;
         let mut elector = Elector::for_key(&ctx.locks, format!("job/{}", self.name));
         if let Some(ttl) = self.spec.ttl {
@@ -123,15 +123,15 @@ impl Engine {
             .spawn(watch_health(self.job.clone(), lease.clone(), ctx.clone()));
 
         let pad = Pad::under(ctx.locks.clone(), lease.clone(), term.record().body.clone());
-        let ended = Lead {
+        let lead = Lead {
             engine: self,
             pad,
             lease: Some(lease.clone()),
             pass,
             unfit: CancellationToken::new(),
-        }
-        .run()
-        .await;
+        };
+        // Boxed: whoever stands by for a thousand jobs needs no room for leading them.
+        let ended = Box::pin(lead.run()).await;
 
         health.abort();
         if self.spec.unstoppable == Unstoppable::Hold {
@@ -156,7 +156,7 @@ impl Engine {
     }
 
     /// Runs the job in every replica, without a lock and without a ledger that outlives the process.
-    pub(crate) async fn run_everywhere(self) {
+    pub(crate) async fn run_everywhere(&self) {
         let ctx = &self.ctx;
         while let Some(pass) = ctx.gate.pass().await {
             tokio::select! {
@@ -177,7 +177,7 @@ impl Engine {
             );
             let watch = ctx.spawn.spawn(watch);
             Lead {
-                engine: &self,
+                engine: self,
                 pad: Pad::local(),
                 lease: None,
                 pass: &pass,

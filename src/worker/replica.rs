@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 
 use super::registry::Body;
 use crate::{
@@ -87,7 +87,9 @@ impl Replica {
     }
 }
 
-async fn run_job(job: Ready, ctx: Context) {
+/// The engine of one job. It stands in one place and is borrowed from there: moved into a task, each of its stages would
+/// have room for another one.
+fn run_job(job: Ready, ctx: Context) -> BoxFuture<'static, ()> {
     let Ready {
         name,
         body,
@@ -95,33 +97,30 @@ async fn run_job(job: Ready, ctx: Context) {
         schedule,
         policy,
     } = job;
-    match body {
+    let job = match body {
         Body::Batch(job) => {
-            BatchEngine {
+            let engine = BatchEngine {
                 name,
                 job,
                 spec,
-                ctx,
-            }
-            .run()
-            .await
-        }
-        Body::Job(job) => {
-            let everywhere = spec.coordination == Coordination::Everywhere;
-            let engine = Engine {
-                name,
-                job,
-                spec,
-                schedule,
-                policy,
                 ctx,
             };
-            if everywhere {
-                engine.run_everywhere().await
-            } else {
-                engine.run_led().await
-            }
+            return Box::pin(engine.run());
         }
+        Body::Job(job) => job,
+    };
+    let everywhere = spec.coordination == Coordination::Everywhere;
+    let engine = Box::new(Engine {
+        name,
+        job,
+        spec,
+        schedule,
+        policy,
+        ctx,
+    });
+    match everywhere {
+        true => Box::pin(async move { engine.run_everywhere().await }),
+        false => Box::pin(async move { engine.run_led().await }),
     }
 }
 
