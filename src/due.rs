@@ -18,8 +18,16 @@
 //!   *misfire*, whoever was to blame. [`Misfire::Skip`] runs none of these; [`Misfire::Once`] runs the latest tick due,
 //!   on time or not, for all; [`Misfire::All`] runs the latest `limit` of them in order. None older than the window
 //!   runs. Those that must wait for their turn wait in the ledger.
-//! - One run at a time. A tick that falls due while one is running here is *overlap* and does not run. A run that waits
-//!   for its next attempt blocks nothing: a tick on time goes first, then retries, triggers, late ticks.
+//! - `concurrency` runs at a time: one, unless the job says otherwise. A tick that falls due while all places are taken is
+//!   *overlap*, never a misfire. [`Overlap::Skip`] and [`Overlap::Allow`] do not run it; [`Overlap::Queue`] runs it when a
+//!   place is free, in order, and only what the bounded queue has no room for does not run; [`Overlap::CancelPrevious`]
+//!   stops the oldest run for good and then runs the tick, the latest ones if several wait. What is queued stands in the
+//!   ledger: a takeover or a pause between two runs does not turn it into late ticks.
+//! - A run that waits for its next attempt takes no place: a tick on time goes first, then retries, triggers, late and
+//!   queued ticks by age. A tick that replaces a run goes before all of them. Triggers need a place as well, and wait.
+//! - Ticks that fell due while nobody led, behind as many dead runs as there are places, are for [`Overlap::Queue`] late as
+//!   with [`Misfire::All`], whatever the misfire rule: a takeover loses none of them within limit and window. With
+//!   [`Overlap::CancelPrevious`] a tick that runs late gives the oldest dead run no other attempt.
 //! - A run found open that is not alive here has died with its holder: it is *interrupted*, reported, and started again
 //!   with the next attempt or left, as the job says; an attempt beyond `attempts` is never started.
 //! - A continuous job has no ticks: while nothing of it is open it starts, at most once in [`RESTART_PAUSE`].
@@ -31,7 +39,7 @@
 //!
 //! # Invariants
 //! - D1 No attempt is started twice, whatever dies when. D2 Every tick between first sight and `decided_upto` was
-//!   started, missed or overlap, or waits; none is two of these. D3 Never two runs at a time.
+//!   started, missed or overlap, or waits; none is two of these. D3 Never more than `concurrency` runs at a time.
 //!   (all: `every_tick_is_accounted_for_and_no_attempt_starts_twice`)
 
 use std::time::Duration;
@@ -53,7 +61,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use policy::{Interrupted, Misfire, MisfirePolicy, Policy, PolicyError};
+pub use policy::{Interrupted, Misfire, MisfirePolicy, Overlap, Policy, PolicyError};
 
 /// How long after the start of the latest tick was due it still counts as on time.
 pub const TOLERANCE: Duration = Duration::from_secs(1);
@@ -81,6 +89,9 @@ pub struct Facts<'a> {
     pub token: Token,
     /// The runs that this replica has started and whose outcome it has not recorded yet.
     pub alive: &'a [RunKey],
+    /// Whether anything may start: not while the holder winds down. What fell due beside a free place is left to the
+    /// next decision then.
+    pub may_start: bool,
     /// Ids of triggers that ask for a run, oldest first; those that were started before are passed over.
     pub triggers: &'a [String],
     /// Ticks that are undecided up to here have fallen into a pause. The job is paused while this lies ahead.
@@ -90,7 +101,7 @@ pub struct Facts<'a> {
 /// What to do now, and when to ask again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// What was decided, in the order in which it is to be reported; a start comes last.
+    /// What was decided, in the order in which it is to be reported; starts come last.
     pub decisions: Vec<Decision>,
     /// The ledger with all of it recorded. When there are decisions, write it before acting on them.
     pub ledger: Ledger,
@@ -128,10 +139,22 @@ pub enum Decision {
         /// By which rule.
         why: WhyMissed,
     },
-    /// These ticks fell due while a run was open here and will not run.
+    /// These ticks fell due while all places were taken and will not run.
     Overlap {
         /// Which.
         ticks: Ticks,
+    },
+    /// These ticks fell due while all places were taken and run when one is free.
+    Queued {
+        /// Which.
+        ticks: Ticks,
+    },
+    /// A newer tick takes the place of this run: tell it to stop. No other attempt of it follows.
+    Replaced {
+        /// Which attempt.
+        key: RunKey,
+        /// The tick that waits for its place.
+        by: Timestamp,
     },
     /// A run was found whose holder died.
     Interrupted {
@@ -196,6 +219,15 @@ pub fn decide(facts: &Facts<'_>) -> Result<Plan, Refused> {
 // === impl Ticks, Plan, WhyMissed ===
 
 impl Ticks {
+    /// One tick.
+    pub(crate) fn single(tick: Timestamp) -> Self {
+        Self {
+            from: tick,
+            to: tick,
+            count: 1,
+        }
+    }
+
     /// As the ledger remembers them.
     pub(crate) fn skipped(self, why: &str) -> Skipped {
         let Self { from, to, count } = self;
@@ -209,12 +241,10 @@ impl Ticks {
 }
 
 impl Plan {
-    /// The run to start, once the ledger is written.
-    #[must_use]
-    pub fn start(&self) -> Option<&Decision> {
-        self.decisions
-            .last()
-            .filter(|last| matches!(last, Decision::Start { .. }))
+    /// The runs to start, once the ledger is written.
+    pub fn starts(&self) -> impl Iterator<Item = &Decision> {
+        let starts = |d: &&Decision| matches!(d, Decision::Start { .. });
+        self.decisions.iter().filter(starts)
     }
 }
 

@@ -51,7 +51,7 @@ pub struct Explanation {
     /// The tick that is meant: the latest one up to then; `null` for a job without ticks.
     pub tick: Option<Timestamp>,
     /// A bounded word: an outcome as in the history, the rule by which the tick was skipped, or `disabled`, `no-ticks`,
-    /// `first-sight`, `waiting`, `undecided`, `forgotten`, `future`, `unseen`.
+    /// `first-sight`, `waiting`, `queued`, `undecided`, `forgotten`, `future`, `unseen`.
     pub verdict: String,
     /// The same in sentences.
     pub sentences: Vec<String>,
@@ -168,6 +168,12 @@ impl Facts<'_> {
                 "It was found late, and waits until nothing else of the job runs.".to_owned();
             return say(answer, text, "waiting");
         }
+        if ledger.queued().contains(&tick) {
+            let text =
+                "It fell due while as many runs of the job went on as may, and waits for a place."
+                    .to_owned();
+            return say(answer, text, "queued");
+        }
         let rows = ledger.skipped();
         if let Some(row) = rows
             .iter()
@@ -191,6 +197,9 @@ impl Facts<'_> {
                 }
                 (Some(leader), None) => {
                     format!("It is not decided yet: {leader} leads and is about to.")
+                }
+                (None, None) if self.coordination == "tick" => {
+                    "It is not decided yet: whichever replica comes first decides.".to_owned()
                 }
                 (None, None) => format!(
                     "It is not decided yet: nobody leads {}. Whoever leads next decides by the misfire rule.",
@@ -318,7 +327,9 @@ fn rule(why: &str) -> &str {
         "limit" => {
             "it was found late, and later ticks took its place (misfire = \"once\", or misfire_limit)"
         }
-        "overlap" => "a run of the job was open when it fell due",
+        "overlap" => {
+            "as many runs of the job went on as may when it fell due (overlap, concurrency)"
+        }
         "paused" => "the job was paused",
         "unknown" => {
             "a majority of lock nodes had lost its memory, and nobody knows whether it had run"

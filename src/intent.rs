@@ -1,4 +1,4 @@
-//! What people ask of a fleet: to pause a job, to run it now, to hand it over. Values and their documents.
+//! What people ask of a fleet: to pause a job, to run it now, to hand it over, to drain a replica. Values and their documents.
 //!
 //! An intent is a document `intent/KIND.NAME` on every lock node. Whoever knows one writes it again where it is missing,
 //! and a node that has lost its memory is told the others' intents before it votes: a pause outlives a rolling restart of
@@ -33,7 +33,7 @@ pub const DIRECTORY: &str = "intent/";
 pub const LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
 /// How long a trigger that nobody has started is asked for.
 pub const TRIGGER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
-/// How long it can be read what became of a trigger, and how long a resignation is asked for.
+/// How long it can be read what became of a trigger, and how long a resignation or a drain is asked for.
 pub const NEWS_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
 /// Bits of a revision that chance decides, so that two people who read the same do not write the same.
@@ -114,6 +114,21 @@ pub struct Resign {
     pub by: String,
     /// When that was, by the asker's clock.
     pub at: Timestamp,
+    /// Only once none of its runs is in flight, and only if `to` would still take over.
+    pub between_runs: bool,
+}
+
+/// A wish that a replica ends its work, hands over what it leads, and goes. It names one process: whoever has its name later
+/// is another one.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Drain {
+    /// The id of the replica: host, process id, nonce.
+    pub replica: String,
+    /// Who asked for it.
+    pub by: String,
+    /// When that was, by the asker's clock.
+    pub at: Timestamp,
 }
 
 /// Any of them.
@@ -125,6 +140,8 @@ pub enum Intent {
     Trigger(Trigger),
     /// Hand over.
     Resign(Resign),
+    /// End and go.
+    Drain(Drain),
 }
 
 /// The next revision of a document: larger than `read`, the largest that was read, and not the one that anybody else makes of
@@ -157,6 +174,7 @@ impl Intent {
             "pause" => Self::Pause(read(doc)?),
             "trigger" => Self::Trigger(read(doc)?),
             "resign" => Self::Resign(read(doc)?),
+            "drain" => Self::Drain(read(doc)?),
             _ => return None,
         };
         (intent.document() == doc.name).then_some(intent)
@@ -169,6 +187,7 @@ impl Intent {
             Self::Pause(pause) => pause_document(&pause.job),
             Self::Trigger(trigger) => trigger_document(&trigger.job, &trigger.id),
             Self::Resign(resign) => resign_document(&resign.job),
+            Self::Drain(drain) => drain_document(&drain.replica),
         }
     }
 
@@ -179,6 +198,7 @@ impl Intent {
             Self::Pause(pause) => serde_json::to_value(pause),
             Self::Trigger(trigger) => serde_json::to_value(trigger),
             Self::Resign(resign) => serde_json::to_value(resign),
+            Self::Drain(drain) => serde_json::to_value(drain),
         };
         Doc {
             name: self.document(),
@@ -199,6 +219,7 @@ impl Intent {
                 None => (trigger.asked, TRIGGER_LIFETIME + NEWS_LIFETIME),
             },
             Self::Resign(resign) => (resign.at, NEWS_LIFETIME),
+            Self::Drain(drain) => (drain.at, NEWS_LIFETIME),
         };
         let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
         lifetime.checked_sub(age).filter(|left| !left.is_zero())
@@ -248,4 +269,10 @@ pub fn trigger_document(job: &str, id: &str) -> String {
 #[must_use]
 pub fn resign_document(job: &str) -> String {
     format!("{DIRECTORY}resign.{job}")
+}
+
+/// The name of the document that asks a replica to drain.
+#[must_use]
+pub fn drain_document(replica: &str) -> String {
+    format!("{DIRECTORY}drain.{replica}")
 }

@@ -6,7 +6,8 @@
 //!
 //! # States of a tick
 //! undecided -> running(attempt 1) -> [ retry(not before t) -> running(attempt n + 1) ]* -> decided.
-//! A tick that will not run goes from undecided to decided at once; one that runs late may *wait* in between.
+//! A tick that will not run goes from undecided to decided at once; one that runs late may *wait* in between, one that
+//! fell due while all places were taken may be *queued*.
 //!
 //! # Invariants
 //! - L1 A tick at or before `decided_upto` starts only when it waits, and then it waits no longer.
@@ -17,6 +18,7 @@
 //! - L5 Fields written by a newer version survive a round trip. (`fields_of_a_newer_version_are_kept`)
 //! - L7 A trigger is started once, however long ago that was: the ids that `recent` has no room for are all below a floor,
 //!   and ids grow with time. (a_trigger_that_was_forgotten_is_not_started_again)
+//! - L8 A run that was replaced by a newer tick has no further attempt. (`a_replaced_run_has_no_further_attempt`)
 //! - L6 Every attempt that starts has a larger number than all before it, also after the ledger of the job was
 //!   forgotten. (`every_attempt_has_a_number_of_its_own`)
 
@@ -39,7 +41,7 @@ pub use run::{OpenRun, RunKey, RunState};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     v: u32,
-    /// Every tick up to here is decided, apart from those in `waiting`. None: the job was never seen before.
+    /// Every tick up to here is decided, apart from those in `waiting` and `queued`. None: the job was never seen before.
     decided_upto: Option<Timestamp>,
     /// Runs that have started and not ended: running, or between two attempts.
     #[serde(default)]
@@ -47,6 +49,10 @@ pub struct Ledger {
     /// Decided to run late, in order, not started yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     waiting: Vec<Timestamp>,
+    /// Fell due while all places were taken and run when one is free, in order, not started yet. A list of its own: a
+    /// version that does not know it leaves it alone, and the rules about late ticks do not touch it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    queued: Vec<Timestamp>,
     /// Triggers that were started, in the order of their starts, so that none is started twice.
     #[serde(default)]
     recent: Vec<String>,
@@ -81,7 +87,7 @@ pub struct Skipped {
 pub const VERSION: u32 = 1;
 /// Open runs a ledger takes.
 pub const MAX_OPEN: usize = 16;
-/// Waiting ticks a ledger takes.
+/// Waiting ticks a ledger takes, and as many queued ones.
 pub const MAX_WAITING: usize = 100;
 /// Triggers a ledger remembers.
 pub const MAX_RECENT: usize = 64;
@@ -124,7 +130,7 @@ impl Ledger {
 // === impl Ledger: reading ===
 
 impl Ledger {
-    /// Every tick up to here is decided, apart from the waiting ones.
+    /// Every tick up to here is decided, apart from the waiting and the queued ones.
     #[must_use]
     pub fn decided_upto(&self) -> Option<Timestamp> {
         self.decided_upto
@@ -140,6 +146,12 @@ impl Ledger {
     #[must_use]
     pub fn waiting(&self) -> &[Timestamp] {
         &self.waiting
+    }
+
+    /// Ticks that fell due while all places were taken and run when one is free, in order.
+    #[must_use]
+    pub fn queued(&self) -> &[Timestamp] {
+        &self.queued
     }
 
     /// Triggers that were started and are remembered one by one, in the order of their starts.
@@ -261,18 +273,62 @@ impl Ledger {
         Ok(())
     }
 
+    /// The tick will run as soon as a place is free. Undecided ticks before it are decided with it: report them first.
+    ///
+    /// # Errors
+    /// [`Refused::Decided`], [`Refused::TooManyWaiting`], [`Refused::Unseen`].
+    pub fn queue(&mut self, tick: Timestamp) -> Result<(), Refused> {
+        let upto = self.seen()?;
+        if tick <= upto {
+            return Err(Refused::Decided { tick, upto });
+        }
+        if self.queued.len() >= MAX_WAITING {
+            return Err(Refused::TooManyWaiting);
+        }
+        self.queued.push(tick);
+        self.decided_upto = Some(tick);
+        Ok(())
+    }
+
+    /// The queued tick will not run.
+    ///
+    /// # Errors
+    /// [`Refused::NotOpen`] when it is not queued.
+    pub fn leave_queue(&mut self, tick: Timestamp) -> Result<(), Refused> {
+        let place = self.queued.iter().position(|queued| *queued == tick);
+        let place = place.ok_or_else(|| Refused::NotOpen {
+            id: tick.to_string(),
+        })?;
+        self.queued.remove(place);
+        Ok(())
+    }
+
+    /// A newer tick takes the place of this running attempt: it is told to stop, and no other follows.
+    ///
+    /// # Errors
+    /// [`Refused::NotOpen`], [`Refused::Moved`] when it is not running, or in another attempt.
+    pub fn replace(&mut self, key: &RunKey) -> Result<(), Refused> {
+        let run = self.run(&key.id)?;
+        if run.attempt != key.attempt || run.state != RunState::Running {
+            return Err(run.moved());
+        }
+        run.replaced = true;
+        Ok(())
+    }
+
     /// Attempt 1 of a tick starts. Undecided ticks before it are decided with it: report them first.
     ///
     /// # Errors
     /// [`Refused::Decided`], [`Refused::Full`], [`Refused::Unseen`].
     pub fn start_tick(&mut self, tick: Timestamp, token: Token) -> Result<&OpenRun, Refused> {
         let upto = self.seen()?;
-        let waits = self.waiting.contains(&tick);
+        let waits = self.waiting.contains(&tick) || self.queued.contains(&tick);
         if tick <= upto && !waits {
             return Err(Refused::Decided { tick, upto });
         }
         self.has_room()?;
         self.waiting.retain(|waiting| *waiting != tick);
+        self.queued.retain(|queued| *queued != tick);
         self.decided_upto = Some(upto.max(tick));
         Ok(self.open_run(tick.to_string(), tick, token))
     }
@@ -335,7 +391,7 @@ impl Ledger {
     /// This attempt, started under `token`, has ended and another one follows, no earlier than `not_before`.
     ///
     /// # Errors
-    /// [`Refused::NotOpen`], [`Refused::Moved`].
+    /// [`Refused::NotOpen`], [`Refused::Moved`], [`Refused::Replaced`].
     pub fn retry_later(
         &mut self,
         key: &RunKey,
@@ -343,6 +399,7 @@ impl Ledger {
         not_before: Timestamp,
     ) -> Result<(), Refused> {
         let run = self.running(key, token)?;
+        run.another_may_follow()?;
         run.state = RunState::Retry;
         run.not_before = Some(not_before);
         run.interrupted = false;
@@ -380,7 +437,7 @@ impl Ledger {
     /// The attempt died with its holder; the next one may start from `not_before`. Said by a holder with `token`.
     ///
     /// # Errors
-    /// [`Refused::NotOpen`], [`Refused::Moved`], [`Refused::Outranked`].
+    /// [`Refused::NotOpen`], [`Refused::Moved`], [`Refused::Outranked`], [`Refused::Replaced`].
     pub fn interrupt(
         &mut self,
         key: &RunKey,
@@ -388,6 +445,7 @@ impl Ledger {
         not_before: Timestamp,
     ) -> Result<(), Refused> {
         let run = self.dead(key, token)?;
+        run.another_may_follow()?;
         run.state = RunState::Retry;
         run.not_before = Some(not_before);
         run.interrupted = true;
@@ -410,10 +468,10 @@ impl Ledger {
     pub fn blank(&mut self, upto: Timestamp) -> Option<(Vec<Timestamp>, Vec<OpenRun>)> {
         self.decided_upto.filter(|decided| *decided < upto)?;
         self.decided_upto = Some(upto);
-        Some((
-            std::mem::take(&mut self.waiting),
-            std::mem::take(&mut self.open),
-        ))
+        let mut waited = std::mem::take(&mut self.waiting);
+        waited.append(&mut self.queued);
+        waited.sort_unstable();
+        Some((waited, std::mem::take(&mut self.open)))
     }
 
     fn seen(&self) -> Result<Timestamp, Refused> {
@@ -472,6 +530,7 @@ impl Default for Ledger {
             decided_upto: None,
             open: Vec::new(),
             waiting: Vec::new(),
+            queued: Vec::new(),
             recent: Vec::new(),
             floor: String::new(),
             skipped: Vec::new(),

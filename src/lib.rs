@@ -67,10 +67,14 @@
 //! - [`event`]: everything worth knowing, as one stream. [`status`], [`telemetry`], [`admin`]: how it is shown.
 //! - [`clock`], [`chance`], [`spawn`], [`signals`]: time, randomness, tasks and signals, handed in and never fetched.
 //!
+//! For tests of one's own jobs there is `testing`, with the feature of that name: a whole fleet in one process under a virtual
+//! clock, and single runs.
+//!
 //! # Features
 //! `cli`, `admin`, `sqlite` and `redis` are on by default. Without any of them this is the lock, the elector and the
 //! scheduler over a store in memory. `redis-tls` adds `rediss://` addresses, with rustls and ring; if the process has not
-//! installed a provider of cryptography for rustls, ring becomes it.
+//! installed a provider of cryptography for rustls, ring becomes it. `testing` is for dev-dependencies: it adds the module
+//! `testing`, and the virtual clock of tokio.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "admin")]
@@ -113,6 +117,8 @@ pub mod spawn;
 pub mod status;
 pub mod telemetry;
 pub mod term;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod worker;
 
 pub use batch::BatchJob;

@@ -17,8 +17,8 @@ use crate::clock::{Clock, Moment, TimeSource};
 /// What a clock shows at the start: far enough from zero that it can be set back.
 const BOOT: Duration = Duration::from_secs(1_000_000);
 
-/// Civil time at the start: 2026-01-01T00:00:00Z.
-const WALL: Duration = Duration::from_secs(1_767_225_600);
+/// Civil time at the start, unless said: 2026-01-01T00:00:00Z.
+const WALL: SignedDuration = SignedDuration::from_secs(1_767_225_600);
 
 /// The longest real wait between two looks at the clock.
 const LOOK_AGAIN: Duration = Duration::from_secs(24 * 3600);
@@ -30,6 +30,8 @@ pub struct SimTime(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     origin: Instant,
+    /// Civil time at the origin.
+    wall: SignedDuration,
     dials: Mutex<Dials>,
     turned: watch::Sender<()>,
 }
@@ -50,13 +52,19 @@ impl SimTime {
     /// A clock that starts now. Wants a tokio runtime with a timer.
     #[must_use]
     pub fn new() -> Self {
-        Self::starting_at(Instant::now())
+        Self::starting_at(Instant::now(), WALL)
+    }
+
+    /// The same, at this civil time.
+    #[must_use]
+    pub fn at(wall: Timestamp) -> Self {
+        Self::starting_at(Instant::now(), wall.as_duration())
     }
 
     /// Another machine's clocks with the same start, not skewed yet.
     #[must_use]
     pub fn sibling(&self) -> Self {
-        Self::starting_at(self.0.origin)
+        Self::starting_at(self.0.origin, self.0.wall)
     }
 
     /// A handle for the replica.
@@ -92,7 +100,7 @@ impl SimTime {
         self.turn(|dials| dials.wall_offset_ms = ms);
     }
 
-    fn starting_at(origin: Instant) -> Self {
+    fn starting_at(origin: Instant, wall: SignedDuration) -> Self {
         let dials = Dials {
             anchor: origin,
             shown: Duration::ZERO,
@@ -103,6 +111,7 @@ impl SimTime {
         let turned = watch::Sender::new(());
         Self(Arc::new(Inner {
             origin,
+            wall,
             dials: Mutex::new(dials),
             turned,
         }))
@@ -139,9 +148,10 @@ impl TimeSource for SimTime {
 
     fn wall(&self) -> Timestamp {
         let dials = *self.dials();
-        let shown = WALL.saturating_add(dials.count(Instant::now()));
-        let shown = SignedDuration::try_from(shown).unwrap_or(SignedDuration::MAX);
-        let shown = shown.saturating_add(SignedDuration::from_millis(dials.wall_offset_ms));
+        let counted = dials.count(Instant::now());
+        let counted = SignedDuration::try_from(counted).unwrap_or(SignedDuration::MAX);
+        let offset = SignedDuration::from_millis(dials.wall_offset_ms);
+        let shown = self.0.wall.saturating_add(counted).saturating_add(offset);
         Timestamp::from_duration(shown).unwrap_or(Timestamp::MAX)
     }
 

@@ -61,6 +61,8 @@ pub struct ReplicaStatus {
     pub version: String,
     /// What it is at the moment.
     pub role: Role,
+    /// Larger is preferred among the candidates for a job.
+    pub priority: i32,
     /// Nothing new starts here.
     pub draining: bool,
     /// Whether it is fit to work.
@@ -235,6 +237,8 @@ pub struct Presence {
     pub mode: String,
     /// What it is at the moment.
     pub role: Role,
+    /// Larger is preferred among the candidates for a job.
+    pub priority: i32,
     /// Nothing new starts here.
     pub draining: bool,
     /// Why it is unfit; `null` when fit.

@@ -89,6 +89,12 @@ pub trait AdminSource: Send + Sync + 'static {
     /// # Errors
     /// [`OrderError`]; nothing is known to have been written then.
     async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError>;
+
+    /// Asks a replica, by id or name, to drain.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing is known to have been written then.
+    async fn drain(&self, replica: &str) -> Result<Done, OrderError>;
 }
 
 /// What is asked of a job.
@@ -125,7 +131,7 @@ pub struct Done {
 /// Why something was not asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderError {
-    /// Nobody knows the job.
+    /// Nobody knows the job or the replica.
     Unknown(String),
     /// This cannot be asked of it.
     NotPossible(String),

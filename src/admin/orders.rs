@@ -1,4 +1,5 @@
-//! What people ask of the fleet over HTTP: `POST /api/v1/jobs/NAME/{trigger,pause,resume,resign}`.
+//! What people ask of the fleet over HTTP: `POST /api/v1/jobs/NAME/{trigger,pause,resume,resign}`,
+//! `POST /api/v1/replicas/ID/drain`.
 //!
 //! # Invariants
 //! - A5 Nothing is changed without the token, where there is one; without one only from this machine.
@@ -16,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{
-    Order, OrderError,
+    Done, Order, OrderError,
     routes::{Shared, Trouble},
 };
 use crate::intent::Given;
@@ -75,7 +76,24 @@ pub(super) async fn order(
     };
     // Closed never: the semaphore lives as long as the router.
     let _turn = shared.store.acquire().await;
-    match shared.admin.source.order(&job, order).await {
+    answer(shared.admin.source.order(&job, order).await)
+}
+
+pub(super) async fn drain(
+    State(shared): State<Shared>,
+    Path(replica): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    if let Err((code, why)) = may_ask(&shared, &headers) {
+        return refuse(code, why);
+    }
+    // Closed never: the semaphore lives as long as the router.
+    let _turn = shared.store.acquire().await;
+    answer(shared.admin.source.drain(&replica).await)
+}
+
+fn answer(done: Result<Done, OrderError>) -> Response {
+    match done {
         Ok(done) => {
             let code = match done.heard {
                 true => StatusCode::OK,

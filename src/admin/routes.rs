@@ -66,6 +66,7 @@ pub(super) fn router(admin: Admin, loopback: bool) -> Router {
         .route("/api/v1/fleet", get(fleet))
         .route("/api/v1/jobs", get(jobs))
         .route("/api/v1/jobs/{job}/{order}", post(orders::order))
+        .route("/api/v1/replicas/{replica}/drain", post(orders::drain))
         .route("/api/v1/nodes", get(nodes))
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/runs", get(runs))

@@ -93,6 +93,15 @@ impl AdminSource for Fake {
             heard: !matches!(order, Order::Trigger { .. }),
         })
     }
+    async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
+        match replica {
+            "w0" => Ok(Done {
+                answer: "drains".into(),
+                heard: true,
+            }),
+            _ => Err(OrderError::Unknown("there is no such replica".to_owned())),
+        }
+    }
 }
 
 /// A server on a free port; stopped by the token.
@@ -532,6 +541,23 @@ async fn a_job_is_asked_by_post() {
         let answer = server.post(path, "", body).await;
         assert_eq!(answer.status, status, "{path}: {}", answer.body);
         assert!(answer.body.contains(says), "{path}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn a_replica_is_asked_to_drain_by_post() {
+    let server = serving(Fake::default()).await;
+    for (replica, said, status) in [
+        ("w0", "", 200),
+        ("w9", "", 404),
+        ("w0", "Origin: http://evil.example\r\n", 403),
+    ] {
+        let answer = server
+            .send(&format!(
+                "POST /api/v1/replicas/{replica}/drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{said}\r\n"
+            ))
+            .await;
+        assert_eq!(answer.status, status, "{replica} {said}");
     }
 }
 

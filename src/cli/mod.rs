@@ -179,6 +179,21 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Have a replica end its work, hand over what it leads, and go: as with SIGTERM
+    ///
+    /// Names one process: another one that starts later under its name is not concerned. Exits with 0 when the replica says
+    /// that it drains; with --wait, when it has gone.
+    Drain {
+        /// The replica, by name or id
+        #[arg(value_name = "REPLICA")]
+        replica: String,
+        /// Wait for its end, for so long at most [without a limit: for an hour]
+        #[arg(long, value_name = "LIMIT", num_args = 0..=1, require_equals = true, default_missing_value = "1h", value_parser = humantime::parse_duration)]
+        wait: Option<std::time::Duration>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Show every lock: who holds it, under which token, for how long; end a lease by force
     Locks(LocksArgs),
     /// Look for faults: in the lock nodes, in the fleet, in the configuration
@@ -294,6 +309,11 @@ impl Command {
             } => orders::given(params, &param)
                 .and_then(|given| orders::trigger(&worker, &job, given, wait, json)),
             Self::Resign { job, to, json } => orders::resign(&worker, &job, to.as_deref(), json),
+            Self::Drain {
+                replica,
+                wait,
+                json,
+            } => orders::drain(&worker, &replica, wait, json),
             Self::Locks(args) => locks::locks(worker, args),
             Self::Doctor(args) => doctor::doctor(worker, &args),
         };

@@ -1,4 +1,4 @@
-//! `pause`, `resume`, `trigger`, `resign`: what people ask of a running fleet. The store is asked and nothing else: no replica
+//! `pause`, `resume`, `trigger`, `resign`, `drain`: what people ask of a running fleet. The store is asked and nothing else: no replica
 //! need be reachable.
 
 use std::{
@@ -19,7 +19,7 @@ use crate::{
     intent::{Given, TRIGGER_LIFETIME, Trigger, TriggerState},
     lock::Locks,
     worker::{
-        asking::{self, AskError, Asker, PauseAnswer, ResignAnswer},
+        asking::{self, AskError, Asker, DrainAnswer, PauseAnswer, ResignAnswer, Until},
         given, presence,
     },
 };
@@ -147,6 +147,46 @@ pub(super) fn resign(
     }
 }
 
+pub(super) fn drain(
+    worker: &Worker,
+    replica: &str,
+    wait: Option<Duration>,
+    json: bool,
+) -> Result<(), Failure> {
+    let config = load(worker)?.config;
+    somebody_was_here(&config)?;
+    let (until, patience) = match wait {
+        Some(limit) => (Until::Gone, limit),
+        None => (Until::Heard, PATIENCE),
+    };
+    let answer = ask_answer(&config, |locks: Locks| async move {
+        let asker = Asker::new(&locks, whoami());
+        asker.drain(replica, until, patience).await
+    })?;
+    if json {
+        print_json(&answer)?;
+    }
+    match drain_text(&answer, until) {
+        Ok(_) if json => Ok(()),
+        Ok(text) => {
+            print(&text);
+            Ok(())
+        }
+        Err(_) if json => Err(Failure::Told),
+        Err(why) => Err(Failure::Failed(why)),
+    }
+}
+
+fn somebody_was_here(config: &Config) -> Result<(), Failure> {
+    match nobody_was_here(config) {
+        false => Ok(()),
+        true => Err(Failure::Failed(format!(
+            "no replica was ever here to be asked: {}",
+            place(config)
+        ))),
+    }
+}
+
 /// Asks about a job that the fleet or the configuration knows.
 fn asked<T, F>(
     config: &Config,
@@ -157,12 +197,7 @@ fn asked<T, F>(
 where
     F: Future<Output = Result<T, AskError>>,
 {
-    if nobody_was_here(config) {
-        return Err(Failure::Failed(format!(
-            "no replica was ever here to be asked: {}",
-            place(config)
-        )));
-    }
+    somebody_was_here(config)?;
     let configured: BTreeMap<String, String> = config
         .jobs
         .iter()
@@ -270,6 +305,26 @@ fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
     }
 }
 
+fn drain_text(answer: &DrainAnswer, until: Until) -> Result<String, String> {
+    let DrainAnswer {
+        replica,
+        name,
+        heard,
+        gone,
+    } = answer;
+    match (until, gone, heard) {
+        (_, true, _) => Ok(format!("{name} has gone ({replica})")),
+        (Until::Heard, false, true) => Ok(format!(
+            "{name} drains: what runs there ends, and others lead its jobs ({replica})"
+        )),
+        (Until::Gone, false, true) => Err(format!("{name} drains, and has not gone yet")),
+        (_, false, false) => Err(format!(
+            "{name} was asked to drain and has not said that it does: it finds this when it answers again, \
+             within 10 minutes ({replica})"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,6 +348,22 @@ mod tests {
             ..answer
         };
         assert!(paused_text(&answer).contains("no replica runs it now"));
+    }
+
+    #[test]
+    fn a_drain_that_was_waited_for_must_have_come_to_its_end() {
+        let mut answer = DrainAnswer {
+            replica: "h-1-x".to_owned(),
+            name: "w0".to_owned(),
+            heard: false,
+            gone: false,
+        };
+        assert!(drain_text(&answer, Until::Heard).is_err());
+        answer.heard = true;
+        assert!(drain_text(&answer, Until::Heard).is_ok());
+        assert!(drain_text(&answer, Until::Gone).is_err());
+        answer.gone = true;
+        assert!(drain_text(&answer, Until::Gone).is_ok());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{
     Config, Mode,
     load::LoadOptions,
+    places,
     problem::{Provenance, Source},
     schema, text,
 };
@@ -101,6 +102,7 @@ pub(super) fn check(config: &Config, options: &LoadOptions, found: &mut Findings
         at.kind(options, &mut here);
         at.schedule(&mut here);
         at.coordination(&mut here);
+        places::check(spec, &mut here);
         at.times(&mut here);
         at.ends(&mut here);
         found.nest(&format!("jobs.{name}"), here);
@@ -220,7 +222,7 @@ impl At<'_> {
         let spec = self.spec;
         let continuous = spec.schedule.as_ref().is_some_and(|s| s.is("continuous"));
         let default = Spec::default();
-        let leads = spec.coordination == Coordination::Leader;
+        let leads = has_ledger(spec);
         let has_ticks = leads && !continuous;
         match spec.coordination {
             Coordination::Batch if spec.schedule.is_some() && !continuous => found.error(
@@ -306,6 +308,13 @@ impl At<'_> {
                 format!("{max_term} is shorter than one lease ({ttl})"),
                 "raise max_term: hours, not seconds",
             );
+        } else if spec.min_term > spec.max_term {
+            let (min_term, max_term) = (Span(spec.min_term), Span(spec.max_term));
+            found.error(
+                &["min_term", "max_term"],
+                format!("{min_term} is longer than max_term ({max_term})"),
+                "lower min_term or raise max_term",
+            );
         }
         let drain = self.config.worker.drain_timeout;
         if spec.grace > drain {
@@ -326,7 +335,7 @@ impl At<'_> {
     /// What happens to work that does not end.
     fn ends(&self, found: &mut Findings) {
         let (spec, default) = (self.spec, Spec::default());
-        let leads = spec.coordination == Coordination::Leader;
+        let leads = has_ledger(spec);
         let failover = self.config.worker.mode == Mode::Failover;
         if spec.unstoppable == Unstoppable::Abandon && !spec.fenced {
             found.error(
@@ -354,14 +363,25 @@ impl At<'_> {
                 "leave unstoppable out, or write worker.mode = \"shared\"",
             );
         }
-        if spec.max_term != default.max_term && (!leads || failover) {
-            found.warn(
-                &["max_term"],
-                "it has no effect: nobody leads this job alone whom another replica could follow",
-                "leave max_term out",
-            );
+        let terms = [
+            ("min_term", spec.min_term != default.min_term),
+            ("max_term", spec.max_term != default.max_term),
+        ];
+        for (key, _) in terms.into_iter().filter(|(_, set)| *set) {
+            if !leads || failover {
+                found.warn(
+                    &[key],
+                    "it has no effect: nobody leads this job alone whom another replica could follow",
+                    format!("leave {key} out"),
+                );
+            }
         }
     }
+}
+
+/// Whether what becomes of its ticks is remembered by the fleet.
+fn has_ledger(spec: &Spec) -> bool {
+    matches!(spec.coordination, Coordination::Leader | Coordination::Tick)
 }
 
 fn list(kinds: &[String]) -> String {

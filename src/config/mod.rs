@@ -12,6 +12,7 @@ mod document;
 mod jobs;
 mod layer;
 mod load;
+mod places;
 mod problem;
 mod render;
 mod schema;

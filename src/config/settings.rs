@@ -16,6 +16,11 @@ pub struct WorkerSettings {
     pub namespace: String,
     /// How work is spread over the fleet.
     pub mode: Mode,
+    /// Among the candidates for a job the one with the largest number is preferred.
+    pub priority: i32,
+    /// Whether this replica ever leads. Without it the replica shows and commands the fleet, and does in shared mode what
+    /// needs no leader: batches, and jobs that run everywhere.
+    pub candidate: bool,
     /// How long runs may take to end when the worker is told to stop.
     #[serde(with = "crate::human::duration")]
     pub drain_timeout: Duration,
@@ -88,6 +93,8 @@ impl Default for WorkerSettings {
             name: None,
             namespace: "watchkeeper".to_owned(),
             mode: Mode::Shared,
+            priority: 0,
+            candidate: true,
             drain_timeout: Duration::from_secs(30),
             threads: None,
         }

@@ -18,11 +18,6 @@ pub fn account_for_blank(
     let (waiting, open) = next.blank(before)?;
     let why = WhyMissed::Unknown;
     let note = |next: &mut Ledger, ticks: Ticks| next.note_skipped(ticks.skipped(why.as_str()));
-    let single = |tick| Ticks {
-        from: tick,
-        to: tick,
-        count: 1,
-    };
     let mut decisions: Vec<Decision> = open
         .into_iter()
         .map(|run| Decision::Interrupted {
@@ -33,7 +28,7 @@ pub fn account_for_blank(
             exhausted: false,
         })
         .collect();
-    for ticks in waiting.into_iter().map(single) {
+    for ticks in waiting.into_iter().map(Ticks::single) {
         note(&mut next, ticks);
         decisions.push(Decision::Missed { ticks, why });
     }

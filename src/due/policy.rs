@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::MAX_WAITING;
+use crate::ledger::{MAX_OPEN, MAX_WAITING};
 
 /// A job's rules, as far as decisions about its ticks need them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,10 @@ pub struct Policy {
     pub misfire: MisfirePolicy,
     /// About runs whose holder died.
     pub interrupted: Interrupted,
+    /// About ticks that fall due while all places are taken.
+    pub overlap: Overlap,
+    /// How many runs may go on at a time. 1 to [`MAX_OPEN`].
+    pub concurrency: usize,
     /// How often a run is started at most, whether an attempt failed or died. With 1 an interrupted run is never
     /// started again.
     pub attempts: u32,
@@ -53,6 +57,23 @@ pub enum Interrupted {
     Skip,
 }
 
+/// What to do about a tick that falls due while as many runs go on as may at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overlap {
+    /// It does not run.
+    #[default]
+    Skip,
+    /// It runs when a place is free, in order; [`MAX_WAITING`] ticks wait at most.
+    Queue,
+    /// The oldest run is told to stop for good, and the tick runs when that has ended. Of those that wait for this the
+    /// latest run.
+    CancelPrevious,
+    /// Runs go beside each other: as many as a ledger holds open, unless the job allows fewer. What is beyond does not
+    /// run.
+    Allow,
+}
+
 /// A rule that cannot be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -60,12 +81,26 @@ pub enum PolicyError {
     /// The limit is out of range.
     #[error("misfire_limit is {0}: allowed are 1 to {MAX_WAITING}")]
     Limit(usize),
+    /// The number of places is out of range.
+    #[error("concurrency is {0}: allowed are 1 to {MAX_OPEN}")]
+    Concurrency(usize),
     /// Nothing would ever start.
     #[error("attempts is 0: a run is started at least once")]
     Attempts,
 }
 
-// === impl Policy ===
+// === impl Overlap, Policy ===
+
+impl Overlap {
+    /// How many runs may go on at a time unless the job says it.
+    #[must_use]
+    pub fn default_concurrency(self) -> usize {
+        match self {
+            Self::Allow => MAX_OPEN,
+            Self::Skip | Self::Queue | Self::CancelPrevious => 1,
+        }
+    }
+}
 
 impl Policy {
     /// Whether the rules can be followed.
@@ -75,6 +110,9 @@ impl Policy {
     pub fn check(&self) -> Result<(), PolicyError> {
         if !(1..=MAX_WAITING).contains(&self.misfire.limit) {
             return Err(PolicyError::Limit(self.misfire.limit));
+        }
+        if !(1..=MAX_OPEN).contains(&self.concurrency) {
+            return Err(PolicyError::Concurrency(self.concurrency));
         }
         if self.attempts == 0 {
             return Err(PolicyError::Attempts);
@@ -99,6 +137,8 @@ impl Default for Policy {
         Self {
             misfire,
             interrupted: Interrupted::default(),
+            overlap: Overlap::default(),
+            concurrency: 1,
             attempts: 3,
         }
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    COUNT_LIMIT, Decision, Facts, Interrupted, Misfire, OVERLAP_PAUSE, PAUSED_PAUSE, Plan,
+    COUNT_LIMIT, Decision, Facts, Interrupted, Misfire, OVERLAP_PAUSE, Overlap, PAUSED_PAUSE, Plan,
     RESTART_PAUSE, TOLERANCE, Ticks, WhyMissed,
 };
 use crate::{
-    ledger::{self, Ledger, MAX_OPEN, OpenRun, Refused, RunState},
+    ledger::{self, Ledger, MAX_OPEN, MAX_WAITING, OpenRun, Refused, RunState},
     schedule::before,
 };
 
@@ -18,6 +18,10 @@ pub(super) struct Table<'a> {
     facts: &'a Facts<'a>,
     ledger: Ledger,
     decisions: Vec<Decision>,
+    /// Runs found dead.
+    dead: usize,
+    /// Runs that start.
+    started: usize,
 }
 
 impl<'a> Table<'a> {
@@ -26,6 +30,8 @@ impl<'a> Table<'a> {
             facts,
             ledger: facts.ledger.clone(),
             decisions: Vec::new(),
+            dead: 0,
+            started: 0,
         }
     }
 
@@ -33,12 +39,9 @@ impl<'a> Table<'a> {
         self.first_sight()?;
         self.interrupted()?;
         self.paused()?;
-        if self.busy() {
-            self.overlap()?;
-        } else {
-            self.late()?;
-            self.start()?;
-        }
+        self.fresh()?;
+        self.replace()?;
+        while self.facts.may_start && self.free() > 0 && self.start()? {}
         Ok(self.plan())
     }
 
@@ -65,11 +68,16 @@ impl<'a> Table<'a> {
             ..
         } = *self.facts;
         let dead = |run: &&OpenRun| run.state == RunState::Running && !alive.contains(&run.key());
-        let dead: Vec<OpenRun> = self.ledger.open().iter().filter(dead).cloned().collect();
+        let mut dead: Vec<OpenRun> = self.ledger.open().iter().filter(dead).cloned().collect();
+        dead.sort_by_key(|run| run.seq);
+        self.dead = dead.len();
+        let mut replaced = self.replaced_by_late(dead.len());
         for run in dead {
             let exhausted =
                 policy.interrupted == Interrupted::Rerun && !policy.may_follow(run.attempt);
-            let action = if exhausted {
+            let no_more = run.replaced || replaced > 0;
+            replaced = replaced.saturating_sub(1);
+            let action = if exhausted || no_more {
                 Interrupted::Skip
             } else {
                 policy.interrupted
@@ -102,8 +110,25 @@ impl<'a> Table<'a> {
             for tick in self.ledger.waiting().to_vec() {
                 self.late_no_longer(tick, WhyMissed::Paused)?;
             }
+            for tick in self.ledger.queued().to_vec() {
+                self.ledger.leave_queue(tick)?;
+                self.note_missed(tick, WhyMissed::Paused);
+            }
         }
         Ok(())
+    }
+
+    /// How many of the runs found dead, oldest first, make room for ticks that will run late.
+    fn replaced_by_late(&self, dead: usize) -> usize {
+        let policy = self.facts.policy;
+        if policy.overlap != Overlap::CancelPrevious || self.is_paused() {
+            return 0;
+        }
+        let (last, late) = self.chosen(policy.misfire.mode, policy.misfire.places());
+        if late.is_empty() || last <= self.facts.paused_upto {
+            return 0;
+        }
+        dead.saturating_sub(policy.concurrency.saturating_sub(late.len()))
     }
 
     fn is_paused(&self) -> bool {
@@ -111,30 +136,158 @@ impl<'a> Table<'a> {
         self.facts.paused_upto.is_some_and(|upto| upto > now)
     }
 
-    fn busy(&self) -> bool {
-        !self.facts.alive.is_empty()
+    /// Places that nothing runs in.
+    fn free(&self) -> usize {
+        let taken = self.facts.alive.len() + self.started;
+        self.facts.policy.concurrency.saturating_sub(taken)
     }
 
-    /// Something runs: what has become due meanwhile does not.
+    /// What has become due, beside free places or not.
+    fn fresh(&mut self) -> Result<(), Refused> {
+        let queues = self.facts.policy.overlap == Overlap::Queue;
+        // Those in the queue have a right to the places before whatever falls due now.
+        let places = self.free().saturating_sub(self.ledger.queued().len());
+        // Beside runs that go on, a ledger full of retries leaves no place either.
+        let full = !self.facts.alive.is_empty() && self.ledger.open().len() >= MAX_OPEN;
+        let places = if full { 0 } else { places };
+        let behind_dead = queues && self.dead >= self.facts.policy.concurrency;
+        let nobody_ran = self.facts.alive.is_empty();
+        if queues && nobody_ran && (places == 0 || behind_dead) {
+            self.late(Misfire::All)
+        } else if places == 0 {
+            self.overlap()
+        } else if self.facts.may_start {
+            self.late(self.facts.policy.misfire.mode)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// All places are taken, and something has become due meanwhile.
     fn overlap(&mut self) -> Result<(), Refused> {
-        if let Some(ticks) = self.undecided_upto(self.due()) {
+        let Facts {
+            policy, schedule, ..
+        } = *self.facts;
+        let (Some(after), due) = (self.decided(), self.due()) else {
+            return Ok(());
+        };
+        let queue = match policy.overlap {
+            Overlap::Skip | Overlap::Allow => Vec::new(),
+            Overlap::Queue => schedule.between(after, due, self.room_in_queue()),
+            Overlap::CancelPrevious => {
+                let latest = schedule.latest(after, due, policy.concurrency);
+                self.skip_overlap(latest.first().and_then(|first| before(*first)))?;
+                let keep = policy.concurrency - latest.len();
+                while self.ledger.queued().len() > keep {
+                    let tick = self.ledger.queued()[0];
+                    self.ledger.leave_queue(tick)?;
+                    let ticks = Ticks::single(tick);
+                    self.ledger.note_skipped(ticks.skipped("overlap"));
+                    self.decisions.push(Decision::Overlap { ticks });
+                }
+                latest
+            }
+        };
+        self.queue(&queue)?;
+        self.skip_overlap(Some(due))
+    }
+
+    /// The undecided ticks up to `upto` do not run, because all places were taken.
+    fn skip_overlap(&mut self, upto: Option<Timestamp>) -> Result<(), Refused> {
+        if let Some(ticks) = upto.and_then(|upto| self.undecided_upto(upto)) {
             self.ledger.skip_upto(ticks.skipped("overlap"))?;
             self.decisions.push(Decision::Overlap { ticks });
         }
         Ok(())
     }
 
-    /// Nothing runs: chooses among the undecided and the waiting ticks those that will.
-    fn late(&mut self) -> Result<(), Refused> {
-        let Facts {
-            policy, schedule, ..
-        } = *self.facts;
-        let places = policy.misfire.places();
+    fn room_in_queue(&self) -> usize {
+        MAX_WAITING.saturating_sub(self.ledger.queued().len())
+    }
+
+    fn queue(&mut self, ticks: &[Timestamp]) -> Result<(), Refused> {
+        let (Some(from), Some(to)) = (ticks.first(), ticks.last()) else {
+            return Ok(());
+        };
+        ticks.iter().try_for_each(|tick| self.ledger.queue(*tick))?;
+        let ticks = Ticks {
+            from: *from,
+            to: *to,
+            count: ticks.len() as u64,
+        };
+        self.decisions.push(Decision::Queued { ticks });
+        Ok(())
+    }
+
+    /// Makes room for ticks that do not wait for the end of a run, but cause it.
+    fn replace(&mut self) -> Result<(), Refused> {
+        let Facts { policy, alive, .. } = *self.facts;
+        if policy.overlap != Overlap::CancelPrevious {
+            return Ok(());
+        }
+        let running = |run: &&OpenRun| alive.contains(&run.key());
+        let open = self.ledger.open().iter().filter(running);
+        let (ending, mut going): (Vec<OpenRun>, Vec<OpenRun>) =
+            open.cloned().partition(|run| run.replaced);
+        going.sort_by_key(|run| run.seq);
+        let queued = self.ledger.queued().to_vec();
+        let provided = self.free() + ending.len();
+        for (by, run) in queued.iter().skip(provided).zip(going) {
+            let key = run.key();
+            self.ledger.replace(&key)?;
+            self.decisions.push(Decision::Replaced { key, by: *by });
+        }
+        Ok(())
+    }
+
+    /// There is room: chooses among the undecided and the waiting ticks those that will run. Behind others they queue.
+    fn late(&mut self, mode: Misfire) -> Result<(), Refused> {
+        let policy = self.facts.policy;
+        let in_line = policy.overlap == Overlap::Queue && !self.ledger.queued().is_empty();
+        let queues = in_line || mode != policy.misfire.mode;
+        if queues && self.room_in_queue() == 0 {
+            return self.overlap();
+        }
+        let places = match mode {
+            Misfire::All => policy.misfire.limit.clamp(1, MAX_WAITING),
+            _ => policy.misfire.places(),
+        };
+        let limit = if queues {
+            places.min(self.room_in_queue())
+        } else {
+            places
+        };
+        let fresh = self.before_window();
+        let (last, chosen) = self.chosen(mode, limit);
+        let taken = if queues { 0 } else { chosen.len() };
+        self.drop_waiting(policy.misfire.places().saturating_sub(taken), fresh)?;
+        // The ones before the first chosen, or all of them.
+        if let Some(upto) = chosen.first().map_or(last, |first| before(*first)) {
+            match (mode, fresh) {
+                (Misfire::Skip, _) => self.missed(upto, WhyMissed::Skip)?,
+                (_, Some(fresh)) => {
+                    self.missed(fresh.min(upto), WhyMissed::Window)?;
+                    self.missed(upto, WhyMissed::Limit)?;
+                }
+                (_, None) => self.missed(upto, WhyMissed::Limit)?,
+            }
+        }
+        if queues {
+            return self.queue(&chosen);
+        }
+        chosen
+            .into_iter()
+            .try_for_each(|tick| self.ledger.wait(tick))
+    }
+
+    /// The latest undecided tick that is due, and those of the undecided that will run, `places` at most.
+    fn chosen(&self, mode: Misfire, places: usize) -> (Option<Timestamp>, Vec<Timestamp>) {
+        let schedule = self.facts.schedule;
         let fresh = self.before_window();
         let last = self
             .decided()
             .and_then(|upto| schedule.latest_upto(upto, self.due()));
-        let chosen = match (last, policy.misfire.mode) {
+        let chosen = match (last, mode) {
             (None, _) => Vec::new(),
             (Some(last), Misfire::All) => {
                 let after = self.decided().into_iter().chain(fresh).max();
@@ -151,21 +304,7 @@ impl<'a> Table<'a> {
             (Some(last), _) if self.on_time(last) => vec![last],
             (Some(_), _) => Vec::new(),
         };
-        self.drop_waiting(places.saturating_sub(chosen.len()), fresh)?;
-        // The ones before the first chosen, or all of them.
-        if let Some(upto) = chosen.first().map_or(last, |first| before(*first)) {
-            match (policy.misfire.mode, fresh) {
-                (Misfire::Skip, _) => self.missed(upto, WhyMissed::Skip)?,
-                (_, Some(fresh)) => {
-                    self.missed(fresh.min(upto), WhyMissed::Window)?;
-                    self.missed(upto, WhyMissed::Limit)?;
-                }
-                (_, None) => self.missed(upto, WhyMissed::Limit)?,
-            }
-        }
-        chosen
-            .into_iter()
-            .try_for_each(|tick| self.ledger.wait(tick))
+        (last, chosen)
     }
 
     /// Waiting ticks may have grown too old, or later ones need their places.
@@ -189,14 +328,14 @@ impl<'a> Table<'a> {
     /// The waiting tick is missed.
     fn late_no_longer(&mut self, tick: Timestamp, why: WhyMissed) -> Result<(), Refused> {
         self.ledger.wait_no_longer(tick)?;
-        let ticks = Ticks {
-            from: tick,
-            to: tick,
-            count: 1,
-        };
+        self.note_missed(tick, why);
+        Ok(())
+    }
+
+    fn note_missed(&mut self, tick: Timestamp, why: WhyMissed) {
+        let ticks = Ticks::single(tick);
         self.ledger.note_skipped(ticks.skipped(why.as_str()));
         self.decisions.push(Decision::Missed { ticks, why });
-        Ok(())
     }
 
     /// The undecided ticks up to `upto` are missed.
@@ -208,16 +347,19 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Starts at most one run.
-    fn start(&mut self) -> Result<(), Refused> {
+    /// Starts at most one run; says whether it did.
+    fn start(&mut self) -> Result<bool, Refused> {
         let Facts {
+            policy,
             token,
             now,
             triggers,
             ..
         } = *self.facts;
         let room = self.ledger.open().len() < MAX_OPEN;
+        let queued = self.ledger.queued().first().copied().filter(|_| room);
         let waiting = self.ledger.waiting().first().copied().filter(|_| room);
+        let waiting = waiting.into_iter().chain(queued).min();
         let retry = self
             .retries()
             .filter(|(at, ..)| *at <= now)
@@ -227,7 +369,11 @@ impl<'a> Table<'a> {
             |id: &&String| room && ledger::is_trigger_id(id) && !self.ledger.knows_trigger(id);
         let trigger = triggers.iter().find(new);
         // A tick on time goes first; late ones that wait before it keep their order behind the retries.
-        let prompt = waiting.filter(|tick| self.on_time(*tick));
+        let prompt = waiting.filter(|tick| queued != Some(*tick) && self.on_time(*tick));
+        // A tick that has stopped a run is what that place was made for.
+        let prompt = queued
+            .filter(|_| policy.overlap == Overlap::CancelPrevious)
+            .or(prompt);
         let run = if let Some(tick) = prompt {
             self.ledger.start_tick(tick, token)?
         } else if let Some(id) = retry {
@@ -239,7 +385,7 @@ impl<'a> Table<'a> {
         } else if self.restart_at().is_some_and(|at| at <= now) {
             self.ledger.start_tick(now, token)?
         } else {
-            return Ok(());
+            return Ok(false);
         };
         self.decisions.push(Decision::Start {
             id: run.id.clone(),
@@ -248,7 +394,8 @@ impl<'a> Table<'a> {
             interrupted: run.interrupted,
             checkpoint: run.checkpoint.clone(),
         });
-        Ok(())
+        self.started += 1;
+        Ok(true)
     }
 
     fn plan(self) -> Plan {
@@ -273,9 +420,12 @@ impl<'a> Table<'a> {
             .decided()
             .and_then(|upto| schedule.next_after(upto.max(self.due())))
             .map(|tick| schedule.starts(tick));
-        let started = matches!(self.decisions.last(), Some(Decision::Start { .. }));
-        if started || self.busy() {
-            return Some(next_tick?.max(later(now, OVERLAP_PAUSE)));
+        if self.free() == 0 {
+            return match self.facts.policy.overlap {
+                // It is about to stop a run: nothing is collected.
+                Overlap::CancelPrevious => next_tick,
+                _ => Some(next_tick?.max(later(now, OVERLAP_PAUSE))),
+            };
         }
         let next_tick = match self.is_paused() {
             true => next_tick.map(|tick| tick.max(later(now, PAUSED_PAUSE))),

@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 
 mod fleet;
+mod rules;
 
 const TERM: Token = Token(5);
 
@@ -18,6 +19,16 @@ fn key(second: i64, attempt: u32) -> RunKey {
     RunKey {
         id: id(second),
         attempt,
+    }
+}
+
+fn key_of(start: &Decision) -> RunKey {
+    match start {
+        Decision::Start { id, attempt, .. } => RunKey {
+            id: id.clone(),
+            attempt: *attempt,
+        },
+        other => panic!("{other:?}"),
     }
 }
 
@@ -92,6 +103,7 @@ impl Bench {
             now,
             token: *token,
             alive,
+            may_start: true,
             triggers,
             paused_upto: *paused_upto,
         })
@@ -100,12 +112,7 @@ impl Bench {
     /// Asks at `second`, carries the plan out, and answers with decisions and wake-up second.
     fn at(&mut self, second: i64) -> (Vec<Decision>, i64) {
         let plan = self.ask(at(second)).unwrap();
-        if let Some(Decision::Start { id, attempt, .. }) = plan.start() {
-            self.alive.push(RunKey {
-                id: id.clone(),
-                attempt: *attempt,
-            });
-        }
+        self.alive.extend(plan.starts().map(key_of));
         self.ledger = plan.ledger;
         (plan.decisions, plan.wake.map_or(-1, Timestamp::as_second))
     }

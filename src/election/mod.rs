@@ -10,13 +10,15 @@
 
 mod state;
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::sync::broadcast;
 
 use crate::{
     backoff::Backoff,
     clock::Moment,
-    lock::{Claim, Claimed, LockError, Locks, Way, released},
-    node::Kind,
+    lock::{Claim, Claimed, LockError, Locks, Sighting, Way, released},
+    node::{Announcement, Kind},
     term::Term,
 };
 use state::Next;
@@ -26,7 +28,13 @@ use state::Next;
 pub struct Elector {
     locks: Locks,
     claim: Claim,
+    hesitation: Option<Hesitation>,
 }
+
+/// How long a candidate waits when the lock looks free, so that others may go first. Asked before the first bid of each
+/// vacancy.
+#[derive(Clone)]
+pub(crate) struct Hesitation(Arc<dyn Fn() -> Duration + Send + Sync>);
 
 /// A term, and how long nobody was seen to hold it before.
 #[derive(Debug)]
@@ -56,6 +64,7 @@ impl Elector {
         Self {
             locks: locks.clone(),
             claim,
+            hesitation: None,
         }
     }
 
@@ -63,6 +72,12 @@ impl Elector {
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.claim.ttl = Some(ttl);
+        self
+    }
+
+    /// Lets others go first.
+    pub(crate) fn hesitating(mut self, hesitation: Hesitation) -> Self {
+        self.hesitation = Some(hesitation);
         self
     }
 
@@ -89,11 +104,20 @@ impl Elector {
         // The very first bid goes blind: one round trip when nobody holds it.
         let mut next = Next::Bid;
         let mut way = Way::default();
+        let mut hesitated = false;
         loop {
             if locks.fitness().unfit().is_some() {
                 locks.fitness().fit().await;
             }
-            if next == Next::Bid {
+            let pause = match &self.hesitation {
+                Some(hesitation) if next == Next::Bid && !hesitated => (hesitation.0)(),
+                _ => Duration::ZERO,
+            };
+            hesitated |= next == Next::Bid;
+            if !pause.is_zero() {
+                // Then it is looked at again: whoever was to go first may have it.
+                clock.sleep(pause).await;
+            } else if next == Next::Bid {
                 let (bid, _, _) = locks.attempt(&self.claim, way.clone()).await?;
                 match bid {
                     Claimed::Acquired(lease) => {
@@ -120,6 +144,7 @@ impl Elector {
             if let Next::Watch { pause, exact } = next {
                 backoff.reset();
                 way.one_first = false;
+                hesitated = false;
                 let mut at = clock.now() + pause;
                 if !exact {
                     at = together(at, ttl);
@@ -145,6 +170,64 @@ impl Elector {
                 freed.get_or_insert(clock.now());
             }
         }
+    }
+}
+
+impl Elector {
+    /// What the nodes show of the lock.
+    pub(crate) async fn look(&self) -> Result<Sighting, LockError> {
+        let seen = self.locks.look(vec![self.claim.key.clone()]).await?;
+        seen.into_iter().next().ok_or(LockError::Closed)
+    }
+
+    /// One bid; nothing when another holds the lock, or when bids have stood in each other's way.
+    pub(crate) async fn bid(&self, way: Way) -> Result<Option<Term>, LockError> {
+        let (bid, _, _) = self.locks.attempt(&self.claim, way).await?;
+        Ok(match bid {
+            Claimed::Acquired(lease) => Some(Term::new(lease)),
+            other => {
+                tracing::debug!(key = self.claim.key, ?other, "bid failed");
+                None
+            }
+        })
+    }
+
+    /// Waits until it makes sense to look again at a lock that somebody holds.
+    pub(crate) async fn watch(
+        &self,
+        seen: &Sighting,
+        releases: &mut broadcast::Receiver<Announcement>,
+    ) {
+        let (clock, chance, timing) =
+            (self.locks.clock(), self.locks.chance(), self.locks.timing());
+        let ttl = self.claim.ttl.unwrap_or(timing.ttl);
+        let Next::Watch { pause, exact } = state::next(seen, ttl / 2) else {
+            return;
+        };
+        let at = clock.now() + pause;
+        let at = if exact { at } else { together(at, ttl) };
+        let holder = seen.holder();
+        tokio::select! {
+            biased;
+            () = released(releases, &self.claim.key, holder.as_deref()) => {
+                clock.sleep(chance.up_to(timing.node_timeout / 10)).await;
+            }
+            () = clock.sleep_until(at) => {}
+        }
+    }
+}
+
+// === impl Hesitation ===
+
+impl Hesitation {
+    pub(crate) fn new(pause: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self(Arc::new(pause))
+    }
+}
+
+impl fmt::Debug for Hesitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hesitation")
     }
 }
 

@@ -98,7 +98,7 @@ fn a_skipped_tick_says_by_which_rule() {
             "running",
             "Attempt 1 was started and has not ended.",
         ),
-        ("10:00", "overlap", "a run of the job was open"),
+        ("10:00", "overlap", "as many runs of the job went on as may"),
         ("11:00", "undecided", "b leads and is about to"),
         ("06:00", "forgotten", "before the job was first seen"),
     ] {

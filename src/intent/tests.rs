@@ -114,3 +114,19 @@ fn a_trigger_keeps_its_parameters_and_is_shown_with_their_names_alone() {
     let read = Intent::from_doc(&Doc { body, ..doc });
     assert!(matches!(read, Some(Intent::Trigger(t)) if t.given.is_empty()));
 }
+
+#[test]
+fn a_drain_names_one_process_and_is_over_after_a_while() {
+    let at = Timestamp::from_second(1000).unwrap();
+    let drain = Intent::Drain(Drain {
+        replica: "host.example-17-ab12".to_owned(),
+        at,
+        ..Drain::default()
+    });
+    let doc = drain.to_doc(1);
+    assert_eq!(doc.name, "intent/drain.host.example-17-ab12");
+    assert_eq!(Intent::from_doc(&doc), Some(drain.clone()));
+    assert_eq!(drain.remaining(at), Some(NEWS_LIFETIME));
+    let later = Timestamp::from_second(1600).unwrap();
+    assert_eq!(drain.remaining(later), None);
+}

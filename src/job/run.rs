@@ -10,6 +10,7 @@ use std::{
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -70,6 +71,8 @@ struct Inner {
     cancel: CancellationToken,
     why: Mutex<Option<String>>,
     progress: Mutex<Progress>,
+    /// Pieces of blocking work that go on, also when the run was dropped.
+    blocking: watch::Sender<usize>,
     output: Mutex<Option<String>>,
     checkpoints: Option<Arc<dyn Checkpoints>>,
     /// From being told to stop to being dropped.
@@ -80,6 +83,22 @@ struct Inner {
     given: Vec<String>,
     /// When the checkpoint was left.
     checkpoint_at: Option<Timestamp>,
+}
+
+/// A piece of blocking work, until it is dropped.
+struct Blocking(Run);
+
+impl Blocking {
+    fn begin(run: &Run) -> Self {
+        run.0.blocking.send_modify(|pieces| *pieces += 1);
+        Self(run.clone())
+    }
+}
+
+impl Drop for Blocking {
+    fn drop(&mut self) {
+        self.0.0.blocking.send_modify(|pieces| *pieces -= 1);
+    }
 }
 
 const TIME_LIMIT: &str = "the run's time limit has passed";
@@ -108,6 +127,7 @@ impl Run {
             why: Mutex::new(None),
             progress,
             output: Mutex::new(None),
+            blocking: watch::Sender::new(0),
             checkpoints: None,
             grace: Duration::from_secs(10),
             also: None,
@@ -264,9 +284,9 @@ impl Run {
         Ok(())
     }
 
-    /// Runs blocking work on a thread for such work. Unlike with `tokio::task::spawn_blocking` alone, the lease is not
-    /// let go while it lasts, even when the run was dropped: look at [`Run::check`] now and then, because a process
-    /// whose work outlives its lease is aborted.
+    /// Runs blocking work on a thread for such work. Unlike with `tokio::task::spawn_blocking` alone, the run is not over and
+    /// the lease is not let go while it lasts, even when the run was dropped: no other run of the job takes its place. Look at
+    /// [`Run::check`] now and then, because a process whose work outlives its lease is aborted.
     ///
     /// # Errors
     /// What the work returns; a panic of it, worth retrying.
@@ -275,7 +295,10 @@ impl Run {
         work: impl FnOnce(&Self) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
         let run = self.clone();
-        let held = self.lease().map(LeaseView::begin_work);
+        let held = (
+            Blocking::begin(self),
+            self.lease().map(LeaseView::begin_work),
+        );
         // Lines of the work belong to the run on that thread, too.
         let span = tracing::Span::current();
         let done = tokio::task::spawn_blocking(move || {
@@ -408,6 +431,18 @@ impl Run {
     #[must_use]
     pub fn cancellation_token(&self) -> CancellationToken {
         self.0.cancel.clone()
+    }
+
+    /// Whether no blocking work goes on.
+    pub(crate) fn is_quiet(&self) -> bool {
+        *self.0.blocking.borrow() == 0
+    }
+
+    /// Completes when no blocking work goes on.
+    pub(crate) async fn quiet(&self) {
+        let mut going_on = self.0.blocking.subscribe();
+        // The sender is ours.
+        let _ = going_on.wait_for(|pieces| *pieces == 0).await;
     }
 
     /// Polls `work` as long as the run may act: the deadline is checked before every poll, so that work that was

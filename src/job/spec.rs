@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
-    due::{Interrupted, Misfire, MisfirePolicy, Policy},
+    due::{Interrupted, Misfire, MisfirePolicy, Overlap, Policy},
     human::Span,
     lease::Unstoppable,
     schedule::{Definition, Dialect, Expressions, Schedule, ScheduleError},
@@ -55,10 +55,18 @@ pub struct Spec {
     pub misfire_window: Option<Duration>,
     /// What happens to a run whose replica died.
     pub interrupted: Interrupted,
+    /// What happens to a tick that falls due while all places are taken.
+    pub overlap: Overlap,
+    /// How many runs of the job may go on at a time, under one leader; one unless set, and with [`Overlap::Allow`] as many
+    /// as a ledger holds open.
+    pub concurrency: Option<usize>,
     /// How long a run may say nothing by [`Run::progress`](crate::Run::progress) before it counts as stuck, is stopped,
     /// and the job goes to another replica; no limit unless set.
     #[serde(with = "crate::human::optional")]
     pub progress_deadline: Option<Duration>,
+    /// How long one replica leads before the fleet may move the job to another one, for its share or its priority.
+    #[serde(with = "crate::human::duration")]
+    pub min_term: Duration,
     /// How long one replica leads before it hands over, if another candidate stands by.
     #[serde(with = "crate::human::duration")]
     pub max_term: Duration,
@@ -80,6 +88,8 @@ pub enum Coordination {
     /// One replica leads the job and runs it; the others stand by.
     #[default]
     Leader,
+    /// The job's lock is taken for each tick, by whichever replica comes first.
+    Tick,
     /// Every replica runs it; batches of work are claimed.
     Batch,
     /// Every replica runs it, without a lock.
@@ -103,6 +113,7 @@ impl std::fmt::Display for Coordination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Leader => "leader",
+            Self::Tick => "tick",
             Self::Batch => "batch",
             Self::Everywhere => "everywhere",
         })
@@ -132,7 +143,10 @@ impl Default for Spec {
             misfire_limit: policy.misfire.limit,
             misfire_window: policy.misfire.window,
             interrupted: policy.interrupted,
+            overlap: policy.overlap,
+            concurrency: None,
             progress_deadline: None,
+            min_term: Duration::from_secs(60),
             max_term: Duration::from_secs(24 * 3600),
             unstoppable: Unstoppable::Abort,
             fenced: false,
@@ -223,8 +237,17 @@ impl Spec {
                 window: self.misfire_window,
             },
             interrupted: self.interrupted,
+            overlap: self.overlap,
+            concurrency: self.places(),
             attempts: self.retry.attempts,
         }
+    }
+
+    /// How many runs of the job may go on at a time.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        let unset = self.overlap.default_concurrency();
+        self.concurrency.unwrap_or(unset)
     }
 
     /// The time zone of the schedule: `"Europe/Rome"`.
@@ -334,6 +357,21 @@ impl Spec {
         self
     }
 
+    /// What happens to a tick that falls due while as many runs go on as may at a time.
+    #[must_use]
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.overlap = overlap;
+        self
+    }
+
+    /// How many runs of the job may go on at a time, under one leader: 1 to 16. A retry that waits takes no place; the run
+    /// of a trigger takes one, and waits for it.
+    #[must_use]
+    pub fn concurrency(mut self, runs: usize) -> Self {
+        self.concurrency = Some(runs);
+        self
+    }
+
     /// How long a run may say nothing by [`Run::progress`](crate::Run::progress) before it counts as stuck: it is told to
     /// stop while its lease is renewed, and the job goes to another replica. Its start counts; time in which the process
     /// was frozen does not.
@@ -343,8 +381,17 @@ impl Spec {
         self
     }
 
-    /// How long one replica leads before it hands over: 24 hours unless set. Only if another candidate stands by, as far
-    /// as the replicas have told each other; else the time begins anew, and the work goes on. A run in flight gets the
+    /// How long one replica leads before the fleet may move the job, between two runs, to a replica that leads fewer jobs
+    /// or has a larger priority: a minute unless set. A drain, `resign`, unfitness and `max_term` do not wait for it.
+    /// Without effect in failover mode, and for jobs without a leader.
+    #[must_use]
+    pub fn min_term(mut self, limit: Duration) -> Self {
+        self.min_term = limit;
+        self
+    }
+
+    /// How long one replica leads before it hands over: 24 hours unless set. Only if another candidate of its priority, or
+    /// of a larger one, stands by, as far as the replicas have told each other; else the time begins anew, and the work goes on. A run in flight gets the
     /// worker's drain timeout to end by itself; a `continuous` one is told to stop. Without effect in failover mode, and
     /// for jobs without a leader.
     #[must_use]

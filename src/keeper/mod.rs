@@ -163,6 +163,8 @@ pub(crate) struct Keeper {
     pub(crate) reached: Arc<std::sync::atomic::AtomicBool>,
     pub(crate) on_unstoppable: OnUnstoppable,
     pub(crate) guard: Option<Guard>,
+    /// How often its leases are looked at, where it is not as often as a freeze wants.
+    pub(crate) look_every: Option<Duration>,
     #[cfg(test)]
     pub(crate) mutant: crate::lock::mutant::Mutant,
 }
@@ -306,7 +308,7 @@ impl Keeper {
             }
         }
         let mut open = true;
-        let look_every = look_every(&self.timing);
+        let look_every = self.look_every.unwrap_or_else(|| look_every(&self.timing));
         let mut expected = None;
         let mut asked = Asked::default();
         loop {

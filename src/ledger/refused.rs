@@ -85,6 +85,12 @@ pub enum Refused {
         /// Its token.
         token: Token,
     },
+    /// A newer tick took the run's place.
+    #[error("run {id} was replaced by a newer tick: no other attempt follows")]
+    Replaced {
+        /// The run.
+        id: String,
+    },
     /// The checkpoint is larger than [`MAX_CHECKPOINT`].
     #[error("the checkpoint has {size} bytes, at most {MAX_CHECKPOINT} are kept")]
     CheckpointTooLarge {

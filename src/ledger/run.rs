@@ -28,6 +28,9 @@ pub struct OpenRun {
     /// The attempt died with its holder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
+    /// A newer tick takes its place: it was told to stop, and no other attempt follows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replaced: bool,
     /// Number of this attempt among all that the job has started; 0 when an older version started it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seq: u64,
@@ -85,11 +88,21 @@ impl OpenRun {
             token,
             not_before: None,
             interrupted: false,
+            replaced: false,
             seq,
             checkpoint: None,
             checkpoint_at: None,
             given: Given::default(),
             rest: Map::new(),
+        }
+    }
+
+    pub(super) fn another_may_follow(&self) -> Result<(), Refused> {
+        match self.replaced {
+            true => Err(Refused::Replaced {
+                id: self.id.clone(),
+            }),
+            false => Ok(()),
         }
     }
 

@@ -293,3 +293,43 @@ fn the_last_skipped_ticks_are_remembered_in_rows() {
     }
     assert_eq!(ledger.skipped().len(), MAX_SKIPPED);
 }
+
+#[test]
+fn a_replaced_run_has_no_further_attempt() {
+    let mut ledger = ledger();
+    ledger.start_tick(at(110), OLD).unwrap();
+    let first = key(110, 1);
+    assert!(ledger.replace(&key(110, 2)).is_err(), "another attempt");
+    ledger.replace(&first).unwrap();
+    let replaced = Err(Refused::Replaced {
+        id: first.id.clone(),
+    });
+    assert_eq!(ledger.retry_later(&first, OLD, at(120)), replaced);
+    assert_eq!(ledger.interrupt(&first, NEW, at(120)), replaced);
+    assert_eq!(ledger.give_up(&first, NEW), Ok(()));
+}
+
+#[test]
+fn a_queued_tick_starts_once_and_is_no_late_one() {
+    let mut ledger = ledger();
+    ledger.queue(at(110)).unwrap();
+    ledger.queue(at(120)).unwrap();
+    assert_eq!(ledger.queue(at(115)), Err(decided(115, 120)));
+    assert!(ledger.waiting().is_empty());
+    ledger.start_tick(at(110), OLD).unwrap();
+    assert_eq!(ledger.start_tick(at(110), OLD), Err(decided(110, 120)));
+    assert_eq!(ledger.queued(), [at(120)]);
+    ledger.leave_queue(at(120)).unwrap();
+    assert_eq!(ledger.start_tick(at(120), OLD), Err(decided(120, 120)));
+}
+
+#[test]
+fn a_ledger_of_an_older_version_has_no_queue() {
+    let body = r#"{"v":1,"decided_upto":"2026-01-01T00:00:00Z","open":[]}"#;
+    let mut ledger = Ledger::from_body(body).unwrap();
+    assert!(ledger.queued().is_empty());
+    assert!(!ledger.to_body().contains("queued"), "nor writes one");
+    let tick = "2026-01-01T00:01:00Z".parse().unwrap();
+    ledger.queue(tick).unwrap();
+    assert_eq!(Ledger::from_body(&ledger.to_body()).unwrap(), ledger);
+}

@@ -1,6 +1,9 @@
 //! Starts a lock service: which nodes, which times, who watches.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use tokio::sync::{broadcast, mpsc};
 
@@ -30,6 +33,7 @@ pub struct LocksBuilder {
     pub(super) fleet: Option<FleetConfig>,
     pub(super) token_floor: Option<admission::TokenFloor>,
     pub(super) bystander: bool,
+    pub(super) look_every: Option<Duration>,
     #[cfg(test)]
     pub(super) mutant: mutant::Mutant,
 }
@@ -116,6 +120,14 @@ impl LocksBuilder {
         self
     }
 
+    /// How often the keeper looks at its leases at least: for simulations, in which a day of looks costs. A freeze that is
+    /// shorter may go unnoticed.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn look_every(mut self, pause: Option<Duration>) -> Self {
+        self.look_every = pause;
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn mutant(mut self, mutant: mutant::Mutant) -> Self {
         self.mutant = mutant;
@@ -170,6 +182,7 @@ impl LocksBuilder {
                 bystander: self.bystander,
                 blank_said: Arc::default(),
             }),
+            look_every: self.look_every,
             #[cfg(test)]
             mutant: self.mutant,
         };

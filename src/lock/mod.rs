@@ -128,6 +128,7 @@ impl Locks {
             fleet: None,
             token_floor: None,
             bystander: false,
+            look_every: None,
             #[cfg(test)]
             mutant: mutant::Mutant::default(),
         }

@@ -2,7 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::lead::{Lead, Over};
+use super::{
+    flight::Flights,
+    lead::{Lead, Over},
+};
 use crate::{
     due, intent,
     ledger::Ledger,
@@ -36,7 +39,7 @@ impl Lead<'_> {
         );
         let before = std::mem::replace(ledger, next);
         for decision in decisions {
-            self.report(decision, &before);
+            self.report(decision, &before, &Flights::default());
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use crate::{
     job::Run,
     lease::LeaseView,
+    node::Token,
     status::{JobPresence, Rate, RunStatus, Standing},
 };
 
@@ -136,6 +137,13 @@ impl Board {
             .values()
             .map(|job| job.presence(interval))
             .collect()
+    }
+
+    /// The token of this replica's term.
+    pub(crate) fn token(&self, job: &str) -> Option<Token> {
+        let notes = self.notes();
+        let lease = notes.jobs.get(job)?.lease.as_ref()?;
+        lease.is_held().then(|| lease.token())
     }
 
     /// Remaining life of each leadership in seconds, for the metrics.

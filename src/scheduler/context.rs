@@ -5,10 +5,11 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 use futures_util::{Future, FutureExt};
 use jiff::Timestamp;
 
-use super::{Board, Gate, History, Intents};
+use super::{Board, Gate, History, Intents, Place};
 use crate::{
     chance::Chance,
     clock::Clock,
+    election::Hesitation,
     event::Events,
     job::{Health, Hooks},
     lock::Locks,
@@ -29,6 +30,7 @@ pub(crate) struct Context {
     pub(crate) intents: Intents,
     /// Called around every run.
     pub(crate) hooks: Hooks,
+    pub(crate) place: Place,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.
@@ -61,6 +63,14 @@ impl Context {
             Ok(Err(_)) => Some("the health check panicked".to_owned()),
             Err(_) => Some("the health check does not answer".to_owned()),
         }
+    }
+
+    /// How long this replica waits before each bid for `job`, so that others who lead less may go first. Not at all in
+    /// failover mode, where the replica lock decides.
+    pub(crate) fn hesitation(&self, job: &str, ttl: Option<Duration>) -> Hesitation {
+        let (place, board, job) = (self.place.clone(), self.board.clone(), job.to_owned());
+        let ttl = ttl.unwrap_or(self.locks.timing().ttl);
+        Hesitation::new(move || place.bid_after(&job, &board, ttl))
     }
 
     /// A sortable run id.

@@ -8,6 +8,8 @@
 //! - X4 A hook that was begun before a run is called after it, however the run ended.
 //!   (whatever_becomes_of_a_run_its_hooks_are_called_after_it)
 //! - X5 Hooks are work of the run: what they do is over before its lease ends. (a_hook_that_hangs_is_dropped_in_time)
+//! - X6 A run is not over before its blocking work is: nothing takes its place beside that.
+//!   (a_run_is_over_when_its_blocking_work_is)
 
 use std::{
     any::Any,
@@ -180,7 +182,7 @@ async fn act(
         result = work => Some(result),
         () = given_up(run, limits, clock) => None,
     };
-    match result {
+    let ended = match result {
         Some(Ok(Ok(Outcome::Done))) => Ended::Done,
         Some(Ok(Ok(Outcome::Skip(why)))) => Ended::Skipped(why),
         Some(Ok(Ok(Outcome::RetryAfter(pause)))) => Ended::RetryAfter(pause),
@@ -195,7 +197,15 @@ async fn act(
         }
         Some(Err(panic)) => Ended::Panicked(message(&*panic)),
         None => stopped(run),
+    };
+    if !run.is_quiet() {
+        tracing::warn!(
+            outcome = ended.word(),
+            "the run is over, but blocking work of it goes on: it counts as open until that ends, too"
+        );
+        run.quiet().await;
     }
+    ended
 }
 
 fn stopped(run: &Run) -> Ended {

@@ -1,6 +1,9 @@
-//! A run in flight, and what it sends back to the loop that leads its job.
+//! Runs in flight, and what they send back to the loop that leads their job.
+
+use std::{future::poll_fn, pin::Pin, task::Poll};
 
 use async_trait::async_trait;
+use futures_util::Future;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,27 +22,97 @@ pub(super) struct Flight {
     pub(super) started: Moment,
 }
 
-/// A checkpoint on its way to the ledger.
-pub(super) type Saving = (Value, oneshot::Sender<Result<(), JobError>>);
+/// The runs of one job that are in flight, in the order of their starts; a ledger holds few open.
+#[derive(Default)]
+pub(super) struct Flights(Vec<Flight>);
+
+/// A checkpoint of a run on its way to the ledger.
+pub(super) struct Saving {
+    pub(super) key: RunKey,
+    pub(super) checkpoint: Value,
+    /// The run may have ended meanwhile.
+    pub(super) reply: oneshot::Sender<Result<(), JobError>>,
+}
 
 /// Takes a run's checkpoints to the loop that keeps the ledger.
-pub(super) struct CheckpointDesk(pub(super) mpsc::Sender<Saving>);
+pub(super) struct CheckpointDesk {
+    pub(super) key: RunKey,
+    pub(super) to: mpsc::Sender<Saving>,
+}
 
 #[async_trait]
 impl Checkpoints for CheckpointDesk {
     async fn save(&self, checkpoint: Value) -> Result<(), JobError> {
         let (reply, answer) = oneshot::channel();
-        self.0.send((checkpoint, reply)).await?;
+        let key = self.key.clone();
+        let saving = Saving {
+            key,
+            checkpoint,
+            reply,
+        };
+        self.to.send(saving).await?;
         answer.await?
     }
 }
 
-/// Waits for the end of a run; for ever when there is none.
-pub(super) async fn end_of(flight: &mut Option<Flight>) -> Ended {
-    match flight {
-        Some(flight) => (&mut flight.end)
-            .await
-            .unwrap_or(Ended::Panicked("the run's task has vanished".to_owned())),
-        None => std::future::pending().await,
+// === impl Flights ===
+
+impl Flights {
+    pub(super) fn add(&mut self, flight: Flight) {
+        self.0.push(flight);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What counts as alive when ticks are decided.
+    pub(super) fn keys(&self) -> Vec<RunKey> {
+        self.0.iter().map(|flight| flight.key.clone()).collect()
+    }
+
+    pub(super) fn runs(&self) -> Vec<Run> {
+        self.0.iter().map(|flight| flight.run.clone()).collect()
+    }
+
+    /// Whether this attempt is in flight.
+    pub(super) fn has(&self, key: &RunKey) -> bool {
+        self.0.iter().any(|flight| flight.key == *key)
+    }
+
+    /// Tells this attempt to stop; nothing when it has ended.
+    pub(super) fn stop(&self, key: &RunKey, why: &str) {
+        let flight = self.0.iter().find(|flight| flight.key == *key);
+        if let Some(flight) = flight {
+            flight.run.stop(why);
+        }
+    }
+
+    /// Tells all of them to stop.
+    pub(super) fn stop_all(&self, why: &str) {
+        for flight in &self.0 {
+            flight.run.stop(why);
+        }
+    }
+
+    /// Waits for the end of any of them; for ever when there is none. It stays here until [`Flights::remove`]: what is
+    /// decided before its end is recorded counts it as alive. Cancel-safe.
+    pub(super) async fn next_end(&mut self) -> (RunKey, Ended) {
+        poll_fn(|cx| {
+            for flight in &mut self.0 {
+                if let Poll::Ready(ended) = Pin::new(&mut flight.end).poll(cx) {
+                    let vanished = || Ended::Panicked("the run's task has vanished".to_owned());
+                    return Poll::Ready((flight.key.clone(), ended.unwrap_or_else(|_| vanished())));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Takes the run whose end was told.
+    pub(super) fn remove(&mut self, key: &RunKey) -> Option<Flight> {
+        let place = self.0.iter().position(|flight| flight.key == *key)?;
+        Some(self.0.remove(place))
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 use super::Board;
 use crate::{
     clock::Clock,
-    intent::{self, Intent, Pause, Resign, Trigger, TriggerState},
+    intent::{self, Drain, Intent, Pause, Resign, Trigger, TriggerState},
     lock::{LockError, Locks},
     node::Doc,
 };
@@ -39,6 +39,8 @@ struct Inner {
     news: watch::Sender<u64>,
     /// Something was said here that the nodes do not know.
     said: Notify,
+    /// Time between two looks at the nodes, where it is not [`INTERVAL`].
+    every: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +50,22 @@ struct Known {
 }
 
 impl Intents {
+    /// Looks at the nodes so often, and whenever it is told to: for simulations, in which a day of looks costs.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn every(pause: Duration) -> Self {
+        let every = Some(pause);
+        Self(Arc::new(Inner {
+            every,
+            ..Inner::default()
+        }))
+    }
+
+    /// Looks now.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn look(&self) {
+        self.0.said.notify_one();
+    }
+
     /// Reads and writes until the task is dropped.
     pub(crate) async fn follow(self, locks: Locks, clock: Clock, board: Board) {
         let mut told = 0;
@@ -61,7 +79,7 @@ impl Intents {
             tokio::select! {
                 biased;
                 () = self.0.said.notified() => {}
-                () = clock.sleep(INTERVAL) => {}
+                () = clock.sleep(self.0.every.unwrap_or(INTERVAL)) => {}
             }
         }
     }
@@ -160,10 +178,32 @@ impl Intents {
         }
     }
 
+    /// Completes when this replica is to drain.
+    pub(crate) async fn drain(&self, replica: &str) -> Drain {
+        let mut seen = self.seen();
+        loop {
+            let asked = self.get(&intent::drain_document(replica));
+            if let Some(Intent::Drain(drain)) = asked.map(|known| known.intent) {
+                return drain;
+            }
+            self.changed(&mut seen).await;
+        }
+    }
+
     /// Says what became of a trigger; the nodes are told in the background.
     pub(crate) fn say(&self, trigger: Trigger) {
         let rev = trigger.revision();
         if self.learn(rev, Intent::Trigger(trigger)) {
+            self.0.news.send_modify(|news| *news += 1);
+            self.0.said.notify_one();
+        }
+    }
+
+    /// Asks that a leader resigns, on behalf of this replica; the nodes are told in the background.
+    pub(crate) fn ask(&self, resign: Resign, chance: u16) {
+        let known = self.get(&intent::resign_document(&resign.job));
+        let rev = intent::next_revision(known.map(|known| known.rev), chance);
+        if self.learn(rev, Intent::Resign(resign)) {
             self.0.news.send_modify(|news| *news += 1);
             self.0.said.notify_one();
         }

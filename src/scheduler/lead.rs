@@ -12,12 +12,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Engine,
+    Engine, by_tick,
     execute::{Ended as RunEnd, Limits, execute},
-    flight::{CheckpointDesk, Flight, Saving, end_of},
+    flight::{CheckpointDesk, Flight, Flights, Saving},
     gate::Pass,
     limits::{has_standby, stuck_at},
-    orders::HEARD_BY_ALL,
+    orders::Notice,
     pad::Pad,
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     due::{self, Decision, Facts, Interrupted, Plan},
     event::Event,
     intent::Given,
-    job::{Checkpoints, JobError, Run, RunFacts},
+    job::{JobError, Run, RunFacts},
     lease::{LeaseView, Loss, Unstoppable},
     ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
     lock::WriteError,
@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The longest sleep between two looks at the wall clock: it may be set meanwhile.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The shortest and the longest wait for the nodes' clocks to reach a tick.
 const AGREE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
@@ -49,16 +49,16 @@ pub(super) struct Lead<'a> {
     /// None for a job that runs everywhere.
     pub(super) lease: Option<LeaseView>,
     pub(super) pass: &'a Pass,
+    /// Whether the term ends with its work: when nothing of the job is open and no retry is near.
+    pub(super) brief: bool,
     /// Cancelled when a replica that leads without a lock is not fit to go on; a lock's keeper says so by its lease.
     pub(super) unfit: CancellationToken,
 }
 
 /// What became of a plan.
 enum Carried {
-    /// Written, and nothing to start.
+    /// Written, and its runs have started.
     Written,
-    /// Written, and its run has started.
-    Started(Flight),
     /// Refused by a majority of nodes, whose clocks are so far behind.
     TooEarly(Duration),
 }
@@ -75,6 +75,8 @@ pub(super) enum Ended {
     MaxTerm,
     /// Somebody asked for it.
     Resigned,
+    /// There is nothing to do before the next tick.
+    Idle,
 }
 
 impl Lead<'_> {
@@ -102,56 +104,49 @@ impl Lead<'_> {
             return Ended::Over;
         };
         let (desk, mut saving) = mpsc::channel(4);
-        let desk: Arc<dyn Checkpoints> = Arc::new(CheckpointDesk(desk));
-        let mut flight: Option<Flight> = None;
+        let mut flights = Flights::default();
         let mut end = Ended::Over;
         let mut term_end = self.term_end();
-        let mut resign_at = None;
+        let mut notice = Notice::default();
         while self.is_open() {
-            if let Some(asked) = self.asked_to_resign() {
-                // Where it shall go to a certain one the others stand back first.
-                let notice = match asked.to {
-                    Some(_) => HEARD_BY_ALL,
-                    None => Duration::ZERO,
-                };
-                let now = self.clock().now();
-                if now >= *resign_at.get_or_insert(now + notice) {
-                    end = Ended::Resigned;
-                    break;
-                }
+            if self.leaves(&mut notice, !flights.is_empty()) {
+                end = Ended::Resigned;
+                break;
             }
-            let alive: Vec<RunKey> = flight.iter().map(|f| f.key.clone()).collect();
-            let Ok(plan) = self.decide(&ledger, &alive) else {
+            let Ok(plan) = self.decide(&ledger, &flights, true) else {
                 break;
             };
             let mut wake = plan.wake;
+            let mut held_back = false;
             if self.starts_too_late(&plan) {
+                held_back = true;
                 wake = self.wall().checked_add(LOOK_AT_LEASE).ok();
             } else {
-                match self.carry_out(plan, &mut ledger, &desk).await {
-                    Ok(Carried::Started(started)) => flight = Some(started),
+                match self.carry_out(plan, &mut ledger, &mut flights, &desk).await {
                     Ok(Carried::Written) => {}
                     Ok(Carried::TooEarly(ahead)) => {
+                        held_back = true;
                         wake = self.wall().checked_add(ahead).ok();
                     }
                     Err(Over) => break,
                 }
             }
-            let run = flight.as_ref().map(|flight| flight.run.clone());
+            let idle = !held_back && flights.is_empty() && by_tick::is_done(&ledger, self.wall());
+            if self.brief && idle {
+                end = Ended::Idle;
+                break;
+            }
+            let runs = flights.runs();
             tokio::select! {
                 biased;
                 () = self.closing() => break,
-                ended = end_of(&mut flight) => {
-                    if self.record(&mut ledger, flight.take(), ended).await.is_err() {
+                (key, ended) = flights.next_end() => {
+                    if self.record(&mut ledger, &mut flights, &key, ended).await.is_err() {
                         break;
                     }
                 }
-                Some((checkpoint, reply)) = saving.recv() => {
-                    let result = self.save(&mut ledger, flight.as_ref(), checkpoint).await;
-                    // The run may have ended meanwhile.
-                    let _ = reply.send(result);
-                }
-                () = self.stuck(run) => self.give_up("the run makes no progress"),
+                Some(saving) = saving.recv() => self.save(&mut ledger, &flights, saving).await,
+                () = self.stuck(&runs) => self.give_up("the run makes no progress"),
                 () = self.clock().sleep_until(term_end) => {
                     let Some(standby) = has_standby(&self.engine.ctx, job).await else {
                         term_end = self.clock().now() + self.engine.ctx.locks.timing().ttl;
@@ -165,11 +160,11 @@ impl Lead<'_> {
                     term_end = self.clock().now() + self.engine.spec.max_term;
                 }
                 () = self.engine.ctx.intents.changed(&mut seen) => {}
-                () = self.clock().sleep_until(resign_at.unwrap_or(Moment::NEVER)) => {}
+                () = self.clock().sleep_until(notice.wake(self.clock().now())) => {}
                 () = self.sleep_until(wake) => {}
             }
         }
-        self.wind_down(&mut ledger, flight, &mut saving, end).await;
+        self.wind_down(&mut ledger, flights, &mut saving, end).await;
         end
     }
 
@@ -181,15 +176,15 @@ impl Lead<'_> {
         }
     }
 
-    /// Completes when the run has said nothing for longer than its job allows; never without a run.
-    async fn stuck(&self, run: Option<Run>) {
-        let Some(run) = run else {
-            return std::future::pending().await;
-        };
+    /// Completes when one of the runs has said nothing for longer than its job allows; never without a run.
+    async fn stuck(&self, runs: &[Run]) {
         loop {
             let thawed = self.engine.ctx.locks.fitness().thawed();
             let limit = self.engine.spec.progress_deadline;
-            let at = stuck_at(run.progress_at(), thawed, limit);
+            let ends = runs
+                .iter()
+                .map(|run| stuck_at(run.progress_at(), thawed, limit));
+            let at = ends.min().unwrap_or(Moment::NEVER);
             // What it says meanwhile moves it on. A keeper that is late has not told of its freeze yet.
             if self.clock().now() < at {
                 self.clock().sleep_until(at).await;
@@ -233,16 +228,18 @@ impl Lead<'_> {
         }
     }
 
-    fn decide(&self, ledger: &Ledger, alive: &[RunKey]) -> Result<Plan, Over> {
+    fn decide(&self, ledger: &Ledger, flights: &Flights, may_start: bool) -> Result<Plan, Over> {
         let engine = self.engine;
         let triggers = self.triggers(ledger);
+        let alive = flights.keys();
         let facts = Facts {
             ledger,
             schedule: &engine.schedule,
             policy: &engine.policy,
             now: self.wall(),
             token: self.token(),
-            alive,
+            alive: &alive,
+            may_start,
             triggers: &triggers,
             paused_upto: engine.ctx.intents.paused_upto(&engine.name),
         };
@@ -257,20 +254,20 @@ impl Lead<'_> {
         &self,
         mut plan: Plan,
         ledger: &mut Ledger,
-        desk: &Arc<dyn Checkpoints>,
+        flights: &mut Flights,
+        desk: &mpsc::Sender<Saving>,
     ) -> Result<Carried, Over> {
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
         }
-        let schedule = &self.engine.schedule;
-        let decided = plan.ledger.decided_upto().unwrap_or_default();
-        let next = schedule.next_after(decided.max(schedule.due_upto(self.wall())));
+        let next = self.engine.next_tick(&plan.ledger, self.wall());
         self.keep_given(&mut plan);
-        let start = plan.decisions.iter().find_map(|d| match d {
+        let ticks = plan.starts().filter_map(|d| match d {
             // A trigger is due whatever the nodes' clocks say.
             Decision::Start { id, tick, .. } if !is_trigger_id(id) => Some(*tick),
             _ => None,
         });
+        let start = ticks.max();
         match self.write(&plan.ledger, start).await {
             Ok(()) => {}
             Err(WriteError::TooEarly { ahead }) => {
@@ -289,7 +286,6 @@ impl Lead<'_> {
             .ctx
             .board
             .ticks(&self.engine.name, ledger.decided_upto(), next);
-        let mut started = Carried::Written;
         for decision in plan.decisions {
             if let Decision::Start {
                 id,
@@ -308,16 +304,16 @@ impl Lead<'_> {
                 }
                 let key = RunKey { id, attempt };
                 let kept = open_run(ledger, &key).cloned();
-                started = Carried::Started(self.start(key, kept, tick, checkpoint, desk.clone()));
+                flights.add(self.start(key, kept, tick, checkpoint, desk.clone()));
             } else {
-                self.report(decision, &before);
+                self.report(decision, &before, flights);
             }
         }
-        Ok(started)
+        Ok(Carried::Written)
     }
 
-    /// `before` is the ledger that it was decided from.
-    pub(super) fn report(&self, decision: Decision, before: &Ledger) {
+    /// Tells what was decided, also the run whose place a newer tick takes. `before` is the ledger that it was decided from.
+    pub(super) fn report(&self, decision: Decision, before: &Ledger, flights: &Flights) {
         let engine = self.engine;
         let (ticks, why) = match decision {
             Decision::Missed { ticks, why } => (ticks, why.as_str()),
@@ -342,15 +338,22 @@ impl Lead<'_> {
                     job = engine.name, %tick, attempt, again, exhausted,
                     "a run was interrupted: its replica died or lost its lease"
                 );
-                let ticks = due::Ticks {
-                    from: tick,
-                    to: tick,
-                    count: 1,
-                };
+                let ticks = due::Ticks::single(tick);
                 if again || of_trigger {
                     return;
                 }
                 (ticks, INTERRUPTED)
+            }
+            Decision::Replaced { key, by } => {
+                let why = format!("tick {by} takes its place (overlap = \"cancel-previous\")");
+                return flights.stop(&key, &why);
+            }
+            Decision::Queued { ticks } => {
+                tracing::debug!(
+                    job = engine.name, first = %ticks.from, last = %ticks.to,
+                    "all places are taken: the tick waits in the ledger"
+                );
+                return;
             }
             Decision::FirstSight { .. } | Decision::Start { .. } => return,
         };
@@ -369,7 +372,7 @@ impl Lead<'_> {
         kept: Option<OpenRun>,
         tick: Timestamp,
         checkpoint: Option<Value>,
-        desk: Arc<dyn Checkpoints>,
+        to: mpsc::Sender<Saving>,
     ) -> Flight {
         let (engine, ctx) = (self.engine, &self.engine.ctx);
         let now = ctx.clock.now();
@@ -394,8 +397,12 @@ impl Lead<'_> {
             .timeout
             .map_or(Moment::NEVER, |limit| now + limit);
         let margin = timing.cancel_margin(ttl, grace);
+        let desk = CheckpointDesk {
+            key: key.clone(),
+            to,
+        };
         let run = Run::new(facts, ctx.clock.clone(), self.lease.clone(), margin, until)
-            .with_checkpoints(desk)
+            .with_checkpoints(Arc::new(desk))
             .kept(given.names(), checkpoint_at)
             .within(grace, self.pass.lease().cloned());
         let wall = self.wall();
@@ -445,19 +452,22 @@ impl Lead<'_> {
     async fn record(
         &self,
         ledger: &mut Ledger,
-        flight: Option<Flight>,
+        flights: &mut Flights,
+        key: &RunKey,
         ended: RunEnd,
     ) -> Result<(), Over> {
+        // Ticks that fell due while it ran are overlap: decided while it still counts as alive.
+        let plan = self.decide(ledger, flights, false);
         let Some(Flight {
             key, run, started, ..
-        }) = flight
+        }) = flights.remove(key)
         else {
             return Ok(());
         };
-        // Ticks that fell due while it ran are overlap: decided while it still counts as alive.
-        let plan = self.decide(ledger, std::slice::from_ref(&key))?;
+        let plan = plan?;
         let mut next = plan.ledger;
-        let again = self.again(&ended, key.attempt);
+        let replaced = open_run(&next, &key).is_some_and(|run| run.replaced);
+        let again = self.again(&ended, key.attempt).filter(|_| !replaced);
         let closed = match again {
             Some(at) => next.retry_later(&key, self.token(), at),
             None => next.finish(&key, self.token()),
@@ -482,7 +492,7 @@ impl Lead<'_> {
         }
         let before = std::mem::replace(ledger, next);
         for decision in plan.decisions {
-            self.report(decision, &before);
+            self.report(decision, &before, flights);
         }
         Ok(())
     }
@@ -508,34 +518,37 @@ impl Lead<'_> {
         now.checked_add(pause).ok()
     }
 
-    async fn save(
-        &self,
-        ledger: &mut Ledger,
-        flight: Option<&Flight>,
-        checkpoint: Value,
-    ) -> Result<(), JobError> {
-        let Some(flight) = flight else {
-            return Err(JobError::retry("the run has ended"));
+    async fn save(&self, ledger: &mut Ledger, flights: &Flights, saving: Saving) {
+        let Saving {
+            key,
+            checkpoint,
+            reply,
+        } = saving;
+        let saved = async {
+            if !flights.has(&key) {
+                return Err(JobError::retry("the run has ended"));
+            }
+            let mut next = ledger.clone();
+            next.save_checkpoint(&key, self.token(), checkpoint)
+                .map_err(JobError::fatal)?;
+            next.note_checkpoint(&key, self.wall());
+            self.write(&next, None).await?;
+            *ledger = next;
+            Ok(())
         };
-        let mut next = ledger.clone();
-        next.save_checkpoint(&flight.key, self.token(), checkpoint)
-            .map_err(JobError::fatal)?;
-        next.note_checkpoint(&flight.key, self.wall());
-        self.write(&next, None).await?;
-        *ledger = next;
-        Ok(())
+        // The run may have ended meanwhile.
+        let _ = reply.send(saved.await);
     }
 
-    /// Nothing new starts. A run goes on while its lease is renewed: to its end when the worker drains, or until its
-    /// grace is over; its outcome is written before the lease goes.
+    /// Nothing new starts. Runs go on while their lease is renewed: to their end when the worker drains, or until their
+    /// grace is over; each outcome is written before the lease goes.
     async fn wind_down(
         &self,
         ledger: &mut Ledger,
-        flight: Option<Flight>,
+        mut flights: Flights,
         saving: &mut mpsc::Receiver<Saving>,
         end: Ended,
     ) {
-        let Some(mut flight) = flight else { return };
         let ctx = &self.engine.ctx;
         let calm = (self.pass.is_draining() || end != Ended::Over)
             && !self.pass.is_lost()
@@ -549,31 +562,28 @@ impl Lead<'_> {
         };
         let stop_at = ctx.clock.now() + patience;
         let mut stopped = false;
-        let ended = loop {
+        while !flights.is_empty() {
             tokio::select! {
                 biased;
-                ended = &mut flight.end => break ended,
-                Some((checkpoint, reply)) = saving.recv() => {
-                    let result = self.save(ledger, Some(&flight), checkpoint).await;
-                    let _ = reply.send(result);
+                (key, ended) = flights.next_end() => {
+                    if self.record(ledger, &mut flights, &key, ended).await.is_err() {
+                        tracing::warn!(
+                            job = self.engine.name,
+                            "the outcome of the last run could not be written"
+                        );
+                    }
                 }
+                Some(saving) = saving.recv() => self.save(ledger, &flights, saving).await,
                 () = self.abandoned() => return,
                 () = self.pass.lost(), if !stopped => {
                     stopped = true;
-                    flight.run.stop("this replica is no longer the active one");
+                    flights.stop_all("this replica is no longer the active one");
                 }
                 () = ctx.clock.sleep_until(stop_at), if !stopped => {
                     stopped = true;
-                    flight.run.stop(if self.pass.is_draining() { "the worker drains" } else { "the term ends" });
+                    flights.stop_all(if self.pass.is_draining() { "the worker drains" } else { "the term ends" });
                 }
             }
-        };
-        let ended = ended.unwrap_or(RunEnd::Panicked("the run's task has vanished".to_owned()));
-        if self.record(ledger, Some(flight), ended).await.is_err() {
-            tracing::warn!(
-                job = self.engine.name,
-                "the outcome of the last run could not be written"
-            );
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Context;
 use crate::{
     clock::Moment,
-    status::{PRESENCE_PREFIX, Presence, Standing},
+    status::{PRESENCE_PREFIX, Presence, Role, Standing},
 };
 
 /// When a run counts as stuck that last said something at `said`. What passes while the process is frozen does not
@@ -15,14 +15,17 @@ pub(crate) fn stuck_at(said: Moment, thawed: Moment, limit: Option<Duration>) ->
     limit.map_or(Moment::NEVER, |limit| said.max(thawed) + limit)
 }
 
-/// Whether another replica than `me` stands by for the job, as far as these documents tell.
-fn stands_by(presences: &[Presence], me: &str, job: &str) -> bool {
+/// Whether another replica than `me` stands by for the job, as far as these documents tell. One of smaller priority does
+/// not count: it would give the job back.
+fn stands_by(presences: &[Presence], me: &str, priority: i32, job: &str) -> bool {
     presences.iter().any(|other| {
         let standing =
             |j: &crate::status::JobPresence| j.name == job && j.standing == Standing::StandingBy;
         other.id != me
             && !other.draining
             && other.unfit.is_none()
+            && other.role != Role::Observer
+            && other.priority >= priority
             && other.jobs.iter().any(standing)
     })
 }
@@ -30,7 +33,8 @@ fn stands_by(presences: &[Presence], me: &str, job: &str) -> bool {
 /// Whether another candidate stands by; `None` when the store does not tell.
 pub(super) async fn has_standby(ctx: &Context, job: &str) -> Option<bool> {
     let docs = ctx.locks.docs(PRESENCE_PREFIX).await.ok()?;
-    Some(stands_by(&Presence::from_docs(&docs), &ctx.replica, job))
+    let (me, priority) = (&ctx.replica, ctx.place.priority);
+    Some(stands_by(&Presence::from_docs(&docs), me, priority, job))
 }
 
 #[cfg(test)]
@@ -59,10 +63,16 @@ mod tests {
             ..Presence::default()
         };
         let standby = || presence("b", Standing::StandingBy);
-        assert!(stands_by(&[standby()], "a", "job"));
-        assert!(!stands_by(&[standby()], "b", "job"), "that is this one");
-        assert!(!stands_by(&[standby()], "a", "another"));
-        assert!(!stands_by(&[presence("b", Standing::Off)], "a", "job"));
+        assert!(stands_by(&[standby()], "a", 0, "job"));
+        assert!(!stands_by(&[standby()], "b", 0, "job"), "that is this one");
+        assert!(!stands_by(&[standby()], "a", 0, "another"));
+        assert!(!stands_by(&[standby()], "a", 1, "job"), "it is worth less");
+        assert!(!stands_by(&[presence("b", Standing::Off)], "a", 0, "job"));
+        let observes = Presence {
+            role: Role::Observer,
+            ..standby()
+        };
+        assert!(!stands_by(&[observes], "a", 0, "job"));
         let drains = Presence {
             draining: true,
             ..standby()
@@ -71,6 +81,6 @@ mod tests {
             unfit: Some("disk full".to_owned()),
             ..standby()
         };
-        assert!(!stands_by(&[drains, ill], "a", "job"));
+        assert!(!stands_by(&[drains, ill], "a", 0, "job"));
     }
 }

@@ -6,13 +6,18 @@
 //!   (a_tick_is_written_before_it_runs)
 //! - A term's first act is to write back what it found, so that a minority write of a dead leader is decided for good.
 //!   (a_new_leader_writes_back_what_it_found)
-//! - Work goes first, then the lease: a term is resigned after its run has ended.   (a_term_is_resigned_after_its_run)
+//! - Work goes first, then the lease: a term is resigned after its runs have ended.   (a_term_is_resigned_after_its_run,
+//!   a_term_is_resigned_after_all_its_runs)
+//! - D3 Never more than `concurrency` runs of a job at a time, whoever leads.
+//!   (whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
 //! # When things fail
 //! A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run open: the next leader
 //! finds it interrupted and says so.
 
+mod balance;
 mod blank;
 mod board;
+mod by_tick;
 pub(crate) mod context;
 pub(crate) mod execute;
 mod flight;
@@ -23,18 +28,24 @@ mod lead;
 mod limits;
 mod orders;
 mod pad;
+mod place;
 mod span;
+mod spread;
 
 use std::{sync::Arc, time::Duration};
 
+pub(crate) use balance::balance;
 pub(crate) use board::Board;
 pub(crate) use context::Context;
-#[cfg(any(test, feature = "cli", feature = "admin"))]
+#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 pub(crate) use context::sortable_id;
 pub(crate) use gate::{Gate, Pass};
 pub(crate) use history::{Author, History};
 pub(crate) use intents::Intents;
+use jiff::Timestamp;
 pub(crate) use limits::stuck_at;
+pub(crate) use place::Place;
+pub(crate) use spread::WHOLE_REPLICA;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -43,8 +54,10 @@ use crate::{
     event::Event,
     job::{Job, Spec},
     lease::{Care, Loss, Unstoppable},
+    ledger::Ledger,
     schedule::Schedule,
     status::Standing,
+    term::Term,
 };
 use lead::{Ended, Lead};
 use pad::Pad;
@@ -63,10 +76,8 @@ impl Engine {
     /// Runs the job in one replica at a time, until the worker drains.
     pub(crate) async fn run_led(&self) {
         let ctx = &self.ctx;
-        let mut elector = Elector::for_key(&ctx.locks, format!("job/{}", self.name));
-        if let Some(ttl) = self.spec.ttl {
-            elector = elector.ttl(ttl);
-        }
+        let elector = self.elector();
+        let elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
         let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
             ctx.board.stands(&self.name, Standing::StandingBy);
@@ -94,8 +105,7 @@ impl Engine {
                 }
             };
             let (why, ended) = self.lead(elected, &pass).await;
-            // Whoever has just shown to be unfit, has led for long, or was told to go, lets the others try first.
-            if matches!(why, Loss::Unfit(_) | Loss::MaxTerm) || ended == Ended::Resigned {
+            if Self::lets_others_go_first(&why, ended) {
                 drop(pass);
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
             }
@@ -103,21 +113,51 @@ impl Engine {
         ctx.board.stands(&self.name, Standing::Off);
     }
 
+    fn elector(&self) -> Elector {
+        let elector = Elector::for_key(&self.ctx.locks, format!("job/{}", self.name));
+        match self.spec.ttl {
+            Some(ttl) => elector.ttl(ttl),
+            None => elector,
+        }
+    }
+
+    /// Whoever has just shown to be unfit, has led for long, or was told to go.
+    fn lets_others_go_first(why: &Loss, ended: Ended) -> bool {
+        matches!(why, Loss::Unfit(_) | Loss::MaxTerm) || ended == Ended::Resigned
+    }
+
+    /// The tick after those that are decided or due.
+    fn next_tick(&self, ledger: &Ledger, now: Timestamp) -> Option<Timestamp> {
+        let decided = ledger.decided_upto().unwrap_or_default();
+        let due = self.schedule.due_upto(now);
+        self.schedule.next_after(decided.max(due))
+    }
+
     async fn lead(&self, elected: Elected, pass: &Pass) -> (Loss, Ended) {
-        let ctx = &self.ctx;
         let Elected { term, leaderless } = elected;
+        let (job, token) = (self.name.clone(), term.lease().token());
+        self.ctx.events.tell(Event::Leading {
+            job,
+            token,
+            leaderless,
+        });
+        self.hold_term(term, pass, false).await
+    }
+
+    /// A term for the work that is due. It is told by its runs alone: a change of leadership with every tick would be
+    /// no news.
+    async fn lead_by_tick(&self, term: Term, pass: &Pass) -> (Loss, Ended) {
+        self.hold_term(term, pass, true).await
+    }
+
+    async fn hold_term(&self, term: Term, pass: &Pass, brief: bool) -> (Loss, Ended) {
+        let ctx = &self.ctx;
         let lease = term.lease().clone();
         lease.take_care(Care {
             grace: Some(self.spec.grace),
             unstoppable: self.spec.unstoppable,
         });
         ctx.board.leads(&self.name, lease.clone(), ctx.locks.wall());
-        let (job, token) = (self.name.clone(), lease.token());
-        ctx.events.tell(Event::Leading {
-            job,
-            token,
-            leaderless,
-        });
         let health = ctx
             .spawn
             .spawn(watch_health(self.job.clone(), lease.clone(), ctx.clone()));
@@ -128,6 +168,7 @@ impl Engine {
             pad,
             lease: Some(lease.clone()),
             pass,
+            brief,
             unfit: CancellationToken::new(),
         };
         // Boxed: whoever stands by for a thousand jobs needs no room for leading them.
@@ -144,13 +185,23 @@ impl Engine {
             (Some(loss), _, _) => loss,
             (None, Some(why), _) => Loss::Unfit(why),
             (None, None, Ended::MaxTerm) => Loss::MaxTerm,
-            (None, None, Ended::Over | Ended::Resigned) => Loss::Released,
+            (None, None, Ended::Over | Ended::Resigned | Ended::Idle) => Loss::Released,
         };
         ctx.board.stands(&self.name, Standing::StandingBy);
-        ctx.events.tell(Event::StandingBy {
-            job: self.name.clone(),
-            why: why.clone(),
-        });
+        if brief {
+            if why != Loss::Released {
+                tracing::warn!(
+                    job = self.name,
+                    ?why,
+                    "the lock was lost in the middle of a tick's work"
+                );
+            }
+        } else {
+            ctx.events.tell(Event::StandingBy {
+                job: self.name.clone(),
+                why: why.clone(),
+            });
+        }
         term.resign().await;
         (why, ended)
     }
@@ -181,6 +232,7 @@ impl Engine {
                 pad: Pad::local(),
                 lease: None,
                 pass: &pass,
+                brief: false,
                 unfit,
             }
             .run()

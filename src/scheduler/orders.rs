@@ -12,17 +12,51 @@ use jiff::Timestamp;
 
 use super::{Context, Engine, Pass, intents, lead::Lead};
 use crate::{
+    clock::Moment,
     due::{Decision, Plan},
     intent::{Given, Resign, Trigger, TriggerState},
     ledger::Ledger,
+    node::Token,
     status::{PRESENCE_PREFIX, Presence, Standing},
 };
 
 /// What a leader waits for before it gives up a job that is to go to a certain replica: the others must have heard of it.
-pub(super) const HEARD_BY_ALL: Duration = intents::INTERVAL.saturating_mul(2);
+const HEARD_BY_ALL: Duration = intents::INTERVAL.saturating_mul(2);
 
 /// Time between two looks of a candidate that stands back for another one.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// How long a leader waits for the end of a run before it keeps a job that it was to give away between two runs.
+const RUNS_ON: Duration = Duration::from_secs(30);
+
+/// A wish that this term is given up, and from when on it is done.
+#[derive(Debug, Default)]
+pub(super) struct Notice(Option<(Resign, Moment)>);
+
+/// What a leader does about such a wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leave {
+    /// It resigns.
+    Now,
+    /// Not yet.
+    Wait,
+    /// It stays, and says so: those who stand back need not any more.
+    Stay,
+}
+
+/// `since_due`: since everybody has heard of it, `None` before that.
+fn leave(asked: &Resign, since_due: Option<Duration>, busy: bool, taker: bool) -> Leave {
+    let Some(waited) = since_due else {
+        return Leave::Wait;
+    };
+    match (asked.between_runs, busy) {
+        (false, _) => Leave::Now,
+        (true, _) if !taker => Leave::Stay,
+        (true, false) => Leave::Now,
+        (true, true) if waited >= RUNS_ON => Leave::Stay,
+        (true, true) => Leave::Wait,
+    }
+}
 
 /// What becomes of a trigger now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +161,38 @@ impl Lead<'_> {
         ctx.intents.say(trigger);
     }
 
+    /// Whether this term is to be given up now, as somebody wishes. `busy`: a run is in flight.
+    pub(super) fn leaves(&self, notice: &mut Notice, busy: bool) -> bool {
+        let Some(asked) = self.asked_to_resign() else {
+            *notice = Notice::default();
+            return false;
+        };
+        let (ctx, now) = (&self.engine.ctx, self.clock().now());
+        let known = notice.0.as_ref().filter(|(known, _)| *known == asked);
+        let due = known.map_or_else(
+            || match asked.to {
+                // Where it shall go to a certain one the others stand back first.
+                Some(_) => now + HEARD_BY_ALL,
+                None => now,
+            },
+            |(_, due)| *due,
+        );
+        notice.0 = Some((asked.clone(), due));
+        let to = asked.to.as_deref().unwrap_or_default();
+        let taker = ctx.place.stands_by(to, &self.engine.name);
+        match leave(&asked, (now >= due).then(|| now.since(due)), busy, taker) {
+            Leave::Now => true,
+            Leave::Wait => false,
+            Leave::Stay => {
+                tracing::info!(job = self.engine.name, to, "keeps its term after all");
+                let chance = u16::try_from(ctx.chance.below(1 << 16)).unwrap_or(0);
+                let (token, to) = (Token(0), None);
+                ctx.intents.ask(Resign { token, to, ..asked }, chance);
+                false
+            }
+        }
+    }
+
     /// The wish that this term is given up, unless this replica is the one that shall lead.
     pub(super) fn asked_to_resign(&self) -> Option<Resign> {
         let ctx = &self.engine.ctx;
@@ -141,7 +207,26 @@ impl Lead<'_> {
     }
 }
 
+impl Notice {
+    /// When there is something to decide again that no change of a run or of a wish tells of.
+    pub(super) fn wake(&self, now: Moment) -> Moment {
+        match &self.0 {
+            Some((_, due)) if now < *due => *due,
+            Some((asked, due)) if asked.between_runs && now < *due + RUNS_ON => *due + RUNS_ON,
+            _ => Moment::NEVER,
+        }
+    }
+}
+
 impl Engine {
+    /// The triggers that are to run, oldest first, as far as this ledger tells; a look that changes nothing.
+    pub(super) fn triggers_to_run(&self, ledger: &Ledger) -> Vec<String> {
+        let now = self.ctx.locks.wall();
+        let asked = self.ctx.intents.triggers(&self.name).into_iter();
+        let runs = asked.filter(|trigger| fate(trigger, ledger, now) == Fate::Run);
+        runs.map(|trigger| trigger.id).collect()
+    }
+
     /// Completes with a wish that another replica than this one leads next, unless it is `done` with already.
     pub(super) async fn stands_back(&self, done: Option<&Resign>) -> Resign {
         let intents = &self.ctx.intents;
@@ -164,6 +249,10 @@ impl Engine {
         let ttl = self.spec.ttl.unwrap_or(locks.timing().ttl);
         let mut free = None;
         while !pass.is_over() {
+            if self.ctx.intents.resign(&self.name).as_ref() != Some(asked) {
+                // Somebody has thought better of it.
+                return;
+            }
             let docs = locks.docs(PRESENCE_PREFIX).await.unwrap_or_default();
             let leads = leader(&Presence::from_docs(&docs), &self.name);
             match leads {
@@ -215,6 +304,23 @@ mod tests {
         assert_eq!(fate(&trigger, &ledger, at(200_000)), Fate::Open);
         ledger.finish(&key, Token(3)).unwrap();
         assert_eq!(fate(&trigger, &ledger, at(1002)), Fate::Ended("unknown"));
+    }
+
+    #[test]
+    fn a_leader_leaves_when_all_have_heard_and_between_two_runs_where_that_is_asked() {
+        let now = Some(Duration::ZERO);
+        let person = Resign::default();
+        assert_eq!(leave(&person, None, false, true), Leave::Wait);
+        assert_eq!(leave(&person, now, true, false), Leave::Now);
+        let fleet = Resign {
+            between_runs: true,
+            ..Resign::default()
+        };
+        assert_eq!(leave(&fleet, None, false, false), Leave::Wait);
+        assert_eq!(leave(&fleet, now, false, true), Leave::Now);
+        assert_eq!(leave(&fleet, now, true, true), Leave::Wait);
+        assert_eq!(leave(&fleet, Some(RUNS_ON), true, true), Leave::Stay);
+        assert_eq!(leave(&fleet, now, false, false), Leave::Stay, "it has gone");
     }
 
     #[test]

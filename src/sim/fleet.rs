@@ -11,21 +11,21 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::{cage::Cage, world::World};
+use super::world::World;
 use crate::{
     chance::Chance,
     clock::Clock,
-    event::{Event, Events},
+    event::Event,
     job::{Health, Hooks, Job, JobError, Outcome, Run, Spec},
-    lock::Locks,
     node::{Node, memory::MemoryNode},
-    scheduler::{Author, Board, Context, History, Intents},
+    scheduler::{Context, Intents},
     sim_clock::SimTime,
     spawn::Spawn,
-    worker::{
-        registry::Body,
-        replica::{Ready, Replica, gate},
+    testing::{
+        cage::Cage,
+        process::{Plan, Process},
     },
+    worker::{registry::Body, replica::Ready},
 };
 
 /// Nodes without faults, unless a test strikes them, and the replicas over them.
@@ -126,50 +126,25 @@ impl Fleet {
         jobs: Vec<(&str, Body, Spec)>,
         failover: bool,
     ) -> Member {
-        let cage = Cage::default();
+        self.join_as(name, jobs, failover, 0, true)
+    }
+
+    /// With this priority, as a candidate or not.
+    pub(crate) fn join_as(
+        &self,
+        name: &str,
+        jobs: Vec<(&str, Body, Spec)>,
+        failover: bool,
+        priority: i32,
+        candidate: bool,
+    ) -> Member {
         let time = self.time.sibling();
-        let (clock, spawn, events) = (time.clock(), cage.spawn(), Events::default());
         let number = name.bytes().fold(self.seed, |n, b| n * 31 + u64::from(b));
-        let chance = Chance::seeded(number);
         let nodes = self
             .nodes
             .iter()
             .map(|n| Arc::new(n.clone()) as Arc<dyn Node>)
             .collect();
-        let aborts = Arc::new(Mutex::new(0));
-        let (doomed, count) = (cage.clone(), aborts.clone());
-        let locks = Locks::over(nodes)
-            .timing(World::timing())
-            .clock(clock.clone())
-            .chance(chance.clone())
-            .events(events.clone())
-            .keeper_here(spawn.clone())
-            .on_unstoppable(move |_| {
-                *count.lock().unwrap() += 1;
-                doomed.crash();
-            })
-            .start()
-            .unwrap();
-        let author = Author {
-            id: name.to_owned(),
-            name: name.to_owned(),
-            ring: name.to_owned(),
-        };
-        let history = History::new(locks.clone(), clock.clone(), spawn.clone(), author);
-        let ctx = Context {
-            locks,
-            clock,
-            chance,
-            spawn: spawn.clone(),
-            events: events.clone(),
-            board: Board::default(),
-            gate: gate(failover),
-            history,
-            intents: Intents::default(),
-            hooks: self.hooks.clone(),
-            replica: name.to_owned(),
-            drain_timeout: Duration::from_secs(5),
-        };
         let jobs = jobs.into_iter().map(|(name, body, spec)| Ready {
             name: name.to_owned(),
             body,
@@ -177,23 +152,33 @@ impl Fleet {
             policy: spec.policy(),
             spec,
         });
-        let replica = Replica {
-            ctx: ctx.clone(),
+        let aborts = Arc::new(Mutex::new(0));
+        let count = aborts.clone();
+        let plan = Plan {
+            id: name.to_owned(),
+            name: name.to_owned(),
+            nodes,
+            time: time.clone(),
+            chance: Chance::seeded(number),
+            timing: World::timing(),
+            guard: None,
             jobs: jobs.collect(),
             failover,
-            checks: Vec::new(),
+            drain_timeout: Duration::from_secs(5),
+            priority,
+            candidate,
+            hooks: self.hooks.clone(),
+            intents: Intents::default(),
+            look_every: None,
+            aborted: Box::new(move || *count.lock().unwrap() += 1),
         };
+        let Process { cage, ctx, over } = Process::start(plan).unwrap();
         let told = Arc::new(Mutex::new(Vec::new()));
-        let (ears, mut heard) = (told.clone(), events.observe());
+        let (ears, mut heard) = (told.clone(), ctx.events.observe());
         Spawn::system().spawn(async move {
             while let Ok(event) = heard.recv().await {
                 ears.lock().unwrap().push(event);
             }
-        });
-        let (wound_down, over) = watch::channel(false);
-        spawn.spawn(async move {
-            replica.run().await;
-            wound_down.send_replace(true);
         });
         Member {
             cage,

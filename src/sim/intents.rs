@@ -385,14 +385,17 @@ async fn a_job_handed_to_a_dead_replica_goes_to_another_one() {
 }
 
 /// Presence documents, which a process publishes beside its replica.
-fn publish(member: &Member) {
+pub(super) fn publish(member: &Member) {
     let me = crate::worker::presence::Identity {
         id: member.ctx.replica.clone(),
         name: member.ctx.replica.clone(),
         host: "host".to_owned(),
         pid: 1,
         started: member.ctx.clock.wall(),
-        mode: "shared",
+        mode: match member.ctx.place.failover {
+            true => "failover",
+            false => "shared",
+        },
         admin: None,
     };
     let publish = crate::worker::presence::publish(me, member.ctx.clone());

@@ -2,7 +2,6 @@
 
 mod acts;
 mod batches;
-mod cage;
 mod fleet;
 mod freezes;
 mod given;
@@ -11,8 +10,11 @@ mod hooks;
 mod intents;
 mod ladder;
 mod locks;
+mod overlaps;
 mod runs;
 mod slots;
+mod spread;
 mod terms;
+mod tick_locks;
 mod ticks;
 mod world;

@@ -8,7 +8,6 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::cage::Cage;
 use crate::{
     chance::Chance,
     clock::Clock,
@@ -22,6 +21,7 @@ use crate::{
     },
     sim_clock::SimTime,
     spawn::Spawn,
+    testing::cage::Cage,
 };
 
 pub(crate) const TTL: Duration = Duration::from_secs(1);

@@ -302,7 +302,7 @@ impl LedgerStatus {
             Ok(ledger) => Self {
                 decided_upto: ledger.decided_upto(),
                 open: ledger.open().len(),
-                waiting: ledger.waiting().len(),
+                waiting: ledger.waiting().len() + ledger.queued().len(),
                 error: None,
             },
             Err(why) => Self {

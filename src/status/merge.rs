@@ -50,6 +50,7 @@ fn replica(p: &Presence, now: Timestamp) -> ReplicaStatus {
         pid: p.pid,
         version: p.version.clone(),
         role: p.role,
+        priority: p.priority,
         draining: p.draining,
         fit: p.unfit.is_none(),
         unfit: p.unfit.clone(),

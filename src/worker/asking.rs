@@ -13,11 +13,11 @@ use super::presence;
 use crate::{
     chance::Chance,
     clock::Moment,
-    intent::{self, Given, Intent, Pause, Resign, Trigger, TriggerState},
+    intent::{self, Drain, Given, Intent, Pause, Resign, Trigger, TriggerState},
     lock::{LockError, Locks},
     node::{Doc, Token},
     scheduler::sortable_id,
-    status::{FleetStatus, LeaderStatus, PRESENCE_PREFIX, Presence},
+    status::{FleetStatus, LeaderStatus, PRESENCE_PREFIX, Presence, Role, Standing},
 };
 
 /// Time between two looks.
@@ -43,7 +43,15 @@ pub(crate) enum AskError {
         /// What to say instead.
         known: String,
     },
-    /// Nothing that can be asked of this job.
+    /// No such replica.
+    #[error("there is no replica {replica:?}; {known}")]
+    UnknownReplica {
+        /// As it was named.
+        replica: String,
+        /// What to say instead.
+        known: String,
+    },
+    /// Nothing that can be asked of this job or replica.
     #[error("{0}")]
     NotPossible(String),
     /// Parameters that the job cannot take.
@@ -88,6 +96,28 @@ pub(crate) struct ResignAnswer {
     pub(crate) leader: Option<String>,
     /// Its term.
     pub(crate) leader_token: Option<Token>,
+}
+
+/// What became of a drain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct DrainAnswer {
+    /// The id of the replica.
+    pub(crate) replica: String,
+    pub(crate) name: String,
+    /// It has said that it drains, or has gone.
+    pub(crate) heard: bool,
+    /// It is not heard of any more.
+    pub(crate) gone: bool,
+}
+
+/// What is waited for after a drain was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// It says that it drains.
+    Heard,
+    /// It has gone.
+    #[cfg(feature = "cli")]
+    Gone,
 }
 
 impl Asker {
@@ -227,6 +257,7 @@ impl Asker {
             to,
             by: self.by.clone(),
             at: self.locks.wall(),
+            between_runs: false,
         };
         self.write(rev, &Intent::Resign(resign)).await?;
         let until = clock.now() + patience;
@@ -242,6 +273,52 @@ impl Asker {
                     leader_token: next.as_ref().map(|next| next.token),
                     leader: next.map(|next| next.name),
                 });
+            }
+        }
+    }
+
+    /// Asks a replica, by its id or by the name of one that lives, to drain; waits for `patience` at most.
+    pub(crate) async fn drain(
+        &self,
+        replica: &str,
+        until: Until,
+        patience: Duration,
+    ) -> Result<DrainAnswer, AskError> {
+        let clock = self.locks.clock();
+        let settle = clock.now() + PRESENCE;
+        // Whoever has just started has not told it yet.
+        let (id, name) = loop {
+            match named(replica, &self.presences().await?) {
+                Err(AskError::UnknownReplica { .. }) if self.again(settle).await => {}
+                found => break found?,
+            }
+        };
+        let read = self.read(&intent::drain_document(&id)).await?;
+        let chance = u16::try_from(self.chance.below(1 << 16)).unwrap_or(0);
+        let rev = intent::next_revision(read.map(|doc| doc.rev), chance);
+        let drain = Drain {
+            replica: id.clone(),
+            by: self.by.clone(),
+            at: self.locks.wall(),
+        };
+        self.write(rev, &Intent::Drain(drain)).await?;
+        let end = clock.now() + patience;
+        loop {
+            let presences = self.presences().await?;
+            let found = presences.iter().find(|p| p.id == id);
+            let answer = DrainAnswer {
+                replica: id.clone(),
+                name: name.clone(),
+                heard: found.is_none_or(|p| p.draining),
+                gone: found.is_none(),
+            };
+            let enough = match until {
+                Until::Heard => answer.heard,
+                #[cfg(feature = "cli")]
+                Until::Gone => answer.gone,
+            };
+            if enough || !self.again(end).await {
+                return Ok(answer);
             }
         }
     }
@@ -290,6 +367,20 @@ impl Asker {
         } else if found.draining || found.unfit.is_some() {
             Err(format!(
                 "{} is draining or unfit: it cannot lead",
+                found.name
+            ))
+        } else if found.role == Role::Observer {
+            Err(format!(
+                "{} is no candidate (worker.candidate): it cannot lead",
+                found.name
+            ))
+        } else if found
+            .jobs
+            .iter()
+            .any(|j| j.name == job && j.standing == Standing::Off)
+        {
+            Err(format!(
+                "{} is not fit for {job} now: it cannot lead",
                 found.name
             ))
         } else {
@@ -345,6 +436,39 @@ impl Asker {
     }
 }
 
+/// The id and the name of the replica that is meant by an id or a name; those that drain already are meant by ids alone
+/// where another one has their name.
+fn named(replica: &str, presences: &[Presence]) -> Result<(String, String), AskError> {
+    let mut found: Vec<&Presence> = presences.iter().filter(|p| p.id == replica).collect();
+    if found.is_empty() {
+        found = presences.iter().filter(|p| p.name == replica).collect();
+    }
+    if found.iter().any(|p| !p.draining) {
+        found.retain(|p| !p.draining);
+    }
+    match found[..] {
+        [one] => Ok((one.id.clone(), one.name.clone())),
+        [] => {
+            let alive: BTreeSet<&str> = presences.iter().map(|p| p.name.as_str()).collect();
+            let alive: Vec<&str> = alive.into_iter().collect();
+            let known = match alive.is_empty() {
+                true => "no replica is alive".to_owned(),
+                false => format!("alive: {}", alive.join(", ")),
+            };
+            let replica = replica.to_owned();
+            Err(AskError::UnknownReplica { replica, known })
+        }
+        _ => {
+            let ids: Vec<&str> = found.iter().map(|p| p.id.as_str()).collect();
+            Err(AskError::NotPossible(format!(
+                "{} replicas have the name {replica:?}, or had it some seconds ago: give the id of one: {}",
+                ids.len(),
+                ids.join(", ")
+            )))
+        }
+    }
+}
+
 /// Refuses a job that neither the fleet nor the asker's configuration knows; it is most likely a misspelt one.
 pub(crate) fn refuse_unknown<'a>(
     job: &str,
@@ -375,4 +499,41 @@ pub(crate) fn refuse_unled(job: &str, coordination: &str) -> Result<(), AskError
         _ => return Ok(()),
     };
     Err(AskError::NotPossible(format!("{job} {why}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn presence(id: &str, name: &str, draining: bool) -> Presence {
+        Presence {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            draining,
+            ..Presence::default()
+        }
+    }
+
+    #[test]
+    fn a_replica_is_named_by_its_id_or_by_a_name_that_one_has() {
+        let fleet = [
+            presence("h-1-x", "w0", false),
+            presence("h-2-y", "w1", false),
+            presence("h-3-z", "w1", true),
+        ];
+        assert_eq!(named("w0", &fleet).unwrap().0, "h-1-x");
+        assert_eq!(named("h-3-z", &fleet).unwrap().0, "h-3-z");
+        assert_eq!(
+            named("w1", &fleet).unwrap().0,
+            "h-2-y",
+            "the other one goes"
+        );
+        let error = named("w2", &fleet).unwrap_err().to_string();
+        assert_eq!(error, "there is no replica \"w2\"; alive: w0, w1");
+        let twins = [fleet[1].clone(), presence("h-4-u", "w1", false)];
+        let error = named("w1", &twins).unwrap_err().to_string();
+        assert!(error.contains("h-2-y, h-4-u"), "{error}");
+        let error = named("w0", &[]).unwrap_err().to_string();
+        assert!(error.contains("no replica is alive"), "{error}");
+    }
 }

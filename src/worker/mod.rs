@@ -13,7 +13,11 @@
 //! `drain_timeout`; outcomes are written; leases are released and announced; what is left of the history is written,
 //! for a second at most; the presence document goes; the process ends. A second signal ends it at once.
 
-#[cfg(any(test, feature = "cli", feature = "admin"))]
+#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
+#[cfg_attr(
+    not(any(feature = "cli", feature = "admin")),
+    allow(dead_code, reason = "tests ask for less than people do")
+)]
 pub(crate) mod asking;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod given;

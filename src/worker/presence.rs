@@ -37,6 +37,16 @@ const LIFETIME: Duration = Duration::from_secs(7);
 
 /// Publishes presence documents until the task is dropped.
 pub(crate) async fn publish(me: Identity, ctx: Context) {
+    publish_every(INTERVAL, LIFETIME, me, ctx).await;
+}
+
+/// The same with other times.
+pub(crate) async fn publish_every(
+    interval: Duration,
+    lifetime: Duration,
+    me: Identity,
+    ctx: Context,
+) {
     let mut rev = 0;
     loop {
         rev += 1;
@@ -46,30 +56,33 @@ pub(crate) async fn publish(me: Identity, ctx: Context) {
             bytes = body.len();
             let name = presence.document_name();
             // Without a store there is nobody to tell; the next one tells.
-            let _ = ctx.locks.put_doc(&name, rev, LIFETIME, body).await;
+            let _ = ctx.locks.put_doc(&name, rev, lifetime, body).await;
         }
         let in_turn = async {
             let told = ctx.clock.now();
             ctx.board.worked().await;
-            let pause = pause_after(bytes, BYTES_PER_SECOND);
+            let pause = pause_after(bytes, BYTES_PER_SECOND, interval);
             // The pause counts from the last document on: the first tick after a calm is told at once.
             let collected = ctx.clock.now() + COLLECT;
             ctx.clock.sleep_until(collected.max(told + pause)).await;
         };
         tokio::select! {
             biased;
-            () = ctx.board.changed() => ctx.clock.sleep(pause_after(bytes, URGENT_BYTES_PER_SECOND)).await,
+            () = ctx.board.changed() => {
+                let pause = pause_after(bytes, URGENT_BYTES_PER_SECOND, interval);
+                ctx.clock.sleep(pause).await;
+            }
             () = in_turn => {}
-            () = ctx.clock.sleep(INTERVAL) => {}
+            () = ctx.clock.sleep(interval) => {}
         }
     }
 }
 
-/// How long changes are collected after a document of this size.
-fn pause_after(bytes: usize, per_second: usize) -> Duration {
+/// How long changes are collected after a document of this size, `longest` at most.
+fn pause_after(bytes: usize, per_second: usize, longest: Duration) -> Duration {
     let fair = Duration::from_secs(1) * u32::try_from(bytes).unwrap_or(u32::MAX)
         / u32::try_from(per_second).unwrap_or(u32::MAX);
-    (COLLECT + fair).min(INTERVAL)
+    (COLLECT + fair).min(longest)
 }
 
 /// This replica as it is now.
@@ -87,7 +100,12 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: me.started,
         mode: me.mode.to_owned(),
-        role: if leads { Role::Leader } else { Role::Standby },
+        role: match (leads, ctx.place.candidate) {
+            (true, _) => Role::Leader,
+            (false, true) => Role::Standby,
+            (false, false) => Role::Observer,
+        },
+        priority: ctx.place.priority,
         draining: ctx.gate.drain().is_cancelled(),
         unfit: ctx.locks.fitness().unfit().map(|(why, _)| why),
         admin: me.admin.clone(),
@@ -156,8 +174,8 @@ mod tests {
 
     #[test]
     fn a_large_document_is_written_less_often_but_always_before_it_is_forgotten() {
-        let ordinary = |bytes| pause_after(bytes, BYTES_PER_SECOND);
-        let urgent = |bytes| pause_after(bytes, URGENT_BYTES_PER_SECOND);
+        let ordinary = |bytes| pause_after(bytes, BYTES_PER_SECOND, INTERVAL);
+        let urgent = |bytes| pause_after(bytes, URGENT_BYTES_PER_SECOND, INTERVAL);
         assert_eq!(ordinary(0), COLLECT);
         assert!(ordinary(3_000) < COLLECT * 2, "ten jobs are told at once");
         assert_eq!(ordinary(300_000), INTERVAL, "a thousand in their turn");

@@ -19,7 +19,7 @@ use crate::{
     error::{Error, Result},
     event::Event,
     job::{Coordination, Hooks},
-    scheduler::{Author, Board, Context, History, Intents},
+    scheduler::{Author, Board, Context, History, Intents, Place},
     signals::{Signal, Signals},
     spawn::Spawn,
     status::replica_id,
@@ -89,6 +89,12 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
         history: History::new(locks.clone(), clock.clone(), spawn.clone(), author.clone()),
         intents: Intents::default(),
         hooks: Hooks::new(worker.hooks.iter().cloned()),
+        place: Place::new(
+            &id,
+            config.worker.priority,
+            config.worker.candidate,
+            failover,
+        ),
         replica: id.clone(),
         drain_timeout: config.worker.drain_timeout,
     };
@@ -249,7 +255,7 @@ mod admin {
         job::Spec,
         status::{FleetStatus, LockStatus, Role, RunRecord},
         worker::{
-            asking::{self, AskError, Asker},
+            asking::{self, AskError, Asker, Until},
             given, runs,
         },
     };
@@ -325,19 +331,34 @@ mod admin {
         }
 
         async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError> {
-            self.ask(job, order).await.map_err(|error| {
-                let why = error.to_string();
-                match error {
-                    AskError::Unknown { .. } => OrderError::Unknown(why),
-                    AskError::NotPossible(_) => OrderError::NotPossible(why),
-                    AskError::Misfit(_) => OrderError::Misfit(why),
-                    AskError::TooFew { .. } | AskError::Locks(_) => OrderError::Unavailable(why),
-                }
+            self.ask(job, order).await.map_err(refused)
+        }
+
+        async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
+            let asked = self.asker().drain(replica, Until::Heard, HEARD).await;
+            let answer = asked.map_err(refused)?;
+            Ok(Done {
+                heard: answer.heard,
+                answer: serde_json::to_value(&answer).unwrap_or_default(),
             })
         }
     }
 
+    fn refused(error: AskError) -> OrderError {
+        let why = error.to_string();
+        match error {
+            AskError::Unknown { .. } | AskError::UnknownReplica { .. } => OrderError::Unknown(why),
+            AskError::NotPossible(_) => OrderError::NotPossible(why),
+            AskError::Misfit(_) => OrderError::Misfit(why),
+            AskError::TooFew { .. } | AskError::Locks(_) => OrderError::Unavailable(why),
+        }
+    }
+
     impl Source {
+        fn asker(&self) -> Asker {
+            Asker::new(&self.ctx.locks, format!("http to {}", self.me.name))
+        }
+
         async fn ask(&self, job: &str, order: Order) -> Result<Done, AskError> {
             let fleet = self.fleet().await;
             asking::refuse_unknown(job, &fleet, [])?;
@@ -349,7 +370,7 @@ mod admin {
                 given::refuse_misfit(&self.registry, job, self.jobs.get(job), given)
                     .map_err(AskError::Misfit)?;
             }
-            let asker = Asker::new(&self.ctx.locks, format!("http to {}", self.me.name));
+            let asker = self.asker();
             let (answer, heard) = match order {
                 Order::Pause { .. } | Order::Resume => {
                     let (paused, reason) = match order {

@@ -1,6 +1,6 @@
 //! One replica: the engines of all jobs behind one gate. Knows nothing of processes, so that a simulation can run many.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, join_all};
 
@@ -13,12 +13,12 @@ use crate::{
     job::{Coordination, Spec},
     lease::LeaseView,
     schedule::Schedule,
-    scheduler::{Context, Engine, Gate},
+    scheduler::{Context, Engine, Gate, WHOLE_REPLICA, balance},
     status::{JobPresence, Standing},
 };
 
-/// The key of the lock that makes one replica the active one of a failover pair.
-const REPLICA_LOCK: &str = "worker/failover";
+/// The key of the lock that makes one replica the active one of a failover fleet.
+const REPLICA_LOCK: &str = WHOLE_REPLICA;
 
 /// How long the history of the last runs may take to be written when the worker drains.
 const LAST_HISTORY: Duration = Duration::from_secs(1);
@@ -53,20 +53,44 @@ impl Replica {
         let intents = intents.follow(locks, ctx.clock.clone(), ctx.board.clone());
         let intents = ctx.spawn.spawn(intents);
         let mut engines = Vec::new();
-        for job in self.jobs.into_iter().filter(|job| job.spec.enabled) {
-            ctx.board.add_job(presence_of(&job));
+        let jobs: Vec<Ready> = self
+            .jobs
+            .into_iter()
+            .filter(|job| job.spec.enabled)
+            .collect();
+        let looks = ctx.spawn.spawn(balance(ctx.clone(), min_terms(&jobs)));
+        for job in jobs {
+            let mut presence = presence_of(&job);
+            let elected = self.failover || job.is_led();
+            if elected && !ctx.place.candidate {
+                presence.standing = Standing::Off;
+            }
+            ctx.board.add_job(presence);
+            if elected && !ctx.place.candidate {
+                // Its jobs are the others'; what needs no leader runs here, too.
+                continue;
+            }
             engines.push(ctx.spawn.spawn(run_job(job, ctx.clone())));
         }
-        let guard = self
-            .failover
+        let guard = (self.failover && ctx.place.candidate)
             .then(|| ctx.spawn.spawn(hold_the_gate(ctx.clone())));
         let checks: Vec<_> = self
             .checks
             .into_iter()
             .map(|(name, check)| ctx.spawn.spawn(watch(name, check, ctx.clone())))
             .collect();
-        ctx.gate.drain().cancelled().await;
+        let drain = ctx.gate.drain();
+        tokio::select! {
+            biased;
+            () = drain.cancelled() => {}
+            asked = ctx.intents.drain(&ctx.replica) => {
+                tracing::info!(by = asked.by, "asked to drain");
+                // As a signal does it.
+                drain.cancel();
+            }
+        }
         ctx.events.tell(Event::Draining);
+        ctx.board.told();
         // A panicking engine is a defect; the others still wind down.
         for ended in join_all(engines).await {
             if let Err(error) = ended {
@@ -77,6 +101,7 @@ impl Replica {
             let _ = guard.await;
         }
         checks.iter().for_each(tokio::task::JoinHandle::abort);
+        looks.abort();
         intents.abort();
         // What became of the last triggers.
         let last = ctx.intents.refresh(&ctx.locks);
@@ -109,7 +134,7 @@ fn run_job(job: Ready, ctx: Context) -> BoxFuture<'static, ()> {
         }
         Body::Job(job) => job,
     };
-    let everywhere = spec.coordination == Coordination::Everywhere;
+    let coordination = spec.coordination;
     let engine = Box::new(Engine {
         name,
         job,
@@ -118,15 +143,19 @@ fn run_job(job: Ready, ctx: Context) -> BoxFuture<'static, ()> {
         policy,
         ctx,
     });
-    match everywhere {
-        true => Box::pin(async move { engine.run_everywhere().await }),
-        false => Box::pin(async move { engine.run_led().await }),
+    match coordination {
+        Coordination::Everywhere => Box::pin(async move { engine.run_everywhere().await }),
+        Coordination::Tick => Box::pin(async move { engine.run_by_tick().await }),
+        Coordination::Leader | Coordination::Batch => {
+            Box::pin(async move { engine.run_led().await })
+        }
     }
 }
 
 /// Failover mode: opens the gate while this replica holds the replica lock.
 async fn hold_the_gate(ctx: Context) {
-    let elector = Elector::for_key(&ctx.locks, REPLICA_LOCK.to_owned());
+    let elector = Elector::for_key(&ctx.locks, REPLICA_LOCK.to_owned())
+        .hesitating(ctx.hesitation(REPLICA_LOCK, None));
     let drain = ctx.gate.drain().clone();
     while !drain.is_cancelled() {
         let elected = tokio::select! {
@@ -209,6 +238,22 @@ async fn watch(name: String, check: HealthCheck, ctx: Context) {
         ctx.locks.fitness().report(&name, verdict);
         ctx.clock.sleep(ctx.health_every()).await;
     }
+}
+
+impl Ready {
+    /// Whether one replica leads it.
+    fn is_led(&self) -> bool {
+        matches!(self.body, Body::Job(_)) && self.spec.coordination != Coordination::Everywhere
+    }
+}
+
+fn min_terms(jobs: &[Ready]) -> BTreeMap<String, Duration> {
+    // A lock that is taken for a tick is given back before anybody could hand it over.
+    let led = jobs
+        .iter()
+        .filter(|job| job.is_led() && job.spec.coordination != Coordination::Tick);
+    led.map(|job| (job.name.clone(), job.spec.min_term))
+        .collect()
 }
 
 fn presence_of(job: &Ready) -> JobPresence {

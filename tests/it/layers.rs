@@ -97,8 +97,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Configuration is composed of the settings of those below; only the two above it read it.
     (
         "config",
+        // The rules of ticks stand with those who decide by them.
         &[
-            "finding", "human", "job", "ledger", "lock", "schedule", "secret",
+            "due", "finding", "human", "job", "ledger", "lock", "schedule", "secret",
         ],
     ),
     ("error", &["config", "lock"]),
@@ -128,6 +129,26 @@ const LAYERS: &[(&str, &[&str])] = &[
             "status",
             "telemetry",
             "term",
+        ],
+    ),
+    // Whole replicas in tests: the worker without its process.
+    (
+        "testing",
+        &[
+            "batch",
+            "chance",
+            "clock",
+            "event",
+            "human",
+            "intent",
+            "job",
+            "lock",
+            "node",
+            "scheduler",
+            "sim_clock",
+            "spawn",
+            "status",
+            "worker",
         ],
     ),
     (

@@ -117,13 +117,38 @@ impl Fleet {
 
     /// The same with these variables in its environment.
     pub(crate) fn start_with(&mut self, env: &[(String, String)]) -> usize {
+        self.start_program(env!("CARGO_BIN_EXE_watchkeeper").as_ref(), env)
+    }
+
+    /// The same under this name, with these variables in its environment.
+    pub(crate) fn start_as(&mut self, name: &str, variables: &[(&str, &str)]) -> usize {
+        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let env: Vec<_> = variables.iter().map(own).collect();
+        self.start_worker(env!("CARGO_BIN_EXE_watchkeeper").as_ref(), name, &env)
+    }
+
+    /// A worker that is another program.
+    pub(crate) fn start_program(
+        &mut self,
+        program: &std::path::Path,
+        env: &[(String, String)],
+    ) -> usize {
+        self.start_worker(program, &format!("w{}", self.count), env)
+    }
+
+    fn start_worker(
+        &mut self,
+        program: &std::path::Path,
+        name: &str,
+        env: &[(String, String)],
+    ) -> usize {
         let worker = self.count;
         self.count += 1;
-        let mut child = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
+        let mut child = Command::new(program)
             .arg("run")
             .arg("--config")
             .arg(self.folder.path().join("fleet.toml"))
-            .args(["--name", &format!("w{worker}")])
+            .args(["--name", name])
             .current_dir(self.folder.path())
             .envs(env.iter().cloned())
             .stdin(Stdio::null())
@@ -262,6 +287,19 @@ impl Fleet {
             .expect("the command runs");
         assert!(done.status.success(), "{done:?}");
         String::from_utf8(done.stdout).expect("text")
+    }
+
+    /// What `watchkeeper ARGUMENTS` says in refusing.
+    pub(crate) fn refusal(&self, arguments: &[&str]) -> String {
+        let done = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
+            .args(arguments)
+            .arg("--config")
+            .arg(self.folder.path().join("fleet.toml"))
+            .current_dir(self.folder.path())
+            .output()
+            .expect("the command runs");
+        assert_eq!(done.status.code(), Some(1), "{done:?}");
+        String::from_utf8(done.stderr).expect("text")
     }
 
     /// The status with which a worker answers `GET path`.

@@ -1,5 +1,5 @@
-//! Fleets of real worker processes on real stores: killed, told to go, frozen. Costs about 65 seconds, most of them
-//! spent waiting: a minute of ticks, beside which the other cases run.
+//! Fleets of real worker processes on real stores: killed, told to go, frozen, stalled. Costs about two and a half minutes on
+//! two cores, most of them spent waiting, four cases at a time.
 //!
 //! `cargo test -p watchkeeper-jobs --test fleet [FILTER]`. On Redis each case has three masters of its own on unix
 //! sockets; without a server those cases are ignored and say why, and `WATCHKEEPER_REQUIRE=redis` makes that a failure.
@@ -31,11 +31,17 @@ mod nodes;
 mod server;
 #[path = "../../../tests/faults/shim.rs"]
 mod shim;
+mod spread;
+mod stall;
 mod store;
 mod storm;
+mod tick_locks;
 mod ticks;
 
-fn main() {
+fn main() -> std::process::ExitCode {
+    if std::env::var_os(stall::WORKER).is_some() {
+        return stall::worker();
+    }
     let mut arguments = libtest_mimic::Arguments::from_args();
     // Most of the time every case waits.
     arguments.test_threads.get_or_insert(4);
@@ -50,7 +56,14 @@ fn main() {
             a_storm_of_faults_loses_and_doubles_no_tick,
             wrong_wall_clocks_of_replicas_move_no_tick,
         },
+        stall::{
+            a_job_that_blocks_every_thread_costs_its_process_and_never_runs_twice,
+            a_job_that_blocks_every_thread_keeps_a_lease_that_is_held_for_it,
+            blocking_work_that_does_not_listen_never_runs_twice,
+            a_run_without_progress_is_taken_over_in_time,
+        },
         ticks::{ sixty_ticks_and_five_dead_leaders_with_late_ticks_made_up_for },
+        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
             an_idle_leader_hands_over_at_once,
@@ -65,6 +78,11 @@ fn main() {
         modes::{
             a_spare_replica_does_nothing_until_the_active_one_goes,
             a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            a_drained_replica_goes_and_its_namesake_stays,
+            jobs_spread_over_replicas_that_join_later,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
         intents::{
@@ -83,7 +101,12 @@ fn main() {
             a_drained_worker_ends_its_command_first,
             what_a_command_wrote_is_in_the_history,
         },
+        stall::{
+            a_job_that_blocks_every_thread_costs_its_process_and_never_runs_twice,
+            a_run_without_progress_is_taken_over_in_time,
+        },
         ticks::{ twenty_ticks_and_two_dead_leaders_with_one_run_for_late_ticks },
+        tick_locks::{ ticks_without_a_leader_run_once_and_spread_over_the_workers },
         leaders::{
             a_killed_leader_is_replaced_within_ttl_and_a_half_second,
             an_idle_leader_hands_over_at_once,
@@ -94,6 +117,11 @@ fn main() {
         modes::{
             a_spare_replica_does_nothing_until_the_active_one_goes,
             a_service_runs_once_and_moves_to_its_hot_standby,
+        },
+        spread::{
+            one_standby_of_two_takes_over_and_then_the_last_one,
+            a_drained_replica_goes_and_its_namesake_stays,
+            jobs_spread_over_replicas_that_join_later,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
         intents::{
@@ -109,5 +137,5 @@ fn main() {
         },
         nodes::{ a_standby_waits_quietly, a_minority_of_frozen_masters_does_no_harm },
     ]);
-    libtest_mimic::run(&arguments, cases).exit();
+    libtest_mimic::run(&arguments, cases).exit_code()
 }

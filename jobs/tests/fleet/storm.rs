@@ -35,7 +35,7 @@ fn config() -> String {
     let job = |n| {
         format!(
             "[jobs.tick{n}]\nkind = \"heartbeat\"\nschedule = \"@every 1s\"\nmisfire = \"all\"\nmisfire_limit = 100\n\
-             retry = 5\nparams = {{ file = \"$BEATS\", work = \"100ms\" }}\n"
+             overlap = \"queue\"\nretry = 5\nparams = {{ file = \"$BEATS\", work = \"100ms\" }}\n"
         )
     };
     (0..JOBS).map(job).collect()

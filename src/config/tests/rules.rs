@@ -30,18 +30,8 @@ fn an_unknown_key_names_the_nearest_one() {
 
 #[test]
 fn keys_of_later_versions_do_not_exist() {
-    for key in ["worker.priority = 1", "telemetry.otlp_endpoint = \"x\""] {
-        assert!(problem(key).contains("there is no such key"), "{key}");
-    }
-    for key in ["overlap", "concurrency"] {
-        let line = Setup::file(&format!("[jobs.a]\n{key} = 1"))
-            .code("a", Spec::cron("@daily"))
-            .problem();
-        assert!(
-            line.contains(&format!("jobs.a.{key}: there is no such key")),
-            "{line}"
-        );
-    }
+    let line = problem("telemetry.otlp_endpoint = \"x\"");
+    assert!(line.contains("there is no such key"), "{line}");
 }
 
 #[test]
@@ -518,6 +508,14 @@ fn coordination_and_schedule_must_make_sense_together() {
             "warning: jobs.a.max_term: it has no effect",
         ),
         (
+            "schedule = \"@daily\"\nmin_term = \"2h\"\nmax_term = \"1h\"",
+            "4:12: jobs.a.min_term: 2h is longer than max_term (1h); lower min_term or raise max_term",
+        ),
+        (
+            "schedule = \"@daily\"\ncoordination = \"everywhere\"\nmin_term = \"1h\"",
+            "warning: jobs.a.min_term: it has no effect",
+        ),
+        (
             "schedule = \"@daily\"\nretry = 0",
             "4:9: jobs.a.retry.attempts: the job would never run",
         ),
@@ -559,4 +557,69 @@ fn a_kind_says_what_is_wrong_with_its_parameters() {
             "watchkeeper.toml:5:8: jobs.a.params.file: not a text",
         ]
     );
+}
+
+#[test]
+fn overlap_and_concurrency_that_cannot_hold_name_key_and_remedy() {
+    let job = |lines: &str| {
+        let file = format!("[jobs.a]\n{lines}");
+        Setup::file(&file).code("a", Spec::cron("@daily")).problem()
+    };
+    for (lines, key, remedy) in [
+        ("concurrency = 0", "concurrency: no run", "enabled = false"),
+        (
+            "concurrency = 17",
+            "concurrency: 17 is not from 1 to 16",
+            "\"batch\"",
+        ),
+        (
+            "overlap = \"allow\"\nconcurrency = 1",
+            "concurrency: with one run at a time",
+            "leave it out for 16",
+        ),
+        (
+            "schedule = \"continuous\"\noverlap = \"queue\"",
+            "overlap: a continuous job",
+            "leave overlap out",
+        ),
+        (
+            "schedule = \"continuous\"\nconcurrency = 2",
+            "concurrency: a continuous job",
+            "leave concurrency out",
+        ),
+        (
+            "schedule = \"continuous\"\ncoordination = \"batch\"\nconcurrency = 2",
+            "concurrency: a batch job",
+            "params.concurrency",
+        ),
+        (
+            "coordination = \"tick\"\nconcurrency = 2",
+            "concurrency: with coordination = \"tick\"",
+            "\"leader\"",
+        ),
+        (
+            "coordination = \"tick\"\noverlap = \"cancel-previous\"",
+            "overlap: with coordination = \"tick\"",
+            "\"queue\"",
+        ),
+        (
+            "coordination = \"tick\"\nschedule = \"continuous\"",
+            "coordination: a continuous job has no ticks",
+            "\"leader\"",
+        ),
+        (
+            "overlap = \"cancel\"",
+            "overlap: \"cancel\" is not one of",
+            "cancel-previous",
+        ),
+    ] {
+        let line = job(lines);
+        assert!(line.contains(&format!("jobs.a.{key}")), "{line}");
+        assert!(line.contains(remedy), "{line}");
+    }
+    let fine = "[jobs.a]\noverlap = \"allow\"\n[jobs.b]\ncoordination = \"tick\"\noverlap = \"queue\"\nconcurrency = 1";
+    let setup = Setup::file(fine)
+        .code("a", Spec::cron("@daily"))
+        .code("b", Spec::cron("@daily"));
+    assert_eq!(setup.lines(), [""; 0]);
 }

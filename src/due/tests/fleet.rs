@@ -18,8 +18,8 @@ enum Fault {
     Die { write: bool, clock: i64 },
     /// It writes, does not learn that it did, and reads the ledger again.
     LoseAnswer,
-    /// The run ends for good, or for a retry after a pause.
-    End(Option<i64>),
+    /// One of the runs ends for good, or for a retry after a pause.
+    End(Option<i64>, usize),
     /// The run leaves a checkpoint.
     Save(u8),
     /// Somebody asks for a run.
@@ -35,7 +35,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => clock().prop_map(Fault::StepClock),
         2 => (any::<bool>(), clock()).prop_map(|(write, clock)| Fault::Die { write, clock }),
         1 => Just(Fault::LoseAnswer),
-        6 => prop::option::weighted(0.3, 0i64..20_000).prop_map(Fault::End),
+        6 => (prop::option::weighted(0.3, 0i64..20_000), 0usize..4).prop_map(|(retry, which)| Fault::End(retry, which)),
         1 => any::<u8>().prop_map(Fault::Save),
         1 => (0u8..5).prop_map(Fault::Trigger),
         1 => any::<bool>().prop_map(Fault::Pause),
@@ -52,6 +52,8 @@ struct Fleet {
     token: Token,
     alive: Vec<RunKey>,
     alive_tokens: BTreeMap<RunKey, Token>,
+    /// Attempts that were told to stop for a newer tick.
+    replaced: Vec<String>,
     triggers: Vec<String>,
     paused_upto: Option<Timestamp>,
     executed: Vec<RunKey>,
@@ -81,14 +83,28 @@ impl Fleet {
             now,
             token: *token,
             alive,
+            may_start: true,
             triggers,
             paused_upto: self.paused_upto,
         };
         let plan = decide(&facts).unwrap();
+        let still = decide(&Facts {
+            may_start: false,
+            ..facts
+        });
+        assert_eq!(
+            still.unwrap().starts().count(),
+            0,
+            "nothing starts any more"
+        );
         assert!(plan.wake.is_none_or(|wake| wake > now), "{plan:?} at {now}");
         assert!(plan.ledger.decided_upto() >= ledger.decided_upto());
         assert!(plan.ledger.waiting().len() <= policy.misfire.places());
         assert!(plan.ledger.waiting().is_sorted());
+        assert!(plan.ledger.queued().is_sorted());
+        if policy.overlap == Overlap::CancelPrevious {
+            assert!(plan.ledger.queued().len() <= policy.concurrency);
+        }
         if plan.decisions.is_empty() {
             assert_eq!(plan.ledger, ledger);
         }
@@ -110,19 +126,26 @@ impl Fleet {
                 }
                 Decision::Missed { ticks, .. } => self.fates(*ticks, "missed"),
                 Decision::Overlap { ticks } => self.fates(*ticks, "overlap"),
-                Decision::Start { .. } | Decision::Interrupted { .. } => {}
+                Decision::Replaced { key, by } => {
+                    assert_eq!(self.policy.overlap, Overlap::CancelPrevious);
+                    assert!(plan.ledger.queued().contains(by));
+                    self.replaced.push(key.id.clone());
+                }
+                Decision::Start { .. } | Decision::Interrupted { .. } | Decision::Queued { .. } => {
+                }
             }
         }
     }
 
     fn act(&mut self, plan: &Plan) {
-        if let Some(Decision::Start { id, attempt, .. }) = plan.start() {
-            assert!(self.alive.is_empty(), "two runs at a time");
-            assert!(*attempt <= self.policy.attempts);
-            let key = RunKey {
-                id: id.clone(),
-                attempt: *attempt,
-            };
+        for start in plan.starts() {
+            let key = super::key_of(start);
+            assert!(
+                self.alive.len() < self.policy.concurrency,
+                "more runs at a time than may be"
+            );
+            assert!(key.attempt <= self.policy.attempts);
+            assert!(!self.replaced.contains(&key.id), "{key:?} was replaced");
             self.alive_tokens.insert(key.clone(), self.token);
             self.alive.push(key.clone());
             self.executed.push(key);
@@ -157,7 +180,7 @@ impl Fleet {
         // Whoever sleeps until `wake` misses nothing; ticks of overlap and of a pause may be collected.
         let now = Timestamp::from_millisecond(self.true_ms + self.clock).unwrap();
         let paused = self.paused_upto.is_some_and(|upto| upto > now);
-        let collects = paused || !self.alive.is_empty();
+        let collects = paused || self.alive.len() >= self.policy.concurrency;
         let just_before = plan.wake.and_then(before).filter(|_| !collects);
         assert!(
             just_before.is_none_or(|t| self.plan_at(t).decisions.is_empty()),
@@ -188,14 +211,20 @@ impl Fleet {
                 let plan = self.plan();
                 self.write(&plan);
             }
-            Fault::End(retry) => {
+            Fault::End(retry, which) => {
                 self.go_on();
-                let Some(key) = self.alive.pop() else { return };
+                if self.alive.is_empty() {
+                    return;
+                }
+                let key = self.alive.remove(which % self.alive.len());
                 let token = self.alive_tokens[&key];
                 let mut ledger = Ledger::from_body(&self.body).unwrap();
                 let at = Timestamp::from_millisecond(self.true_ms + self.clock).unwrap();
                 match retry {
-                    Some(pause) if self.policy.may_follow(key.attempt) => {
+                    Some(pause)
+                        if self.policy.may_follow(key.attempt)
+                            && !self.replaced.contains(&key.id) =>
+                    {
                         let not_before = later(at, Duration::from_millis(*pause as u64));
                         ledger.retry_later(&key, token, not_before).unwrap();
                     }
@@ -230,7 +259,7 @@ impl Fleet {
             return;
         };
         for tick in self.schedule.between(first, upto, usize::MAX) {
-            let waits = ledger.waiting().contains(&tick);
+            let waits = ledger.waiting().contains(&tick) || ledger.queued().contains(&tick);
             assert_eq!(
                 self.fates.contains_key(&tick),
                 !waits,
@@ -260,6 +289,8 @@ proptest! {
         window in prop::option::of(0u64..20),
         jitter in prop_oneof![Just(0u64), 1u64..9_000],
         interrupted in prop::sample::select(vec![Interrupted::Rerun, Interrupted::Skip]),
+        overlap in prop::sample::select(vec![Overlap::Skip, Overlap::Queue, Overlap::CancelPrevious, Overlap::Allow]),
+        concurrency in 1usize..4,
         attempts in 1u32..4,
         faults in prop::collection::vec(fault(), 1..80),
     ) {
@@ -269,13 +300,14 @@ proptest! {
             schedule: Schedule::parse(expr, None, Some("Europe/Berlin"))
                 .unwrap()
                 .with_jitter("job", Duration::from_millis(jitter)),
-            policy: Policy { misfire, interrupted, attempts },
+            policy: Policy { misfire, interrupted, overlap, concurrency, attempts },
             // Shortly before the clocks go back in Berlin.
             true_ms: 1_792_889_900_000,
             clock: 0,
             token: Token(1),
             alive: vec![],
             alive_tokens: BTreeMap::new(),
+            replaced: vec![],
             triggers: vec![],
             paused_upto: None,
             executed: vec![],

@@ -179,3 +179,40 @@ fn a_wish_for_another_attempt_is_a_failure_of_the_last_one() {
     assert!(last.detail().contains("retry.attempts"), "{last:?}");
     assert_eq!(Ended::Done.of_last_attempt(true), Ended::Done);
 }
+
+#[tokio::test]
+async fn a_run_is_over_when_its_blocking_work_is() {
+    let clock = Clock::system();
+    let run = run(&clock);
+    let limits = Limits {
+        grace: Duration::ZERO,
+        ..limits(Hooks::default())
+    };
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
+    let (end, may_end) = std::sync::mpsc::channel();
+    let work = async {
+        let blocking = run.blocking(move |_| {
+            begun.send(()).unwrap();
+            // Without a look at the run.
+            may_end.recv().unwrap();
+            Ok(Outcome::Done)
+        });
+        blocking.await
+    };
+    let let_go = Mutex::new(false);
+    let executing = async {
+        let ended = execute(work, &run, limits, &clock).await;
+        assert!(*let_go.lock().unwrap(), "its work still goes on");
+        ended
+    };
+    let stopping = async {
+        has_begun.await.unwrap();
+        run.stop("enough");
+        // Long enough to drop it.
+        clock.sleep(Duration::from_millis(50)).await;
+        *let_go.lock().unwrap() = true;
+        end.send(()).unwrap();
+    };
+    let (ended, ()) = futures_util::join!(executing, stopping);
+    assert_eq!(ended, Ended::Cancelled("enough".to_owned()));
+}

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
 };
 
@@ -38,7 +38,7 @@ impl Cage {
     }
 
     pub(crate) fn freeze(&self) {
-        self.0.lock().unwrap().frozen = true;
+        self.state().frozen = true;
     }
 
     pub(crate) fn thaw(&self) {
@@ -51,12 +51,17 @@ impl Cage {
     }
 
     pub(crate) fn is_crashed(&self) -> bool {
-        self.0.lock().unwrap().crashed
+        self.state().crashed
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change is complete before the lock is given back.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, f: impl FnOnce(&mut State)) {
         let wakers = {
-            let mut state = self.0.lock().unwrap();
+            let mut state = self.state();
             f(&mut state);
             std::mem::take(&mut state.wakers)
         };
@@ -68,7 +73,7 @@ impl Spawner for Cage {
     #[allow(clippy::disallowed_methods, reason = "the simulation's own runtime")]
     fn spawn(&self, task: BoxFuture<'static, ()>) -> JoinHandle<()> {
         let id = {
-            let mut state = self.0.lock().unwrap();
+            let mut state = self.state();
             state.next += 1;
             state.next
         };
@@ -85,7 +90,7 @@ impl Future for Caged {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let crashed = {
-            let mut state = self.cage.0.lock().unwrap();
+            let mut state = self.cage.state();
             if state.frozen && !state.crashed {
                 state.wakers.insert(self.id, cx.waker().clone());
                 return Poll::Pending;
@@ -106,7 +111,7 @@ impl Future for Caged {
         };
         if done.is_ready() {
             self.task = None;
-            self.cage.0.lock().unwrap().wakers.remove(&self.id);
+            self.cage.state().wakers.remove(&self.id);
         }
         done
     }

@@ -1,0 +1,169 @@
+//! Looks at the others, and hands terms over to whom they belong: to larger priorities, and to smaller shares.
+//!
+//! Slow on purpose: one term at a time, and only while all shares have stood still for a while.
+//!
+//! # Invariants
+//! - Nothing moves before its minimum term is over.   (a_term_that_somebody_moved_stays_for_its_minimum_term)
+//! - What came back after it was handed over stays longer each time.   (what_comes_back_stays_longer_each_time)
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    Context, intents,
+    place::LOOK,
+    spread::{HandOver, Held, Why, hand_over},
+};
+use crate::{
+    clock::Moment,
+    intent::Resign,
+    status::{PRESENCE_PREFIX, Presence, Standing},
+};
+
+/// How long all shares must have stood still: everybody has heard of the last change then, and has told it.
+const CALM: Duration = Duration::from_secs(5);
+/// How long it is remembered what was handed over.
+const MEMORY: Duration = Duration::from_secs(3600);
+/// The minimum term is doubled so often at most.
+const DOUBLINGS: u32 = 6;
+
+/// When this replica handed which job over.
+#[derive(Debug, Default)]
+struct Given(BTreeMap<String, Vec<Moment>>);
+
+/// Looks and hands over until the worker drains. `min_terms` of the jobs that have a leader.
+pub(crate) async fn balance(ctx: Context, min_terms: BTreeMap<String, Duration>) {
+    if !ctx.place.candidate || (min_terms.is_empty() && !ctx.place.failover) {
+        // It never bids.
+        return;
+    }
+    let mut given = Given::default();
+    let drain = ctx.gate.drain().clone();
+    while !drain.is_cancelled() {
+        // Nothing new when nobody answers: those heard of last count as gone soon.
+        if let Ok(docs) = ctx.locks.docs(PRESENCE_PREFIX).await {
+            let presences = Presence::from_docs(&docs);
+            ctx.place.saw(&presences, &ctx.board, ctx.clock.now());
+            if !ctx.place.failover {
+                one(&ctx, &min_terms, &mut given).await;
+            }
+        }
+        tokio::select! {
+            biased;
+            () = drain.cancelled() => {}
+            () = ctx.clock.sleep(LOOK) => {}
+        }
+    }
+}
+
+/// Hands one term over, if one is to go.
+async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &mut Given) {
+    let now = ctx.clock.now();
+    given.forget(now);
+    let terms = held(ctx, min_terms, given, now);
+    let under_way = |term: &Held| {
+        let asked = ctx.intents.resign(&term.job);
+        asked.is_some_and(|asked| Some(asked.token) >= ctx.board.token(&term.job))
+    };
+    if ctx.place.calm_for(now) < CALM || terms.iter().any(under_way) {
+        return;
+    }
+    let (me, others) = (ctx.place.me(&ctx.board), ctx.place.others());
+    let Some(HandOver { job, to, why }) = hand_over(&me, &terms, &others) else {
+        return;
+    };
+    // What somebody else asks for comes first.
+    let read = ctx.intents.refresh(&ctx.locks).await;
+    let token = ctx.board.token(&job);
+    let asked = ctx.intents.resign(&job).map(|asked| asked.token);
+    let Some(token) = token.filter(|token| read.is_ok() && asked.is_none_or(|a| a < *token)) else {
+        return;
+    };
+    let reason = match why {
+        Why::Priority => "it has the larger priority",
+        Why::Share => "it leads fewer jobs",
+    };
+    tracing::info!(job, to, reason, "hands its term over");
+    given.note(&job, now);
+    let chance = u16::try_from(ctx.chance.below(1 << 16)).unwrap_or(0);
+    let resign = Resign {
+        job,
+        token,
+        to: Some(to),
+        by: ctx.replica.clone(),
+        at: ctx.locks.wall(),
+        between_runs: true,
+    };
+    ctx.intents.ask(resign, chance);
+}
+
+/// The terms of this replica.
+fn held(
+    ctx: &Context,
+    min_terms: &BTreeMap<String, Duration>,
+    given: &Given,
+    now: Moment,
+) -> Vec<Held> {
+    let leases: BTreeMap<_, _> = ctx.board.leases().into_iter().collect();
+    let wall = ctx.locks.wall();
+    let jobs = ctx.board.jobs(intents::INTERVAL).into_iter();
+    jobs.filter(|job| job.standing == Standing::Leading)
+        .filter_map(|job| {
+            let lease = leases.get(&job.name)?;
+            let min_term = *min_terms.get(&job.name)?;
+            let until_tick = job.next_tick.map(|at| at.duration_since(wall));
+            Some(Held {
+                age: now.since(lease.since()),
+                min_term: given.min_term(&job.name, min_term),
+                idle: job.running.is_empty(),
+                until_tick: until_tick.map(|left| Duration::try_from(left).unwrap_or_default()),
+                job: job.name,
+            })
+        })
+        .collect()
+}
+
+// === impl Given ===
+
+impl Given {
+    fn note(&mut self, job: &str, at: Moment) {
+        self.0.entry(job.to_owned()).or_default().push(at);
+    }
+
+    fn forget(&mut self, now: Moment) {
+        for times in self.0.values_mut() {
+            times.retain(|at| now.since(*at) < MEMORY);
+        }
+        self.0.retain(|_, times| !times.is_empty());
+    }
+
+    /// Whoever was given a job and does not keep it gets it again later and later.
+    fn min_term(&self, job: &str, min_term: Duration) -> Duration {
+        let times = self.0.get(job).map_or(0, Vec::len);
+        let doublings = u32::try_from(times).unwrap_or(DOUBLINGS).min(DOUBLINGS);
+        min_term.saturating_mul(1 << doublings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_back_stays_longer_each_time() {
+        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
+        let minute = Duration::from_secs(60);
+        let mut given = Given::default();
+        assert_eq!(given.min_term("job", minute), minute);
+        for n in 0..20 {
+            given.note("job", at(n));
+        }
+        assert_eq!(given.min_term("job", minute), minute * 64);
+        assert_eq!(given.min_term("mail", minute), minute);
+        given.forget(at(3601));
+        assert_eq!(given.min_term("job", minute), minute * 64);
+        given.forget(at(3618));
+        assert_eq!(given.min_term("job", minute), minute * 2);
+        given.forget(at(3700));
+        assert_eq!(given.min_term("job", minute), minute);
+    }
+}

@@ -1,0 +1,328 @@
+//! Runs one job whose lock is taken for each tick by whoever comes first: nobody leads between ticks.
+//!
+//! # States            asleep -> looking -> [ bidding -> leading while anything is open or near ] | watching -> asleep
+//! # Invariants
+//! - B1 A term of such a job is one like any other, which ends when nothing of the job is open and no retry is near: what a
+//!   leader promises holds for it.   (every_tick_runs_once_and_ticks_spread_over_the_replicas,
+//!   whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
+//! - B2 Between ticks nothing is asked of the nodes; at a tick whoever sees that it is decided does not bid.
+//!   (a_replica_that_waits_for_a_tick_asks_nothing_of_the_nodes)
+//! - B3 What only a minority of the nodes shows is bid for and written back, and so is a record that would be forgotten
+//!   before anybody needs it: released records have an end.   (what_only_a_minority_shows_is_bid_for,
+//!   a_record_is_kept_through_the_time_between_two_rare_ticks)
+//! # When things fail
+//! Whoever looks while a run is open watches its holder, and takes the lock when the lease is over: the run is found
+//! interrupted. A bid that fails is tried again after a random, growing time.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{Engine, lead::LOOK_AGAIN};
+use crate::{
+    backoff::Backoff,
+    clock::Moment,
+    due::{self, Decision, Facts, WhyMissed},
+    election::Elector,
+    ledger::{Ledger, LedgerError, RunState},
+    lock::{Sighting, Way, tally::majority},
+    node::Token,
+    status::Standing,
+    term::Term,
+};
+
+/// A retry that is due so soon is waited for with the lock in hand.
+const NEAR: Duration = Duration::from_secs(1);
+
+/// How long a ledger that cannot be read is left alone.
+const UNREADABLE: Duration = Duration::from_secs(10);
+
+/// What a replica that waits does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// There is something to decide: take the lock.
+    Bid,
+    /// Somebody holds the lock, or too few nodes answer.
+    Watch,
+    /// All is decided, until then.
+    Sleep(Option<Timestamp>),
+}
+
+/// When the job's lock was last taken, as far as this replica knows: its record is kept for a time after that.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    token: Token,
+    looked: Option<Moment>,
+    /// It was taken after this.
+    after: Option<Moment>,
+    /// Old enough to be taken for the record's sake.
+    limit: Duration,
+}
+
+// === impl Taken ===
+
+impl Taken {
+    fn new(limit: Duration) -> Self {
+        Self {
+            token: Token(0),
+            looked: None,
+            after: None,
+            limit,
+        }
+    }
+
+    /// The nodes have shown `token`; they were asked at `asked`.
+    fn see(&mut self, token: Token, asked: Moment) {
+        if token > self.token {
+            self.after = self.looked;
+        }
+        (self.token, self.looked) = (token, Some(asked));
+    }
+
+    /// When the lock is to be taken again. Nobody knows how old a record is that this replica has not seen change.
+    fn stale_at(&self) -> Moment {
+        self.after.map_or(Moment::ZERO, |after| after + self.limit)
+    }
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Runs the job tick by tick, in whichever replica comes first, until the worker drains.
+    pub(crate) async fn run_by_tick(&self) {
+        let ctx = &self.ctx;
+        let elector = self.elector();
+        let retention = ctx.locks.timing().retention;
+        // Not all at the same time.
+        let limit = retention / 3 + ctx.chance.up_to(retention / 30);
+        let mut taken = Taken::new(limit);
+        let mut stood_back = None;
+        while let Some(pass) = ctx.gate.pass().await {
+            ctx.board.stands(&self.name, Standing::StandingBy);
+            tokio::select! {
+                biased;
+                () = pass.over() => continue,
+                () = self.wait_until_fit(&pass) => {}
+            }
+            let term = tokio::select! {
+                biased;
+                () = pass.over() => continue,
+                asked = self.stands_back(stood_back.as_ref()) => {
+                    self.stand_back(&asked, &pass).await;
+                    stood_back = Some(asked);
+                    continue;
+                }
+                term = self.wait_for_work(&elector, &mut taken) => term,
+            };
+            let Some(term) = term else { continue };
+            taken.see(term.lease().token(), ctx.clock.now());
+            let (why, ended) = self.lead_by_tick(term, &pass).await;
+            if Self::lets_others_go_first(&why, ended) {
+                drop(pass);
+                ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
+            }
+        }
+        ctx.board.stands(&self.name, Standing::Off);
+    }
+
+    /// Waits until there is something to decide, and takes the lock for it; `None` when this replica has become unfit.
+    async fn wait_for_work(&self, elector: &Elector, taken: &mut Taken) -> Option<Term> {
+        let ctx = &self.ctx;
+        let (locks, clock, chance) = (&ctx.locks, &ctx.clock, &ctx.chance);
+        let timing = locks.timing();
+        let ttl = self.spec.ttl.unwrap_or(timing.ttl);
+        let mut releases = locks.releases();
+        let mut seen_intents = ctx.intents.seen();
+        let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
+        let mut way = Way::default();
+        loop {
+            if locks.fitness().unfit().is_some() {
+                return None;
+            }
+            let asked = clock.now();
+            let next = match elector.look().await {
+                Ok(seen) => {
+                    let next = self.next(&seen, taken, asked);
+                    if next == Next::Watch {
+                        way.one_first = false;
+                        elector.watch(&seen, &mut releases).await;
+                    }
+                    next
+                }
+                Err(error) => {
+                    tracing::error!(job = self.name, %error, "cannot look at the lock");
+                    clock.sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+            };
+            match next {
+                Next::Watch => {}
+                Next::Bid => {
+                    // Asked long ago, maybe.
+                    let fit = ctx.why_unfit(self.job.health(), timing.ttl / 2).await;
+                    if fit.is_some() {
+                        return None;
+                    }
+                    match elector.bid(way.clone()).await {
+                        Ok(Some(term)) => return Some(term),
+                        Ok(None) => {}
+                        Err(error) => {
+                            tracing::error!(job = self.name, %error, "cannot bid for the lock");
+                            clock.sleep(Duration::from_secs(1)).await;
+                        }
+                    }
+                    // Those that bid together split the vote.
+                    way.one_first = true;
+                    clock.sleep(backoff.next(chance)).await;
+                }
+                Next::Sleep(until) => {
+                    backoff.reset();
+                    way.one_first = false;
+                    tokio::select! {
+                        biased;
+                        () = ctx.intents.changed(&mut seen_intents) => {}
+                        () = self.asleep(until, taken.stale_at()) => {}
+                    }
+                    // Ticks spread over the replicas, and most of them see that another one was quicker.
+                    clock.sleep(chance.up_to(timing.node_timeout * 2)).await;
+                }
+            }
+        }
+    }
+
+    /// What the nodes show, judged as a leader would judge it.
+    fn next(&self, seen: &Sighting, taken: &mut Taken, asked: Moment) -> Next {
+        let ctx = &self.ctx;
+        if !seen.looks_free() {
+            return Next::Watch;
+        }
+        taken.see(seen.token(), asked);
+        if asked >= taken.stale_at() || !agreed(seen) {
+            return Next::Bid;
+        }
+        let now = ctx.locks.wall();
+        let ledger = match Ledger::from_body(&seen.record().body) {
+            Ok(ledger) => ledger,
+            Err(error) => return self.unreadable(&error, now),
+        };
+        let next_tick = self.next_tick(&ledger, now);
+        ctx.board
+            .ticks(&self.name, ledger.decided_upto(), next_tick);
+        let plan = due::decide(&Facts {
+            ledger: &ledger,
+            schedule: &self.schedule,
+            policy: &self.policy,
+            now,
+            token: Token(u64::MAX),
+            alive: &[],
+            may_start: true,
+            triggers: &self.triggers_to_run(&ledger),
+            paused_upto: ctx.intents.paused_upto(&self.name),
+        });
+        match plan {
+            Ok(plan) if plan.decisions.iter().any(is_worth_a_bid) => Next::Bid,
+            Ok(plan) => Next::Sleep(plan.wake),
+            Err(_) => Next::Bid,
+        }
+    }
+
+    fn unreadable(&self, error: &LedgerError, now: Timestamp) -> Next {
+        tracing::error!(job = self.name, %error, "cannot read the ledger: leaving the job to others");
+        Next::Sleep(now.checked_add(UNREADABLE).ok())
+    }
+
+    /// Sleeps until `until` by the wall clock, which may be set meanwhile, or until `stale`.
+    async fn asleep(&self, until: Option<Timestamp>, stale: Moment) {
+        let (locks, clock) = (&self.ctx.locks, &self.ctx.clock);
+        while clock.now() < stale {
+            let left = until.map(|at| Duration::try_from(at.duration_since(locks.wall())));
+            let left = left.map_or(LOOK_AGAIN, Result::unwrap_or_default);
+            if left.is_zero() {
+                return;
+            }
+            let at = (clock.now() + left.min(LOOK_AGAIN)).min(stale);
+            clock.sleep_until(at).await;
+        }
+    }
+}
+
+// === decisions ===
+
+/// Whether a term that is to last no longer than its work may end: nothing runs, and no retry is due soon.
+pub(super) fn is_done(ledger: &Ledger, now: Timestamp) -> bool {
+    let near = now.checked_add(NEAR).unwrap_or(Timestamp::MAX);
+    let waits = |run: &crate::ledger::OpenRun| {
+        run.state == RunState::Retry && run.not_before.unwrap_or(run.tick) <= near
+    };
+    !ledger.open().iter().any(waits)
+}
+
+/// Whether a majority of the nodes shows the newest record: what fewer show may be gone with the next look.
+fn agreed(seen: &Sighting) -> bool {
+    let newest = seen.record().version;
+    let views = seen.nodes.iter().filter_map(|node| node.as_ref().ok());
+    views.filter(|view| view.record.version == newest).count() >= majority(seen.nodes.len())
+}
+
+/// What fell into a pause is written down by whoever comes first after it.
+fn is_worth_a_bid(decision: &Decision) -> bool {
+    let why = WhyMissed::Paused;
+    !matches!(decision, Decision::Missed { why: missed, .. } if *missed == why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{NodeError, Record, Version, View};
+
+    fn shows(rev: u64) -> Result<View, NodeError> {
+        let version = Version {
+            rev,
+            ..Version::default()
+        };
+        let record = Record {
+            version,
+            body: String::new(),
+        };
+        Ok(View {
+            record,
+            ..View::default()
+        })
+    }
+
+    #[test]
+    fn what_only_a_minority_shows_is_bid_for() {
+        let down = || Err(NodeError::Unreachable("test".into()));
+        let agreed = |nodes| agreed(&Sighting::new("k", nodes));
+        assert!(agreed(vec![shows(3), shows(3), shows(2)]));
+        assert!(agreed(vec![shows(3), shows(3), down()]));
+        assert!(!agreed(vec![shows(3), shows(2), shows(2)]));
+        assert!(!agreed(vec![shows(3), shows(2), down()]));
+    }
+
+    #[test]
+    fn a_record_is_renewed_before_it_is_forgotten() {
+        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
+        let mut taken = Taken::new(Duration::from_secs(100));
+        taken.see(Token(4), at(1000));
+        assert!(taken.stale_at() <= at(1000), "nobody knows how old it is");
+        taken.see(Token(4), at(1010));
+        assert!(taken.stale_at() <= at(1010));
+        taken.see(Token(5), at(1050));
+        assert_eq!(taken.stale_at(), at(1110), "taken after the look before");
+        taken.see(Token(5), at(1090));
+        assert_eq!(taken.stale_at(), at(1110));
+    }
+
+    #[test]
+    fn a_term_waits_for_a_retry_that_is_near() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut ledger = Ledger::default();
+        ledger.first_sight(at(1000)).unwrap();
+        assert!(is_done(&ledger, at(1001)));
+        let key = ledger.start_tick(at(1010), Token(1)).unwrap().key();
+        ledger.retry_later(&key, Token(1), at(1020)).unwrap();
+        assert!(is_done(&ledger, at(1018)));
+        assert!(!is_done(&ledger, at(1019)));
+    }
+}

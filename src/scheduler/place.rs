@@ -1,0 +1,153 @@
+//! This replica's place among the others: its settings, and what it knows of them. Read from their presence documents again
+//! and again.
+//!
+//! # Invariants
+//! - Whoever has not written anew for [`FRESH`] counts as gone, by a clock of our own.
+//!   (whoever_writes_nothing_any_more_counts_as_gone)
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::{
+    Board,
+    spread::{self, Peer},
+};
+use crate::{
+    clock::Moment,
+    status::{Presence, Standing},
+};
+
+/// Time between two looks at the others: that between two documents of theirs.
+pub(crate) const LOOK: Duration = Duration::from_secs(2);
+/// A document that was not written anew for so long is the last word of a dead replica.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// Settings of this replica, and what it knows of the others. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) replica: String,
+    /// Larger is preferred.
+    pub(crate) priority: i32,
+    /// Whether this replica ever leads.
+    pub(crate) candidate: bool,
+    pub(crate) failover: bool,
+    view: Arc<Mutex<View>>,
+}
+
+#[derive(Debug, Default)]
+struct View {
+    others: Vec<Peer>,
+    /// By id: the newest revision, and when it was first seen.
+    heard: BTreeMap<String, (u64, Moment)>,
+    /// Since when the shares are what they are.
+    calm: Option<(Vec<Peer>, Moment)>,
+}
+
+// === impl Place ===
+
+impl Place {
+    pub(crate) fn new(replica: &str, priority: i32, candidate: bool, failover: bool) -> Self {
+        Self {
+            replica: replica.to_owned(),
+            priority,
+            candidate,
+            failover,
+            view: Arc::default(),
+        }
+    }
+
+    /// Takes note of what the others tell.
+    pub(super) fn saw(&self, presences: &[Presence], board: &Board, now: Moment) {
+        let mut view = self.view();
+        let mut heard = BTreeMap::new();
+        for presence in presences.iter().filter(|p| p.id != self.replica) {
+            let last = view.heard.get(&presence.id).copied();
+            let fresh = last.filter(|(rev, _)| *rev >= presence.rev);
+            heard.insert(presence.id.clone(), fresh.unwrap_or((presence.rev, now)));
+        }
+        let alive = |p: &&Presence| {
+            let last = heard.get(&p.id);
+            last.is_some_and(|(_, at)| now.since(*at) < FRESH)
+        };
+        let alive = presences.iter().filter(alive);
+        view.others = alive.map(|p| Peer::of(p, self.failover)).collect();
+        view.others.sort_by(|a, b| a.id.cmp(&b.id));
+        view.heard = heard;
+        let mut shares = view.others.clone();
+        shares.push(self.me(board));
+        // Who would take over may change all the time.
+        shares.iter_mut().for_each(|peer| peer.stands_by.clear());
+        if view.calm.as_ref().is_none_or(|(was, _)| *was != shares) {
+            view.calm = Some((shares, now));
+        }
+    }
+
+    /// How long all shares have been what they are.
+    pub(super) fn calm_for(&self, now: Moment) -> Duration {
+        let view = self.view();
+        let calm = view.calm.as_ref();
+        calm.map_or(Duration::ZERO, |(_, since)| now.since(*since))
+    }
+
+    pub(super) fn others(&self) -> Vec<Peer> {
+        self.view().others.clone()
+    }
+
+    /// Whether this replica would take the job over, as far as it was heard of lately.
+    pub(super) fn stands_by(&self, replica: &str, job: &str) -> bool {
+        let view = self.view();
+        let found = view.others.iter().find(|peer| peer.id == replica);
+        found.is_some_and(|peer| peer.stands_by.contains(job))
+    }
+
+    /// How long this replica waits before a bid for what looks free.
+    pub(crate) fn bid_after(&self, job: &str, board: &Board, ttl: Duration) -> Duration {
+        spread::bid_after(job, &self.me(board), &self.view().others, ttl)
+    }
+
+    /// This replica, as it is now.
+    pub(super) fn me(&self, board: &Board) -> Peer {
+        let jobs = board.jobs(Duration::ZERO).into_iter();
+        let leads = jobs.filter(|job| job.standing == Standing::Leading);
+        Peer {
+            id: self.replica.clone(),
+            priority: self.priority,
+            leads: leads.map(|job| (job.name, true)).collect(),
+            stands_by: std::collections::BTreeSet::new(),
+        }
+    }
+
+    fn view(&self) -> MutexGuard<'_, View> {
+        // Every change is complete before the lock is given back.
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_writes_nothing_any_more_counts_as_gone() {
+        let place = Place::new("a", 0, true, false);
+        let board = Board::default();
+        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
+        let other = |rev| Presence {
+            id: "b".to_owned(),
+            rev,
+            ..Presence::default()
+        };
+        place.saw(&[other(1)], &board, at(100));
+        assert_eq!(place.others().len(), 1);
+        place.saw(&[other(1)], &board, at(104));
+        assert_eq!(place.calm_for(at(104)), Duration::from_secs(4));
+        place.saw(&[other(1)], &board, at(105));
+        assert_eq!(place.others(), []);
+        place.saw(&[other(2)], &board, at(106));
+        assert_eq!(place.others().len(), 1);
+        assert_eq!(place.calm_for(at(107)), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,210 @@
+//! Who leads what: how soon a candidate bids, and when a leader hands a term over. Plain functions of what replicas tell of
+//! themselves.
+//!
+//! # Invariants
+//! - F1 A sole candidate bids at once, and nobody waits longer than [`longest_wait`].
+//!   (a_sole_candidate_bids_at_once_and_nobody_waits_long)
+//! - F2 From any start the hand-overs come to an end, and nothing moves from then on.
+//!   (from_any_start_terms_come_to_rest)
+//! - F3 At rest candidates of one priority differ by one term at most, where all can do all jobs.
+//!   (from_any_start_terms_come_to_rest)
+//! - F4 A term goes to a larger priority or to a smaller share, never the other way.
+//!   (a_term_never_goes_to_a_smaller_priority)
+//! # When things fail
+//! What is told is some seconds old. A wrong guess costs a wait that is short beside the ttl, or a term that moves once
+//! more, after its minimum term.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use crate::status::{Presence, Role, Standing};
+
+/// What the standbys of a failover fleet stand by for. No job has this name.
+pub(crate) const WHOLE_REPLICA: &str = "worker/failover";
+
+/// The schedule whose run never ends by itself.
+const CONTINUOUS: &str = "continuous";
+
+/// How many terms more than somebody else make a replica give one away. With one it would come back at once.
+const TOO_MANY: usize = 2;
+
+/// One replica, as far as elections go.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Peer {
+    pub(crate) id: String,
+    pub(crate) priority: i32,
+    /// The jobs that it leads, and whether it could ever give them away between two runs.
+    pub(crate) leads: BTreeMap<String, bool>,
+    /// The jobs that it would take over now.
+    pub(crate) stands_by: BTreeSet<String>,
+}
+
+/// A term of this replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) job: String,
+    /// How long it has lasted.
+    pub(crate) age: Duration,
+    /// How long it is to last at least.
+    pub(crate) min_term: Duration,
+    /// No run of it is in flight.
+    pub(crate) idle: bool,
+    /// The time to its next tick; `None` when it has none.
+    pub(crate) until_tick: Option<Duration>,
+}
+
+/// A term to be handed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HandOver {
+    pub(crate) job: String,
+    /// The id of the replica that is to lead.
+    pub(crate) to: String,
+    pub(crate) why: Why,
+}
+
+/// Why a term is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    Priority,
+    Share,
+}
+
+// === impl Peer ===
+
+impl Peer {
+    /// What this document says. Replicas in failover mode have one thing to stand by for.
+    pub(crate) fn of(presence: &Presence, failover: bool) -> Self {
+        let of_mode = (presence.mode == "failover") == failover;
+        let able = of_mode
+            && !presence.draining
+            && presence.unfit.is_none()
+            && presence.role != Role::Observer;
+        let with = |standing| presence.jobs.iter().filter(move |j| j.standing == standing);
+        let leads: BTreeMap<String, bool> = with(Standing::Leading)
+            .map(|j| (j.name.clone(), j.schedule != CONTINUOUS))
+            .collect();
+        let stands_by = match (able, failover) {
+            (false, _) => BTreeSet::new(),
+            (true, false) => with(Standing::StandingBy).map(|j| j.name.clone()).collect(),
+            (true, true) => match presence.role {
+                Role::Standby => BTreeSet::from([WHOLE_REPLICA.to_owned()]),
+                _ => BTreeSet::new(),
+            },
+        };
+        Self {
+            id: presence.id.clone(),
+            priority: presence.priority,
+            leads,
+            stands_by,
+        }
+    }
+}
+
+// === decisions ===
+
+/// The longest wait before a bid, in a lease of this ttl.
+#[cfg(test)]
+pub(crate) fn longest_wait(ttl: Duration) -> Duration {
+    for_priority(ttl) + ttl / 20
+}
+
+/// A larger priority goes first. With observed expiry two watchers may see the end of one lease so far apart.
+fn for_priority(ttl: Duration) -> Duration {
+    ttl / 10
+}
+
+/// How long `me` waits before a bid for `job` that looks free: longer with more terms than others that stand by for it.
+pub(crate) fn bid_after(job: &str, me: &Peer, others: &[Peer], ttl: Duration) -> Duration {
+    let rivals = || others.iter().filter(|o| o.stands_by.contains(job));
+    let first = match rivals().any(|rival| rival.priority > me.priority) {
+        true => for_priority(ttl),
+        false => Duration::ZERO,
+    };
+    let mine = me.leads.len();
+    let equals = || rivals().filter(|rival| rival.priority == me.priority);
+    let shares = equals().map(|rival| rival.leads.len());
+    let (Some(least), Some(most)) = (shares.clone().min(), shares.max()) else {
+        return first;
+    };
+    // One of several that are as good bids first; jobs that become free together go to different ones.
+    let turn = ttl / 100;
+    let (least, most) = (least.min(mine), most.max(mine));
+    if mine > least {
+        let part = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let more =
+            (ttl / 20 - turn) * part(mine - least).min(1 << 10) / part(most - least).min(1 << 10);
+        return first + turn + more.min(ttl / 20 - turn);
+    }
+    let sooner =
+        |rival: &Peer| rival.leads.len() == least && liking(job, &rival.id) < liking(job, &me.id);
+    match equals().any(sooner) {
+        true => first + turn,
+        false => first,
+    }
+}
+
+/// Which of its terms `me` is to hand over now, if any: to a larger priority first, else to a much smaller share.
+pub(crate) fn hand_over(me: &Peer, terms: &[Held], others: &[Peer]) -> Option<HandOver> {
+    let mut free: Vec<&Held> = terms
+        .iter()
+        .filter(|term| term.idle && term.age >= term.min_term)
+        .collect();
+    // The one with the longest time to its next tick is missed least.
+    free.sort_by_key(|term| (Reverse(term.until_tick.unwrap_or(Duration::MAX)), &term.job));
+    let better = free.iter().find_map(|term| {
+        let rivals = others.iter().filter(|o| o.stands_by.contains(&term.job));
+        let above = rivals.filter(|rival| rival.priority > me.priority);
+        let to = above.min_by_key(|o| (Reverse(o.priority), place(&term.job, o)))?;
+        Some((term, to, Why::Priority))
+    });
+    let found = better.or_else(|| {
+        free.iter().find_map(|term| {
+            let rivals = others.iter().filter(|o| o.stands_by.contains(&term.job));
+            let equals = rivals.filter(|rival| rival.priority == me.priority);
+            let to = equals.min_by_key(|o| place(&term.job, o))?;
+            // Others may decide the same at this moment: as if they had moved already.
+            let enough = to.leads.len() + TOO_MANY + givers_before(me, to, others);
+            (me.leads.len() >= enough).then_some((term, to, Why::Share))
+        })
+    });
+    found.map(|(term, to, why)| HandOver {
+        job: term.job.clone(),
+        to: to.id.clone(),
+        why,
+    })
+}
+
+/// How many of `others` give something to `to` before `me` does.
+fn givers_before(me: &Peer, to: &Peer, others: &[Peer]) -> usize {
+    let order = |peer: &Peer| (Reverse(peer.leads.len()), peer.id.clone());
+    let gives = |peer: &&Peer| {
+        let movable = |(job, movable): (&String, &bool)| *movable && to.stands_by.contains(job);
+        peer.priority == to.priority
+            && peer.leads.len() >= to.leads.len() + TOO_MANY
+            && peer.leads.iter().any(movable)
+    };
+    let before = others.iter().filter(gives);
+    before.filter(|peer| order(peer) < order(me)).count()
+}
+
+/// Smaller goes first: the fewest terms, then by chance that is the same for everybody.
+fn place<'a>(job: &str, peer: &'a Peer) -> (usize, u64, &'a str) {
+    (peer.leads.len(), liking(job, &peer.id), &peer.id)
+}
+
+/// A number that differs for every pair (rendezvous hashing, Thaler and Ravishankar, 1998): FNV-1a with a final mix, the
+/// same in every version and on every machine.
+fn liking(job: &str, replica: &str) -> u64 {
+    let bytes = replica.bytes().chain([0xff]).chain(job.bytes());
+    let h = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    h ^ (h >> 33)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! From any start, with any order of decisions.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TTL: Duration = Duration::from_secs(10);
+
+fn peer(id: &str, priority: i32, leads: &[&str], stands_by: &[&str]) -> Peer {
+    Peer {
+        id: id.to_owned(),
+        priority,
+        leads: leads.iter().map(|job| ((*job).to_owned(), true)).collect(),
+        stands_by: stands_by.iter().map(|job| (*job).to_owned()).collect(),
+    }
+}
+
+fn held(job: &str) -> Held {
+    Held {
+        job: job.to_owned(),
+        age: Duration::from_secs(60),
+        min_term: Duration::from_secs(60),
+        idle: true,
+        until_tick: None,
+    }
+}
+
+#[test]
+fn a_sole_candidate_bids_at_once_and_nobody_waits_long() {
+    let me = peer("a", 0, &["x", "y", "z"], &[]);
+    assert_eq!(bid_after("job", &me, &[], TTL), Duration::ZERO);
+    let elsewhere = peer("b", 5, &[], &["mail"]);
+    assert_eq!(bid_after("job", &me, &[elsewhere], TTL), Duration::ZERO);
+    let better = peer("b", 1, &[], &["job"]);
+    let lighter = peer("c", 0, &[], &["job"]);
+    let wait = bid_after("job", &me, &[better.clone(), lighter], TTL);
+    assert_eq!(wait, longest_wait(TTL));
+    assert!(wait <= TTL * 3 / 20);
+    assert_eq!(bid_after("job", &better, &[me], TTL), Duration::ZERO);
+}
+
+#[test]
+fn who_leads_more_bids_later() {
+    let with = |id: &str, n: usize| {
+        let jobs = ["1", "2", "3", "4", "5", "6", "7", "8"];
+        peer(id, 0, &jobs[..n], &["job"])
+    };
+    let fleet = [with("a", 0), with("b", 2), with("c", 5), with("d", 8)];
+    let waits: Vec<Duration> = (0..4)
+        .map(|n| {
+            let mut others = fleet.to_vec();
+            let me = others.remove(n);
+            bid_after("job", &me, &others, TTL)
+        })
+        .collect();
+    assert_eq!(waits[0], Duration::ZERO);
+    assert!(waits.is_sorted_by(|a, b| a < b), "{waits:?}");
+    assert_eq!(waits[3], TTL / 20);
+}
+
+#[test]
+fn jobs_that_become_free_together_go_to_different_replicas() {
+    let fleet = ["a", "b", "c"].map(|id| {
+        let jobs: Vec<String> = (0..30).map(|n| format!("job-{n}")).collect();
+        let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
+        peer(id, 0, &[], &jobs)
+    });
+    let mut first = BTreeMap::<&str, usize>::new();
+    for n in 0..30 {
+        let at_once: Vec<&Peer> = fleet
+            .iter()
+            .filter(|me| {
+                let others: Vec<Peer> = fleet.iter().filter(|o| o.id != me.id).cloned().collect();
+                bid_after(&format!("job-{n}"), me, &others, TTL).is_zero()
+            })
+            .collect();
+        assert_eq!(at_once.len(), 1, "one bids first");
+        *first.entry(&at_once[0].id).or_default() += 1;
+    }
+    assert!(
+        first.len() == 3 && first.values().all(|n| *n >= 4),
+        "{first:?}"
+    );
+}
+
+#[test]
+fn a_term_stays_for_its_minimum_and_while_a_run_is_in_flight() {
+    let me = peer("a", 0, &["x", "y"], &[]);
+    let other = [peer("b", 0, &[], &["x", "y"])];
+    let young = Held {
+        age: Duration::from_secs(59),
+        ..held("x")
+    };
+    let busy = Held {
+        idle: false,
+        ..held("y")
+    };
+    assert_eq!(hand_over(&me, &[young, busy], &other), None);
+    let soon = Held {
+        until_tick: Some(Duration::from_secs(1)),
+        ..held("x")
+    };
+    let late = Held {
+        until_tick: Some(Duration::from_secs(900)),
+        ..held("y")
+    };
+    let found = hand_over(&me, &[soon, late], &other).unwrap();
+    assert_eq!((found.job.as_str(), found.why), ("y", Why::Share));
+}
+
+#[test]
+fn a_difference_of_one_moves_nothing() {
+    let me = peer("a", 0, &["x", "y"], &[]);
+    let terms = [held("x"), held("y")];
+    let other = |leads: &[&str]| [peer("b", 0, leads, &["x", "y"])];
+    assert_eq!(hand_over(&me, &terms, &other(&["z"])), None);
+    assert!(hand_over(&me, &terms, &other(&[])).is_some());
+}
+
+#[test]
+fn a_term_never_goes_to_a_smaller_priority() {
+    let me = peer("a", 1, &["x", "y", "z"], &[]);
+    let terms = ["x", "y", "z"].map(held);
+    let below = peer("b", 0, &[], &["x", "y", "z"]);
+    assert_eq!(hand_over(&me, &terms, std::slice::from_ref(&below)), None);
+    let above = peer("c", 7, &["1", "2", "3", "4", "5"], &["y"]);
+    let found = hand_over(&me, &terms, &[below, above]).unwrap();
+    assert_eq!((found.job.as_str(), found.to.as_str()), ("y", "c"));
+    assert_eq!(found.why, Why::Priority);
+}
+
+#[test]
+fn a_replica_with_services_alone_does_not_keep_another_one_from_giving() {
+    let mut me = peer("b", 0, &["x", "y"], &[]);
+    let other = peer("c", 0, &[], &["x", "y", "1", "2"]);
+    let mut services = peer("a", 0, &["1", "2"], &[]);
+    let terms = [held("x"), held("y")];
+    // It gives first, and then a difference of two is gone.
+    assert_eq!(
+        hand_over(&me, &terms, &[services.clone(), other.clone()]),
+        None
+    );
+    services
+        .leads
+        .values_mut()
+        .for_each(|movable| *movable = false);
+    assert!(hand_over(&me, &terms, &[services, other.clone()]).is_some());
+    me.leads.insert("z".to_owned(), true);
+    let equal = peer("a", 0, &["1", "2", "3"], &[]);
+    assert!(
+        hand_over(&me, &terms, &[equal, other]).is_some(),
+        "room for both"
+    );
+}
+
+/// A fleet in a test: who leads each job, and who could.
+#[derive(Clone, Debug)]
+struct Start {
+    priorities: Vec<i32>,
+    leaders: Vec<usize>,
+    able: Vec<Vec<bool>>,
+}
+
+fn starts(all_able: bool) -> impl Strategy<Value = Start> {
+    (1_usize..7, 0_usize..20).prop_flat_map(move |(replicas, jobs)| {
+        let able = prop::collection::vec(prop::collection::vec(any::<bool>(), jobs), replicas);
+        let priorities = prop::collection::vec(0..3, replicas);
+        let leaders = prop::collection::vec(0..replicas, jobs);
+        (priorities, leaders, able).prop_map(move |(priorities, leaders, mut able)| {
+            for row in &mut able {
+                row.iter_mut().for_each(|able| *able |= all_able);
+            }
+            Start {
+                priorities,
+                leaders,
+                able,
+            }
+        })
+    })
+}
+
+impl Start {
+    fn peers(&self) -> Vec<Peer> {
+        let of = |me: usize| {
+            let name = |n: usize| format!("job-{n}");
+            let jobs = || (0..self.leaders.len()).filter(move |n| self.able[me][*n]);
+            let leads = (0..self.leaders.len()).filter(|n| self.leaders[*n] == me);
+            Peer {
+                id: format!("r{me}"),
+                priority: self.priorities[me],
+                leads: leads.map(|n| (name(n), true)).collect(),
+                stands_by: jobs()
+                    .filter(|n| self.leaders[*n] != me)
+                    .map(name)
+                    .collect(),
+            }
+        };
+        (0..self.priorities.len()).map(of).collect()
+    }
+
+    /// What every replica decides from the same picture: job and next leader.
+    fn decide(&self) -> Vec<Option<(usize, usize)>> {
+        let peers = self.peers();
+        let number = |id: &str| -> usize { id[id.len() - 1..].parse().unwrap() };
+        let decide = |me: usize| {
+            let mut others = peers.clone();
+            let mine = others.remove(me);
+            let terms: Vec<Held> = mine.leads.keys().map(|job| held(job)).collect();
+            let found = hand_over(&mine, &terms, &others)?;
+            let job = found.job.trim_start_matches("job-").parse().unwrap();
+            Some((job, number(&found.to)))
+        };
+        (0..peers.len()).map(decide).collect()
+    }
+
+    /// Grows with every term that goes to a larger priority, then with every one that goes to a smaller share.
+    fn order(&self) -> (i32, Reverse<usize>) {
+        let priority = self.leaders.iter().map(|n| self.priorities[*n]).sum();
+        let shares = self.peers().iter().map(|p| p.leads.len().pow(2)).sum();
+        (priority, Reverse(shares))
+    }
+}
+
+proptest! {
+    #[test]
+    fn from_any_start_terms_come_to_rest(start in starts(true), acting in prop::collection::vec(any::<u8>(), 400)) {
+        come_to_rest(start.clone(), &acting)?;
+        come_to_rest(start, &[u8::MAX; 400])?;
+    }
+
+    #[test]
+    fn where_not_all_can_do_all_jobs_terms_come_to_rest_too(start in starts(false), acting in prop::collection::vec(any::<u8>(), 400)) {
+        let mut start = start;
+        for (job, leader) in start.leaders.clone().into_iter().enumerate() {
+            start.able[leader][job] = true;
+        }
+        come_to_rest(start.clone(), &acting)?;
+        come_to_rest(start, &[u8::MAX; 400])?;
+    }
+}
+
+/// In each round some of the replicas act, all by one picture; each round in which any does is progress.
+fn come_to_rest(mut fleet: Start, acting: &[u8]) -> Result<(), TestCaseError> {
+    let everywhere = fleet.able.iter().flatten().all(|able| *able);
+    for who in acting.iter().chain(&[u8::MAX; 400]) {
+        let decided = fleet.decide();
+        if decided.iter().all(Option::is_none) {
+            // At rest.
+            let (top, shares) = (fleet.priorities.iter().max(), fleet.peers());
+            let shares: Vec<usize> = shares
+                .iter()
+                .filter(|p| Some(&p.priority) == top)
+                .map(|p| p.leads.len())
+                .collect();
+            if everywhere {
+                let all: usize = shares.iter().sum();
+                prop_assert_eq!(
+                    all,
+                    fleet.leaders.len(),
+                    "all where the priority is largest"
+                );
+                let spread = shares.iter().max().unwrap() - shares.iter().min().unwrap();
+                prop_assert!(spread <= 1, "{:?}", shares);
+            }
+            return Ok(());
+        }
+        let before = fleet.order();
+        let acts = |me: usize| who & (1 << me) != 0;
+        let mut any = false;
+        for (me, decided) in decided.into_iter().enumerate() {
+            if let Some((job, to)) = decided.filter(|_| acts(me)) {
+                prop_assert_eq!(fleet.leaders[job], me);
+                fleet.leaders[job] = to;
+                any = true;
+            }
+        }
+        prop_assert!(!any || fleet.order() > before, "{:?}", fleet);
+    }
+    Err(TestCaseError::fail("no rest"))
+}

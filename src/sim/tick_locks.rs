@@ -1,0 +1,236 @@
+//! Jobs whose lock is taken for each tick: who comes first, what the others ask, and what becomes of the dead.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use super::{
+    acts::{ms, quick},
+    fleet::{Act, Fleet, Member, Starts},
+    overlaps::{Going, ledger, work},
+    world::TTL,
+};
+use crate::{
+    event::Event,
+    intent::TriggerState,
+    job::{Coordination, JobError, Outcome, Run, Spec},
+    node::Op,
+    scheduler::intents::INTERVAL,
+    status::Standing,
+    worker::{asking::Asker, registry::Body},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn every(seconds: u32) -> Spec {
+    Spec::every(SECOND * seconds).coordination(Coordination::Tick)
+}
+
+async fn until(fleet: &Fleet, second: u64) {
+    let at = Duration::from_secs(second);
+    fleet.sleep(at.saturating_sub(fleet.time.elapsed())).await;
+}
+
+fn ran(member: &Member) -> usize {
+    let told = member.told.lock().unwrap();
+    let started = |e: &&Event| matches!(e, Event::RunStarted { .. });
+    told.iter().filter(started).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_tick_runs_once_and_ticks_spread_over_the_replicas() {
+    for nodes in [1, 3] {
+        let fleet = Fleet::new(nodes);
+        let (starts, going) = (Starts::default(), Going::default());
+        let members: Vec<Member> = ["a", "b", "c"]
+            .iter()
+            .map(|name| fleet.join(name, work(&starts, &going, |_| ms(200)), every(2)))
+            .collect();
+        until(&fleet, 61).await;
+        starts.assert_once();
+        assert_eq!(starts.ticks().len(), 30, "{nodes} nodes");
+        assert_eq!(going.most(), 1);
+        for member in &members {
+            assert!(ran(member) >= 3, "{nodes} nodes: {}", ran(member));
+            // Nobody leads between ticks, and nobody is told of a new leader thirty times.
+            assert!(!member.leads());
+            assert!(!member.heard(|e| matches!(e, Event::Leading { .. })));
+            assert_eq!(
+                member.ctx.board.jobs(SECOND)[0].standing,
+                Standing::StandingBy
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_waits_for_a_tick_asks_nothing_of_the_nodes() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let asked = Arc::new(Mutex::new((0, 0)));
+    let members: Vec<Member> = ["a", "b", "c"]
+        .iter()
+        .map(|name| fleet.join(name, quick(&starts), every(60)))
+        .collect();
+    for node in &fleet.nodes {
+        let asked = asked.clone();
+        node.observe(move |executed| {
+            for op in &executed.call.ops {
+                let acquires = matches!(op, Op::Acquire { key, .. } if key == "job/job");
+                let mut asked = asked.lock().unwrap();
+                asked.0 += u32::from(format!("{op:?}").contains("job/job"));
+                asked.1 += u32::from(acquires);
+            }
+        });
+    }
+    until(&fleet, 2).await;
+    let before = *asked.lock().unwrap();
+    until(&fleet, 59).await;
+    assert_eq!(*asked.lock().unwrap(), before, "nothing between ticks");
+    until(&fleet, 119).await;
+    let (all, acquired) = *asked.lock().unwrap();
+    let (all, acquired) = (all - before.0, acquired - before.1);
+    assert_eq!(starts.len(), 1);
+    assert!(
+        acquired <= 6,
+        "{acquired} bids of three replicas at three nodes"
+    );
+    assert!(all <= 90, "{all} operations for one tick");
+    drop(members);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_run_of_a_dead_replica_goes_on_elsewhere() {
+    let fleet = Fleet::new(3);
+    let (starts, going) = (Starts::default(), Going::default());
+    let members: Vec<Member> = ["a", "b", "c"]
+        .iter()
+        .map(|name| {
+            let job = work(&starts, &going, |run| match run.attempt() {
+                1 => SECOND * 8,
+                _ => ms(100),
+            });
+            fleet.join(name, job, every(30))
+        })
+        .collect();
+    until(&fleet, 32).await;
+    let runner = members.iter().find(|m| m.leads()).expect("a run goes on");
+    runner.cage.crash();
+    fleet.sleep(TTL * 2).await;
+    let again = |m: &Member| {
+        m.heard(|e| {
+            matches!(
+                e,
+                Event::RunEnded {
+                    attempt: 2,
+                    outcome: "done",
+                    ..
+                }
+            )
+        })
+    };
+    assert!(members.iter().any(again));
+    let alive = members.iter().find(|m| !m.cage.is_crashed()).unwrap();
+    assert!(ledger(alive).await.open().is_empty());
+    starts.assert_once();
+    assert_eq!(starts.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_done_by_whoever_comes_first() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let job = || {
+        let seen = starts.clone();
+        Act(move |run: Run| {
+            seen.note(&run);
+            Box::pin(async move {
+                match run.attempt() {
+                    1 => Err(JobError::from("not yet")),
+                    _ => Ok(Outcome::Done),
+                }
+            }) as _
+        })
+    };
+    let retry = crate::job::Retry {
+        backoff: SECOND * 5,
+        ..3.into()
+    };
+    let members = ["a", "b", "c"].map(|name| fleet.join(name, job(), every(30).retry(retry)));
+    until(&fleet, 32).await;
+    assert_eq!(starts.len(), 1);
+    assert!(
+        members.iter().all(|m| !m.leads()),
+        "nobody waits with the lock in hand"
+    );
+    let first = members.iter().find(|m| ran(m) == 1).unwrap();
+    first.cage.crash();
+    until(&fleet, 38).await;
+    assert_eq!(starts.len(), 2);
+    starts.assert_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_a_trigger_and_a_resumption_work_without_a_leader() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let members = ["a", "b", "c"].map(|name| fleet.join(name, quick(&starts), every(10)));
+    until(&fleet, 12).await;
+    assert_eq!(starts.len(), 1);
+    let asker = Asker::new(&members[0].ctx.locks, "test".to_owned());
+    asker.pause("job", true, "", Duration::ZERO).await.unwrap();
+    fleet.sleep(INTERVAL * 2).await;
+    until(&fleet, 45).await;
+    assert_eq!(starts.len(), 1);
+    let trigger = asker.trigger("job").await.unwrap();
+    let ended = asker
+        .until(trigger, TriggerState::Ended, SECOND * 10)
+        .await
+        .unwrap();
+    assert_eq!(ended.outcome, "done");
+    fleet.sleep(SECOND * 20).await;
+    assert_eq!(starts.len(), 2, "once, by one of three");
+    asker.pause("job", false, "", Duration::ZERO).await.unwrap();
+    fleet.sleep(SECOND * 22).await;
+    assert_eq!(starts.len(), 4, "the ticks since");
+    let told = |m: &Member| m.heard(|e| matches!(e, Event::TicksSkipped { why: "paused", .. }));
+    assert!(members.iter().any(told));
+    starts.assert_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failover_standby_takes_no_tick() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let join = |name| {
+        let body = Body::Job(Arc::new(quick(&starts)));
+        fleet.join_with(name, vec![("job", body, every(2))], true)
+    };
+    let a = join("a");
+    fleet.sleep(ms(500)).await;
+    let b = join("b");
+    until(&fleet, 21).await;
+    assert_eq!((ran(&a), ran(&b)), (10, 0));
+    a.drain();
+    until(&fleet, 31).await;
+    assert!(ran(&b) >= 4);
+    starts.assert_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_is_kept_through_the_time_between_two_rare_ticks() {
+    let fleet = Fleet::new(1);
+    let starts = Starts::default();
+    // Longer than a released record is kept.
+    let hours = 30;
+    let a = fleet.join("a", quick(&starts), every(hours * 3600));
+    let first = ledger(&a).await;
+    assert_eq!(first.decided_upto(), None);
+    for _ in 0..2 * hours {
+        fleet.sleep(SECOND * 3600).await;
+    }
+    let ticks: BTreeSet<_> = starts.ticks().into_iter().collect();
+    assert_eq!(ticks.len(), 2, "none was a first sight");
+}

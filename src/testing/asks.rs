@@ -1,0 +1,100 @@
+//! What people ask of a simulated fleet: as the commands `trigger`, `pause`, `resume` and `resign` do.
+
+use std::time::Duration;
+
+use super::{Fleet, Replica};
+use crate::{
+    intent::{Trigger, TriggerState},
+    worker::asking::{AskError, Asker},
+};
+
+/// How long an answer waits for those whom it concerns.
+const HEARD: Duration = Duration::from_secs(10);
+/// How often replicas look for what was asked while somebody waits for them.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Fleet {
+    /// Asks for one run of the job now. [`Fleet::triggered`] says what became of it.
+    ///
+    /// # Panics
+    /// When no majority of the lock nodes takes it.
+    pub async fn trigger(&self, job: &str) -> Trigger {
+        self.book().did(format!("trigger({job:?})"));
+        let trigger = done(
+            self.asker()
+                .trigger_with(job, crate::intent::Given::default())
+                .await,
+        );
+        self.look();
+        trigger
+    }
+
+    /// What is known of a trigger as soon as no attempt at it follows, or after `limit`; its `run_id` and `outcome` say what
+    /// became of it.
+    pub async fn triggered(&self, trigger: &Trigger, limit: Duration) -> Trigger {
+        let asker = self.asker();
+        done(
+            asker
+                .until(trigger.clone(), TriggerState::Ended, limit)
+                .await,
+        )
+    }
+
+    /// Pauses the job: nothing of it starts. Waits until every replica that can hear has heard, for ten seconds at most.
+    ///
+    /// # Panics
+    /// When no majority of the lock nodes takes it.
+    pub async fn pause(&self, job: &str) {
+        self.book().did(format!("pause({job:?})"));
+        self.ask(async |asker| asker.pause(job, true, "", HEARD).await)
+            .await;
+    }
+
+    /// Ends [`Fleet::pause`].
+    ///
+    /// # Panics
+    /// When no majority of the lock nodes takes it.
+    pub async fn resume(&self, job: &str) {
+        self.book().did(format!("resume({job:?})"));
+        self.ask(async |asker| asker.pause(job, false, "", HEARD).await)
+            .await;
+    }
+
+    /// Asks the leader of the job to hand over, to this replica or to anyone, and waits for its successor, for ten seconds
+    /// at most.
+    ///
+    /// # Panics
+    /// When nobody leads it, `to` cannot, or no majority of the lock nodes takes it.
+    pub async fn resign(&self, job: &str, to: Option<Replica>) -> Option<Replica> {
+        self.book().did(format!("resign({job:?})"));
+        let to = to.map(|to| to.to_string());
+        self.ask(async |asker| asker.resign(job, to.as_deref(), HEARD).await)
+            .await;
+        self.leader(job)
+    }
+
+    /// Asks something that is heard by replicas and answered by what they tell of themselves.
+    async fn ask<T>(&self, ask: impl AsyncFnOnce(Asker) -> Result<T, AskError>) -> T {
+        let mut asked = std::pin::pin!(ask(self.asker()));
+        loop {
+            self.look();
+            let clock = self.clock();
+            tokio::select! {
+                biased;
+                answer = &mut asked => return done(answer),
+                () = clock.sleep(LOOK) => {}
+            }
+        }
+    }
+
+    fn asker(&self) -> Asker {
+        Asker::new(self.operator(), "the test".to_owned())
+    }
+}
+
+fn done<T>(asked: Result<T, AskError>) -> T {
+    match asked {
+        Ok(answer) => answer,
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,613 @@
+//! The fleet of a simulation, and what can happen to it.
+//!
+//! # Invariants
+//! - F1 Time passes only while the test awaits; every other verb acts at once, at the instant at which the fleet stands.
+
+use std::{
+    fmt,
+    future::Future,
+    panic::Location,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+
+use super::{
+    Replica, Sim,
+    book::Book,
+    cage::Cage,
+    process::{Plan, Process},
+};
+use crate::{
+    chance::Chance,
+    clock::Clock,
+    human::Span,
+    lock::{AdmissionState, FleetConfig, LockSettings, Locks, Timing, settings::Backend},
+    node::{
+        Expiry, GuardSettings, Node, RestartGuard,
+        memory::{Cut, Link, MemoryNode},
+    },
+    scheduler::Intents,
+    sim_clock::SimTime,
+    spawn::Spawn,
+    worker::{
+        presence::{self, Identity},
+        store,
+    },
+};
+
+/// How often replicas tell of themselves and look for what people ask, when nothing happens: seldom, because a day of it
+/// costs. When the test asks something they look at once.
+const CHATTER: Duration = Duration::from_secs(60);
+
+/// How often a condition is looked at when nothing happens.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A simulated fleet, in the hands of a test. Cheap to clone.
+#[derive(Clone)]
+pub struct Fleet(Arc<Inner>);
+
+struct Inner {
+    sim: Sim,
+    time: SimTime,
+    nodes: Vec<MemoryNode>,
+    guard: FleetConfig,
+    timing: Timing,
+    chance: Chance,
+    /// The connections of whoever asks something of the fleet.
+    operator: Locks,
+    book: Book,
+    seats: Mutex<Vec<Seat>>,
+}
+
+/// A machine, and the process on it.
+struct Seat {
+    replica: Replica,
+    time: SimTime,
+    starts: u32,
+    /// Whether it is cut off from all lock nodes.
+    cut: bool,
+    /// How often it was frozen: a thaw that was promised for an earlier freeze does not end a later one.
+    freezes: u64,
+    process: Option<(Process, Vec<Link>)>,
+}
+
+// === impl Fleet ===
+
+impl Fleet {
+    pub(super) async fn begin(sim: Sim) -> Self {
+        let settings = LockSettings {
+            backend: Backend::Redis,
+            ttl: sim.ttl,
+            max_ttl: sim.ttl.max(LockSettings::default().max_ttl),
+            ..LockSettings::default()
+        };
+        let graces = sim.jobs.iter().map(|job| job.spec.grace);
+        let grace = graces.max().unwrap_or(Duration::from_secs(10));
+        let timing = store::timing(&settings, grace);
+        let guard = FleetConfig {
+            layout: 1,
+            nodes: sim.nodes,
+            max_ttl: settings.max_ttl,
+            expiry: Expiry::Observed,
+            generation: 1,
+        };
+        // Empty nodes vote after they were watched for the longest lease: that has happened when the story begins.
+        let before = settings.max_ttl + settings.max_ttl / 3 + Duration::from_secs(5);
+        let before = SignedDuration::try_from(before).unwrap_or_default();
+        let time = SimTime::at(sim.starting - before);
+        let chance = Chance::seeded(sim.seed);
+        let nodes: Vec<MemoryNode> = (1..=sim.nodes)
+            .map(|number| {
+                let drawn = Chance::seeded(chance.below(u64::MAX));
+                let clock = time.sibling().clock();
+                let node =
+                    MemoryNode::simulated(format!("n{number}"), clock, Spawn::system(), drawn);
+                node.faults().delay_requests(Duration::ZERO, sim.latency);
+                node.faults().delay_replies(Duration::ZERO, sim.latency);
+                node
+            })
+            .collect();
+        let starting = sim.starting;
+        let usher = Cage::default();
+        let ushers = locks_over(&nodes, guard, &timing, &time, &chance, usher.spawn());
+        let ushers = started(ushers.guarded(guard).start());
+        let clock = time.clock();
+        let until = async |instant: Timestamp| {
+            let left = instant.duration_since(clock.wall());
+            clock
+                .sleep(Duration::try_from(left).unwrap_or_default())
+                .await;
+        };
+        // To look takes a moment, too.
+        until(starting - SignedDuration::from_secs(1)).await;
+        let shown = ushers.admissions().await.unwrap_or_default();
+        let admitted = |state: &AdmissionState| *state == AdmissionState::Admitted;
+        if let Some(node) = shown.iter().find(|node| !admitted(&node.state)) {
+            panic!(
+                "{} does not vote when the story begins: {:?}",
+                node.name, node.state
+            );
+        }
+        usher.crash();
+        until(starting).await;
+        let operator = locks_over(&nodes, guard, &timing, &time, &chance, Spawn::system());
+        let operator = started(operator.guarded(guard).bystander().start());
+        let seats = (1..=sim.replicas).map(|number| Seat {
+            replica: Replica(number),
+            time: time.sibling(),
+            starts: 0,
+            cut: false,
+            freezes: 0,
+            process: None,
+        });
+        let fleet = Self(Arc::new(Inner {
+            book: Book::new(time.clock()),
+            seats: Mutex::new(seats.collect()),
+            sim,
+            time,
+            nodes,
+            guard,
+            timing,
+            chance,
+            operator,
+        }));
+        for replica in fleet.replicas() {
+            fleet.start(replica);
+        }
+        fleet
+    }
+
+    // === Who is there ===
+
+    /// All replicas, also those that are down.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<Replica> {
+        self.seats().iter().map(|seat| seat.replica).collect()
+    }
+
+    /// The replica with this number; the first is 1.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn replica(&self, number: u32) -> Replica {
+        self.at(Replica(number), |seat| seat.replica)
+    }
+
+    /// Whether its process lives, frozen or not.
+    #[must_use]
+    pub fn is_up(&self, replica: Replica) -> bool {
+        self.at(replica, |seat| seat.is_up())
+    }
+
+    /// The replica that leads the job: its process lives and holds the lease.
+    #[must_use]
+    pub fn leader(&self, job: &str) -> Option<Replica> {
+        let seats = self.seats();
+        let leads = |seat: &&Seat| match &seat.process {
+            Some((process, _)) if !process.cage.is_crashed() => {
+                let leases = process.ctx.board.leases();
+                leases
+                    .iter()
+                    .any(|(of, lease)| of == job && lease.is_held())
+            }
+            _ => false,
+        };
+        seats.iter().find(leads).map(|seat| seat.replica)
+    }
+
+    // === Time ===
+
+    /// The true civil time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.0.book.now()
+    }
+
+    /// The true clocks, for code that takes a [`Clock`].
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.0.time.clock()
+    }
+
+    /// Lets so much time pass, with all that happens in it.
+    pub async fn advance(&self, time: Duration) {
+        self.clock().sleep(time).await;
+    }
+
+    /// Lets time pass until `what` is so, looking whenever something was told and every 100 milliseconds.
+    ///
+    /// # Panics
+    /// When it is not so after `limit`.
+    #[track_caller]
+    pub fn advance_until(
+        &self,
+        what: impl Fn(&Self) -> bool,
+        limit: Duration,
+    ) -> impl Future<Output = ()> {
+        let place = Location::caller();
+        async move {
+            let mut news = self.0.book.news();
+            let clock = self.clock();
+            let until = clock.now() + limit;
+            while !what(self) {
+                let now = clock.now();
+                assert!(
+                    now < until,
+                    "{place}: what was waited for has not come within {}",
+                    Span(limit)
+                );
+                let look = (now + LOOK).min(until);
+                tokio::select! {
+                    biased;
+                    _ = news.changed() => {}
+                    () = clock.sleep_until(look) => {}
+                }
+            }
+        }
+    }
+
+    // === Processes ===
+
+    /// The process is gone at once, with everything it had in memory, as by `SIGKILL` or a cable that was pulled. Nobody
+    /// is told. Nothing happens to a process that is gone already.
+    pub fn kill(&self, replica: Replica) {
+        self.0.book.did(format!("kill({replica})"));
+        self.at(replica, |seat| {
+            if let Some((process, _)) = &seat.process {
+                process.cage.crash();
+            }
+        });
+        self.0.book.died(replica, "its process was killed");
+    }
+
+    /// The process stands still, as by `SIGSTOP` or a machine that is suspended, and goes on by itself after so long. Its
+    /// clocks go on.
+    pub fn freeze(&self, replica: Replica, time: Duration) {
+        self.0
+            .book
+            .did(format!("freeze({replica}, {})", Span(time)));
+        let freeze = self.at(replica, |seat| {
+            seat.freezes += 1;
+            if let Some((process, _)) = &seat.process {
+                process.cage.freeze();
+            }
+            seat.freezes
+        });
+        self.0.book.froze(replica);
+        let fleet = Arc::downgrade(&self.0);
+        let clock = self.clock();
+        Spawn::system().spawn(async move {
+            clock.sleep(time).await;
+            let Some(fleet) = fleet.upgrade().map(Self) else {
+                return;
+            };
+            if fleet.at(replica, |seat| seat.freezes) == freeze {
+                fleet.thaw(replica);
+            }
+        });
+    }
+
+    /// A frozen process goes on.
+    pub fn thaw(&self, replica: Replica) {
+        self.0.book.did(format!("thaw({replica})"));
+        self.at(replica, |seat| {
+            seat.freezes += 1;
+            if let Some((process, _)) = &seat.process {
+                process.cage.thaw();
+            }
+        });
+    }
+
+    /// The process is told to end, as by `SIGTERM`: it starts nothing new, lets its runs end within the drain timeout, and
+    /// hands over. Returns at once: [`Fleet::is_up`] says when it has ended.
+    pub fn stop(&self, replica: Replica) {
+        self.0.book.did(format!("stop({replica})"));
+        self.at(replica, |seat| {
+            if let Some((process, _)) = &seat.process {
+                process.ctx.gate.drain().cancel();
+            }
+        });
+    }
+
+    /// A new process on a machine whose last one was killed or has ended; its jobs are made anew.
+    ///
+    /// # Panics
+    /// When its process still lives.
+    pub fn start(&self, replica: Replica) {
+        let inner = &self.0;
+        assert!(
+            !self.is_up(replica),
+            "{replica} is running: kill or stop it first"
+        );
+        inner.book.did(format!("start({replica})"));
+        let jobs = inner.sim.jobs.iter().map(|job| {
+            let alone = job.is_alone();
+            job.ready(replica, |body| inner.book.watch(body, replica, alone))
+        });
+        let jobs = jobs.collect();
+        let nodes = connections(&inner.nodes, inner.guard);
+        let links: Vec<Link> = nodes.iter().map(MemoryNode::link).collect();
+        let nodes = nodes
+            .into_iter()
+            .map(|node| Arc::new(node) as Arc<dyn Node>);
+        let nodes = nodes.collect();
+        let (starts, time) = self.at(replica, |seat| {
+            seat.starts += 1;
+            (seat.starts, seat.time.clone())
+        });
+        let id = match starts {
+            1 => replica.to_string(),
+            again => format!("{replica}-{again}"),
+        };
+        let book = inner.book.clone();
+        let plan = Plan {
+            id: id.clone(),
+            name: replica.to_string(),
+            nodes,
+            time,
+            chance: Chance::seeded(inner.chance.below(u64::MAX)),
+            timing: inner.timing.clone(),
+            guard: Some(inner.guard),
+            jobs,
+            failover: inner.sim.failover,
+            priority: 0,
+            candidate: true,
+            hooks: crate::job::Hooks::default(),
+            drain_timeout: inner.sim.drain_timeout,
+            intents: Intents::every(CHATTER),
+            look_every: Some(inner.sim.ttl / 20),
+            aborted: Box::new(move || {
+                let why = "its process was aborted: work would have outlived its lease";
+                book.did(format!("(not the test) {replica}: {why}"));
+                book.died(replica, why);
+            }),
+        };
+        let process = started(Process::start(plan));
+        self.listen(replica, &process);
+        self.present(replica, id, &process);
+        self.at(replica, |seat| {
+            if seat.cut {
+                links.iter().for_each(|link| link.cut(Cut::Hang));
+            }
+            seat.process = Some((process, links));
+        });
+    }
+
+    // === Machines and the network ===
+
+    /// The machine reaches no lock node any more, and nothing of what was under way arrives. Also its next process.
+    pub fn partition(&self, replica: Replica) {
+        self.0.book.did(format!("partition({replica})"));
+        self.at(replica, |seat| seat.cut(true));
+    }
+
+    /// Ends [`Fleet::partition`].
+    pub fn heal(&self, replica: Replica) {
+        self.0.book.did(format!("heal({replica})"));
+        self.at(replica, |seat| seat.cut(false));
+    }
+
+    /// The wall clock of the machine is ahead of the true time by so much; zero sets it right.
+    pub fn clock_ahead(&self, replica: Replica, by: Duration) {
+        let text = Span(by);
+        self.0.book.did(format!("clock_ahead({replica}, {text})"));
+        self.set_clock(replica, i64::try_from(by.as_millis()).unwrap_or(i64::MAX));
+    }
+
+    /// The wall clock of the machine is behind the true time by so much.
+    pub fn clock_behind(&self, replica: Replica, by: Duration) {
+        let text = Span(by);
+        self.0.book.did(format!("clock_behind({replica}, {text})"));
+        let ms = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.set_clock(replica, -ms);
+    }
+
+    // === Lock nodes ===
+
+    /// The lock node is gone: nobody reaches it. The first is 1.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn lose_node(&self, number: usize) {
+        self.0.book.did(format!("lose_node({number})"));
+        self.node(number).faults().partition(Cut::Refuse);
+    }
+
+    /// The lock node is there again with everything it knew, after [`Fleet::lose_node`] or without. It has restarted:
+    /// whether it lost anything nobody can tell, so it has no vote for the longest lease (30 seconds unless the ttl is longer).
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn restart_node(&self, number: usize) {
+        self.0.book.did(format!("restart_node({number})"));
+        let faults = self.node(number).faults();
+        faults.heal();
+        faults.restart_keeping_data();
+    }
+
+    /// The same, but it has lost its memory.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn restart_node_empty(&self, number: usize) {
+        self.0.book.did(format!("restart_node_empty({number})"));
+        let faults = self.node(number).faults();
+        faults.heal();
+        faults.crash();
+    }
+
+    // === helpers ===
+
+    /// All replicas look for what people ask, and tell of themselves.
+    pub(super) fn look(&self) {
+        for seat in self.seats().iter().filter(|seat| seat.is_up()) {
+            if let Some((process, _)) = &seat.process {
+                process.ctx.intents.look();
+                process.ctx.board.told();
+            }
+        }
+    }
+
+    pub(super) fn book(&self) -> &Book {
+        &self.0.book
+    }
+
+    pub(super) fn operator(&self) -> &Locks {
+        &self.0.operator
+    }
+
+    /// The jobs, each with the zone of its schedule.
+    pub(super) fn zones(&self) -> Vec<(String, TimeZone)> {
+        let jobs = self.0.sim.jobs.iter();
+        jobs.map(|job| {
+            let zone = TimeZone::get(&job.spec.zone).unwrap_or(TimeZone::UTC);
+            (job.name.clone(), zone)
+        })
+        .collect()
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
+        self.0.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn at<T>(&self, replica: Replica, f: impl FnOnce(&mut Seat) -> T) -> T {
+        let mut seats = self.seats();
+        let all = seats.len();
+        let place = usize::try_from(replica.0).unwrap_or(0).wrapping_sub(1);
+        match seats.get_mut(place) {
+            Some(seat) => f(seat),
+            None => panic!("there is no {replica}: the fleet has {all} replicas, from 1"),
+        }
+    }
+
+    fn node(&self, number: usize) -> &MemoryNode {
+        let nodes = &self.0.nodes;
+        match nodes.get(number.wrapping_sub(1)) {
+            Some(node) => node,
+            None => panic!(
+                "there is no node n{number}: the fleet has {}, from 1",
+                nodes.len()
+            ),
+        }
+    }
+
+    fn set_clock(&self, replica: Replica, ms: i64) {
+        self.at(replica, |seat| seat.time.set_wall_offset(ms));
+    }
+
+    /// Writes everything that the process tells into the book.
+    fn listen(&self, replica: Replica, process: &Process) {
+        let (book, mut heard) = (self.0.book.clone(), process.ctx.events.observe());
+        // Outside of the cage: what was told before the process died is news all the same.
+        Spawn::system().spawn(async move {
+            while let Ok(event) = heard.recv().await {
+                book.told(replica, event);
+            }
+        });
+    }
+
+    /// What surrounds a replica in a process: it tells the others that it is there, and when it goes.
+    fn present(&self, replica: Replica, id: String, process: &Process) {
+        let ctx = process.ctx.clone();
+        let me = Identity {
+            id,
+            name: replica.to_string(),
+            host: replica.to_string(),
+            pid: 1,
+            started: ctx.clock.wall(),
+            mode: match self.0.sim.failover {
+                true => "failover",
+                false => "shared",
+            },
+            admin: None,
+        };
+        let published = ctx.spawn.spawn(presence::publish_every(
+            CHATTER,
+            CHATTER * 3,
+            me.clone(),
+            ctx.clone(),
+        ));
+        let (mut over, cage, book) = (
+            process.over.clone(),
+            process.cage.clone(),
+            self.0.book.clone(),
+        );
+        ctx.spawn.clone().spawn(async move {
+            if over.wait_for(|over| *over).await.is_err() {
+                return;
+            }
+            published.abort();
+            let name = presence::now(&me, &ctx, 0).document_name();
+            let limit = Duration::from_secs(1);
+            let _ = ctx.clock.timeout(limit, ctx.locks.remove_doc(&name)).await;
+            ctx.locks.settle().await;
+            book.did(format!("(not the test) {replica} has ended"));
+            cage.crash();
+        });
+    }
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fleet")
+            .field("now", &self.now())
+            .field("sim", &self.0.sim)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Seat {
+    fn is_up(&self) -> bool {
+        let process = self.process.as_ref();
+        process.is_some_and(|(process, _)| !process.cage.is_crashed())
+    }
+
+    fn cut(&mut self, cut: bool) {
+        self.cut = cut;
+        for link in self.process.iter().flat_map(|(_, links)| links) {
+            match cut {
+                true => link.cut(Cut::Hang),
+                false => link.mend(),
+            }
+        }
+    }
+}
+
+/// Connections of one process to all nodes.
+fn connections(nodes: &[MemoryNode], guard: FleetConfig) -> Vec<MemoryNode> {
+    let guarding = GuardSettings {
+        mode: RestartGuard::Call,
+        config: guard.to_string(),
+    };
+    let nodes = nodes.iter();
+    nodes.map(|n| n.clone().guarded(guarding.clone())).collect()
+}
+
+/// A lock service for those who are no replica.
+fn locks_over(
+    nodes: &[MemoryNode],
+    guard: FleetConfig,
+    timing: &Timing,
+    time: &SimTime,
+    chance: &Chance,
+    spawn: Spawn,
+) -> crate::lock::LocksBuilder {
+    let nodes = connections(nodes, guard).into_iter();
+    let nodes = nodes.map(|node| Arc::new(node) as Arc<dyn Node>);
+    Locks::over(nodes.collect())
+        .timing(timing.clone())
+        .expiry(guard.expiry)
+        .clock(time.clock())
+        .chance(Chance::seeded(chance.below(u64::MAX)))
+        .keeper_here(spawn)
+}
+
+fn started<T>(start: std::io::Result<T>) -> T {
+    match start {
+        Ok(started) => started,
+        Err(error) => panic!("the keeper cannot be started: {error}"),
+    }
+}

@@ -1,0 +1,325 @@
+//! What a simulation consists of, before it begins.
+
+use std::{
+    any::Any,
+    fmt,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::{Timestamp, Zoned};
+
+use super::{Fleet, Replica, report};
+use crate::{
+    batch::BatchJob,
+    human::Span,
+    job::{Coordination, Job, Spec},
+    worker::{registry::Body, replica::Ready},
+};
+
+/// The variable of the environment that says which seed every simulation takes.
+pub const SEED: &str = "WATCHKEEPER_SIM_SEED";
+
+/// Makes the work of one replica.
+type Make = Arc<dyn Fn(Replica) -> Body + Send + Sync>;
+
+/// A fleet that is to be simulated: how many replicas and lock nodes, and which jobs. See [the module](super).
+#[derive(Clone)]
+pub struct Sim {
+    pub(super) replicas: u32,
+    pub(super) nodes: usize,
+    pub(super) starting: Timestamp,
+    pub(super) ttl: Duration,
+    pub(super) latency: Duration,
+    pub(super) drain_timeout: Duration,
+    pub(super) failover: bool,
+    pub(super) jobs: Vec<Recruit>,
+    pub(super) seed: u64,
+    checked: bool,
+}
+
+/// A job of the fleet.
+#[derive(Clone)]
+pub(super) struct Recruit {
+    pub(super) name: String,
+    pub(super) spec: Spec,
+    make: Make,
+}
+
+// === impl Sim ===
+
+impl Sim {
+    /// Three replicas over three lock nodes, on 2026-01-01T00:00:00Z, without jobs.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            replicas: 3,
+            nodes: 3,
+            starting: at("2026-01-01T00:00:00Z"),
+            ttl: Duration::from_secs(10),
+            latency: Duration::from_millis(2),
+            drain_timeout: Duration::from_secs(30),
+            failover: false,
+            jobs: Vec::new(),
+            seed: 1,
+            checked: true,
+        }
+    }
+
+    /// So many replicas, named `r1`, `r2` and so on.
+    #[must_use]
+    pub fn replicas(mut self, replicas: u32) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// So many lock nodes: 1, 3 or 5, named `n1`, `n2` and so on. They behave as independent masters of Redis do: guarded
+    /// against the loss of their memory, and admitted when the simulation begins.
+    ///
+    /// # Panics
+    /// For another number.
+    #[must_use]
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        assert!(
+            [1, 3, 5].contains(&nodes),
+            "{nodes} lock nodes: a fleet has 1, 3 or 5"
+        );
+        self.nodes = nodes;
+        self
+    }
+
+    /// Civil time at the beginning: `"2026-03-27T07:59:00[Europe/Rome]"`, or `"2026-03-27T06:59:00Z"`.
+    ///
+    /// # Panics
+    /// When it is neither.
+    #[must_use]
+    pub fn starting(mut self, time: &str) -> Self {
+        self.starting = at(time);
+        self
+    }
+
+    /// Decides how long messages take, who is quicker in an election, and all else that is left to chance: the same seed
+    /// plays the same story. The variable [`SEED`] of the environment wins over it.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// How long a lease lasts without an extension, as `locks.ttl`: 10 seconds unless set.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long a message to a lock node or back takes at most: 2 milliseconds unless set.
+    #[must_use]
+    pub fn latency(mut self, most: Duration) -> Self {
+        self.latency = most;
+        self
+    }
+
+    /// How long runs may go on when a replica is stopped, as `worker.drain_timeout`: 30 seconds unless set.
+    #[must_use]
+    pub fn drain_timeout(mut self, limit: Duration) -> Self {
+        self.drain_timeout = limit;
+        self
+    }
+
+    /// The replicas are a failover pair, as with `worker.mode = "failover"`: one of them leads every job.
+    #[must_use]
+    pub fn failover(mut self) -> Self {
+        self.failover = true;
+        self
+    }
+
+    /// Leaves out what is checked at the end: for stories in which it cannot hold, such as a majority of lock nodes
+    /// that lose their memory.
+    #[must_use]
+    pub fn unchecked(mut self) -> Self {
+        self.checked = false;
+        self
+    }
+
+    /// Adds a job. `make` makes it anew whenever a replica starts, as its process would: what a job keeps in memory is
+    /// gone after [`Fleet::kill`]; what stands for the world outside, the closure shares between them.
+    ///
+    /// # Panics
+    /// When the spec makes no schedule.
+    #[must_use]
+    pub fn job<J: Job>(
+        self,
+        name: &str,
+        make: impl Fn(Replica) -> J + Send + Sync + 'static,
+        spec: Spec,
+    ) -> Self {
+        self.add(
+            name,
+            spec,
+            Arc::new(move |of| Body::Job(Arc::new(make(of)))),
+        )
+    }
+
+    /// Adds a batch job, likewise.
+    ///
+    /// # Panics
+    /// When the spec makes no schedule.
+    #[must_use]
+    pub fn batch_job<J: BatchJob>(
+        self,
+        name: &str,
+        make: impl Fn(Replica) -> J + Send + Sync + 'static,
+        spec: Spec,
+    ) -> Self {
+        let spec = spec.coordination(Coordination::Batch);
+        self.add(
+            name,
+            spec,
+            Arc::new(move |of| Body::Batch(Arc::new(make(of)))),
+        )
+    }
+
+    fn add(mut self, name: &str, spec: Spec, make: Make) -> Self {
+        if let Err(error) = spec.schedule_of(name) {
+            panic!("job {name:?} has no schedule: {error}");
+        }
+        self.jobs.push(Recruit {
+            name: name.to_owned(),
+            spec,
+            make,
+        });
+        self
+    }
+
+    /// Plays the story: makes the fleet, hands it to `test`, checks at the end what holds for every story, and gives back
+    /// what `test` gave. It blocks; call it from a plain `#[test]`, because it brings a tokio runtime of its own whose time is
+    /// virtual.
+    ///
+    /// # Panics
+    /// When `test` panics, or when a job broke a rule that is always checked ([`Fleet::assert_no_two_at_once`] and
+    /// [`Fleet::assert_once_per_tick`], for all jobs): with what happened until then, the seed, and how to repeat it. Within
+    /// a tokio runtime.
+    pub fn run<T, F: Future<Output = T>>(mut self, test: impl FnOnce(Fleet) -> F) -> T {
+        assert!(
+            tokio::runtime::Handle::try_current().is_err(),
+            "a simulation brings its own runtime: write #[test] and a plain fn instead of #[tokio::test]"
+        );
+        self.seed = seed_of_environment().unwrap_or(self.seed);
+        let (seed, checked) = (self.seed, self.checked);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build();
+        let runtime = match runtime {
+            Ok(runtime) => runtime,
+            Err(error) => panic!("no runtime: {error}"),
+        };
+        let mut seen = None;
+        let played = catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                let fleet = Fleet::begin(self).await;
+                seen = Some(fleet.clone());
+                let done = test(fleet.clone()).await;
+                // Whoever was told something at this very instant notes it.
+                tokio::task::yield_now().await;
+                if checked {
+                    fleet.check_all();
+                }
+                done
+            })
+        }));
+        let story = seen.filter(|_| played.is_err()).map(|fleet| {
+            // Its clock is that of the runtime.
+            let _inside = runtime.enter();
+            report::story(&fleet)
+        });
+        // Not waited for: a thread that a job blocks may block for ever.
+        runtime.shutdown_background();
+        match played {
+            Ok(done) => done,
+            Err(panic) => fail(panic, seed, &story.unwrap_or_default()),
+        }
+    }
+}
+
+impl Default for Sim {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.jobs.iter().map(|job| &job.name);
+        f.debug_struct("Sim")
+            .field("replicas", &self.replicas)
+            .field("nodes", &self.nodes)
+            .field("starting", &self.starting)
+            .field("ttl", &Span(self.ttl))
+            .field("seed", &self.seed)
+            .field("jobs", &names.collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Recruit {
+    /// No two runs of it may be under way at a time: of a batch job, of one batch.
+    pub(super) fn is_alone(&self) -> bool {
+        self.spec.coordination != Coordination::Everywhere
+    }
+
+    /// The job as a replica runs it.
+    pub(super) fn ready(&self, of: Replica, watch: impl FnOnce(Body) -> Body) -> Ready {
+        let schedule = match self.spec.schedule_of(&self.name) {
+            Ok(schedule) => schedule,
+            Err(error) => panic!("job {:?} has no schedule: {error}", self.name),
+        };
+        Ready {
+            name: self.name.clone(),
+            body: watch((self.make)(of)),
+            spec: self.spec.clone(),
+            schedule,
+            policy: self.spec.policy(),
+        }
+    }
+}
+
+// === helpers ===
+
+/// An instant as people write it.
+pub(super) fn at(time: &str) -> Timestamp {
+    let zoned = time.parse::<Zoned>().map(|zoned| zoned.timestamp());
+    let Ok(found) = zoned.or_else(|_| time.parse::<Timestamp>()) else {
+        panic!(
+            "{time:?} is no instant: write \"2026-03-27T08:00:00[Europe/Rome]\" or \"2026-03-27T08:00:00+01:00\""
+        );
+    };
+    found
+}
+
+fn seed_of_environment() -> Option<u64> {
+    let text = std::env::var(SEED).ok()?;
+    match text.parse() {
+        Ok(seed) => Some(seed),
+        Err(_) => panic!("{SEED}={text:?} is no seed: write a whole number"),
+    }
+}
+
+/// Panics with what `test` panicked with, and the story.
+fn fail(panic: Box<dyn Any + Send>, seed: u64, story: &str) -> ! {
+    let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let Some(said) = said.or_else(|| panic.downcast_ref::<String>().cloned()) else {
+        eprintln!("{story}{}", repeat(seed));
+        resume_unwind(panic)
+    };
+    // What was said stands on the terminal already: a panic is printed where it happens.
+    eprintln!("{story}{}", repeat(seed));
+    resume_unwind(Box::new(format!("{said}\n{story}{}", repeat(seed))))
+}
+
+fn repeat(seed: u64) -> String {
+    format!("seed {seed}; the same again: {SEED}={seed} cargo test NAME_OF_THE_TEST\n")
+}
