@@ -14,6 +14,8 @@
 
 use std::{process::ExitCode, time::Duration};
 
+#[path = "lock/asked.rs"]
+mod asked;
 #[path = "lock/bulk.rs"]
 mod bulk;
 #[path = "lock/contended.rs"]
@@ -144,7 +146,7 @@ fn main() -> ExitCode {
         table.section(section);
         runtime.block_on(measure(section, plan, &mut table));
     }
-    table.end();
+    table.end("lock");
     // What is missed on a busy machine is no defect of the code: only who asks for it gets a verdict.
     if said("--strict") && !table.meets_its_goals() {
         ExitCode::FAILURE

@@ -184,6 +184,10 @@ impl TimeSource for SystemTime {
         reason = "the one place where tokio's timer is used"
     )]
     fn sleep_until(&self, deadline: Moment) -> BoxFuture<'static, ()> {
+        if deadline == Moment::NEVER {
+            // Not even a timer.
+            return Box::pin(std::future::pending());
+        }
         Box::pin(async move {
             loop {
                 let left = deadline.since(SystemTime.now());

@@ -16,7 +16,7 @@ use watchkeeper::{
     spawn::Spawn,
 };
 
-use crate::server::RedisServer;
+use crate::{asked::Asked, server::RedisServer};
 
 /// Of the lease whose extensions are watched: a round every 50 ms.
 const BRISK: Duration = Duration::from_millis(150);
@@ -37,15 +37,6 @@ pub(crate) struct Extended {
 /// The nodes without the keeper: what is below the public API.
 #[derive(Clone)]
 pub(crate) struct Nodes(Vec<Arc<RedisNode>>);
-
-/// What clients have asked of some servers, and what it cost them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asked {
-    /// Calls of scripts by clients; what scripts call themselves is not among them.
-    pub(crate) scripts: u64,
-    /// Processor time in those scripts, in microseconds.
-    pub(crate) script_us: u64,
-}
 
 impl Scene {
     pub(crate) async fn start(nodes: usize) -> Self {
@@ -118,23 +109,7 @@ impl Scene {
 
     /// What was asked so far, of all servers together.
     pub(crate) fn asked(&self) -> Asked {
-        let mut all = Asked::default();
-        for server in &self.servers {
-            let stats = server.raw(&["INFO", "commandstats"]);
-            for line in stats.lines() {
-                let script = ["cmdstat_evalsha:", "cmdstat_eval:"]
-                    .iter()
-                    .find_map(|name| line.strip_prefix(name));
-                let Some(fields) = script else { continue };
-                let field = |name: &str| {
-                    let found = fields.split(',').find_map(|f| f.strip_prefix(name));
-                    found.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
-                };
-                all.scripts += field("calls=");
-                all.script_us += field("usec=");
-            }
-        }
-        all
+        Asked::of(&self.servers)
     }
 
     /// Waits until nothing is asked any more: what one side left to be done must not fall upon the next.
@@ -237,24 +212,6 @@ fn node_in(namespace: &str, url: &str, guard: GuardSettings) -> RedisNode {
         guard,
     };
     RedisNode::new(&settings, Clock::system(), Spawn::system()).unwrap()
-}
-
-// === impl Asked ===
-
-impl Asked {
-    pub(crate) fn since(self, before: Self) -> Self {
-        Self {
-            scripts: self.scripts - before.scripts,
-            script_us: self.script_us - before.script_us,
-        }
-    }
-
-    /// Microseconds of a server's time in one call.
-    pub(crate) fn us_per_call(self) -> f64 {
-        #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let (us, calls) = (self.script_us as f64, self.scripts as f64);
-        us / calls.max(1.0)
-    }
 }
 
 // === impl Nodes ===

@@ -23,6 +23,7 @@ pub(crate) struct Row {
 }
 
 /// What the figure should be.
+#[allow(dead_code, reason = "every bench uses its own part")]
 #[derive(Clone, Copy)]
 pub(crate) enum Goal {
     AtLeast(f64),
@@ -62,7 +63,7 @@ impl Table {
     }
 
     /// One line for programs.
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&self, bench: &str) {
         let rows = self.rows.iter().map(|(section, row)| {
             json!({
                 "section": section, "what": row.what, "nodes": row.nodes, "ours": row.ours, "beside": row.beside,
@@ -73,7 +74,7 @@ impl Table {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         println!(
             "\n{}",
-            json!({ "bench": "lock", "cores": cores, "rows": rows })
+            json!({ "bench": bench, "cores": cores, "rows": rows })
         );
     }
 }
@@ -166,6 +167,7 @@ pub(crate) fn p99(took: &[Duration]) -> Duration {
 }
 
 /// The middle one.
+#[allow(dead_code, reason = "every bench uses its own part")]
 pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)

@@ -3,7 +3,9 @@
 //! # Invariants
 //! - K1 A lease whose deadline has passed is never renewed (R8).     (an_expired_lease_is_never_renewed)
 //! - K2 One round at a time per lease; a failed one is tried again until the old deadline.  (a_failed_round_is_tried_again_after_its_pause)
-//! - K3 Leases that fall due together are renewed together.          (due_leases_share_a_round)
+//! - K3 Leases that fall due together are renewed together, and what is left of a call is filled with those that come next:
+//!   so many leases cost as few calls as there can be, whenever each was acquired.  (due_leases_share_a_round,
+//!   a_round_fills_its_calls_with_what_comes_next)
 //! - K4 A look costs what has changed or is due, not what is held.     (a_look_costs_what_is_due)
 
 use std::{
@@ -20,9 +22,15 @@ use super::{
 use crate::{
     clock::Moment,
     lease::{LeaseView, Loss, ReleaseReport},
-    lock::Timing,
+    lock::{Timing, link::MOST_OPS},
     node::Record,
 };
+
+/// With a round under way a lease joins it when it is due within this part of its ttl.
+const EARLY: u32 = 30;
+
+/// The same where a call has places left: half the time between two rounds.
+const FILLS: u32 = 6;
 
 /// Every lease of the process.
 #[derive(Default)]
@@ -179,56 +187,81 @@ impl Book {
         };
         let round = looked_at.iter().any(is_due);
         if round {
-            let early = self.due.range(due_by(now + self.longest / 30));
+            let early = self.due.range(due_by(now + self.longest / EARLY));
             looked_at.extend(early.map(|(_, id)| *id));
         }
         for id in looked_at {
-            let Some(held) = self.held.get_mut(&id) else {
-                continue;
-            };
-            self.due.remove(&(held.due, id));
-            #[cfg(test)]
-            {
-                plan.looked_at += 1;
-            }
-            let rung = held.judge(now, unfit, timing);
-            match rung {
-                Rung::Abort => plan.abort.push(held.view.clone()),
-                // Who waits for the report is known from the note alone, which a note of another thread may still hold up.
-                Rung::LetGo if !held.returned && held.view.loss() == Some(Loss::Released) => {}
-                Rung::LetGo | Rung::Abandon => {
-                    if rung == Rung::Abandon {
-                        plan.abandon.push(held.view.clone());
-                    }
-                    let why = held.view.cordoned().map_or(Loss::Released, Loss::Unfit);
-                    held.view.end(why);
-                    plan.release.push((held.view.clone(), held.done.take()));
-                    self.held.remove(&id);
-                    continue;
-                }
-                // A little early is better than a round of its own.
-                Rung::Keep | Rung::CancelAndKeep
-                    if round && !held.in_round && now + held.view.ttl() / 30 >= held.renew_at =>
-                {
-                    held.in_round = true;
-                    plan.renew.push((id, held.view.clone()));
-                }
-                Rung::Keep | Rung::CancelAndKeep | Rung::RunDown => {}
-            }
-            let renews = matches!(rung, Rung::Keep | Rung::CancelAndKeep);
-            held.due = held.next_look(now, renews, timing);
-            if held.due < Moment::NEVER {
-                self.due.insert((held.due, id));
-            }
+            self.look(id, (now, unfit, timing), round.then_some(EARLY), &mut plan);
+        }
+        let room = plan.renew.len().next_multiple_of(MOST_OPS) - plan.renew.len();
+        let next: Vec<u64> = self
+            .due
+            .range(due_by(now + self.longest / FILLS))
+            .take(room)
+            .map(|(_, id)| *id)
+            .collect();
+        for id in next {
+            self.look(id, (now, unfit, timing), Some(FILLS), &mut plan);
         }
         plan.wake = self.due.first().map(|(at, _)| *at);
         plan
+    }
+
+    /// Judges one lease. With a round under way it takes part when it is due within this part of its ttl.
+    fn look(
+        &mut self,
+        id: u64,
+        (now, unfit, timing): (Moment, Option<&(String, Moment)>, &Timing),
+        early: Option<u32>,
+        plan: &mut Plan,
+    ) {
+        let Some(held) = self.held.get_mut(&id) else {
+            return;
+        };
+        self.due.remove(&(held.due, id));
+        #[cfg(test)]
+        {
+            plan.looked_at += 1;
+        }
+        let rung = held.judge(now, unfit, timing);
+        match rung {
+            Rung::Abort => plan.abort.push(held.view.clone()),
+            // Who waits for the report is known from the note alone, which a note of another thread may still hold up.
+            Rung::LetGo if !held.returned && held.view.loss() == Some(Loss::Released) => {}
+            Rung::LetGo | Rung::Abandon => {
+                if rung == Rung::Abandon {
+                    plan.abandon.push(held.view.clone());
+                }
+                let why = held.view.cordoned().map_or(Loss::Released, Loss::Unfit);
+                held.view.end(why);
+                plan.release.push((held.view.clone(), held.done.take()));
+                self.held.remove(&id);
+                return;
+            }
+            // A little early is better than a round of its own.
+            Rung::Keep | Rung::CancelAndKeep if held.joins(now, early) => {
+                held.in_round = true;
+                plan.renew.push((id, held.view.clone()));
+            }
+            Rung::Keep | Rung::CancelAndKeep | Rung::RunDown => {}
+        }
+        let renews = matches!(rung, Rung::Keep | Rung::CancelAndKeep);
+        held.due = held.next_look(now, renews, timing);
+        if held.due < Moment::NEVER {
+            self.due.insert((held.due, id));
+        }
     }
 }
 
 // === impl Held ===
 
 impl Held {
+    /// Whether it takes part in a round that is under way now.
+    fn joins(&self, now: Moment, early: Option<u32>) -> bool {
+        let due = |early| now + self.view.ttl() / early >= self.renew_at;
+        !self.in_round && early.is_some_and(due)
+    }
+
     /// Takes note of what has happened to the lease, and judges it.
     fn judge(&mut self, now: Moment, unfit: Option<&(String, Moment)>, timing: &Timing) -> Rung {
         let view = &self.view;
@@ -363,10 +396,34 @@ mod tests {
 
     #[test]
     fn due_leases_share_a_round() {
-        let early = TTL / 30;
-        let (mut book, now) = book(&[Duration::ZERO, early, early * 3]);
+        let (mut book, now) = book(&[Duration::ZERO, TTL / EARLY, TTL / 4]);
         assert_eq!(renewed(&mut book, now), [1, 2]);
         assert!(renewed(&mut book, now).is_empty(), "one round at a time");
+    }
+
+    #[test]
+    fn a_round_fills_its_calls_with_what_comes_next() {
+        // Acquired one after the other: over a tenth of the ttl, which is a third of the time between two rounds.
+        let all = 1_000;
+        let due_in: Vec<_> = (0..all).map(|i| TTL / 10 * i / all).collect();
+        let (mut book, now) = book(&due_in);
+        let timing = Timing::default();
+        let (mut at, mut calls) = (now, Vec::new());
+        while at.since(now) < TTL * 2 / 3 {
+            let plan = book.plan(at, None, &timing);
+            if !plan.renew.is_empty() {
+                calls.push((at, plan.renew.len()));
+            }
+            for (id, view) in plan.renew {
+                book.round_over(id, next_renewal(at, view.ttl(), &timing, Duration::ZERO));
+            }
+            at = book.plan(at, None, &timing).wake.unwrap();
+        }
+        let round = calls.iter().filter(|(at, _)| at.since(now) >= TTL / 3);
+        let sizes: Vec<usize> = round.map(|(_, leases)| *leases).collect();
+        assert_eq!(sizes.iter().sum::<usize>(), 1_000, "{sizes:?}");
+        let calls: usize = sizes.iter().map(|leases| leases.div_ceil(MOST_OPS)).sum();
+        assert_eq!(calls, 4, "{sizes:?}");
     }
 
     #[test]

@@ -229,7 +229,8 @@ impl Schedule {
         self.walk(after, upto).take(limit).collect()
     }
 
-    /// The last tick in (`after`, `upto`], found by halving: some fifty steps, however many ticks there are.
+    /// The last tick in (`after`, `upto`]: the first or the second of them, as usual, else found by halving, in some fifty
+    /// steps, however many ticks there are.
     #[must_use]
     pub fn latest_upto(&self, after: Timestamp, upto: Timestamp) -> Option<Timestamp> {
         if let Some(period) = self.plain_period() {
@@ -239,6 +240,11 @@ impl Schedule {
                 .filter(|tick| *tick > after);
         }
         let mut tick = self.next_after(after).filter(|tick| *tick <= upto)?;
+        // Whoever asks in time finds one.
+        match self.next_after(tick) {
+            Some(next) if next <= upto => tick = next,
+            _ => return Some(tick),
+        }
         // No tick lies in (free_from, upto].
         let mut free_from = upto;
         while tick < free_from {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use tokio::sync::Notify;
 
 use crate::{
     job::Run,
@@ -24,8 +25,10 @@ pub(crate) struct Board(Arc<Mutex<Notes>>);
 pub(crate) struct Notes {
     jobs: BTreeMap<String, JobNotes>,
     reload: Option<ReloadStatus>,
-    /// Asks for a fresh presence document.
-    dirty: Arc<tokio::sync::Notify>,
+    /// Asks for a fresh presence document soon: somebody waits for this, or sees a wrong leader.
+    dirty: Arc<Notify>,
+    /// Asks for one in its turn: the daily business of ticks and runs.
+    busy: Arc<Notify>,
 }
 
 /// What is known of one job.
@@ -48,15 +51,31 @@ impl Board {
         notes.dirty.notify_one();
     }
 
+    /// The same for what happens all the time.
+    fn note(&self, job: &str, f: impl FnOnce(&mut JobNotes)) {
+        let mut notes = self.notes();
+        match notes.jobs.get_mut(job) {
+            Some(known) => f(known),
+            None => f(notes.jobs.entry(job.to_owned()).or_default()),
+        }
+        notes.busy.notify_one();
+    }
+
     /// This replica has something to tell that is not kept here.
     pub(crate) fn told(&self) {
         self.notes().dirty.notify_one();
     }
 
-    /// Completes at the next change.
+    /// Completes at the next change that others should soon know of.
     pub(crate) async fn changed(&self) {
         let dirty = self.notes().dirty.clone();
         dirty.notified().await;
+    }
+
+    /// Completes at the next tick, start or end of a run.
+    pub(crate) async fn worked(&self) {
+        let busy = self.notes().busy.clone();
+        busy.notified().await;
     }
 
     pub(crate) fn add_job(&self, facts: JobPresence) {
@@ -119,26 +138,26 @@ impl Board {
     }
 
     pub(crate) fn ticks(&self, job: &str, last: Option<Timestamp>, next: Option<Timestamp>) {
-        self.change(job, |job| {
+        self.note(job, |job| {
             (job.facts.last_tick, job.facts.next_tick) = (last, next)
         });
     }
 
     pub(crate) fn started(&self, run: &Run, at: Timestamp) {
-        self.change(run.job(), |job| {
+        self.note(run.job(), |job| {
             job.runs.insert(run.id().to_owned(), (run.clone(), at));
         });
     }
 
     pub(crate) fn ended(&self, run: &Run, outcome: &str) {
-        self.change(run.job(), |job| {
+        self.note(run.job(), |job| {
             job.runs.remove(run.id());
             job.facts.last_outcome = Some(outcome.to_owned());
         });
     }
 
     pub(crate) fn backlog(&self, job: &str, items: u64) {
-        self.change(job, |job| job.facts.backlog = Some(items));
+        self.note(job, |job| job.facts.backlog = Some(items));
     }
 
     /// Whether this replica leads the job now, by the clock; `None` for a job it does not know.

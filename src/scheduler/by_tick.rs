@@ -89,7 +89,7 @@ impl Taken {
 
 impl Engine {
     /// Runs the job tick by tick, in whichever replica comes first, until the worker drains.
-    pub(crate) async fn run_by_tick(mut self) {
+    pub(crate) async fn run_by_tick(&mut self) {
         let ctx = &self.ctx.clone();
         let key = format!("job/{}", self.name);
         let retention = ctx.locks.timing().retention_of(&key);

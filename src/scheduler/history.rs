@@ -1,16 +1,18 @@
 //! Writes the history of runs, in the background: [`crate::status::runs`] says what it consists of.
 //!
 //! Nothing here is waited for by a run, by the loop that leads a job, or by a lease. Writings wait in a short queue for
-//! one task that carries them out one after the other; when the queue is full the oldest is left out. A writing that
-//! fails is a debug line in the log; it is tried again a few times.
+//! one task that carries them out, those of one moment together: a thousand jobs cost a call every now and then, and a
+//! run that ends at once is written once. When the queue is full the oldest is left out. A writing that fails is a debug
+//! line in the log; it is tried again a few times.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use super::execute::Ended;
@@ -27,7 +29,12 @@ use crate::{
 };
 
 /// Writings that may wait. Two for every run that starts and ends while a store does not answer.
-const MAX_WAITING: usize = 64;
+const MAX_WAITING: usize = 256;
+/// Writings under way at a time: what is asked for at the same time shares a call to each node.
+const TOGETHER: usize = 64;
+/// The pause between those of one moment and the next. What comes after a calm is written at once: whoever dies a moment
+/// later is shown as interrupted, with his name.
+const GATHER: Duration = Duration::from_millis(50);
 /// A store that does not answer is asked so often, with pauses between: without its end a run would be shown as running.
 const TRIES: u32 = 5;
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
@@ -54,14 +61,25 @@ struct Inner {
     locks: Locks,
     clock: Clock,
     spawn: Spawn,
-    waiting: Mutex<VecDeque<Writing>>,
+    waiting: Mutex<Waiting>,
     /// Writings that wait or are under way. Changed only while `waiting` is locked.
     left: watch::Sender<usize>,
+}
+
+/// Writings in the order in which they were asked for.
+#[derive(Default)]
+struct Waiting {
+    writings: BTreeMap<u64, Writing>,
+    last: u64,
+    /// Whether a task sees to them.
+    attended: bool,
 }
 
 /// An attempt in flight.
 pub(super) struct Entry {
     history: History,
+    /// The place of what tells that it runs.
+    place: u64,
     record: RunRecord,
     since: Moment,
 }
@@ -117,13 +135,14 @@ impl History {
             seq,
             ..RunRecord::default()
         };
-        self.add(Writing::Record {
+        let place = self.add(Writing::Record {
             record: Box::new(record.clone()),
             stage: Stage::Running,
             output: None,
         });
         Entry {
             history: self.clone(),
+            place,
             record,
             since: clock.now(),
         }
@@ -157,7 +176,7 @@ impl History {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Writing>> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         // Every change is complete before the lock is given back.
         self.0
             .waiting
@@ -165,38 +184,48 @@ impl History {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, writing: Writing) {
+    /// Says its place.
+    fn add(&self, writing: Writing) -> u64 {
         let mut waiting = self.waiting();
-        // The later state of an attempt takes the place of the earlier one.
-        if let Some(same) = waiting.iter_mut().find(|w| writing.replaces(w)) {
-            *same = writing;
-            return;
-        }
-        if waiting.len() >= MAX_WAITING {
-            waiting.pop_front();
+        if waiting.writings.len() >= MAX_WAITING {
+            waiting.writings.pop_first();
             self.0.left.send_modify(|left| *left -= 1);
             tracing::debug!("too much history waits for the store: the oldest is left out");
         }
-        waiting.push_back(writing);
-        let begin = *self.0.left.borrow() == 0;
+        waiting.last += 1;
+        let place = waiting.last;
+        waiting.writings.insert(place, writing);
+        let attended = std::mem::replace(&mut waiting.attended, true);
         self.0.left.send_modify(|left| *left += 1);
         drop(waiting);
-        if begin {
+        if !attended {
             self.0.spawn.spawn(self.clone().write_all());
         }
+        place
+    }
+
+    /// The later state of an attempt takes the place of the earlier one, if that still waits.
+    fn replace(&self, place: u64, writing: Writing) {
+        if let Some(earlier) = self.waiting().writings.get_mut(&place) {
+            *earlier = writing;
+            return;
+        }
+        self.add(writing);
     }
 
     async fn write_all(self) {
         loop {
-            let next = self.waiting().pop_front();
-            if let Some(writing) = next {
-                self.write_patiently(&writing).await;
-            }
-            let waiting = self.waiting();
-            self.0.left.send_modify(|left| *left = waiting.len());
-            if waiting.is_empty() {
+            let together = self.waiting().take_together();
+            if together.is_empty() {
                 return;
             }
+            join_all(together.iter().map(|writing| self.write_patiently(writing))).await;
+            {
+                let waiting = self.waiting();
+                let left = waiting.writings.len();
+                self.0.left.send_modify(|now| *now = left);
+            }
+            self.0.clock.sleep(GATHER).await;
         }
     }
 
@@ -265,7 +294,7 @@ impl fmt::Debug for History {
     }
 }
 
-// === impl Entry, Writing ===
+// === impl Entry, Waiting, Writing ===
 
 impl Entry {
     /// The attempt has ended.
@@ -279,23 +308,43 @@ impl Entry {
         record.ended = Some(locks.wall());
         record.took_ms = Some(u64::try_from(took).unwrap_or(u64::MAX));
         record.output_bytes = output.as_ref().map_or(0, |text| text.len() as u64);
-        self.history.add(Writing::Record {
+        let ended = Writing::Record {
             record: Box::new(self.record),
             stage: Stage::Ended,
             output,
-        });
+        };
+        self.history.replace(self.place, ended);
+    }
+}
+
+impl Waiting {
+    /// The oldest writings, up to the first that depends on another one of them. Without any the task may end.
+    fn take_together(&mut self) -> Vec<Writing> {
+        let mut together: Vec<Writing> = Vec::new();
+        while together.len() < TOGETHER
+            && let Some(next) = self.writings.first_entry()
+        {
+            if together
+                .iter()
+                .any(|earlier| next.get().depends_on(earlier))
+            {
+                break;
+            }
+            together.push(next.remove());
+        }
+        self.attended = !together.is_empty();
+        together
     }
 }
 
 impl Writing {
-    fn replaces(&self, earlier: &Self) -> bool {
-        match (self, earlier) {
-            (Self::Record { record: new, .. }, Self::Record { record: old, .. }) => {
-                (&new.job, new.seq) == (&old.job, old.seq)
-            }
-            // What it finds there is what was written before it.
-            _ => false,
-        }
+    /// What an interruption finds there is what was written before it, and what follows it knows more.
+    fn depends_on(&self, earlier: &Self) -> bool {
+        let (Self::Record { record: one, .. } | Self::Interrupt(one)) = self;
+        let (Self::Record { record: two, .. } | Self::Interrupt(two)) = earlier;
+        let interrupts =
+            matches!(self, Self::Interrupt(_)) || matches!(earlier, Self::Interrupt(_));
+        interrupts && one.seq == two.seq && one.job == two.job
     }
 }
 
@@ -354,7 +403,7 @@ mod tests {
         for seq in 1..=500 {
             history.started(&run, seq).ended(&run, &Ended::Done);
         }
-        assert!(history.waiting().len() <= MAX_WAITING);
+        assert!(history.waiting().writings.len() <= MAX_WAITING);
         let began = time.clock().now();
         history.flush(Duration::from_secs(1)).await;
         let waited = time.clock().now().since(began);
@@ -366,7 +415,7 @@ mod tests {
         let docs = locks.docs("history/job/").await.unwrap();
         let mut seqs: Vec<u64> = docs.iter().map(|d| RunRecord::attempt_of(d.rev)).collect();
         seqs.sort_unstable();
-        assert!(seqs.len() <= MAX_WAITING + 1, "{seqs:?}");
+        assert!(seqs.len() <= MAX_WAITING + TOGETHER, "{seqs:?}");
         assert_eq!(seqs.last(), Some(&500));
         // Written once for both states: the later one was known before the first was sent.
         let last = docs.iter().find(|d| d.rev / 4 == 500).unwrap();

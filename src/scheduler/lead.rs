@@ -279,10 +279,10 @@ impl Lead<'_> {
         flights: &mut Flights,
         desk: &mpsc::Sender<Saving>,
     ) -> Result<Carried, Over> {
-        let next = self.engine.next_tick(&plan.ledger, self.wall());
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
         }
+        let next = self.engine.next_tick(&plan.ledger, self.wall());
         self.keep_given(&mut plan);
         let ticks = plan.starts().filter_map(|d| match d {
             // A trigger is due whatever the nodes' clocks say.

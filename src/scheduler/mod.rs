@@ -84,7 +84,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Runs the job in one replica at a time, until the worker drains.
-    pub(crate) async fn run_led(mut self) {
+    pub(crate) async fn run_led(&mut self) {
         let ctx = &self.ctx.clone();
         let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
@@ -186,16 +186,16 @@ impl Engine {
             });
             let watch = watch_health(self.job.clone(), lease.clone(), ctx.clone());
             let health = ctx.spawn.spawn(watch);
-            let ended = Lead {
+            let lead = Lead {
                 engine: self,
                 pad: &pad,
                 lease: Some(lease.clone()),
                 pass,
                 brief,
                 unfit: CancellationToken::new(),
-            }
-            .run()
-            .await;
+            };
+            // Boxed: whoever stands by for a thousand jobs needs no room for leading them.
+            let ended = Box::pin(lead.run()).await;
             health.abort();
             if ended != Ended::Changed || !self.keeps_term(&lease, &pad) {
                 break ended;
@@ -246,7 +246,7 @@ impl Engine {
     }
 
     /// Runs the job in every replica, without a lock and without a ledger that outlives the process.
-    pub(crate) async fn run_everywhere(mut self) {
+    pub(crate) async fn run_everywhere(&mut self) {
         let ctx = &self.ctx.clone();
         let pad = Pad::local();
         while let Some(pass) = ctx.gate.pass().await {
@@ -269,7 +269,7 @@ impl Engine {
             );
             let watch = ctx.spawn.spawn(watch);
             Lead {
-                engine: &self,
+                engine: self,
                 pad: &pad,
                 lease: None,
                 pass: &pass,

@@ -50,6 +50,8 @@ async fn the_history_shows_each_run_once_per_attempt() {
     first.drain();
     fleet.sleep(SECOND * 20).await;
     assert!(second.leads());
+    // What has just ended is written in a moment.
+    fleet.sleep(ms(100)).await;
 
     let shown = history(second).await;
     let mut seen = BTreeMap::new();

@@ -27,6 +27,11 @@ pub(crate) struct Identity {
 pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 /// Changes are collected for so long before they are told.
 const COLLECT: Duration = Duration::from_millis(100);
+/// Bytes of documents in a second, on each node: what changes with every tick of a thousand jobs is told with what
+/// changes meanwhile.
+const BYTES_PER_SECOND: usize = 100_000;
+/// The same for what others should soon know of: who leads what.
+const URGENT_BYTES_PER_SECOND: usize = 1_000_000;
 /// A document without a successor is forgotten after this.
 const LIFETIME: Duration = Duration::from_secs(7);
 
@@ -46,17 +51,38 @@ pub(crate) async fn publish_every(
     loop {
         rev += 1;
         let presence = now(&me, &ctx, rev);
+        let mut bytes = 0;
         if let Ok(body) = presence.to_json() {
+            bytes = body.len();
             let name = presence.document_name();
             // Without a store there is nobody to tell; the next one tells.
             let _ = ctx.locks.put_doc(&name, rev, lifetime, body).await;
         }
+        let in_turn = async {
+            let told = ctx.clock.now();
+            ctx.board.worked().await;
+            let pause = pause_after(bytes, BYTES_PER_SECOND, interval);
+            // The pause counts from the last document on: the first tick after a calm is told at once.
+            let collected = ctx.clock.now() + COLLECT;
+            ctx.clock.sleep_until(collected.max(told + pause)).await;
+        };
         tokio::select! {
             biased;
-            () = ctx.board.changed() => ctx.clock.sleep(COLLECT).await,
+            () = ctx.board.changed() => {
+                let pause = pause_after(bytes, URGENT_BYTES_PER_SECOND, interval);
+                ctx.clock.sleep(pause).await;
+            }
+            () = in_turn => {}
             () = ctx.clock.sleep(interval) => {}
         }
     }
+}
+
+/// How long changes are collected after a document of this size, `longest` at most.
+fn pause_after(bytes: usize, per_second: usize, longest: Duration) -> Duration {
+    let fair = Duration::from_secs(1) * u32::try_from(bytes).unwrap_or(u32::MAX)
+        / u32::try_from(per_second).unwrap_or(u32::MAX);
+    (COLLECT + fair).min(longest)
 }
 
 /// This replica as it is now.
@@ -141,4 +167,21 @@ pub(crate) async fn fleet(
         }
     }
     Ok(fleet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_document_is_written_less_often_but_always_before_it_is_forgotten() {
+        let ordinary = |bytes| pause_after(bytes, BYTES_PER_SECOND, INTERVAL);
+        let urgent = |bytes| pause_after(bytes, URGENT_BYTES_PER_SECOND, INTERVAL);
+        assert_eq!(ordinary(0), COLLECT);
+        assert!(ordinary(3_000) < COLLECT * 2, "ten jobs are told at once");
+        assert_eq!(ordinary(300_000), INTERVAL, "a thousand in their turn");
+        assert!(urgent(300_000) < Duration::from_millis(500));
+        assert_eq!(urgent(usize::MAX), INTERVAL);
+        assert!(INTERVAL * 3 < LIFETIME);
+    }
 }

@@ -34,8 +34,11 @@ use crate::{
 const BEAT: Duration = Duration::from_millis(50);
 
 /// Runs the worker until a signal drains it.
-pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
-    let config = loaded.config;
+pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
+    // Where each value of each job came from is not asked any more, and takes more room than the jobs.
+    let config = std::mem::take(&mut loaded.config);
+    let file = loaded.file.clone();
+    drop(loaded);
     let clock = Clock::system();
     let chance = Chance::system();
     let spawn = Spawn::system();
@@ -151,8 +154,7 @@ pub(super) async fn run(worker: Worker, loaded: Loaded) -> Result<()> {
         failover,
         checks: worker.checks.clone(),
     };
-    let (mut reloader, desk) =
-        Reloader::new(worker, config, loaded.file, jobs_now, ctx.clone(), metrics);
+    let (mut reloader, desk) = Reloader::new(worker, config, file, jobs_now, ctx.clone(), metrics);
     let mut running = spawn.spawn(replica.run_with(desk));
     loop {
         tokio::select! {

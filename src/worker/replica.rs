@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::{
@@ -97,7 +98,14 @@ impl Replica {
     }
 }
 
-pub(super) async fn run_job(job: Ready, ctx: Context, successor: Successor, loaded: Timestamp) {
+/// The engine of one job. It stands in one place and is borrowed from there: moved into a task, each of its stages would
+/// have room for another one.
+pub(super) fn run_job(
+    job: Ready,
+    ctx: Context,
+    successor: Successor,
+    loaded: Timestamp,
+) -> BoxFuture<'static, ()> {
     let Ready {
         name,
         body,
@@ -105,36 +113,36 @@ pub(super) async fn run_job(job: Ready, ctx: Context, successor: Successor, load
         schedule,
         policy,
     } = job;
-    match body {
+    let job = match body {
         Body::Batch(job) => {
-            BatchEngine {
+            let engine = BatchEngine {
                 name,
                 job,
                 spec,
-                ctx,
-            }
-            .run()
-            .await
-        }
-        Body::Job(job) => {
-            let print = spec.fingerprint();
-            let coordination = spec.coordination;
-            let engine = Engine {
-                name,
-                job,
-                spec,
-                schedule,
-                policy,
-                print,
-                loaded,
-                successor,
                 ctx,
             };
-            match coordination {
-                Coordination::Everywhere => engine.run_everywhere().await,
-                Coordination::Tick => engine.run_by_tick().await,
-                Coordination::Leader | Coordination::Batch => engine.run_led().await,
-            }
+            return Box::pin(engine.run());
+        }
+        Body::Job(job) => job,
+    };
+    let print = spec.fingerprint();
+    let coordination = spec.coordination;
+    let mut engine = Box::new(Engine {
+        name,
+        job,
+        spec,
+        schedule,
+        policy,
+        print,
+        loaded,
+        successor,
+        ctx,
+    });
+    match coordination {
+        Coordination::Everywhere => Box::pin(async move { engine.run_everywhere().await }),
+        Coordination::Tick => Box::pin(async move { engine.run_by_tick().await }),
+        Coordination::Leader | Coordination::Batch => {
+            Box::pin(async move { engine.run_led().await })
         }
     }
 }

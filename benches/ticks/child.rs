@@ -1,0 +1,246 @@
+//! What runs in a process of its own: a worker, bare timers, or the other scheduler. It notes how late each run begins.
+
+use std::{
+    io::{BufRead, Write},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use watchkeeper::{
+    Job, JobError, Outcome, Run, Spec, Worker, clock::Clock, config::LoadOptions,
+    job::Coordination, schedule::Schedule,
+};
+
+/// How the parent says what a child is to do: the argument that follows.
+pub(crate) const FLAG: &str = "--child";
+
+/// A period of five seconds: a thousand jobs are two hundred ticks a second.
+pub(crate) const PERIOD: Duration = Duration::from_secs(5);
+
+/// Who runs the jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Who {
+    /// A worker of ours whose jobs each have a leader.
+    Led,
+    /// A worker of ours whose jobs run everywhere, without locks.
+    Everywhere,
+    /// A task with a sleeping timer for each job, and nothing else.
+    Timers,
+    /// tokio-cron-scheduler.
+    Peer,
+}
+
+/// When the jobs are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum When {
+    /// Every five seconds, each job at instants of its own.
+    Spread,
+    /// Every five seconds at whole seconds, a fifth of the jobs at each.
+    Seconds,
+    /// Every five seconds, all at once; the second of them at which they are.
+    AtOnce(i64),
+    /// So seldom that nothing is due while anybody looks.
+    Rest,
+}
+
+/// What a child is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) who: Who,
+    pub(crate) when: When,
+    pub(crate) jobs: usize,
+    /// The servers' addresses; none for who needs none.
+    pub(crate) nodes: Vec<String>,
+    /// Where the configuration is written.
+    pub(crate) folder: std::path::PathBuf,
+}
+
+/// The lateness of every run since the parent has said `begin`, in microseconds.
+#[derive(Clone, Default)]
+struct Delays(Arc<Mutex<Vec<u64>>>);
+
+/// A job that does nothing but note how late it is.
+struct Note {
+    delays: Delays,
+    clock: Clock,
+    schedule: Schedule,
+}
+
+// === impl Task ===
+
+impl Task {
+    /// Does it until the parent has gone.
+    pub(crate) fn run(self) {
+        let delays = Delays::default();
+        let listening = delays.clone();
+        std::thread::spawn(move || listening.listen());
+        // As `#[tokio::main]` has it.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            match self.who {
+                Who::Led | Who::Everywhere => self.work(delays).await,
+                Who::Timers => self.sleep(&delays).await,
+                Who::Peer => self.peer(&delays).await,
+            }
+        });
+    }
+
+    fn name(job: usize) -> String {
+        format!("job-{job:04}")
+    }
+
+    /// Cron, for whoever has no other way to say it.
+    fn cron(&self, job: usize) -> String {
+        let at = |first: usize| {
+            let seconds = (0..60).skip(first).step_by(5);
+            let seconds: Vec<String> = seconds.map(|s| s.to_string()).collect();
+            format!("{} * * * * *", seconds.join(","))
+        };
+        match self.when {
+            When::Spread | When::Rest => "0 0 0 1 1 *".to_owned(),
+            When::Seconds => at(job % 5),
+            When::AtOnce(second) => at(usize::try_from(second).unwrap_or(0)),
+        }
+    }
+
+    fn spec(&self, job: usize) -> Spec {
+        let spec = match self.when {
+            When::Spread => Spec::every(PERIOD).jitter(PERIOD * 49 / 50),
+            When::Seconds | When::AtOnce(_) => Spec::cron(self.cron(job)),
+            When::Rest => Spec::cron("@yearly"),
+        };
+        match self.who {
+            Who::Everywhere => spec.coordination(Coordination::Everywhere),
+            _ => spec,
+        }
+    }
+
+    /// The last instant up to now at which the job was due, for those who are not told.
+    fn due(&self, job: usize, now: Timestamp) -> Timestamp {
+        let offset = match self.when {
+            When::AtOnce(second) => second,
+            _ => i64::try_from(job % 5).unwrap_or(0),
+        };
+        let second = (now.as_second() - offset).div_euclid(5) * 5 + offset;
+        Timestamp::from_second(second).unwrap()
+    }
+
+    async fn work(&self, delays: Delays) {
+        let backend = if self.nodes.is_empty() {
+            "backend = \"memory\"\n".to_owned()
+        } else {
+            let nodes = serde_json::to_string(&self.nodes).unwrap();
+            format!("backend = \"redis\"\n[locks.redis]\nnodes = {nodes}\n")
+        };
+        let config = format!(
+            "[admin]\nlisten = \"127.0.0.1:0\"\n[worker]\nname = \"{:?}\"\n[locks]\n{backend}",
+            self.who
+        );
+        let file = self.folder.join(format!("{}.toml", std::process::id()));
+        std::fs::write(&file, config).unwrap();
+        let options = LoadOptions {
+            file: Some(file),
+            root: Path::new(&self.folder).to_owned(),
+            ..LoadOptions::default()
+        };
+        let mut worker = Worker::with(options);
+        for job in 0..self.jobs {
+            let (name, spec) = (Self::name(job), self.spec(job));
+            let note = Note {
+                delays: delays.clone(),
+                clock: Clock::system(),
+                schedule: spec.schedule_of(&name).unwrap(),
+            };
+            worker = worker.job(&name, note, spec);
+        }
+        worker.run().await.unwrap();
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "what is compared with are these very functions"
+    )]
+    async fn sleep(&self, delays: &Delays) {
+        let clock = Clock::system();
+        for job in 0..self.jobs {
+            let (delays, clock, task) = (delays.clone(), clock.clone(), self.clone());
+            tokio::spawn(async move {
+                let now = clock.wall();
+                let mut due = task.due(job, now) + PERIOD;
+                let mut at = tokio::time::Instant::now() + between(now, due);
+                loop {
+                    tokio::time::sleep_until(at).await;
+                    delays.note(clock.wall(), due);
+                    (at, due) = (at + PERIOD, due + PERIOD);
+                }
+            });
+        }
+        std::future::pending().await
+    }
+
+    async fn peer(&self, delays: &Delays) {
+        use tokio_cron_scheduler::{Job, JobScheduler};
+
+        let clock = Clock::system();
+        let scheduler = JobScheduler::new().await.unwrap();
+        for job in 0..self.jobs {
+            let (delays, clock, task) = (delays.clone(), clock.clone(), self.clone());
+            let job = Job::new_async(self.cron(job), move |_, _| {
+                let now = clock.wall();
+                delays.note(now, task.due(job, now));
+                Box::pin(async {})
+            });
+            scheduler.add(job.unwrap()).await.unwrap();
+        }
+        scheduler.start().await.unwrap();
+        std::future::pending().await
+    }
+}
+
+// === impl Delays ===
+
+impl Delays {
+    fn note(&self, now: Timestamp, due: Timestamp) {
+        let late = u64::try_from(between(due, now).as_micros()).unwrap_or(u64::MAX);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(late);
+    }
+
+    /// Obeys the parent; ends the process when he has gone.
+    fn listen(&self) {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let noted = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+            if line == "end" {
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "{}", serde_json::to_string(&noted).unwrap()).unwrap();
+                out.flush().unwrap();
+            }
+        }
+        std::process::exit(0);
+    }
+}
+
+/// Zero when it is not ahead: clocks of servers count in milliseconds.
+fn between(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
+}
+
+// === impl Note ===
+
+#[async_trait]
+impl Job for Note {
+    async fn run(&self, run: Run) -> Result<Outcome, JobError> {
+        self.delays
+            .note(self.clock.wall(), self.schedule.starts(run.tick()));
+        Ok(Outcome::Done)
+    }
+}
