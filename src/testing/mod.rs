@@ -37,7 +37,7 @@
 //!   [`resign`](Fleet::resign).
 //! - What came of it: [`leader`](Fleet::leader), [`runs`](Fleet::runs), [`assert_runs`](Fleet::assert_runs),
 //!   [`assert_once_per_tick`](Fleet::assert_once_per_tick), [`events`](Fleet::events). That no attempt is started twice and no
-//!   two runs of a job are under way at once is checked at the end of every story.
+//!   more runs of a job are under way at once than it allows is checked at the end of every story.
 //!
 //! A failure shows what was expected, the runs of all jobs, what happened, and the seed. `WATCHKEEPER_SIM_SEED=17` plays
 //! seed 17 in every simulation; a loop over [`Sim::seed`] plays many.

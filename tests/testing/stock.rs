@@ -233,3 +233,51 @@ fn a_seed_tells_the_same_story_again() {
     assert_eq!(story(3), story(3));
     assert_ne!(story(3), story(4));
 }
+
+#[test]
+fn a_fleet_that_was_stopped_for_a_weekend_makes_up_for_the_last_tick() {
+    let archive = Archive::default();
+    let written = archive.clone();
+    let make = move |_: Replica| Report {
+        written: written.clone(),
+    };
+    let nightly = Spec::cron("30 2 * * *").zone("Europe/Rome");
+    let sim = Sim::new().starting("2026-04-03T12:00:00[Europe/Rome]");
+    sim.job("report", make, nightly).run(|fleet| async move {
+        // It is known, and nothing of it has ever run.
+        fleet.advance(1.mins()).await;
+        for replica in fleet.replicas() {
+            fleet.stop(replica);
+        }
+        // Longer than what a lock remembers of its last holder.
+        fleet.advance(72.hours()).await;
+        for replica in fleet.replicas() {
+            fleet.start(replica);
+        }
+        fleet.advance(5.mins()).await;
+        fleet.assert_runs("report", &["2026-04-06T02:30:00+02:00"]);
+    });
+}
+
+/// Takes longer than the time between two ticks.
+struct Slow;
+
+#[async_trait::async_trait]
+impl Job for Slow {
+    async fn run(&self, _: Run) -> Result<Outcome, JobError> {
+        tokio::time::sleep(90.secs()).await;
+        Ok(Outcome::Done)
+    }
+}
+
+#[test]
+fn runs_that_may_go_on_beside_each_other_are_no_fault() {
+    let twice = Spec::cron("* * * * *").concurrency(2);
+    let sim = Sim::new().job("slow", |_| Slow, twice);
+    sim.run(|fleet| async move {
+        fleet.advance(10.mins()).await;
+        fleet.assert_no_two_at_once("slow");
+        fleet.assert_once_per_tick("slow");
+        assert!(fleet.runs("slow").len() >= 8, "every tick has a place");
+    });
+}

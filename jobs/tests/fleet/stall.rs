@@ -234,6 +234,9 @@ pub(crate) fn a_run_without_progress_is_taken_over_in_time(store: Store) {
         .filter(|l| l.is("leading", "stall"))
         .map(|l| l.worker)
         .collect();
+    // Its end was written while the lease was still held: whoever came next found no dead run.
+    let dead = |line: &&Line| line.says().starts_with("a run was interrupted");
+    assert!(fleet.log.since(0).iter().find(dead).is_none());
     assert_ne!(
         leaders[0], leaders[1],
         "the replica that got stuck was to let the other one go first"

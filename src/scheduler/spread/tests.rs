@@ -278,3 +278,20 @@ fn come_to_rest(mut fleet: Start, acting: &[u8]) -> Result<(), TestCaseError> {
     }
     Err(TestCaseError::fail("no rest"))
 }
+
+#[test]
+fn a_lock_that_is_taken_for_a_tick_is_nobodys_share() {
+    let job = |name: &str, coordination: &str| JobPresence {
+        name: name.to_owned(),
+        coordination: coordination.to_owned(),
+        standing: Standing::Leading,
+        ..JobPresence::default()
+    };
+    let presence = Presence {
+        mode: "shared".to_owned(),
+        jobs: vec![job("led", "leader"), job("brief", "tick")],
+        ..Presence::default()
+    };
+    let leads: Vec<String> = Peer::of(&presence, false).leads.into_keys().collect();
+    assert_eq!(leads, ["led"]);
+}
