@@ -25,6 +25,7 @@ mod intents;
 mod leaders;
 mod log;
 mod mail;
+mod many;
 mod modes;
 mod nodes;
 #[path = "../../../tests/redis/server.rs"]
@@ -35,6 +36,8 @@ mod spread;
 mod stall;
 mod store;
 mod storm;
+#[path = "../../../tests/redis/tap.rs"]
+mod tap;
 mod tick_locks;
 mod ticks;
 
@@ -85,6 +88,7 @@ fn main() -> std::process::ExitCode {
             jobs_spread_over_replicas_that_join_later,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
+        many::{ six_hundred_jobs_cost_three_calls_a_round_and_two_writes_a_tick },
         intents::{
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
             a_job_is_handed_over_on_request,
