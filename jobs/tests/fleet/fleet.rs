@@ -334,6 +334,15 @@ impl Fleet {
         status.parse().expect("an HTTP answer")
     }
 
+    /// Resident memory in MB.
+    pub(crate) fn memory(&self, worker: usize) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid(worker)));
+        let status = status.expect("the worker lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+        kib.expect("a number of KiB") * 1024 / 1_000_000
+    }
+
     /// Time that a worker has spent on processors.
     pub(crate) fn cpu(&self, worker: usize) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid(worker)))

@@ -25,6 +25,7 @@ mod intents;
 mod leaders;
 mod log;
 mod mail;
+mod many;
 mod modes;
 mod nodes;
 mod reload;
@@ -36,6 +37,8 @@ mod spread;
 mod stall;
 mod store;
 mod storm;
+#[path = "../../../tests/redis/tap.rs"]
+mod tap;
 mod tick_locks;
 mod ticks;
 
@@ -90,6 +93,7 @@ fn main() -> std::process::ExitCode {
             a_refused_definition_waits_until_all_replicas_have_it,
         },
         mail::{ a_table_is_sent_although_a_sender_is_killed },
+        many::{ six_hundred_jobs_cost_three_calls_a_round_and_two_writes_a_tick },
         intents::{
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
             a_job_is_handed_over_on_request,

@@ -58,6 +58,14 @@ impl Store {
         }
     }
 
+    /// The masters; none of the embedded store.
+    pub(crate) fn servers(&self) -> &[RedisServer] {
+        match self {
+            Self::Embedded(_) => &[],
+            Self::Masters(servers, _) | Self::Guarded(servers) => servers,
+        }
+    }
+
     /// Kills a master and starts it again, empty.
     pub(crate) fn restart(&mut self, master: usize) {
         match self {
