@@ -225,9 +225,7 @@ impl<'a> Table<'a> {
         if policy.overlap != Overlap::CancelPrevious {
             return Ok(());
         }
-        // What a person has asked for is not stopped for a tick.
-        let running =
-            |run: &&OpenRun| alive.contains(&run.key()) && !ledger::is_trigger_id(&run.id);
+        let running = |run: &&OpenRun| alive.contains(&run.key());
         let open = self.ledger.open().iter().filter(running);
         let (ending, mut going): (Vec<OpenRun>, Vec<OpenRun>) =
             open.cloned().partition(|run| run.replaced);
@@ -372,10 +370,9 @@ impl<'a> Table<'a> {
         let trigger = triggers.iter().find(new);
         // A tick on time goes first; late ones that wait before it keep their order behind the retries.
         let prompt = waiting.filter(|tick| queued != Some(*tick) && self.on_time(*tick));
-        // A tick that has stopped a run is what that place was made for, unless somebody has asked for a run: there is always
-        // another tick.
+        // A tick that has stopped a run is what that place was made for.
         let prompt = queued
-            .filter(|_| policy.overlap == Overlap::CancelPrevious && trigger.is_none())
+            .filter(|_| policy.overlap == Overlap::CancelPrevious)
             .or(prompt);
         let run = if let Some(tick) = prompt {
             self.ledger.start_tick(tick, token)?

@@ -207,34 +207,17 @@ fn overlap_cancel_previous_stops_the_oldest_run_first() {
 }
 
 #[test]
-fn overlap_cancel_previous_goes_before_retries() {
+fn overlap_cancel_previous_goes_before_retries_and_triggers() {
     let mut job = busy(Overlap::CancelPrevious, 1);
     job.at(1010);
     job.retry(1021);
     job.at(1020);
+    job.triggers = vec!["t1".to_owned()];
     job.at(1030);
     job.finish();
     assert_eq!(job.at(1031).0, [fresh(1030)]);
     job.finish();
     assert_eq!(job.at(1032).0, [start(1010, 2, false, None)]);
-}
-
-#[test]
-fn overlap_cancel_previous_neither_starves_nor_stops_what_somebody_has_asked_for() {
-    let mut job = busy(Overlap::CancelPrevious, 1);
-    job.at(1010);
-    job.triggers = vec!["t1".to_owned()];
-    job.at(1020);
-    job.finish();
-    let (decisions, _) = job.at(1021);
-    assert!(matches!(&decisions[..], [Decision::Start { id, .. }] if id == "t1"));
-    // A tick that falls due meanwhile waits for it, and the next one for that.
-    assert_eq!(
-        job.at(1030).0,
-        [overlap(1020, 1020, 1), queued(1030, 1030, 1)]
-    );
-    job.finish();
-    assert_eq!(job.at(1031).0, [fresh(1030)]);
 }
 
 #[test]
