@@ -41,7 +41,8 @@ pub struct LockSettings {
     pub expiry: Option<Expiry>,
     /// Use lock keys as given, without the namespace, to share locks with other Redlock clients.
     pub raw_keys: bool,
-    /// How long a released lock remembers its last holder and what was settled.
+    /// How long a released lock remembers its last holder and what was settled. That of a job remembers its ticks for 400
+    /// days at least.
     #[serde(with = "crate::human::duration")]
     pub retention: Duration,
     /// How often a Redis server is asked whether it still remembers what it has voted.
