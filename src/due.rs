@@ -24,7 +24,10 @@
 //!   stops the oldest run for good and then runs the tick, the latest ones if several wait. What is queued stands in the
 //!   ledger: a takeover or a pause between two runs does not turn it into late ticks.
 //! - A run that waits for its next attempt takes no place: a tick on time goes first, then retries, triggers, late and
-//!   queued ticks by age. A tick that replaces a run goes before all of them. Triggers need a place as well, and wait.
+//!   queued ticks by age. Triggers need a place as well, and wait. With [`Overlap::CancelPrevious`] all that waits has its
+//!   turn by age: a tick by its instant, an attempt by when it may start, a trigger by when it was asked for. Each tick
+//!   stops one run at most, also when somebody older takes that place; a later tick stops him like any other. So nobody
+//!   starves of runs that outlast the interval.
 //! - Ticks that fell due while nobody led, behind as many dead runs as there are places, are for [`Overlap::Queue`] late as
 //!   with [`Misfire::All`], whatever the misfire rule: a takeover loses none of them within limit and window. With
 //!   [`Overlap::CancelPrevious`] a tick that runs late gives the oldest dead run no other attempt.

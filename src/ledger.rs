@@ -321,6 +321,19 @@ impl Ledger {
         Ok(())
     }
 
+    /// This attempt was started in a place that the queued ticks up to `tick` had asked for.
+    ///
+    /// # Errors
+    /// [`Refused::NotOpen`], [`Refused::Moved`].
+    pub fn goes_ahead_of(&mut self, key: &RunKey, tick: Timestamp) -> Result<(), Refused> {
+        let run = self.run(&key.id)?;
+        if run.attempt != key.attempt || run.state != RunState::Running {
+            return Err(run.moved());
+        }
+        run.ahead_of = Some(tick);
+        Ok(())
+    }
+
     /// Attempt 1 of a tick starts. Undecided ticks before it are decided with it: report them first.
     ///
     /// # Errors
@@ -389,6 +402,7 @@ impl Ledger {
         run.state = RunState::Running;
         run.token = token;
         run.not_before = None;
+        run.ahead_of = None;
         self.runs = seq;
         self.run(id).map(|run| &*run)
     }

@@ -67,7 +67,7 @@ pub enum Overlap {
     /// It runs when a place is free, in order; [`MAX_WAITING`] ticks wait at most.
     Queue,
     /// The oldest run is told to stop for good, and the tick runs when that has ended. Of those that wait for this the
-    /// latest run.
+    /// latest run. An attempt or a trigger that has waited for longer goes ahead of the tick.
     CancelPrevious,
     /// Runs go beside each other: as many as a ledger holds open, unless the job allows fewer. What is beyond does not
     /// run.

@@ -9,6 +9,7 @@ use super::{
     RESTART_PAUSE, TOLERANCE, Ticks, WhyMissed,
 };
 use crate::{
+    intent::trigger_floor,
     ledger::{self, Ledger, MAX_OPEN, MAX_WAITING, OpenRun, Refused, RunState},
     schedule::before,
 };
@@ -225,14 +226,23 @@ impl<'a> Table<'a> {
         if policy.overlap != Overlap::CancelPrevious {
             return Ok(());
         }
-        let running = |run: &&OpenRun| alive.contains(&run.key());
-        let open = self.ledger.open().iter().filter(running);
-        let (ending, mut going): (Vec<OpenRun>, Vec<OpenRun>) =
-            open.cloned().partition(|run| run.replaced);
-        going.sort_by_key(|run| run.seq);
         let queued = self.ledger.queued().to_vec();
-        let provided = self.free() + ending.len();
-        for (by, run) in queued.iter().skip(provided).zip(going) {
+        let Some(first) = queued.first() else {
+            return Ok(());
+        };
+        let running = |run: &&OpenRun| alive.contains(&run.key());
+        let open: Vec<OpenRun> = self.ledger.open().iter().filter(running).cloned().collect();
+        let ahead = |run: &&OpenRun| run.ahead_of >= Some(*first);
+        let (ending, mut going): (Vec<&OpenRun>, Vec<&OpenRun>) =
+            open.iter().partition(|run| run.replaced);
+        going.sort_by_key(|run| run.seq);
+        // Whoever went ahead of a tick has the place of a run that was stopped for it: the tick stops no second one.
+        let provided = self.free() + ending.len() + open.iter().filter(ahead).count();
+        for by in queued.iter().skip(provided) {
+            let oldest = going.iter().position(|run| run.ahead_of < Some(*by));
+            let Some(run) = oldest.map(|place| going.remove(place)) else {
+                break;
+            };
             let key = run.key();
             self.ledger.replace(&key)?;
             self.decisions.push(Decision::Replaced { key, by: *by });
@@ -364,19 +374,29 @@ impl<'a> Table<'a> {
             .retries()
             .filter(|(at, ..)| *at <= now)
             .min()
-            .map(|(.., id)| id.to_owned());
+            .map(|(at, _, id)| (at, id.to_owned()));
         let new =
             |id: &&String| room && ledger::is_trigger_id(id) && !self.ledger.knows_trigger(id);
         let trigger = triggers.iter().find(new);
         // A tick on time goes first; late ones that wait before it keep their order behind the retries.
         let prompt = waiting.filter(|tick| queued != Some(*tick) && self.on_time(*tick));
-        // A tick that has stopped a run is what that place was made for.
-        let prompt = queued
-            .filter(|_| policy.overlap == Overlap::CancelPrevious)
-            .or(prompt);
+        // A tick that has stopped a run is what that place was made for, but whoever has waited for longer goes ahead: with
+        // runs that outlast the interval there is a queued tick whenever a place is free.
+        let made = queued.filter(|_| policy.overlap == Overlap::CancelPrevious);
+        let (retry, trigger) = match made {
+            Some(tick) => (
+                retry.filter(|(at, ..)| *at <= tick),
+                trigger.filter(|id| **id < trigger_floor(tick)),
+            ),
+            None => (retry, trigger),
+        };
+        let prompt = match retry.is_some() || trigger.is_some() {
+            true => prompt,
+            false => made.or(prompt),
+        };
         let run = if let Some(tick) = prompt {
             self.ledger.start_tick(tick, token)?
-        } else if let Some(id) = retry {
+        } else if let Some((_, id)) = retry {
             self.ledger.start_again(&id, token)?
         } else if let Some(id) = trigger {
             self.ledger.start_trigger(id, now, token)?
@@ -387,6 +407,13 @@ impl<'a> Table<'a> {
         } else {
             return Ok(false);
         };
+        let run = run.clone();
+        let last = self.ledger.queued().last().copied();
+        if let (Some(tick), Some(last)) = (made, last)
+            && run.tick != tick
+        {
+            self.ledger.goes_ahead_of(&run.key(), last)?;
+        }
         self.decisions.push(Decision::Start {
             id: run.id.clone(),
             tick: run.tick,

@@ -31,6 +31,9 @@ pub struct OpenRun {
     /// A newer tick takes its place: it was told to stop, and no other attempt follows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replaced: bool,
+    /// It took a place that ticks up to this one had asked for: they wait for its end, and do not replace it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead_of: Option<Timestamp>,
     /// Number of this attempt among all that the job has started; 0 when an older version started it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seq: u64,
@@ -89,6 +92,7 @@ impl OpenRun {
             not_before: None,
             interrupted: false,
             replaced: false,
+            ahead_of: None,
             seq,
             checkpoint: None,
             checkpoint_at: None,

@@ -38,7 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("intent", &["node"]),
     // An open run keeps what its trigger gave it.
     ("ledger", &["intent", "node"]),
-    ("due", &["ledger", "node", "schedule"]),
+    ("due", &["intent", "ledger", "node", "schedule"]),
     // What a user writes, and what every surface shows.
     (
         "job",

@@ -37,7 +37,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => Just(Fault::LoseAnswer),
         6 => (prop::option::weighted(0.3, 0i64..20_000), 0usize..4).prop_map(|(retry, which)| Fault::End(retry, which)),
         1 => any::<u8>().prop_map(Fault::Save),
-        1 => (0u8..5).prop_map(Fault::Trigger),
+        2 => (0u8..5).prop_map(Fault::Trigger),
         1 => any::<bool>().prop_map(Fault::Pause),
     ]
 }
@@ -242,7 +242,11 @@ impl Fleet {
                 self.body = ledger.to_body();
             }
             Fault::Trigger(n) => {
-                self.triggers = vec![format!("trigger-{n}")];
+                // Asked for at any time of the last seconds.
+                let asked = self.true_ms - i64::from(*n) * 700;
+                let asked =
+                    crate::intent::trigger_floor(Timestamp::from_millisecond(asked).unwrap());
+                self.triggers = vec![format!("{}-{n}", asked.trim_end_matches('~'))];
                 self.go_on();
             }
             Fault::Pause(on) => {
@@ -278,8 +282,13 @@ impl Fleet {
     }
 }
 
+fn cases() -> u32 {
+    let said = std::env::var("WATCHKEEPER_DUE_CASES").ok();
+    said.and_then(|cases| cases.parse().ok()).unwrap_or(300)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn every_tick_is_accounted_for_and_no_attempt_starts_twice(

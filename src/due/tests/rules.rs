@@ -35,6 +35,14 @@ fn interrupted(second: i64, attempt: u32, action: Interrupted, exhausted: bool) 
     }
 }
 
+/// The id of a trigger that was asked for at this second.
+fn asked(second: i64) -> String {
+    format!(
+        "{}-0000",
+        crate::intent::trigger_floor(at(second)).trim_end_matches('~')
+    )
+}
+
 // === misfire
 
 #[test]
@@ -207,17 +215,67 @@ fn overlap_cancel_previous_stops_the_oldest_run_first() {
 }
 
 #[test]
-fn overlap_cancel_previous_goes_before_retries_and_triggers() {
+fn overlap_cancel_previous_lets_what_has_waited_longer_go_first() {
     let mut job = busy(Overlap::CancelPrevious, 1);
     job.at(1010);
-    job.retry(1021);
+    job.retry(1025);
     job.at(1020);
-    job.triggers = vec!["t1".to_owned()];
+    let earlier = asked(1028);
+    let later = asked(1031);
+    job.triggers = vec![earlier.clone(), later.clone()];
+    let ids = |job: &mut Bench, second| -> Vec<String> {
+        let (decisions, _) = job.at(second);
+        let ids = decisions.iter().filter_map(|decision| match decision {
+            Decision::Start { id, .. } => Some(id.clone()),
+            _ => None,
+        });
+        ids.collect()
+    };
+    // A tick has made this place; the retry of 1025 and the trigger of 1028 have waited for longer than that of 1030.
     job.at(1030);
     job.finish();
-    assert_eq!(job.at(1031).0, [fresh(1030)]);
+    assert_eq!(ids(&mut job, 1032), [id(1010)]);
+    assert_eq!(job.at(1033).0, [], "the tick waits, and stops nothing more");
     job.finish();
-    assert_eq!(job.at(1032).0, [start(1010, 2, false, None)]);
+    assert_eq!(ids(&mut job, 1034), [earlier.clone()]);
+    // A newer tick stops it like any other run, and takes the place of the one that waited.
+    let (decisions, _) = job.at(1040);
+    assert_eq!(
+        decisions[..2],
+        [overlap(1030, 1030, 1), queued(1040, 1040, 1)]
+    );
+    assert!(
+        matches!(&decisions[2], Decision::Replaced { key, by } if key.id == earlier && *by == at(1040))
+    );
+    job.finish();
+    assert_eq!(ids(&mut job, 1041), [later]);
+    job.finish();
+    assert_eq!(ids(&mut job, 1042), [id(1040)]);
+}
+
+/// Runs that take three intervals: whoever asks has his run all the same.
+#[test]
+fn overlap_cancel_previous_starves_nobody() {
+    let mut job = busy(Overlap::CancelPrevious, 1);
+    // The first has found a free place.
+    let mut ticks = 1;
+    let mut by_people = Vec::new();
+    for second in (1010..1310).step_by(10) {
+        if second % 30 == 0 {
+            by_people.push(asked(second - 5));
+            job.triggers.clone_from(&by_people);
+        }
+        job.at(second);
+        // It is told to stop, and ends.
+        job.finish();
+        let (decisions, _) = job.at(second + 1);
+        ticks += decisions
+            .iter()
+            .filter(|d| matches!(d, Decision::Start { id, .. } if !by_people.contains(id)))
+            .count();
+    }
+    assert!(by_people.iter().all(|id| job.ledger.knows_trigger(id)));
+    assert_eq!(ticks, 20, "every third place is a trigger's");
 }
 
 #[test]
