@@ -408,9 +408,9 @@ impl<'a> Table<'a> {
             return Ok(false);
         };
         let run = run.clone();
-        let last = self.ledger.queued().last().copied();
-        if let (Some(tick), Some(last)) = (made, last)
-            && run.tick != tick
+        let queued = self.ledger.queued();
+        if let (Some(tick), Some(last)) = (made, queued.last().copied())
+            && queued.contains(&tick)
         {
             self.ledger.goes_ahead_of(&run.key(), last)?;
         }

@@ -146,6 +146,15 @@ impl Run {
         self
     }
 
+    /// The same run that begins at this moment, made a little before. Call it before the run is shared.
+    #[must_use]
+    pub(crate) fn begins_at(mut self, at: Moment) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.progress = Mutex::new(Progress::begun(at));
+        }
+        self
+    }
+
     /// The same run with what its ledger keeps: the names of the parameters that its trigger gave it, and when its
     /// checkpoint was left. Call it before the run is shared.
     #[must_use]

@@ -13,6 +13,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::execute::Ended;
@@ -28,8 +29,8 @@ use crate::{
     },
 };
 
-/// Writings that may wait. Two for every run that starts and ends while a store does not answer.
-const MAX_WAITING: usize = 256;
+/// Writings that may wait: some thousand jobs that are due at one instant, or what ends while a store does not answer.
+const MAX_WAITING: usize = 4096;
 /// Writings under way at a time: what is asked for at the same time shares a call to each node.
 const TOGETHER: usize = 64;
 /// The pause between those of one moment and the next. What comes after a calm is written at once: whoever dies a moment
@@ -109,14 +110,9 @@ impl History {
         }))
     }
 
-    /// Attempt `seq` of a job starts.
-    pub(super) fn started(&self, run: &Run, seq: u64) -> Entry {
-        let Inner {
-            author,
-            clock,
-            locks,
-            ..
-        } = &*self.0;
+    /// Attempt `seq` of a job has started at this moment, and by the fleet's time at this one.
+    pub(super) fn started(&self, run: &Run, seq: u64, (since, at): (Moment, Timestamp)) -> Entry {
+        let author = &self.0.author;
         let record = RunRecord {
             run_id: run.id().to_owned(),
             job: run.job().to_owned(),
@@ -126,7 +122,7 @@ impl History {
             replica: author.id.clone(),
             replica_name: author.name.clone(),
             outcome: RUNNING.to_owned(),
-            started: Some(locks.wall()),
+            started: Some(at),
             params: run.given().to_vec(),
             resumed: run.checkpoint().map(|left| Resumed {
                 bytes: left.to_string().len() as u64,
@@ -144,7 +140,7 @@ impl History {
             history: self.clone(),
             place,
             record,
-            since: clock.now(),
+            since,
         }
     }
 
@@ -400,8 +396,9 @@ mod tests {
         let (history, node, time) = history();
         node.faults().partition(Cut::Hang);
         let run = run(&time.clock());
-        for seq in 1..=500 {
-            history.started(&run, seq).ended(&run, &Ended::Done);
+        let now = (time.clock().now(), time.clock().wall());
+        for seq in 1..=5000 {
+            history.started(&run, seq, now).ended(&run, &Ended::Done);
         }
         assert!(history.waiting().writings.len() <= MAX_WAITING);
         let began = time.clock().now();
@@ -416,9 +413,9 @@ mod tests {
         let mut seqs: Vec<u64> = docs.iter().map(|d| RunRecord::attempt_of(d.rev)).collect();
         seqs.sort_unstable();
         assert!(seqs.len() <= MAX_WAITING + TOGETHER, "{seqs:?}");
-        assert_eq!(seqs.last(), Some(&500));
+        assert_eq!(seqs.last(), Some(&5000));
         // Written once for both states: the later one was known before the first was sent.
-        let last = docs.iter().find(|d| d.rev / 4 == 500).unwrap();
+        let last = docs.iter().find(|d| d.rev / 4 == 5000).unwrap();
         assert!(last.body.contains("\"done\""), "{}", last.body);
     }
 
@@ -426,8 +423,9 @@ mod tests {
     async fn after_a_pause_it_is_written_again() {
         let (history, _node, time) = history();
         let run = run(&time.clock());
+        let now = (time.clock().now(), time.clock().wall());
         for seq in 1..=3 {
-            let entry = history.started(&run, seq);
+            let entry = history.started(&run, seq, now);
             history.flush(Duration::from_secs(1)).await;
             run.keep_output(format!("run {seq}"));
             entry.ended(&run, &Ended::Skipped("why".repeat(1000)));

@@ -4,17 +4,16 @@
 //! - D1 Nothing starts when it would be told to stop at once, because the lease is about to end: no attempt is lost for
 //!   nothing.   (every_tick_is_started_once_per_attempt_whatever_dies)
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Engine, by_tick,
-    execute::{Ended as RunEnd, Limits, execute},
-    flight::{CheckpointDesk, Flight, Flights, Saving},
+    execute::Ended as RunEnd,
+    flight::{Flight, Flights, Saving},
     gate::Pass,
     limits::{has_standby, stuck_at},
     orders::Notice,
@@ -24,8 +23,7 @@ use crate::{
     clock::Moment,
     due::{self, Decision, Facts, Interrupted, Plan},
     event::Event,
-    intent::Given,
-    job::{JobError, Run, RunFacts},
+    job::{JobError, Run},
     lease::{LeaseView, Loss, Unstoppable},
     ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
     lock::WriteError,
@@ -118,7 +116,9 @@ impl Lead<'_> {
         let mut end = Ended::Over;
         let mut term_end = self.term_end();
         let mut notice = Notice::default();
+        let mut ready = None;
         while self.is_open() {
+            self.settle(&mut ready, &mut ledger, &mut flights).await;
             if self.leaves(&mut notice, !flights.is_empty()) {
                 end = Ended::Resigned;
                 break;
@@ -157,6 +157,9 @@ impl Lead<'_> {
                 end = Ended::Idle;
                 break;
             }
+            if !held_back && leaving.is_none() {
+                ready = self.make_ready(&ledger, &flights, &desk, &mut wake);
+            }
             let runs = flights.runs();
             tokio::select! {
                 biased;
@@ -166,7 +169,10 @@ impl Lead<'_> {
                         break;
                     }
                 }
-                Some(saving) = saving.recv() => self.save(&mut ledger, &flights, saving).await,
+                Some(saving) = saving.recv() => {
+                    self.settle(&mut ready, &mut ledger, &mut flights).await;
+                    self.save(&mut ledger, &flights, saving).await;
+                }
                 () = self.stuck(&runs) => self.give_up("the run makes no progress"),
                 () = self.clock().sleep_until(term_end) => {
                     let Some(standby) = has_standby(&self.engine.ctx, job).await else {
@@ -186,6 +192,7 @@ impl Lead<'_> {
                 () = self.sleep_until(wake) => {}
             }
         }
+        self.settle(&mut ready, &mut ledger, &mut flights).await;
         self.wind_down(&mut ledger, flights, &mut saving, end).await;
         end
     }
@@ -251,6 +258,16 @@ impl Lead<'_> {
     }
 
     fn decide(&self, ledger: &Ledger, flights: &Flights, may_start: bool) -> Result<Plan, Over> {
+        self.decide_at(self.wall(), ledger, flights, may_start)
+    }
+
+    pub(super) fn decide_at(
+        &self,
+        now: Timestamp,
+        ledger: &Ledger,
+        flights: &Flights,
+        may_start: bool,
+    ) -> Result<Plan, Over> {
         let engine = self.engine;
         let triggers = self.triggers(ledger);
         let alive = flights.keys();
@@ -258,7 +275,7 @@ impl Lead<'_> {
             ledger,
             schedule: &engine.schedule,
             policy: &engine.policy,
-            now: self.wall(),
+            now,
             token: self.token(),
             alive: &alive,
             may_start,
@@ -326,7 +343,10 @@ impl Lead<'_> {
                 }
                 let key = RunKey { id, attempt };
                 let kept = open_run(ledger, &key).cloned();
-                flights.add(self.start(key, kept, tick, checkpoint, desk.clone()));
+                let now = self.clock().now();
+                let run = self.departure(key, kept, tick, checkpoint, desk.clone(), now);
+                let begun = self.begin(run, None);
+                flights.add(self.tell(begun, now, self.wall()));
             } else {
                 self.report(decision, &before, flights);
             }
@@ -386,98 +406,6 @@ impl Lead<'_> {
             count: ticks.count,
             why,
         });
-    }
-
-    fn start(
-        &self,
-        key: RunKey,
-        kept: Option<OpenRun>,
-        tick: Timestamp,
-        checkpoint: Option<Value>,
-        to: mpsc::Sender<Saving>,
-    ) -> Flight {
-        let (engine, ctx) = (self.engine, &self.engine.ctx);
-        let now = ctx.clock.now();
-        let timing = ctx.locks.timing();
-        let ttl = self.lease.as_ref().map_or(timing.ttl, LeaseView::ttl);
-        let grace = engine.spec.grace;
-        let (seq, given, checkpoint_at) = kept.map_or((0, Given::default(), None), |run| {
-            (run.seq, run.given, run.checkpoint_at)
-        });
-        let facts = RunFacts {
-            job: engine.name.clone(),
-            id: ctx.run_id(),
-            tick,
-            attempt: key.attempt,
-            replica: ctx.replica.clone(),
-            batch: None,
-            params: given.over(&engine.spec.params),
-            checkpoint,
-        };
-        let until = engine
-            .spec
-            .timeout
-            .map_or(Moment::NEVER, |limit| now + limit);
-        let margin = timing.cancel_margin(ttl, grace);
-        let desk = CheckpointDesk {
-            key: key.clone(),
-            to,
-        };
-        let run = Run::new(facts, ctx.clock.clone(), self.lease.clone(), margin, until)
-            .with_checkpoints(Arc::new(desk))
-            .kept(given.names(), checkpoint_at)
-            .within(grace, self.pass.lease().cloned());
-        let wall = self.wall();
-        ctx.board.started(&run, wall);
-        let entry = ctx.history.started(&run, seq);
-        self.trigger_started(&key.id, run.id());
-        ctx.events.tell(Event::RunStarted {
-            job: engine.name.clone(),
-            run_id: run.id().to_owned(),
-            tick,
-            attempt: key.attempt,
-            token: self.token(),
-            delay: Duration::try_from(wall.duration_since(tick)).unwrap_or_default(),
-        });
-        let (told, end) = oneshot::channel();
-        // The work is marked before its task exists: the lease is not let go in between.
-        let work = self.lease.as_ref().map(LeaseView::begin_work);
-        let (job, clock, board) = (engine.job.clone(), ctx.clock.clone(), ctx.board.clone());
-        let limits = Limits {
-            grace,
-            abort_margin: timing.abort_margin(ttl),
-            also: self.pass.lease().cloned(),
-            hooks: ctx.hooks.clone(),
-        };
-        let is_last = !engine.policy.may_follow(key.attempt);
-        let (noted, is_noted) = oneshot::channel();
-        let patience = timing.node_timeout * 4;
-        let margin = limits.abort_margin + limits.abort_margin / 4;
-        let of = run.clone();
-        ctx.spawn.spawn(async move {
-            let ended = execute(async { job.run(of.clone()).await }, &of, limits, &clock).await;
-            let ended = ended.of_last_attempt(is_last);
-            drop(job);
-            board.ended(&of, ended.word());
-            // Before the end is told: a worker that drains writes what it finds here, and no more.
-            entry.ended(&of, &ended);
-            // Nobody listens any more when the term was given up.
-            let _ = told.send(ended);
-            if let Some(lease) = of.lease() {
-                // A lease that is to go goes when its work is over: the outcome is still to be written under it. Not for
-                // long, and never so late that the work seems to outlive the lease.
-                let until = (clock.now() + patience).min(lease.deadline().back(margin));
-                let _ = clock.timeout_at(until, is_noted).await;
-            }
-            drop(work);
-        });
-        Flight {
-            key,
-            run,
-            end,
-            started: now,
-            noted,
-        }
     }
 
     /// Writes how a run ended. What cannot be written stays open, and the next leader finds it interrupted.
@@ -738,7 +666,7 @@ impl Lead<'_> {
         self.clock().sleep(pause).await;
     }
 
-    fn token(&self) -> Token {
+    pub(super) fn token(&self) -> Token {
         self.lease.as_ref().map_or(Token(0), LeaseView::token)
     }
 
@@ -753,6 +681,6 @@ impl Lead<'_> {
 }
 
 /// This attempt, as the ledger shows it.
-fn open_run<'a>(ledger: &'a Ledger, key: &RunKey) -> Option<&'a OpenRun> {
+pub(super) fn open_run<'a>(ledger: &'a Ledger, key: &RunKey) -> Option<&'a OpenRun> {
     ledger.open().iter().find(|run| run.key() == *key)
 }

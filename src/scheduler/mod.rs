@@ -14,6 +14,7 @@
 //! A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run open: the next leader
 //! finds it interrupted and says so.
 
+mod alarm;
 mod balance;
 mod blank;
 mod board;
@@ -21,6 +22,7 @@ mod by_tick;
 mod changed;
 pub(crate) mod context;
 mod definitions;
+mod departure;
 pub(crate) mod execute;
 mod flight;
 mod gate;
