@@ -18,6 +18,8 @@ struct Effects<'a> {
     /// What stands where nobody says anything.
     default: Spec,
     failover: bool,
+    /// Whether it has terms that could be bounded.
+    has_terms: bool,
 }
 
 /// Why a key has no effect on a job without a lock.
@@ -29,6 +31,7 @@ pub(super) fn check(spec: &Spec, mode: Mode, work: Option<WorkFacts>, found: &mu
         spec,
         default: Spec::default(),
         failover: mode == Mode::Failover,
+        has_terms: has_terms(spec, mode),
     };
     effects.coordination(found);
     effects.terms(found);
@@ -95,11 +98,7 @@ impl Effects<'_> {
 
     fn terms(&self, found: &mut Findings) {
         let (spec, default) = (self.spec, &self.default);
-        let mode = match self.failover {
-            true => Mode::Failover,
-            false => Mode::Shared,
-        };
-        if has_terms(spec, mode) {
+        if self.has_terms {
             return;
         }
         let why = match spec.coordination {

@@ -184,12 +184,15 @@ impl KindEntry {
     /// the configuration may say in it, too.
     fn no_such_parameter(&self, given: &[String], problem: &ParamProblem) -> Option<String> {
         let ParamProblem { key, message, .. } = problem;
-        if !given.contains(key) {
-            return None;
-        }
-        let (_, known) = message
+        let (name, known) = message
             .strip_prefix("unknown field `")?
             .split_once("`, expected ")?;
+        // A check that tries each key alone may name one within it.
+        let inner = key.strip_prefix(name)?;
+        if !given.iter().any(|given| given == name) || !(inner.is_empty() || inner.starts_with('.'))
+        {
+            return None;
+        }
         let known = known.split('`').skip(1).step_by(2);
         let (fixed, free): (Vec<&str>, Vec<&str>) =
             known.partition(|name| self.fixed.iter().any(|fixed| fixed == name));
@@ -203,7 +206,7 @@ impl KindEntry {
             _ => format!(", and {} come from the configuration alone", and(&fixed)),
         };
         Some(format!(
-            "params.{key}: there is no such parameter: {may}{rest}"
+            "params.{name}: there is no such parameter: {may}{rest}"
         ))
     }
 }

@@ -73,6 +73,12 @@ fn a_trigger_is_told_which_parameters_it_may_give() {
         "{}",
         ran.err
     );
+    let ran = trigger("day={\"of\": \"week\"}");
+    assert!(
+        ran.err.contains("params.day: there is no such parameter"),
+        "{}",
+        ran.err
+    );
     let ran = trigger("command=rm");
     assert!(
         ran.err.contains("params.command: no trigger may give it"),
