@@ -189,10 +189,8 @@ impl KindEntry {
             .split_once("`, expected ")?;
         // A check that tries each key alone may name one within it.
         let inner = key.strip_prefix(name)?;
-        if !given.iter().any(|given| given == name) || !(inner.is_empty() || inner.starts_with('.'))
-        {
-            return None;
-        }
+        let is_it = inner.is_empty() || inner.starts_with('.');
+        given.iter().find(|given| is_it && *given == name)?;
         let known = known.split('`').skip(1).step_by(2);
         let (fixed, free): (Vec<&str>, Vec<&str>) =
             known.partition(|name| self.fixed.iter().any(|fixed| fixed == name));
