@@ -83,6 +83,9 @@ const FIXED: [(&str, &[&str]); 3] = [
     ("http", &["url", "method", "headers", "header_files"]),
 ];
 
+/// Stock jobs whose runs never say how far they are.
+const SILENT: [&str; 3] = ["exec", "heartbeat", "http"];
+
 /// A worker that knows the stock kinds of jobs.
 fn stock_worker() -> Worker {
     let worker = Worker::with(LoadOptions::from_process());
@@ -97,6 +100,9 @@ fn stock_worker() -> Worker {
     // Whoever may trigger a job may not thereby run programs, write files or send secrets elsewhere.
     for (kind, keys) in FIXED {
         worker = worker.fixed_params(kind, keys);
+    }
+    for kind in SILENT {
+        worker = worker.tells_no_progress(kind);
     }
     for kind in KINDS {
         worker = worker.check_params(kind, move |params| problems(kind, params));

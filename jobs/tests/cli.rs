@@ -12,6 +12,9 @@ use std::{
 
 use serde_json::Value;
 
+#[path = "cli/refusals.rs"]
+mod refusals;
+
 /// The command in an empty folder, without the environment of whoever runs the tests.
 fn watchkeeper(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_watchkeeper"));

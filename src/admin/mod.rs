@@ -23,6 +23,7 @@
 use std::{fmt, io, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -50,6 +51,9 @@ pub use door::{DEFAULT_LISTEN, bind};
 pub trait AdminSource: Send + Sync + 'static {
     /// The id of this replica.
     fn replica(&self) -> String;
+
+    /// What time it is for the fleet: what the others answer here is dated by it. Must not wait.
+    fn wall(&self) -> Timestamp;
 
     /// The fleet, as far as it can be seen now; at least this replica.
     async fn fleet(&self) -> FleetStatus;

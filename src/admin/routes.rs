@@ -220,7 +220,7 @@ async fn home(State(shared): State<Shared>) -> Response {
         fleet: &fleet,
         replica: &shared.admin.source.replica(),
         ready: shared.admin.source.ready(),
-        now: shared.admin.clock.wall(),
+        now: shared.admin.source.wall(),
     };
     let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
     (kind, page::render(&view)).into_response()

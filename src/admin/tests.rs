@@ -3,6 +3,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use jiff::SignedDuration;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -25,12 +26,17 @@ struct Fake {
     hangs: bool,
     token: Option<&'static str>,
     read_only: bool,
+    /// How far the fleet's time is ahead of this machine's.
+    ahead: SignedDuration,
 }
 
 #[async_trait]
 impl AdminSource for Fake {
     fn replica(&self) -> String {
         "host-7-a".into()
+    }
+    fn wall(&self) -> Timestamp {
+        Clock::system().wall() + self.ahead
     }
     async fn fleet(&self) -> FleetStatus {
         if self.hangs {
@@ -342,6 +348,21 @@ async fn the_page_shows_who_leads_and_that_nobody_does() {
     assert!(!page.contains("<script") && !page.contains("style=\""));
     let style = server.get("/style.css").await;
     assert!(style.head.contains("content-type: text/css"));
+}
+
+#[tokio::test]
+async fn ages_on_the_page_go_by_the_fleets_time() {
+    let ahead = SignedDuration::from_hours(30);
+    let mut fleet = fleet();
+    // As this replica tells it, by the fleet's time.
+    fleet.replicas[0].started = Clock::system().wall() + ahead - SignedDuration::from_mins(5);
+    let server = serving(Fake {
+        fleet,
+        ahead,
+        ..Fake::default()
+    });
+    let page = server.await.get("/").await.body;
+    assert!(page.contains(", up 5 min"), "{page}");
 }
 
 #[tokio::test]

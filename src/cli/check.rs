@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{Failure, count, hints::hints, print, print_json, table::Table};
+use super::{Failure, count, hints::hints, print, print_json, printable_lines, table::Table};
 use crate::{
     Worker,
     clock::Clock,
@@ -29,7 +29,7 @@ pub(super) fn check(worker: &Worker, json: bool) -> ExitCode {
         // What a check finds is its product: it goes to standard output.
         let mut text = String::new();
         if !problems.is_empty() {
-            text = format!("{problems}\n");
+            text = printable_lines(&format!("{problems}\n"));
         }
         text += &match &loaded {
             Some(loaded) => summary(loaded),

@@ -1,11 +1,11 @@
 //! `explain`: why a job ran at a time, or why it did not. Reads only.
 
-use jiff::{Timestamp, civil, tz::TimeZone};
-
 use super::{
     Failure,
     history::printable,
-    load, print, print_json,
+    load,
+    moment::moment,
+    print, print_json,
     status::{ask_answer, nobody_was_here, place},
 };
 use crate::{
@@ -125,35 +125,4 @@ pub(super) fn explain(
         .collect();
     print(&lines.join("\n"));
     Ok(())
-}
-
-/// An instant in RFC 3339, or a time of this machine's zone.
-fn moment(text: &str) -> Result<Timestamp, Failure> {
-    let wrong = || {
-        Failure::Usage(format!(
-            "{text:?} is no time: write 2026-05-04T08:00:00Z, or 2026-05-04T08:00 for this machine's time zone"
-        ))
-    };
-    if let Ok(at) = text.parse() {
-        return Ok(at);
-    }
-    let local: civil::DateTime = text.parse().map_err(|_| wrong())?;
-    let zoned = local.to_zoned(TimeZone::system()).map_err(|_| wrong())?;
-    Ok(zoned.timestamp())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_moment_is_an_instant_or_a_local_time() {
-        let at = moment("2026-05-04T08:00:00Z").ok().unwrap();
-        assert_eq!(at.to_string(), "2026-05-04T08:00:00Z");
-        assert!(moment("2026-05-04T08:00").is_ok());
-        assert!(moment("2026-05-04").is_ok());
-        assert!(
-            matches!(moment("ten o'clock"), Err(Failure::Usage(why)) if why.contains("2026-05-04T08:00"))
-        );
-    }
 }

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Failure, hints, load, print, print_json, table::Table};
+use super::{Failure, hints, load, moment::moment, print, print_json, table::Table};
 use crate::{
     Worker,
     clock::Clock,
@@ -35,9 +35,10 @@ pub enum JobsCommand {
         /// Show this many ticks
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
         count: u16,
-        /// Show the ticks after this time instead of now, such as 2027-03-27T00:00:00Z
+        /// Show the ticks after this time instead of now: 2027-03-27T00:00:00Z, or 2027-03-27T00:00 or 2027-03-27 for this
+        /// machine's time zone
         #[arg(long, value_name = "TIME")]
-        after: Option<Timestamp>,
+        after: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -78,8 +79,9 @@ pub(super) fn jobs(worker: &Worker, args: JobsArgs) -> Result<(), Failure> {
             after,
             json,
         }) => {
+            let after = after.as_deref().map_or(Ok(now), moment)?;
             let schedule = find(&config, &job)?;
-            let ticks = upcoming(&schedule, after.unwrap_or(now), usize::from(count));
+            let ticks = upcoming(&schedule, after, usize::from(count));
             if json {
                 return print_json(&ticks);
             }

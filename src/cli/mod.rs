@@ -24,6 +24,7 @@ mod hints;
 mod history;
 mod jobs;
 mod locks;
+mod moment;
 mod orders;
 mod place;
 mod run;
@@ -350,21 +351,28 @@ impl Failure {
     /// Tells the user, on standard error, and answers the exit code.
     fn tell(&self) -> ExitCode {
         match self {
-            Self::Config(problems) => {
-                let mut err = io::stderr().lock();
-                let _ = writeln!(err, "{problems}\n{}; nothing was started", count(problems));
-                ExitCode::from(2)
-            }
-            Self::Usage(why) => {
-                let _ = writeln!(io::stderr(), "error: {why}");
+            Self::Config(_) | Self::Usage(_) => {
+                let _ = writeln!(io::stderr(), "{}", self.text());
                 ExitCode::from(2)
             }
             Self::Told => ExitCode::FAILURE,
-            Self::Failed(why) => {
-                let _ = writeln!(io::stderr(), "error: {why}");
+            Self::Failed(_) => {
+                let _ = writeln!(io::stderr(), "{}", self.text());
                 ExitCode::FAILURE
             }
         }
+    }
+
+    /// What is told. Names that somebody gave stand in it, so that it must not command the terminal.
+    fn text(&self) -> String {
+        let text = match self {
+            Self::Config(problems) => {
+                format!("{problems}\n{}; nothing was started", count(problems))
+            }
+            Self::Usage(why) | Self::Failed(why) => format!("error: {why}"),
+            Self::Told => String::new(),
+        };
+        printable_lines(&text)
     }
 }
 
@@ -394,6 +402,12 @@ fn count(problems: &Problems) -> String {
     }
 }
 
+/// The same text without what would move a cursor or colour a terminal, line by line.
+fn printable_lines(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(history::printable).collect();
+    lines.join("\n")
+}
+
 /// To standard output. A reader that has gone away (`… | head`) is no failure of ours.
 fn print(text: &str) {
     let mut out = io::stdout().lock();
@@ -420,6 +434,17 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_error_commands_no_terminal_and_keeps_its_lines() {
+        let why = "params.a\u{1b}[31m: wrong\nparams.b\r: \u{9b}wrong";
+        for failure in [Failure::Usage(why.into()), Failure::Failed(why.into())] {
+            assert_eq!(
+                failure.text(),
+                "error: params.a\u{fffd}[31m: wrong\nparams.b\u{fffd}: \u{fffd}wrong"
+            );
+        }
     }
 
     #[test]

@@ -24,17 +24,18 @@ const CONNECTING: Duration = Duration::from_secs(1);
 
 pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
     let config = load(worker)?.config;
-    let fleet = if nobody_was_here(&config) {
-        FleetStatus::default()
+    // Ages go by the clock by which everything here is dated.
+    let (fleet, now) = if nobody_was_here(&config) {
+        (FleetStatus::default(), Clock::system().wall())
     } else {
         ask(&config, |locks| async move {
-            presence::fleet(&locks, None).await
+            Ok((presence::fleet(&locks, None).await?, locks.wall()))
         })?
     };
     if json {
         return print_json(&fleet);
     }
-    print(&show(&fleet, &config, Clock::system().wall()));
+    print(&show(&fleet, &config, now));
     Ok(())
 }
 

@@ -4,13 +4,14 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    Config, Mode,
+    Config, WorkFacts, effects,
     load::LoadOptions,
-    places,
+    over, places,
     problem::{Provenance, Source},
     schema, text,
 };
 use crate::{
+    clock::Clock,
     finding::Findings,
     human::Span,
     job::{Coordination, Spec, Unstoppable},
@@ -95,16 +96,22 @@ fn find_texts(value: &Value, pointer: &str, found: &mut Vec<(String, Value)>) {
 
 /// Adds what is wrong with the jobs. Keys are from the top.
 pub(super) fn check(config: &Config, options: &LoadOptions, found: &mut Findings) {
+    let now = options.clock.as_ref().map(Clock::wall);
     for (name, spec) in &config.jobs {
+        let work = options.work_of.as_ref().and_then(|of| of(name, spec));
         let at = At { name, spec, config };
         let mut here = Findings::default();
         at.name(&mut here);
         at.kind(options, &mut here);
         at.schedule(&mut here);
-        at.coordination(&mut here);
+        at.coordination(work, &mut here);
         places::check(spec, &mut here);
         at.times(&mut here);
         at.ends(&mut here);
+        effects::check(spec, config.worker.mode, work, &mut here);
+        if let Some(now) = now {
+            over::check(name, spec, now, &mut here);
+        }
         found.nest(&format!("jobs.{name}"), here);
         if let Some(ttl) = spec.ttl {
             let mut here = Findings::default();
@@ -200,11 +207,6 @@ impl At<'_> {
         let Some(jitter) = self.spec.jitter else {
             return;
         };
-        if !schedule.has_ticks() {
-            let message = format!("it has no effect: {schedule} has no ticks");
-            found.warn(&["jitter"], message, "leave jitter out");
-            return;
-        }
         // Judged from the same instant always: what is accepted today is not refused tomorrow.
         let shortest = schedule.shortest_interval(JITTER_FROM, JITTER_TICKS);
         if let Some(interval) = shortest.filter(|interval| *interval <= jitter) {
@@ -217,46 +219,34 @@ impl At<'_> {
         }
     }
 
-    /// Settings that would have no effect are told: somebody believed in them.
-    fn coordination(&self, found: &mut Findings) {
+    /// Work that is done in another way than the configuration says, or never.
+    fn coordination(&self, work: Option<WorkFacts>, found: &mut Findings) {
         let spec = self.spec;
-        let continuous = spec.schedule.as_ref().is_some_and(|s| s.is("continuous"));
-        let default = Spec::default();
-        let leads = has_ledger(spec);
-        let has_ticks = leads && !continuous;
-        match spec.coordination {
-            Coordination::Batch if spec.schedule.is_some() && !continuous => found.error(
+        let is = |word| spec.schedule.as_ref().is_some_and(|s| s.is(word));
+        let batch = spec.coordination == Coordination::Batch;
+        match work.map(|work| work.batches) {
+            Some(true) if !batch => found.error(
+                &["coordination", "kind", ""],
+                "its work comes in batches, which every replica claims",
+                "write coordination = \"batch\" and schedule = \"continuous\"",
+            ),
+            Some(false) if batch => found.error(
+                &["coordination", "kind", ""],
+                "its work does not come in batches: there is nothing to claim",
+                "write coordination = \"leader\" or \"tick\" for one replica, \"everywhere\" for all",
+            ),
+            _ if batch && spec.schedule.is_some() && !is("continuous") => found.error(
                 &["coordination", "schedule"],
                 "a batch job looks for work all the time and has no ticks",
                 "write schedule = \"continuous\", or coordination = \"leader\"",
             ),
-            Coordination::Everywhere if spec.ttl.is_some() => found.warn(
-                &["ttl", "coordination"],
-                "it has no effect: a job that runs everywhere takes no lock",
-                "leave ttl out",
-            ),
             _ => {}
         }
-        let without_effect = [
-            ("misfire", !has_ticks && spec.misfire != default.misfire),
-            (
-                "misfire_limit",
-                !has_ticks && spec.misfire_limit != default.misfire_limit,
-            ),
-            (
-                "misfire_window",
-                !has_ticks && spec.misfire_window.is_some(),
-            ),
-            (
-                "interrupted",
-                !leads && spec.interrupted != default.interrupted,
-            ),
-        ];
-        for (key, _) in without_effect.into_iter().filter(|(_, set)| *set) {
-            found.warn(
-                &[key],
-                "it has no effect: only a job with a leader remembers its runs, and only one with ticks can be late",
-                format!("leave {key} out"),
+        if spec.coordination == Coordination::Everywhere && is("manual") {
+            found.error(
+                &["schedule", "coordination"],
+                "nothing would ever start it: a job that runs everywhere takes no triggers",
+                "write a schedule with ticks, or coordination = \"leader\"",
             );
         }
         if !(1..=MAX_WAITING).contains(&spec.misfire_limit) {
@@ -301,7 +291,9 @@ impl At<'_> {
             );
         }
         let ttl = spec.ttl.unwrap_or(self.config.locks.ttl);
-        if spec.max_term < ttl {
+        if !effects::has_terms(spec, self.config.worker.mode) {
+            // Told as without effect.
+        } else if spec.max_term < ttl {
             let (max_term, ttl) = (Span(spec.max_term), Span(ttl));
             found.error(
                 &["max_term"],
@@ -334,9 +326,7 @@ impl At<'_> {
 impl At<'_> {
     /// What happens to work that does not end.
     fn ends(&self, found: &mut Findings) {
-        let (spec, default) = (self.spec, Spec::default());
-        let leads = has_ledger(spec);
-        let failover = self.config.worker.mode == Mode::Failover;
+        let spec = self.spec;
         if spec.unstoppable == Unstoppable::Abandon && !spec.fenced {
             found.error(
                 &["unstoppable"],
@@ -344,51 +334,7 @@ impl At<'_> {
                 "write fenced = true if whatever the job changes refuses old fencing tokens, else \"abort\" or \"hold\"",
             );
         }
-        if spec.coordination == Coordination::Everywhere {
-            let set = [
-                ("unstoppable", spec.unstoppable != default.unstoppable),
-                ("fenced", spec.fenced),
-            ];
-            for (key, _) in set.into_iter().filter(|(_, set)| *set) {
-                found.warn(
-                    &[key, "coordination"],
-                    "it has no effect: a job that runs everywhere takes no lock",
-                    format!("leave {key} out"),
-                );
-            }
-        } else if failover && spec.unstoppable != default.unstoppable {
-            found.warn(
-                &["unstoppable"],
-                "the lock of the replica stands above it in failover mode, and that one aborts the process",
-                "leave unstoppable out, or write worker.mode = \"shared\"",
-            );
-        }
-        if spec.definition != default.definition && (!leads || failover) {
-            found.warn(
-                &["definition"],
-                "it has no effect: only a candidate for a lock of the job's own can stand back from it",
-                "leave definition out",
-            );
-        }
-        let terms = [
-            ("min_term", spec.min_term != default.min_term),
-            ("max_term", spec.max_term != default.max_term),
-        ];
-        for (key, _) in terms.into_iter().filter(|(_, set)| *set) {
-            if !leads || failover {
-                found.warn(
-                    &[key],
-                    "it has no effect: nobody leads this job alone whom another replica could follow",
-                    format!("leave {key} out"),
-                );
-            }
-        }
     }
-}
-
-/// Whether what becomes of its ticks is remembered by the fleet.
-fn has_ledger(spec: &Spec) -> bool {
-    matches!(spec.coordination, Coordination::Leader | Coordination::Tick)
 }
 
 fn list(kinds: &[String]) -> String {

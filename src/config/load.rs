@@ -20,10 +20,22 @@ use super::{
     render, text,
     text::Flag,
 };
-use crate::finding::Findings;
+use crate::{clock::Clock, finding::Findings};
 
 /// Asks the kind of a job what is wrong with its parameters.
 pub type ParamCheck = Arc<dyn Fn(&str, &Value) -> Vec<ParamProblem> + Send + Sync>;
+
+/// Says what is known of a job's work, by the name of the job and its spec; nothing when it is not known.
+pub type WorkOf = Arc<dyn Fn(&str, &Spec) -> Option<WorkFacts> + Send + Sync>;
+
+/// What a program knows of a job's work before any of it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkFacts {
+    /// It comes in batches, which every replica claims.
+    pub batches: bool,
+    /// No run ever tells its progress ([`Run::progress`](crate::Run::progress)).
+    pub tells_nothing: bool,
+}
 
 /// All that a configuration is made from. Nothing else is looked at.
 #[derive(Clone, Default)]
@@ -42,6 +54,10 @@ pub struct LoadOptions {
     pub specs: BTreeMap<String, Spec>,
     /// Checks the parameters of a job of a known kind.
     pub check_params: Option<ParamCheck>,
+    /// Knows the work of jobs: what does not fit it is told.
+    pub work_of: Option<WorkOf>,
+    /// Tells the time: jobs that have no tick ahead are told. Without it nobody knows of any.
+    pub clock: Option<Clock>,
 }
 
 /// A configuration without errors.
@@ -63,7 +79,7 @@ const USUAL_PLACES: [&str; 2] = ["watchkeeper.toml", "config/default.toml"];
 // === impl LoadOptions ===
 
 impl LoadOptions {
-    /// The environment and the working directory of this process. Variables that are no Unicode are left out.
+    /// The environment, the working directory and the clocks of this process. Variables that are no Unicode are left out.
     #[must_use]
     pub fn from_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
@@ -72,6 +88,7 @@ impl LoadOptions {
         Self {
             env: std::env::vars_os().filter_map(text).collect(),
             root: std::env::current_dir().unwrap_or_default(),
+            clock: Some(Clock::system()),
             ..Self::default()
         }
     }

@@ -9,9 +9,11 @@
 //! The settings themselves live with their owners; nothing below the worker reads configuration.
 
 mod document;
+mod effects;
 mod jobs;
 mod layer;
 mod load;
+mod over;
 mod places;
 mod problem;
 mod render;
@@ -34,7 +36,7 @@ pub use crate::{
 };
 pub use jobs::ParamProblem;
 pub(crate) use load::check_jobs;
-pub use load::{LoadOptions, Loaded, ParamCheck, load, load_without_jobs};
+pub use load::{LoadOptions, Loaded, ParamCheck, WorkFacts, WorkOf, load, load_without_jobs};
 pub use problem::{Problem, Problems, Provenance, Source};
 pub use settings::{AdminSettings, Listen, LogFormat, Mode, TelemetrySettings, WorkerSettings};
 pub use text::Flag;

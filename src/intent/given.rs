@@ -34,6 +34,11 @@ pub enum GivenError {
     /// A pair without its key.
     #[error("a parameter has no name before `=`: write KEY=VALUE")]
     NoKey,
+    /// A name that would not stay what it is where it is shown.
+    #[error(
+        "the name of a parameter has a control character: write names in letters, digits, `_` and `-`"
+    )]
+    ControlCharacter,
     /// Two pairs have the same key.
     #[error("the parameter `{key}` is given twice: give it once")]
     Twice {
@@ -51,12 +56,15 @@ impl Given {
     /// These parameters.
     ///
     /// # Errors
-    /// [`GivenError::TooLarge`].
+    /// [`GivenError::TooLarge`], [`GivenError::ControlCharacter`].
     pub fn new(params: Map<String, Value>) -> Result<Self, GivenError> {
         if params.is_empty() {
             return Ok(Self::default());
         }
         let params = Value::Object(params);
+        if !are_printable(&params) {
+            return Err(GivenError::ControlCharacter);
+        }
         let bytes = params.to_string().len();
         match params {
             Value::Object(params) if bytes <= MAX_GIVEN => Ok(Self(params)),
@@ -84,6 +92,9 @@ impl Given {
                 return Err(GivenError::NoKey);
             }
             let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+            if key.chars().any(char::is_control) {
+                return Err(GivenError::ControlCharacter);
+            }
             if said.insert(key.to_owned(), value).is_some() {
                 let key = key.to_owned();
                 return Err(GivenError::Twice { key });
@@ -116,6 +127,17 @@ impl Given {
         let mut all = params.as_object().cloned().unwrap_or_default();
         all.extend(self.0.clone());
         Value::Object(all)
+    }
+}
+
+/// Whether no name in it, however deep, has control characters: names are shown.
+fn are_printable(value: &Value) -> bool {
+    match value {
+        Value::Object(table) => table
+            .iter()
+            .all(|(name, inner)| !name.chars().any(char::is_control) && are_printable(inner)),
+        Value::Array(values) => values.iter().all(are_printable),
+        _ => true,
     }
 }
 
@@ -170,6 +192,23 @@ mod tests {
         assert_eq!(refused(Some("[1]"), &[]), GivenError::NoObject);
         let twice = refused(None, &["a=1", "a=2"]);
         assert!(twice.to_string().contains("`a`"), "{twice}");
+    }
+
+    #[test]
+    fn a_name_that_would_command_a_terminal_is_refused() {
+        let refused = |json, pairs: &[&str]| read(json, pairs).unwrap_err();
+        for error in [
+            refused(None, &["a\u{1b}[31m=1"]),
+            refused(None, &["a\r=1", "a\r=2"]),
+            refused(Some(r#"{"a": [{"b\u009b": 1}]}"#), &[]),
+        ] {
+            assert_eq!(error, GivenError::ControlCharacter);
+            assert!(!error.to_string().contains(char::is_control), "{error}");
+        }
+        assert!(
+            read(None, &["text=a\u{1b}b"]).is_ok(),
+            "a value may have them"
+        );
     }
 
     #[test]

@@ -387,7 +387,7 @@ impl Spec {
 
     /// How long one replica leads before the fleet may move the job, between two runs, to a replica that leads fewer jobs
     /// or has a larger priority: a minute unless set. A drain, `resign`, unfitness and `max_term` do not wait for it.
-    /// Without effect in failover mode, and for jobs without a leader.
+    /// Without effect in failover mode, and for jobs without a leader, those of [`Coordination::Tick`] among them.
     #[must_use]
     pub fn min_term(mut self, limit: Duration) -> Self {
         self.min_term = limit;

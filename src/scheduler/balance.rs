@@ -4,9 +4,14 @@
 //!
 //! # Invariants
 //! - Nothing moves before its minimum term is over.   (a_term_that_somebody_moved_stays_for_its_minimum_term)
-//! - What came back after it was handed over stays longer each time.   (what_comes_back_stays_longer_each_time)
+//! - What came back after it was handed over stays longer each time, also when the configuration is reloaded meanwhile.
+//!   (what_comes_back_stays_longer_each_time, a_reload_forgets_nothing_of_the_jobs_that_stay)
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use super::{
     Context, intents,
@@ -26,18 +31,22 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// The minimum term is doubled so often at most.
 const DOUBLINGS: u32 = 6;
 
-/// When this replica handed which job over.
-#[derive(Debug, Default)]
-struct Given(BTreeMap<String, Vec<Moment>>);
+/// When this replica handed which job over. Cheap to clone: it outlives whoever looks at the others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given(Arc<Mutex<BTreeMap<String, Vec<Moment>>>>);
 
 /// Looks and hands over until the worker drains. `min_terms` of the jobs that have a leader; nothing is asked of the others
-/// unless this replica `bids` for any lock.
-pub(crate) async fn balance(ctx: Context, min_terms: BTreeMap<String, Duration>, bids: bool) {
+/// unless this replica `bids` for any lock. What is `given` away is noted there.
+pub(crate) async fn balance(
+    ctx: Context,
+    min_terms: BTreeMap<String, Duration>,
+    bids: bool,
+    given: Given,
+) {
     if !ctx.place.candidate || !(bids || ctx.place.failover) {
         // It never bids.
         return;
     }
-    let mut given = Given::default();
     let drain = ctx.gate.drain().clone();
     while !drain.is_cancelled() {
         // Nothing new when nobody answers: those heard of last count as gone soon.
@@ -46,7 +55,7 @@ pub(crate) async fn balance(ctx: Context, min_terms: BTreeMap<String, Duration>,
             ctx.place.saw(&presences, &ctx.board, ctx.clock.now());
             ctx.place.definitions.tell(&ctx.board, &ctx.events);
             if !ctx.place.failover {
-                one(&ctx, &min_terms, &mut given).await;
+                one(&ctx, &min_terms, &given).await;
             }
         }
         tokio::select! {
@@ -58,7 +67,7 @@ pub(crate) async fn balance(ctx: Context, min_terms: BTreeMap<String, Duration>,
 }
 
 /// Hands one term over, if one is to go.
-async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &mut Given) {
+async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &Given) {
     let now = ctx.clock.now();
     given.forget(now);
     let terms = held(ctx, min_terms, given, now);
@@ -127,22 +136,33 @@ fn held(
 // === impl Given ===
 
 impl Given {
-    fn note(&mut self, job: &str, at: Moment) {
-        self.0.entry(job.to_owned()).or_default().push(at);
+    pub(crate) fn note(&self, job: &str, at: Moment) {
+        self.jobs().entry(job.to_owned()).or_default().push(at);
     }
 
-    fn forget(&mut self, now: Moment) {
-        for times in self.0.values_mut() {
+    /// The job is no more: one of the same name that comes later is another one.
+    pub(crate) fn forget_job(&self, job: &str) {
+        self.jobs().remove(job);
+    }
+
+    fn forget(&self, now: Moment) {
+        let mut jobs = self.jobs();
+        for times in jobs.values_mut() {
             times.retain(|at| now.since(*at) < MEMORY);
         }
-        self.0.retain(|_, times| !times.is_empty());
+        jobs.retain(|_, times| !times.is_empty());
     }
 
     /// Whoever was given a job and does not keep it gets it again later and later.
-    fn min_term(&self, job: &str, min_term: Duration) -> Duration {
-        let times = self.0.get(job).map_or(0, Vec::len);
+    pub(crate) fn min_term(&self, job: &str, min_term: Duration) -> Duration {
+        let times = self.jobs().get(job).map_or(0, Vec::len);
         let doublings = u32::try_from(times).unwrap_or(DOUBLINGS).min(DOUBLINGS);
         min_term.saturating_mul(1 << doublings)
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Moment>>> {
+        // Every change is complete before the lock is given back.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,7 +174,7 @@ mod tests {
     fn what_comes_back_stays_longer_each_time() {
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let minute = Duration::from_secs(60);
-        let mut given = Given::default();
+        let given = Given::default();
         assert_eq!(given.min_term("job", minute), minute);
         for n in 0..20 {
             given.note("job", at(n));
@@ -167,5 +187,16 @@ mod tests {
         assert_eq!(given.min_term("job", minute), minute * 2);
         given.forget(at(3700));
         assert_eq!(given.min_term("job", minute), minute);
+    }
+
+    #[test]
+    fn a_job_that_is_no_more_is_forgotten_and_no_other() {
+        let (given, minute) = (Given::default(), Duration::from_secs(60));
+        for job in ["job", "mail"] {
+            given.clone().note(job, Moment::ZERO);
+        }
+        given.forget_job("job");
+        assert_eq!(given.min_term("job", minute), minute);
+        assert_eq!(given.min_term("mail", minute), minute * 2);
     }
 }

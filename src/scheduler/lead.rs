@@ -197,10 +197,11 @@ impl Lead<'_> {
         end
     }
 
-    /// When somebody else is to lead. In failover mode nobody else can: all jobs are where the replica lock is.
+    /// When somebody else is to lead. In failover mode nobody else can: all jobs are where the replica lock is. A lock that
+    /// was taken for a tick goes with the tick's work, and no earlier.
     fn term_end(&self) -> Moment {
         match (&self.lease, self.pass.lease()) {
-            (Some(lease), None) => lease.since() + self.engine.spec.max_term,
+            (Some(lease), None) if !self.brief => lease.since() + self.engine.spec.max_term,
             _ => Moment::NEVER,
         }
     }

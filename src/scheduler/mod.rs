@@ -39,7 +39,7 @@ mod successor;
 
 use std::{sync::Arc, time::Duration};
 
-pub(crate) use balance::balance;
+pub(crate) use balance::{Given, balance};
 pub(crate) use board::Board;
 pub(crate) use context::Context;
 #[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]

@@ -12,6 +12,7 @@ mod intents;
 mod ladder;
 mod locks;
 mod overlaps;
+mod reload;
 mod runs;
 mod slots;
 mod spread;

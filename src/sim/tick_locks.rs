@@ -9,6 +9,7 @@ use std::{
 use super::{
     acts::{ms, quick},
     fleet::{Act, Fleet, Member, Starts},
+    intents::publish,
     overlaps::{Going, ledger, work},
     world::TTL,
 };
@@ -63,6 +64,20 @@ async fn every_tick_runs_once_and_ticks_spread_over_the_replicas() {
             );
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_work_of_a_tick_is_not_cut_short_by_max_term() {
+    let fleet = Fleet::new(3);
+    let (starts, going) = (Starts::default(), Going::default());
+    let spec = every(60).max_term(SECOND * 2);
+    for name in ["a", "b"] {
+        let job = work(&starts, &going, |_| SECOND * 20);
+        publish(&fleet.join(name, job, spec.clone()));
+    }
+    until(&fleet, 145).await;
+    assert_eq!(starts.ticks().len(), 2);
+    assert_eq!(starts.len(), 2, "one attempt each");
 }
 
 #[tokio::test(start_paused = true)]

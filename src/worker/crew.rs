@@ -4,6 +4,7 @@
 //! - What a reload does not change does not hear of it.   (a_reload_leaves_alone_what_it_does_not_change)
 //! - Of one job there is one engine at a time in this replica: what replaces another one begins when that has ended.
 //!   (a_reload_leaves_alone_what_it_does_not_change)
+//! - What was handed over is remembered for the jobs that stay.   (a_reload_forgets_nothing_of_the_jobs_that_stay)
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,7 +20,7 @@ use super::{
     replica::{Ready, min_terms, presence_of, run_job},
 };
 use crate::{
-    scheduler::{Context, Definition, Successor, balance},
+    scheduler::{Context, Definition, Given, Successor, balance},
     status::Standing,
 };
 
@@ -43,6 +44,8 @@ pub(crate) struct Crew {
     running: FuturesUnordered<BoxFuture<'static, (String, Result<(), JoinError>)>>,
     /// Looks at the others and hands terms over.
     looks: JoinHandle<()>,
+    /// What it has handed over. A reload changes who looks, and not what is known.
+    given: Given,
 }
 
 /// One engine.
@@ -70,7 +73,7 @@ enum Next {
 // === impl Crew ===
 
 impl Crew {
-    pub(super) fn begin(ctx: Context, failover: bool, jobs: Vec<Ready>) -> Self {
+    pub(crate) fn begin(ctx: Context, failover: bool, jobs: Vec<Ready>) -> Self {
         let looks = ctx.spawn.spawn(std::future::ready(()));
         let mut crew = Self {
             ctx,
@@ -78,6 +81,7 @@ impl Crew {
             posts: BTreeMap::new(),
             running: FuturesUnordered::new(),
             looks,
+            given: Given::default(),
         };
         for job in jobs.into_iter().filter(|job| job.spec.enabled) {
             crew.post(job);
@@ -87,7 +91,7 @@ impl Crew {
     }
 
     /// Follows orders until the worker drains and every engine has ended.
-    pub(super) async fn work(mut self, mut desk: Desk) {
+    pub(crate) async fn work(mut self, mut desk: Desk) {
         let drain = self.ctx.gate.drain().clone();
         loop {
             tokio::select! {
@@ -201,6 +205,7 @@ impl Crew {
 
     fn forget(&mut self, name: &str) {
         self.posts.remove(name);
+        self.given.forget_job(name);
         self.ctx.board.forget(name);
     }
 
@@ -209,7 +214,7 @@ impl Crew {
         self.looks.abort();
         let jobs = self.posts.values().map(|post| &post.ready);
         let bids = jobs.clone().any(Ready::is_led);
-        let looks = balance(self.ctx.clone(), min_terms(jobs), bids);
+        let looks = balance(self.ctx.clone(), min_terms(jobs), bids, self.given.clone());
         self.looks = self.ctx.spawn.spawn(looks);
     }
 }

@@ -45,7 +45,7 @@ use crate::{
     config::{Config, LoadOptions, Loaded, ParamProblem, Provenance, check_jobs, load},
     error::{Error, Result},
     event::Events,
-    job::{Job, RunHook, Spec},
+    job::{Coordination, Job, RunHook, Spec},
 };
 use registry::{Body, Registry, check_by_reading};
 use replica::HealthCheck;
@@ -114,9 +114,11 @@ impl Worker {
         self
     }
 
-    /// Adds a job that works in batches, claimed by lock.
+    /// Adds a job that works in batches, claimed by lock: its coordination is [`Coordination::Batch`], whatever the spec
+    /// says.
     #[must_use]
     pub fn batch_job(mut self, name: &str, job: impl BatchJob, spec: Spec) -> Self {
+        let spec = spec.coordination(Coordination::Batch);
         self.registry
             .add_job(name, Body::Batch(Arc::new(job)), spec);
         self
@@ -131,7 +133,8 @@ impl Worker {
         J: Job,
     {
         let make = move |params| Body::Job(Arc::new(make(params)));
-        self.registry.add_kind(kind, make, check_by_reading::<P>);
+        self.registry
+            .add_kind(kind, false, make, check_by_reading::<P>);
         self
     }
 
@@ -147,7 +150,8 @@ impl Worker {
         J: BatchJob,
     {
         let make = move |params| Body::Batch(Arc::new(make(params)));
-        self.registry.add_kind(kind, make, check_by_reading::<P>);
+        self.registry
+            .add_kind(kind, true, make, check_by_reading::<P>);
         self
     }
 
@@ -167,6 +171,14 @@ impl Worker {
     #[must_use]
     pub fn fixed_params(mut self, kind: &str, keys: &[&str]) -> Self {
         self.registry.set_fixed(kind, keys);
+        self
+    }
+
+    /// Declares that no run of this kind ever tells its progress ([`Run::progress`](crate::Run::progress)), so that
+    /// `progress_deadline` is answered with a warning.
+    #[must_use]
+    pub fn tells_no_progress(mut self, kind: &str) -> Self {
+        self.registry.set_silent(kind);
         self
     }
 
@@ -217,6 +229,9 @@ impl Worker {
         options.check_params = Some(Arc::new(move |kind: &str, params: &Value| {
             registry.check_params(kind, params)
         }));
+        let registry = self.registry.clone();
+        let work_of = move |name: &str, spec: &Spec| registry.work_of(name, spec);
+        options.work_of = Some(Arc::new(work_of));
         options
     }
 
@@ -226,6 +241,9 @@ impl Worker {
     /// [`enum@Error`]; nothing was started then, except for errors of the lock service itself.
     pub async fn run(self) -> Result<()> {
         let loaded = self.load()?;
+        for warning in &loaded.problems {
+            tracing::warn!("{warning}");
+        }
         process::run(self, loaded).await
     }
 

@@ -124,7 +124,7 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
         id,
         host,
         pid,
-        started: clock.wall(),
+        started: locks.wall(),
         mode: if failover { "failover" } else { "shared" },
         admin: None,
     };
@@ -252,6 +252,7 @@ mod admin {
     use std::sync::Arc;
 
     use async_trait::async_trait;
+    use jiff::Timestamp;
     use tokio::task::JoinHandle;
 
     use super::{
@@ -282,6 +283,10 @@ mod admin {
     impl AdminSource for Source {
         fn replica(&self) -> String {
             self.me.id.clone()
+        }
+
+        fn wall(&self) -> Timestamp {
+            self.ctx.locks.wall()
         }
 
         async fn fleet(&self) -> FleetStatus {

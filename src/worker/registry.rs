@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     batch::BatchJob,
-    config::ParamProblem,
+    config::{ParamProblem, WorkFacts},
     job::{Health, Job, JobError, Outcome, Run, Spec, params},
 };
 
@@ -33,6 +33,7 @@ pub(crate) struct KindEntry {
     check: Check,
     /// Parameters that no trigger may give.
     fixed: Vec<String>,
+    work: WorkFacts,
 }
 
 /// A job of a kind: as configured, or made anew for a run whose trigger gives it parameters.
@@ -56,6 +57,7 @@ impl Registry {
     pub(crate) fn add_kind<P: DeserializeOwned + 'static>(
         &mut self,
         kind: &str,
+        batches: bool,
         make: impl Fn(P) -> Body + Send + Sync + 'static,
         check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
     ) {
@@ -70,6 +72,10 @@ impl Registry {
                 make: Arc::new(make),
                 check: Arc::new(check),
                 fixed: Vec::new(),
+                work: WorkFacts {
+                    batches,
+                    ..WorkFacts::default()
+                },
             },
         );
     }
@@ -88,6 +94,23 @@ impl Registry {
         if let Some(entry) = self.kinds.get_mut(kind) {
             entry.fixed = keys.iter().map(|key| (*key).to_owned()).collect();
         }
+    }
+
+    pub(crate) fn set_silent(&mut self, kind: &str) {
+        if let Some(entry) = self.kinds.get_mut(kind) {
+            entry.work.tells_nothing = true;
+        }
+    }
+
+    /// What is known of the work of a configured job.
+    pub(crate) fn work_of(&self, name: &str, spec: &Spec) -> Option<WorkFacts> {
+        if let Some((body, _)) = self.jobs.get(name) {
+            return Some(WorkFacts {
+                batches: body.is_batch(),
+                ..WorkFacts::default()
+            });
+        }
+        Some(self.kinds.get(spec.kind.as_deref()?)?.work)
     }
 
     /// Why no run of this kind can have these parameters, of which a trigger gives the `given`.
@@ -143,6 +166,9 @@ impl KindEntry {
             ));
         }
         let problems = (self.check)(params).into_iter().map(|problem| {
+            if let Some(told) = self.no_such_parameter(given, &problem) {
+                return told;
+            }
             let dot = if problem.key.is_empty() { "" } else { "." };
             let remedy = match problem.remedy.as_str() {
                 "" => String::new(),
@@ -152,6 +178,43 @@ impl KindEntry {
         });
         let problems: Vec<String> = problems.collect();
         (!problems.is_empty()).then(|| problems.join("; "))
+    }
+
+    /// What a trigger may give instead of a parameter that the kind does not have. The list that serde makes has what only
+    /// the configuration may say in it, too.
+    fn no_such_parameter(&self, given: &[String], problem: &ParamProblem) -> Option<String> {
+        let ParamProblem { key, message, .. } = problem;
+        let (name, known) = message
+            .strip_prefix("unknown field `")?
+            .split_once("`, expected ")?;
+        // A check that tries each key alone may name one within it.
+        let inner = key.strip_prefix(name)?;
+        let is_it = inner.is_empty() || inner.starts_with('.');
+        given.iter().find(|given| is_it && *given == name)?;
+        let known = known.split('`').skip(1).step_by(2);
+        let (fixed, free): (Vec<&str>, Vec<&str>) =
+            known.partition(|name| self.fixed.iter().any(|fixed| fixed == name));
+        let may = match free.is_empty() {
+            true => "a trigger may give none".to_owned(),
+            false => format!("a trigger may give {}", and(&free)),
+        };
+        let rest = match fixed.len() {
+            0 => String::new(),
+            1 => format!(", and {} comes from the configuration alone", fixed[0]),
+            _ => format!(", and {} come from the configuration alone", and(&fixed)),
+        };
+        Some(format!(
+            "params.{name}: there is no such parameter: {may}{rest}"
+        ))
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`
+fn and(names: &[&str]) -> String {
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
     }
 }
 

@@ -97,9 +97,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Configuration is composed of the settings of those below; only the two above it read it.
     (
         "config",
-        // The rules of ticks stand with those who decide by them.
+        // The rules of ticks stand with those who decide by them. What the time is decides which jobs are over.
         &[
-            "due", "finding", "human", "job", "ledger", "lock", "schedule", "secret",
+            "clock", "due", "finding", "human", "job", "ledger", "lock", "schedule", "secret",
         ],
     ),
     ("error", &["config", "lock"]),

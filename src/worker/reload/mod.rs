@@ -85,7 +85,7 @@ impl Reloader {
             worker.options.file = file;
         }
         let (orders, desk) = mpsc::channel(1);
-        let now = ctx.clock.wall();
+        let now = ctx.locks.wall();
         ctx.events.tell(Event::Reloaded { ok: true, at: now });
         let reloader = Self {
             worker,

@@ -1,0 +1,95 @@
+//! What cannot be, or has no effect, is said in words that help.
+
+use super::{folder_with, run};
+
+const BACKUP: &str = r#"
+[jobs.backup]
+kind = "exec"
+schedule = "at 2026-01-01T02:30"
+progress_deadline = "5m"
+params = { command = ["true"] }
+"#;
+
+#[test]
+fn check_warns_of_what_has_no_effect_on_stock_jobs() {
+    let folder = folder_with(BACKUP);
+    let ran = run(folder.path(), &["check"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    for words in [
+        "watchkeeper.toml:4:12: warning: jobs.backup.schedule: it has passed: no tick lies ahead, the last one was \
+         Thu 2026-01-01 02:30:00 +00:00",
+        "watchkeeper.toml:5:21: warning: jobs.backup.progress_deadline: jobs of the kind \"exec\" tell no progress",
+    ] {
+        assert!(ran.out.contains(words), "{words}: {}", ran.out);
+    }
+    let mail = "[jobs.mail]\nkind = \"notifications\"\nschedule = \"@daily\"\n\
+                params = { source = \"sqlite://app.db\", table = \"t\", sink = \"http://127.0.0.1:9\" }";
+    let ran = run(folder_with(mail).path(), &["check"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.out
+            .contains("watchkeeper.toml:2:8: jobs.mail.coordination: its work comes in batches"),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
+fn jobs_next_takes_a_day_and_says_how_a_time_is_written() {
+    let folder = folder_with("[jobs.report]\nkind = \"heartbeat\"\nschedule = \"@daily\"");
+    let next = |after: &str| {
+        let args = ["jobs", "next", "report", "--count", "1", "--after", after];
+        run(folder.path(), &args)
+    };
+    for after in ["2027-03-26", "2027-03-26T00:30", "2027-03-26T00:30:00Z"] {
+        let ran = next(after);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert!(ran.out.contains("2027-03-2"), "{}", ran.out);
+    }
+    let ran = next("tomorrow");
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.err
+            .contains("\"tomorrow\" is no time: write 2026-05-04T08:00:00Z")
+            && ran
+                .err
+                .contains("or 2026-05-04 for this machine's time zone"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn a_trigger_is_told_which_parameters_it_may_give() {
+    let folder = folder_with(BACKUP);
+    let trigger = |param: &str| run(folder.path(), &["trigger", "backup", "--param", param]);
+    let ran = trigger("day=monday");
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.err.contains(
+            "params.day: there is no such parameter: a trigger may give done_on, skip_on and fatal_on, \
+             and command, cwd, env and inherit_env come from the configuration alone"
+        ),
+        "{}",
+        ran.err
+    );
+    let ran = trigger("day={\"of\": \"week\"}");
+    assert!(
+        ran.err.contains("params.day: there is no such parameter"),
+        "{}",
+        ran.err
+    );
+    let ran = trigger("command=rm");
+    assert!(
+        ran.err.contains("params.command: no trigger may give it"),
+        "{}",
+        ran.err
+    );
+    let ran = trigger("day\u{1b}[31m=monday");
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("control character"), "{}", ran.err);
+    let raw = |c: char| c.is_control() && c != '\n';
+    assert!(!ran.err.contains(raw), "{:?}", ran.err);
+    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 1, "no store was made");
+}

@@ -1,0 +1,43 @@
+//! A time as people say it on a command line.
+
+use jiff::{Timestamp, civil, tz::TimeZone};
+
+use super::Failure;
+
+/// An instant in RFC 3339, or a time or a day of this machine's zone; a day alone is its beginning.
+pub(super) fn moment(text: &str) -> Result<Timestamp, Failure> {
+    let wrong = || {
+        Failure::Usage(format!(
+            "{text:?} is no time: write 2026-05-04T08:00:00Z, or 2026-05-04T08:00 or 2026-05-04 for this machine's time zone"
+        ))
+    };
+    let said = text.trim();
+    if let Ok(at) = said.parse() {
+        return Ok(at);
+    }
+    let local: civil::DateTime = said.parse().map_err(|_| wrong())?;
+    let zoned = local.to_zoned(TimeZone::system()).map_err(|_| wrong())?;
+    Ok(zoned.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_an_instant_or_a_local_time() {
+        let at = moment("2026-05-04T08:00:00Z").ok().unwrap();
+        assert_eq!(at.to_string(), "2026-05-04T08:00:00Z");
+        assert!(moment("2026-05-04T08:00").is_ok());
+        assert!(moment("2026-05-04 08:00").is_ok());
+        assert!(
+            matches!(moment("ten o'clock"), Err(Failure::Usage(why)) if why.contains("2026-05-04T08:00"))
+        );
+    }
+
+    #[test]
+    fn a_day_is_its_beginning() {
+        let day = moment("2026-05-04").ok().unwrap();
+        assert_eq!(Some(day), moment(" 2026-05-04T00:00 ").ok());
+    }
+}
