@@ -237,7 +237,7 @@ fn overlap_cancel_previous_lets_what_has_waited_longer_go_first() {
     assert_eq!(ids(&mut job, 1032), [id(1010)]);
     assert_eq!(job.at(1033).0, [], "the tick waits, and stops nothing more");
     job.finish();
-    assert_eq!(ids(&mut job, 1034), [earlier.clone()]);
+    assert_eq!(ids(&mut job, 1034), vec![earlier.clone()]);
     // A newer tick stops it like any other run, and takes the place of the one that waited.
     let (decisions, _) = job.at(1040);
     assert_eq!(
