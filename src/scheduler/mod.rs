@@ -70,8 +70,8 @@ use pad::Pad;
 pub(crate) struct Engine {
     pub(crate) name: String,
     pub(crate) job: Arc<dyn Job>,
-    pub(crate) spec: Spec,
-    pub(crate) schedule: Schedule,
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) schedule: Arc<Schedule>,
     pub(crate) policy: Policy,
     /// Of the spec.
     pub(crate) print: Fingerprint,
