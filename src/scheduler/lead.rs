@@ -281,7 +281,7 @@ impl Lead<'_> {
         mut plan: Plan,
         ledger: &mut Ledger,
         flights: &mut Flights,
-        desk: &mpsc::Sender<Saving>,
+        desk: &mpsc::Sender<Box<Saving>>,
     ) -> Result<Carried, Over> {
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
@@ -398,7 +398,7 @@ impl Lead<'_> {
         kept: Option<OpenRun>,
         tick: Timestamp,
         checkpoint: Option<Value>,
-        to: mpsc::Sender<Saving>,
+        to: mpsc::Sender<Box<Saving>>,
     ) -> Flight {
         let (engine, ctx) = (self.engine, &self.engine.ctx);
         let now = ctx.clock.now();
@@ -558,12 +558,12 @@ impl Lead<'_> {
         now.checked_add(pause).ok()
     }
 
-    async fn save(&self, ledger: &mut Ledger, flights: &Flights, saving: Saving) {
+    async fn save(&self, ledger: &mut Ledger, flights: &Flights, saving: Box<Saving>) {
         let Saving {
             key,
             checkpoint,
             reply,
-        } = saving;
+        } = *saving;
         let saved = async {
             if !flights.has(&key) {
                 return Err(JobError::retry("the run has ended"));
@@ -586,7 +586,7 @@ impl Lead<'_> {
         &self,
         ledger: &mut Ledger,
         mut flights: Flights,
-        saving: &mut mpsc::Receiver<Saving>,
+        saving: &mut mpsc::Receiver<Box<Saving>>,
         end: Ended,
     ) {
         let ctx = &self.engine.ctx;
