@@ -46,7 +46,7 @@ const IDLE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_se
 pub(crate) struct BatchEngine {
     pub(crate) name: String,
     pub(crate) job: Arc<dyn BatchJob>,
-    pub(crate) spec: Spec,
+    pub(crate) spec: Arc<Spec>,
     pub(crate) ctx: Context,
 }
 

@@ -142,12 +142,7 @@ fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> 
     let mut provenance = Provenance::default();
     let file = choose_file(options);
 
-    let base = Config {
-        jobs: options.specs.clone(),
-        ..Config::default()
-    };
     provenance.overlay(code_places(&options.specs));
-    let mut figment = Figment::from(Serialized::defaults(&base));
     let from_file = read_file(options, file.as_ref(), &mut problems);
     let jobs = job_names(options, &from_file);
     let layers = [
@@ -158,6 +153,12 @@ fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> 
     if !with_jobs {
         problems.forget("jobs");
     }
+    let (untouched, overridden) = split(&options.specs, &layers);
+    let base = Config {
+        jobs: overridden,
+        ..Config::default()
+    };
+    let mut figment = Figment::from(Serialized::defaults(&base));
     for mut layer in layers {
         if !with_jobs {
             layer.forget("jobs");
@@ -168,6 +169,7 @@ fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> 
     }
     match figment.extract::<Config>() {
         Ok(mut config) => {
+            config.jobs.extend(untouched);
             jobs::settle_params(&mut config, options, &provenance);
             // Rules between values mean nothing while a whole layer could not be read.
             if !problems.iter().any(|problem| problem.key.is_empty()) {
@@ -272,6 +274,26 @@ fn job_names(options: &LoadOptions, file: &Layer) -> Vec<String> {
     let in_file = file.values.get("jobs").and_then(Value::as_object);
     let in_file = in_file.into_iter().flat_map(|jobs| jobs.keys());
     options.specs.keys().chain(in_file).cloned().collect()
+}
+
+/// The jobs of code that no layer names, and the others: on its way through all layers a job takes ten times its room.
+fn split(
+    specs: &BTreeMap<String, Spec>,
+    layers: &[Layer],
+) -> (BTreeMap<String, Spec>, BTreeMap<String, Spec>) {
+    let named = |job: &str| {
+        let mut jobs = layers.iter().filter_map(|layer| layer.values.get("jobs"));
+        jobs.any(|jobs| jobs.get(job).is_some())
+    };
+    let (mut untouched, mut overridden) = (BTreeMap::new(), BTreeMap::new());
+    for (name, spec) in specs {
+        // Read as it would be from a file; whatever cannot be is told with all other faults.
+        match spec.merge(&serde_json::Map::new()) {
+            Ok(read) if !named(name) => untouched.insert(name.clone(), read),
+            _ => overridden.insert(name.clone(), spec.clone()),
+        };
+    }
+    (untouched, overridden)
 }
 
 /// What code sets of its jobs, as far as it differs from the defaults.

@@ -25,13 +25,14 @@ use crate::{
 };
 
 impl Desk {
+    /// Each kind of request has a box of its own: a thousand candidates ask at a time, and none needs room for the largest.
     pub(super) async fn serve(self, command: Command) {
         // A requester that has gone away needs no answer; a lease nobody took is released by its drop.
         match command {
             Command::Acquire { claims, reply } => {
                 // What nobody takes any more is released: whoever ends the process waits for that, too.
                 self.releasing.send_modify(|n| *n += 1);
-                drop(reply.send(self.acquire(&claims).await));
+                drop(reply.send(Box::pin(self.acquire(&claims)).await));
                 self.releasing.send_modify(|n| *n -= 1);
             }
             Command::Try { claim, way, reply } => {
@@ -40,25 +41,26 @@ impl Desk {
                     return;
                 }
                 self.releasing.send_modify(|n| *n += 1);
-                let tried = self.try_once(&claim, &way, &|| reply.is_closed()).await;
+                let gone = || reply.is_closed();
+                let tried = Box::pin(self.try_once(&claim, &way, &gone)).await;
                 drop(reply.send(tried));
                 self.releasing.send_modify(|n| *n -= 1);
             }
-            Command::Look { keys, reply } => self.look_together(keys, reply).await,
-            Command::List { prefix, reply } => drop(reply.send(self.list(prefix).await)),
+            Command::Look { keys, reply } => Box::pin(self.look_together(keys, reply)).await,
+            Command::List { prefix, reply } => drop(reply.send(Box::pin(self.list(prefix)).await)),
             Command::Break {
                 key,
                 owner,
                 now,
                 reply,
-            } => drop(reply.send(self.break_lease(key, owner, now).await)),
+            } => drop(reply.send(Box::pin(self.break_lease(key, owner, now)).await)),
             Command::Write {
                 view,
                 body,
                 not_before,
                 reply,
             } => {
-                self.write(view, body, not_before, reply).await;
+                Box::pin(self.write(view, body, not_before, reply)).await;
             }
             Command::PutDoc {
                 name,
@@ -73,14 +75,16 @@ impl Desk {
                     ttl,
                     body,
                 };
-                drop(reply.send(self.anywhere(op).await.map(|answers| answers.len())));
+                let told = Box::pin(self.anywhere(op)).await;
+                drop(reply.send(told.map(|answers| answers.len())));
             }
             Command::RemoveDoc { name, reply } => {
-                drop(reply.send(self.anywhere(Op::RemoveDoc { name }).await.map(drop)));
+                let told = Box::pin(self.anywhere(Op::RemoveDoc { name })).await;
+                drop(reply.send(told.map(drop)));
             }
-            Command::Docs { which, reply } => drop(reply.send(self.docs(which).await)),
+            Command::Docs { which, reply } => drop(reply.send(Box::pin(self.docs(which)).await)),
             Command::Nodes { reply } => drop(reply.send(self.nodes())),
-            Command::Admissions { reply } => drop(reply.send(self.admissions().await)),
+            Command::Admissions { reply } => drop(reply.send(Box::pin(self.admissions()).await)),
             Command::Identities { reply } => {
                 let links = &self.cluster.links;
                 let asked = links.iter().map(|link| link.node().identity());

@@ -438,12 +438,11 @@ impl Locks {
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> Command,
     ) -> Result<T, LockError> {
+        // A place first: whoever waits holds no command, and a thousand wait at a time.
+        let place = self.0.commands.reserve().await;
+        let place = place.map_err(|_| LockError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        self.0
-            .commands
-            .send(command(reply))
-            .await
-            .map_err(|_| LockError::Closed)?;
+        place.send(command(reply));
         answer.await.map_err(|_| LockError::Closed)
     }
 }

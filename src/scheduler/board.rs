@@ -10,6 +10,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
+use super::spread;
 use crate::{
     job::Run,
     lease::LeaseView,
@@ -23,7 +24,8 @@ pub(crate) struct Board(Arc<Mutex<Notes>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    jobs: BTreeMap<String, JobNotes>,
+    /// Boxed: a map has room for more than it holds.
+    jobs: BTreeMap<String, Box<JobNotes>>,
     reload: Option<ReloadStatus>,
     /// Asks for a fresh presence document soon: somebody waits for this, or sees a wrong leader.
     dirty: Arc<Notify>,
@@ -176,6 +178,16 @@ impl Board {
             .values()
             .map(|job| job.presence(interval))
             .collect()
+    }
+
+    /// The jobs that this replica leads, without those whose lock is taken for a tick. Asked before every bid.
+    pub(super) fn led(&self) -> BTreeMap<String, bool> {
+        let notes = self.notes();
+        let led = notes.jobs.iter().filter(|(_, job)| {
+            let held = job.lease.as_ref().is_none_or(LeaseView::is_held);
+            held && job.facts.standing == Standing::Leading && !spread::is_by_tick(&job.facts)
+        });
+        led.map(|(name, _)| (name.clone(), true)).collect()
     }
 
     /// The token of this replica's term.

@@ -77,7 +77,7 @@ impl Lead<'_> {
         kept: Option<OpenRun>,
         tick: Timestamp,
         checkpoint: Option<Value>,
-        to: mpsc::Sender<Saving>,
+        to: mpsc::Sender<Box<Saving>>,
         now: Moment,
     ) -> Departure {
         let (engine, ctx) = (self.engine, &self.engine.ctx);
@@ -223,7 +223,7 @@ impl Lead<'_> {
         &self,
         ledger: &Ledger,
         flights: &Flights,
-        desk: &mpsc::Sender<Saving>,
+        desk: &mpsc::Sender<Box<Saving>>,
         wake: &mut Option<Timestamp>,
     ) -> Option<Box<Ready>> {
         // In failover mode the replica's lock is asked at the last moment.
@@ -269,7 +269,7 @@ impl Lead<'_> {
     }
 
     /// Accounts for the run that was made ready, if it has begun; otherwise it does not begin any more.
-    pub(super) async fn settle(
+    pub(super) fn settle(
         &self,
         ready: &mut Option<Box<Ready>>,
         ledger: &mut Ledger,
@@ -282,8 +282,7 @@ impl Lead<'_> {
         let late = since.since(ready.begins);
         let at = ready.at.checked_add(late).unwrap_or(ready.at);
         *ledger = ready.plan.ledger;
-        // Kept in this process only.
-        let _ = self.write(ledger, None).await;
+        self.pad.keep(ledger);
         let (engine, board) = (self.engine, &self.engine.ctx.board);
         board.ticks(&engine.name, engine.last_tick(ledger), ready.next_tick);
         flights.add(self.tell(ready.begun, since, at));

@@ -28,7 +28,7 @@ pub(super) struct Flight {
 #[derive(Default)]
 pub(super) struct Flights(Vec<Flight>);
 
-/// A checkpoint of a run on its way to the ledger.
+/// A checkpoint of a run on its way to the ledger. Boxed on its way: a channel has room for many, and every leader has one.
 pub(super) struct Saving {
     pub(super) key: RunKey,
     pub(super) checkpoint: Value,
@@ -39,7 +39,7 @@ pub(super) struct Saving {
 /// Takes a run's checkpoints to the loop that keeps the ledger.
 pub(super) struct CheckpointDesk {
     pub(super) key: RunKey,
-    pub(super) to: mpsc::Sender<Saving>,
+    pub(super) to: mpsc::Sender<Box<Saving>>,
 }
 
 #[async_trait]
@@ -47,11 +47,11 @@ impl Checkpoints for CheckpointDesk {
     async fn save(&self, checkpoint: Value) -> Result<(), JobError> {
         let (reply, answer) = oneshot::channel();
         let key = self.key.clone();
-        let saving = Saving {
+        let saving = Box::new(Saving {
             key,
             checkpoint,
             reply,
-        };
+        });
         self.to.send(saving).await?;
         answer.await?
     }

@@ -82,7 +82,8 @@ pub(super) enum Ended {
 }
 
 impl Lead<'_> {
-    /// Leads until nothing new may start, then winds down.
+    /// Leads until nothing new may start, then winds down. Each step has its room only while it goes on: a thousand leaders
+    /// are nearly always between two of them.
     pub(super) async fn run(self) -> Ended {
         let job = &self.engine.name;
         let mut ledger = match self.pad.found() {
@@ -98,17 +99,20 @@ impl Lead<'_> {
             return Ended::Outdated;
         }
         // First of all: a minority write of the last leader becomes the truth, or is gone, for everybody.
-        if ledger != Ledger::default() && self.write(&ledger, None).await.is_err() {
+        if ledger != Ledger::default() && Box::pin(self.write(&ledger, None)).await.is_err() {
             return Ended::Over;
         }
-        if self.account_for_blank(&mut ledger).await.is_err() {
+        if Box::pin(self.account_for_blank(&mut ledger)).await.is_err() {
             return Ended::Over;
         }
-        if self.account_for_change(&mut ledger).await.is_err() {
+        if Box::pin(self.account_for_change(&mut ledger))
+            .await
+            .is_err()
+        {
             return Ended::Over;
         }
         // Also after it: the pause of a job must be known to whoever leads it next.
-        let Some(mut seen) = self.knows_intents().await else {
+        let Some(mut seen) = Box::pin(self.knows_intents()).await else {
             return Ended::Over;
         };
         let (desk, mut saving) = mpsc::channel(4);
@@ -118,7 +122,7 @@ impl Lead<'_> {
         let mut notice = Notice::default();
         let mut ready = None;
         while self.is_open() {
-            self.settle(&mut ready, &mut ledger, &mut flights).await;
+            self.settle(&mut ready, &mut ledger, &mut flights);
             if self.leaves(&mut notice, !flights.is_empty()) {
                 end = Ended::Resigned;
                 break;
@@ -143,7 +147,7 @@ impl Lead<'_> {
                 held_back = true;
                 wake = self.wall().checked_add(LOOK_AT_LEASE).ok();
             } else {
-                match self.carry_out(plan, &mut ledger, &mut flights, &desk).await {
+                match Box::pin(self.carry_out(plan, &mut ledger, &mut flights, &desk)).await {
                     Ok(Carried::Written) => {}
                     Ok(Carried::TooEarly(ahead)) => {
                         held_back = true;
@@ -165,17 +169,17 @@ impl Lead<'_> {
                 biased;
                 () = self.closing() => break,
                 (key, ended) = flights.next_end() => {
-                    if self.record(&mut ledger, &mut flights, &key, ended).await.is_err() {
+                    if Box::pin(self.record(&mut ledger, &mut flights, &key, ended)).await.is_err() {
                         break;
                     }
                 }
                 Some(saving) = saving.recv() => {
-                    self.settle(&mut ready, &mut ledger, &mut flights).await;
-                    self.save(&mut ledger, &flights, saving).await;
+                    self.settle(&mut ready, &mut ledger, &mut flights);
+                    Box::pin(self.save(&mut ledger, &flights, saving)).await;
                 }
                 () = self.stuck(&runs) => self.give_up("the run makes no progress"),
                 () = self.clock().sleep_until(term_end) => {
-                    let Some(standby) = has_standby(&self.engine.ctx, job).await else {
+                    let Some(standby) = Box::pin(has_standby(&self.engine.ctx, job)).await else {
                         term_end = self.clock().now() + self.engine.ctx.locks.timing().ttl;
                         continue;
                     };
@@ -192,8 +196,8 @@ impl Lead<'_> {
                 () = self.sleep_until(wake) => {}
             }
         }
-        self.settle(&mut ready, &mut ledger, &mut flights).await;
-        self.wind_down(&mut ledger, flights, &mut saving, end).await;
+        self.settle(&mut ready, &mut ledger, &mut flights);
+        Box::pin(self.wind_down(&mut ledger, flights, &mut saving, end)).await;
         end
     }
 
@@ -295,7 +299,7 @@ impl Lead<'_> {
         mut plan: Plan,
         ledger: &mut Ledger,
         flights: &mut Flights,
-        desk: &mpsc::Sender<Saving>,
+        desk: &mpsc::Sender<Box<Saving>>,
     ) -> Result<Carried, Over> {
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
@@ -483,12 +487,12 @@ impl Lead<'_> {
         now.checked_add(pause).ok()
     }
 
-    async fn save(&self, ledger: &mut Ledger, flights: &Flights, saving: Saving) {
+    async fn save(&self, ledger: &mut Ledger, flights: &Flights, saving: Box<Saving>) {
         let Saving {
             key,
             checkpoint,
             reply,
-        } = saving;
+        } = *saving;
         let saved = async {
             if !flights.has(&key) {
                 return Err(JobError::retry("the run has ended"));
@@ -511,7 +515,7 @@ impl Lead<'_> {
         &self,
         ledger: &mut Ledger,
         mut flights: Flights,
-        saving: &mut mpsc::Receiver<Saving>,
+        saving: &mut mpsc::Receiver<Box<Saving>>,
         end: Ended,
     ) {
         let ctx = &self.engine.ctx;

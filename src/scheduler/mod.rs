@@ -33,6 +33,8 @@ mod limits;
 mod orders;
 mod pad;
 mod place;
+#[cfg(test)]
+mod sizes;
 mod span;
 mod spread;
 mod successor;
@@ -72,8 +74,8 @@ use pad::Pad;
 pub(crate) struct Engine {
     pub(crate) name: String,
     pub(crate) job: Arc<dyn Job>,
-    pub(crate) spec: Spec,
-    pub(crate) schedule: Schedule,
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) schedule: Arc<Schedule>,
     pub(crate) policy: Policy,
     /// Of the spec.
     pub(crate) print: Fingerprint,
@@ -97,21 +99,23 @@ impl Engine {
             tokio::select! {
                 biased;
                 () = pass.over() => continue,
-                () = self.wait_until_fit(&pass) => {}
+                () = Box::pin(self.wait_until_fit(&pass)) => {}
             }
-            if self.stand_back_for_definition(&pass).await {
+            if Box::pin(self.stand_back_for_definition(&pass)).await {
                 continue;
             }
+            // Boxed, here and below: whoever leads needs no room for a campaign.
+            let campaign = Box::pin(elector.campaign_timed());
             let elected = tokio::select! {
                 biased;
                 () = pass.over() => continue,
                 asked = self.stands_back(stood_back.as_ref()) => {
-                    self.stand_back(&asked, &pass).await;
+                    Box::pin(self.stand_back(&asked, &pass)).await;
                     stood_back = Some(asked);
                     continue;
                 }
                 () = self.outvoted() => continue,
-                elected = elector.campaign_timed() => elected,
+                elected = campaign => elected,
             };
             let elected = match elected {
                 Ok(elected) => elected,
@@ -121,7 +125,7 @@ impl Engine {
                     continue;
                 }
             };
-            let (why, ended) = self.lead(elected, &pass).await;
+            let (why, ended) = Box::pin(self.lead(elected, &pass)).await;
             if Self::lets_others_go_first(&why, ended) {
                 drop(pass);
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;

@@ -49,7 +49,16 @@ impl Pad {
         if let Some((locks, lease)) = &self.place {
             locks.write(lease, body.clone(), not_before).await?;
         }
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = body;
+        self.remember(body);
         Ok(())
+    }
+
+    /// Remembers the ledger in this process: all that a job without a lock needs.
+    pub(crate) fn keep(&self, ledger: &Ledger) {
+        self.remember(ledger.to_body());
+    }
+
+    fn remember(&self, body: String) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = body;
     }
 }

@@ -16,10 +16,7 @@ use super::{
     definitions::Definitions,
     spread::{self, Peer},
 };
-use crate::{
-    clock::Moment,
-    status::{Presence, Standing},
-};
+use crate::{clock::Moment, status::Presence};
 
 /// Time between two looks at the others: that between two documents of theirs.
 pub(crate) const LOOK: Duration = Duration::from_secs(2);
@@ -110,18 +107,19 @@ impl Place {
 
     /// How long this replica waits before a bid for what looks free.
     pub(crate) fn bid_after(&self, job: &str, board: &Board, ttl: Duration) -> Duration {
+        if self.view().others.is_empty() {
+            // As the decision below says; what this replica leads is not looked up a thousand times for nothing.
+            return Duration::ZERO;
+        }
         spread::bid_after(job, &self.me(board), &self.view().others, ttl)
     }
 
     /// This replica, as it is now.
     pub(super) fn me(&self, board: &Board) -> Peer {
-        let jobs = board.jobs(Duration::ZERO).into_iter();
-        let leads =
-            jobs.filter(|job| job.standing == Standing::Leading && !spread::is_by_tick(job));
         Peer {
             id: self.replica.clone(),
             priority: self.priority,
-            leads: leads.map(|job| (job.name, true)).collect(),
+            leads: board.led(),
             stands_by: std::collections::BTreeSet::new(),
         }
     }

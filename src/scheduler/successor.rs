@@ -17,8 +17,8 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Definition {
     pub(crate) job: Arc<dyn Job>,
-    pub(crate) spec: Spec,
-    pub(crate) schedule: Schedule,
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) schedule: Arc<Schedule>,
     pub(crate) policy: Policy,
     /// When it was loaded, by the fleet's time.
     pub(crate) loaded: Timestamp,
@@ -26,7 +26,7 @@ pub(crate) struct Definition {
 
 /// The place of the next definition; the latest one wins. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Successor(Arc<watch::Sender<Option<Definition>>>);
+pub(crate) struct Successor(Arc<watch::Sender<Option<Box<Definition>>>>);
 
 // === impl Successor ===
 
@@ -38,7 +38,7 @@ impl Default for Successor {
 
 impl Successor {
     pub(crate) fn put(&self, next: Definition) {
-        self.0.send_replace(Some(next));
+        self.0.send_replace(Some(Box::new(next)));
     }
 
     pub(super) fn is_there(&self) -> bool {
@@ -53,7 +53,7 @@ impl Successor {
         }
     }
 
-    fn take(&self) -> Option<Definition> {
+    fn take(&self) -> Option<Box<Definition>> {
         self.0.send_replace(None)
     }
 }

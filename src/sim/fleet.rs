@@ -148,9 +148,9 @@ impl Fleet {
         let jobs = jobs.into_iter().map(|(name, body, spec)| Ready {
             name: name.to_owned(),
             body,
-            schedule: spec.schedule_of(name).unwrap(),
+            schedule: Arc::new(spec.schedule_of(name).unwrap()),
             policy: spec.policy(),
-            spec,
+            spec: Arc::new(spec),
         });
         let aborts = Arc::new(Mutex::new(0));
         let count = aborts.clone();

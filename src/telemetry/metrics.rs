@@ -29,6 +29,7 @@ use crate::{
 
 mod exposition;
 mod families;
+mod histogram;
 mod process;
 #[cfg(test)]
 mod tests;

@@ -284,8 +284,8 @@ impl Recruit {
         Ready {
             name: self.name.clone(),
             body: watch((self.make)(of)),
-            spec: self.spec.clone(),
-            schedule,
+            spec: Arc::new(self.spec.clone()),
+            schedule: Arc::new(schedule),
             policy: self.spec.policy(),
         }
     }

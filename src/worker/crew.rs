@@ -20,7 +20,7 @@ use super::{
     replica::{Ready, min_terms, presence_of, run_job},
 };
 use crate::{
-    scheduler::{Context, Definition, Given, Successor, balance},
+    scheduler::{Context, Definition, Gate, Given, Successor, balance},
     status::Standing,
 };
 
@@ -40,7 +40,8 @@ pub(crate) type Desk = mpsc::Receiver<Orders>;
 pub(crate) struct Crew {
     ctx: Context,
     failover: bool,
-    posts: BTreeMap<String, Post>,
+    /// Boxed: a map has room for more than it holds.
+    posts: BTreeMap<String, Box<Post>>,
     running: FuturesUnordered<BoxFuture<'static, (String, Result<(), JoinError>)>>,
     /// Looks at the others and hands terms over.
     looks: JoinHandle<()>,
@@ -53,8 +54,7 @@ struct Post {
     /// The definition it has, or will have next.
     ready: Ready,
     successor: Successor,
-    /// Its own end of the gate.
-    ctx: Context,
+    gate: Gate,
     /// Whether there is an engine: not where this replica is no candidate.
     works: bool,
     next: Next,
@@ -114,7 +114,7 @@ impl Crew {
         for name in orders.end {
             if let Some(post) = self.posts.get_mut(&name) {
                 post.next = Next::Go;
-                post.ctx.gate.drain().cancel();
+                post.gate.drain().cancel();
                 if !post.works {
                     self.forget(&name);
                 }
@@ -133,7 +133,7 @@ impl Crew {
         if !post.works {
             return self.post(job);
         }
-        if post.ctx.gate.drain().is_cancelled() {
+        if post.gate.drain().is_cancelled() {
             // It is on its way out already: the latest word counts.
             post.next = Next::Begin(Box::new(job));
             return;
@@ -142,7 +142,7 @@ impl Crew {
         let mut presence = presence_of(&job);
         presence.loaded = Some(loaded);
         // The others are to know at once, also while a run goes on under the old one.
-        post.ctx.board.redefine(presence);
+        self.ctx.board.redefine(presence);
         match definition(&post.ready, &job, loaded) {
             Some(next) => {
                 post.successor.put(next);
@@ -150,7 +150,7 @@ impl Crew {
             }
             None => {
                 post.next = Next::Begin(Box::new(job));
-                post.ctx.gate.drain().cancel();
+                post.gate.drain().cancel();
             }
         }
     }
@@ -167,21 +167,24 @@ impl Crew {
         }
         self.ctx.board.add_job(presence);
         let (name, successor) = (job.name.clone(), Successor::default());
-        let mut ctx = self.ctx.clone();
-        ctx.gate = ctx.gate.of_job();
+        let gate = self.ctx.gate.of_job();
         if works {
-            let engine = run_job(job.clone(), ctx.clone(), successor.clone(), loaded);
+            let ctx = Context {
+                gate: gate.clone(),
+                ..self.ctx.clone()
+            };
+            let engine = run_job(job.clone(), ctx, successor.clone(), loaded);
             let engine = self.ctx.spawn.spawn(engine);
             let of = name.clone();
             self.running.push(async move { (of, engine.await) }.boxed());
         }
-        let post = Post {
+        let post = Box::new(Post {
             ready: job,
             successor,
-            ctx,
+            gate,
             works,
             next: Next::Nothing,
-        };
+        });
         self.posts.insert(name, post);
     }
 

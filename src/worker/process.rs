@@ -1,6 +1,6 @@
 //! What surrounds a replica in its own process: signals, heartbeat, status page, metrics, log, presence.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
@@ -36,14 +36,15 @@ const BEAT: Duration = Duration::from_millis(50);
 /// Runs the worker until a signal drains it.
 pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
     // Where each value of each job came from is not asked any more, and takes more room than the jobs.
-    let config = std::mem::take(&mut loaded.config);
+    let mut config = std::mem::take(&mut loaded.config);
     let file = loaded.file.clone();
     drop(loaded);
     let clock = Clock::system();
     let chance = Chance::system();
     let spawn = Spawn::system();
     let events = worker.events.clone();
-    let jobs = ready_jobs(&worker, &config)?;
+    let jobs_now = Jobs::new(std::mem::take(&mut config.jobs));
+    let jobs = ready_jobs(&worker, &jobs_now)?;
 
     // Signals first: one that comes while the store is opened must drain, too.
     let mut signals = Signals::listen().map_err(Error::Process)?;
@@ -128,7 +129,6 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
         mode: if failover { "failover" } else { "shared" },
         admin: None,
     };
-    let jobs_now = Jobs::new(&config.jobs);
     let admin = admin::start(
         &config,
         &worker.registry,
@@ -196,12 +196,13 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
     Ok(())
 }
 
-fn ready_jobs(worker: &Worker, config: &Config) -> Result<Vec<Ready>> {
-    let jobs = config.jobs.iter();
+fn ready_jobs(worker: &Worker, jobs: &Jobs) -> Result<Vec<Ready>> {
+    let jobs = jobs.all();
+    let jobs = jobs.iter();
     jobs.map(|(name, spec)| ready(worker, name, spec)).collect()
 }
 
-pub(super) fn ready(worker: &Worker, name: &str, spec: &Spec) -> Result<Ready> {
+pub(super) fn ready(worker: &Worker, name: &str, spec: &Arc<Spec>) -> Result<Ready> {
     // Checked before: what fails here is a defect of the check, and still nothing has started.
     let body = worker.registry.body(name, spec);
     let schedule = spec.schedule_of(name).map_err(|error| error.to_string());
@@ -210,7 +211,7 @@ pub(super) fn ready(worker: &Worker, name: &str, spec: &Spec) -> Result<Ready> {
             name: name.to_owned(),
             body,
             spec: spec.clone(),
-            schedule,
+            schedule: Arc::new(schedule),
             policy: spec.policy(),
         }),
         (Err(why), _) | (_, Err(why)) => Err(Error::Job {

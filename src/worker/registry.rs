@@ -45,13 +45,13 @@ struct OfKind {
 /// Jobs and kinds by name.
 #[derive(Clone, Default)]
 pub(crate) struct Registry {
-    jobs: BTreeMap<String, (Body, Spec)>,
+    jobs: BTreeMap<String, Arc<(Body, Spec)>>,
     kinds: BTreeMap<String, KindEntry>,
 }
 
 impl Registry {
     pub(crate) fn add_job(&mut self, name: &str, body: Body, spec: Spec) {
-        self.jobs.insert(name.to_owned(), (body, spec));
+        self.jobs.insert(name.to_owned(), Arc::new((body, spec)));
     }
 
     pub(crate) fn add_kind<P: DeserializeOwned + 'static>(
@@ -104,7 +104,8 @@ impl Registry {
 
     /// What is known of the work of a configured job.
     pub(crate) fn work_of(&self, name: &str, spec: &Spec) -> Option<WorkFacts> {
-        if let Some((body, _)) = self.jobs.get(name) {
+        if let Some(job) = self.jobs.get(name) {
+            let (body, _) = &**job;
             return Some(WorkFacts {
                 batches: body.is_batch(),
                 ..WorkFacts::default()
@@ -126,7 +127,7 @@ impl Registry {
     pub(crate) fn specs(&self) -> BTreeMap<String, Spec> {
         self.jobs
             .iter()
-            .map(|(name, (_, spec))| (name.clone(), spec.clone()))
+            .map(|(name, job)| (name.clone(), job.1.clone()))
             .collect()
     }
 
@@ -139,8 +140,8 @@ impl Registry {
 
     /// The work of a configured job.
     pub(crate) fn body(&self, name: &str, spec: &Spec) -> Result<Body, String> {
-        if let Some((body, _)) = self.jobs.get(name) {
-            return Ok(body.clone());
+        if let Some(job) = self.jobs.get(name) {
+            return Ok(job.0.clone());
         }
         let kind = spec.kind.as_deref().unwrap_or_default();
         let entry = self

@@ -27,13 +27,13 @@ const REPLICA_LOCK: &str = WHOLE_REPLICA;
 /// How long the history of the last runs may take to be written when the worker drains.
 const LAST_HISTORY: Duration = Duration::from_secs(1);
 
-/// A job, ready to run.
+/// A job, ready to run. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Ready {
     pub(crate) name: String,
     pub(crate) body: Body,
-    pub(crate) spec: Spec,
-    pub(crate) schedule: Schedule,
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) schedule: Arc<Schedule>,
     pub(crate) policy: Policy,
 }
 

@@ -7,11 +7,11 @@ use std::{sync::atomic::AtomicU64, time::Duration};
 
 use jiff::Timestamp;
 use prometheus_client::{
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
     registry::{Metric, Registry, Unit},
 };
 
-use super::process::Process;
+use super::{histogram::Histogram, process::Process};
 use crate::node::Token;
 
 type Labels<const N: usize> = [(&'static str, String); N];
@@ -63,24 +63,24 @@ impl Families {
     pub(super) fn new(version: &str) -> Self {
         let mut families = Self {
             registry: Registry::default(),
-            lock_wait: histograms(|| Histogram::new(LOCK.iter().copied())),
+            lock_wait: histograms(|| Histogram::new(LOCK)),
             lock_failures: Family::default(),
-            lock_hold: histograms(|| Histogram::new(LONG.iter().copied())),
-            lock_renew: histograms(|| Histogram::new(LOCK.iter().copied())),
+            lock_hold: histograms(|| Histogram::new(LONG)),
+            lock_renew: histograms(|| Histogram::new(LOCK)),
             node_up: Family::default(),
             leader: Family::default(),
             leadership_changes: Family::default(),
-            leaderless: histograms(|| Histogram::new(LONG.iter().copied())),
+            leaderless: histograms(|| Histogram::new(LONG)),
             lease_remaining: Family::default(),
             lease_margin: Family::default(),
             fencing_token: Family::default(),
             job_runs: Family::default(),
-            job_duration: histograms(|| Histogram::new(LONG.iter().copied())),
-            job_start_delay: histograms(|| Histogram::new(LOCK.iter().copied())),
+            job_duration: histograms(|| Histogram::new(LONG)),
+            job_start_delay: histograms(|| Histogram::new(LOCK)),
             job_last_success: Family::default(),
             ticks_skipped: Family::default(),
             batches: Family::default(),
-            batch_duration: histograms(|| Histogram::new(LONG.iter().copied())),
+            batch_duration: histograms(|| Histogram::new(LONG)),
             notifications: Family::default(),
             notification_backlog: Family::default(),
             events_missed: Counter::default(),

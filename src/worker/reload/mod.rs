@@ -36,13 +36,17 @@ use plan::{Reload, plan};
 
 /// The jobs that are configured now, for whoever asks. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Jobs(Arc<RwLock<BTreeMap<String, Spec>>>);
+pub(super) struct Jobs(Arc<RwLock<Specs>>);
+
+/// Shared with the engines.
+type Specs = BTreeMap<String, Arc<Spec>>;
 
 /// Reloads one worker.
 pub(super) struct Reloader {
     worker: Worker,
-    /// In effect: the settings since the start, the jobs since the last reload.
+    /// In effect since the start, without its jobs.
     config: Config,
+    /// In effect since the last reload.
     jobs: Jobs,
     orders: mpsc::Sender<Orders>,
     ctx: Context,
@@ -52,19 +56,25 @@ pub(super) struct Reloader {
 // === impl Jobs ===
 
 impl Jobs {
-    pub(super) fn new(jobs: &BTreeMap<String, Spec>) -> Self {
-        Self(Arc::new(RwLock::new(jobs.clone())))
+    pub(super) fn new(jobs: BTreeMap<String, Spec>) -> Self {
+        let jobs = jobs.into_iter().map(|(name, spec)| (name, Arc::new(spec)));
+        Self(Arc::new(RwLock::new(jobs.collect())))
+    }
+
+    pub(super) fn all(&self) -> Specs {
+        let jobs = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        jobs.clone()
     }
 
     #[cfg(feature = "admin")]
     pub(super) fn get(&self, job: &str) -> Option<Spec> {
         let jobs = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        jobs.get(job).cloned()
+        jobs.get(job).map(|spec| Spec::clone(spec))
     }
 
-    fn set(&self, jobs: &BTreeMap<String, Spec>) {
+    fn set(&self, jobs: Specs) {
         let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        place.clone_from(jobs);
+        *place = jobs;
     }
 }
 
@@ -111,9 +121,9 @@ impl Reloader {
             }
         };
         let mut needs_restart = Vec::new();
-        if let Ok((config, reload, orders)) = read {
+        if let Ok((jobs, reload, orders)) = read {
             needs_restart.clone_from(&reload.needs_restart);
-            self.take_up(config, &reload, orders).await;
+            self.take_up(jobs, &reload, orders).await;
         } else {
             tracing::error!(
                 why = error,
@@ -130,32 +140,48 @@ impl Reloader {
         });
     }
 
-    /// The new configuration, how it differs, and what is to be done about it; nothing has changed yet.
-    fn read(&self) -> Result<(Config, Reload, Orders), Error> {
+    /// The new jobs, how the configuration differs, and what is to be done about it; nothing has changed yet.
+    fn read(&self) -> Result<(Specs, Reload, Orders), Error> {
         let loaded = self.worker.load()?;
         for warning in &loaded.problems {
             tracing::warn!("{warning}");
         }
-        let reload = plan(&self.config, &loaded.config);
-        let config = Config {
-            jobs: loaded.config.jobs.clone(),
+        let known = self.jobs.all();
+        let jobs = known.iter();
+        let jobs = jobs.map(|(name, spec)| (name.clone(), Spec::clone(spec)));
+        let was = Config {
+            jobs: jobs.collect(),
             ..self.config.clone()
+        };
+        let reload = plan(&was, &loaded.config);
+        let config = Config {
+            jobs: loaded.config.jobs,
+            ..was
         };
         if !reload.needs_restart.is_empty() {
             self.worker.check_jobs(&config, &loaded.provenance)?;
         }
+        let jobs: Specs = config
+            .jobs
+            .into_iter()
+            .map(|(name, spec)| match known.get(&name) {
+                // The one that its engine has.
+                Some(known) if **known == spec => (name, known.clone()),
+                _ => (name, Arc::new(spec)),
+            })
+            .collect();
         let begin = reload.added.iter().chain(&reload.changed);
         let begin: Result<Vec<Ready>, Error> = begin
-            .filter_map(|name| Some(ready(&self.worker, name, config.jobs.get(name)?)))
+            .filter_map(|name| Some(ready(&self.worker, name, jobs.get(name)?)))
             .collect();
         let orders = Orders {
             begin: begin?,
             end: reload.removed.clone(),
         };
-        Ok((config, reload, orders))
+        Ok((jobs, reload, orders))
     }
 
-    async fn take_up(&mut self, config: Config, reload: &Reload, orders: Orders) {
+    async fn take_up(&mut self, jobs: Specs, reload: &Reload, orders: Orders) {
         for job in &orders.begin {
             let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
             self.metrics.declare_job(&job.name, led);
@@ -170,8 +196,7 @@ impl Reloader {
             tracing::warn!("the worker is about to end: the reload has no effect");
             return;
         }
-        self.jobs.set(&config.jobs);
-        self.config = config;
+        self.jobs.set(jobs);
         let Reload {
             added,
             removed,
