@@ -2,6 +2,9 @@
 
 mod acts;
 mod batches;
+mod blanks;
+mod clocks;
+mod definitions;
 mod fleet;
 mod freezes;
 mod given;
