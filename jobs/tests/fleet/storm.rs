@@ -1,8 +1,8 @@
-//! Ten jobs a second on five replicas, some with a leader and some whose lock is taken for each tick; one of the replicas
-//! is killed, frozen or told to go every three seconds. And replicas whose wall clocks are far off.
+//! Ten jobs a second on five replicas, some with a leader and some whose lock is taken for each tick; one of the
+//! replicas is killed, frozen or told to go every three seconds. And replicas whose wall clocks are far off.
 //!
-//! `WATCHKEEPER_STORM_SECS=120 cargo test -p watchkeeper-jobs --test fleet storm` makes it longer than the half minute of
-//! every run of the tests; `WATCHKEEPER_STORM_SEED` repeats a schedule of faults.
+//! `WATCHKEEPER_STORM_SECS=120 cargo test -p watchkeeper-jobs --test fleet storm` makes it longer than the half
+//! minute of every run of the tests; `WATCHKEEPER_STORM_SEED` repeats a schedule of faults.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,7 +1,7 @@
 //! A second opinion: `croner`, another implementation, asked about the same expressions and instants.
 //!
-//! Where we differ we say by which rule, and our answer must be the one and only that the rules give, stated anew for single
-//! instants ([`Stated`]); so it must be near every change of the clocks. Each rule has a test of its own:
+//! Where we differ we say by which rule, and our answer must be the one and only that the rules give, stated anew for
+//! single instants ([`Stated`]); so it must be near every change of the clocks. Each rule has a test of its own:
 //!
 //! | rule | here | croner | test |
 //! | --- | --- | --- | --- |
@@ -9,8 +9,8 @@
 //! | repeating times in the gap | a skipped time fires right after the gap (`30 * * * *`) | left out | `o2_…` |
 //! | a step in a day field | starts with `*`, so both day fields must match, as in crontab(5) of Debian | either | `o3_…` |
 //!
-//! Costs half a minute of one core. `WATCHKEEPER_SCHEDULE_SEED=17` repeats a run, `WATCHKEEPER_SCHEDULE_CASES=1000000` tries
-//! more.
+//! Costs half a minute of one core. `WATCHKEEPER_SCHEDULE_SEED=17` repeats a run,
+//! `WATCHKEEPER_SCHEDULE_CASES=1000000` tries more.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -137,8 +137,9 @@ fn any_instant(rng: &mut StdRng, zone: &TimeZone) -> Timestamp {
     }
 }
 
-/// The tables of the schedules' documentation, stated of single instants. It knows the text of the expression, the other
-/// crate's calendar (asked in UTC, where no time is skipped or comes twice) and the zone; of our code it asks nothing.
+/// The tables of the schedules' documentation, stated of single instants. It knows the text of the expression, the
+/// other crate's calendar (asked in UTC, where no time is skipped or comes twice) and the zone; of our code it asks
+/// nothing.
 struct Stated {
     calendar: Cron,
     /// `*` or a step in the minute or hour field.
@@ -161,8 +162,8 @@ impl Stated {
         }
     }
 
-    /// The first tick after `t` and up to `upto`. Whatever may be one is judged: the changes of the clocks, and under each
-    /// offset of that time the instants whose civil time matches.
+    /// The first tick after `t` and up to `upto`. Whatever may be one is judged: the changes of the clocks, and under
+    /// each offset of that time the instants whose civil time matches.
     fn first(&self, t: Timestamp, upto: Timestamp) -> Option<Timestamp> {
         let (from, last) = (t.as_second(), upto.as_second());
         let changes = self.zone.following(t).map(|c| c.timestamp().as_second());
