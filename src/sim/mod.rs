@@ -14,6 +14,7 @@ mod intents;
 mod ladder;
 mod locks;
 mod overlaps;
+mod renewals;
 mod runs;
 mod slots;
 mod spread;
