@@ -13,6 +13,7 @@ mod hooks;
 mod intents;
 mod ladder;
 mod locks;
+mod mixed;
 mod overlaps;
 mod renewals;
 mod runs;
