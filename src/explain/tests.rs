@@ -85,6 +85,35 @@ fn a_run_says_who_ran_it_and_how_it_ended() {
 }
 
 #[test]
+fn a_run_that_jitter_delayed_is_not_called_late() {
+    let minutes = |n: u64| std::time::Duration::from_secs(60 * n);
+    let mut case = Case::new();
+    case.schedule = case.schedule.with_jitter("report", minutes(50));
+    let starts = case.schedule.starts(at("07:00"));
+    assert!(
+        at("07:01") < starts,
+        "the job's name gives a delay: {starts}"
+    );
+    let mut ask = |started| {
+        case.runs = vec![RunRecord {
+            tick: at("07:00"),
+            attempt: 1,
+            started: Some(started),
+            outcome: "done".to_owned(),
+            ..RunRecord::default()
+        }];
+        case.ask("07:00").sentences.join(" ")
+    };
+    let said = ask(starts);
+    let delayed = format!("Its start was delayed by jitter until {starts}, on every replica.");
+    assert!(said.starts_with(&delayed), "{said}");
+    assert!(!said.contains("late"), "{said}");
+    // From its start on, not from its tick.
+    let said = ask(starts + std::time::Duration::from_secs(7));
+    assert!(said.contains("It started 7 s late"), "{said}");
+}
+
+#[test]
 fn a_skipped_tick_says_by_which_rule() {
     let mut case = Case::new();
     case.skip("07:00", "08:00", 2, "paused");

@@ -99,3 +99,21 @@ impl Timing {
         ttl / 3
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jobs_ledger_outlasts_what_other_locks_leave() {
+        let day = Duration::from_secs(24 * 3600);
+        let timing = |retention| Timing {
+            retention,
+            ..Timing::default()
+        };
+        assert_eq!(timing(day).retention_of("lock/report"), day);
+        assert_eq!(timing(day).retention_of("job/report"), day * 400);
+        // Who wants it longer has it longer.
+        assert_eq!(timing(day * 500).retention_of("job/report"), day * 500);
+    }
+}

@@ -8,9 +8,11 @@ use std::{
 use super::{
     acts::{leader, ms, patient},
     fleet::{Act, Fleet, Member, Moody, Ran},
+    overlaps::ledger,
     world::TTL,
 };
 use crate::{
+    due::Interrupted,
     event::Event,
     job::{JobError, Run, Spec},
     lease::{Loss, Unstoppable, Work},
@@ -59,6 +61,32 @@ async fn a_run_without_progress_is_stopped_and_the_job_goes_elsewhere() {
         |why| matches!(why, Loss::Unfit(why) if why.contains("progress"))
     ));
     assert_eq!(*first.aborts.lock().unwrap(), 0);
+}
+
+/// The lease goes when the work is over, but not before the next leader can read how it ended.
+#[tokio::test(start_paused = true)]
+async fn how_a_run_without_progress_ended_is_written_before_its_lease_goes() {
+    let fleet = Fleet::new(3);
+    // An outcome that is not written is an interruption, which is told.
+    let spec = || {
+        Spec::every(SECOND * 10)
+            .progress_deadline(SECOND * 2)
+            .interrupted(Interrupted::Skip)
+    };
+    let (a, b) = (
+        fleet.join("a", patient(), spec()),
+        fleet.join("b", patient(), spec()),
+    );
+    let first = leader(&fleet, &[&a, &b]).await;
+    let other = if std::ptr::eq(first, &a) { &b } else { &a };
+    leader(&fleet, &[other]).await;
+    fleet.sleep(SECOND * 2).await;
+    let cancelled =
+        |e: &Event| matches!(e, Event::RunEnded { outcome, .. } if *outcome == "cancelled");
+    assert!(first.heard(cancelled));
+    assert!(ledger(other).await.open().is_empty());
+    let lost = |e: &Event| matches!(e, Event::TicksSkipped { why, .. } if *why == "interrupted");
+    assert!(!other.heard(lost), "its outcome was lost");
 }
 
 #[tokio::test(start_paused = true)]

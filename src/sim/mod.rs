@@ -2,6 +2,9 @@
 
 mod acts;
 mod batches;
+mod blanks;
+mod clocks;
+mod definitions;
 mod everywhere;
 mod fleet;
 mod freezes;
@@ -11,8 +14,10 @@ mod hooks;
 mod intents;
 mod ladder;
 mod locks;
+mod mixed;
 mod overlaps;
 mod reload;
+mod renewals;
 mod runs;
 mod slots;
 mod spread;

@@ -326,3 +326,29 @@ async fn a_replica_that_is_not_fit_for_a_job_is_not_given_it() {
     until(&fleet, &[&a, &b], &[0, 1]).await;
     starts.assert_once();
 }
+
+/// It is fit again as soon as it has lost the job: without a memory the job would go to and fro for ever.
+#[tokio::test(start_paused = true)]
+async fn what_comes_back_is_given_away_later_each_time() {
+    let (fleet, starts) = (Fleet::new(3), Starts::default());
+    let a = fleet.join("a", quick(&starts), spec());
+    publish(&a);
+    let unfit = Arc::new(Mutex::new(None));
+    let moody = Moody {
+        act: Act(|_: Run| Box::pin(async { Ok(Outcome::Done) }) as Ran),
+        unfit: unfit.clone(),
+    };
+    let body = Body::Job(Arc::new(moody));
+    let b = fleet.join_as("b", vec![("job", body, spec())], false, 5, true);
+    publish(&b);
+    until(&fleet, &[&a, &b], &[0, 1]).await;
+    for times in 1..4 {
+        *unfit.lock().unwrap() = Some("no disk".to_owned());
+        until(&fleet, &[&a, &b], &[1, 0]).await;
+        let back = fleet.time.elapsed();
+        *unfit.lock().unwrap() = None;
+        until(&fleet, &[&a, &b], &[0, 1]).await;
+        let stayed = fleet.time.elapsed() - back + ms(500);
+        assert!(stayed >= MIN_TERM * (1 << times), "{times}: {stayed:?}");
+    }
+}

@@ -1,8 +1,8 @@
-//! Ten jobs a second on five replicas, one of which is killed, frozen or told to go every three seconds; and replicas
-//! whose wall clocks are far off.
+//! Ten jobs a second on five replicas, some with a leader and some whose lock is taken for each tick; one of the
+//! replicas is killed, frozen or told to go every three seconds. And replicas whose wall clocks are far off.
 //!
-//! `WATCHKEEPER_STORM_SECS=120 cargo test -p watchkeeper-jobs --test fleet storm` makes it longer than the half minute of
-//! every run of the tests; `WATCHKEEPER_STORM_SEED` repeats a schedule of faults.
+//! `WATCHKEEPER_STORM_SECS=120 cargo test -p watchkeeper-jobs --test fleet storm` makes it longer than the half
+//! minute of every run of the tests; `WATCHKEEPER_STORM_SEED` repeats a schedule of faults.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,12 +18,18 @@ use watchkeeper::{
 
 use crate::{
     beats::{Beat, starts},
-    fleet::{Fleet, SOON, pause},
+    fleet::{Fleet, SOON, pause, soon},
     shim::NodeClock,
     store::Store,
 };
 
 const JOBS: usize = 10;
+/// The first of them have no leader: whoever comes first takes a tick.
+const BY_TICK: usize = 3;
+/// The next one works for most of its second, so that many a fault meets a run of it.
+const LONG: usize = BY_TICK;
+/// How often a tick is tried at most.
+const ATTEMPTS: u32 = 5;
 const REPLICAS: usize = 5;
 /// From one fault to the next.
 const LULL: Duration = Duration::from_secs(3);
@@ -33,9 +39,14 @@ const FROZEN: Duration = Duration::from_secs(4);
 /// Short work, so that some of the faults meet a run; every tick found late is made up for.
 fn config() -> String {
     let job = |n| {
+        let (own, work) = match n {
+            0..BY_TICK => ("coordination = \"tick\"\n", "300ms"),
+            LONG => ("interrupted = \"rerun\"\n", "600ms"),
+            _ => ("", "300ms"),
+        };
         format!(
-            "[jobs.tick{n}]\nkind = \"heartbeat\"\nschedule = \"@every 1s\"\nmisfire = \"all\"\nmisfire_limit = 100\n\
-             overlap = \"queue\"\nretry = 5\nparams = {{ file = \"$BEATS\", work = \"300ms\" }}\n"
+            "[jobs.job{n}]\nkind = \"heartbeat\"\nschedule = \"@every 1s\"\nmisfire = \"all\"\nmisfire_limit = 100\n\
+             overlap = \"queue\"\nretry = {ATTEMPTS}\n{own}params = {{ file = \"$BEATS\", work = \"{work}\" }}\n"
         )
     };
     (0..JOBS).map(job).collect()
@@ -46,7 +57,8 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().expect("a number"))
 }
 
-/// P4: every tick of every job is started once per attempt, none is missing, and the history tells the same.
+/// P4: every tick of every job is started once per attempt, none is missing, each is tried until it is done, and the
+/// history tells the same.
 pub(crate) fn a_storm_of_faults_loses_and_doubles_no_tick(store: Store) {
     let seed = number("WATCHKEEPER_STORM_SEED").unwrap_or_else(|| Chance::system().below(1 << 32));
     let length = Duration::from_secs(number("WATCHKEEPER_STORM_SECS").unwrap_or(30));
@@ -125,20 +137,42 @@ pub(crate) fn a_storm_of_faults_loses_and_doubles_no_tick(store: Store) {
     let last = Clock::system().wall();
     let last_whole = Timestamp::from_second(last.as_second()).unwrap();
     for n in 0..JOBS {
-        let name = format!("tick{n}");
+        let name = format!("job{n}");
         beats.wait(SOON, "a tick after the storm", |b| {
             b.job == name && b.event == "ended" && b.tick > last_whole
         });
     }
-    let mut again = 0;
-    for n in 0..JOBS {
-        let job = format!("tick{n}");
+    let mut again = [0; JOBS];
+    for (n, again) in again.iter_mut().enumerate() {
+        let job = format!("job{n}");
+        soon("the end of every tick", || {
+            every_tick_is_done(&beats.of(&job), last_whole)
+        });
         let seen = beats.of(&job);
-        again += every_tick_once(&job, &seen, first, last_whole, seed);
+        *again = every_tick_once(&job, &seen, first, last_whole, seed);
         the_history_tells_the_same(&fleet, &job, &seen, last_whole, seed);
     }
-    fleet.measured("attempts after an interruption", &again);
+    let (by_tick, led) = again.split_at(BY_TICK);
+    fleet.measured("attempts after an interruption, without a leader", &by_tick);
+    fleet.measured("attempts after an interruption, with one", &led);
+    let again: usize = again.iter().sum();
     assert!(again > 0, "no fault met a run (seed {seed})");
+    let all = beats.all();
+    fleet.measured("runs", &all.iter().filter(|b| b.event == "started").count());
+}
+
+/// Whether each tick up to `last` that was started has ended once, or has used up its attempts.
+fn every_tick_is_done(seen: &[Beat], last: Timestamp) -> bool {
+    let ended: BTreeSet<_> = seen
+        .iter()
+        .filter(|b| b.event == "ended")
+        .map(|b| b.tick)
+        .collect();
+    let used_up = |b: &&Beat| b.attempt == ATTEMPTS;
+    let used_up: BTreeSet<_> = seen.iter().filter(used_up).map(|b| b.tick).collect();
+    let due = seen.iter().map(|b| b.tick).filter(|tick| *tick <= last);
+    let mut due = due.filter(|tick| !ended.contains(tick) && !used_up.contains(tick));
+    due.next().is_none()
 }
 
 /// How many attempts beyond the first there were.

@@ -130,6 +130,38 @@ fn a_term_never_goes_to_a_smaller_priority() {
 }
 
 #[test]
+fn a_smaller_priority_neither_delays_a_bid_nor_counts_among_those_that_give() {
+    let me = peer("a", 5, &["x", "y"], &[]);
+    let below = peer("b", 0, &[], &["job"]);
+    assert_eq!(bid_after("job", &me, &[below], TTL), Duration::ZERO);
+    // Whoever has a larger priority gives nothing to this one, however much it leads.
+    let me = peer("b", 0, &["x", "y"], &[]);
+    let other = peer("c", 0, &[], &["x", "y", "1", "2"]);
+    let above = peer("a", 9, &["1", "2"], &[]);
+    let found = hand_over(&me, &[held("x"), held("y")], &[above, other]);
+    assert_eq!(found.map(|found| found.why), Some(Why::Share));
+}
+
+#[test]
+fn a_replica_that_is_no_candidate_stands_by_for_nothing() {
+    let of = |role| {
+        let job = JobPresence {
+            name: "job".to_owned(),
+            standing: Standing::StandingBy,
+            ..JobPresence::default()
+        };
+        let presence = Presence {
+            mode: "shared".to_owned(),
+            role,
+            jobs: vec![job],
+            ..Presence::default()
+        };
+        Peer::of(&presence, false).stands_by.len()
+    };
+    assert_eq!([Role::Standby, Role::Observer].map(of), [1, 0]);
+}
+
+#[test]
 fn a_replica_with_services_alone_does_not_keep_another_one_from_giving() {
     let mut me = peer("b", 0, &["x", "y"], &[]);
     let other = peer("c", 0, &[], &["x", "y", "1", "2"]);
