@@ -11,6 +11,7 @@ mod intents;
 mod ladder;
 mod locks;
 mod overlaps;
+mod reload;
 mod runs;
 mod slots;
 mod spread;
