@@ -10,7 +10,6 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Context, intents,
-    place::LOOK,
     spread::{HandOver, Held, Why, hand_over},
 };
 use crate::{
@@ -52,7 +51,7 @@ pub(crate) async fn balance(ctx: Context, min_terms: BTreeMap<String, Duration>,
         tokio::select! {
             biased;
             () = drain.cancelled() => {}
-            () = ctx.clock.sleep(LOOK) => {}
+            () = ctx.clock.sleep(ctx.place.look_after(ctx.clock.now())) => {}
         }
     }
 }

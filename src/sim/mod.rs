@@ -2,6 +2,7 @@
 
 mod acts;
 mod batches;
+mod definitions;
 mod fleet;
 mod freezes;
 mod given;
