@@ -15,7 +15,6 @@ use std::{
 
 use super::{
     Context, intents,
-    place::LOOK,
     spread::{HandOver, Held, Why, hand_over},
 };
 use crate::{
@@ -61,7 +60,7 @@ pub(crate) async fn balance(
         tokio::select! {
             biased;
             () = drain.cancelled() => {}
-            () = ctx.clock.sleep(LOOK) => {}
+            () = ctx.clock.sleep(ctx.place.look_after(ctx.clock.now())) => {}
         }
     }
 }

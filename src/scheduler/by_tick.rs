@@ -10,6 +10,8 @@
 //! - B3 What only a minority of the nodes shows is bid for and written back, and so is a record that would be forgotten
 //!   before anybody needs it: released records have an end.   (what_only_a_minority_shows_is_bid_for,
 //!   a_record_is_kept_through_the_time_between_two_rare_ticks)
+//! - B4 A new definition is written down when it is taken up, not at its first tick: what a change of the schedule passes over
+//!   ends before that.   (a_job_whose_lock_is_taken_for_each_tick_loses_none_by_a_reload)
 //! # When things fail
 //! Whoever looks while a run is open watches its holder, and takes the lock when the lease is over: the run is found
 //! interrupted. A bid that fails is tried again after a random, growing time.
@@ -214,6 +216,10 @@ impl Engine {
         let next_tick = self.next_tick(&ledger, now);
         ctx.board
             .ticks(&self.name, self.last_tick(&ledger), next_tick);
+        if self.is_decided_otherwise(&ledger) {
+            // Before its first tick: what lies before the change is passed over, and nothing after it may be.
+            return Next::Bid;
+        }
         let plan = due::decide(&Facts {
             ledger: &ledger,
             schedule: &self.schedule,
@@ -230,6 +236,13 @@ impl Engine {
             Ok(plan) => Next::Sleep(plan.wake),
             Err(_) => Next::Bid,
         }
+    }
+
+    /// Whether the job was decided last under another definition than the one that is to decide next.
+    fn is_decided_otherwise(&self, ledger: &Ledger) -> bool {
+        let by = ledger.decided_by();
+        // A job never seen before is written at its first sight; an older version writes no definition.
+        ledger.decided_upto().is_some() && !by.is_unknown() && *by != self.decided()
     }
 
     fn unreadable(&self, error: &LedgerError, now: Timestamp) -> Next {

@@ -4,6 +4,8 @@
 //! # Invariants
 //! - Whoever has not written anew for [`FRESH`] counts as gone, by a clock of our own.
 //!   (whoever_writes_nothing_any_more_counts_as_gone)
+//! - What a dead replica has said of a job keeps nobody from it for longer than [`LOOK`] and [`FRESH`] together.
+//!   (a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most)
 
 use std::{
     collections::BTreeMap,
@@ -87,6 +89,14 @@ impl Place {
         }
     }
 
+    /// How long until the next look: sooner when somebody would count as gone before that.
+    pub(super) fn look_after(&self, now: Moment) -> Duration {
+        let view = self.view();
+        let ends = view.heard.values().map(|(_, at)| *at + FRESH);
+        let next = ends.filter(|end| *end > now).min();
+        next.map_or(LOOK, |end| end.since(now).min(LOOK))
+    }
+
     /// How long all shares have been what they are.
     pub(super) fn calm_for(&self, now: Moment) -> Duration {
         let view = self.view();
@@ -153,5 +163,24 @@ mod tests {
         place.saw(&[other(2)], &board, at(106));
         assert_eq!(place.others().len(), 1);
         assert_eq!(place.calm_for(at(107)), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn whoever_is_about_to_count_as_gone_is_looked_at_in_time() {
+        let place = Place::new("a", 0, true, false);
+        let board = Board::default();
+        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
+        let other = Presence {
+            id: "b".to_owned(),
+            rev: 1,
+            ..Presence::default()
+        };
+        assert_eq!(place.look_after(at(100)), LOOK);
+        place.saw(std::slice::from_ref(&other), &board, at(100));
+        assert_eq!(place.look_after(at(100)), LOOK);
+        place.saw(std::slice::from_ref(&other), &board, at(104));
+        assert_eq!(place.look_after(at(104)), Duration::from_secs(1));
+        place.saw(&[other], &board, at(105));
+        assert_eq!(place.look_after(at(105)), LOOK, "it is gone already");
     }
 }

@@ -24,9 +24,9 @@ use crate::{
 type Ran = BoxFuture<'static, Result<Outcome, JobError>>;
 
 /// Batches that are pending until they are done, and a closure that works on one.
-struct Sheaf<F> {
-    left: Arc<Mutex<BTreeSet<String>>>,
-    work: F,
+pub(super) struct Sheaf<F> {
+    pub(super) left: Arc<Mutex<BTreeSet<String>>>,
+    pub(super) work: F,
 }
 
 #[async_trait]
@@ -53,7 +53,9 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-fn batches(names: impl IntoIterator<Item = impl ToString>) -> Arc<Mutex<BTreeSet<String>>> {
+pub(super) fn batches(
+    names: impl IntoIterator<Item = impl ToString>,
+) -> Arc<Mutex<BTreeSet<String>>> {
     let names = names.into_iter().map(|name| name.to_string());
     Arc::new(Mutex::new(names.collect()))
 }

@@ -1,52 +1,241 @@
-//! Replicas that disagree on a job, with `definition = "refuse"`.
+//! Replicas that disagree on a job: whose definition counts, and for how long that of a dead one does.
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::{
-    acts::quick,
-    fleet::{Fleet, Member, Starts},
+    acts::{leader, ms},
+    fleet::{Fleet, Member},
     intents::publish,
+    reload::{Diary, Line},
+    world::TTL,
 };
 use crate::{
-    event::Event,
-    job::{Disagreement, Spec},
+    due::Misfire,
+    job::{Coordination, Disagreement, Spec},
+    status::Standing,
+    worker::registry::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
+/// When all know what somebody has loaded.
+const KNOWN: Duration = Duration::from_secs(3);
+/// How long the definition of a dead replica counts at most.
+const FORGOTTEN: Duration = Duration::from_secs(7);
 
-/// The newest definition waits, although its replica is first in the line, until nobody has the old one any more.
-#[tokio::test(start_paused = true)]
-async fn under_a_refused_definition_nobody_leads_while_a_replica_has_the_old_one() {
-    let (fleet, old, new) = (Fleet::new(3), Starts::default(), Starts::default());
-    let join = |name, starts: &Starts, seconds: u32| {
-        let spec = Spec::every(SECOND * seconds).definition(Disagreement::Refuse);
-        let member = fleet.join(name, quick(starts), spec);
+/// A fleet with one job, and what its runs note.
+struct Scene {
+    fleet: Fleet,
+    diary: Diary,
+    spec: Spec,
+}
+
+// === impl Scene ===
+
+impl Scene {
+    /// Whoever is late makes up for every tick: what is lost shows.
+    fn new(coordination: Coordination, rule: Disagreement) -> Self {
+        let spec = Spec::every(SECOND * 2).misfire(Misfire::All);
+        Self {
+            fleet: Fleet::new(3),
+            diary: Diary::default(),
+            spec: spec.coordination(coordination).definition(rule),
+        }
+    }
+
+    fn jobs(&self, word: &str) -> Vec<(&'static str, Body, Spec)> {
+        let spec = self.spec.clone().params(json!(word));
+        vec![("job", self.diary.job(self.fleet.clock(), ms(200)), spec)]
+    }
+
+    fn join(&self, name: &str, word: &str) -> Member {
+        let member = self.fleet.join_with(name, self.jobs(word), false);
         publish(&member);
         member
-    };
-    let a = join("a", &old, 2);
-    fleet.sleep(SECOND * 5).await;
-    let b = join("b", &old, 2);
-    fleet.sleep(SECOND * 5).await;
-    let c = join("c", &new, 3);
-    fleet.sleep(SECOND * 20).await;
-    let leads = |member: &Member| member.leads();
-    assert_eq!([&a, &b, &c].map(leads), [true, false, false]);
-    let led = a
-        .told
-        .lock()
-        .unwrap()
-        .iter()
-        .filter(|e| matches!(e, Event::Leading { .. }))
-        .count();
-    assert_eq!(led, 1, "in one term");
-    a.cage.crash();
-    fleet.sleep(SECOND * 20).await;
-    assert_eq!([&b, &c].map(leads), [true, false], "its like takes over");
-    assert_eq!(new.len(), 0, "nothing has run under the new one");
-    b.cage.crash();
-    fleet.sleep(SECOND * 20).await;
-    assert!(c.leads() && new.len() > 2, "the last one that is left");
-    old.assert_once();
-    new.assert_once();
+    }
+
+    async fn reload(&self, member: &Member, word: &str) {
+        assert_eq!(member.reload(self.jobs(word)).await.changed, ["job"]);
+    }
+
+    /// Crashes it between two runs.
+    async fn crash(&self, member: &Member) {
+        while self
+            .diary
+            .all()
+            .last()
+            .is_some_and(|line| line.what == "began")
+        {
+            self.fleet.sleep(ms(20)).await;
+        }
+        member.cage.crash();
+    }
+
+    /// Who begins which runs in the next twenty seconds: these replicas and no others, under this definition.
+    async fn only(&self, word: &str, names: &[&str]) {
+        let mark = self.diary.len();
+        self.fleet.sleep(SECOND * 20).await;
+        let lines: Vec<Line> = self.diary.all().split_off(mark);
+        let began: Vec<&Line> = lines.iter().filter(|line| line.what == "began").collect();
+        assert!(began.len() >= 9, "{} of 10 runs", began.len());
+        for line in began {
+            assert_eq!(line.params, json!(word), "{line:?}");
+            assert!(names.contains(&line.replica.as_str()), "{line:?}");
+        }
+    }
+
+    /// Every tick since the first one was run, once.
+    fn assert_no_tick_lost(&self) {
+        let lines = self.diary.all().into_iter();
+        let mut seconds: Vec<i64> = lines
+            .filter(|l| l.what == "began")
+            .map(|l| l.second)
+            .collect();
+        seconds.sort_unstable();
+        let gaps = seconds.windows(2).all(|pair| pair[1] - pair[0] == 2);
+        assert!(gaps, "lost or run twice: {seconds:?}");
+    }
+}
+
+fn stands_back(member: &Member) -> bool {
+    let jobs = member.ctx.board.jobs(SECOND);
+    assert_eq!(
+        jobs[0].stands_back.is_some(),
+        jobs[0].standing == Standing::Off
+    );
+    jobs[0].stands_back.is_some()
+}
+
+// === jobs whose lock is taken for each tick ===
+
+#[tokio::test(start_paused = true)]
+async fn with_newest_whoever_has_the_newest_definition_takes_the_ticks() {
+    let scene = Scene::new(Coordination::Tick, Disagreement::Newest);
+    let [a, b, c] = ["a", "b", "c"].map(|name| scene.join(name, "old"));
+    scene.fleet.sleep(SECOND * 9).await;
+    scene.reload(&c, "new").await;
+    scene.fleet.sleep(KNOWN).await;
+    assert_eq!([&a, &b, &c].map(stands_back), [true, true, false]);
+    scene.only("new", &["c"]).await;
+    // Nobody is left who has it: the job goes on.
+    scene.crash(&c).await;
+    scene.fleet.sleep(FORGOTTEN + SECOND).await;
+    scene.only("old", &["a", "b"]).await;
+    scene.reload(&a, "newer").await;
+    scene.reload(&b, "newer").await;
+    scene.fleet.sleep(KNOWN).await;
+    scene.only("newer", &["a", "b"]).await;
+    scene.assert_no_tick_lost();
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_refuse_a_new_definition_takes_no_tick_before_all_have_it() {
+    let scene = Scene::new(Coordination::Tick, Disagreement::Refuse);
+    let [a, b, c] = ["a", "b", "c"].map(|name| scene.join(name, "old"));
+    scene.fleet.sleep(SECOND * 9).await;
+    scene.reload(&c, "new").await;
+    scene.fleet.sleep(KNOWN).await;
+    assert_eq!([&a, &b, &c].map(stands_back), [false, false, true]);
+    scene.only("old", &["a", "b"]).await;
+    scene.reload(&b, "new").await;
+    scene.only("old", &["a"]).await;
+    scene.reload(&a, "new").await;
+    scene.fleet.sleep(KNOWN).await;
+    assert_eq!([&a, &b, &c].map(stands_back), [false; 3]);
+    scene.only("new", &["a", "b", "c"]).await;
+    // The ledger remembers, also when nobody holds the lock and the newcomer was loaded last.
+    let d = scene.join("d", "old");
+    scene.only("new", &["a", "b", "c"]).await;
+    assert!(stands_back(&d));
+    scene.assert_no_tick_lost();
+}
+
+/// Those that are left agree on another one: it takes effect when the last one with the old one is gone.
+#[tokio::test(start_paused = true)]
+async fn with_refuse_those_that_are_left_take_the_ticks_when_they_agree() {
+    let scene = Scene::new(Coordination::Tick, Disagreement::Refuse);
+    let [a, b, c] = ["a", "b", "c"].map(|name| scene.join(name, "old"));
+    scene.fleet.sleep(SECOND * 9).await;
+    scene.reload(&b, "new").await;
+    scene.reload(&c, "new").await;
+    scene.fleet.sleep(KNOWN).await;
+    scene.only("old", &["a"]).await;
+    scene.crash(&a).await;
+    scene.fleet.sleep(FORGOTTEN + SECOND).await;
+    scene.only("new", &["b", "c"]).await;
+    scene.assert_no_tick_lost();
+}
+
+// === leaders ===
+
+/// Who has read the new file when the leader dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Read {
+    Nobody,
+    Leader,
+    /// The leader last of all, just before its death.
+    All,
+}
+
+/// Whatever the time between the last reload and the death; without a change the next one leads within a ttl and a half.
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most() {
+    for (rule, read) in [
+        (Disagreement::Newest, Read::Leader),
+        (Disagreement::Refuse, Read::All),
+        (Disagreement::Refuse, Read::Nobody),
+    ] {
+        let mut longest = Duration::ZERO;
+        // The shortest time is too short to tell anybody.
+        for after in [5, 60, 110, 700, 1300, 1900, 2500] {
+            let scene = Scene::new(Coordination::Leader, rule);
+            let members = ["a", "b", "c"].map(|name| scene.join(name, "old"));
+            let first = leader(&scene.fleet, &[&members[0], &members[1], &members[2]]).await;
+            scene.fleet.sleep(SECOND * 5).await;
+            for other in members.iter().filter(|_| read == Read::All) {
+                if other.ctx.replica != first.ctx.replica {
+                    scene.reload(other, "new").await;
+                }
+            }
+            scene.fleet.sleep(KNOWN).await;
+            if read != Read::Nobody {
+                scene.reload(first, "new").await;
+            }
+            scene.fleet.sleep(ms(after)).await;
+            assert!(first.leads(), "{rule:?}, {read:?}: it leads to its end");
+            first.cage.crash();
+            let died = scene.fleet.time.elapsed();
+            leader(&scene.fleet, &[&members[0], &members[1], &members[2]]).await;
+            longest = longest.max(scene.fleet.time.elapsed() - died);
+        }
+        println!("{rule:?}, {read:?}: {longest:?} without a leader at most");
+        let limit = if read == Read::Nobody { TTL } else { FORGOTTEN };
+        assert!(
+            longest <= limit + TTL / 2,
+            "{rule:?}, {read:?}: {longest:?}"
+        );
+        // What is awaited is the last word of the dead one, and no more than that.
+        assert!(
+            read == Read::Nobody || longest > TTL * 2,
+            "{rule:?}: {longest:?}"
+        );
+    }
+}
+
+/// It was loaded last, and the ledger says what the job was led under.
+#[tokio::test(start_paused = true)]
+async fn with_refuse_a_replica_that_starts_with_an_old_file_does_not_lead() {
+    let scene = Scene::new(Coordination::Leader, Disagreement::Refuse);
+    let (a, b) = (scene.join("a", "new"), scene.join("b", "new"));
+    leader(&scene.fleet, &[&a, &b]).await;
+    scene.fleet.sleep(SECOND * 5).await;
+    let c = scene.join("c", "old");
+    scene.only("new", &["a", "b"]).await;
+    assert!(stands_back(&c));
+    let (first, other) = if a.leads() { (&a, "b") } else { (&b, "a") };
+    scene.crash(first).await;
+    scene.fleet.sleep(TTL * 2).await;
+    scene.only("new", &[other]).await;
+    scene.assert_no_tick_lost();
 }

@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::world::World;
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
         cage::Cage,
         process::{Plan, Process},
     },
-    worker::{registry::Body, replica::Ready},
+    worker::{crew::Orders, registry::Body, replica::Ready},
 };
 
 /// Nodes without faults, unless a test strikes them, and the replicas over them.
@@ -47,6 +47,10 @@ pub(crate) struct Member {
     pub(crate) told: Arc<Mutex<Vec<Event>>>,
     /// How often the keeper would have aborted the process.
     pub(crate) aborts: Arc<Mutex<u32>>,
+    /// The jobs that it is configured to run.
+    pub(super) jobs: Arc<Mutex<BTreeMap<String, Spec>>>,
+    /// Where it is told of others.
+    pub(super) orders: mpsc::Sender<Orders>,
     /// True once its replica has wound down.
     over: watch::Receiver<bool>,
 }
@@ -145,13 +149,12 @@ impl Fleet {
             .iter()
             .map(|n| Arc::new(n.clone()) as Arc<dyn Node>)
             .collect();
-        let jobs = jobs.into_iter().map(|(name, body, spec)| Ready {
-            name: name.to_owned(),
-            body,
-            schedule: Arc::new(spec.schedule_of(name).unwrap()),
-            policy: spec.policy(),
-            spec: Arc::new(spec),
-        });
+        let specs = jobs
+            .iter()
+            .map(|(name, _, spec)| ((*name).to_owned(), spec.clone()));
+        let specs = Arc::new(Mutex::new(specs.collect()));
+        let jobs = jobs.into_iter().map(ready);
+        let (orders, desk) = mpsc::channel(1);
         let aborts = Arc::new(Mutex::new(0));
         let count = aborts.clone();
         let plan = Plan {
@@ -163,6 +166,7 @@ impl Fleet {
             timing: World::timing(),
             guard: None,
             jobs: jobs.collect(),
+            desk,
             failover,
             drain_timeout: Duration::from_secs(5),
             priority,
@@ -186,8 +190,20 @@ impl Fleet {
             ctx,
             told,
             aborts,
+            jobs: specs,
+            orders,
             over,
         }
+    }
+}
+
+pub(super) fn ready((name, body, spec): (&str, Body, Spec)) -> Ready {
+    Ready {
+        name: name.to_owned(),
+        body,
+        schedule: Arc::new(spec.schedule_of(name).unwrap()),
+        policy: spec.policy(),
+        spec: Arc::new(spec),
     }
 }
 

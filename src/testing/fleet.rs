@@ -32,6 +32,7 @@ use crate::{
     sim_clock::SimTime,
     spawn::Spawn,
     worker::{
+        crew::closed_desk,
         presence::{self, Identity},
         store,
     },
@@ -352,6 +353,7 @@ impl Fleet {
             timing: inner.timing.clone(),
             guard: Some(inner.guard),
             jobs,
+            desk: closed_desk(),
             failover: inner.sim.failover,
             priority: 0,
             candidate: true,

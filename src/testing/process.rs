@@ -13,7 +13,10 @@ use crate::{
     node::{Expiry, Node},
     scheduler::{Author, Board, Context, History, Intents, Place},
     sim_clock::SimTime,
-    worker::replica::{Ready, Replica, gate},
+    worker::{
+        crew::Desk,
+        replica::{Ready, Replica, gate},
+    },
 };
 
 /// What a process is started with.
@@ -31,6 +34,8 @@ pub(crate) struct Plan {
     /// What its nodes are guarded with, as masters of Redis are; `None` when they cannot lose their memory.
     pub(crate) guard: Option<FleetConfig>,
     pub(crate) jobs: Vec<Ready>,
+    /// Where the orders of reloads come in.
+    pub(crate) desk: Desk,
     pub(crate) failover: bool,
     /// Its place among candidates.
     pub(crate) priority: i32,
@@ -107,7 +112,7 @@ impl Process {
         };
         let (wound_down, over) = watch::channel(false);
         spawn.spawn(async move {
-            replica.run().await;
+            replica.run_with(plan.desk).await;
             wound_down.send_replace(true);
         });
         Ok(Self { cage, ctx, over })

@@ -244,7 +244,7 @@ fn died(name: &str, ended: Result<(), JoinError>) {
 
 /// A desk at which nobody ever gives an order.
 #[cfg(any(test, feature = "testing"))]
-pub(super) fn closed_desk() -> Desk {
+pub(crate) fn closed_desk() -> Desk {
     mpsc::channel(1).1
 }
 

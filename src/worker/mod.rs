@@ -29,7 +29,7 @@ pub(crate) mod given;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;
-mod reload;
+pub(crate) mod reload;
 pub(crate) mod replica;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod runs;

@@ -50,13 +50,7 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Runs all jobs until the gate drains and everything has wound down.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) async fn run(self) {
-        self.run_with(super::crew::closed_desk()).await;
-    }
-
-    /// The same, following the orders of reloads.
+    /// Runs all jobs, following the orders of reloads, until the gate drains and everything has wound down.
     pub(crate) async fn run_with(self, desk: Desk) {
         let ctx = self.ctx;
         let (intents, locks) = (ctx.intents.clone(), ctx.locks.clone());

@@ -135,6 +135,7 @@ fn main() -> std::process::ExitCode {
         reload::{
             a_reload_leaves_alone_what_it_does_not_change,
             a_faulty_file_changes_nothing_and_says_why,
+            a_failover_fleet_reloads_under_way_and_sends_every_row_once,
             the_newest_definition_of_a_job_counts_during_a_rolling_change,
             a_refused_definition_waits_until_all_replicas_have_it,
         },

@@ -1,6 +1,9 @@
 //! The configuration is changed under running workers: SIGHUP, and replicas that disagree on a job.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
+use watchkeeper_jobs::demo_table::{create_demo_table, unsent};
 
 use crate::{
     beats::{Beat, starts},
@@ -54,6 +57,26 @@ kind = "heartbeat"
 schedule = "@every 1s"
 definition = "$RULE"
 params = { file = "$BEATS", work = "$WORK" }
+"#;
+
+const ROWS: usize = 600;
+
+const TABLE: &str = r#"
+[worker]
+mode = "failover"
+[jobs.mail]
+kind = "notifications"
+schedule = "continuous"
+coordination = "batch"
+ttl = "$TTL"
+params = { source = "sqlite://$FOLDER/app.db", table = "notifications", sink = "file://$FOLDER/sent", batch_size = $SIZE, rate = 40.0 }
+"#;
+
+const ADDED: &str = r#"
+[jobs.added]
+kind = "heartbeat"
+schedule = "@every 1s"
+params = { file = "$BEATS" }
 "#;
 
 fn one(rule: &str, work: &str) -> String {
@@ -247,6 +270,90 @@ pub(crate) fn a_refused_definition_waits_until_all_replicas_have_it(store: Store
     beats.wait(SOON, "run of the last one", |b| {
         b.event == "started" && b.replica == last
     });
+}
+
+/// Both replicas of a failover fleet reload while a table is sent: other cells, another lease, a job more. The active one
+/// stays active and sends all rows once; the spare one has read it, too.
+pub(crate) fn a_failover_fleet_reloads_under_way_and_sends_every_row_once(store: Store) {
+    let mut fleet = Fleet::new(store, &table(2, false));
+    let rows = fleet.file("app.db");
+    create_demo_table(&rows, ROWS).unwrap();
+    for _ in 0..2 {
+        let new = fleet.start();
+        fleet.wait_until_ready(new);
+    }
+    let active = fleet.leader("replica");
+    let spare = 1 - active.worker;
+    let claims = |l: &Line| l.is("batch claimed", "mail") && l.worker == active.worker;
+    fleet.log.wait(0, SOON, "batch", claims);
+    let mut mark = 0;
+    // Several times, so that some of it falls into the middle of a batch; the spare one first, then the active one.
+    for size in [5, 3, 7] {
+        fleet.configure(&table(size, true));
+        for worker in [spare, active.worker] {
+            mark = fleet.log.mark();
+            fleet.reload(worker);
+            let line = fleet.log.wait(mark, SOON, "reload", |l| {
+                l.says() == "configuration reloaded" && l.worker == worker
+            });
+            assert!(line.text("changed").contains("mail"), "{line:?}");
+        }
+        let cells = format!("notifications/{size}/");
+        fleet.log.wait(mark, SOON, "batch of the new size", |l| {
+            claims(l) && l.text("batch").starts_with(&cells)
+        });
+    }
+    assert!(
+        unsent(&rows).unwrap() > 0,
+        "all was sent before the last reload"
+    );
+    soon("end of the table", || unsent(&rows).unwrap() == 0);
+    let beats = fleet.beats();
+    let runs = |b: &Beat| b.event == "started" && b.job == "added";
+    beats.wait(SOON, "run of the added job", runs);
+    let idle = |l: &&Line| l.worker == spare && l.says() == "batch claimed";
+    let lines = fleet.log.since(0);
+    assert!(
+        !lines.iter().any(|line| idle(&line)),
+        "the spare one worked"
+    );
+    let by = fleet.replica(active.worker);
+    assert!(beats.all().iter().all(|beat| beat.replica == by));
+    assert_eq!(
+        fleet.leader("replica").token,
+        active.token,
+        "it stays active"
+    );
+    let sent = std::fs::read_to_string(fleet.file("sent")).unwrap();
+    let ids: BTreeSet<u64> = sent
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<Value>(line).unwrap()["id"]
+                .as_u64()
+                .unwrap()
+        })
+        .collect();
+    assert_eq!(
+        (ids.len(), sent.lines().count()),
+        (ROWS, ROWS),
+        "lost, or sent twice"
+    );
+    fleet.terminate(active.worker);
+    assert!(
+        fleet.wait_until_gone(active.worker),
+        "a drained worker ends well"
+    );
+    let by = fleet.replica(spare);
+    beats.wait(SOON, "run of the added job on the spare one", |b| {
+        runs(b) && b.replica == by
+    });
+}
+
+/// A table sent in cells of this size, or that with a longer lease and another job.
+fn table(size: usize, changed: bool) -> String {
+    let (ttl, more) = if changed { ("3s", ADDED) } else { ("2s", "") };
+    let table = TABLE.replace("$SIZE", &size.to_string());
+    table.replace("$TTL", ttl) + more
 }
 
 fn status(fleet: &Fleet) -> Value {

@@ -32,7 +32,7 @@ use crate::{
     status::ReloadStatus,
     telemetry::metrics::Metrics,
 };
-use plan::{Reload, plan};
+pub(crate) use plan::{Reload, plan};
 
 /// The jobs that are configured now, for whoever asks. Cheap to clone.
 #[derive(Clone, Debug, Default)]
