@@ -226,26 +226,33 @@ impl<'a> Table<'a> {
         if policy.overlap != Overlap::CancelPrevious {
             return Ok(());
         }
-        let queued = self.ledger.queued().to_vec();
-        let Some(first) = queued.first() else {
-            return Ok(());
-        };
         let running = |run: &&OpenRun| alive.contains(&run.key());
-        let open: Vec<OpenRun> = self.ledger.open().iter().filter(running).cloned().collect();
-        let ahead = |run: &&OpenRun| run.ahead_of >= Some(*first);
-        let (ending, mut going): (Vec<&OpenRun>, Vec<&OpenRun>) =
-            open.iter().partition(|run| run.replaced);
-        going.sort_by_key(|run| run.seq);
+        let mut open: Vec<OpenRun> = self.ledger.open().iter().filter(running).cloned().collect();
+        open.sort_by_key(|run| run.seq);
         // Whoever went ahead of a tick has the place of a run that was stopped for it: the tick stops no second one.
-        let provided = self.free() + ending.len() + open.iter().filter(ahead).count();
-        for by in queued.iter().skip(provided) {
-            let oldest = going.iter().position(|run| run.ahead_of < Some(*by));
-            let Some(run) = oldest.map(|place| going.remove(place)) else {
-                break;
-            };
-            let key = run.key();
-            self.ledger.replace(&key)?;
-            self.decisions.push(Decision::Replaced { key, by: *by });
+        let mut ahead: Vec<Timestamp> = open.iter().filter_map(|run| run.ahead_of).collect();
+        ahead.sort();
+        let (ending, mut going): (Vec<OpenRun>, Vec<OpenRun>) =
+            open.into_iter().partition(|run| run.replaced);
+        let mut ending = ending.len();
+        // Those that are free now are for the oldest, at once.
+        for by in self
+            .ledger
+            .queued()
+            .iter()
+            .copied()
+            .skip(self.free())
+            .collect::<Vec<_>>()
+        {
+            if let Some(place) = ahead.iter().position(|upto| *upto >= by) {
+                ahead.remove(place);
+            } else if ending > 0 {
+                ending -= 1;
+            } else if let Some(place) = going.iter().position(|run| run.ahead_of < Some(by)) {
+                let key = going.remove(place).key();
+                self.ledger.replace(&key)?;
+                self.decisions.push(Decision::Replaced { key, by });
+            }
         }
         Ok(())
     }
@@ -367,6 +374,7 @@ impl<'a> Table<'a> {
             ..
         } = *self.facts;
         let room = self.ledger.open().len() < MAX_OPEN;
+        let in_line = self.ledger.queued().len();
         let queued = self.ledger.queued().first().copied().filter(|_| room);
         let waiting = self.ledger.waiting().first().copied().filter(|_| room);
         let waiting = waiting.into_iter().chain(queued).min();
@@ -408,9 +416,9 @@ impl<'a> Table<'a> {
             return Ok(false);
         };
         let run = run.clone();
-        let queued = self.ledger.queued();
-        if let (Some(tick), Some(last)) = (made, queued.last().copied())
-            && queued.contains(&tick)
+        if policy.overlap == Overlap::CancelPrevious
+            && self.ledger.queued().len() == in_line
+            && let Some(last) = self.ledger.queued().last().copied()
         {
             self.ledger.goes_ahead_of(&run.key(), last)?;
         }

@@ -175,7 +175,10 @@ impl Fleet {
         assert_eq!(
             self.plan().decisions,
             [],
-            "the same facts decide nothing more"
+            "the same facts decide nothing more than {:?}; now {}, alive {:?}",
+            plan.decisions,
+            self.body,
+            self.alive
         );
         // Whoever sleeps until `wake` misses nothing; ticks of overlap and of a pause may be collected.
         let now = Timestamp::from_millisecond(self.true_ms + self.clock).unwrap();
