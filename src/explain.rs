@@ -155,7 +155,7 @@ impl Facts<'_> {
             word.to_owned()
         };
         if self.coordination == "everywhere" {
-            let text = "It runs on every replica, each with a ledger of its own: nothing is in their histories.";
+            let text = "It runs on every replica, each with a ledger of its own, and no history tells of it: it was skipped there because of an overlap or found late, no replica was up, or it is too long ago.";
             return say(answer, text.to_owned(), "forgotten");
         }
         let Some((ledger, upto)) = self.ledger.and_then(|l| Some((l, l.decided_upto()?))) else {

@@ -315,7 +315,8 @@ fn drain_text(answer: &DrainAnswer, until: Until) -> Result<String, String> {
         gone,
     } = answer;
     match (until, gone, heard) {
-        (_, true, _) => Ok(format!(
+        (_, true, true) => Ok(format!("{name} has ended its work and gone ({replica})")),
+        (_, true, false) => Ok(format!(
             "{name} has gone: nothing was heard of it for so long ({replica})"
         )),
         (Until::Heard, false, true) => Ok(format!(

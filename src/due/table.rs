@@ -222,39 +222,48 @@ impl<'a> Table<'a> {
 
     /// Makes room for ticks that do not wait for the end of a run, but cause it.
     fn replace(&mut self) -> Result<(), Refused> {
-        let Facts { policy, alive, .. } = *self.facts;
-        if policy.overlap != Overlap::CancelPrevious {
-            return Ok(());
-        }
-        let running = |run: &&OpenRun| alive.contains(&run.key());
-        let mut open: Vec<OpenRun> = self.ledger.open().iter().filter(running).cloned().collect();
-        open.sort_by_key(|run| run.seq);
-        // Whoever went ahead of a tick has the place of a run that was stopped for it: the tick stops no second one.
-        let mut ahead: Vec<Timestamp> = open.iter().filter_map(|run| run.ahead_of).collect();
-        ahead.sort();
-        let (ending, mut going): (Vec<OpenRun>, Vec<OpenRun>) =
-            open.into_iter().partition(|run| run.replaced);
-        let mut ending = ending.len();
-        // Those that are free now are for the oldest, at once.
-        for by in self
-            .ledger
-            .queued()
-            .iter()
-            .copied()
-            .skip(self.free())
-            .collect::<Vec<_>>()
-        {
-            if let Some(place) = ahead.iter().position(|upto| *upto >= by) {
-                ahead.remove(place);
-            } else if ending > 0 {
-                ending -= 1;
-            } else if let Some(place) = going.iter().position(|run| run.ahead_of < Some(by)) {
-                let key = going.remove(place).key();
-                self.ledger.replace(&key)?;
-                self.decisions.push(Decision::Replaced { key, by });
-            }
+        for by in self.without_a_place() {
+            let going = self
+                .running()
+                .filter(|run| !run.replaced && run.ahead_of < Some(by));
+            let Some(oldest) = going.min_by_key(|run| run.seq) else {
+                continue;
+            };
+            let key = oldest.key();
+            self.ledger.replace(&key)?;
+            self.decisions.push(Decision::Replaced { key, by });
         }
         Ok(())
+    }
+
+    /// Queued ticks for which no run was stopped yet: there is neither a free place for them, nor a run that is ending, nor one
+    /// that went ahead into a place that was made for them.
+    fn without_a_place(&self) -> Vec<Timestamp> {
+        if self.facts.policy.overlap != Overlap::CancelPrevious {
+            return Vec::new();
+        }
+        let mut ahead: Vec<Timestamp> = self.running().filter_map(|run| run.ahead_of).collect();
+        ahead.sort();
+        let mut ending = self.running().filter(|run| run.replaced).count();
+        // Those that are free now are for the oldest, at once.
+        let mut queued: Vec<Timestamp> = self.ledger.queued().to_vec();
+        queued.drain(..self.free().min(queued.len()));
+        queued.retain(|tick| {
+            if let Some(place) = ahead.iter().position(|upto| upto >= tick) {
+                ahead.remove(place);
+                return false;
+            }
+            let is_ending = ending > 0;
+            ending = ending.saturating_sub(1);
+            !is_ending
+        });
+        queued
+    }
+
+    /// What goes on, started here a moment ago or before. The dead are no longer among them.
+    fn running(&self) -> impl Iterator<Item = &OpenRun> {
+        let open = self.ledger.open().iter();
+        open.filter(|run| run.state == RunState::Running)
     }
 
     /// There is room: chooses among the undecided and the waiting ticks those that will run. Behind others they queue.
@@ -374,7 +383,6 @@ impl<'a> Table<'a> {
             ..
         } = *self.facts;
         let room = self.ledger.open().len() < MAX_OPEN;
-        let in_line = self.ledger.queued().len();
         let queued = self.ledger.queued().first().copied().filter(|_| room);
         let waiting = self.ledger.waiting().first().copied().filter(|_| room);
         let waiting = waiting.into_iter().chain(queued).min();
@@ -416,11 +424,10 @@ impl<'a> Table<'a> {
             return Ok(false);
         };
         let run = run.clone();
-        if policy.overlap == Overlap::CancelPrevious
-            && self.ledger.queued().len() == in_line
-            && let Some(last) = self.ledger.queued().last().copied()
-        {
-            self.ledger.goes_ahead_of(&run.key(), last)?;
+        self.started += 1;
+        // It has the place that a run was stopped for: the tick that was to have it stops no second one.
+        if let Some(last) = self.without_a_place().last() {
+            self.ledger.goes_ahead_of(&run.key(), *last)?;
         }
         self.decisions.push(Decision::Start {
             id: run.id.clone(),
@@ -429,7 +436,6 @@ impl<'a> Table<'a> {
             interrupted: run.interrupted,
             checkpoint: run.checkpoint.clone(),
         });
-        self.started += 1;
         Ok(true)
     }
 

@@ -122,6 +122,13 @@ impl Bench {
         self.ledger.finish(&key, self.token).unwrap();
     }
 
+    /// This one of several ends.
+    fn end(&mut self, id: &str) {
+        let place = self.alive.iter().position(|key| key.id == id).unwrap();
+        let key = self.alive.remove(place);
+        self.ledger.finish(&key, self.token).unwrap();
+    }
+
     fn retry(&mut self, not_before: i64) {
         let key = self.alive.pop().unwrap();
         self.ledger

@@ -41,7 +41,7 @@ impl Alarm {
     /// Waits for it; says whether it rings. It does not when it was switched off, or when its time has passed by more than the
     /// tolerance of a tick, because this process or machine stood still.
     pub(super) async fn rings(self) -> bool {
-        self.clock.sleep_until(self.at).await;
+        self.clock.sleep_exactly_until(self.at).await;
         let now = self.clock.now();
         let mut state = lock(&self.state);
         if matches!(*state, State::Set) {

@@ -36,6 +36,10 @@ use crate::{
 /// A retry that is due so soon is waited for with the lock in hand.
 const NEAR: Duration = Duration::from_secs(1);
 
+/// Replicas look at a tick's lock within this time of it, each at its own moment. Far less than the tolerance of a tick,
+/// however patient the store's clients are.
+const SPREAD: Duration = Duration::from_millis(50);
+
 /// How long a ledger that cannot be read is left alone.
 const UNREADABLE: Duration = Duration::from_secs(10);
 
@@ -192,7 +196,8 @@ impl Engine {
                         () = self.asleep(until, taken.stale_at()) => {}
                     }
                     // Ticks spread over the replicas, and most of them see that another one was quicker.
-                    clock.sleep(chance.up_to(timing.node_timeout * 2)).await;
+                    let spread = SPREAD.min(timing.node_timeout * 2);
+                    clock.sleep(chance.up_to(spread)).await;
                 }
             }
         }

@@ -253,6 +253,43 @@ fn overlap_cancel_previous_lets_what_has_waited_longer_go_first() {
     assert_eq!(ids(&mut job, 1042), [id(1040)]);
 }
 
+#[test]
+fn overlap_cancel_previous_stops_one_run_for_each_tick_at_most() {
+    let mut job = busy(Overlap::CancelPrevious, 2);
+    job.at(1010);
+    job.at(1020);
+    // Both are stopped for newer ticks, and end one after the other.
+    job.at(1030);
+    job.at(1040);
+    let people = asked(1025);
+    job.triggers = vec![people.clone()];
+    job.end(&id(1010));
+    let started = |decisions: &[Decision]| -> Vec<String> {
+        let ids = decisions.iter().filter_map(|decision| match decision {
+            Decision::Start { id, .. } => Some(id.clone()),
+            _ => None,
+        });
+        ids.collect()
+    };
+    assert_eq!(started(&job.at(1041).0), std::slice::from_ref(&people));
+    job.end(&id(1020));
+    assert_eq!(started(&job.at(1042).0), [id(1030)]);
+    // The next one stops him who went ahead, and nobody else, also when the older tick takes that place.
+    let (decisions, _) = job.at(1050);
+    let replaced = |decisions: &[Decision]| -> Vec<String> {
+        let ids = decisions.iter().filter_map(|decision| match decision {
+            Decision::Replaced { key, .. } => Some(key.id.clone()),
+            _ => None,
+        });
+        ids.collect()
+    };
+    assert_eq!(replaced(&decisions), std::slice::from_ref(&people));
+    job.end(&people);
+    let (decisions, _) = job.at(1051);
+    assert_eq!(started(&decisions), [id(1040)]);
+    assert_eq!(job.at(1052).0, [], "the tick of 1050 waits for one of them");
+}
+
 /// Runs that take three intervals: whoever asks has his run all the same.
 #[test]
 fn overlap_cancel_previous_starves_nobody() {
