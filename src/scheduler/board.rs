@@ -145,6 +145,27 @@ impl Board {
         });
     }
 
+    /// The jobs whose ticks are decided here, as far as this replica knows, and how long the next one has been due.
+    pub(crate) fn overdue(&self, now: Timestamp) -> Vec<(String, Duration)> {
+        let notes = self.notes();
+        let jobs = notes.jobs.iter().filter_map(|(name, job)| {
+            let JobPresence {
+                standing,
+                coordination,
+                next_tick,
+                ..
+            } = &job.facts;
+            let decides = match standing {
+                Standing::Leading | Standing::Working => true,
+                Standing::StandingBy => coordination == "tick",
+                Standing::Off => false,
+            };
+            let late = now.duration_since((*next_tick)?);
+            decides.then(|| (name.clone(), Duration::try_from(late).unwrap_or_default()))
+        });
+        jobs.collect()
+    }
+
     pub(crate) fn started(&self, run: &Run, at: Timestamp) {
         self.note(run.job(), |job| {
             job.runs.insert(run.id().to_owned(), (run.clone(), at));

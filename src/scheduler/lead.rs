@@ -115,6 +115,10 @@ impl Lead<'_> {
         let Some(mut seen) = Box::pin(self.knows_intents()).await else {
             return Ended::Over;
         };
+        // Of the last term, or of nobody, until something is decided in this one.
+        let next = self.engine.next_tick(&ledger, self.wall());
+        let board = &self.engine.ctx.board;
+        board.ticks(job, self.engine.last_tick(&ledger), next);
         let (desk, mut saving) = mpsc::channel(4);
         let mut flights = Flights::default();
         let mut end = Ended::Over;

@@ -16,6 +16,7 @@ mod intents;
 mod ladder;
 mod locks;
 mod mixed;
+mod outlasts;
 mod overlaps;
 mod refused;
 mod reload;

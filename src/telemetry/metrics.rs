@@ -55,9 +55,13 @@ pub struct HeldTerm {
 
 type Terms = Box<dyn Fn() -> Vec<HeldTerm> + Send + Sync>;
 
+/// Jobs, and how long the next tick that this replica knew of has passed without a decision; zero when it has not.
+type Overdue = Box<dyn Fn() -> Vec<(String, Duration)> + Send + Sync>;
+
 struct Inner {
     families: Families,
     terms: RwLock<Option<Terms>>,
+    overdue: RwLock<Option<Overdue>>,
     /// Jobs that have a `watchkeeper_leader` sample.
     jobs: Mutex<BTreeSet<String>>,
 }
@@ -71,6 +75,7 @@ impl Metrics {
         Self(Arc::new(Inner {
             families: Families::new(version),
             terms: RwLock::new(None),
+            overdue: RwLock::new(None),
             jobs: Mutex::new(BTreeSet::new()),
         }))
     }
@@ -79,6 +84,16 @@ impl Metrics {
     pub fn terms_from(&self, terms: impl Fn() -> Vec<HeldTerm> + Send + Sync + 'static) {
         let mut place = self.0.terms.write().unwrap_or_else(PoisonError::into_inner);
         *place = Some(Box::new(terms));
+    }
+
+    /// Asks `overdue` at every scrape for the jobs whose ticks are this replica's business, and how long the next tick that it
+    /// knew of has passed without a decision, zero when it has not. It must answer at once.
+    pub fn overdue_from(
+        &self,
+        overdue: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static,
+    ) {
+        let place = self.0.overdue.write();
+        *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(overdue));
     }
 
     /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
@@ -183,6 +198,7 @@ impl Metrics {
     #[must_use]
     pub fn render(&self, exposition: Exposition) -> String {
         self.ask_terms();
+        self.ask_overdue();
         exposition.render(&self.0.families.registry)
     }
 
@@ -202,6 +218,13 @@ impl Metrics {
             if let Some(term) = term {
                 self.0.families.token(job, term.token);
             }
+        }
+    }
+
+    fn ask_overdue(&self) {
+        let overdue = self.0.overdue.read();
+        if let Some(overdue) = &*overdue.unwrap_or_else(PoisonError::into_inner) {
+            self.0.families.overdue(&overdue());
         }
     }
 

@@ -189,6 +189,10 @@ impl Crew {
     }
 
     fn ended(&mut self, name: &str, ended: Result<(), JoinError>) {
+        if ended.is_err() {
+            // Nobody is to hand it a term.
+            self.ctx.board.stands(name, Standing::Off);
+        }
         died(name, ended);
         let Some(post) = self.posts.remove(name) else {
             return;

@@ -120,6 +120,8 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
         };
         held.map(term).collect()
     });
+    let (board, fleet) = (ctx.board.clone(), locks.clone());
+    metrics.overdue_from(move || board.overdue(fleet.wall()));
     let mut me = Identity {
         name: author.name,
         id,

@@ -42,6 +42,7 @@ pub(super) struct Families {
     lease_remaining: Seconds<1>,
     lease_margin: Gauges<1>,
     fencing_token: Gauges<1>,
+    tick_overdue: Seconds<1>,
     job_runs: Counters<2>,
     job_duration: Histograms<1>,
     job_start_delay: Histograms<1>,
@@ -74,6 +75,7 @@ impl Families {
             lease_remaining: Family::default(),
             lease_margin: Family::default(),
             fencing_token: Family::default(),
+            tick_overdue: Family::default(),
             job_runs: Family::default(),
             job_duration: histograms(|| Histogram::new(LONG)),
             job_start_delay: histograms(|| Histogram::new(LOCK)),
@@ -158,6 +160,12 @@ impl Families {
             "watchkeeper_lease_margin",
             "Lock nodes that may be lost without losing the term; absent while standing by",
             &self.lease_margin,
+        );
+        seconds(
+            r,
+            "watchkeeper_tick_overdue",
+            "How long a tick has been due without a decision; absent where another replica leads",
+            &self.tick_overdue,
         );
         count(
             r,
@@ -333,6 +341,15 @@ impl Families {
             None => {
                 self.lease_margin.remove(&[of(job)]);
             }
+        }
+    }
+
+    /// Of these jobs and no others.
+    pub(super) fn overdue(&self, jobs: &[(String, Duration)]) {
+        self.tick_overdue.clear();
+        for (job, late) in jobs {
+            let gauge = self.tick_overdue.get_or_create(&[of(job)]);
+            gauge.set(late.as_secs_f64());
         }
     }
 

@@ -121,6 +121,24 @@ fn a_scrape_asks_who_leads() {
 }
 
 #[test]
+fn a_tick_that_nobody_decides_is_overdue_until_it_is_not_this_replicas_business() {
+    let metrics = Metrics::new("1");
+    assert!(!rendered(&metrics).contains("tick_overdue_seconds{"));
+    let late = Arc::new(AtomicBool::new(true));
+    let source = late.clone();
+    metrics.overdue_from(move || match source.load(Ordering::SeqCst) {
+        true => vec![("report".into(), Duration::from_millis(90_500))],
+        false => Vec::new(),
+    });
+    shows(
+        &metrics,
+        "watchkeeper_tick_overdue_seconds{job=\"report\"} 90.5",
+    );
+    late.store(false, Ordering::SeqCst);
+    assert!(!rendered(&metrics).contains("tick_overdue_seconds{"));
+}
+
+#[test]
 fn only_a_run_that_is_done_is_a_success() {
     let metrics = Metrics::new("1");
     metrics.on(&run_ended("failed"), wall());
