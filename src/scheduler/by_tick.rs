@@ -65,6 +65,11 @@ struct Taken {
     limit: Duration,
 }
 
+/// Ticks spread over the replicas by it, as soon as a store answers; none of them is late for it.
+fn spread(node_timeout: Duration) -> Duration {
+    SPREAD.min(node_timeout * 2)
+}
+
 // === impl Taken ===
 
 impl Taken {
@@ -196,8 +201,7 @@ impl Engine {
                         () = self.asleep(until, taken.stale_at()) => {}
                     }
                     // Ticks spread over the replicas, and most of them see that another one was quicker.
-                    let spread = SPREAD.min(timing.node_timeout * 2);
-                    clock.sleep(chance.up_to(spread)).await;
+                    clock.sleep(chance.up_to(spread(timing.node_timeout))).await;
                 }
             }
         }
@@ -297,7 +301,18 @@ fn is_worth_a_bid(decision: &Decision) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{NodeError, Record, Version, View};
+    use crate::{
+        due::TOLERANCE,
+        node::{NodeError, Record, Version, View},
+    };
+
+    /// An embedded store is given a second for its answer.
+    #[test]
+    fn no_store_is_so_patient_that_a_tick_is_looked_at_late() {
+        for patience in [50, 500, 1000, 5000].map(Duration::from_millis) {
+            assert!(spread(patience) * 10 <= TOLERANCE, "{patience:?}");
+        }
+    }
 
     fn shows(rev: u64) -> Result<View, NodeError> {
         let version = Version {
