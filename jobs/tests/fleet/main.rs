@@ -48,7 +48,7 @@ fn main() -> std::process::ExitCode {
     }
     let mut arguments = libtest_mimic::Arguments::from_args();
     // Most of the time every case waits.
-    arguments.test_threads.get_or_insert(4);
+    arguments.test_threads.get_or_insert(3);
     let mut cases = on![masters:
         commands::{
             fifty_workers_die_or_freeze_and_no_two_commands_run_at_once,
