@@ -12,6 +12,8 @@ use std::{
 use serde_json::{Value, json};
 use watchkeeper::clock::{Clock, Moment};
 
+use crate::fleet::SOON;
+
 /// One line of one worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
@@ -123,6 +125,14 @@ impl Log {
             let waited = self.0.news.wait_timeout(lines, left);
             lines = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// The place behind the last word of `worker`, whose process goes after `mark`; waits for it.
+    pub(crate) fn gone(&self, mark: Mark, worker: usize) -> Mark {
+        let last = |line: &Line| line.says() == GONE && line.worker == worker;
+        self.wait(mark, SOON, GONE, last);
+        let at = self.lines().iter().rposition(last);
+        at.map_or(mark, |at| at + 1)
     }
 
     /// The last lines, for somebody who looks for the reason of a failure.
