@@ -234,6 +234,9 @@ mod tests {
         let deadline = clock.now() + Duration::from_millis(3);
         clock.sleep_until(deadline).await;
         assert!(clock.now() >= deadline);
+        let deadline = clock.now() + Duration::from_micros(2_300);
+        clock.sleep_exactly_until(deadline).await;
+        assert!(clock.now() >= deadline);
     }
 
     #[tokio::test]

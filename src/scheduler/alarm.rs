@@ -78,3 +78,50 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     // Every change is complete before the lock is given back.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sim_clock::SimTime;
+
+    const AHEAD: Duration = Duration::from_millis(200);
+    const MS: Duration = Duration::from_millis(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_rings_at_its_time_and_says_when() {
+        let clock = SimTime::new().clock();
+        let at = clock.now() + AHEAD;
+        let (alarm, switch) = set(at, clock.clone());
+        assert!(alarm.rings().await);
+        assert_eq!(clock.now(), at);
+        clock.sleep(AHEAD).await;
+        assert_eq!(switch.off(), Some(at));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_that_was_switched_off_never_rings() {
+        let clock = SimTime::new().clock();
+        let (alarm, switch) = set(clock.now() + AHEAD, clock.clone());
+        assert_eq!(switch.off(), None);
+        assert!(!alarm.rings().await);
+        assert_eq!(switch.off(), None);
+
+        let (alarm, switch) = set(clock.now() + AHEAD, clock.clone());
+        drop(switch);
+        assert!(!alarm.rings().await, "nobody is left to account for it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_whose_time_has_long_passed_does_not_ring() {
+        let clock = SimTime::new().clock();
+        clock.sleep(TOLERANCE + AHEAD).await;
+        let now = clock.now();
+        let (alarm, _switch) = set(now.back(TOLERANCE), clock.clone());
+        assert!(alarm.rings().await, "as late as a tick may be");
+        let (alarm, switch) = set(now.back(TOLERANCE + MS), clock.clone());
+        assert!(!alarm.rings().await, "this machine stood still");
+        assert_eq!(switch.off(), None);
+    }
+}

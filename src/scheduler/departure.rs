@@ -16,11 +16,12 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
+    acts::open_run,
     alarm::{self, Alarm, Switch},
     execute::{Ended, Limits, execute},
     flight::{CheckpointDesk, Flight, Flights, Saving},
     history::Entry,
-    lead::{Lead, open_run},
+    lead::Lead,
 };
 use crate::{
     clock::Moment,

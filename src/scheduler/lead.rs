@@ -1,8 +1,4 @@
 //! One term of a job: gather facts, decide, write, act, wait.
-//!
-//! # Invariants
-//! - D1 Nothing starts when it would be told to stop at once, because the lease is about to end: no attempt is lost for
-//!   nothing.   (every_tick_is_started_once_per_attempt_whatever_dies)
 
 use std::time::Duration;
 
@@ -11,34 +7,25 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Engine, by_tick,
-    execute::Ended as RunEnd,
-    flight::{Flight, Flights, Saving},
+    Engine,
+    acts::Carried,
+    by_tick,
+    flight::{Flights, Saving},
     gate::Pass,
-    limits::{has_standby, stuck_at},
+    limits::{LOOK_AT_LEASE, has_standby},
     orders::Notice,
     pad::Pad,
 };
 use crate::{
-    clock::Moment,
-    due::{self, Decision, Facts, Interrupted, Plan},
     event::Event,
-    job::{JobError, Run},
-    lease::{LeaseView, Loss, Unstoppable},
-    ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
+    lease::{LeaseView, Loss},
+    ledger::Ledger,
     lock::WriteError,
     node::Token,
-    status::runs::INTERRUPTED,
 };
 
 /// The longest sleep between two looks at the wall clock: it may be set meanwhile.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
-
-/// The shortest and the longest wait for the nodes' clocks to reach a tick.
-const AGREE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-
-/// How soon a leader that holds back a start looks again whether its lease was extended.
-const LOOK_AT_LEASE: Duration = Duration::from_millis(50);
 
 /// One term.
 pub(super) struct Lead<'a> {
@@ -51,14 +38,6 @@ pub(super) struct Lead<'a> {
     pub(super) brief: bool,
     /// Cancelled when a replica that leads without a lock is not fit to go on; a lock's keeper says so by its lease.
     pub(super) unfit: CancellationToken,
-}
-
-/// What became of a plan.
-enum Carried {
-    /// Written, and its runs have started.
-    Written,
-    /// Refused by a majority of nodes, whose clocks are so far behind.
-    TooEarly(Duration),
 }
 
 /// The term is over, or nothing more can be done in it.
@@ -205,35 +184,6 @@ impl Lead<'_> {
         end
     }
 
-    /// When somebody else is to lead. In failover mode nobody else can: all jobs are where the replica lock is. A lock that
-    /// was taken for a tick goes with the tick's work, and no earlier.
-    fn term_end(&self) -> Moment {
-        match (&self.lease, self.pass.lease()) {
-            (Some(lease), None) if !self.brief => lease.since() + self.engine.spec.max_term,
-            _ => Moment::NEVER,
-        }
-    }
-
-    /// Completes when one of the runs has said nothing for longer than its job allows; never without a run.
-    async fn stuck(&self, runs: &[Run]) {
-        loop {
-            let thawed = self.engine.ctx.locks.fitness().thawed();
-            let limit = self.engine.spec.progress_deadline;
-            let ends = runs
-                .iter()
-                .map(|run| stuck_at(run.progress_at(), thawed, limit));
-            let at = ends.min().unwrap_or(Moment::NEVER);
-            // What it says meanwhile moves it on. A keeper that is late has not told of its freeze yet.
-            if self.clock().now() < at {
-                self.clock().sleep_until(at).await;
-            } else if self.in_doubt() {
-                self.clock().sleep(LOOK_AT_LEASE).await;
-            } else {
-                return;
-            }
-        }
-    }
-
     /// This replica does not do the job as it should: nothing new starts, and the work is to stop.
     fn give_up(&self, why: &str) {
         self.engine.ctx.events.tell(Event::Fitness {
@@ -264,253 +214,6 @@ impl Lead<'_> {
             () = self.closing() => None,
             () = known => Some(ctx.intents.seen()),
         }
-    }
-
-    fn decide(&self, ledger: &Ledger, flights: &Flights, may_start: bool) -> Result<Plan, Over> {
-        self.decide_at(self.wall(), ledger, flights, may_start)
-    }
-
-    pub(super) fn decide_at(
-        &self,
-        now: Timestamp,
-        ledger: &Ledger,
-        flights: &Flights,
-        may_start: bool,
-    ) -> Result<Plan, Over> {
-        let engine = self.engine;
-        let triggers = self.triggers(ledger);
-        let alive = flights.keys();
-        let facts = Facts {
-            ledger,
-            schedule: &engine.schedule,
-            policy: &engine.policy,
-            now,
-            token: self.token(),
-            alive: &alive,
-            may_start,
-            triggers: &triggers,
-            paused_upto: engine.ctx.intents.paused_upto(&engine.name),
-        };
-        due::decide(&facts).map_err(|refused| {
-            tracing::warn!(job = engine.name, %refused, "a later leader has written the ledger");
-            Over
-        })
-    }
-
-    /// Writes what was decided, then reports it, then starts what is to start.
-    async fn carry_out(
-        &self,
-        mut plan: Plan,
-        ledger: &mut Ledger,
-        flights: &mut Flights,
-        desk: &mpsc::Sender<Box<Saving>>,
-    ) -> Result<Carried, Over> {
-        if plan.decisions.is_empty() {
-            return Ok(Carried::Written);
-        }
-        let next = self.engine.next_tick(&plan.ledger, self.wall());
-        self.keep_given(&mut plan);
-        let ticks = plan.starts().filter_map(|d| match d {
-            // A trigger is due whatever the nodes' clocks say.
-            Decision::Start { id, tick, .. } if !is_trigger_id(id) => Some(*tick),
-            _ => None,
-        });
-        let start = ticks.max();
-        match self.write(&plan.ledger, start).await {
-            Ok(()) => {}
-            Err(WriteError::TooEarly { ahead }) => {
-                tracing::warn!(
-                    job = self.engine.name,
-                    ahead_ms = ahead.as_millis(),
-                    "this machine's clock is ahead of a majority of nodes: the tick waits"
-                );
-                // Decided anew, but not before they can agree; a clock may also be set back.
-                return Ok(Carried::TooEarly(ahead.clamp(AGREE.0, AGREE.1)));
-            }
-            Err(_) => return Err(Over),
-        }
-        let before = std::mem::replace(ledger, plan.ledger);
-        self.engine
-            .ctx
-            .board
-            .ticks(&self.engine.name, self.engine.last_tick(ledger), next);
-        for decision in plan.decisions {
-            if let Decision::Start {
-                id,
-                tick,
-                attempt,
-                checkpoint,
-                ..
-            } = decision
-            {
-                self.extended().await;
-                // The lease may have ended while the start was written: then it does not happen here. A drain that
-                // began meanwhile waits for it: left out now, it would look like a run that died.
-                let lost = self.pass.is_lost();
-                if lost || self.lease.as_ref().is_some_and(|l| !l.is_open()) {
-                    return Err(Over);
-                }
-                let key = RunKey { id, attempt };
-                let kept = open_run(ledger, &key).cloned();
-                let now = self.clock().now();
-                let run = self.departure(key, kept, tick, checkpoint, desk.clone(), now);
-                let begun = self.begin(run, None);
-                flights.add(self.tell(begun, now, self.wall()));
-            } else {
-                self.report(decision, &before, flights);
-            }
-        }
-        Ok(Carried::Written)
-    }
-
-    /// Tells what was decided, also the run whose place a newer tick takes. `before` is the ledger that it was decided from.
-    pub(super) fn report(&self, decision: Decision, before: &Ledger, flights: &Flights) {
-        let engine = self.engine;
-        let (ticks, why) = match decision {
-            Decision::Missed { ticks, why } => (ticks, why.as_str()),
-            Decision::Overlap { ticks } => (ticks, "overlap"),
-            Decision::Interrupted {
-                id,
-                tick,
-                attempt,
-                action,
-                exhausted,
-                ..
-            } => {
-                let again = action == Interrupted::Rerun;
-                if !again {
-                    self.trigger_ended(&id, INTERRUPTED, String::new());
-                }
-                let of_trigger = is_trigger_id(&id);
-                if let Some(dead) = open_run(before, &RunKey { id, attempt }) {
-                    engine.ctx.history.interrupted(&engine.name, dead);
-                }
-                tracing::warn!(
-                    job = engine.name, %tick, attempt, again, exhausted,
-                    "a run was interrupted: its replica died or lost its lease"
-                );
-                let ticks = due::Ticks::single(tick);
-                if again || of_trigger {
-                    return;
-                }
-                (ticks, INTERRUPTED)
-            }
-            Decision::Replaced { key, by } => {
-                let why = format!("tick {by} takes its place (overlap = \"cancel-previous\")");
-                return flights.stop(&key, &why);
-            }
-            Decision::Queued { ticks } => {
-                tracing::debug!(
-                    job = engine.name, first = %ticks.from, last = %ticks.to,
-                    "all places are taken: the tick waits in the ledger"
-                );
-                return;
-            }
-            Decision::FirstSight { .. } | Decision::Start { .. } => return,
-        };
-        engine.ctx.events.tell(Event::TicksSkipped {
-            job: engine.name.clone(),
-            first: ticks.from,
-            last: ticks.to,
-            count: ticks.count,
-            why,
-        });
-    }
-
-    /// Writes how a run ended. What cannot be written stays open, and the next leader finds it interrupted.
-    async fn record(
-        &self,
-        ledger: &mut Ledger,
-        flights: &mut Flights,
-        key: &RunKey,
-        ended: RunEnd,
-    ) -> Result<(), Over> {
-        // Ticks that fell due while it ran are overlap: decided while it still counts as alive.
-        let plan = self.decide(ledger, flights, false);
-        let Some(Flight {
-            key,
-            run,
-            started,
-            noted: _noted,
-            ..
-        }) = flights.remove(key)
-        else {
-            return Ok(());
-        };
-        let plan = plan?;
-        let mut next = plan.ledger;
-        let replaced = open_run(&next, &key).is_some_and(|run| run.replaced);
-        let again = self.again(&ended, key.attempt).filter(|_| !replaced);
-        let closed = match again {
-            Some(at) => next.retry_later(&key, self.token(), at),
-            None => next.finish(&key, self.token()),
-        };
-        if let Err(refused) = closed {
-            tracing::warn!(job = self.engine.name, %refused, "the outcome does not fit the ledger");
-            return Err(Over);
-        }
-        let ctx = &self.engine.ctx;
-        ctx.events.tell(Event::RunEnded {
-            job: self.engine.name.clone(),
-            run_id: run.id().to_owned(),
-            tick: run.tick(),
-            attempt: key.attempt,
-            outcome: ended.word(),
-            detail: ended.detail(),
-            took: ctx.clock.now().since(started),
-        });
-        self.write(&next, None).await.map_err(|_| Over)?;
-        if again.is_none() {
-            self.trigger_ended(&key.id, ended.word(), ended.detail());
-        }
-        let before = std::mem::replace(ledger, next);
-        for decision in plan.decisions {
-            self.report(decision, &before, flights);
-        }
-        Ok(())
-    }
-
-    /// When the next attempt may start; `None` when there is none.
-    fn again(&self, ended: &RunEnd, attempt: u32) -> Option<Timestamp> {
-        let engine = self.engine;
-        let now = self.wall();
-        let pause = match ended {
-            RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Failed { retry: false, .. } => return None,
-            RunEnd::RetryAfter(pause) => engine.policy.may_follow(attempt).then_some(*pause)?,
-            RunEnd::Failed { .. } | RunEnd::TimedOut | RunEnd::Panicked(_) => {
-                engine.spec.retry.pause_after(attempt)?
-            }
-            // Told to stop in the middle: the same as a run whose replica died, only known in time.
-            RunEnd::Cancelled(_) => {
-                let rerun = engine.policy.interrupted == Interrupted::Rerun
-                    && engine.policy.may_follow(attempt)
-                    && !engine.schedule.is_continuous();
-                rerun.then_some(Duration::ZERO)?
-            }
-        };
-        now.checked_add(pause).ok()
-    }
-
-    async fn save(&self, ledger: &mut Ledger, flights: &Flights, saving: Box<Saving>) {
-        let Saving {
-            key,
-            checkpoint,
-            reply,
-        } = *saving;
-        let saved = async {
-            if !flights.has(&key) {
-                return Err(JobError::retry("the run has ended"));
-            }
-            let mut next = ledger.clone();
-            next.save_checkpoint(&key, self.token(), checkpoint)
-                .map_err(JobError::fatal)?;
-            next.note_checkpoint(&key, self.wall());
-            self.write(&next, None).await?;
-            *ledger = next;
-            Ok(())
-        };
-        // The run may have ended meanwhile.
-        let _ = reply.send(saved.await);
     }
 
     /// Nothing new starts. Runs go on while their lease is renewed: to their end when the worker drains, or until their
@@ -565,20 +268,6 @@ impl Lead<'_> {
         }
     }
 
-    /// Completes when the keeper has let the lease go although its work goes on: nothing can be written any more, and
-    /// nobody waits for the run.
-    async fn abandoned(&self) {
-        match &self.lease {
-            Some(lease) if self.engine.spec.unstoppable == Unstoppable::Abandon => {
-                lease.lost().await;
-                // A run that can be stopped is stopped by then, or a little later.
-                let margin = self.engine.ctx.locks.timing().abort_margin(lease.ttl());
-                self.clock().sleep(margin).await;
-            }
-            _ => std::future::pending().await,
-        }
-    }
-
     /// Writes the ledger, as long as there is time for it: a store that does not answer must not keep the active replica
     /// from standing down before its own lease ends.
     pub(super) async fn write(
@@ -593,76 +282,10 @@ impl Lead<'_> {
         }
     }
 
-    async fn out_of_time(&self) {
-        let Some(replica) = self.pass.lease() else {
-            return std::future::pending().await;
-        };
-        let timing = self.engine.ctx.locks.timing();
-        let abort_margin = timing.abort_margin(replica.ttl());
-        // What comes after: the release of the term, which waits for its nodes.
-        let margin = abort_margin + abort_margin / 2 + timing.node_timeout * 2;
-        loop {
-            // Extensions move it on.
-            let at = replica.deadline().back(margin);
-            if self.clock().now() >= at {
-                return;
-            }
-            self.clock().sleep_until(at).await;
-        }
-    }
-
-    /// Whether what would start were told to stop at once, because the lease is about to end: an attempt would be lost
-    /// for nothing. The lease may be extended yet. The same for a lease in doubt, which may be confirmed yet.
-    fn starts_too_late(&self, plan: &Plan) -> bool {
-        let starts = |d: &Decision| matches!(d, Decision::Start { .. });
-        (self.is_about_to_end() || self.in_doubt()) && plan.decisions.iter().any(starts)
-    }
-
-    /// Whether this process was frozen, and its leases are not confirmed yet.
-    fn in_doubt(&self) -> bool {
-        let leases = self.lease.iter().chain(self.pass.lease());
-        leases.into_iter().any(LeaseView::in_doubt)
-    }
-
-    fn is_about_to_end(&self) -> bool {
-        let Some(lease) = self.lease.as_ref() else {
-            return false;
-        };
-        let timing = self.engine.ctx.locks.timing();
-        let margin = timing.cancel_margin(lease.ttl(), self.engine.spec.grace);
-        lease.remaining() <= margin
-    }
-
-    /// Waits until the lease was extended and is beyond doubt, or is over: the same for a start whose writing took long.
-    async fn extended(&self) {
-        while (self.is_about_to_end() || self.in_doubt()) && self.is_open() {
-            tokio::select! {
-                biased;
-                () = self.closing() => return,
-                () = self.clock().sleep(LOOK_AT_LEASE) => {}
-            }
-        }
-    }
-
     pub(super) fn is_open(&self) -> bool {
         !self.pass.is_over()
             && !self.unfit.is_cancelled()
             && self.lease.as_ref().is_none_or(LeaseView::is_open)
-    }
-
-    async fn closing(&self) {
-        let lease = async {
-            match &self.lease {
-                Some(lease) => drop(lease.closing().await),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            () = self.pass.over() => {}
-            () = self.unfit.cancelled() => {}
-            () = lease => {}
-        }
     }
 
     async fn sleep_until(&self, wake: Option<Timestamp>) {
@@ -687,9 +310,4 @@ impl Lead<'_> {
     pub(super) fn clock(&self) -> &crate::clock::Clock {
         &self.engine.ctx.clock
     }
-}
-
-/// This attempt, as the ledger shows it.
-pub(super) fn open_run<'a>(ledger: &'a Ledger, key: &RunKey) -> Option<&'a OpenRun> {
-    ledger.open().iter().find(|run| run.key() == *key)
 }

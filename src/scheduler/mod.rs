@@ -14,6 +14,7 @@
 //! A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run open: the next leader
 //! finds it interrupted and says so.
 
+mod acts;
 mod alarm;
 mod balance;
 mod blank;

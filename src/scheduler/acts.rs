@@ -1,0 +1,290 @@
+//! What a leader does about its decisions: written first, then told, then begun; and the same for what comes of it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use super::{
+    execute::Ended as RunEnd,
+    flight::{Flight, Flights, Saving},
+    lead::{Lead, Over},
+};
+use crate::{
+    due::{self, Decision, Facts, Interrupted, Plan},
+    event::Event,
+    job::JobError,
+    ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
+    lock::WriteError,
+    status::runs::INTERRUPTED,
+};
+
+/// The shortest and the longest wait for the nodes' clocks to reach a tick.
+const AGREE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// What became of a plan.
+pub(super) enum Carried {
+    /// Written, and its runs have started.
+    Written,
+    /// Refused by a majority of nodes, whose clocks are so far behind.
+    TooEarly(Duration),
+}
+
+impl Lead<'_> {
+    pub(super) fn decide(
+        &self,
+        ledger: &Ledger,
+        flights: &Flights,
+        may_start: bool,
+    ) -> Result<Plan, Over> {
+        self.decide_at(self.wall(), ledger, flights, may_start)
+    }
+
+    pub(super) fn decide_at(
+        &self,
+        now: Timestamp,
+        ledger: &Ledger,
+        flights: &Flights,
+        may_start: bool,
+    ) -> Result<Plan, Over> {
+        let engine = self.engine;
+        let triggers = self.triggers(ledger);
+        let alive = flights.keys();
+        let facts = Facts {
+            ledger,
+            schedule: &engine.schedule,
+            policy: &engine.policy,
+            now,
+            token: self.token(),
+            alive: &alive,
+            may_start,
+            triggers: &triggers,
+            paused_upto: engine.ctx.intents.paused_upto(&engine.name),
+        };
+        due::decide(&facts).map_err(|refused| {
+            tracing::warn!(job = engine.name, %refused, "a later leader has written the ledger");
+            Over
+        })
+    }
+
+    /// Writes what was decided, then reports it, then starts what is to start.
+    pub(super) async fn carry_out(
+        &self,
+        mut plan: Plan,
+        ledger: &mut Ledger,
+        flights: &mut Flights,
+        desk: &mpsc::Sender<Box<Saving>>,
+    ) -> Result<Carried, Over> {
+        if plan.decisions.is_empty() {
+            return Ok(Carried::Written);
+        }
+        let next = self.engine.next_tick(&plan.ledger, self.wall());
+        self.keep_given(&mut plan);
+        let ticks = plan.starts().filter_map(|d| match d {
+            // A trigger is due whatever the nodes' clocks say.
+            Decision::Start { id, tick, .. } if !is_trigger_id(id) => Some(*tick),
+            _ => None,
+        });
+        let start = ticks.max();
+        match self.write(&plan.ledger, start).await {
+            Ok(()) => {}
+            Err(WriteError::TooEarly { ahead }) => {
+                tracing::warn!(
+                    job = self.engine.name,
+                    ahead_ms = ahead.as_millis(),
+                    "this machine's clock is ahead of a majority of nodes: the tick waits"
+                );
+                // Decided anew, but not before they can agree; a clock may also be set back.
+                return Ok(Carried::TooEarly(ahead.clamp(AGREE.0, AGREE.1)));
+            }
+            Err(_) => return Err(Over),
+        }
+        let before = std::mem::replace(ledger, plan.ledger);
+        self.engine
+            .ctx
+            .board
+            .ticks(&self.engine.name, self.engine.last_tick(ledger), next);
+        for decision in plan.decisions {
+            if let Decision::Start {
+                id,
+                tick,
+                attempt,
+                checkpoint,
+                ..
+            } = decision
+            {
+                self.extended().await;
+                // The lease may have ended while the start was written: then it does not happen here. A drain that
+                // began meanwhile waits for it: left out now, it would look like a run that died.
+                let lost = self.pass.is_lost();
+                if lost || self.lease.as_ref().is_some_and(|l| !l.is_open()) {
+                    return Err(Over);
+                }
+                let key = RunKey { id, attempt };
+                let kept = open_run(ledger, &key).cloned();
+                let now = self.clock().now();
+                let run = self.departure(key, kept, tick, checkpoint, desk.clone(), now);
+                let begun = self.begin(run, None);
+                flights.add(self.tell(begun, now, self.wall()));
+            } else {
+                self.report(decision, &before, flights);
+            }
+        }
+        Ok(Carried::Written)
+    }
+
+    /// Tells what was decided, also the run whose place a newer tick takes. `before` is the ledger that it was decided from.
+    pub(super) fn report(&self, decision: Decision, before: &Ledger, flights: &Flights) {
+        let engine = self.engine;
+        let (ticks, why) = match decision {
+            Decision::Missed { ticks, why } => (ticks, why.as_str()),
+            Decision::Overlap { ticks } => (ticks, "overlap"),
+            Decision::Interrupted {
+                id,
+                tick,
+                attempt,
+                action,
+                exhausted,
+                ..
+            } => {
+                let again = action == Interrupted::Rerun;
+                if !again {
+                    self.trigger_ended(&id, INTERRUPTED, String::new());
+                }
+                let of_trigger = is_trigger_id(&id);
+                if let Some(dead) = open_run(before, &RunKey { id, attempt }) {
+                    engine.ctx.history.interrupted(&engine.name, dead);
+                }
+                tracing::warn!(
+                    job = engine.name, %tick, attempt, again, exhausted,
+                    "a run was interrupted: its replica died or lost its lease"
+                );
+                let ticks = due::Ticks::single(tick);
+                if again || of_trigger {
+                    return;
+                }
+                (ticks, INTERRUPTED)
+            }
+            Decision::Replaced { key, by } => {
+                let why = format!("tick {by} takes its place (overlap = \"cancel-previous\")");
+                return flights.stop(&key, &why);
+            }
+            Decision::Queued { ticks } => {
+                tracing::debug!(
+                    job = engine.name, first = %ticks.from, last = %ticks.to,
+                    "all places are taken: the tick waits in the ledger"
+                );
+                return;
+            }
+            Decision::FirstSight { .. } | Decision::Start { .. } => return,
+        };
+        engine.ctx.events.tell(Event::TicksSkipped {
+            job: engine.name.clone(),
+            first: ticks.from,
+            last: ticks.to,
+            count: ticks.count,
+            why,
+        });
+    }
+
+    /// Writes how a run ended. What cannot be written stays open, and the next leader finds it interrupted.
+    pub(super) async fn record(
+        &self,
+        ledger: &mut Ledger,
+        flights: &mut Flights,
+        key: &RunKey,
+        ended: RunEnd,
+    ) -> Result<(), Over> {
+        // Ticks that fell due while it ran are overlap: decided while it still counts as alive.
+        let plan = self.decide(ledger, flights, false);
+        let Some(Flight {
+            key,
+            run,
+            started,
+            noted: _noted,
+            ..
+        }) = flights.remove(key)
+        else {
+            return Ok(());
+        };
+        let plan = plan?;
+        let mut next = plan.ledger;
+        let replaced = open_run(&next, &key).is_some_and(|run| run.replaced);
+        let again = self.again(&ended, key.attempt).filter(|_| !replaced);
+        let closed = match again {
+            Some(at) => next.retry_later(&key, self.token(), at),
+            None => next.finish(&key, self.token()),
+        };
+        if let Err(refused) = closed {
+            tracing::warn!(job = self.engine.name, %refused, "the outcome does not fit the ledger");
+            return Err(Over);
+        }
+        let ctx = &self.engine.ctx;
+        ctx.events.tell(Event::RunEnded {
+            job: self.engine.name.clone(),
+            run_id: run.id().to_owned(),
+            tick: run.tick(),
+            attempt: key.attempt,
+            outcome: ended.word(),
+            detail: ended.detail(),
+            took: ctx.clock.now().since(started),
+        });
+        self.write(&next, None).await.map_err(|_| Over)?;
+        if again.is_none() {
+            self.trigger_ended(&key.id, ended.word(), ended.detail());
+        }
+        let before = std::mem::replace(ledger, next);
+        for decision in plan.decisions {
+            self.report(decision, &before, flights);
+        }
+        Ok(())
+    }
+
+    /// When the next attempt may start; `None` when there is none.
+    fn again(&self, ended: &RunEnd, attempt: u32) -> Option<Timestamp> {
+        let engine = self.engine;
+        let now = self.wall();
+        let pause = match ended {
+            RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Failed { retry: false, .. } => return None,
+            RunEnd::RetryAfter(pause) => engine.policy.may_follow(attempt).then_some(*pause)?,
+            RunEnd::Failed { .. } | RunEnd::TimedOut | RunEnd::Panicked(_) => {
+                engine.spec.retry.pause_after(attempt)?
+            }
+            // Told to stop in the middle: the same as a run whose replica died, only known in time.
+            RunEnd::Cancelled(_) => {
+                let rerun = engine.policy.interrupted == Interrupted::Rerun
+                    && engine.policy.may_follow(attempt)
+                    && !engine.schedule.is_continuous();
+                rerun.then_some(Duration::ZERO)?
+            }
+        };
+        now.checked_add(pause).ok()
+    }
+
+    pub(super) async fn save(&self, ledger: &mut Ledger, flights: &Flights, saving: Box<Saving>) {
+        let Saving {
+            key,
+            checkpoint,
+            reply,
+        } = *saving;
+        let saved = async {
+            if !flights.has(&key) {
+                return Err(JobError::retry("the run has ended"));
+            }
+            let mut next = ledger.clone();
+            next.save_checkpoint(&key, self.token(), checkpoint)
+                .map_err(JobError::fatal)?;
+            next.note_checkpoint(&key, self.wall());
+            self.write(&next, None).await?;
+            *ledger = next;
+            Ok(())
+        };
+        // The run may have ended meanwhile.
+        let _ = reply.send(saved.await);
+    }
+}
+
+/// This attempt, as the ledger shows it.
+pub(super) fn open_run<'a>(ledger: &'a Ledger, key: &RunKey) -> Option<&'a OpenRun> {
+    ledger.open().iter().find(|run| run.key() == *key)
+}
