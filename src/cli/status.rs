@@ -10,7 +10,7 @@ use crate::{
     clock::Clock,
     config::{Backend, Config},
     intent::DIRECTORY,
-    lock::{LockError, Locks},
+    lock::{LockError, LockSettings, Locks},
     status::{FleetStatus, JobStatus, LockStatus, ReplicaStatus, Role, RunStatus},
     worker::{presence, store},
 };
@@ -19,6 +19,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(50);
+/// A node is given at least so long for its answer: whoever asks holds no lease that ends meanwhile, and may be far away.
+const ANSWER: Duration = Duration::from_millis(250);
 /// Connections are waited for so long before the first question.
 const CONNECTING: Duration = Duration::from_secs(1);
 
@@ -119,7 +121,7 @@ where
         .map_err(|e| failed(&e))?;
     let answer = runtime.block_on(async {
         let (clock, namespace) = (Clock::system(), &config.worker.namespace);
-        let locks = store::open(&config.locks, namespace, &clock, Duration::ZERO)?
+        let locks = store::open(&patient(config), namespace, &clock, Duration::ZERO)?
             .bystander()
             .start()
             .map_err(|e| failed(&e))?;
@@ -128,6 +130,13 @@ where
     });
     runtime.shutdown_background();
     answer
+}
+
+/// The settings for somebody who asks and takes no lock.
+fn patient(config: &Config) -> LockSettings {
+    let mut locks = config.locks.clone();
+    locks.redis.node_timeout = locks.redis.node_timeout.max(ANSWER);
+    locks
 }
 
 /// Waits until a majority of the nodes answers, for `limit` at most: a process that has just started is still connecting.
@@ -162,7 +171,7 @@ where
     let answer = runtime.block_on(async {
         let clock = Clock::system();
         let namespace = &config.worker.namespace;
-        let locks = store::open(&config.locks, namespace, &clock, Duration::ZERO)?
+        let locks = store::open(&patient(config), namespace, &clock, Duration::ZERO)?
             .bystander()
             .start()
             .map_err(|e| failed(&e))?;

@@ -37,10 +37,13 @@ impl Beats {
         Self(path.to_owned())
     }
 
-    /// Every line so far.
+    /// Every line so far. Of one that is being written across two pages of the file the first part can be seen alone: it is
+    /// read when it has its end.
     pub(crate) fn all(&self) -> Vec<Beat> {
         let text = std::fs::read_to_string(&self.0).unwrap_or_default();
-        text.lines()
+        let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+        whole
+            .lines()
             .map(|line| serde_json::from_str(line).expect("a heartbeat writes whole lines"))
             .collect()
     }

@@ -17,6 +17,7 @@ mod config;
 mod elect;
 mod examples;
 mod exits;
+mod far;
 mod operator;
 mod process;
 mod raw;
@@ -65,6 +66,7 @@ fn main() {
             a_password_from_a_file_is_used_and_none_is_shown,
         },
         config::{ a_configuration_of_another_program_will_do },
+        far::{ a_fleet_far_away_answers_commands },
         operator::{
             a_broken_holder_stops_before_the_next_begins,
             a_break_for_another_owner_touches_nobody,
