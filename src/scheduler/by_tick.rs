@@ -12,6 +12,8 @@
 //!   a_record_is_kept_through_the_time_between_two_rare_ticks)
 //! - B4 A new definition is written down when it is taken up, not at its first tick: what a change of the schedule passes over
 //!   ends before that.   (a_job_whose_lock_is_taken_for_each_tick_loses_none_by_a_reload)
+//! - B5 An unfit replica leaves its ticks to others, and waits until it is fit.
+//!   (an_unfit_replica_leaves_its_ticks_to_others_and_waits)
 //! # When things fail
 //! Whoever looks while a run is open watches its holder, and takes the lock when the lease is over: the run is found
 //! interrupted. A bid that fails is tried again after a random, growing time.
@@ -142,7 +144,7 @@ impl Engine {
         ctx.board.stands(&self.name, Standing::Off);
     }
 
-    /// Waits until there is something to decide, and takes the lock for it; `None` when this replica has become unfit.
+    /// Waits until there is something to decide, and takes the lock for it; `None` when the job says that it is unfit.
     async fn wait_for_work(&self, elector: &Elector, taken: &mut Taken) -> Option<Term> {
         let ctx = &self.ctx;
         let (locks, clock, chance) = (&ctx.locks, &ctx.clock, &ctx.chance);
@@ -153,9 +155,9 @@ impl Engine {
         let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
         let mut way = Way::default();
         loop {
-            if locks.fitness().unfit().is_some() {
-                return None;
-            }
+            // Here, and not by going back to where the job alone is asked: that would turn in a circle without a pause, and
+            // keep the runtime from the heartbeat that makes a stalled replica fit again.
+            locks.fitness().fit().await;
             let asked = clock.now();
             let next = match elector.look().await {
                 Ok(seen) => {

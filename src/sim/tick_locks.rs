@@ -2,9 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
+
+use async_trait::async_trait;
 
 use super::{
     acts::{ms, quick},
@@ -16,7 +21,7 @@ use super::{
 use crate::{
     event::Event,
     intent::TriggerState,
-    job::{Coordination, JobError, Outcome, Run, Spec},
+    job::{Coordination, Health, Job, JobError, Outcome, Run, Spec},
     node::Op,
     scheduler::intents::INTERVAL,
     status::Standing,
@@ -64,6 +69,53 @@ async fn every_tick_runs_once_and_ticks_spread_over_the_replicas() {
             );
         }
     }
+}
+
+/// Counts how often it is asked whether it is fit. Whoever asks without end gets another answer, so that a test ends.
+struct Asked<J> {
+    job: J,
+    times: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl<J: Job> Job for Asked<J> {
+    async fn run(&self, run: Run) -> Result<Outcome, JobError> {
+        self.job.run(run).await
+    }
+
+    async fn health(&self) -> Health {
+        match self.times.fetch_add(1, Ordering::SeqCst) {
+            0..1000 => Health::Fit,
+            _ => Health::Unfit("asked too often".to_owned()),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unfit_replica_leaves_its_ticks_to_others_and_waits() {
+    let fleet = Fleet::new(3);
+    let (starts, going) = (Starts::default(), Going::default());
+    let times = Arc::new(AtomicUsize::new(0));
+    let job = Asked {
+        job: work(&starts, &going, |_| ms(200)),
+        times: times.clone(),
+    };
+    let a = fleet.join("a", job, every(2));
+    let b = fleet.join("b", work(&starts, &going, |_| ms(200)), every(2));
+    until(&fleet, 21).await;
+    assert!(ran(&a) >= 1 && ran(&b) >= 1);
+    let fitness = a.ctx.locks.fitness();
+    fitness.report("disk", Err("full".to_owned()));
+    let (asked, before) = (times.load(Ordering::SeqCst), ran(&a));
+    until(&fleet, 41).await;
+    let asked = times.load(Ordering::SeqCst) - asked;
+    assert!(asked < 50, "asked {asked} times");
+    assert_eq!(ran(&a), before, "an unfit replica starts nothing");
+    fitness.report("disk", Ok(()));
+    until(&fleet, 81).await;
+    assert!(ran(&a) > before, "it is fit again");
+    starts.assert_once();
+    assert_eq!(starts.ticks().len(), 40, "none is missing");
 }
 
 #[tokio::test(start_paused = true)]
