@@ -29,7 +29,12 @@ pub struct Elector {
     locks: Locks,
     claim: Claim,
     hesitation: Option<Hesitation>,
+    shows: Option<Shows>,
 }
+
+/// Told of what the nodes show.
+#[derive(Clone)]
+struct Shows(Arc<dyn Fn(&Sighting) + Send + Sync>);
 
 /// How long a candidate waits when the lock looks free, so that others may go first. Asked before the first bid of each
 /// vacancy.
@@ -65,6 +70,7 @@ impl Elector {
             locks: locks.clone(),
             claim,
             hesitation: None,
+            shows: None,
         }
     }
 
@@ -79,6 +85,18 @@ impl Elector {
     pub(crate) fn hesitating(mut self, hesitation: Hesitation) -> Self {
         self.hesitation = Some(hesitation);
         self
+    }
+
+    /// Tells `to` of all that the nodes show of the lock.
+    pub(crate) fn showing(mut self, to: impl Fn(&Sighting) + Send + Sync + 'static) -> Self {
+        self.shows = Some(Shows(Arc::new(to)));
+        self
+    }
+
+    fn show(&self, seen: &Sighting) {
+        if let Some(Shows(to)) = &self.shows {
+            to(seen);
+        }
     }
 
     /// Stands by until this replica leads. Store errors are waited out; a cancelled campaign leaves nothing behind.
@@ -140,6 +158,7 @@ impl Elector {
             let Some(sighting) = seen.first() else {
                 continue;
             };
+            self.show(sighting);
             next = state::next(sighting, ttl / 2);
             if let Next::Watch { pause, exact } = next {
                 backoff.reset();
@@ -177,7 +196,9 @@ impl Elector {
     /// What the nodes show of the lock.
     pub(crate) async fn look(&self) -> Result<Sighting, LockError> {
         let seen = self.locks.look(vec![self.claim.key.clone()]).await?;
-        seen.into_iter().next().ok_or(LockError::Closed)
+        let seen = seen.into_iter().next().ok_or(LockError::Closed)?;
+        self.show(&seen);
+        Ok(seen)
     }
 
     /// One bid; nothing when another holds the lock, or when bids have stood in each other's way.
@@ -222,6 +243,12 @@ impl Elector {
 impl Hesitation {
     pub(crate) fn new(pause: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self(Arc::new(pause))
+    }
+}
+
+impl fmt::Debug for Shows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shows")
     }
 }
 

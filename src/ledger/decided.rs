@@ -44,6 +44,7 @@ impl Ledger {
         if self.decided_upto.is_some_and(|decided| decided < upto) {
             self.note_skipped(row);
             self.decided_upto = Some(upto);
+            self.pass_spans();
         }
     }
 

@@ -124,11 +124,11 @@ impl Sighting {
     /// The newest record body that any node shows.
     #[must_use]
     pub fn record(&self) -> Record {
-        self.views()
-            .map(|v| &v.record)
-            .max_by_key(|r| r.version)
-            .cloned()
-            .unwrap_or_default()
+        self.newest().cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn newest(&self) -> Option<&Record> {
+        self.views().map(|v| &v.record).max_by_key(|r| r.version)
     }
 
     fn views(&self) -> impl Iterator<Item = &View> {

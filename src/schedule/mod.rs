@@ -45,7 +45,7 @@
 //! - S4 A delayed tick starts before the next tick, on every replica at the same instant.
 //!   (`delayed_ticks_keep_their_order`)
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,8 @@ pub struct Schedule {
     bounds: Bounds,
     except: Days,
     jitter: Option<Jitter>,
+    /// Instants that are no ticks, in order: from, to.
+    left_out: Vec<(Timestamp, Timestamp)>,
 }
 
 /// A schedule as it is written, key by key.
@@ -154,6 +156,7 @@ impl Definition<'_> {
             kinds,
             zone,
             jitter: None,
+            left_out: Vec::new(),
         };
         let cut = schedule.bounds != Bounds::default() || !schedule.except.is_empty();
         if cut && schedule.has_ticks() && schedule.next_after(Timestamp::UNIX_EPOCH).is_none() {
@@ -193,11 +196,39 @@ impl Schedule {
         self
     }
 
+    /// The same without the ticks in these spans, both ends included; the delays of the others stay as they are. The spans
+    /// are to be in order.
+    #[must_use]
+    pub fn without(
+        &self,
+        spans: impl IntoIterator<Item = (Timestamp, Timestamp)>,
+    ) -> Cow<'_, Self> {
+        let spans: Vec<_> = spans.into_iter().collect();
+        if spans == self.left_out {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(Self {
+            left_out: spans,
+            ..self.clone()
+        })
+    }
+
     /// The first tick after `t`, never `t` itself.
     ///
     /// Cron expressions end with the year 2100.
     #[must_use]
     pub fn next_after(&self, t: Timestamp) -> Option<Timestamp> {
+        let mut next = self.next_named(t)?;
+        for (from, to) in &self.left_out {
+            if *from <= next && next <= *to {
+                next = self.next_named(*to)?;
+            }
+        }
+        Some(next)
+    }
+
+    /// Also those that are left out.
+    fn next_named(&self, t: Timestamp) -> Option<Timestamp> {
         let mut t = match self.bounds.starting.and_then(before) {
             Some(starting) => t.max(starting),
             None => t,
@@ -291,7 +322,7 @@ impl Schedule {
         let Some(jitter) = &self.jitter else {
             return Duration::ZERO;
         };
-        let room = self.next_after(tick).map_or(Duration::MAX, |next| {
+        let room = self.next_named(tick).map_or(Duration::MAX, |next| {
             Duration::try_from(next.duration_since(tick)).unwrap_or_default()
         });
         jitter.delay(tick, room)
@@ -369,7 +400,9 @@ impl Schedule {
     fn plain_period(&self) -> Option<i128> {
         match self.kinds[..] {
             [Kind::Every { period }]
-                if self.bounds == Bounds::default() && self.except.is_empty() =>
+                if self.bounds == Bounds::default()
+                    && self.except.is_empty()
+                    && self.left_out.is_empty() =>
             {
                 Some(period)
             }

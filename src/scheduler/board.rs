@@ -38,6 +38,8 @@ pub(crate) struct Notes {
 pub(crate) struct JobNotes {
     facts: JobPresence,
     lease: Option<LeaseView>,
+    /// How far its ledger is ahead of the clock.
+    ahead: Option<Duration>,
     runs: BTreeMap<String, (Run, Timestamp)>,
 }
 
@@ -136,6 +138,10 @@ impl Board {
         self.change(job, |job| {
             job.facts.standing = standing;
             (job.facts.token, job.facts.since, job.lease) = (None, None, None);
+            if job.facts.coordination != "tick" {
+                // Its leader's business.
+                job.ahead = None;
+            }
         });
     }
 
@@ -164,6 +170,21 @@ impl Board {
             decides.then(|| (name.clone(), Duration::try_from(late).unwrap_or_default()))
         });
         jobs.collect()
+    }
+
+    /// The job's ledger is so far ahead of the clock; nothing when it is not.
+    pub(crate) fn ahead(&self, job: &str, ahead: Option<Duration>) {
+        if let Some(known) = self.notes().jobs.get_mut(job) {
+            known.ahead = ahead;
+        }
+    }
+
+    /// The jobs whose ledgers are ahead of the clock, as far as this replica knows, and by how much.
+    pub(crate) fn ahead_of_clock(&self) -> Vec<(String, Duration)> {
+        let notes = self.notes();
+        let jobs = notes.jobs.iter();
+        jobs.filter_map(|(name, job)| Some((name.clone(), job.ahead?)))
+            .collect()
     }
 
     pub(crate) fn started(&self, run: &Run, at: Timestamp) {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Engine, lead::LOOK_AGAIN};
+use super::{Engine, ahead, lead::LOOK_AGAIN};
 use crate::{
     backoff::Backoff,
     clock::Moment,
@@ -200,6 +200,7 @@ impl Engine {
                     tokio::select! {
                         biased;
                         () = ctx.intents.changed(&mut seen_intents) => {}
+                        () = ctx.recall.nodes_are_back() => {}
                         () = self.asleep(until, taken.stale_at()) => {}
                     }
                     // Ticks spread over the replicas, and most of them see that another one was quicker.
@@ -244,7 +245,12 @@ impl Engine {
         });
         match plan {
             Ok(plan) if plan.decisions.iter().any(is_worth_a_bid) => Next::Bid,
-            Ok(plan) => Next::Sleep(plan.wake),
+            Ok(plan) => match self.look_ahead(plan.ahead) {
+                ahead::Next::TakeBack(_) => Next::Bid,
+                ahead::Next::Level => Next::Sleep(plan.wake),
+                ahead::Next::Say => Next::Sleep(now.checked_add(ahead::STANDS).ok()),
+                ahead::Next::Wait(left) => Next::Sleep(now.checked_add(left).ok()),
+            },
             Err(_) => Next::Bid,
         }
     }
@@ -261,10 +267,17 @@ impl Engine {
         Next::Sleep(now.checked_add(UNREADABLE).ok())
     }
 
-    /// Sleeps until `until` by the wall clock, which may be set meanwhile, or until `stale`.
+    /// Sleeps until `until` by the wall clock, or until `stale`; no longer when that clock is set back.
     async fn asleep(&self, until: Option<Timestamp>, stale: Moment) {
         let (locks, clock) = (&self.ctx.locks, &self.ctx.clock);
+        let mut shown = locks.wall();
         while clock.now() < stale {
+            let before = std::mem::replace(&mut shown, locks.wall());
+            if Duration::try_from(before.duration_since(shown))
+                .is_ok_and(|back| back > locks.timing().skew)
+            {
+                return;
+            }
             let left = until.map(|at| Duration::try_from(at.duration_since(locks.wall())));
             let left = left.map_or(LOOK_AGAIN, Result::unwrap_or_default);
             if left.is_zero() {

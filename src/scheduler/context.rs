@@ -5,7 +5,7 @@ use std::{panic::AssertUnwindSafe, time::Duration};
 use futures_util::{Future, FutureExt};
 use jiff::Timestamp;
 
-use super::{Board, Gate, History, Intents, Place};
+use super::{Board, Gate, History, Intents, Place, Recall};
 use crate::{
     chance::Chance,
     clock::Clock,
@@ -28,6 +28,7 @@ pub(crate) struct Context {
     pub(crate) gate: Gate,
     pub(crate) history: History,
     pub(crate) intents: Intents,
+    pub(crate) recall: Recall,
     /// Called around every run.
     pub(crate) hooks: Hooks,
     pub(crate) place: Place,

@@ -66,6 +66,11 @@ impl Intents {
         self.0.said.notify_one();
     }
 
+    /// Time between two looks at the nodes.
+    pub(crate) fn pace(&self) -> Duration {
+        self.0.every.unwrap_or(INTERVAL)
+    }
+
     /// Reads and writes until the task is dropped.
     pub(crate) async fn follow(self, locks: Locks, clock: Clock, board: Board) {
         let mut told = 0;
@@ -79,7 +84,7 @@ impl Intents {
             tokio::select! {
                 biased;
                 () = self.0.said.notified() => {}
-                () = clock.sleep(self.0.every.unwrap_or(INTERVAL)) => {}
+                () = clock.sleep(self.pace()) => {}
             }
         }
     }

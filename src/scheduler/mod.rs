@@ -15,6 +15,7 @@
 //! finds it interrupted and says so.
 
 mod acts;
+mod ahead;
 mod alarm;
 mod balance;
 mod blank;
@@ -34,13 +35,17 @@ mod limits;
 mod orders;
 mod pad;
 mod place;
+mod recall;
 #[cfg(test)]
 mod sizes;
 mod span;
 mod spread;
 mod successor;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 pub(crate) use balance::{Given, balance};
 pub(crate) use board::Board;
@@ -53,12 +58,13 @@ pub(crate) use intents::Intents;
 use jiff::{SignedDuration, Timestamp};
 pub(crate) use limits::stuck_at;
 pub(crate) use place::Place;
+pub(crate) use recall::Recall;
 pub(crate) use spread::WHOLE_REPLICA;
 pub(crate) use successor::{Definition, Successor};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    due::Policy,
+    due::{Policy, WithoutSpans},
     election::{Elected, Elector},
     event::Event,
     job::{Job, Spec, definition::Fingerprint},
@@ -84,6 +90,8 @@ pub(crate) struct Engine {
     pub(crate) loaded: Timestamp,
     /// What it is to be next.
     pub(crate) successor: Successor,
+    /// Whether its ledger is ahead of the clock.
+    pub(crate) ahead: Mutex<ahead::Ahead>,
     pub(crate) ctx: Context,
 }
 
@@ -136,7 +144,9 @@ impl Engine {
     }
 
     fn elector(&self) -> Elector {
-        let elector = Elector::for_key(&self.ctx.locks, format!("job/{}", self.name));
+        let (recall, job) = (self.ctx.recall.clone(), self.name.clone());
+        let elector = Elector::for_key(&self.ctx.locks, format!("job/{}", self.name))
+            .showing(move |seen| recall.saw(&job, seen));
         match self.spec.ttl {
             Some(ttl) => elector.ttl(ttl),
             None => elector,
@@ -159,8 +169,8 @@ impl Engine {
     /// The tick after those that are decided or due.
     fn next_tick(&self, ledger: &Ledger, now: Timestamp) -> Option<Timestamp> {
         let decided = ledger.decided_upto().unwrap_or_default();
-        let due = self.schedule.due_upto(now);
-        self.schedule.next_after(decided.max(due))
+        let schedule = self.schedule.without_spans(ledger);
+        schedule.next_after(decided.max(schedule.due_upto(now)))
     }
 
     async fn lead(&mut self, elected: Elected, pass: &Pass) -> (Loss, Ended) {
@@ -184,7 +194,7 @@ impl Engine {
         let ctx = &self.ctx.clone();
         let lease = term.lease().clone();
         ctx.board.leads(&self.name, lease.clone(), ctx.locks.wall());
-        let pad = Pad::under(ctx.locks.clone(), lease.clone(), term.record().body.clone());
+        let pad = Pad::under(ctx, &self.name, lease.clone(), &term.record().body);
         // Once for each definition under which this term is held.
         let ended = loop {
             lease.take_care(Care {

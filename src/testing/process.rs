@@ -11,7 +11,7 @@ use crate::{
     job::Hooks,
     lock::{FleetConfig, Locks, Timing},
     node::{Expiry, Node},
-    scheduler::{Author, Board, Context, History, Intents, Place},
+    scheduler::{Author, Board, Context, History, Intents, Place, Recall},
     sim_clock::SimTime,
     worker::{
         crew::Desk,
@@ -101,6 +101,7 @@ impl Process {
             hooks: plan.hooks,
             place: Place::new(&plan.id, plan.priority, plan.candidate, plan.failover),
             intents: plan.intents,
+            recall: Recall::default(),
             replica: plan.id,
             drain_timeout: plan.drain_timeout,
         };

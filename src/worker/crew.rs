@@ -214,6 +214,7 @@ impl Crew {
         self.posts.remove(name);
         self.given.forget_job(name);
         self.ctx.board.forget(name);
+        self.ctx.recall.forget(name);
     }
 
     /// Looks at the others anew, for the jobs of now.

@@ -20,7 +20,7 @@ use crate::{
     error::{Error, Result},
     event::Event,
     job::{Coordination, Hooks, Spec},
-    scheduler::{Author, Board, Context, History, Intents, Place},
+    scheduler::{Author, Board, Context, History, Intents, Place, Recall},
     signals::{Signal, Signals},
     spawn::Spawn,
     status::replica_id,
@@ -91,6 +91,7 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
         gate: gate(failover),
         history: History::new(locks.clone(), clock.clone(), spawn.clone(), author.clone()),
         intents: Intents::default(),
+        recall: Recall::default(),
         hooks: Hooks::new(worker.hooks.iter().cloned()),
         place: Place::new(
             &id,

@@ -56,6 +56,11 @@ impl Replica {
         let (intents, locks) = (ctx.intents.clone(), ctx.locks.clone());
         let intents = intents.follow(locks, ctx.clock.clone(), ctx.board.clone());
         let intents = ctx.spawn.spawn(intents);
+        let recall =
+            ctx.recall
+                .clone()
+                .follow(ctx.locks.clone(), ctx.clock.clone(), ctx.intents.pace());
+        let recall = ctx.spawn.spawn(recall);
         let crew = Crew::begin(ctx.clone(), self.failover, self.jobs);
         let crew = ctx.spawn.spawn(crew.work(desk));
         let guard = (self.failover && ctx.place.candidate)
@@ -83,6 +88,7 @@ impl Replica {
         }
         checks.iter().for_each(tokio::task::JoinHandle::abort);
         intents.abort();
+        recall.abort();
         // What became of the last triggers.
         let last = ctx.intents.refresh(&ctx.locks);
         let _ = ctx.clock.timeout(LAST_HISTORY, last).await;
@@ -130,6 +136,7 @@ pub(super) fn run_job(
         print,
         loaded,
         successor,
+        ahead: std::sync::Mutex::default(),
         ctx,
     });
     match coordination {
