@@ -217,7 +217,7 @@ impl Default for TelemetrySettings {
 impl TelemetrySettings {
     /// Adds what is wrong. Keys are relative to `[telemetry]`.
     pub fn check(&self, found: &mut Findings) {
-        #[cfg(feature = "cli")]
+        #[cfg(feature = "log")]
         if let Err(cause) = tracing_subscriber::EnvFilter::builder().parse(&self.log) {
             found.error(
                 &["log"],
@@ -225,7 +225,7 @@ impl TelemetrySettings {
                 "write a level such as \"info\" or pairs such as \"info,watchkeeper=debug\"",
             );
         }
-        #[cfg(not(feature = "cli"))]
+        #[cfg(not(feature = "log"))]
         let _ = found;
     }
 }
