@@ -523,6 +523,14 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_command_within_a_runtime_says_what_to_call_in_its_place() {
+        let worker = Worker::builder().build();
+        let command = Command::Status { json: false };
+        let code = command.execute(&Global::default(), worker);
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(2)));
+    }
+
     #[test]
     fn a_flag_says_which_key_it_sets() {
         let overrides = Overrides {

@@ -24,7 +24,8 @@ pub struct WorkerSettings {
     /// How long runs may take to end when the worker is told to stop.
     #[serde(with = "crate::human::duration")]
     pub drain_timeout: Duration,
-    /// Threads for jobs; as many as there are cores unless set.
+    /// Threads for jobs; as many as there are cores unless set. No effect on a runtime that the program has made:
+    /// [`Worker::run`](crate::Worker::run) says so.
     pub threads: Option<usize>,
 }
 

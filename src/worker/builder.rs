@@ -93,3 +93,17 @@ impl WorkerBuilder {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_in_code_look_at_nothing_else_unless_asked_to() {
+        let alone = Worker::builder().namespace("a").build().options;
+        assert!(alone.env.is_empty() && alone.places.is_empty());
+        let with_env = Worker::builder().namespace("a").with_env().build().options;
+        assert!(!with_env.env.is_empty() && with_env.places.len() == 3);
+        assert_eq!(with_env.code.worker.unwrap().namespace, "a");
+    }
+}
