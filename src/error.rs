@@ -1,11 +1,18 @@
 //! Why a worker did not start, or ended.
 
-use std::path::PathBuf;
+use std::{
+    fmt::{self, Write},
+    path::PathBuf,
+};
 
 use crate::{config::Problems, lock::LockError};
 
 /// Why a worker did not start, or ended.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` writes what `Display` does, in the words of the command `check`: it is what Rust prints of an error that `main`
+/// returns. Of a faulty configuration that is a line for each problem, with its place and its remedy. Characters that would
+/// command a terminal are written as their numbers.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The configuration has errors; nothing was started.
@@ -53,3 +60,68 @@ pub enum Error {
 
 /// A result with [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(problems) => {
+                let text = format!("{}; nothing was started\n{problems}", problems.tally());
+                shown(&text, f)
+            }
+            other => shown(&other.to_string(), f),
+        }
+    }
+}
+
+/// Names that somebody gave stand in the text: they must not move the cursor, colour, or turn round what a person reads.
+fn shown(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for c in text.chars() {
+        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if turns || (c.is_control() && c != '\n') {
+            write!(f, "{}", c.escape_unicode())?;
+        } else {
+            f.write_char(c)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{LoadOptions, load};
+
+    #[test]
+    fn what_main_prints_of_a_faulty_configuration_is_what_check_says() {
+        let options = LoadOptions {
+            env: vec![
+                ("WATCHKEEPER_LOCKS__TTL".to_owned(), "40s".to_owned()),
+                ("WATCHKEEPER_WORKER__THREADS".to_owned(), "0".to_owned()),
+            ],
+            root: std::env::temp_dir().join("nothing-is-here"),
+            ..LoadOptions::default()
+        };
+        let problems = load(&options).unwrap_err();
+        let said = problems.to_string();
+        let printed = format!("Error: {:?}", Error::Config(problems));
+        let (head, lines) = printed.split_once('\n').unwrap();
+        assert_eq!(head, "Error: 2 errors; nothing was started");
+        assert_eq!(lines, said);
+        assert!(
+            lines.contains("locks.ttl: 40s is longer than max_ttl (30s)"),
+            "{lines}"
+        );
+    }
+
+    #[test]
+    fn what_main_prints_commands_no_terminal() {
+        let error = Error::Job {
+            name: "a\u{1b}[31m\u{202e}".to_owned(),
+            why: "no\u{9b}ne".to_owned(),
+        };
+        assert_eq!(
+            format!("{error:?}"),
+            "job a\\u{1b}[31m\\u{202e}: no\\u{9b}ne"
+        );
+    }
+}

@@ -71,8 +71,11 @@
 //! clock, and single runs.
 //!
 //! # Features
-//! `cli`, `admin`, `sqlite` and `redis` are on by default. Without any of them this is the lock, the elector and the
-//! scheduler over a store in memory. `redis-tls` adds `rediss://` addresses, with rustls and ring; if the process has not
+//! `cli`, `admin`, `log`, `sqlite` and `redis` are on by default. Without any of them this is the lock, the elector and the
+//! scheduler over a store in memory. `log` lets [`Worker::run`] write the log of `[telemetry]` where the program has installed no
+//! subscriber of `tracing`; without it lines go to the program's subscriber alone, and a program without one is told so on
+//! standard error, once. `sqlite` cannot stand beside another crate that links SQLite (sqlx-sqlite, diesel, another version of
+//! rusqlite): leave it out, and name Redis masters. `redis-tls` adds `rediss://` addresses, with rustls and ring; if the process has not
 //! installed a provider of cryptography for rustls, ring becomes it. `testing` is for dev-dependencies: it adds the module
 //! `testing`, and the virtual clock of tokio.
 #![forbid(unsafe_code)]

@@ -102,6 +102,12 @@ impl From<&str> for SecretUrl {
     }
 }
 
+impl From<String> for SecretUrl {
+    fn from(url: String) -> Self {
+        Self::new(url)
+    }
+}
+
 impl fmt::Display for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&redact(self.expose()))

@@ -12,7 +12,10 @@
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -36,8 +39,26 @@ pub enum Signal {
 
 /// The signals that arrive from now on, as a stream. Several of one kind in a row may arrive as one.
 ///
-/// Make it once per process. Dropping it does not bring back what the signals did before.
-pub struct Signals(signal_hook_tokio::Signals);
+/// Several of them in one process hear the same signals. When the last one is dropped, SIGTERM and SIGINT end the process
+/// at once, until somebody listens again: a program whose workers have all ended is not deaf.
+pub struct Signals {
+    stream: signal_hook_tokio::Signals,
+    _listener: Listener,
+}
+
+/// One that listens.
+struct Listener;
+
+/// Those who listen in this process, and whether the next signal ends it.
+struct Listeners {
+    many: usize,
+    asked: Option<Arc<AtomicBool>>,
+}
+
+static LISTENERS: Mutex<Listeners> = Mutex::new(Listeners {
+    many: 0,
+    asked: None,
+});
 
 // === impl Signals ===
 
@@ -47,19 +68,55 @@ impl Signals {
     /// # Errors
     /// Those of the operating system.
     pub fn listen() -> io::Result<Self> {
-        let asked = Arc::new(AtomicBool::new(false));
-        for signal in [SIGTERM, SIGINT] {
-            // This order: actions run as they were registered, so the first signal passes the check before it sets
-            // what the second will find. The other way round the first one would end the process.
-            flag::register_conditional_shutdown(signal, 128 + signal, asked.clone())?;
-            flag::register(signal, asked.clone())?;
-        }
-        signal_hook_tokio::Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map(Self)
+        let listener = Listener::register()?;
+        let stream = signal_hook_tokio::Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])?;
+        Ok(Self {
+            stream,
+            _listener: listener,
+        })
     }
 
     /// Waits for the next signal. Cancel-safe.
     pub async fn recv(&mut self) -> Option<Signal> {
         self.next().await
+    }
+}
+
+// === impl Listener ===
+
+impl Listener {
+    fn register() -> io::Result<Self> {
+        let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
+        match &listeners.asked {
+            // Nobody has listened for a while: the next signal is a first one.
+            Some(asked) if listeners.many == 0 => asked.store(false, Ordering::SeqCst),
+            Some(_) => {}
+            None => {
+                // Once for the process: a check for each listener would meet what another one has set.
+                let asked = Arc::new(AtomicBool::new(false));
+                for signal in [SIGTERM, SIGINT] {
+                    // This order: actions run as they were registered, so the first signal passes the check before it sets
+                    // what the second will find. The other way round the first one would end the process.
+                    flag::register_conditional_shutdown(signal, 128 + signal, asked.clone())?;
+                    flag::register(signal, asked.clone())?;
+                }
+                listeners.asked = Some(asked);
+            }
+        }
+        listeners.many += 1;
+        Ok(Self)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.many -= 1;
+        if let Some(asked) = &listeners.asked
+            && listeners.many == 0
+        {
+            asked.store(true, Ordering::SeqCst);
+        }
     }
 }
 
@@ -73,7 +130,7 @@ impl Stream for Signals {
     type Item = Signal;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Signal>> {
-        self.0.poll_next_unpin(cx).map(|signal| match signal? {
+        self.stream.poll_next_unpin(cx).map(|signal| match signal? {
             SIGUSR1 => Some(Signal::Dump),
             SIGHUP => Some(Signal::Hangup),
             _ => Some(Signal::Drain),
@@ -104,24 +161,33 @@ mod tests {
             .unwrap();
         runtime.block_on(async {
             let mut signals = Signals::listen().unwrap();
+            // Another one that has come and gone takes nothing away.
+            drop(Signals::listen().unwrap());
             println!("\nlistening");
             while let Some(signal) = signals.recv().await {
                 println!("\n{signal:?}");
+                if signal == Signal::Hangup && std::env::var(CHILD).is_ok_and(|how| how == "leaves")
+                {
+                    break;
+                }
             }
+            drop(signals);
+            println!("\nleft");
+            std::future::pending::<()>().await;
         });
     }
 
     /// This very test binary again, in a process of its own: signals are the whole process's affair.
-    fn listening_child() -> (Child, impl FnMut() -> String) {
+    fn listening_child(how: &str) -> (Child, impl FnMut() -> String) {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "signals::tests::child", "--nocapture"])
-            .env(CHILD, "1")
+            .env(CHILD, how)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut next = move || {
-            let words = ["listening", "Drain", "Dump", "Hangup"];
+            let words = ["listening", "Drain", "Dump", "Hangup", "left"];
             let line = lines.find(|l| words.contains(&l.as_deref().unwrap()));
             line.unwrap().unwrap()
         };
@@ -136,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_second_signal_ends_the_process_at_once() {
-        let (mut child, mut next) = listening_child();
+        let (mut child, mut next) = listening_child("stays");
         send(&child, rustix::process::Signal::TERM);
         assert_eq!(next(), "Drain");
         send(&child, rustix::process::Signal::INT);
@@ -144,8 +210,17 @@ mod tests {
     }
 
     #[test]
+    fn a_signal_ends_the_process_when_nobody_listens_any_more() {
+        let (mut child, mut next) = listening_child("leaves");
+        send(&child, rustix::process::Signal::HUP);
+        assert_eq!((next(), next()), ("Hangup".to_owned(), "left".to_owned()));
+        send(&child, rustix::process::Signal::TERM);
+        assert_eq!(child.wait().unwrap().code(), Some(128 + SIGTERM));
+    }
+
+    #[test]
     fn other_signals_do_not_end_the_process() {
-        let (mut child, mut next) = listening_child();
+        let (mut child, mut next) = listening_child("stays");
         for _ in 0..2 {
             send(&child, rustix::process::Signal::USR1);
             assert_eq!(next(), "Dump");

@@ -318,17 +318,142 @@ fn without_a_command_the_help_is_shown() {
 }
 
 #[test]
-fn status_and_locks_of_a_store_that_is_not_there_make_none() {
+fn status_and_locks_of_a_store_that_is_not_there_make_none_and_fail() {
     let folder = tempfile::tempdir().unwrap();
-    let ran = run(folder.path(), &["status"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.out.starts_with("no replica runs in "), "{}", ran.out);
-    let ran = run(folder.path(), &["status", "--json"]);
-    let status: Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!(status["replicas"], Value::Array(Vec::new()));
-    let ran = run(folder.path(), &["locks", "--json"]);
-    assert_eq!(ran.out.trim(), "[]");
+    let asked = [
+        &["status"][..],
+        &["status", "--json"],
+        &["locks"],
+        &["locks", "--json"],
+        &["locks", "--leaked", "--json"],
+        &["pause", "report"],
+    ];
+    for args in asked {
+        let ran = run(folder.path(), args);
+        assert_eq!(ran.code, Some(1), "{args:?}: {}", ran.err);
+        let store = folder
+            .path()
+            .canonicalize()
+            .unwrap()
+            .join(".watchkeeper/store.db");
+        let by_default = format!(
+            "note: no configuration found (looked at ./watchkeeper.toml, ./config/default.toml, \
+             /etc/watchkeeper/watchkeeper.toml); using the embedded store {}",
+            store.display()
+        );
+        assert!(ran.err.contains(&by_default), "{args:?}: {}", ran.err);
+        assert!(
+            ran.err.contains("there is no store .watchkeeper/store.db"),
+            "{}",
+            ran.err
+        );
+        if args.contains(&"--json") {
+            let shown: Value = serde_json::from_str(&ran.out).unwrap();
+            assert!(
+                shown["replicas"] == Value::Array(Vec::new()) || shown == Value::Array(Vec::new())
+            );
+        } else {
+            assert_eq!(ran.out, "");
+        }
+    }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_store_that_the_configuration_does_not_name_is_said_and_one_that_it_names_is_not() {
+    let folder = folder_with("[worker]\nnamespace = \"a\"\n");
+    let ran = run(folder.path(), &["status"]);
+    assert!(
+        ran.err
+            .contains("note: watchkeeper.toml names no store; using the embedded store /"),
+        "{}",
+        ran.err
+    );
+    let folder = folder_with("locks.backend = \"embedded\"\n");
+    for args in [&["status"][..], &["jobs"], &["locks"]] {
+        let ran = run(folder.path(), args);
+        assert!(!ran.err.contains("note:"), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn jobs_says_that_there_is_no_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run(folder.path(), &["jobs"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(
+        ran.err
+            .contains("note: no configuration found (looked at ./watchkeeper.toml,"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn run_without_any_job_or_configuration_is_refused_with_the_ways_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run(folder.path(), &["run", "--listen", "off"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    for words in [
+        "there is no job, and no configuration found (looked at ./watchkeeper.toml,",
+        "--config",
+        "nothing was started",
+    ] {
+        assert!(ran.err.contains(words), "{}", ran.err);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Three workers that have something to say; each is told to end as soon as it has said it.
+#[test]
+fn run_without_a_job_says_so_unless_the_replica_is_an_observer() {
+    let store = "locks.backend = \"embedded\"\nadmin.listen = \"off\"\n";
+    let said = |text: &str| -> Vec<String> {
+        use std::io::{BufRead, BufReader};
+        let folder = folder_with(text);
+        let mut worker = watchkeeper(folder.path())
+            .arg("run")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = Vec::new();
+        for line in BufReader::new(worker.stderr.take().unwrap()).lines() {
+            let line = line.unwrap();
+            let started = line.contains("worker started");
+            lines.push(line);
+            if started {
+                let pid = rustix::process::Pid::from_child(&worker);
+                rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+            }
+        }
+        assert!(worker.wait().unwrap().success(), "{lines:?}");
+        lines
+    };
+    let warned = |lines: &[String]| lines.iter().any(|line| line.contains("there is no job"));
+    assert!(warned(&said(store)));
+    assert!(!warned(&said(&format!(
+        "{store}[worker]\ncandidate = false\n"
+    ))));
+    let lines = said(&format!(
+        "{store}[jobs.beat]\nkind = \"heartbeat\"\nschedule = \"@daily\"\n"
+    ));
+    let first: Value = serde_json::from_str(&lines[0]).unwrap();
+    assert_eq!(first["message"], "starting");
+    assert_eq!(first["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(first["store"], "embedded, .watchkeeper/store.db");
+    assert_eq!(first["configuration"], "watchkeeper.toml");
+    assert!(!warned(&lines));
+    let job: Value = lines
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find(|line| line["message"] == "job")
+        .unwrap();
+    assert_eq!(job["job"], "beat");
+    assert!(
+        job["next"].as_str().unwrap().ends_with("00:00:00 +00:00"),
+        "{job}"
+    );
 }
 
 const BEAT: &str = r#"[worker]
@@ -347,7 +472,9 @@ schedule = "@daily"
 
 fn history_of(folder: &Path, job: &str) -> Vec<Value> {
     let ran = run(folder, &["history", job, "--json"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    // Before the worker has made it there is no store.
+    let no_store = ran.code == Some(1) && ran.err.contains("there is no store");
+    assert!(ran.code == Some(0) || no_store, "{}", ran.err);
     serde_json::from_str(&ran.out).unwrap()
 }
 

@@ -5,6 +5,9 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "shipped/first.rs"]
+mod first;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -14,7 +17,9 @@ use std::{
 };
 
 use serde_json::Value;
-use watchkeeper::config::{Config, LoadOptions, Loaded, ParamProblem, Problems, Spec, load};
+use watchkeeper::config::{
+    Config, LoadOptions, Loaded, ParamProblem, Problems, SYSTEM_PLACE, Spec, load,
+};
 use watchkeeper_jobs::{KINDS, check_params};
 
 // === configurations
@@ -152,6 +157,34 @@ fn understood(line: &str) {
         .filter(|word| word.starts_with("--"))
     {
         assert!(help.contains(flag), "{line}: there is no {flag}");
+    }
+}
+
+#[test]
+fn unit_and_composition_keep_the_configuration_where_it_is_looked_for() {
+    let unit = read("deploy/watchkeeper@.service");
+    let named = unit
+        .split_whitespace()
+        .filter(|word| word.starts_with("/etc/"));
+    let named: Vec<&str> = named.filter(|word| word.ends_with(".toml")).collect();
+    assert!(
+        named.len() >= 3,
+        "how to install it, and two commands: {named:?}"
+    );
+    assert!(named.iter().all(|word| *word == SYSTEM_PLACE), "{named:?}");
+    let compose = read("deploy/compose.yaml");
+    assert!(compose.contains(&format!("./worker.toml:{SYSTEM_PLACE}:ro")));
+    assert!(compose.contains(&format!("\"--config\", \"{SYSTEM_PLACE}\"")));
+    // Without an argument the image runs what stands there.
+    assert!(read("deploy/Dockerfile").ends_with("CMD [\"run\"]\n"));
+    let places = LoadOptions::from_process().places;
+    assert_eq!(places.last().unwrap(), Path::new(SYSTEM_PLACE));
+    let readme = read("README.md");
+    for place in places {
+        assert!(
+            readme.contains(&format!("`{}`", place.display())),
+            "{place:?}"
+        );
     }
 }
 

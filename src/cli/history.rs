@@ -43,6 +43,12 @@ pub(super) fn history(worker: &Worker, job: &str, shown: &Shown) -> Result<(), F
     if runs.is_empty() {
         refuse_unknown(job, &config, fleet)?;
     }
+    if status::nobody_was_here(&config) {
+        if shown.json {
+            print_json(&runs)?;
+        }
+        return Err(status::no_store(&config));
+    }
     if shown.json {
         return print_json(&runs);
     }

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Failure, hints, load, moment::moment, print, print_json, table::Table};
+use super::{Failure, hints, moment::moment, note, print, print_json, table::Table};
 use crate::{
     Worker,
     clock::Clock,
@@ -69,7 +69,11 @@ struct Upcoming {
 }
 
 pub(super) fn jobs(worker: &Worker, args: JobsArgs) -> Result<(), Failure> {
-    let config = load(worker)?.config;
+    let loaded = worker.load()?;
+    if loaded.file.is_none() && !loaded.looked_at.is_empty() {
+        note(&loaded.no_file());
+    }
+    let config = loaded.config;
     let now = Clock::system().wall();
     match args.command {
         None => list(&config, now, args.json),

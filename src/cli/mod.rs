@@ -9,7 +9,20 @@
 //! }
 //! ```
 //!
-//! A program with commands of its own flattens [`Command`] into them and [`Global`] into its parser.
+//! [`main`] makes a runtime for the jobs, with `worker.threads` threads. A program that has one, because it opens connections
+//! for its jobs before they run, takes [`main_async`]; its jobs run there:
+//!
+//! ```no_run
+//! # use watchkeeper::Worker;
+//! # use watchkeeper::config::LoadOptions;
+//! #[tokio::main]
+//! async fn main() -> std::process::ExitCode {
+//!     watchkeeper::cli::main_async(Worker::with(LoadOptions::from_process())).await
+//! }
+//! ```
+//!
+//! A program with commands of its own flattens [`Command`] into them and [`Global`] into its parser, and calls
+//! [`Command::execute`] or [`Command::execute_async`].
 //!
 //! | exit code | meaning |
 //! | --- | --- |
@@ -207,7 +220,7 @@ pub enum Command {
 /// Options of every command.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Global {
-    /// The configuration file [default: $WATCHKEEPER_CONFIG, ./watchkeeper.toml, ./config/default.toml]
+    /// The configuration file [default: $WATCHKEEPER_CONFIG, ./watchkeeper.toml, ./config/default.toml, /etc/watchkeeper/watchkeeper.toml]
     #[arg(long, short, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -255,34 +268,81 @@ pub(crate) enum Failure {
     Told,
 }
 
-/// Reads the command line and does what it says. Builds its own runtime.
+/// Reads the command line and does what it says. Builds its own runtime: for a plain `fn main`. Inside of a runtime it says
+/// so and ends with 2.
 #[must_use]
 pub fn main(worker: Worker) -> ExitCode {
     let Cli { global, command } = Cli::parse();
     command.execute(&global, worker)
 }
 
+/// Reads the command line and does what it says, on the runtime of the caller: for `#[tokio::main]`. The runtime needs I/O
+/// and time.
+///
+/// # Cancellation
+/// As with [`Worker::run`]; any other command goes on to its end.
+pub async fn main_async(worker: Worker) -> ExitCode {
+    let Cli { global, command } = Cli::parse();
+    command.execute_async(&global, worker).await
+}
+
 // === impl Command ===
 
 impl Command {
-    /// Carries the command out for `worker` and says how it ended.
+    /// Carries the command out for `worker` and says how it ended. Blocks, so that it must not be called inside of a
+    /// runtime: there it says so and ends with 2.
     #[must_use]
-    pub fn execute(self, global: &Global, mut worker: Worker) -> ExitCode {
-        if let Some(path) = &global.config {
-            worker.options.file = Some(path.clone());
+    pub fn execute(self, global: &Global, worker: Worker) -> ExitCode {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            // The runtime that this makes cannot stand within another one, and jobs may need what the other one drives.
+            let why = "this program has a runtime already (#[tokio::main]): it calls watchkeeper::cli::main_async(worker).await \
+                       in place of watchkeeper::cli::main(worker), or Command::execute_async in place of execute";
+            return Failure::Usage(why.to_owned()).tell();
         }
+        self.carry_out(global, worker)
+    }
+
+    /// The same on the runtime of the caller, which needs I/O and time: the jobs of `run` run there, and `worker.threads` has
+    /// no effect.
+    ///
+    /// # Cancellation
+    /// As with [`Worker::run`]; any other command goes on to its end.
+    pub async fn execute_async(self, global: &Global, mut worker: Worker) -> ExitCode {
+        if let Self::Run(overrides) = &self {
+            worker.set(global, overrides);
+            return match run::run_here(worker).await {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(failure) => failure.tell(),
+            };
+        }
+        let global = global.clone();
+        // Other commands block, and make small runtimes of their own.
+        let done = tokio::task::spawn_blocking(move || self.carry_out(&global, worker)).await;
+        done.unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => ExitCode::FAILURE,
+        })
+    }
+
+    fn carry_out(self, global: &Global, mut worker: Worker) -> ExitCode {
         if let Self::Run(overrides)
         | Self::Check { overrides, .. }
         | Self::Config { overrides, .. } = &self
         {
-            worker.options.flags.extend(overrides.flags());
+            worker.set(global, overrides);
+        } else {
+            worker.set(global, &Overrides::default());
         }
         let done = match self {
             Self::Run(_) => run::run(worker),
             Self::Check { json, .. } => return check::check(&worker, json),
-            Self::Config { origin, .. } => load(&worker).map(|loaded| {
-                print(&loaded.render(origin));
-            }),
+            Self::Config { origin, .. } => match worker.load() {
+                Ok(loaded) => {
+                    print(&loaded.render(origin));
+                    Ok(())
+                }
+                Err(error) => Err(error.into()),
+            },
             Self::Jobs(args) => jobs::jobs(&worker, args),
             Self::Status { json } => status::status(&worker, json),
             Self::History {
@@ -322,6 +382,16 @@ impl Command {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => failure.tell(),
         }
+    }
+}
+
+impl Worker {
+    /// What the command line says.
+    fn set(&mut self, global: &Global, overrides: &Overrides) {
+        if let Some(path) = &global.config {
+            self.options.file = Some(path.clone());
+        }
+        self.options.flags.extend(overrides.flags());
     }
 }
 
@@ -385,21 +455,27 @@ impl From<Error> for Failure {
     }
 }
 
+/// The configuration of a command that asks the store. Which one is taken where nobody has named one is said.
 fn load(worker: &Worker) -> Result<Loaded, Failure> {
-    Ok(worker.load()?)
+    let loaded = worker.load()?;
+    note_default(&loaded);
+    Ok(loaded)
+}
+
+fn note_default(loaded: &Loaded) {
+    if let Some(why) = loaded.store_by_default() {
+        note(&why);
+    }
+}
+
+/// To standard error: what a command prints stays what it was asked for.
+fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "note: {}", printable_lines(text));
 }
 
 /// `2 errors, 1 warning`
 fn count(problems: &Problems) -> String {
-    use crate::config::Severity;
-    let of = |severity| problems.iter().filter(|p| p.severity == severity).count();
-    let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
-    let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    match (errors, warnings) {
-        (errors, 0) => some(errors, "error"),
-        (0, warnings) => some(warnings, "warning"),
-        _ => format!("{}, {}", some(errors, "error"), some(warnings, "warning")),
-    }
+    problems.tally()
 }
 
 /// The same text without what would move a cursor or colour a terminal, line by line.
@@ -445,6 +521,14 @@ mod tests {
                 "error: params.a\u{fffd}[31m: wrong\nparams.b\u{fffd}: \u{fffd}wrong"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_command_within_a_runtime_says_what_to_call_in_its_place() {
+        let worker = Worker::builder().build();
+        let command = Command::Status { json: false };
+        let code = command.execute(&Global::default(), worker);
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(2)));
     }
 
     #[test]

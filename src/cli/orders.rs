@@ -13,7 +13,7 @@ use super::{
     Failure,
     history::printable,
     load, print, print_json,
-    status::{ask_answer, nobody_was_here, place},
+    status::{ask_answer, no_store, nobody_was_here},
 };
 use crate::{
     Worker,
@@ -182,10 +182,7 @@ pub(super) fn drain(
 fn somebody_was_here(config: &Config) -> Result<(), Failure> {
     match nobody_was_here(config) {
         false => Ok(()),
-        true => Err(Failure::Failed(format!(
-            "no replica was ever here to be asked: {}",
-            place(config)
-        ))),
+        true => Err(no_store(config)),
     }
 }
 

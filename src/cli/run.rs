@@ -2,24 +2,18 @@
 
 use std::time::Duration;
 
-use super::{Failure, load};
-use crate::{
-    Worker,
-    config::{LogFormat, TelemetrySettings},
-    telemetry::log::{self, Format, LogSettings},
-};
+use super::Failure;
+use crate::{Worker, worker::start};
 
 /// Blocking work that does not end with its run cannot be stopped; the process does not wait for it longer than this.
 const LEFTOVERS: Duration = Duration::from_millis(500);
 
+/// On a runtime of its own.
 pub(super) fn run(worker: Worker) -> Result<(), Failure> {
-    let loaded = load(&worker)?;
+    let loaded = worker.load_to_run()?;
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     // Kept until the end: it writes the last lines.
-    let _flush = log::init(&settings(&loaded.config.telemetry)).map_err(|e| failed(&e))?;
-    for warning in &loaded.problems {
-        tracing::warn!("{warning}");
-    }
+    let _log = start::log(&loaded.config.telemetry).map_err(|e| failed(&e))?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = loaded.config.worker.threads {
         builder.worker_threads(threads);
@@ -34,13 +28,7 @@ pub(super) fn run(worker: Worker) -> Result<(), Failure> {
     Ok(ended?)
 }
 
-fn settings(telemetry: &TelemetrySettings) -> LogSettings {
-    LogSettings {
-        log: telemetry.log.clone(),
-        format: match telemetry.format {
-            LogFormat::Auto => Format::Auto,
-            LogFormat::Text => Format::Text,
-            LogFormat::Json => Format::Json,
-        },
-    }
+/// On the runtime of the caller.
+pub(super) async fn run_here(worker: Worker) -> Result<(), Failure> {
+    Ok(worker.run().await?)
 }

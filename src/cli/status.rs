@@ -27,13 +27,15 @@ const CONNECTING: Duration = Duration::from_secs(1);
 pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
     let config = load(worker)?.config;
     // Ages go by the clock by which everything here is dated.
-    let (fleet, now) = if nobody_was_here(&config) {
-        (FleetStatus::default(), Clock::system().wall())
-    } else {
-        ask(&config, |locks| async move {
-            Ok((presence::fleet(&locks, None).await?, locks.wall()))
-        })?
-    };
+    if nobody_was_here(&config) {
+        if json {
+            print_json(&FleetStatus::default())?;
+        }
+        return Err(no_store(&config));
+    }
+    let (fleet, now) = ask(&config, |locks| async move {
+        Ok((presence::fleet(&locks, None).await?, locks.wall()))
+    })?;
     if json {
         return print_json(&fleet);
     }
@@ -43,13 +45,15 @@ pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
 
 pub(super) fn locks(config: &Config, prefix: &str, json: bool) -> Result<(), Failure> {
     let prefix = prefix.to_owned();
-    let rows = if nobody_was_here(config) {
-        Vec::new()
-    } else {
-        ask(config, |locks| async move {
-            presence::locks(&locks, &prefix).await
-        })?
-    };
+    if nobody_was_here(config) {
+        if json {
+            print_json(&Vec::<LockStatus>::new())?;
+        }
+        return Err(no_store(config));
+    }
+    let rows = ask(config, |locks| async move {
+        presence::locks(&locks, &prefix).await
+    })?;
     if json {
         return print_json(&rows);
     }
@@ -69,6 +73,20 @@ pub(super) fn nobody_was_here(config: &Config) -> bool {
         Backend::Memory => true,
         Backend::Redis => false,
     }
+}
+
+/// Why nothing can be shown: the store is not there, and a question does not make one.
+pub(super) fn no_store(config: &Config) -> Failure {
+    Failure::Failed(match config.locks.backend {
+        Backend::Memory => {
+            "the store is in memory, private to each process: ask its status page".to_owned()
+        }
+        _ => format!(
+            "there is no store {}: no worker was ever here; name the one that is meant with --config FILE or \
+             WATCHKEEPER_CONFIG, or ask where the worker was started",
+            config.locks.embedded.path.display()
+        ),
+    })
 }
 
 pub(super) fn ask<T, F>(config: &Config, question: impl FnOnce(Locks) -> F) -> Result<T, Failure>

@@ -1,4 +1,4 @@
-//! Puts the layers together: defaults, what code says of its jobs, the file, the environment, flags.
+//! Puts the layers together: defaults, what code says, the file, the environment, flags.
 //!
 //! The values of all layers are read first, each on its own and by the type of its key; figment merges what fits; the
 //! rules are applied to the result. Every step adds to one list, so that all faults are told at once.
@@ -14,7 +14,7 @@ use figment::{Figment, providers::Serialized};
 use serde_json::Value;
 
 use super::{
-    Config, ParamProblem, Spec, document, jobs,
+    Backend, CodeSettings, Config, ParamProblem, Spec, code, document, jobs,
     layer::Layer,
     problem::{Problems, Provenance, Source},
     render, text,
@@ -38,10 +38,14 @@ pub struct WorkFacts {
 }
 
 /// All that a configuration is made from. Nothing else is looked at.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct LoadOptions {
     /// `--config`: the file to read; when none is named the usual places are tried.
     pub file: Option<PathBuf>,
+    /// The usual places: the first of these files that exists is read.
+    pub places: Vec<PathBuf>,
+    /// Settings that code says; the file overrides them key by key.
+    pub code: CodeSettings,
     /// The environment.
     pub env: Vec<(String, String)>,
     /// Values from the command line.
@@ -71,10 +75,34 @@ pub struct Loaded {
     pub provenance: Provenance,
     /// The file that was read.
     pub file: Option<PathBuf>,
+    /// Where a file was looked for, when none was found.
+    pub looked_at: Vec<PathBuf>,
 }
 
-/// Where a file is looked for when none is named.
-const USUAL_PLACES: [&str; 2] = ["watchkeeper.toml", "config/default.toml"];
+/// Where a file is looked for when none is named, in the working directory.
+const USUAL_PLACES: [&str; 2] = ["./watchkeeper.toml", "./config/default.toml"];
+
+/// Where the processes of this machine look for a file after that. Units and images keep it there.
+pub const SYSTEM_PLACE: &str = "/etc/watchkeeper/watchkeeper.toml";
+
+impl Default for LoadOptions {
+    /// Nothing but the files in the usual places below `root`, of which this is the current directory.
+    fn default() -> Self {
+        Self {
+            file: None,
+            places: USUAL_PLACES.map(PathBuf::from).to_vec(),
+            code: CodeSettings::default(),
+            env: Vec::new(),
+            flags: Vec::new(),
+            root: PathBuf::new(),
+            kinds: Vec::new(),
+            specs: BTreeMap::new(),
+            check_params: None,
+            work_of: None,
+            clock: None,
+        }
+    }
+}
 
 // === impl LoadOptions ===
 
@@ -85,8 +113,20 @@ impl LoadOptions {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
+        let mut options = Self::code_only(CodeSettings::default());
+        options.env = std::env::vars_os().filter_map(text).collect();
+        let usual = USUAL_PLACES.into_iter().chain([SYSTEM_PLACE]);
+        options.places = usual.map(PathBuf::from).collect();
+        options
+    }
+
+    /// What code says, and nothing else: no file is looked for, no environment read. The working directory and the clocks
+    /// are those of this process.
+    #[must_use]
+    pub fn code_only(code: CodeSettings) -> Self {
         Self {
-            env: std::env::vars_os().filter_map(text).collect(),
+            places: Vec::new(),
+            code,
             root: std::env::current_dir().unwrap_or_default(),
             clock: Some(Clock::system()),
             ..Self::default()
@@ -111,6 +151,64 @@ impl Loaded {
     #[must_use]
     pub fn render(&self, origin: bool) -> String {
         render::render(&self.config, origin.then_some(&self.provenance))
+    }
+
+    /// Which store is taken because nobody has named one, in a sentence; nothing when somebody has.
+    #[must_use]
+    pub fn store_by_default(&self) -> Option<String> {
+        let named = |key: &str| self.provenance.of(key) != Source::Default;
+        if named("locks.backend") || named("locks.embedded.path") {
+            return None;
+        }
+        let why = match &self.file {
+            Some(file) => format!("{} names no store", file.display()),
+            None => self.no_file(),
+        };
+        let locks = &self.config.locks;
+        let taken = match locks.backend {
+            Backend::Embedded => {
+                let path = &locks.embedded.path;
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                format!("the embedded store {}", path.display())
+            }
+            _ => "a store in memory, for this process alone".to_owned(),
+        };
+        Some(format!("{why}; using {taken}"))
+    }
+
+    /// `no configuration was found (looked at …)`
+    pub(crate) fn no_file(&self) -> String {
+        let places: Vec<String> = self
+            .looked_at
+            .iter()
+            .map(|p| p.display().to_string())
+            .collect();
+        match places.is_empty() {
+            true => "no store is named".to_owned(),
+            false => format!("no configuration found (looked at {})", places.join(", ")),
+        }
+    }
+
+    /// The same for a worker that is to run: one without any job is a mistake where nobody has configured anything, and
+    /// worth a word elsewhere. A replica that is no candidate shows and commands the fleet without jobs of its own.
+    ///
+    /// # Errors
+    /// The missing jobs.
+    pub(crate) fn to_run(mut self) -> Result<Self, Problems> {
+        if !self.config.jobs.is_empty() || !self.config.worker.candidate {
+            return Ok(self);
+        }
+        let remedy = "add one in code (Worker::job) or as [jobs.NAME] in a file, named by --config or WATCHKEEPER_CONFIG                       where it is in no usual place";
+        if self.store_by_default().is_some() && self.file.is_none() {
+            let message = format!("there is no job, and {}", self.no_file());
+            self.problems
+                .error("jobs", Source::Default, message, remedy);
+            return Err(self.problems);
+        }
+        let source = self.file.clone().map_or(Source::Default, Source::WholeFile);
+        let message = "there is no job: this replica stands by for nothing";
+        self.problems.warn("jobs", source, message, remedy);
+        Ok(self)
     }
 }
 
@@ -142,7 +240,8 @@ fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> 
     let mut provenance = Provenance::default();
     let file = choose_file(options);
 
-    provenance.overlay(code_places(&options.specs));
+    provenance.overlay(options.code.places());
+    provenance.overlay(code::places_of_jobs(&options.specs));
     let from_file = read_file(options, file.as_ref(), &mut problems);
     let jobs = job_names(options, &from_file);
     let layers = [
@@ -156,7 +255,7 @@ fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> 
     let (untouched, overridden) = split(&options.specs, &layers);
     let base = Config {
         jobs: overridden,
-        ..Config::default()
+        ..options.code.config()
     };
     let mut figment = Figment::from(Serialized::defaults(&base));
     for mut layer in layers {
@@ -170,6 +269,7 @@ fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> 
     match figment.extract::<Config>() {
         Ok(mut config) => {
             config.jobs.extend(untouched);
+            options.code.restore_secrets(&mut config, &provenance);
             jobs::settle_params(&mut config, options, &provenance);
             // Rules between values mean nothing while a whole layer could not be read.
             if !problems.iter().any(|problem| problem.key.is_empty()) {
@@ -183,11 +283,16 @@ fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> 
                 return Err(problems);
             }
             let file = file.map(|chosen| chosen.path);
+            let looked_at = match file {
+                Some(_) => Vec::new(),
+                None => options.places.clone(),
+            };
             Ok(Loaded {
                 config,
                 problems,
                 provenance,
                 file,
+                looked_at,
             })
         }
         Err(errors) => {
@@ -246,11 +351,12 @@ fn choose_file(options: &LoadOptions) -> Option<Chosen> {
             by: Some(Source::Env(name.clone())),
         });
     }
-    let usual = USUAL_PLACES.map(PathBuf::from).into_iter();
-    let found = usual
-        .into_iter()
-        .find(|place| options.root.join(place).is_file());
-    found.map(|path| Chosen { path, by: None })
+    let found = options.places.iter();
+    let mut found = found.filter(|place| options.root.join(place).is_file());
+    let path = found.next()?;
+    // `watchkeeper.toml:3:1` is shorter to read.
+    let path = path.strip_prefix("./").unwrap_or(path).to_owned();
+    Some(Chosen { path, by: None })
 }
 
 fn read_file(options: &LoadOptions, chosen: Option<&Chosen>, problems: &mut Problems) -> Layer {
@@ -294,33 +400,6 @@ fn split(
         };
     }
     (untouched, overridden)
-}
-
-/// What code sets of its jobs, as far as it differs from the defaults.
-fn code_places(specs: &BTreeMap<String, Spec>) -> BTreeMap<String, Source> {
-    fn differences(at: &str, default: &Value, value: &Value, found: &mut BTreeMap<String, Source>) {
-        match value {
-            Value::Object(table) => {
-                for (key, inner) in table {
-                    let default = default.get(key).unwrap_or(&Value::Null);
-                    differences(&format!("{at}.{key}"), default, inner, found);
-                }
-            }
-            value if value != default => {
-                found.insert(at.to_owned(), Source::Code);
-            }
-            _ => {}
-        }
-    }
-    let default = serde_json::to_value(Spec::default()).unwrap_or_default();
-    let mut found = BTreeMap::new();
-    for (name, spec) in specs {
-        let at = format!("jobs.{name}");
-        found.insert(at.clone(), Source::Code);
-        let value = serde_json::to_value(spec).unwrap_or_default();
-        differences(&at, &default, &value, &mut found);
-    }
-    found
 }
 
 /// Adds an error when no file can be made at `path`, without making anything.

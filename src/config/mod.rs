@@ -1,4 +1,4 @@
-//! Configuration: defaults, then a file, then the environment, then flags; every fault told at once and with its
+//! Configuration: defaults, then what code says, then a file, then the environment, then flags; every fault told at once and with its
 //! place.
 //!
 //! - A key that does not exist is an error, and the nearest one is named. (`an_unknown_key_names_the_nearest_one`)
@@ -8,6 +8,7 @@
 //!
 //! The settings themselves live with their owners; nothing below the worker reads configuration.
 
+mod code;
 mod document;
 mod effects;
 mod jobs;
@@ -20,6 +21,7 @@ mod render;
 mod schema;
 mod settings;
 mod text;
+mod typed;
 
 #[cfg(test)]
 mod tests;
@@ -34,9 +36,12 @@ pub use crate::{
     lock::settings::{Backend, EmbeddedSettings, Expiry, LockSettings, RedisSettings},
     secret::{Secret, SecretUrl},
 };
+pub use code::CodeSettings;
 pub use jobs::ParamProblem;
 pub(crate) use load::check_jobs;
-pub use load::{LoadOptions, Loaded, ParamCheck, WorkFacts, WorkOf, load, load_without_jobs};
+pub use load::{
+    LoadOptions, Loaded, ParamCheck, SYSTEM_PLACE, WorkFacts, WorkOf, load, load_without_jobs,
+};
 pub use problem::{Problem, Problems, Provenance, Source};
 pub use settings::{AdminSettings, Listen, LogFormat, Mode, TelemetrySettings, WorkerSettings};
 pub use text::Flag;

@@ -41,7 +41,7 @@ pub enum Source {
     Env(String),
     /// A flag of the command line.
     Flag(String),
-    /// The program that registered the job.
+    /// The program: a job that it registers, a setting that it types.
     Code,
     /// Nobody set it.
     #[default]
@@ -74,6 +74,19 @@ impl Problems {
         self.0.len()
     }
 
+    /// How many there are of each kind: `2 errors, 1 warning`.
+    #[must_use]
+    pub fn tally(&self) -> String {
+        let of = |severity| self.iter().filter(|p| p.severity == severity).count();
+        let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
+        let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        match (errors, warnings) {
+            (errors, 0) => some(errors, "error"),
+            (0, warnings) => some(warnings, "warning"),
+            _ => format!("{}, {}", some(errors, "error"), some(warnings, "warning")),
+        }
+    }
+
     /// The problems.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.0.iter()
@@ -92,6 +105,22 @@ impl Problems {
     ) {
         self.push(Problem {
             severity: Severity::Error,
+            key: key.into(),
+            source,
+            message: message.into(),
+            remedy: remedy.into(),
+        });
+    }
+
+    pub(super) fn warn(
+        &mut self,
+        key: impl Into<String>,
+        source: Source,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.push(Problem {
+            severity: Severity::Warning,
             key: key.into(),
             source,
             message: message.into(),

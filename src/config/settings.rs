@@ -24,7 +24,8 @@ pub struct WorkerSettings {
     /// How long runs may take to end when the worker is told to stop.
     #[serde(with = "crate::human::duration")]
     pub drain_timeout: Duration,
-    /// Threads for jobs; as many as there are cores unless set.
+    /// Threads for jobs; as many as there are cores unless set. No effect on a runtime that the program has made:
+    /// [`Worker::run`](crate::Worker::run) says so.
     pub threads: Option<usize>,
 }
 
@@ -217,7 +218,7 @@ impl Default for TelemetrySettings {
 impl TelemetrySettings {
     /// Adds what is wrong. Keys are relative to `[telemetry]`.
     pub fn check(&self, found: &mut Findings) {
-        #[cfg(feature = "cli")]
+        #[cfg(feature = "log")]
         if let Err(cause) = tracing_subscriber::EnvFilter::builder().parse(&self.log) {
             found.error(
                 &["log"],
@@ -225,7 +226,7 @@ impl TelemetrySettings {
                 "write a level such as \"info\" or pairs such as \"info,watchkeeper=debug\"",
             );
         }
-        #[cfg(not(feature = "cli"))]
+        #[cfg(not(feature = "log"))]
         let _ = found;
     }
 }

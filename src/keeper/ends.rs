@@ -45,7 +45,7 @@ fn child() {
         maximum: Some(0),
     };
     rustix::process::setrlimit(rustix::process::Resource::Core, none).unwrap();
-    #[cfg(feature = "cli")]
+    #[cfg(feature = "log")]
     let _log = crate::telemetry::log::init(&crate::telemetry::log::LogSettings::default());
     let folder = tempfile::tempdir().unwrap();
     let locks = match ends.to_str() {
@@ -97,7 +97,7 @@ fn work_without_end(locks: LocksBuilder) {
 fn work_that_outlives_its_lease_aborts_the_process() {
     let output = child_that("outlived");
     assert_eq!(output.status.signal(), Some(SIGABRT), "{output:?}");
-    #[cfg(feature = "cli")]
+    #[cfg(feature = "log")]
     says(&output, "work outlives its lease");
 }
 
@@ -105,11 +105,11 @@ fn work_that_outlives_its_lease_aborts_the_process() {
 fn a_keeper_that_panics_over_a_lease_aborts_the_process() {
     let output = child_that("panicked");
     assert_eq!(output.status.signal(), Some(SIGABRT), "{output:?}");
-    #[cfg(feature = "cli")]
+    #[cfg(feature = "log")]
     says(&output, "the lock keeper has panicked");
 }
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "log")]
 fn says(output: &Output, why: &str) {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains(why), "{text}");

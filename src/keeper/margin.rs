@@ -110,7 +110,7 @@ async fn what_ends_while_a_round_is_under_way_is_not_extended_by_its_later_parts
     drop(work);
 }
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "log")]
 mod log {
     use std::sync::Mutex;
 

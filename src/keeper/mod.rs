@@ -196,7 +196,7 @@ pub(crate) fn abort_process() -> OnUnstoppable {
 
 fn abort() -> ! {
     // The line that says why must not die with the process.
-    #[cfg(feature = "cli")]
+    #[cfg(feature = "log")]
     crate::telemetry::log::flush();
     std::process::abort()
 }

@@ -3,6 +3,7 @@
 mod fleet;
 mod nodes;
 mod tls;
+mod typed;
 
 use std::{path::PathBuf, time::Duration};
 

@@ -85,10 +85,31 @@ pub fn init(settings: &LogSettings) -> Result<Flush, LogError> {
     let behind = Behind::new(io::stderr(), json).map_err(LogError::Thread)?;
     let to = behind.clone();
     let lines = lines(filter, json, colours, move || to.clone());
-    lines.try_init().map_err(|_| LogError::Taken)?;
+    let free = !tracing::dispatcher::has_been_set();
+    match lines.try_init() {
+        // A logger of the crate `log` was there before: its lines go where they went, those of `tracing` come to us.
+        Err(_) if free => {}
+        set => set.map_err(|_| LogError::Taken)?,
+    }
     // Only the one log of this process comes here, so the place is free.
     BEHIND.get_or_init(|| behind);
     Ok(Flush(()))
+}
+
+/// The same, but leaves a program alone that has set up a log of its own, or has one by [`init`] already: then there is
+/// nothing to keep.
+///
+/// # Errors
+/// [`LogError`], but [`LogError::Taken`].
+pub fn init_where_none_is(settings: &LogSettings) -> Result<Option<Flush>, LogError> {
+    if tracing::dispatcher::has_been_set() {
+        return Ok(None);
+    }
+    match init(settings) {
+        Ok(flush) => Ok(Some(flush)),
+        Err(LogError::Taken) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Waits until every line so far is written, a second at most. Call it before the process ends in a hurry.
@@ -170,6 +191,9 @@ impl Default for LogSettings {
 }
 
 #[cfg(test)]
+pub(crate) use tests::written_lines;
+
+#[cfg(test)]
 mod tests {
     use std::{
         io::Write,
@@ -217,6 +241,11 @@ mod tests {
         tracing::subscriber::with_default(subscriber, work);
         let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
         text.lines().map(str::to_owned).collect()
+    }
+
+    /// The lines of text that `work` logs, for tests of others.
+    pub(crate) fn written_lines(directives: &str, work: impl FnOnce()) -> Vec<String> {
+        written(directives, false, work)
     }
 
     fn attempt(outcome: &'static str) -> Event {

@@ -1,6 +1,6 @@
 //! What is told to the outside while the worker works: metrics and log lines, both made from [`Events`].
 //!
-//! [`metrics`]: counters, gauges, histograms · [`event_log`]: a line per change · `log`: where lines go (feature `cli`).
+//! [`metrics`]: counters, gauges, histograms · [`event_log`]: a line per change · `log`: where lines go (feature `log`).
 
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio_util::sync::CancellationToken;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::event::{Event, Events};
 
 pub mod event_log;
-#[cfg(feature = "cli")]
+#[cfg(feature = "log")]
 pub mod log;
 pub mod metrics;
 

@@ -13,6 +13,9 @@
 //! `drain_timeout`; outcomes are written; leases are released and announced; what is left of the history is written,
 //! for a second at most; the presence document goes; the process ends. A second signal ends it at once.
 //!
+//! A worker drains on SIGTERM and SIGINT ([`Worker::run`]), when its [`Handle`] is told to stop it, on `drain`, and when the
+//! future of its run is dropped: then it winds down by itself, for as long as its runtime lives.
+//!
 //! # Reload
 //! SIGHUP: the configuration is read again and checked as a whole; then jobs begin, end, or go on under another definition
 //! between two runs. What has not changed hears nothing of it. A faulty configuration changes nothing.
@@ -23,7 +26,9 @@
     allow(dead_code, reason = "tests ask for less than people do")
 )]
 pub(crate) mod asking;
+mod builder;
 pub(crate) mod crew;
+mod function;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod given;
 pub(crate) mod presence;
@@ -33,22 +38,28 @@ pub(crate) mod reload;
 pub(crate) mod replica;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod runs;
+pub(crate) mod start;
 pub mod store;
+
+pub use builder::WorkerBuilder;
 
 use std::{future::Future, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     batch::BatchJob,
     config::{Config, LoadOptions, Loaded, ParamProblem, Provenance, check_jobs, load},
     error::{Error, Result},
     event::Events,
-    job::{Coordination, Job, RunHook, Spec},
+    job::{Coordination, Job, JobError, Outcome, Run, RunHook, Spec},
 };
 use registry::{Body, Registry, check_by_reading};
 use replica::HealthCheck;
+
+use crate::signals::Signals;
 
 /// A worker: the user's jobs, and the configuration they run under.
 ///
@@ -74,12 +85,17 @@ pub struct Worker {
     pub(crate) events: Events,
     pub(crate) checks: Vec<(String, HealthCheck)>,
     pub(crate) hooks: Vec<Arc<dyn RunHook>>,
+    stop: CancellationToken,
 }
+
+/// Stops a worker from elsewhere in its program; made by [`Worker::handle`]. Cheap to clone, and of no effect when dropped.
+#[derive(Clone, Debug)]
+pub struct Handle(CancellationToken);
 
 impl Worker {
     /// Configured by the environment of the process: defaults, then the file named by `WATCHKEEPER_CONFIG` (else
-    /// `./watchkeeper.toml`, else `./config/default.toml`), then `WATCHKEEPER_*` variables. Everything is checked by
-    /// [`Worker::run`], when the jobs are known.
+    /// `./watchkeeper.toml`, else `./config/default.toml`, else `/etc/watchkeeper/watchkeeper.toml`), then `WATCHKEEPER_*`
+    /// variables. Everything is checked by [`Worker::run`], when the jobs are known.
     ///
     /// # Errors
     /// [`Error::Read`] when a file was named that cannot be read.
@@ -104,7 +120,14 @@ impl Worker {
             events,
             checks: Vec::new(),
             hooks: Vec::new(),
+            stop: CancellationToken::new(),
         }
+    }
+
+    /// Configured by code: typed settings, and neither a file nor the environment unless
+    /// [`with_env`](WorkerBuilder::with_env) asks for them.
+    pub fn builder() -> WorkerBuilder {
+        WorkerBuilder::default()
     }
 
     /// Adds a job. `[jobs.NAME]` in the configuration overrides the keys it names.
@@ -112,6 +135,32 @@ impl Worker {
     pub fn job(mut self, name: &str, job: impl Job, spec: Spec) -> Self {
         self.registry.add_job(name, Body::Job(Arc::new(job)), spec);
         self
+    }
+
+    /// Adds a job that is an asynchronous function: called once for each run, and in every other way like
+    /// [`Worker::job`]. Any error may be returned with `?`, as from [`Job::run`]; `run.params()` reads the parameters.
+    ///
+    /// ```
+    /// # use watchkeeper::{Outcome, Spec, Worker};
+    /// # #[derive(serde::Deserialize)]
+    /// # struct Params { path: String }
+    /// # fn configured(worker: Worker) -> Worker {
+    /// worker.job_fn("size", Spec::cron("@hourly"), |run| async move {
+    ///     let Params { path } = run.params()?;
+    ///     println!("{} bytes", std::fs::metadata(path)?.len());
+    ///     Ok(Outcome::Done)
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// What the function shares between runs it clones: `move |run| { let db = db.clone(); async move { … } }`.
+    #[must_use]
+    pub fn job_fn<F, Fut>(self, name: &str, spec: Spec, work: F) -> Self
+    where
+        F: Fn(Run) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Outcome, JobError>> + Send + 'static,
+    {
+        self.job(name, function::Function(work), spec)
     }
 
     /// Adds a job that works in batches, claimed by lock: its coordination is [`Coordination::Batch`], whatever the spec
@@ -235,22 +284,102 @@ impl Worker {
         options
     }
 
-    /// Runs until SIGTERM or SIGINT, then drains. A second signal ends the process at once.
+    /// Stops this worker and its clones, while they run or before.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle(self.stop.clone())
+    }
+
+    /// Runs until SIGTERM or SIGINT, then drains. A second signal ends the process at once. [`Worker::handle`] stops it,
+    /// too.
+    ///
+    /// This is for a program that is the worker: it takes the signals of the process. Several workers of one process hear
+    /// the same signals; when the last of them has ended, the next SIGTERM ends the process. [`Worker::run_until`] leaves
+    /// signals alone.
+    ///
+    /// Sets up the log of `[telemetry]` where the program has installed no subscriber of `tracing` (feature `log`, on by
+    /// default), and says what it starts with: version, store, the first jobs with their next ticks, the address of the
+    /// page. Jobs run on the caller's runtime, so that `worker.threads` has no effect: the runtime says how many there are.
+    ///
+    /// # Cancellation
+    /// When the future is dropped the worker drains by itself, as on SIGTERM, for as long as the runtime lives: nothing new
+    /// starts, runs may end within `worker.drain_timeout`, leases are handed over. Nobody hears of its end then. A runtime
+    /// that ends takes the runs with it; what they held expires by itself, after one ttl at most.
     ///
     /// # Errors
     /// [`enum@Error`]; nothing was started then, except for errors of the lock service itself.
     pub async fn run(self) -> Result<()> {
-        let loaded = self.load()?;
-        for warning in &loaded.problems {
-            tracing::warn!("{warning}");
-        }
-        process::run(self, loaded).await
+        let loaded = self.load_to_run()?;
+        let _log = self.begin(&loaded)?;
+        self.run_loaded(loaded).await
     }
 
-    /// Runs with a configuration that [`Worker::load`] has read.
-    #[cfg(feature = "cli")]
+    /// The same until `stop` is ready, then drains. Signals are left to the program: without a way to reload or to dump the
+    /// status, but beside anything else that handles them.
+    ///
+    /// ```no_run
+    /// # use watchkeeper::Worker;
+    /// # async fn serve() {}
+    /// # async fn both(worker: Worker) -> watchkeeper::Result<()> {
+    /// worker.run_until(async { serve().await }).await
+    /// # }
+    /// ```
+    ///
+    /// # Cancellation
+    /// As with [`Worker::run`]. `stop` is dropped with it.
+    ///
+    /// # Errors
+    /// As with [`Worker::run`].
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<()> {
+        let loaded = self.load_to_run()?;
+        let _log = self.begin(&loaded)?;
+        let told = self.stop.child_token();
+        let running = process::run(self, loaded, None, told.clone());
+        let asked = async {
+            stop.await;
+            told.cancel();
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            ended = running => ended,
+            never = asked => never,
+        }
+    }
+
+    /// Reads and checks the configuration of a worker that is to run.
+    pub(crate) fn load_to_run(&self) -> Result<Loaded> {
+        self.load()?.to_run().map_err(Error::Config)
+    }
+
+    /// Sets up the log for a worker on a runtime that is not ours, and says what has no effect there.
+    pub(crate) fn begin(&self, loaded: &Loaded) -> Result<start::Log> {
+        let log = start::log(&loaded.config.telemetry).map_err(Error::Process)?;
+        if loaded.config.worker.threads.is_some() {
+            tracing::warn!(
+                "{}: worker.threads has no effect: jobs run on the runtime of the program, which has as many threads as it says",
+                loaded.provenance.of("worker.threads")
+            );
+        }
+        Ok(log)
+    }
+
+    /// Runs with a configuration that was read; the log is set up.
     pub(crate) async fn run_loaded(self, loaded: Loaded) -> Result<()> {
-        process::run(self, loaded).await
+        // Signals first: one that comes while the store is opened must drain, too.
+        let signals = Signals::listen().map_err(Error::Process)?;
+        let stop = self.stop.child_token();
+        process::run(self, loaded, Some(signals), stop).await
+    }
+}
+
+// === impl Handle ===
+
+impl Handle {
+    /// Tells the worker to drain, as SIGTERM does: nothing new starts, what runs may end, leases are handed over, then
+    /// [`Worker::run`] returns. Returns at once. A worker that is told before it runs drains as soon as it does.
+    pub fn stop(&self) {
+        self.0.cancel();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     Worker,
@@ -10,7 +10,7 @@ use super::{
     registry::Registry,
     reload::{Jobs, Reloader},
     replica::{Ready, Replica, gate},
-    store,
+    start, store,
 };
 use crate::{
     Locks,
@@ -33,8 +33,17 @@ use crate::{
 /// Time between two beats of the runtime's heart.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// Runs the worker until a signal drains it.
-pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
+/// Runs the worker until a signal drains it, or `told`. When the future is dropped, what has started drains by itself.
+pub(super) async fn run(
+    worker: Worker,
+    mut loaded: Loaded,
+    mut signals: Option<Signals>,
+    told: CancellationToken,
+) -> Result<()> {
+    for warning in &loaded.problems {
+        tracing::warn!("{warning}");
+    }
+    say_what_begins(&loaded);
     // Where each value of each job came from is not asked any more, and takes more room than the jobs.
     let mut config = std::mem::take(&mut loaded.config);
     let file = loaded.file.clone();
@@ -46,9 +55,9 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
     let jobs_now = Jobs::new(std::mem::take(&mut config.jobs));
     let jobs = ready_jobs(&worker, &jobs_now)?;
 
-    // Signals first: one that comes while the store is opened must drain, too.
-    let mut signals = Signals::listen().map_err(Error::Process)?;
     let stop = CancellationToken::new();
+    // Whichever way this ends: observers must not outlive it.
+    let observers = stop.clone().drop_guard();
     EventLog::follow(&events, &spawn, stop.clone());
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
     metrics.follow(&events, &clock, &spawn, stop.clone());
@@ -65,7 +74,7 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
         .map_err(Error::Process)?;
     store::refuse_twins(&locks).await?;
     store::refuse_closed(&locks).await?;
-    let beat = spawn.spawn(beat(locks.clone()));
+    let beat = AbortOnDropHandle::new(spawn.spawn(beat(locks.clone())));
 
     let failover = config.worker.mode == Mode::Failover;
     let host = rustix::system::uname()
@@ -147,10 +156,12 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
         name = me.name,
         mode = me.mode,
         jobs = jobs.len(),
+        page = me.admin.as_ref().map(|at| format!("http://{at}/")),
         "worker started"
     );
+    start::show_jobs(&jobs, locks.wall());
 
-    let presence = spawn.spawn(presence::publish(me.clone(), ctx.clone()));
+    let presence = AbortOnDropHandle::new(spawn.spawn(presence::publish(me.clone(), ctx.clone())));
     let replica = Replica {
         ctx: ctx.clone(),
         jobs,
@@ -158,25 +169,38 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
         checks: worker.checks.clone(),
     };
     let (mut reloader, desk) = Reloader::new(worker, config, file, jobs_now, ctx.clone(), metrics);
-    let mut running = spawn.spawn(replica.run_with(desk));
+    let running = spawn.spawn(replica.run_with(desk));
+    // A task of its own: it goes on when nobody waits for the worker any more.
+    let mut winding_down = {
+        let (me, ctx) = (me.clone(), ctx.clone());
+        spawn.spawn(async move {
+            if let Err(error) = running.await {
+                tracing::error!(%error, "the replica has died");
+            }
+            drop(presence);
+            take_leave(&me, &ctx).await;
+            drop(beat);
+            drop(observers);
+            if let Some(admin) = admin {
+                let _ = admin.await;
+            }
+        })
+    };
+    // Also when this future is dropped: a replica that nobody can stop would work on for ever.
+    let drain = ctx.gate.drain().clone();
+    let _drains = drain.clone().drop_guard();
     loop {
         tokio::select! {
             biased;
-            ended = &mut running => {
-                if let Err(error) = ended {
-                    tracing::error!(%error, "the replica has died");
-                }
-                break;
-            }
-            signal = signals.recv() => match signal {
-                Some(Signal::Drain) | None => {
-                    ctx.gate.drain().cancel();
-                }
+            _ = &mut winding_down => break,
+            () = told.cancelled(), if !drain.is_cancelled() => drain.cancel(),
+            signal = next(&mut signals) => match signal {
+                Some(Signal::Drain) | None => drain.cancel(),
                 Some(Signal::Dump) => match presence::fleet(&locks, Some(presence::now(&me, &ctx, 0))).await {
                     Ok(fleet) => event_log::dump(&fleet),
                     Err(error) => tracing::warn!(%error, "the status cannot be read"),
                 },
-                Some(Signal::Hangup) if ctx.gate.drain().is_cancelled() => {
+                Some(Signal::Hangup) if drain.is_cancelled() => {
                     tracing::warn!("SIGHUP: not reloaded, the worker drains");
                 }
                 // A signal that comes meanwhile is heard afterwards; several are one.
@@ -184,19 +208,40 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
             }
         }
     }
-    presence.abort();
-    let name = presence::now(&me, &ctx, 0).document_name();
-    let _ = clock
-        .timeout(Duration::from_secs(1), locks.remove_doc(&name))
-        .await;
-    locks.settle().await;
-    beat.abort();
-    stop.cancel();
-    if let Some(admin) = admin {
-        let _ = admin.await;
-    }
     tracing::info!("worker ended");
     Ok(())
+}
+
+/// The next signal; never one where the program hears them itself.
+async fn next(signals: &mut Option<Signals>) -> Option<Signal> {
+    match signals {
+        Some(signals) => signals.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The first lines, before anything is opened that may take its time.
+fn say_what_begins(loaded: &Loaded) {
+    let config = &loaded.config;
+    let configuration = loaded.file.as_ref().map(|file| file.display().to_string());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        store = start::store(&config.locks),
+        namespace = config.worker.namespace,
+        configuration,
+        "starting"
+    );
+    if let Some(why) = loaded.store_by_default() {
+        tracing::info!("{why}");
+    }
+}
+
+/// After the last run: the document goes, and what was released has arrived.
+async fn take_leave(me: &Identity, ctx: &Context) {
+    let name = presence::now(me, ctx, 0).document_name();
+    let gone = ctx.locks.remove_doc(&name);
+    let _ = ctx.clock.timeout(Duration::from_secs(1), gone).await;
+    ctx.locks.settle().await;
 }
 
 fn ready_jobs(worker: &Worker, jobs: &Jobs) -> Result<Vec<Ready>> {

@@ -16,6 +16,8 @@ mod holders;
 mod layers;
 #[macro_use]
 mod locks;
+#[cfg(feature = "sqlite")]
+mod workers;
 
 conformance!(memory, crate::conformance::memory);
 #[cfg(feature = "sqlite")]

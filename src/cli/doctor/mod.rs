@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{
-    Failure, locks,
+    Failure, locks, note_default,
     place::Place,
     print, print_json,
     status::{ask_within, nobody_was_here, place},
@@ -122,6 +122,9 @@ pub(super) fn doctor(mut worker: Worker, args: &DoctorArgs) -> Result<(), Failur
     } else {
         worker.load()
     };
+    if let Ok(loaded) = &loaded {
+        note_default(loaded);
+    }
     if args.wait_admitted || args.bootstrap || args.reconfigure {
         let config = loaded?.config;
         return if args.wait_admitted {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     super::{
         Failure, print, print_json,
-        status::{ask_within, nobody_was_here, place},
+        status::{ask_within, no_store, nobody_was_here, place},
     },
     PATIENCE,
     show::details,
@@ -19,22 +19,24 @@ use crate::{
 const LOOK_AGAIN: Duration = Duration::from_millis(2_500);
 
 pub(super) fn leaked(config: &Config, prefix: &str, json: bool) -> Result<(), Failure> {
-    let found: Vec<Leak> = if nobody_was_here(config) {
-        Vec::new()
-    } else {
-        let prefix = prefix.to_owned();
-        ask_within(PATIENCE + LOOK_AGAIN, config, |locks| async move {
-            let views = locks.list(&prefix).await?;
-            let keys = views.iter().filter_map(|views| views.first());
-            let keys: Vec<String> = keys.map(|view| view.key.clone()).collect();
-            let then = details(&locks, keys.clone()).await?;
-            if !then.iter().any(wants_second_look) {
-                return Ok(leaks(&then, &then));
-            }
-            locks.clock().sleep(LOOK_AGAIN).await;
-            Ok(leaks(&then, &details(&locks, keys).await?))
-        })?
-    };
+    if nobody_was_here(config) {
+        if json {
+            print_json(&Vec::<Leak>::new())?;
+        }
+        return Err(no_store(config));
+    }
+    let prefix = prefix.to_owned();
+    let found: Vec<Leak> = ask_within(PATIENCE + LOOK_AGAIN, config, |locks| async move {
+        let views = locks.list(&prefix).await?;
+        let keys = views.iter().filter_map(|views| views.first());
+        let keys: Vec<String> = keys.map(|view| view.key.clone()).collect();
+        let then = details(&locks, keys.clone()).await?;
+        if !then.iter().any(wants_second_look) {
+            return Ok(leaks(&then, &then));
+        }
+        locks.clock().sleep(LOOK_AGAIN).await;
+        Ok(leaks(&then, &details(&locks, keys).await?))
+    })?;
     if json {
         return print_json(&found);
     }

@@ -3,7 +3,7 @@
 use super::{
     super::{
         Failure, print, print_json,
-        status::{ask_within, nobody_was_here, place},
+        status::{ask_within, no_store, nobody_was_here},
         table::Table,
     },
     PATIENCE,
@@ -33,7 +33,7 @@ pub(super) fn show(config: &Config, key: &str, json: bool) -> Result<(), Failure
 
 pub(super) fn find(config: &Config, key: &str) -> Result<LockDetail, Failure> {
     if nobody_was_here(config) {
-        return Err(Failure::Failed(format!("no locks in {}", place(config))));
+        return Err(no_store(config));
     }
     let keys = vec![key.to_owned()];
     let mut found = ask_within(PATIENCE, config, |locks| async move {

@@ -199,7 +199,7 @@ fn numbers_out_of_range_are_errors() {
             "worker.namespace: \"a b\" cannot begin",
         ),
         ("worker.name = \"\"", "worker.name: the name is empty"),
-        #[cfg(feature = "cli")]
+        #[cfg(feature = "log")]
         ("telemetry.log = \"info,=x=y\"", "telemetry.log"),
     ] {
         let line = problem(file);
