@@ -39,6 +39,8 @@ use std::{
 
 use clap::{Args, Parser, Subcommand};
 
+#[doc(hidden)]
+pub use self::table::Table;
 pub use self::{
     doctor::DoctorArgs,
     jobs::{JobsArgs, JobsCommand},
