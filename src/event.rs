@@ -148,6 +148,19 @@ pub enum Event {
         /// Items.
         items: u64,
     },
+    /// Items that do not go by themselves, or not at once, as last seen by this replica.
+    HeldItems {
+        /// The job.
+        job: String,
+        /// To be sent again when their time has come.
+        retry: u64,
+        /// Given up.
+        dead: u64,
+        /// May have been received, and are repeated.
+        in_doubt: u64,
+        /// Left to a person.
+        parked: u64,
+    },
     /// This replica became unfit or fit again.
     Fitness {
         /// The job, or `replica`.

@@ -280,7 +280,29 @@ impl Facts<'_> {
     }
 }
 
+/// What a replica did for a job that works in batches.
+fn of_batches(run: &RunRecord) -> String {
+    let when = match (run.started, run.ended) {
+        (Some(from), Some(to)) => format!("From {from} to {to}"),
+        _ => "Once".to_owned(),
+    };
+    let detail = run.detail.split_whitespace().collect::<Vec<_>>().join(" ");
+    let detail = match detail.as_str() {
+        "" => String::new(),
+        why => format!(" ({why})"),
+    };
+    format!(
+        "{when} {} worked on it, {}: {}{detail}.",
+        run.replica_name,
+        run.outcome,
+        run.batch_words()
+    )
+}
+
 fn of_run(run: &RunRecord) -> String {
+    if !run.batch_words().is_empty() {
+        return of_batches(run);
+    }
     let by = match run.replica_name.as_str() {
         "" => "a replica that died before it could tell",
         name => name,

@@ -17,6 +17,8 @@
 //! # Not promised
 //! This is news, not authority: a document is as old as `seen_ms_ago` says. Who may act is decided by leases alone.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -126,8 +128,24 @@ pub struct JobStatus {
     pub paused_why: Option<String>,
     /// Items still to be done, as last seen.
     pub backlog: Option<u64>,
+    /// Items that do not go by themselves, or not at once, as last seen; `null` when there are none.
+    pub held: Option<HeldItems>,
     /// Runs in flight, on all replicas.
     pub running: Vec<RunStatus>,
+}
+
+/// Items of a job that are not simply sent or still to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HeldItems {
+    /// To be sent again when their time has come.
+    pub retry: u64,
+    /// Given up.
+    pub dead: u64,
+    /// May have been received, and are repeated.
+    pub in_doubt: u64,
+    /// Left to a person.
+    pub parked: u64,
 }
 
 /// Who leads a job.
@@ -302,6 +320,9 @@ pub struct JobPresence {
     pub last_outcome: Option<String>,
     /// Items still to be done, as last seen here.
     pub backlog: Option<u64>,
+    /// Items that do not go by themselves, or not at once, as last seen here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldItems>,
     /// Runs in flight here.
     pub running: Vec<RunStatus>,
 }
@@ -343,6 +364,29 @@ pub const PRESENCE_PREFIX: &str = "presence/";
 #[must_use]
 pub fn replica_id(host: &str, pid: u32, nonce: &str) -> String {
     format!("{host}-{pid}-{nonce}")
+}
+
+// === impl HeldItems ===
+
+impl HeldItems {
+    pub(crate) fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for HeldItems {
+    /// `6 dead, 1 parked`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [
+            (self.dead, "dead"),
+            (self.parked, "parked"),
+            (self.in_doubt, "in doubt"),
+            (self.retry, "to be sent again"),
+        ];
+        let some = all.iter().filter(|(n, _)| *n > 0);
+        let words: Vec<String> = some.map(|(n, word)| format!("{n} {word}")).collect();
+        f.write_str(&words.join(", "))
+    }
 }
 
 // === impl Presence ===

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod demo;
+mod notify;
 mod programs;
 
 use std::{
@@ -43,6 +44,7 @@ enum All {
     Worker(Command),
     #[command(display_order = 0)]
     Demo(demo::DemoArgs),
+    Notify(notify::NotifyArgs),
     Lock(programs::LockArgs),
     Elect(programs::ElectArgs),
 }
@@ -72,7 +74,12 @@ fn main() -> ExitCode {
         All::Demo(args) => demo::main(&args),
         All::Lock(args) => programs::lock(&global, args),
         All::Elect(args) => programs::elect(&global, args),
-        All::Worker(command) => command.execute(&global, stock_worker()),
+        All::Notify(args) => {
+            let mut options = LoadOptions::from_process();
+            options.file.clone_from(&global.config);
+            notify::main(&stock_worker(options), args)
+        }
+        All::Worker(command) => command.execute(&global, stock_worker(LoadOptions::from_process())),
     }
 }
 
@@ -87,8 +94,8 @@ const FIXED: [(&str, &[&str]); 3] = [
 const SILENT: [&str; 3] = ["exec", "heartbeat", "http"];
 
 /// A worker that knows the stock kinds of jobs.
-fn stock_worker() -> Worker {
-    let worker = Worker::with(LoadOptions::from_process());
+fn stock_worker(options: LoadOptions) -> Worker {
+    let worker = Worker::with(options);
     let events = worker.events().clone();
     let mut worker = worker
         .kind("exec", Exec::new)

@@ -18,7 +18,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::{BatchJob, order::rendezvous};
+use super::{BatchJob, order::rendezvous, record::Records};
 use crate::{
     backoff::Backoff,
     clock::Moment,
@@ -56,6 +56,7 @@ struct Floor {
     running: FuturesUnordered<BoxFuture<'static, (String, Option<Ended>)>>,
     runs: BTreeMap<String, Run>,
     resting: BTreeMap<String, (Moment, u32)>,
+    records: Records,
 }
 
 /// What one look brought.
@@ -72,11 +73,14 @@ enum Look {
 impl BatchEngine {
     /// Works on batches until the worker drains.
     pub(crate) async fn run(self) {
+        // A name that it cannot bear is no reason not to work.
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| self.job.named(&self.name)));
         while let Some(pass) = self.ctx.gate.pass().await {
             self.ctx.board.stands(&self.name, Standing::Working);
             let mut floor = Floor::default();
             self.work(&pass, &mut floor).await;
             self.wind_down(&pass, &mut floor).await;
+            floor.tell(&self, true);
         }
         self.ctx.board.stands(&self.name, Standing::Off);
     }
@@ -88,6 +92,7 @@ impl BatchEngine {
         let tick = ctx.locks.wall();
         while !pass.is_over() {
             floor.stop_what_is_stuck(self);
+            floor.tell(self, false);
             let looking = async {
                 // Frozen as the active replica: whether it still is comes before anything new.
                 if let Some(replica) = pass.lease()
@@ -217,7 +222,9 @@ impl BatchEngine {
             until,
         )
         .within(grace, pass.lease().cloned());
-        ctx.board.started(&run, ctx.locks.wall());
+        let at = ctx.locks.wall();
+        ctx.board.started(&run, at);
+        floor.records.begun(&batch, &run, now, at);
         let (job, token) = (self.name.clone(), lease.token());
         ctx.events.tell(Event::BatchClaimed {
             job,
@@ -341,6 +348,9 @@ impl Floor {
         self.runs.remove(batch);
         let ctx = &engine.ctx;
         let now = ctx.clock.now();
+        if let Some(record) = self.records.ended(batch, ended, now, ctx.locks.wall()) {
+            ctx.history.batch(record);
+        }
         let failures = self.resting.get(batch).map_or(0, |(_, failures)| *failures);
         match ended {
             Some(Ended::Cancelled(why)) if why != NO_PROGRESS => {
@@ -359,6 +369,14 @@ impl Floor {
                 let pause = pause.min(retry.max_backoff).max(IDLE.0);
                 self.rest(batch.to_owned(), now + pause, failures + 1);
             }
+        }
+    }
+
+    /// Writes down what is told of batches together, when it is time, or all of it.
+    fn tell(&mut self, engine: &BatchEngine, all: bool) {
+        let ctx = &engine.ctx;
+        if let Some(record) = self.records.summary(&engine.name, ctx.clock.now(), all) {
+            ctx.history.batch(record);
         }
     }
 

@@ -105,7 +105,11 @@ fn row(run: &RunRecord) -> [String; 7] {
     });
     [
         run.started.map(to_millis).unwrap_or_default(),
-        run.tick.to_string(),
+        match run.batch_words().is_empty() {
+            true => run.tick.to_string(),
+            // Batches have no ticks.
+            false => String::new(),
+        },
         run.attempt.to_string(),
         run.outcome.clone(),
         took.unwrap_or_default(),
@@ -121,7 +125,9 @@ fn note(run: &RunRecord) -> String {
     let params = (!run.params.is_empty()).then(|| format!("with {}", run.params.join(", ")));
     let detail = Some(run.detail.clone()).filter(|detail| !detail.is_empty());
     let told = run.progress.as_ref().map(ToString::to_string);
-    let said = told.into_iter().chain(resumed).chain(params).chain(detail);
+    let batches = Some(run.batch_words()).filter(|words| !words.is_empty());
+    let said = batches.into_iter().chain(told);
+    let said = said.chain(resumed).chain(params).chain(detail);
     let said: Vec<String> = said.collect();
     said.join("; ")
 }
@@ -192,6 +198,27 @@ mod tests {
             ..run()
         };
         assert_eq!(note(&run), "resumed from 24 bytes; with day; no disk");
+    }
+
+    #[test]
+    fn batches_are_counted_in_their_line() {
+        let run = RunRecord {
+            outcome: "failed".to_owned(),
+            batches: Some(crate::status::runs::BatchCounts {
+                done: 12,
+                skipped: 0,
+                failed: 2,
+            }),
+            items: [("sent".to_owned(), 600), ("dead".to_owned(), 3)].into(),
+            detail: "t/50/3 timeout: ".to_owned(),
+            ..run()
+        };
+        let cells = row(&run);
+        assert_eq!(cells[1], "", "no tick");
+        assert_eq!(
+            cells[6],
+            "batches: 12 done, 2 failed; items: 3 dead, 600 sent; t/50/3 timeout:"
+        );
     }
 
     #[test]

@@ -52,6 +52,8 @@ use std::{
 
 use clap::{Args, Parser, Subcommand};
 
+#[doc(hidden)]
+pub use self::table::Table;
 pub use self::{
     doctor::DoctorArgs,
     jobs::{JobsArgs, JobsCommand},
@@ -104,8 +106,8 @@ pub enum Command {
     },
     /// Show the last runs of a job: when, where, how they ended
     ///
-    /// The last 100 runs of a job are kept; the newest is shown last. Times are UTC. Jobs that work in batches have no
-    /// history: their tables tell.
+    /// The last 100 runs of a job are kept; the newest is shown last. Times are UTC. Of a job that works in batches each
+    /// replica keeps 100 records: those that failed or left something behind singly, the others counted together.
     History {
         /// The job
         #[arg(value_name = "JOB")]

@@ -260,6 +260,10 @@ fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
             for line in job.disagreement() {
                 text += &format!("{}: {}\n", job.name, printable(&line));
             }
+            if let Some(held) = &job.held {
+                let backlog = job.backlog.unwrap_or(0);
+                text += &format!("{}: {backlog} items to be sent; {held}\n", job.name);
+            }
         }
     }
     let running: Vec<_> = running(fleet).collect();

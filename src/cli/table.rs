@@ -3,18 +3,21 @@
 use std::fmt;
 
 /// Rows under a header; written without trailing blanks.
-pub(super) struct Table {
+#[derive(Debug)]
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(super) fn new(header: &[&str]) -> Self {
+    /// A table with these columns.
+    #[must_use]
+    pub fn new(header: &[&str]) -> Self {
         let header = header.iter().map(|&cell| cell.to_owned()).collect();
         Self { rows: vec![header] }
     }
 
     /// Adds a row; an empty cell is shown as a dash.
-    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let shown = |cell: String| {
             if cell.is_empty() {
                 "-".to_owned()

@@ -170,6 +170,32 @@ fn a_service_has_no_ticks() {
 }
 
 #[test]
+fn a_job_in_batches_says_what_its_replicas_did_last() {
+    let mut case = Case::new();
+    case.schedule = Schedule::parse("continuous", None, None).unwrap();
+    case.runs.push(RunRecord {
+        tick: at("07:00"),
+        started: Some(at("07:00")),
+        ended: Some(at("07:01")),
+        outcome: "failed".to_owned(),
+        detail: "t/50/3 timeout".to_owned(),
+        replica_name: "a".to_owned(),
+        batches: Some(crate::status::runs::BatchCounts {
+            done: 12,
+            failed: 1,
+            ..Default::default()
+        }),
+        items: [("sent".to_owned(), 600)].into(),
+        ..RunRecord::default()
+    });
+    let said = case.ask("08:00");
+    assert_eq!(said.verdict, "failed");
+    let line = "From 2026-05-04T07:00:00Z to 2026-05-04T07:01:00Z a worked on it, failed: \
+                batches: 12 done, 1 failed; items: 600 sent (t/50/3 timeout).";
+    assert!(said.sentences.iter().any(|s| s == line), "{said:?}");
+}
+
+#[test]
 fn a_run_says_what_it_resumed_from_and_what_it_was_given_by_name() {
     let mut case = Case::new();
     case.runs.push(RunRecord {

@@ -15,7 +15,7 @@ use crate::{
     job::Run,
     lease::LeaseView,
     node::Token,
-    status::{JobPresence, Rate, ReloadStatus, RunStatus, Standing},
+    status::{HeldItems, JobPresence, Rate, ReloadStatus, RunStatus, Standing},
 };
 
 /// Shared by the engines of all jobs; cheap to clone.
@@ -202,6 +202,12 @@ impl Board {
 
     pub(crate) fn backlog(&self, job: &str, items: u64) {
         self.note(job, |job| job.facts.backlog = Some(items));
+    }
+
+    pub(crate) fn held(&self, job: &str, items: HeldItems) {
+        self.note(job, |job| {
+            job.facts.held = (!items.is_none()).then_some(items);
+        });
     }
 
     /// Whether this replica leads the job now, by the clock; `None` for a job it does not know.

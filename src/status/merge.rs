@@ -101,6 +101,8 @@ fn job(words: &[Word<'_>], now: Timestamp) -> JobStatus {
         paused: words.iter().any(|(_, j)| j.paused),
         paused_why: None,
         backlog: freshest_backlog.and_then(|(_, j)| j.backlog),
+        // From the same replica: what one says is of one moment.
+        held: freshest_backlog.and_then(|(_, j)| j.held),
         running: running(words),
     }
 }

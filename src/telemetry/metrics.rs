@@ -173,6 +173,23 @@ impl Metrics {
                 count,
             } => f.items(job, outcome, *count),
             Event::Backlog { job, items } => f.backlog(job, *items),
+            Event::HeldItems {
+                job,
+                retry,
+                dead,
+                in_doubt,
+                parked,
+            } => {
+                let states = [
+                    ("retry", retry),
+                    ("dead", dead),
+                    ("in_doubt", in_doubt),
+                    ("parked", parked),
+                ];
+                for (state, items) in states {
+                    f.held_items(job, state, *items);
+                }
+            }
             Event::Definitions { job, count } => f.definitions(job, *count),
             Event::Reloaded { ok, at } => f.reloaded(*ok, *at),
             _ => {}

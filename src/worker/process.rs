@@ -23,7 +23,7 @@ use crate::{
     scheduler::{Author, Board, Context, History, Intents, Place, Recall},
     signals::{Signal, Signals},
     spawn::Spawn,
-    status::replica_id,
+    status::{HeldItems, replica_id},
     telemetry::{
         event_log::{self, EventLog},
         metrics::{HeldTerm, Metrics},
@@ -290,8 +290,24 @@ async fn follow_backlog(ctx: Context, stop: CancellationToken) {
             () = stop.cancelled() => return,
             event = events.recv() => event,
         };
-        if let Ok(Event::Backlog { job, items }) = event {
-            ctx.board.backlog(&job, items);
+        match event {
+            Ok(Event::Backlog { job, items }) => ctx.board.backlog(&job, items),
+            Ok(Event::HeldItems {
+                job,
+                retry,
+                dead,
+                in_doubt,
+                parked,
+            }) => {
+                let held = HeldItems {
+                    retry,
+                    dead,
+                    in_doubt,
+                    parked,
+                };
+                ctx.board.held(&job, held);
+            }
+            _ => {}
         }
     }
 }

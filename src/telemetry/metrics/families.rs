@@ -52,6 +52,7 @@ pub(super) struct Families {
     batch_duration: Histograms<1>,
     notifications: Counters<2>,
     notification_backlog: Gauges<1>,
+    notification_items: Gauges<2>,
     events_missed: Counter,
     job_definitions: Gauges<1>,
     config_reload_successful: Gauge,
@@ -85,6 +86,7 @@ impl Families {
             batch_duration: histograms(|| Histogram::new(LONG)),
             notifications: Family::default(),
             notification_backlog: Family::default(),
+            notification_items: Family::default(),
             events_missed: Counter::default(),
             job_definitions: Family::default(),
             config_reload_successful: Gauge::default(),
@@ -222,6 +224,12 @@ impl Families {
             "watchkeeper_notification_backlog",
             "Items still to be delivered, as last seen",
             &self.notification_backlog,
+        );
+        count(
+            r,
+            "watchkeeper_notification_items",
+            "Items that are dead, parked, in doubt or to be sent again, as last seen",
+            &self.notification_items,
         );
         count(
             r,
@@ -398,6 +406,13 @@ impl Families {
         let items = i64::try_from(items).unwrap_or(i64::MAX);
         self.notification_backlog
             .get_or_create(&[of(job)])
+            .set(items);
+    }
+
+    pub(super) fn held_items(&self, job: &str, state: &'static str, items: u64) {
+        let items = i64::try_from(items).unwrap_or(i64::MAX);
+        self.notification_items
+            .get_or_create(&[of(job), ("state", state.into())])
             .set(items);
     }
 

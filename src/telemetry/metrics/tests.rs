@@ -176,6 +176,13 @@ fn work_and_nodes_are_counted() {
             job: job.clone(),
             items: 17,
         },
+        Event::HeldItems {
+            job: job.clone(),
+            retry: 3,
+            dead: 6,
+            in_doubt: 0,
+            parked: 1,
+        },
         Event::NodeUp {
             node: "redis-1".into(),
             up: false,
@@ -222,6 +229,11 @@ fn work_and_nodes_are_counted() {
         &metrics,
         "watchkeeper_notification_backlog{job=\"mail\"} 17",
     );
+    for (state, items) in [("retry", 3), ("dead", 6), ("in_doubt", 0), ("parked", 1)] {
+        let line =
+            format!("watchkeeper_notification_items{{job=\"mail\",state=\"{state}\"}} {items}");
+        shows(&metrics, &line);
+    }
     shows(&metrics, "distributed_lock_node_up{node=\"redis-1\"} 0");
     shows(
         &metrics,
