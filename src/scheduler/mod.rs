@@ -64,6 +64,7 @@ use crate::{
     job::{Job, Spec, definition::Fingerprint},
     lease::{Care, LeaseView, Loss, Unstoppable},
     ledger::Ledger,
+    lock::Watching,
     schedule::Schedule,
     status::Standing,
     term::Term,
@@ -91,6 +92,8 @@ impl Engine {
     /// Runs the job in one replica at a time, until the worker drains.
     pub(crate) async fn run_led(&mut self) {
         let ctx = &self.ctx.clone();
+        // Whatever keeps this replica from being a candidate now: when it becomes one, the leader may be dead already.
+        let _watching = self.keep_watching();
         let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
             self.take_up();
@@ -135,8 +138,18 @@ impl Engine {
         ctx.board.stands(&self.name, Standing::Off);
     }
 
+    /// The job's lock.
+    fn key(&self) -> String {
+        format!("job/{}", self.name)
+    }
+
+    /// Watches the job's lock, so that whoever holds it is known to be over in time should this replica need it.
+    fn keep_watching(&self) -> Watching {
+        self.ctx.locks.keep_watching(&self.key(), self.spec.ttl)
+    }
+
     fn elector(&self) -> Elector {
-        let elector = Elector::for_key(&self.ctx.locks, format!("job/{}", self.name));
+        let elector = Elector::for_key(&self.ctx.locks, self.key());
         match self.spec.ttl {
             Some(ttl) => elector.ttl(ttl),
             None => elector,
