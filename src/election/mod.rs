@@ -16,8 +16,7 @@ use tokio::sync::broadcast;
 
 use crate::{
     backoff::Backoff,
-    clock::Moment,
-    lock::{Claim, Claimed, LockError, Locks, Sighting, Way, released},
+    lock::{Claim, Claimed, LockError, Locks, Sighting, Way, released, together},
     node::{Announcement, Kind},
     term::Term,
 };
@@ -41,13 +40,16 @@ struct Shows(Arc<dyn Fn(&Sighting) + Send + Sync>);
 #[derive(Clone)]
 pub(crate) struct Hesitation(Arc<dyn Fn() -> Duration + Send + Sync>);
 
-/// A term, and how long nobody was seen to hold it before.
+/// A term, and how long nobody led before it.
 #[derive(Debug)]
 pub struct Elected {
     /// The term.
     pub term: Term,
-    /// From the moment at which this candidate first saw it free to its own acquisition; `None` when it never saw
-    /// another holder.
+    /// How long nobody led, to this acquisition; `None` when this process has seen no holder before.
+    ///
+    /// It counts from the release, when the holder before has given the lock back. That of one which has died is not known:
+    /// it counts from the middle between its last renewal and the next one, which has not come. So it is right to a sixth of
+    /// the ttl. A holder that lived on without its nodes may have led for longer, at most to the end of its lease.
     pub leaderless: Option<Duration>,
 }
 
@@ -115,10 +117,10 @@ impl Elector {
         let locks = &self.locks;
         let (clock, chance, timing) = (locks.clock(), locks.chance(), locks.timing());
         let ttl = self.claim.ttl.unwrap_or(timing.ttl);
+        // Also while this replica is unfit: once it is fit, the watch is not to begin anew.
+        let _watching = locks.keep_watching(&self.claim.key, self.claim.ttl);
         let mut releases = locks.releases();
         let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
-        let mut freed: Option<Moment> = None;
-        let mut seen_held = false;
         // The very first bid goes blind: one round trip when nobody holds it.
         let mut next = Next::Bid;
         let mut way = Way::default();
@@ -136,17 +138,15 @@ impl Elector {
                 // Then it is looked at again: whoever was to go first may have it.
                 clock.sleep(pause).await;
             } else if next == Next::Bid {
-                let (bid, _, _) = locks.attempt(&self.claim, way.clone()).await?;
+                let (bid, seen, _) = locks.attempt(&self.claim, way.clone()).await?;
                 match bid {
                     Claimed::Acquired(lease) => {
-                        let since = freed.filter(|_| seen_held);
-                        let leaderless = since.map(|t| clock.now().since(t));
+                        let leaderless = seen.vacant_since.map(|at| clock.now().since(at));
                         return Ok(Elected {
                             term: Term::new(lease),
                             leaderless,
                         });
                     }
-                    Claimed::Held { .. } => seen_held = true,
                     other => tracing::debug!(key = self.claim.key, ?other, "bid failed"),
                 }
                 // Candidates that bid together split the vote: ask one node first from now on, and wait a random,
@@ -169,24 +169,18 @@ impl Elector {
                     at = together(at, ttl);
                 }
                 let holder = sighting.holder();
-                if holder.is_some() {
-                    (seen_held, freed) = (true, None);
-                }
                 // As far as can be seen the holder's life ends here, unless it is renewed.
                 tokio::select! {
                     biased;
                     () = released(&mut releases, &self.claim.key, holder.as_deref()) => {
                         // That of somebody whom no majority shows says nothing but: look again.
                         if holder.is_some() {
-                            freed.get_or_insert(clock.now());
                             next = Next::Bid;
                         }
                         clock.sleep(chance.up_to(timing.node_timeout / 10)).await;
                     }
                     () = clock.sleep_until(at) => {}
                 }
-            } else {
-                freed.get_or_insert(clock.now());
             }
         }
     }
@@ -255,27 +249,5 @@ impl fmt::Debug for Shows {
 impl fmt::Debug for Hesitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hesitation")
-    }
-}
-
-/// Candidates of one process look at their locks at the same moments: one call per node serves them all.
-fn together(at: Moment, ttl: Duration) -> Moment {
-    let grid = (ttl / 40).max(Duration::from_millis(1)).as_micros();
-    let steps = at.since_boot().as_micros().div_ceil(grid);
-    let micros = u64::try_from(steps.saturating_mul(grid)).unwrap_or(u64::MAX);
-    Moment::ZERO + Duration::from_micros(micros)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn candidates_of_one_process_look_together() {
-        let ttl = Duration::from_secs(10);
-        let at = |ms| Moment::ZERO + Duration::from_millis(ms);
-        assert_eq!(together(at(1), ttl), at(250));
-        assert_eq!(together(at(250), ttl), at(250));
-        assert_eq!(together(at(251), ttl), at(500));
     }
 }

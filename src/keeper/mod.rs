@@ -33,6 +33,7 @@ mod returns;
 mod silent;
 mod tasks;
 mod verify;
+mod watchlist;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -45,6 +46,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 pub(crate) use announce::Heard;
 pub use fitness::Fitness;
+pub(crate) use watchlist::{Watching, Watchlist};
 
 use crate::{
     chance::Chance,
@@ -159,6 +161,7 @@ pub(crate) struct Keeper {
     pub(crate) notes: (mpsc::UnboundedSender<Note>, mpsc::UnboundedReceiver<Note>),
     pub(crate) releases: broadcast::Sender<Announcement>,
     pub(crate) fitness: Fitness,
+    pub(crate) watchlist: Arc<Watchlist>,
     pub(crate) wall: FleetClock,
     pub(crate) reached: Arc<std::sync::atomic::AtomicBool>,
     pub(crate) on_unstoppable: OnUnstoppable,
@@ -180,6 +183,7 @@ pub(crate) struct Desk {
     /// Releases under way, and acquisitions that may end in one.
     releasing: watch::Sender<usize>,
     lookout: Arc<Lookout>,
+    watchlist: Arc<Watchlist>,
 }
 
 /// The default for work that outlives its lease: log, then `std::process::abort`.
@@ -295,10 +299,13 @@ impl Keeper {
             pulse: Pulse::default(),
             releasing: releasing.clone(),
             lookout: Arc::default(),
+            watchlist: self.watchlist,
         };
+        background.push(spawn.spawn(desk.clone().keep_watch()));
         for (number, link) in desk.cluster.links.iter().enumerate() {
             let (cluster, node) = (desk.cluster.clone(), link.node().clone());
-            let forward = announce::forward(cluster, number, node, self.releases.clone());
+            let (to, list) = (self.releases.clone(), desk.watchlist.clone());
+            let forward = announce::forward(cluster, number, node, to, list);
             background.push(spawn.spawn(forward));
         }
         if let Some(guard) = self.guard.filter(|guard| !guard.bystander) {
@@ -444,6 +451,8 @@ impl Desk {
             loss,
             held,
         });
+        let now = self.cluster.clock.now();
+        self.watchlist.given_back(view.key(), view.owner(), now);
         let (told, mut progress) = watch::channel(Told::default());
         let primary = self.cluster.primary(view.key());
         let op = self

@@ -158,9 +158,10 @@ impl Desk {
         match tried.into_iter().next() {
             Some(Tried {
                 attempt,
-                seen,
+                mut seen,
                 stand,
             }) => {
+                seen.vacant_since = self.watchlist.vacant_since(&claim.key);
                 let claimed = self.claimed(claim, attempt, start);
                 if let (Claimed::Acquired(lease), true) = (&claimed, way.ticket.is_some()) {
                     lease.view().came_from_line();
@@ -214,6 +215,7 @@ impl Desk {
         let renew_at = next_renewal(start, ttl, &cluster.timing, early);
         self.book()
             .adopt(view.clone(), win.record.clone(), renew_at);
+        self.watchlist.taken(&claim.key);
         self.ring();
         Claimed::Acquired(Lease::new(view, win.record))
     }
@@ -244,9 +246,11 @@ impl Desk {
             }
         }
         let judged = keys.into_iter().zip(shown);
-        judged
+        let judged: Vec<Sighting> = judged
             .map(|(key, nodes)| cluster.judge(key, nodes.into_iter().enumerate().collect()))
-            .collect()
+            .collect();
+        self.watchlist.saw(&judged, cluster.clock.now());
+        judged
     }
 
     /// One number for all nodes, above every token they show, so that the next acquisition needs no second round.

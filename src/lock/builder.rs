@@ -14,7 +14,7 @@ use crate::{
     chance::Chance,
     clock::Clock,
     event::Events,
-    keeper::{self, Fitness, Keeper},
+    keeper::{self, Fitness, Keeper, Watchlist},
     lease::LeaseView,
     node::{Expiry, Node},
     spawn::Spawn,
@@ -143,6 +143,7 @@ impl LocksBuilder {
         let (notes, noted) = mpsc::unbounded_channel();
         let releases = broadcast::Sender::new(1024);
         let fitness = Fitness::new(self.clock.clone());
+        let watchlist = Arc::<Watchlist>::default();
         let reached = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let agreed = self
             .expiry
@@ -158,6 +159,7 @@ impl LocksBuilder {
             chance: self.chance.clone(),
             events: self.events.clone(),
             fitness: fitness.clone(),
+            watchlist: watchlist.clone(),
             reached: reached.clone(),
             wall: wall.clone(),
             guarded: self.fleet.is_some(),
@@ -173,6 +175,7 @@ impl LocksBuilder {
             notes: (notes, noted),
             releases,
             fitness,
+            watchlist,
             reached,
             wall,
             on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),

@@ -53,6 +53,7 @@ use std::{
 
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+pub(crate) use crate::keeper::Watching;
 pub use acquire::LockBuilder;
 pub(crate) use acquire::released;
 pub use admission::{AdmissionReport, AdmissionState};
@@ -63,6 +64,7 @@ pub(crate) use cluster::{Stand, Way};
 pub use error::{LockError, NodeTroubles, WriteError};
 pub use settings::{FleetConfig, LockSettings};
 pub use sighting::Sighting;
+pub(crate) use sighting::together;
 pub use slots::{MOST_SLOTS, Slot, SlotsBuilder};
 pub use timing::Timing;
 pub(crate) use wall::FleetClock;
@@ -73,7 +75,7 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
-    keeper::{self, Command, DocsRead, Fitness},
+    keeper::{self, Command, DocsRead, Fitness, Watchlist},
     lease::{LeaseView, Note},
     node::{Announcement, Doc, Node, NodeError, Op, View},
 };
@@ -100,6 +102,7 @@ struct Handle {
     chance: Chance,
     events: Events,
     fitness: Fitness,
+    watchlist: Arc<Watchlist>,
     reached: Arc<std::sync::atomic::AtomicBool>,
     wall: FleetClock,
     guarded: bool,
@@ -222,6 +225,14 @@ impl Locks {
     /// [`LockError::Closed`]; a node's trouble stands in its place in the sighting.
     pub async fn look(&self, keys: Vec<String>) -> Result<Vec<Sighting>, LockError> {
         self.ask(|reply| Command::Look { keys, reply }).await
+    }
+
+    /// Keeps an eye on a lock that may be wanted later, as long as the answer lives: whoever wants it then takes over from a
+    /// holder that has died meanwhile without watching it for a ttl first. `ttl` is that of a lease of ours.
+    pub(crate) fn keep_watching(&self, key: &str, ttl: Option<Duration>) -> Watching {
+        let handle = &self.0;
+        let ttl = ttl.unwrap_or(handle.timing.ttl);
+        handle.watchlist.watch(key, ttl, handle.clock.now())
     }
 
     /// Ends `owner`'s lease of the lock by force, whoever it is: at its next round its holder is refused by a majority and

@@ -104,13 +104,18 @@ impl Engine {
     /// Runs the job tick by tick, in whichever replica comes first, until the worker drains.
     pub(crate) async fn run_by_tick(&mut self) {
         let ctx = &self.ctx.clone();
-        let key = format!("job/{}", self.name);
-        let retention = ctx.locks.timing().retention_of(&key);
+        let retention = ctx.locks.timing().retention_of(&self.key());
         // Not all at the same time.
         let limit = retention / 3 + ctx.chance.up_to(retention / 30);
         let mut taken = Taken::new(limit);
         let mut stood_back = None;
-        while let Some(pass) = ctx.gate.pass().await {
+        loop {
+            // Whoever may not bid now is to find a holder that has died in a run over, once it may. Between ticks a replica
+            // that waits for the next one asks nothing.
+            let watching = self.keep_watching();
+            let Some(pass) = ctx.gate.pass().await else {
+                break;
+            };
             self.take_up();
             let elector = self.elector();
             ctx.board.stands(&self.name, Standing::StandingBy);
@@ -122,6 +127,7 @@ impl Engine {
             if self.stand_back_for_definition(&pass).await {
                 continue;
             }
+            drop(watching);
             let term = tokio::select! {
                 biased;
                 () = pass.over() => continue,
@@ -157,7 +163,10 @@ impl Engine {
         loop {
             // Here, and not by going back to where the job alone is asked: that would turn in a circle without a pause, and
             // keep the runtime from the heartbeat that makes a stalled replica fit again.
-            locks.fitness().fit().await;
+            if locks.fitness().unfit().is_some() {
+                let _watching = self.keep_watching();
+                locks.fitness().fit().await;
+            }
             let asked = clock.now();
             let next = match elector.look().await {
                 Ok(seen) => {

@@ -70,6 +70,7 @@ use crate::{
     job::{Job, Spec, definition::Fingerprint},
     lease::{Care, LeaseView, Loss, Unstoppable},
     ledger::Ledger,
+    lock::Watching,
     schedule::Schedule,
     status::Standing,
     term::Term,
@@ -99,6 +100,8 @@ impl Engine {
     /// Runs the job in one replica at a time, until the worker drains.
     pub(crate) async fn run_led(&mut self) {
         let ctx = &self.ctx.clone();
+        // Whatever keeps this replica from being a candidate now: when it becomes one, the leader may be dead already.
+        let _watching = self.keep_watching();
         let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
             self.take_up();
@@ -143,9 +146,19 @@ impl Engine {
         ctx.board.stands(&self.name, Standing::Off);
     }
 
+    /// The job's lock.
+    fn key(&self) -> String {
+        format!("job/{}", self.name)
+    }
+
+    /// Watches the job's lock, so that whoever holds it is known to be over in time should this replica need it.
+    fn keep_watching(&self) -> Watching {
+        self.ctx.locks.keep_watching(&self.key(), self.spec.ttl)
+    }
+
     fn elector(&self) -> Elector {
-        let (recall, job) = (self.ctx.recall.clone(), self.name.clone());
-        let elector = Elector::for_key(&self.ctx.locks, format!("job/{}", self.name))
+let (recall, job) = (self.ctx.recall.clone(), self.name.clone());
+        let elector = Elector::for_key(&self.ctx.locks, self.key())
             .showing(move |seen| recall.saw(&job, seen));
         match self.spec.ttl {
             Some(ttl) => elector.ttl(ttl),

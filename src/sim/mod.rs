@@ -24,6 +24,7 @@ mod renewals;
 mod runs;
 mod slots;
 mod spread;
+mod takeovers;
 mod terms;
 mod tick_locks;
 mod ticks;
