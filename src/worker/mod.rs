@@ -34,6 +34,8 @@ pub(crate) mod replica;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod runs;
 pub mod store;
+#[cfg(any(feature = "cli", feature = "admin"))]
+pub(crate) mod token;
 
 use std::{future::Future, sync::Arc};
 
