@@ -106,7 +106,11 @@ pub mod keeper;
 pub mod lease;
 pub mod ledger;
 pub mod lock;
+#[doc(hidden)]
+pub mod network;
 pub mod node;
+#[doc(hidden)]
+pub mod owned;
 pub mod schedule;
 pub(crate) mod scheduler;
 #[doc(hidden)]

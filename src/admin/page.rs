@@ -10,6 +10,8 @@ pub(super) struct View<'a> {
     pub(super) fleet: &'a FleetStatus,
     /// The id of the replica that answers.
     pub(super) replica: &'a str,
+    /// Whether the token was said: what runs say of themselves is shown then.
+    pub(super) signed_in: bool,
     pub(super) ready: Result<(), String>,
     pub(super) now: Timestamp,
 }
@@ -60,9 +62,11 @@ fn strip(h: &mut Html, view: &View<'_>) {
     };
     margin(h, view.fleet);
     h.markup(" · ").text(time(view.now));
-    h.markup(
-        " · <a href=\"/metrics\">metrics</a> · <a href=\"/api/v1/fleet\">JSON</a></p></header>\n",
-    );
+    h.markup(" · <a href=\"/metrics\">metrics</a> · <a href=\"/api/v1/fleet\">JSON</a>");
+    if !view.signed_in {
+        h.markup(" · <a href=\"/login\">sign in</a>");
+    }
+    h.markup("</p></header>\n");
 }
 
 fn margin(h: &mut Html, fleet: &FleetStatus) {

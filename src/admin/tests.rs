@@ -11,6 +11,9 @@ use tokio::{
 };
 
 use super::*;
+
+mod doors;
+
 use crate::{
     node::Token,
     spawn::Spawn,
@@ -24,8 +27,12 @@ struct Fake {
     stalled: bool,
     draining: AtomicBool,
     hangs: bool,
-    token: Option<&'static str>,
+    no_token: bool,
     read_only: bool,
+    /// As if other machines could reach it, too.
+    reachable: bool,
+    hosts: &'static [&'static str],
+    proxies: &'static [&'static str],
     /// How far the fleet's time is ahead of this machine's.
     ahead: SignedDuration,
 }
@@ -110,6 +117,9 @@ impl AdminSource for Fake {
     }
 }
 
+/// What must be said.
+const TOKEN: &str = "open sesame";
+
 /// A server on a free port; stopped by the token.
 struct Server {
     address: SocketAddr,
@@ -122,12 +132,24 @@ async fn serving(source: Fake) -> Server {
 }
 
 async fn serving_shared(source: Arc<Fake>) -> Server {
-    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let ip = if source.reachable {
+        [0, 0, 0, 0]
+    } else {
+        [127, 0, 0, 1]
+    };
+    let listener = bind(SocketAddr::from((ip, 0))).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
     let admin = Admin {
         metrics: Metrics::new("1.2.3"),
         clock: Clock::system(),
-        token: source.token.map(Secret::new),
+        token: (!source.no_token).then(|| Secret::new(TOKEN)),
+        hosts: source.hosts.iter().map(|host| (*host).to_owned()).collect(),
+        proxies: source
+            .proxies
+            .iter()
+            .map(|at| at.parse().unwrap())
+            .collect(),
         read_only: source.read_only,
         source,
     };
@@ -141,6 +163,10 @@ async fn serving_shared(source: Arc<Fake>) -> Server {
     }
 }
 
+fn said() -> String {
+    format!("Authorization: Bearer {TOKEN}\r\n")
+}
+
 struct Answer {
     status: u16,
     head: String,
@@ -148,12 +174,26 @@ struct Answer {
 }
 
 impl Server {
+    /// By somebody who has the token.
     async fn get(&self, path: &str) -> Answer {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
-            .await
+        self.look(path, &said()).await
     }
 
+    /// By somebody who says these headers.
+    async fn look(&self, path: &str, more: &str) -> Answer {
+        self.send(&format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n"
+        ))
+        .await
+    }
+
+    /// By somebody who has the token.
     async fn post(&self, path: &str, more: &str, body: &str) -> Answer {
+        self.ask(path, &format!("{}{more}", said()), body).await
+    }
+
+    /// By somebody who says these headers.
+    async fn ask(&self, path: &str, more: &str, body: &str) -> Answer {
         let length = body.len();
         self.send(&format!(
             "POST /api/v1/jobs/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{more}\r\n{body}"
@@ -425,29 +465,12 @@ async fn nothing_else_changes_state() {
     let server = serving(Fake::default()).await;
     for method in ["POST", "PUT", "DELETE", "PATCH"] {
         for path in ["/", "/api/v1/jobs", "/readyz"] {
-            let request =
-                format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+            let request = format!(
+                "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{}\r\n",
+                said()
+            );
             assert_eq!(server.send(&request).await.status, 405, "{method} {path}");
         }
-    }
-}
-
-#[tokio::test]
-async fn on_loopback_a_foreign_host_is_refused() {
-    let server = serving(Fake::default()).await;
-    for (host, status) in [
-        ("localhost", 200),
-        ("LOCALHOST:8787", 200),
-        ("127.0.0.1:8787", 200),
-        ("[::1]:8787", 200),
-        ("a.localhost", 200),
-        ("evil.example", 421),
-        ("evil.example:8787", 421),
-        ("localhost.evil.example", 421),
-        ("127.0.0.1.evil.example", 421),
-    ] {
-        let request = format!("GET /livez HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        assert_eq!(server.send(&request).await.status, status, "{host}");
     }
 }
 
@@ -575,41 +598,12 @@ async fn a_replica_is_asked_to_drain_by_post() {
     ] {
         let answer = server
             .send(&format!(
-                "POST /api/v1/replicas/{replica}/drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{said}\r\n"
+                "POST /api/v1/replicas/{replica}/drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{}{said}\r\n",
+                self::said()
             ))
             .await;
         assert_eq!(answer.status, status, "{replica} {said}");
     }
-}
-
-#[tokio::test]
-async fn what_changes_wants_the_token() {
-    let server = serving(Fake {
-        token: Some("sesame"),
-        ..Fake::default()
-    })
-    .await;
-    for (said, status) in [
-        ("", 401),
-        ("Authorization: Bearer sesam\r\n", 401),
-        ("Authorization: Bearer sesamee\r\n", 401),
-        ("Authorization: Bearer \r\n", 401),
-        ("Authorization: Basic sesame\r\n", 401),
-        ("Authorization: Bearer sesame\r\n", 200),
-    ] {
-        let answer = server.post("report/pause", said, "").await;
-        assert_eq!(answer.status, status, "{said}");
-        assert!(!answer.body.contains("sesam"), "{}", answer.body);
-    }
-    assert_eq!(server.get("/api/v1/jobs").await.status, 200);
-    let shut = serving(Fake {
-        read_only: true,
-        ..Fake::default()
-    })
-    .await;
-    let answer = shut.post("report/pause", "", "").await;
-    assert_eq!(answer.status, 403);
-    assert!(answer.body.contains("admin.read_only"), "{}", answer.body);
 }
 
 #[tokio::test]
@@ -629,13 +623,4 @@ async fn a_trigger_takes_parameters_and_nothing_else_does() {
     let answer = server.post("report/trigger", "", &large).await;
     assert_eq!(answer.status, 400);
     assert!(answer.body.contains("4096 are allowed"), "{}", answer.body);
-}
-
-#[tokio::test]
-async fn a_browser_of_a_stranger_cannot_ask() {
-    let server = serving(Fake::default()).await;
-    for origin in ["http://evil.example", "http://localhost:8787", "null"] {
-        let origin = format!("Origin: {origin}\r\n");
-        assert_eq!(server.post("report/pause", &origin, "").await.status, 403);
-    }
 }

@@ -1,5 +1,5 @@
 //! The commands of a worker: `run`, `check`, `config`, `jobs`, `status`, `history`, `explain`, `pause`, `resume`, `trigger`,
-//! `resign`, `locks`, `doctor`.
+//! `resign`, `locks`, `token`, `doctor`.
 //!
 //! ```no_run
 //! # use watchkeeper::Worker;
@@ -43,6 +43,7 @@ mod place;
 mod run;
 mod status;
 mod table;
+mod token;
 
 use std::{
     io::{self, Write},
@@ -212,6 +213,11 @@ pub enum Command {
     },
     /// Show every lock: who holds it, under which token, for how long; end a lease by force
     Locks(LocksArgs),
+    /// Print the token of the status page that a worker of this user has made
+    ///
+    /// It lies beside the embedded store, else in the folder for what runs, in a file for this user alone. A browser takes
+    /// it as the password, under any name; other programs say it as "Authorization: Bearer TOKEN".
+    Token,
     /// Look for faults: in the lock nodes, in the fleet, in the configuration
     ///
     /// Asks every node what it is and how it does, and what the replicas tell. Each fault is shown with its remedy. Exits
@@ -377,6 +383,7 @@ impl Command {
                 wait,
                 json,
             } => orders::drain(&worker, &replica, wait, json),
+            Self::Token => token::token(&worker),
             Self::Locks(args) => locks::locks(worker, args),
             Self::Doctor(args) => doctor::doctor(worker, &args),
         };

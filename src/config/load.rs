@@ -402,6 +402,15 @@ fn split(
     (untouched, overridden)
 }
 
+/// Adds an error when somebody else could have made or could change the file at `path`.
+pub(super) fn check_owner(key: &str, path: &Path, root: &Path, found: &mut Findings) {
+    if let Err(stranger) = crate::owned::store(&root.join(path)) {
+        let text = stranger.to_string();
+        let (message, remedy) = text.split_once("; ").unwrap_or((&text, ""));
+        found.error(&[key], message, remedy);
+    }
+}
+
 /// Adds an error when no file can be made at `path`, without making anything.
 pub(super) fn check_writable(key: &str, path: &Path, root: &Path, found: &mut Findings) {
     let file = root.join(path);

@@ -34,6 +34,7 @@ pub use crate::{
     finding::{Finding, Findings, Severity},
     job::spec::Spec,
     lock::settings::{Backend, EmbeddedSettings, Expiry, LockSettings, RedisSettings},
+    network::Network,
     secret::{Secret, SecretUrl},
 };
 pub use code::CodeSettings;
@@ -74,7 +75,9 @@ impl Config {
         section("locks", &|found| {
             self.locks.check(found);
             if self.locks.backend == Backend::Embedded {
-                load::check_writable("embedded.path", &self.locks.embedded.path, root, found);
+                let path = &self.locks.embedded.path;
+                load::check_writable("embedded.path", path, root, found);
+                load::check_owner("embedded.path", path, root, found);
             }
         });
         section("admin", &|found| self.admin.check(found));

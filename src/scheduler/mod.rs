@@ -157,7 +157,7 @@ impl Engine {
     }
 
     fn elector(&self) -> Elector {
-let (recall, job) = (self.ctx.recall.clone(), self.name.clone());
+        let (recall, job) = (self.ctx.recall.clone(), self.name.clone());
         let elector = Elector::for_key(&self.ctx.locks, self.key())
             .showing(move |seen| recall.saw(&job, seen));
         match self.spec.ttl {

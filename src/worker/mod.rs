@@ -40,6 +40,8 @@ pub(crate) mod replica;
 pub(crate) mod runs;
 pub(crate) mod start;
 pub mod store;
+#[cfg(any(feature = "cli", feature = "admin"))]
+pub(crate) mod token;
 
 pub use builder::WorkerBuilder;
 

@@ -327,10 +327,11 @@ mod admin {
     use crate::{
         admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
         intent::TriggerState,
+        secret::Secret,
         status::{FleetStatus, LockStatus, Role, RunRecord},
         worker::{
             asking::{self, AskError, Asker, Until},
-            given, runs,
+            given, runs, token,
         },
     };
 
@@ -474,6 +475,27 @@ mod admin {
         }
     }
 
+    /// What must be said to the page. A worker works without one, but nobody can order anything there.
+    fn said(config: &Config, ctx: &Context) -> Option<Secret> {
+        if let Some(token) = &config.admin.token {
+            return Some(token.clone());
+        }
+        match token::obtain(config, &ctx.chance) {
+            Ok((token, file)) => {
+                let file = file.display().to_string();
+                tracing::info!(file, "this file holds the token of the status page");
+                Some(token)
+            }
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "the status page has no token: it takes no orders and shows no outputs; set admin.token"
+                );
+                None
+            }
+        }
+    }
+
     pub(super) async fn start(
         config: &Config,
         registry: &Registry,
@@ -502,7 +524,15 @@ mod admin {
             source,
             metrics,
             clock: ctx.clock.clone(),
-            token: config.admin.token.clone(),
+            token: said(config, ctx),
+            hosts: config
+                .admin
+                .hosts
+                .iter()
+                .chain([&me.host])
+                .cloned()
+                .collect(),
+            proxies: config.admin.trusted_proxies.clone(),
             read_only: config.admin.read_only,
         };
         let served = async move {

@@ -19,6 +19,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("finding", &[]),
     ("human", &[]),
+    ("network", &[]),
+    ("owned", &[]),
     ("secret", &[]),
     ("signals", &[]),
     ("spawn", &[]),
@@ -26,7 +28,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sim_clock", &["clock"]),
     // One lock server, and what is held on a majority of them.
     // Random pauses between attempts to connect, lest a fleet comes at one instant.
-    ("node", &["backoff", "chance", "clock", "spawn"]),
+    // A store in a file asks whose file it is.
+    ("node", &["backoff", "chance", "clock", "owned", "spawn"]),
     ("lease", &["clock", "node"]),
     ("term", &["lease", "node"]),
     ("event", &["lease", "node"]),
@@ -92,14 +95,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Orders over HTTP carry what a trigger gives its run.
     (
         "admin",
-        &["clock", "intent", "secret", "status", "telemetry"],
+        &[
+            "clock",
+            "intent",
+            "network",
+            "secret",
+            "status",
+            "telemetry",
+        ],
     ),
     // Configuration is composed of the settings of those below; only the two above it read it.
     (
         "config",
         // The rules of ticks stand with those who decide by them. What the time is decides which jobs are over.
         &[
-            "clock", "due", "finding", "human", "job", "ledger", "lock", "schedule", "secret",
+            "clock", "due", "finding", "human", "job", "ledger", "lock", "network", "owned",
+            "schedule", "secret",
         ],
     ),
     ("error", &["config", "lock"]),
@@ -121,6 +132,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ledger",
             "lock",
             "node",
+            "owned",
             "schedule",
             "scheduler",
             "secret",
