@@ -104,10 +104,12 @@ pub mod lease;
 pub mod ledger;
 pub mod lock;
 pub mod node;
+mod panics;
 pub mod schedule;
 pub(crate) mod scheduler;
 #[doc(hidden)]
 pub mod secret;
+mod seldom;
 pub mod signals;
 #[cfg(test)]
 mod sim;

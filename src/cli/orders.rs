@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// How long whoever asks waits until he is heard.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The same for a leader that ends its run first.
 const HAND_OVER: Duration = Duration::from_secs(40);
 
@@ -179,7 +179,7 @@ pub(super) fn drain(
     }
 }
 
-fn somebody_was_here(config: &Config) -> Result<(), Failure> {
+pub(super) fn somebody_was_here(config: &Config) -> Result<(), Failure> {
     match nobody_was_here(config) {
         false => Ok(()),
         true => Err(Failure::Failed(format!(
@@ -212,12 +212,13 @@ where
             let running = fleet.job(job).map(|job| &job.coordination);
             let coordination = running.or_else(|| configured.get(job));
             asking::refuse_unled(job, coordination.map_or("", String::as_str))?;
+            asking::refuse_disabled(job, &fleet, config.jobs.get(job))?;
         }
         question(Asker::new(&locks, whoami())).await
     })
 }
 
-fn whoami() -> String {
+pub(super) fn whoami() -> String {
     let host = rustix::system::uname();
     let user = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
     format!("{user}@{}", host.nodename().to_string_lossy())
@@ -270,6 +271,10 @@ fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, 
         TriggerState::Asked => Err(format!(
             "nobody has accepted {job} {id} yet: it runs once when somebody leads {job}, within {} h",
             TRIGGER_LIFETIME.as_secs() / 3600
+        )),
+        TriggerState::Withdrawing => Err(format!(
+            "{job} {id} was withdrawn by {} before it was known to start",
+            printable(&found.withdrawn_by)
         )),
         TriggerState::Accepted | TriggerState::Started if waited => {
             Err(format!("{job} {id} has not ended yet, on {replica}"))

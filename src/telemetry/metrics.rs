@@ -172,6 +172,7 @@ impl Metrics {
                 outcome,
                 count,
             } => f.items(job, outcome, *count),
+            Event::EngineDied { job, .. } => f.engine_died(job),
             Event::Backlog { job, items } => f.backlog(job, *items),
             Event::Definitions { job, count } => f.definitions(job, *count),
             Event::Reloaded { ok, at } => f.reloaded(*ok, *at),

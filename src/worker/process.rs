@@ -267,7 +267,7 @@ mod admin {
         intent::TriggerState,
         status::{FleetStatus, LockStatus, Role, RunRecord},
         worker::{
-            asking::{self, AskError, Asker, Until},
+            asking::{self, AskError, Asker, Until, WaitingTrigger},
             given, runs,
         },
     };
@@ -331,6 +331,11 @@ mod admin {
             if let Some((why, _)) = self.ctx.locks.fitness().unfit() {
                 return Err(why);
             }
+            if let Some((job, why)) = self.ctx.board.dead_engine() {
+                return Err(format!(
+                    "the engine of {job} has died, and begins again: {why}"
+                ));
+            }
             if self.ctx.locks.reached() {
                 Ok(())
             } else {
@@ -350,6 +355,46 @@ mod admin {
             self.ask(job, order).await.map_err(refused)
         }
 
+        async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String> {
+            let found = self.asker().outstanding(job).await;
+            let found = found.map_err(|error| error.to_string())?;
+            let fleet = self.fleet().await;
+            let shown = found.into_iter().map(|trigger| {
+                let enabled = self.jobs.get(&trigger.job).map(|spec| spec.enabled);
+                WaitingTrigger::of(trigger, &fleet, enabled)
+            });
+            let shown: Vec<_> = shown.collect();
+            Ok(serde_json::to_value(shown).unwrap_or_default())
+        }
+
+        async fn withdraw(&self, id: &str) -> Result<Done, OrderError> {
+            let asker = self.asker();
+            let mut found = asker.outstanding(None).await.map_err(refused)?;
+            found.retain(|trigger| trigger.id == id);
+            if found.is_empty() {
+                return Err(OrderError::Unknown(format!(
+                    "no trigger {id} is outstanding"
+                )));
+            }
+            let asked = asker.withdraw(found, HEARD).await.map_err(refused)?;
+            let Some(trigger) = asked.into_iter().next() else {
+                return Err(OrderError::Unknown(format!(
+                    "no trigger {id} is outstanding"
+                )));
+            };
+            let over = trigger.outcome == "withdrawn";
+            match trigger.state > TriggerState::Withdrawing && !over {
+                true => Err(OrderError::NotPossible(format!(
+                    "trigger {id} has started, as run {}",
+                    trigger.run_id
+                ))),
+                false => Ok(Done {
+                    heard: over,
+                    answer: trigger.shown(),
+                }),
+            }
+        }
+
         async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
             let asked = self.asker().drain(replica, Until::Heard, HEARD).await;
             let answer = asked.map_err(refused)?;
@@ -365,6 +410,7 @@ mod admin {
         match error {
             AskError::Unknown { .. } | AskError::UnknownReplica { .. } => OrderError::Unknown(why),
             AskError::NotPossible(_) => OrderError::NotPossible(why),
+            AskError::TooMany(_) => OrderError::TooMany(why),
             AskError::Misfit(_) => OrderError::Misfit(why),
             AskError::TooFew { .. } | AskError::Locks(_) => OrderError::Unavailable(why),
         }
@@ -377,6 +423,9 @@ mod admin {
 
         async fn ask(&self, job: &str, order: Order) -> Result<Done, AskError> {
             let fleet = self.fleet().await;
+            if matches!(order, Order::Trigger { .. }) {
+                asking::refuse_disabled(job, &fleet, self.jobs.get(job).as_ref())?;
+            }
             asking::refuse_unknown(job, &fleet, [])?;
             if matches!(order, Order::Trigger { .. } | Order::Resign { .. }) {
                 let coordination = fleet.job(job).map(|job| job.coordination.as_str());

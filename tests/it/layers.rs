@@ -19,6 +19,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("finding", &[]),
     ("human", &[]),
+    ("panics", &[]),
+    ("seldom", &["clock"]),
     ("secret", &[]),
     ("signals", &[]),
     ("spawn", &[]),
@@ -66,7 +68,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "scheduler",
         &[
             "backoff", "chance", "clock", "due", "election", "event", "intent", "job", "lease",
-            "ledger", "lock", "node", "schedule", "spawn", "status", "term",
+            "ledger", "lock", "node", "panics", "schedule", "spawn", "status", "term",
         ],
     ),
     (
@@ -79,15 +81,19 @@ const LAYERS: &[(&str, &[&str])] = &[
             "lease",
             "lock",
             "node",
+            "panics",
             "schedule",
             "scheduler",
+            "seldom",
             "status",
         ],
     ),
     // Around the worker: they read events and status, and decide nothing.
     (
         "telemetry",
-        &["clock", "event", "lease", "node", "spawn", "status"],
+        &[
+            "clock", "event", "lease", "node", "seldom", "spawn", "status",
+        ],
     ),
     // Orders over HTTP carry what a trigger gives its run.
     (
@@ -121,6 +127,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ledger",
             "lock",
             "node",
+            "panics",
             "schedule",
             "scheduler",
             "secret",

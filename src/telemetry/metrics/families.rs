@@ -48,6 +48,7 @@ pub(super) struct Families {
     job_start_delay: Histograms<1>,
     job_last_success: Seconds<1>,
     ticks_skipped: Counters<2>,
+    engine_deaths: Counters<1>,
     batches: Counters<2>,
     batch_duration: Histograms<1>,
     notifications: Counters<2>,
@@ -81,6 +82,7 @@ impl Families {
             job_start_delay: histograms(|| Histogram::new(LOCK)),
             job_last_success: Family::default(),
             ticks_skipped: Family::default(),
+            engine_deaths: Family::default(),
             batches: Family::default(),
             batch_duration: histograms(|| Histogram::new(LONG)),
             notifications: Family::default(),
@@ -198,6 +200,12 @@ impl Families {
             "watchkeeper_ticks_skipped",
             "Ticks that will not run",
             &self.ticks_skipped,
+        );
+        count(
+            r,
+            "watchkeeper_engine_deaths",
+            "Engines of jobs that died of a panic nothing caught, and began again",
+            &self.engine_deaths,
         );
         count(
             r,
@@ -377,6 +385,10 @@ impl Families {
         self.ticks_skipped
             .get_or_create(&[of(job), ("why", why.into())])
             .inc_by(ticks);
+    }
+
+    pub(super) fn engine_died(&self, job: &str) {
+        self.engine_deaths.get_or_create(&[of(job)]).inc();
     }
 
     pub(super) fn batch_ended(&self, job: &str, outcome: &str, took: Duration) {
