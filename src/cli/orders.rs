@@ -13,10 +13,11 @@ use super::{
     Failure,
     history::printable,
     load, print, print_json,
-    status::{ask_answer, nobody_was_here, place},
+    status::{ask_answer_in, nobody_was_here, place},
 };
 use crate::{
     Worker,
+    clock::{Clock, Moment},
     config::Config,
     intent::{Given, TRIGGER_LIFETIME, Trigger, TriggerState},
     lock::Locks,
@@ -85,14 +86,16 @@ pub(super) fn trigger(
     given::refuse_misfit(&worker.registry, job, config.jobs.get(job), &params)
         .map_err(Failure::Usage)?;
     let (name, names) = (job.to_owned(), params.names());
-    let (found, replica) = asked(&config, job, Of::Led, |asker| async move {
+    let began = Clock::system().now();
+    let patience = wait.unwrap_or(PATIENCE);
+    let (found, replica) = asked_in(&config, job, Of::Led, patience, |asker| async move {
         let trigger = asker.trigger_with(&name, params).await?;
-        let mut found = asker
-            .until(trigger, TriggerState::Accepted, PATIENCE)
-            .await?;
-        if let Some(limit) = wait {
-            found = asker.until(found, TriggerState::Ended, limit).await?;
-        }
+        // Whoever says how long is not kept for longer.
+        let (state, patience) = match wait {
+            Some(limit) => (TriggerState::Ended, rest(asker.locks(), began, limit)),
+            None => (TriggerState::Accepted, PATIENCE),
+        };
+        let found = asker.until(trigger, state, patience).await?;
         let replica = match found.replica.is_empty() {
             true => String::new(),
             false => asker.name_of(&found.replica).await,
@@ -161,9 +164,12 @@ pub(super) fn drain(
         Some(limit) => (Until::Gone, limit),
         None => (Until::Heard, PATIENCE),
     };
-    let answer = ask_answer(&config, |locks: Locks| async move {
+    let began = Clock::system().now();
+    let answer = ask_answer_in(&config, patience, |locks: Locks| async move {
         let asker = Asker::new(&locks, whoami());
-        asker.drain(replica, until, patience).await
+        asker
+            .drain(replica, until, rest(&locks, began, patience))
+            .await
     })?;
     if json {
         print_json(&answer)?;
@@ -189,11 +195,29 @@ pub(super) fn somebody_was_here(config: &Config) -> Result<(), Failure> {
     }
 }
 
+/// What is left of the time that somebody wants to wait, the time to connect counted in.
+fn rest(locks: &Locks, began: Moment, limit: Duration) -> Duration {
+    limit.saturating_sub(locks.clock().now().since(began))
+}
+
 /// Asks about a job that the fleet or the configuration knows.
 fn asked<T, F>(
     config: &Config,
     job: &str,
     of: Of,
+    question: impl FnOnce(Asker) -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, AskError>>,
+{
+    asked_in(config, job, of, PATIENCE, question)
+}
+
+fn asked_in<T, F>(
+    config: &Config,
+    job: &str,
+    of: Of,
+    patience: Duration,
     question: impl FnOnce(Asker) -> F,
 ) -> Result<T, Failure>
 where
@@ -205,7 +229,7 @@ where
         .iter()
         .map(|(name, spec)| (name.clone(), spec.coordination.to_string()))
         .collect();
-    ask_answer(config, |locks: Locks| async move {
+    ask_answer_in(config, patience, |locks: Locks| async move {
         let fleet = presence::fleet(&locks, None).await?;
         asking::refuse_unknown(job, &fleet, configured.keys())?;
         if of == Of::Led {

@@ -317,12 +317,12 @@ async fn a_reload_that_panics_changes_nothing() {
         let file =
             std::env::temp_dir().join(format!("watchkeeper-{}-{kind}.toml", std::process::id()));
         let text = format!(
-            "[jobs.new]\nkind = \"{kind}\"\nschedule = \"@every 1m\"\nparams = {{ x = 1 }}\n"
+            "[locks]\nbackend = \"memory\"\n[jobs.new]\nkind = \"{kind}\"\nschedule = \"@every 1m\"\nparams = {{ x = 1 }}\n"
         );
         std::fs::write(&file, text).unwrap();
         let (mut reloader, mut desk) = Reloader::new(
             with_bad_kinds(),
-            Config::default(),
+            in_memory(),
             Some(file.clone()),
             Jobs::new(Default::default()),
             a.ctx.clone(),
@@ -335,6 +335,12 @@ async fn a_reload_that_panics_changes_nothing() {
         assert!(!told.ok && error.contains(why), "{kind}: {error}");
         assert!(desk.try_recv().is_err(), "{kind}: nothing is ordered");
     }
+}
+
+fn in_memory() -> Config {
+    let mut config = Config::default();
+    config.locks.backend = crate::lock::settings::Backend::Memory;
+    config
 }
 
 #[test]

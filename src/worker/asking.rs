@@ -142,6 +142,11 @@ impl Asker {
         }
     }
 
+    #[cfg(feature = "cli")]
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
     /// Pauses or resumes the job, and waits until every replica that has it says so, for `patience` at most.
     pub(crate) async fn pause(
         &self,
@@ -382,7 +387,8 @@ impl Asker {
         patience: Duration,
     ) -> Result<DrainAnswer, AskError> {
         let clock = self.locks.clock();
-        let settle = clock.now() + PRESENCE;
+        let end = clock.now() + patience;
+        let settle = (clock.now() + PRESENCE).min(end);
         // Whoever has just started has not told it yet.
         let (id, name) = loop {
             match named(replica, &self.presences().await?) {
@@ -399,7 +405,6 @@ impl Asker {
             at: self.locks.wall(),
         };
         self.write(rev, &Intent::Drain(drain)).await?;
-        let end = clock.now() + patience;
         loop {
             let presences = self.presences().await?;
             let found = presences.iter().find(|p| p.id == id);

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -103,8 +104,7 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
     };
     spawn.spawn(follow_backlog(ctx.clone(), stop.clone()));
     for job in jobs.iter().filter(|job| job.spec.enabled) {
-        let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
-        metrics.declare_job(&job.name, led);
+        declare(&metrics, job, locks.wall());
     }
     let board = ctx.board.clone();
     metrics.terms_from(move || {
@@ -220,6 +220,18 @@ pub(super) fn ready(worker: &Worker, name: &str, spec: &Arc<Spec>) -> Result<Rea
             name: name.to_owned(),
             why,
         }),
+    }
+}
+
+/// Shows a job in the metrics before anything of it has happened.
+pub(super) fn declare(metrics: &Metrics, job: &Ready, now: Timestamp) {
+    let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
+    metrics.declare_job(&job.name, led);
+    let has_ticks = !job.body.is_batch()
+        && !job.schedule.is_continuous()
+        && job.schedule.next_after(now).is_some();
+    if has_ticks {
+        metrics.expect_success(&job.name);
     }
 }
 

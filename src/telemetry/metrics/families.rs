@@ -258,23 +258,30 @@ impl Families {
     }
 
     pub(super) fn declare(&self, job: &str) {
-        for (op, cause) in [
-            ("acquire", "no_quorum"),
-            ("renew", "no_quorum"),
-            ("renew", "expired"),
-        ] {
-            let labels = [named(job), ("op", op.into()), ("cause", cause.into())];
-            drop(self.lock_failures.get_or_create(&labels));
-        }
-        let labels = [named(job), ("outcome", "acquired".into())];
-        drop(self.lock_wait.get_or_create(&labels));
         for outcome in ["done", "failed"] {
             let labels = [of(job), ("outcome", outcome.into())];
             drop(self.job_runs.get_or_create(&labels));
         }
     }
 
+    pub(super) fn expect_success(&self, job: &str) {
+        drop(self.job_last_success.get_or_create(&[of(job)]));
+    }
+
+    /// The zeros of what may fail from now on.
+    fn may_fail(&self, resource: &str, op: &str, causes: &[&str]) {
+        for cause in causes {
+            let labels = [
+                named(resource),
+                ("op", op.into()),
+                ("cause", (*cause).into()),
+            ];
+            drop(self.lock_failures.get_or_create(&labels));
+        }
+    }
+
     pub(super) fn waited(&self, resource: &str, outcome: &str, took: Duration) {
+        self.may_fail(resource, "acquire", &["no_quorum"]);
         self.lock_wait
             .get_or_create(&[named(resource), ("outcome", outcome.into())])
             .observe(took.as_secs_f64());
@@ -287,6 +294,7 @@ impl Families {
     }
 
     pub(super) fn renewed(&self, resource: &str, took: Duration) {
+        self.may_fail(resource, "renew", &["no_quorum", "expired"]);
         self.lock_renew
             .get_or_create(&[named(resource)])
             .observe(took.as_secs_f64());

@@ -20,14 +20,14 @@ use tokio::sync::mpsc;
 use super::{
     Worker,
     crew::{Desk, Orders, TAKEN},
-    process::ready,
+    process::{declare, ready},
     replica::Ready,
 };
 use crate::{
     config::{Config, Problems, Severity},
     error::Error,
     event::Event,
-    job::{Coordination, Spec},
+    job::Spec,
     scheduler::Context,
     status::ReloadStatus,
     telemetry::metrics::Metrics,
@@ -183,8 +183,7 @@ impl Reloader {
 
     async fn take_up(&mut self, jobs: Specs, reload: &Reload, orders: Orders) {
         for job in &orders.begin {
-            let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
-            self.metrics.declare_job(&job.name, led);
+            declare(&self.metrics, job, self.ctx.locks.wall());
         }
         // The replica takes them one after the other, at once; one that does not is about to end.
         let sent = self
