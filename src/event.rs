@@ -141,6 +141,15 @@ pub enum Event {
         /// How many.
         count: u64,
     },
+    /// A job's engine has died here of a panic that nothing caught; it begins again after the pause.
+    EngineDied {
+        /// The job.
+        job: String,
+        /// What the panic said.
+        why: String,
+        /// Until it begins again.
+        pause: Duration,
+    },
     /// What is still to be done, as last seen by this replica.
     Backlog {
         /// The job.

@@ -111,10 +111,12 @@ pub mod network;
 pub mod node;
 #[doc(hidden)]
 pub mod owned;
+mod panics;
 pub mod schedule;
 pub(crate) mod scheduler;
 #[doc(hidden)]
 pub mod secret;
+mod seldom;
 pub mod signals;
 #[cfg(test)]
 mod sim;

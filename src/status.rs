@@ -297,6 +297,10 @@ pub struct JobPresence {
     pub loaded: Option<Timestamp>,
     /// Why this replica stands back from the job, when that is because another definition counts.
     pub stands_back: Option<String>,
+    /// The job's engine has died here, of a panic that said this: it begins again after a pause. Said until it has lived for a
+    /// while.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_died: Option<String>,
     /// What this replica is to the job.
     pub standing: Standing,
     /// The term's token, while leading.

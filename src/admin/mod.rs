@@ -8,10 +8,12 @@
 //! | `/metrics` | OpenMetrics or Prometheus text, as the client accepts |
 //! | `/api/v1/fleet`, `jobs`, `nodes`, `locks` | JSON, as in [`crate::status`] |
 //! | `/api/v1/runs?job=NAME` | the last runs of a job as in [`crate::status::runs`], newest last; `&limit=N` for another number than 20; 404 for an unknown job |
+//! | `/api/v1/triggers` | the triggers that are not done with, and what they wait for; `?job=NAME` for one job |
 //! | `/` | the status page |
 //! | `/login` | back to the page, for those who say the token |
 //! | `POST /api/v1/jobs/NAME/trigger`, `pause`, `resume`, `resign` | as the commands; 200 when it was heard, 202 when it is written
 //!   and nobody has heard yet. `pause` takes `{"reason": "…"}`, `resign` takes `{"to": "…"}`, `trigger` takes `{"params": {…}}` |
+//! | `POST /api/v1/triggers/ID/withdraw` | as the command; 409 when its run has started |
 //!
 //! # Invariants
 //! - A1 What comes from outside never reaches the page as markup.          (a_hostile_name_stays_text)
@@ -99,6 +101,18 @@ pub trait AdminSource: Send + Sync + 'static {
     /// [`OrderError`]; nothing is known to have been written then.
     async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError>;
 
+    /// The triggers that are not done with, of one job or of all.
+    ///
+    /// # Errors
+    /// Why they cannot be read now.
+    async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String>;
+
+    /// Wishes that a trigger does not start.
+    ///
+    /// # Errors
+    /// [`OrderError`]; [`OrderError::NotPossible`] when it has started.
+    async fn withdraw(&self, id: &str) -> Result<Done, OrderError>;
+
     /// Asks a replica, by id or name, to drain.
     ///
     /// # Errors
@@ -146,6 +160,8 @@ pub enum OrderError {
     NotPossible(String),
     /// The job cannot take these parameters.
     Misfit(String),
+    /// As many are asked for as may be.
+    TooMany(String),
     /// The lock nodes do not answer.
     Unavailable(String),
 }

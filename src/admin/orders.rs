@@ -1,5 +1,5 @@
 //! What people ask of the fleet over HTTP: `POST /api/v1/jobs/NAME/{trigger,pause,resume,resign}`,
-//! `POST /api/v1/replicas/ID/drain`.
+//! `POST /api/v1/replicas/ID/drain`, `POST /api/v1/triggers/ID/withdraw`.
 //!
 //! Whoever comes here may ask: [`super::rights`] has looked before anything of a body was read.
 
@@ -78,6 +78,19 @@ pub(super) async fn drain(State(shared): State<Shared>, Path(replica): Path<Stri
     answer(shared.admin.source.drain(&replica).await)
 }
 
+pub(super) async fn withdraw(
+    State(shared): State<Shared>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    if let Err((code, why)) = may_ask(&shared, &headers) {
+        return refuse(code, why);
+    }
+    // Closed never: the semaphore lives as long as the router.
+    let _turn = shared.store.acquire().await;
+    answer(shared.admin.source.withdraw(&id).await)
+}
+
 fn answer(done: Result<Done, OrderError>) -> Response {
     match done {
         Ok(done) => {
@@ -90,6 +103,7 @@ fn answer(done: Result<Done, OrderError>) -> Response {
         Err(OrderError::Unknown(why)) => refuse(StatusCode::NOT_FOUND, &why),
         Err(OrderError::Misfit(why)) => refuse(StatusCode::BAD_REQUEST, &why),
         Err(OrderError::NotPossible(why)) => refuse(StatusCode::CONFLICT, &why),
+        Err(OrderError::TooMany(why)) => refuse(StatusCode::TOO_MANY_REQUESTS, &why),
         Err(OrderError::Unavailable(why)) => refuse(StatusCode::SERVICE_UNAVAILABLE, &why),
     }
 }

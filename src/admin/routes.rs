@@ -102,6 +102,8 @@ pub(super) fn router(admin: Admin, loopback: bool) -> Router {
         .route("/api/v1/jobs", get(jobs))
         .route("/api/v1/jobs/{job}/{order}", post(orders::order))
         .route("/api/v1/replicas/{replica}/drain", post(orders::drain))
+        .route("/api/v1/triggers", get(triggers))
+        .route("/api/v1/triggers/{id}/withdraw", post(orders::withdraw))
         .route("/api/v1/nodes", get(nodes))
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/runs", get(runs))
@@ -258,6 +260,18 @@ async fn locks(State(shared): State<Shared>) -> Response {
     let _turn = shared.store.acquire().await;
     match shared.admin.source.locks().await {
         Ok(locks) => Json(locks).into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, Json(Trouble { error })).into_response(),
+    }
+}
+
+async fn triggers(
+    State(shared): State<Shared>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Response {
+    let _turn = shared.store.acquire().await;
+    let job = query.get("job").map(String::as_str);
+    match shared.admin.source.triggers(job).await {
+        Ok(triggers) => Json(triggers).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, Json(Trouble { error })).into_response(),
     }
 }

@@ -106,6 +106,19 @@ impl AdminSource for Fake {
             heard: !matches!(order, Order::Trigger { .. }),
         })
     }
+    async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String> {
+        Ok(serde_json::json!([{"id": "t", "job": job}]))
+    }
+    async fn withdraw(&self, id: &str) -> Result<Done, OrderError> {
+        match id {
+            "t" => Ok(Done {
+                answer: "withdrawn".into(),
+                heard: true,
+            }),
+            "many" => Err(OrderError::TooMany("too many".to_owned())),
+            _ => Err(OrderError::NotPossible("it has started".to_owned())),
+        }
+    }
     async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
         match replica {
             "w0" => Ok(Done {
@@ -585,6 +598,22 @@ async fn a_job_is_asked_by_post() {
         let answer = server.post(path, "", body).await;
         assert_eq!(answer.status, status, "{path}: {}", answer.body);
         assert!(answer.body.contains(says), "{path}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn triggers_are_listed_and_withdrawn() {
+    let server = serving(Fake::default()).await;
+    let listed = server.get("/api/v1/triggers?job=report").await;
+    assert_eq!(
+        (listed.status, listed.body.as_str()),
+        (200, r#"[{"id":"t","job":"report"}]"#)
+    );
+    for (id, status) in [("t", 200), ("many", 429), ("gone", 409)] {
+        let line = format!(
+            "POST /api/v1/triggers/{id}/withdraw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        );
+        assert_eq!(server.send(&line).await.status, status, "{id}");
     }
 }
 

@@ -9,16 +9,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
 
-use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::{BatchJob, order::rendezvous, record::Records};
+use super::{BatchJob, BatchLimits, order::rendezvous, record::Records};
 use crate::{
     backoff::Backoff,
     clock::Moment,
@@ -27,11 +26,13 @@ use crate::{
     lease::{Care, Lease, LeaseView},
     lock::{Claim, Claimed},
     node::Kind,
+    panics::{caught, caught_later},
     scheduler::{
         Context, Pass,
         execute::{Ended, Limits, execute},
         stuck_at,
     },
+    seldom::Seldom,
     status::Standing,
 };
 
@@ -57,6 +58,9 @@ struct Floor {
     runs: BTreeMap<String, Run>,
     resting: BTreeMap<String, (Moment, u32)>,
     records: Records,
+    /// As the job said last.
+    limits: BatchLimits,
+    said: Seldom,
 }
 
 /// What one look brought.
@@ -119,7 +123,7 @@ impl BatchEngine {
                 () = pass.over() => return,
                 look = looking => look,
             };
-            let full = floor.runs.len() >= self.job.limits().concurrency.max(1);
+            let full = floor.runs.len() >= floor.limits.concurrency.max(1);
             // While there is no room the job is still asked whether this replica is fit for it.
             let pause_when_full = ctx.health_every();
             let pause = match look {
@@ -143,17 +147,24 @@ impl BatchEngine {
     /// Looks for work and claims what there is room for.
     async fn look(&self, floor: &mut Floor, pass: &Pass, tick: Timestamp) -> Look {
         let ctx = &self.ctx;
-        let limits = self.job.limits();
+        let limits = match caught(|| self.job.limits()) {
+            Ok(limits) => limits,
+            Err(panic) => {
+                return self.trouble(floor, &format!("the job's limits panicked: {panic}"));
+            }
+        };
+        floor.limits = limits;
         let room = limits.concurrency.max(1).saturating_sub(floor.runs.len());
         if room == 0 {
             return Look::Claimed;
         }
-        let asking = AssertUnwindSafe(self.job.pending(limits.claim.max(1) * 64)).catch_unwind();
+        let most = limits.claim.max(1).saturating_mul(64);
+        let asking = caught_later(|| self.job.pending(most));
         let mut pending = match ctx.clock.timeout(PENDING_LIMIT, asking).await {
             Ok(Ok(Ok(pending))) => pending,
-            Ok(Ok(Err(error))) => return self.trouble(&error.to_string()),
-            Ok(Err(_)) => return self.trouble("it panicked"),
-            Err(_) => return self.trouble("no answer in time"),
+            Ok(Ok(Err(error))) => return self.trouble(floor, &error.to_string()),
+            Ok(Err(panic)) => return self.trouble(floor, &format!("it panicked: {panic}")),
+            Err(_) => return self.trouble(floor, "no answer in time"),
         };
         let now = ctx.clock.now();
         floor
@@ -180,7 +191,7 @@ impl BatchEngine {
         });
         let claimed = match ctx.locks.claim(claims.collect()).await {
             Ok(claimed) => claimed,
-            Err(error) => return self.trouble(&error.to_string()),
+            Err(error) => return self.trouble(floor, &error.to_string()),
         };
         let mut any = Look::Taken;
         for (batch, claimed) in pending.into_iter().zip(claimed) {
@@ -318,12 +329,14 @@ impl BatchEngine {
         if let Some((why, _)) = ctx.locks.fitness().unfit() {
             return Some(why);
         }
-        ctx.why_unfit(self.job.health(), ctx.locks.timing().ttl / 2)
+        ctx.why_unfit(|| self.job.health(), ctx.locks.timing().ttl / 2)
             .await
     }
 
-    fn trouble(&self, why: &str) -> Look {
-        tracing::warn!(job = self.name, why, "cannot look for batches");
+    fn trouble(&self, floor: &mut Floor, why: &str) -> Look {
+        if let Some(held_back) = floor.said.say(why, self.ctx.clock.now()) {
+            tracing::warn!(job = self.name, why, held_back, "cannot look for batches");
+        }
         Look::Taken
     }
 }

@@ -44,6 +44,7 @@ mod run;
 mod status;
 mod table;
 mod token;
+mod triggers;
 
 use std::{
     io::{self, Write},
@@ -60,6 +61,7 @@ pub use self::{
     jobs::{JobsArgs, JobsCommand},
     locks::{At, BreakArgs, LocksArgs, LocksCommand},
     place::Place,
+    triggers::{TriggersArgs, TriggersCommand},
 };
 
 use crate::{
@@ -181,6 +183,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show the triggers that are not done with: who asked, when, and what they wait for; withdraw those that have not started
+    Triggers(TriggersArgs),
     /// Have the leader of a job hand it over, after its run
     ///
     /// The leader finishes its run as at a drain, then another replica leads. Exits with 1 when nobody leads in a later
@@ -377,6 +381,7 @@ impl Command {
                 json,
             } => orders::given(params, &param)
                 .and_then(|given| orders::trigger(&worker, &job, given, wait, json)),
+            Self::Triggers(args) => triggers::triggers(&worker, args),
             Self::Resign { job, to, json } => orders::resign(&worker, &job, to.as_deref(), json),
             Self::Drain {
                 replica,

@@ -132,6 +132,19 @@ where
     F: Future<Output = Result<T, E>>,
     E: std::fmt::Display,
 {
+    ask_answer_in(config, PATIENCE, question)
+}
+
+/// The same for somebody who waits no longer than this for nodes that do not answer.
+pub(super) fn ask_answer_in<T, F, E>(
+    config: &Config,
+    patience: Duration,
+    question: impl FnOnce(Locks) -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, E>>,
+    E: std::fmt::Display,
+{
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -143,7 +156,7 @@ where
             .bystander()
             .start()
             .map_err(|e| failed(&e))?;
-        reached(&locks, PATIENCE).await;
+        reached(&locks, patience.min(PATIENCE)).await;
         question(locks).await.map_err(|e| failed(&e))
     });
     runtime.shutdown_background();

@@ -110,6 +110,9 @@ struct Handle {
     contended: Mutex<BTreeMap<String, Moment>>,
 }
 
+/// Documents read by name at one time.
+const DOCS_AT_ONCE: usize = 64;
+
 /// More locks than this are not known to be contended without looking whether that is still true.
 const MOST_CONTENDED: usize = 1024;
 
@@ -351,15 +354,42 @@ impl Locks {
         self.ask(|reply| Command::Docs { which, reply }).await?
     }
 
+    /// Names and revisions alone of the documents of one directory, as [`Locks::read_docs`] has them: `limit` of each node at
+    /// most, the first in the order of their names.
+    pub(crate) async fn doc_names(&self, dir: &str, limit: u32) -> Result<DocsRead, LockError> {
+        let which = Op::DocNames {
+            dir: dir.to_owned(),
+            limit,
+        };
+        self.ask(|reply| Command::Docs { which, reply }).await?
+    }
+
+    /// As [`Locks::doc`], and says how many nodes answered.
+    pub(crate) async fn read_doc(&self, name: &str) -> Result<DocsRead, LockError> {
+        let which = Op::Doc {
+            name: name.to_owned(),
+        };
+        self.ask(|reply| Command::Docs { which, reply }).await?
+    }
+
+    /// The documents of these names, as far as they live: some at a time, so that no answer is as large as all of them.
+    pub(crate) async fn docs_of(&self, names: &[String]) -> Result<Vec<Doc>, LockError> {
+        let mut found = Vec::new();
+        for some in names.chunks(DOCS_AT_ONCE) {
+            let read: Vec<_> = some.iter().map(|name| self.doc(name)).collect();
+            for doc in futures_util::future::join_all(read).await {
+                found.extend(doc?);
+            }
+        }
+        Ok(found)
+    }
+
     /// One document: read from all nodes, the newest revision wins; `None` when it does not live anywhere.
     ///
     /// # Errors
     /// [`LockError::NoQuorum`] when no node answered.
     pub async fn doc(&self, name: &str) -> Result<Option<Doc>, LockError> {
-        let which = Op::Doc {
-            name: name.to_owned(),
-        };
-        let found = self.ask(|reply| Command::Docs { which, reply }).await??;
+        let found = self.read_doc(name).await?;
         Ok(found.docs.into_iter().next().map(|(doc, _)| doc))
     }
 

@@ -51,7 +51,8 @@ impl<N: Node> Scoped<N> {
             Op::PutDoc { name, .. }
             | Op::RemoveDoc { name }
             | Op::Doc { name }
-            | Op::Docs { dir: name } => (name, &self.dir),
+            | Op::Docs { dir: name }
+            | Op::DocNames { dir: name, .. } => (name, &self.dir),
             // All namespaces of a store live and die with it.
             Op::Admission | Op::Nominate { .. } | Op::Admit { .. } => return,
         };

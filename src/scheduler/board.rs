@@ -125,6 +125,19 @@ impl Board {
         });
     }
 
+    /// The job's engine here has died of a panic, which said this; nothing when it lives again.
+    pub(crate) fn engine_died(&self, job: &str, why: Option<String>) {
+        self.change(job, |job| job.facts.engine_died = why);
+    }
+
+    /// A job whose engine here has died, and why.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "asked by probes"))]
+    pub(crate) fn dead_engine(&self) -> Option<(String, String)> {
+        let notes = self.notes();
+        let mut jobs = notes.jobs.iter();
+        jobs.find_map(|(name, job)| Some((name.clone(), job.facts.engine_died.clone()?)))
+    }
+
     pub(crate) fn leads(&self, job: &str, lease: LeaseView, since: Timestamp) {
         self.change(job, |job| {
             job.facts.standing = Standing::Leading;

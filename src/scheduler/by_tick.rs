@@ -187,7 +187,7 @@ impl Engine {
                 Next::Watch => {}
                 Next::Bid => {
                     // Asked long ago, maybe.
-                    let fit = ctx.why_unfit(self.job.health(), timing.ttl / 2).await;
+                    let fit = ctx.why_unfit(|| self.job.health(), timing.ttl / 2).await;
                     if fit.is_some() {
                         return None;
                     }

@@ -12,7 +12,6 @@
 //!   (a_run_is_over_when_its_blocking_work_is)
 
 use std::{
-    any::Any,
     panic::AssertUnwindSafe,
     sync::{
         Arc,
@@ -29,6 +28,7 @@ use crate::{
     clock::{Clock, Moment},
     job::{FailureKind, Hooks, JobError, Outcome, Run, RunEnd, RunHook},
     lease::LeaseView,
+    panics::message,
 };
 
 /// How a run ended.
@@ -255,12 +255,6 @@ async fn until_dropped(
         }
         clock.sleep_until(drop_at).await;
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without a message").to_owned()
 }
 
 #[cfg(test)]

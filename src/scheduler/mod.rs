@@ -318,7 +318,7 @@ impl Engine {
         let ctx = &self.ctx;
         let mut said = false;
         while !pass.is_over() {
-            let asked = ctx.why_unfit(self.job.health(), ctx.locks.timing().ttl / 2);
+            let asked = ctx.why_unfit(|| self.job.health(), ctx.locks.timing().ttl / 2);
             let Some(why) = asked.await else { break };
             if !said {
                 ctx.board.stands(&self.name, Standing::Off);
@@ -344,7 +344,7 @@ impl Engine {
 async fn watch_health(job: Arc<dyn Job>, lease: LeaseView, ctx: Context) {
     while lease.is_open() {
         ctx.clock.sleep(ctx.health_every()).await;
-        let Some(why) = ctx.why_unfit(job.health(), lease.ttl() / 2).await else {
+        let Some(why) = ctx.why_unfit(|| job.health(), lease.ttl() / 2).await else {
             continue;
         };
         // From here the keeper's ladder leads: nothing new starts, the run is told to stop, then the lease is released.
@@ -370,7 +370,7 @@ async fn watch_without_lock(
         let why = match replica {
             Some(why) => why,
             None => match ctx
-                .why_unfit(job.health(), ctx.locks.timing().ttl / 2)
+                .why_unfit(|| job.health(), ctx.locks.timing().ttl / 2)
                 .await
             {
                 Some(why) => why,

@@ -18,6 +18,7 @@ mod locks;
 mod mixed;
 mod outlasts;
 mod overlaps;
+mod panics;
 mod refused;
 mod reload;
 mod renewals;

@@ -97,12 +97,18 @@ impl Metrics {
     }
 
     /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
-    /// `rate()`. Job names are also the `resource` of their locks.
+    /// `rate()`. Those of its lock (job names are also the `resource` of their locks) begin with the first attempt at it
+    /// and the first extension: a job that others lead has few.
     pub fn declare_job(&self, job: &str, has_leader: bool) {
         if has_leader && self.jobs().insert(job.to_owned()) {
             self.0.families.leader(job, false);
         }
         self.0.families.declare(job);
+    }
+
+    /// Shows that the job, which has ticks, has never succeeded here: as a success at the beginning of Unix time.
+    pub fn expect_success(&self, job: &str) {
+        self.0.families.expect_success(job);
     }
 
     /// Counts one event that happened at `wall`.
@@ -172,6 +178,7 @@ impl Metrics {
                 outcome,
                 count,
             } => f.items(job, outcome, *count),
+            Event::EngineDied { job, .. } => f.engine_died(job),
             Event::Backlog { job, items } => f.backlog(job, *items),
             Event::HeldItems {
                 job,

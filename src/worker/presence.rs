@@ -156,7 +156,7 @@ pub(crate) async fn fleet(
         ..NodeStatus::default()
     });
     let mut fleet = FleetStatus::from_presences(presences, nodes.collect(), locks.wall());
-    let asked = locks.docs(intent::DIRECTORY).await.unwrap_or_default();
+    let asked = pauses(locks).await.unwrap_or_default();
     for asked in asked.iter().filter_map(Intent::from_doc) {
         if let Intent::Pause(pause) = asked
             && let Some(job) = fleet.jobs.iter_mut().find(|job| job.name == pause.job)
@@ -167,6 +167,15 @@ pub(crate) async fn fleet(
         }
     }
     Ok(fleet)
+}
+
+/// What was said of pauses, and nothing else that is asked of the fleet: that may be much.
+async fn pauses(locks: &crate::lock::Locks) -> Result<Vec<Doc>, crate::lock::LockError> {
+    let names = locks.doc_names(intent::DIRECTORY, intent::MOST_NAMES);
+    let first = intent::pause_document("");
+    let names = names.await?.docs.into_iter().map(|(doc, _)| doc.name);
+    let names: Vec<String> = names.filter(|name| name.starts_with(&first)).collect();
+    locks.docs_of(&names).await
 }
 
 #[cfg(test)]

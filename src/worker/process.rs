@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
@@ -113,8 +114,7 @@ pub(super) async fn run(
     };
     spawn.spawn(follow_backlog(ctx.clone(), stop.clone()));
     for job in jobs.iter().filter(|job| job.spec.enabled) {
-        let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
-        metrics.declare_job(&job.name, led);
+        declare(&metrics, job, locks.wall());
     }
     let board = ctx.board.clone();
     metrics.terms_from(move || {
@@ -269,6 +269,18 @@ pub(super) fn ready(worker: &Worker, name: &str, spec: &Arc<Spec>) -> Result<Rea
     }
 }
 
+/// Shows a job in the metrics before anything of it has happened.
+pub(super) fn declare(metrics: &Metrics, job: &Ready, now: Timestamp) {
+    let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
+    metrics.declare_job(&job.name, led);
+    let has_ticks = !job.body.is_batch()
+        && !job.schedule.is_continuous()
+        && job.schedule.next_after(now).is_some();
+    if has_ticks {
+        metrics.expect_success(&job.name);
+    }
+}
+
 /// The heart of the worker's runtime: when it stands still, so do the jobs, and the keeper must know.
 async fn beat(locks: Locks) {
     let fitness = locks.fitness().clone();
@@ -330,7 +342,7 @@ mod admin {
         secret::Secret,
         status::{FleetStatus, LockStatus, Role, RunRecord},
         worker::{
-            asking::{self, AskError, Asker, Until},
+            asking::{self, AskError, Asker, Until, WaitingTrigger},
             given, runs, token,
         },
     };
@@ -394,6 +406,11 @@ mod admin {
             if let Some((why, _)) = self.ctx.locks.fitness().unfit() {
                 return Err(why);
             }
+            if let Some((job, why)) = self.ctx.board.dead_engine() {
+                return Err(format!(
+                    "the engine of {job} has died, and begins again: {why}"
+                ));
+            }
             if self.ctx.locks.reached() {
                 Ok(())
             } else {
@@ -413,6 +430,46 @@ mod admin {
             self.ask(job, order).await.map_err(refused)
         }
 
+        async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String> {
+            let found = self.asker().outstanding(job).await;
+            let found = found.map_err(|error| error.to_string())?;
+            let fleet = self.fleet().await;
+            let shown = found.into_iter().map(|trigger| {
+                let enabled = self.jobs.get(&trigger.job).map(|spec| spec.enabled);
+                WaitingTrigger::of(trigger, &fleet, enabled)
+            });
+            let shown: Vec<_> = shown.collect();
+            Ok(serde_json::to_value(shown).unwrap_or_default())
+        }
+
+        async fn withdraw(&self, id: &str) -> Result<Done, OrderError> {
+            let asker = self.asker();
+            let mut found = asker.outstanding(None).await.map_err(refused)?;
+            found.retain(|trigger| trigger.id == id);
+            if found.is_empty() {
+                return Err(OrderError::Unknown(format!(
+                    "no trigger {id} is outstanding"
+                )));
+            }
+            let asked = asker.withdraw(found, HEARD).await.map_err(refused)?;
+            let Some(trigger) = asked.into_iter().next() else {
+                return Err(OrderError::Unknown(format!(
+                    "no trigger {id} is outstanding"
+                )));
+            };
+            let over = trigger.outcome == "withdrawn";
+            match trigger.state > TriggerState::Withdrawing && !over {
+                true => Err(OrderError::NotPossible(format!(
+                    "trigger {id} has started, as run {}",
+                    trigger.run_id
+                ))),
+                false => Ok(Done {
+                    heard: over,
+                    answer: trigger.shown(),
+                }),
+            }
+        }
+
         async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
             let asked = self.asker().drain(replica, Until::Heard, HEARD).await;
             let answer = asked.map_err(refused)?;
@@ -428,6 +485,7 @@ mod admin {
         match error {
             AskError::Unknown { .. } | AskError::UnknownReplica { .. } => OrderError::Unknown(why),
             AskError::NotPossible(_) => OrderError::NotPossible(why),
+            AskError::TooMany(_) => OrderError::TooMany(why),
             AskError::Misfit(_) => OrderError::Misfit(why),
             AskError::TooFew { .. } | AskError::Locks(_) => OrderError::Unavailable(why),
         }
@@ -440,6 +498,9 @@ mod admin {
 
         async fn ask(&self, job: &str, order: Order) -> Result<Done, AskError> {
             let fleet = self.fleet().await;
+            if matches!(order, Order::Trigger { .. }) {
+                asking::refuse_disabled(job, &fleet, self.jobs.get(job).as_ref())?;
+            }
             asking::refuse_unknown(job, &fleet, [])?;
             if matches!(order, Order::Trigger { .. } | Order::Resign { .. }) {
                 let coordination = fleet.job(job).map(|job| job.coordination.as_str());

@@ -16,6 +16,7 @@ use crate::{
     event::Event,
     job::{Coordination, Spec},
     lease::LeaseView,
+    panics::caught_later,
     schedule::Schedule,
     scheduler::{Context, Engine, Gate, Successor, WHOLE_REPLICA},
     status::{JobPresence, Standing},
@@ -215,12 +216,13 @@ async fn cordon_in_time(lease: &LeaseView, ctx: &Context) -> Infallible {
 }
 
 /// Reports a health check of the replica to the keeper, again and again.
-async fn watch(name: String, check: HealthCheck, ctx: Context) {
+pub(crate) async fn watch(name: String, check: HealthCheck, ctx: Context) {
     let mut was_fit = true;
     loop {
         let limit = ctx.locks.timing().ttl / 2;
-        let verdict = match ctx.clock.timeout(limit, check()).await {
-            Ok(verdict) => verdict,
+        let verdict = match ctx.clock.timeout(limit, caught_later(&*check)).await {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(panic)) => Err(format!("the check panicked: {panic}")),
             Err(_) => Err("no answer in time".to_owned()),
         };
         if verdict.is_ok() != was_fit {

@@ -21,6 +21,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("human", &[]),
     ("network", &[]),
     ("owned", &[]),
+    ("panics", &[]),
+    ("seldom", &["clock"]),
     ("secret", &[]),
     ("signals", &[]),
     ("spawn", &[]),
@@ -69,7 +71,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "scheduler",
         &[
             "backoff", "chance", "clock", "due", "election", "event", "intent", "job", "lease",
-            "ledger", "lock", "node", "schedule", "spawn", "status", "term",
+            "ledger", "lock", "node", "panics", "schedule", "spawn", "status", "term",
         ],
     ),
     (
@@ -82,15 +84,19 @@ const LAYERS: &[(&str, &[&str])] = &[
             "lease",
             "lock",
             "node",
+            "panics",
             "schedule",
             "scheduler",
+            "seldom",
             "status",
         ],
     ),
     // Around the worker: they read events and status, and decide nothing.
     (
         "telemetry",
-        &["clock", "event", "lease", "node", "spawn", "status"],
+        &[
+            "clock", "event", "lease", "node", "seldom", "spawn", "status",
+        ],
     ),
     // Orders over HTTP carry what a trigger gives its run.
     (
@@ -133,6 +139,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "lock",
             "node",
             "owned",
+            "panics",
             "schedule",
             "scheduler",
             "secret",

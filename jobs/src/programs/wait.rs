@@ -35,6 +35,8 @@ const RETRY: Duration = Duration::from_millis(40);
 pub(super) enum NotHeld {
     /// Somebody else holds it, and the wait is over.
     Taken,
+    /// Its last holder has gone without releasing it, and must be watched for so much longer.
+    Orphaned(Duration),
     /// Too few nodes answer.
     Unreachable(String),
     /// It cannot be had in this way at all.
@@ -130,8 +132,10 @@ async fn patiently(
     let least = given.max(start + LEAST_PATIENCE);
     let mut until = given;
     // A try waits for no holder, but for nodes that may have forgotten one: were it to give up, the next would begin anew.
+    // Whoever names a limit is told instead.
     let timing = locks.timing();
-    let sits_out = start + timing.watch_time(timing.max_ttl) + SLACK;
+    let watched = start + timing.watch_time(timing.max_ttl) + SLACK;
+    let sits_out = limit.is_some_and(|limit| limit.is_zero());
     let mut spoken = false;
     loop {
         let left = until.since(clock.now());
@@ -148,8 +152,8 @@ async fn patiently(
             Err(error) => error,
         };
         let patience;
-        (until, patience) = if given < sits_out && forgetful(&error) {
-            (sits_out, sits_out)
+        (until, patience) = if sits_out && forgetful(&error) {
+            (watched, watched)
         } else {
             (given, least)
         };
@@ -164,8 +168,25 @@ async fn patiently(
         let verdict = seen.first().map_or(Verdict::Silence, judge);
         if let Some(why) = give_up(verdict, clock.now(), patience) {
             return Err(match why {
-                Verdict::Held | Verdict::Split => NotHeld::Taken,
-                Verdict::Silence => NotHeld::Unreachable(nodes_in_trouble(locks, &error).await),
+                Verdict::Held | Verdict::Split => {
+                    let gone = seen.first().filter(|seen| seen.is_orphaned());
+                    match gone.and_then(Sighting::free_in) {
+                        Some(rest) => NotHeld::Orphaned(rest),
+                        None => NotHeld::Taken,
+                    }
+                }
+                Verdict::Silence => {
+                    let mut why = nodes_in_trouble(locks, &error).await;
+                    if forgetful(&error) {
+                        let all = watched.since(start).as_secs() + 1;
+                        why += &format!(
+                            "; the nodes are being admitted, and this wait was too short for it: wait for {all}s \
+                             (--wait {all}s), or once with --wait 0s or `watchkeeper doctor --wait-admitted`, which wait \
+                             for that"
+                        );
+                    }
+                    NotHeld::Unreachable(why)
+                }
             });
         }
         let pause = RETRY / 4 + locks.chance().up_to(RETRY);
@@ -228,6 +249,14 @@ impl NotHeld {
             Self::Taken => {
                 voice.mention(&format_args!(
                     "the {what} is held by somebody else; nothing was run"
+                ));
+                not_held
+            }
+            Self::Orphaned(rest) => {
+                let seconds = rest.as_secs() + 1;
+                voice.mention(&format_args!(
+                    "the {what} was not released by its last holder, who has gone: it is free for whoever watches it for \
+                     another {seconds}s (--wait {seconds}s or more, or 0s, which waits for that); nothing was run"
                 ));
                 not_held
             }

@@ -81,6 +81,7 @@ fn main() {
         restarts::{
             a_rolling_restart_without_persistence_ends_no_leadership,
             a_restart_of_a_single_server_costs_the_longest_lease_and_says_so,
+            a_limited_wait_ends_in_time_although_nodes_have_lost_their_memory,
             only_new_nodes_are_let_in_at_once,
             another_configuration_is_refused_until_the_fleet_is_changed,
         },

@@ -158,7 +158,7 @@ impl Store {
 fn only_looks(op: &Op) -> bool {
     matches!(
         op,
-        Op::Read { .. } | Op::List { .. } | Op::Docs { .. } | Op::Doc { .. }
+        Op::Read { .. } | Op::List { .. } | Op::Docs { .. } | Op::DocNames { .. } | Op::Doc { .. }
     )
 }
 

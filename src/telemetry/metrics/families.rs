@@ -48,6 +48,7 @@ pub(super) struct Families {
     job_start_delay: Histograms<1>,
     job_last_success: Seconds<1>,
     ticks_skipped: Counters<2>,
+    engine_deaths: Counters<1>,
     batches: Counters<2>,
     batch_duration: Histograms<1>,
     notifications: Counters<2>,
@@ -82,6 +83,7 @@ impl Families {
             job_start_delay: histograms(|| Histogram::new(LOCK)),
             job_last_success: Family::default(),
             ticks_skipped: Family::default(),
+            engine_deaths: Family::default(),
             batches: Family::default(),
             batch_duration: histograms(|| Histogram::new(LONG)),
             notifications: Family::default(),
@@ -203,6 +205,12 @@ impl Families {
         );
         count(
             r,
+            "watchkeeper_engine_deaths",
+            "Engines of jobs that died of a panic nothing caught, and began again",
+            &self.engine_deaths,
+        );
+        count(
+            r,
             "watchkeeper_batches",
             "Batches processed or given up",
             &self.batches,
@@ -258,23 +266,30 @@ impl Families {
     }
 
     pub(super) fn declare(&self, job: &str) {
-        for (op, cause) in [
-            ("acquire", "no_quorum"),
-            ("renew", "no_quorum"),
-            ("renew", "expired"),
-        ] {
-            let labels = [named(job), ("op", op.into()), ("cause", cause.into())];
-            drop(self.lock_failures.get_or_create(&labels));
-        }
-        let labels = [named(job), ("outcome", "acquired".into())];
-        drop(self.lock_wait.get_or_create(&labels));
         for outcome in ["done", "failed"] {
             let labels = [of(job), ("outcome", outcome.into())];
             drop(self.job_runs.get_or_create(&labels));
         }
     }
 
+    pub(super) fn expect_success(&self, job: &str) {
+        drop(self.job_last_success.get_or_create(&[of(job)]));
+    }
+
+    /// The zeros of what may fail from now on.
+    fn may_fail(&self, resource: &str, op: &str, causes: &[&str]) {
+        for cause in causes {
+            let labels = [
+                named(resource),
+                ("op", op.into()),
+                ("cause", (*cause).into()),
+            ];
+            drop(self.lock_failures.get_or_create(&labels));
+        }
+    }
+
     pub(super) fn waited(&self, resource: &str, outcome: &str, took: Duration) {
+        self.may_fail(resource, "acquire", &["no_quorum"]);
         self.lock_wait
             .get_or_create(&[named(resource), ("outcome", outcome.into())])
             .observe(took.as_secs_f64());
@@ -287,6 +302,7 @@ impl Families {
     }
 
     pub(super) fn renewed(&self, resource: &str, took: Duration) {
+        self.may_fail(resource, "renew", &["no_quorum", "expired"]);
         self.lock_renew
             .get_or_create(&[named(resource)])
             .observe(took.as_secs_f64());
@@ -385,6 +401,10 @@ impl Families {
         self.ticks_skipped
             .get_or_create(&[of(job), ("why", why.into())])
             .inc_by(ticks);
+    }
+
+    pub(super) fn engine_died(&self, job: &str) {
+        self.engine_deaths.get_or_create(&[of(job)]).inc();
     }
 
     pub(super) fn batch_ended(&self, job: &str, outcome: &str, took: Duration) {
