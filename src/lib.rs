@@ -117,6 +117,9 @@ pub mod spawn;
 pub mod status;
 pub mod telemetry;
 pub mod term;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod terminal;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod worker;

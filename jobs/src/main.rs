@@ -4,10 +4,7 @@
 mod demo;
 mod programs;
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use serde_json::Value;
@@ -15,6 +12,7 @@ use watchkeeper::{
     Worker,
     cli::{Command, Global},
     config::{LoadOptions, ParamProblem},
+    terminal,
 };
 use watchkeeper_jobs::{Exec, Heartbeat, Http, KINDS, Notifications, check_params};
 
@@ -65,7 +63,7 @@ fn main() -> ExitCode {
     if let Some(parent) = parent
         && let Err(error) = demo::die_with(parent)
     {
-        let _ = writeln!(io::stderr(), "error: {error}");
+        terminal::err(&format!("error: {error}"));
         return ExitCode::FAILURE;
     }
     match command {

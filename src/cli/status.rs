@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Failure, history::printable, load, print, print_json, table::Table};
+use super::{Failure, load, print, print_json, table::Table};
 use crate::{
     Worker,
     clock::Clock,
@@ -12,6 +12,7 @@ use crate::{
     intent::DIRECTORY,
     lock::{LockError, LockSettings, Locks},
     status::{FleetStatus, JobStatus, LockStatus, ReplicaStatus, Role, RunStatus},
+    terminal,
     worker::{presence, store},
 };
 
@@ -240,7 +241,11 @@ fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
         text += &format!("\n{table}");
         for job in &fleet.jobs {
             for line in job.disagreement() {
-                text += &format!("{}: {}\n", job.name, printable(&line));
+                text += &format!(
+                    "{}: {}\n",
+                    terminal::cell(&job.name),
+                    terminal::sentence(&line)
+                );
             }
         }
     }
@@ -299,8 +304,7 @@ fn replica_row(replica: &ReplicaStatus, now: Timestamp) -> [String; 7] {
 fn reload_note(replica: &ReplicaStatus) -> String {
     let told = replica.reload.as_ref();
     let told = told.filter(|reload| !reload.ok || !reload.needs_restart.is_empty());
-    told.map(|reload| printable(&reload.to_string()))
-        .unwrap_or_default()
+    told.map(ToString::to_string).unwrap_or_default()
 }
 
 fn job_row(job: &JobStatus) -> [String; 7] {
@@ -345,7 +349,7 @@ fn run_row(fleet: &FleetStatus, job: &JobStatus, run: &RunStatus, now: Timestamp
         run.attempt.to_string(),
         on.map_or(&run.replica, |replica| &replica.name).clone(),
         ran.to_string(),
-        printable(&run.progress().to_string()),
+        run.progress().to_string(),
     ]
 }
 
@@ -402,12 +406,16 @@ mod tests {
             ..FleetStatus::default()
         };
         let rows: Vec<_> = running(&fleet)
-            .map(|(job, run)| run_row(&fleet, job, run, now).join(" | "))
+            .map(|(job, run)| {
+                run_row(&fleet, job, run, now)
+                    .map(|c| terminal::cell(&c))
+                    .join(" | ")
+            })
             .collect();
         assert_eq!(
             rows,
             ["report | 2026-05-04T08:00:00Z | 2 | host-1-a | 1m 30s | \
-              30 of 120 (25 %), 30/min, about 3m left: page\u{fffd}[2J"]
+              30 of 120 (25 %), 30/min, about 3m left: page\\u001b[2J"]
         );
     }
 }

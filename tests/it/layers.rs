@@ -22,6 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("secret", &[]),
     ("signals", &[]),
     ("spawn", &[]),
+    ("terminal", &[]),
     ("backoff", &["chance"]),
     ("sim_clock", &["clock"]),
     // One lock server, and what is held on a majority of them.
@@ -87,7 +88,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Around the worker: they read events and status, and decide nothing.
     (
         "telemetry",
-        &["clock", "event", "lease", "node", "spawn", "status"],
+        // The log is read on a terminal.
+        &[
+            "clock", "event", "lease", "node", "spawn", "status", "terminal",
+        ],
     ),
     // Orders over HTTP carry what a trigger gives its run.
     (
@@ -167,6 +171,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "schedule",
             "status",
             "telemetry",
+            "terminal",
             "worker",
         ],
     ),

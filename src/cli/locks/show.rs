@@ -12,6 +12,7 @@ use crate::{
     config::Config,
     lock::{LockError, Locks},
     status::{LockDetail, LockState, locks::NodeLock},
+    terminal::cell,
     worker::presence,
 };
 
@@ -71,9 +72,9 @@ pub(super) fn unknown(lock: &LockDetail, config: &Config) -> Failure {
 }
 
 fn describe(lock: &LockDetail) -> String {
-    let mut text = format!("{}: {}\n", lock.key, state(lock));
+    let mut text = format!("{}: {}\n", cell(&lock.key), state(lock));
     if let Some(owner) = &lock.owner {
-        text += &format!("owner      {owner}\n");
+        text += &format!("owner      {}\n", cell(owner));
     }
     text += &format!("token      {}\n", lock.token);
     if let Some(ms) = lock.remaining_ms {
@@ -84,7 +85,7 @@ fn describe(lock: &LockDetail) -> String {
     }
     if let Some(ledger) = &lock.ledger {
         text += &match (&ledger.error, &ledger.decided_upto) {
-            (Some(why), _) => format!("ledger     unreadable: {why}\n"),
+            (Some(why), _) => format!("ledger     unreadable: {}\n", cell(why)),
             (None, upto) => format!(
                 "ledger     decided up to {}, {} runs open, {} ticks waiting\n",
                 upto.map_or_else(|| "-".to_owned(), |at| at.to_string()),
@@ -137,7 +138,10 @@ pub(super) fn holder(lock: &LockDetail) -> String {
     match &lock.replica {
         Some(replica) => format!(
             "replica {} ({}), process {} on {}",
-            replica.name, replica.id, replica.pid, replica.host
+            cell(&replica.name),
+            cell(&replica.id),
+            replica.pid,
+            cell(&replica.host)
         ),
         None if lock.state == LockState::Foreign => "a foreign client".to_owned(),
         None => "unknown: no replica says that it is the holder".to_owned(),
