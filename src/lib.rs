@@ -94,6 +94,8 @@ pub mod event;
 pub mod explain;
 pub mod fence;
 #[doc(hidden)]
+pub mod files;
+#[doc(hidden)]
 pub mod finding;
 #[doc(hidden)]
 pub mod human;

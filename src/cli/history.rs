@@ -8,6 +8,7 @@ use super::{Failure, load, print, print_json, status, table::Table};
 use crate::{
     Worker,
     config::Config,
+    human::{At, Brief},
     status::RunRecord,
     worker::{presence, runs},
 };
@@ -92,14 +93,12 @@ fn show(runs: &[RunRecord], output: bool) -> String {
 }
 
 fn row(run: &RunRecord) -> [String; 7] {
-    let took = run.took_ms.map(|ms| {
-        // Milliseconds say nothing in what took minutes.
-        let exact = if ms < 60_000 { ms } else { ms / 1000 * 1000 };
-        humantime::format_duration(Duration::from_millis(exact)).to_string()
-    });
+    let took = run
+        .took_ms
+        .map(|ms| Brief(Duration::from_millis(ms)).to_string());
     [
         run.started.map(to_millis).unwrap_or_default(),
-        run.tick.to_string(),
+        At(run.tick).to_string(),
         run.attempt.to_string(),
         run.outcome.clone(),
         took.unwrap_or_default(),

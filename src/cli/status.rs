@@ -9,6 +9,7 @@ use crate::{
     Worker,
     clock::Clock,
     config::{Backend, Config},
+    human::At,
     intent::DIRECTORY,
     lock::{LockError, LockSettings, Locks},
     status::{FleetStatus, JobStatus, LockStatus, ReplicaStatus, Role, RunStatus},
@@ -315,7 +316,7 @@ fn job_row(job: &JobStatus) -> [String; 7] {
         None => String::new(),
     };
     let token = job.leader.as_ref().map(|leader| leader.token.0.to_string());
-    let tick = |at: Option<Timestamp>| at.map(|at| at.to_string()).unwrap_or_default();
+    let tick = |at: Option<Timestamp>| at.map(|at| At(at).to_string()).unwrap_or_default();
     [
         job.name.clone(),
         job.coordination.clone(),
@@ -344,7 +345,7 @@ fn run_row(fleet: &FleetStatus, job: &JobStatus, run: &RunStatus, now: Timestamp
         job.name.clone(),
         match &run.batch {
             Some(batch) => format!("batch {batch}"),
-            None => run.tick.to_string(),
+            None => At(run.tick).to_string(),
         },
         run.attempt.to_string(),
         on.map_or(&run.replica, |replica| &replica.name).clone(),

@@ -10,6 +10,7 @@
 
 mod document;
 mod effects;
+mod effort;
 mod jobs;
 mod layer;
 mod load;

@@ -371,7 +371,7 @@ mod tests {
                 (c.is_control() && !own(*at)) || ('\u{200b}'..='\u{202e}').contains(c)
             });
             assert_eq!(commands, None, "{lines:?}");
-            assert_eq!(lines[0].matches("\\u202e").count(), 4, "{lines:?}");
+            assert_eq!(lines[0].matches("202e").count(), 4, "{lines:?}");
         }
     }
 

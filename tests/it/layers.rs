@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Handles and plain values: know nothing of each other, or nearly.
     ("chance", &[]),
     ("clock", &[]),
+    ("files", &[]),
     ("finding", &[]),
     ("human", &[]),
     ("secret", &[]),
@@ -27,7 +28,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sim_clock", &["clock"]),
     // One lock server, and what is held on a majority of them.
     // Random pauses between attempts to connect, lest a fleet comes at one instant.
-    ("node", &["backoff", "chance", "clock", "spawn"]),
+    (
+        "node",
+        &["backoff", "chance", "clock", "files", "human", "spawn"],
+    ),
     ("lease", &["clock", "node"]),
     ("term", &["lease", "node"]),
     ("event", &["lease", "node"]),
@@ -46,7 +50,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["clock", "due", "human", "lease", "node", "schedule"],
     ),
     ("status", &["clock", "ledger", "node"]),
-    ("explain", &["intent", "ledger", "schedule", "status"]),
+    (
+        "explain",
+        &["human", "intent", "ledger", "schedule", "status"],
+    ),
     // The lock service of a process: no job, no election, no configuration.
     (
         "lock",
@@ -66,8 +73,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "scheduler",
         &[
-            "backoff", "chance", "clock", "due", "election", "event", "intent", "job", "lease",
-            "ledger", "lock", "node", "schedule", "spawn", "status", "term",
+            "backoff", "chance", "clock", "due", "election", "event", "human", "intent", "job",
+            "lease", "ledger", "lock", "node", "schedule", "spawn", "status", "term",
         ],
     ),
     (
@@ -103,7 +110,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         "config",
         // The rules of ticks stand with those who decide by them. What the time is decides which jobs are over.
         &[
-            "clock", "due", "finding", "human", "job", "ledger", "lock", "schedule", "secret",
+            "clock", "due", "files", "finding", "human", "job", "ledger", "lock", "schedule",
+            "secret",
         ],
     ),
     ("error", &["config", "lock"]),
@@ -119,6 +127,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "election",
             "error",
             "event",
+            "files",
+            "human",
             "intent",
             "job",
             "lease",

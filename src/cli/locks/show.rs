@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     config::Config,
+    human::At,
     lock::{LockError, Locks},
     status::{LockDetail, LockState, locks::NodeLock},
     terminal::cell,
@@ -61,14 +62,25 @@ pub(in crate::cli) async fn details(
     Ok(details.collect())
 }
 
+/// No node knows it. Of the names it may have been meant for those are said that there are.
 pub(super) fn unknown(lock: &LockDetail, config: &Config) -> Failure {
-    let hint = if lock.key.contains('/') || config.locks.raw_keys {
-        String::new()
-    } else {
-        let key = &lock.key;
-        format!("; did you mean job/{key}, lock/{key} or elect/{key}?")
+    let key = &lock.key;
+    let mut meant = Vec::new();
+    if !key.contains('/') && !config.locks.raw_keys {
+        let keys = ["job", "lock", "elect"].map(|family| format!("{family}/{key}"));
+        let found = ask_within(PATIENCE, config, |locks| async move {
+            details(&locks, keys.into()).await
+        });
+        // Only a hint: who is not told one has lost nothing.
+        meant = found.unwrap_or_default();
+        meant.retain(|other| other.state != LockState::Unknown);
+    }
+    let meant: Vec<String> = meant.iter().map(|other| cell(&other.key)).collect();
+    let hint = match meant.is_empty() {
+        true => "`locks` lists those there are".to_owned(),
+        false => format!("did you mean {}?", meant.join(" or ")),
     };
-    Failure::Failed(format!("no node knows the lock {}{hint}", lock.key))
+    Failure::Failed(format!("no node knows the lock {}; {hint}", cell(key)))
 }
 
 fn describe(lock: &LockDetail) -> String {
@@ -88,7 +100,7 @@ fn describe(lock: &LockDetail) -> String {
             (Some(why), _) => format!("ledger     unreadable: {}\n", cell(why)),
             (None, upto) => format!(
                 "ledger     decided up to {}, {} runs open, {} ticks waiting\n",
-                upto.map_or_else(|| "-".to_owned(), |at| at.to_string()),
+                upto.map_or_else(|| "-".to_owned(), |at| At(at).to_string()),
                 ledger.open,
                 ledger.waiting
             ),
