@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
+    human::At,
     intent::Pause,
     ledger::{Ledger, RunState},
     schedule::Schedule,
@@ -101,7 +102,7 @@ impl Facts<'_> {
         let tick = self.tick_at();
         answer.tick = tick;
         let Some(tick) = tick else {
-            say(answer, format!("{job} has no tick up to {at}."));
+            say(answer, format!("{job} has no tick up to {}.", At(at)));
             return self
                 .last_run(answer)
                 .unwrap_or_else(|| "no-ticks".to_owned());
@@ -109,11 +110,15 @@ impl Facts<'_> {
         if tick != at {
             say(
                 answer,
-                format!("{at} is no tick of {job}; the latest one before it is {tick}."),
+                format!(
+                    "{} is no tick of {job}; the latest one before it is {}.",
+                    At(at),
+                    At(tick)
+                ),
             );
         }
         if tick > self.now {
-            say(answer, format!("{tick} lies in the future."));
+            say(answer, format!("{} lies in the future.", At(tick)));
             return "future".to_owned();
         }
         self.of_tick(tick, answer)
@@ -128,7 +133,8 @@ impl Facts<'_> {
             let due = self.schedule.starts(tick);
             if due > tick {
                 answer.sentences.push(format!(
-                    "Its start was delayed by jitter until {due}, on every replica."
+                    "Its start was delayed by jitter until {}, on every replica.",
+                    At(due)
                 ));
             }
             let late = late.map_or(0, |at| at.duration_since(due).as_secs());
@@ -188,7 +194,7 @@ impl Facts<'_> {
         {
             let of = match row.count {
                 0 | 1 => String::new(),
-                n => format!(" ({n} ticks from {} to {})", row.from, row.to),
+                n => format!(" ({n} ticks from {} to {})", At(row.from), At(row.to)),
             };
             return say(
                 answer,
@@ -217,7 +223,8 @@ impl Facts<'_> {
         if self.first_known().is_none_or(|first| tick < first) {
             let text = format!(
                 "It was decided, or came before the job was first seen: no run and no row of skipped ticks reaches back \
-                 so far. Ticks are decided up to {upto}."
+                 so far. Ticks are decided up to {}.",
+                At(upto)
             );
             return say(answer, text, "forgotten");
         }
@@ -268,14 +275,18 @@ impl Facts<'_> {
             };
             answer.sentences.push(format!(
                 "{} is paused since {} by {}{why}.",
-                self.job, pause.at, pause.by
+                self.job,
+                At(pause.at),
+                pause.by
             ));
         }
         if !self.enabled || self.schedule.is_continuous() {
             return;
         }
         if let Some(next) = self.schedule.next_after(self.now) {
-            answer.sentences.push(format!("The next tick is {next}."));
+            answer
+                .sentences
+                .push(format!("The next tick is {}.", At(next)));
         }
     }
 }
@@ -313,7 +324,7 @@ fn of_run(run: &RunRecord) -> String {
         .unwrap_or_default();
     let started = run
         .started
-        .map(|at| format!(" at {at}"))
+        .map(|at| format!(" at {}", At(at)))
         .unwrap_or_default();
     let detail = match run.detail.is_empty() {
         true => String::new(),
@@ -333,7 +344,7 @@ fn of_run(run: &RunRecord) -> String {
     if let Some(resumed) = &run.resumed {
         let saved = resumed
             .saved
-            .map(|at| format!(", saved at {at}"))
+            .map(|at| format!(", saved at {}", At(at)))
             .unwrap_or_default();
         said += &format!(
             " It resumed from a checkpoint of {} bytes{saved}.",

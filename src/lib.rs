@@ -97,6 +97,8 @@ pub mod event;
 pub mod explain;
 pub mod fence;
 #[doc(hidden)]
+pub mod files;
+#[doc(hidden)]
 pub mod finding;
 #[doc(hidden)]
 pub mod human;
@@ -126,6 +128,9 @@ pub mod spawn;
 pub mod status;
 pub mod telemetry;
 pub mod term;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod terminal;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod worker;

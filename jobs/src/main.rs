@@ -5,10 +5,7 @@ mod demo;
 mod notify;
 mod programs;
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use serde_json::Value;
@@ -16,6 +13,7 @@ use watchkeeper::{
     Worker,
     cli::{Command, Global},
     config::{LoadOptions, ParamProblem},
+    terminal,
 };
 use watchkeeper_jobs::{Exec, Heartbeat, Http, KINDS, Notifications, check_params};
 
@@ -67,7 +65,7 @@ fn main() -> ExitCode {
     if let Some(parent) = parent
         && let Err(error) = demo::die_with(parent)
     {
-        let _ = writeln!(io::stderr(), "error: {error}");
+        terminal::err(&format!("error: {error}"));
         return ExitCode::FAILURE;
     }
     match command {

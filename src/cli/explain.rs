@@ -1,9 +1,7 @@
 //! `explain`: why a job ran at a time, or why it did not. Reads only.
 
 use super::{
-    Failure,
-    history::printable,
-    load,
+    Failure, load,
     moment::moment,
     print, print_json,
     status::{ask_answer, nobody_was_here, place},
@@ -16,6 +14,7 @@ use crate::{
     ledger::Ledger,
     schedule::Schedule,
     status::{JobStatus, RunRecord},
+    terminal::sentence,
     worker::{
         asking::{self, AskError},
         presence, runs,
@@ -113,16 +112,12 @@ pub(super) fn explain(
     answer.sentences.extend(
         told.disagreement
             .into_iter()
-            .map(|line| format!("The replicas disagree on {job}: {}.", printable(&line))),
+            .map(|line| format!("The replicas disagree on {job}: {line}.")),
     );
     if json {
         return print_json(&answer);
     }
-    let lines: Vec<String> = answer
-        .sentences
-        .iter()
-        .map(|line| printable(line))
-        .collect();
+    let lines: Vec<String> = answer.sentences.iter().map(|line| sentence(line)).collect();
     print(&lines.join("\n"));
     Ok(())
 }

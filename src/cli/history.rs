@@ -8,6 +8,7 @@ use super::{Failure, load, print, print_json, status, table::Table};
 use crate::{
     Worker,
     config::Config,
+    human::{At, Brief},
     status::RunRecord,
     worker::{presence, runs},
 };
@@ -91,22 +92,20 @@ fn show(runs: &[RunRecord], output: bool) -> String {
     for (line, run) in lines.zip(runs) {
         text += &format!("{line}\n");
         for line in run.output.as_deref().unwrap_or_default().lines() {
-            text += &format!("    {}\n", printable(line));
+            text += &format!("    {line}\n");
         }
     }
     text
 }
 
 fn row(run: &RunRecord) -> [String; 7] {
-    let took = run.took_ms.map(|ms| {
-        // Milliseconds say nothing in what took minutes.
-        let exact = if ms < 60_000 { ms } else { ms / 1000 * 1000 };
-        humantime::format_duration(Duration::from_millis(exact)).to_string()
-    });
+    let took = run
+        .took_ms
+        .map(|ms| Brief(Duration::from_millis(ms)).to_string());
     [
         run.started.map(to_millis).unwrap_or_default(),
         match run.batch_words().is_empty() {
-            true => run.tick.to_string(),
+            true => At(run.tick).to_string(),
             // Batches have no ticks.
             false => String::new(),
         },
@@ -140,21 +139,11 @@ fn to_millis(at: Timestamp) -> String {
 /// A line that fits beside the others.
 fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let line = printable(&words.join(" "));
+    let line = words.join(" ");
     match line.char_indices().nth(DETAIL) {
         Some((at, _)) => format!("{}…", &line[..at]),
         None => line,
     }
-}
-
-/// Text of a program must not move the cursor or colour the terminal of whoever reads it.
-pub(super) fn printable(text: &str) -> String {
-    let shown = |c: char| match c {
-        '\t' => ' ',
-        c if c.is_control() => '\u{fffd}',
-        c => c,
-    };
-    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]
@@ -181,7 +170,7 @@ mod tests {
         let line = text.lines().nth(1).unwrap();
         assert_eq!(
             line.split_whitespace().collect::<Vec<_>>().join(" "),
-            "2027-01-15T08:00:00.012Z 2027-01-15T08:00:00Z 2 failed 1s 250ms a first line second\u{fffd}[31m line"
+            "2027-01-15T08:00:00.012Z 2027-01-15T08:00:00Z 2 failed 1s 250ms a first line second\\u001b[31m line"
         );
         assert_eq!(text.lines().count(), 2);
     }
@@ -224,9 +213,10 @@ mod tests {
     #[test]
     fn output_stands_under_its_run_and_commands_no_terminal() {
         let text = show(&[run(), run()], true);
+        let text = crate::terminal::lines(&text);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 7);
-        assert_eq!(lines[2..4], ["    one", "    \u{fffd}[2Jtwo"]);
+        assert_eq!(lines[2..4], ["    one", "    \\u001b[2Jtwo"]);
         assert_eq!(lines[5], "    one");
     }
 

@@ -46,11 +46,7 @@ mod table;
 mod token;
 mod triggers;
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -66,8 +62,9 @@ pub use self::{
 
 use crate::{
     Worker,
-    config::{Flag, Loaded, Problems},
+    config::{Flag, Loaded, Problem, Problems},
     error::Error,
+    terminal,
 };
 
 /// What every program with these commands can do.
@@ -436,27 +433,30 @@ impl Failure {
     fn tell(&self) -> ExitCode {
         match self {
             Self::Config(_) | Self::Usage(_) => {
-                let _ = writeln!(io::stderr(), "{}", self.text());
+                terminal::err(&self.text());
                 ExitCode::from(2)
             }
             Self::Told => ExitCode::FAILURE,
             Self::Failed(_) => {
-                let _ = writeln!(io::stderr(), "{}", self.text());
+                terminal::err(&self.text());
                 ExitCode::FAILURE
             }
         }
     }
 
-    /// What is told. Names that somebody gave stand in it, so that it must not command the terminal.
+    /// What is told.
     fn text(&self) -> String {
-        let text = match self {
+        match self {
             Self::Config(problems) => {
-                format!("{problems}\n{}; nothing was started", count(problems))
+                format!(
+                    "{}{}; nothing was started",
+                    listed(problems),
+                    count(problems)
+                )
             }
-            Self::Usage(why) | Self::Failed(why) => format!("error: {why}"),
+            Self::Usage(why) | Self::Failed(why) => format!("error: {}", paragraph(why)),
             Self::Told => String::new(),
-        };
-        printable_lines(&text)
+        }
     }
 }
 
@@ -492,20 +492,21 @@ fn count(problems: &Problems) -> String {
     problems.tally()
 }
 
-/// The same text without what would move a cursor or colour a terminal, line by line.
-fn printable_lines(text: &str) -> String {
-    let lines: Vec<String> = text.split('\n').map(history::printable).collect();
+/// A line for each problem.
+fn listed(problems: &Problems) -> String {
+    let line = |problem: &Problem| terminal::sentence(&problem.to_string()) + "\n";
+    problems.iter().map(line).collect()
+}
+
+/// A text of several lines, none of them longer than people read.
+fn paragraph(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(terminal::sentence).collect();
     lines.join("\n")
 }
 
-/// To standard output. A reader that has gone away (`… | head`) is no failure of ours.
+/// To standard output.
 fn print(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes());
-    if !text.ends_with('\n') {
-        let _ = out.write_all(b"\n");
-    }
-    let _ = out.flush();
+    terminal::out(text);
 }
 
 fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
@@ -532,7 +533,7 @@ mod tests {
         for failure in [Failure::Usage(why.into()), Failure::Failed(why.into())] {
             assert_eq!(
                 failure.text(),
-                "error: params.a\u{fffd}[31m: wrong\nparams.b\u{fffd}: \u{fffd}wrong"
+                "error: params.a\\u001b[31m: wrong\nparams.b\\r: \\u009bwrong"
             );
         }
     }

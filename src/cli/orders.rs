@@ -10,9 +10,7 @@ use std::{
 use serde_json::json;
 
 use super::{
-    Failure,
-    history::printable,
-    load, print, print_json,
+    Failure, load, paragraph, print, print_json,
     status::{ask_answer_in, no_store, nobody_was_here},
 };
 use crate::{
@@ -21,6 +19,7 @@ use crate::{
     config::Config,
     intent::{Given, TRIGGER_LIFETIME, Trigger, TriggerState},
     lock::Locks,
+    terminal::sentence,
     worker::{
         asking::{self, AskError, Asker, DrainAnswer, PauseAnswer, ResignAnswer, Until},
         given, presence,
@@ -56,7 +55,7 @@ pub(super) fn pause(
     if json {
         return print_json(&answer);
     }
-    print(&paused_text(&answer));
+    print(&paragraph(&paused_text(&answer)));
     Ok(())
 }
 
@@ -119,7 +118,7 @@ pub(super) fn trigger(
     match told {
         Ok(_) if json => Ok(()),
         Ok(text) => {
-            print(&text);
+            print(&sentence(&text));
             Ok(())
         }
         Err(_) if json => Err(Failure::Told),
@@ -144,7 +143,7 @@ pub(super) fn resign(
     match resign_text(&answer) {
         Ok(_) if json => Ok(()),
         Ok(text) => {
-            print(&text);
+            print(&sentence(&text));
             Ok(())
         }
         Err(_) if json => Err(Failure::Told),
@@ -177,7 +176,7 @@ pub(super) fn drain(
     match drain_text(&answer, until) {
         Ok(_) if json => Ok(()),
         Ok(text) => {
-            print(&text);
+            print(&sentence(&text));
             Ok(())
         }
         Err(_) if json => Err(Failure::Told),
@@ -286,7 +285,7 @@ fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, 
     } = found;
     let why = match detail.is_empty() {
         true => String::new(),
-        false => format!(": {}", printable(detail)),
+        false => format!(": {}", sentence(detail)),
     };
     match found.state {
         TriggerState::Asked => Err(format!(

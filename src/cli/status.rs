@@ -4,14 +4,16 @@ use std::{future::Future, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Failure, history::printable, load, print, print_json, table::Table};
+use super::{Failure, load, print, print_json, table::Table};
 use crate::{
     Worker,
     clock::Clock,
     config::{Backend, Config},
+    human::At,
     intent::DIRECTORY,
     lock::{LockError, LockSettings, Locks},
     status::{FleetStatus, JobStatus, LockStatus, ReplicaStatus, Role, RunStatus},
+    terminal,
     worker::{presence, store},
 };
 
@@ -271,7 +273,11 @@ fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
         text += &format!("\n{table}");
         for job in &fleet.jobs {
             for line in job.disagreement() {
-                text += &format!("{}: {}\n", job.name, printable(&line));
+                text += &format!(
+                    "{}: {}\n",
+                    terminal::cell(&job.name),
+                    terminal::sentence(&line)
+                );
             }
             if let Some(held) = &job.held {
                 let backlog = job.backlog.unwrap_or(0);
@@ -334,8 +340,7 @@ fn replica_row(replica: &ReplicaStatus, now: Timestamp) -> [String; 7] {
 fn reload_note(replica: &ReplicaStatus) -> String {
     let told = replica.reload.as_ref();
     let told = told.filter(|reload| !reload.ok || !reload.needs_restart.is_empty());
-    told.map(|reload| printable(&reload.to_string()))
-        .unwrap_or_default()
+    told.map(ToString::to_string).unwrap_or_default()
 }
 
 fn job_row(job: &JobStatus) -> [String; 7] {
@@ -346,7 +351,7 @@ fn job_row(job: &JobStatus) -> [String; 7] {
         None => String::new(),
     };
     let token = job.leader.as_ref().map(|leader| leader.token.0.to_string());
-    let tick = |at: Option<Timestamp>| at.map(|at| at.to_string()).unwrap_or_default();
+    let tick = |at: Option<Timestamp>| at.map(|at| At(at).to_string()).unwrap_or_default();
     [
         job.name.clone(),
         job.coordination.clone(),
@@ -375,12 +380,12 @@ fn run_row(fleet: &FleetStatus, job: &JobStatus, run: &RunStatus, now: Timestamp
         job.name.clone(),
         match &run.batch {
             Some(batch) => format!("batch {batch}"),
-            None => run.tick.to_string(),
+            None => At(run.tick).to_string(),
         },
         run.attempt.to_string(),
         on.map_or(&run.replica, |replica| &replica.name).clone(),
         ran.to_string(),
-        printable(&run.progress().to_string()),
+        run.progress().to_string(),
     ]
 }
 
@@ -437,12 +442,16 @@ mod tests {
             ..FleetStatus::default()
         };
         let rows: Vec<_> = running(&fleet)
-            .map(|(job, run)| run_row(&fleet, job, run, now).join(" | "))
+            .map(|(job, run)| {
+                run_row(&fleet, job, run, now)
+                    .map(|c| terminal::cell(&c))
+                    .join(" | ")
+            })
             .collect();
         assert_eq!(
             rows,
             ["report | 2026-05-04T08:00:00Z | 2 | host-1-a | 1m 30s | \
-              30 of 120 (25 %), 30/min, about 3m left: page\u{fffd}[2J"]
+              30 of 120 (25 %), 30/min, about 3m left: page\\u001b[2J"]
         );
     }
 }

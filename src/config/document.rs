@@ -6,6 +6,7 @@ use serde_json::{Map, Number, Value};
 use toml::de::{DeTable, DeValue};
 
 use super::{
+    effort,
     layer::Layer,
     problem::{Problems, Source},
     schema::{self, Shape},
@@ -16,7 +17,7 @@ use crate::secret::tells;
 pub(super) fn read(file: &Path, text: &str, problems: &mut Problems) -> Layer {
     let mut reader = Reader {
         file,
-        text,
+        lines: Lines::of(text),
         layer: Layer::named("file"),
         problems,
     };
@@ -29,9 +30,17 @@ pub(super) fn read(file: &Path, text: &str, problems: &mut Problems) -> Layer {
 
 struct Reader<'a> {
     file: &'a Path,
-    text: &'a str,
+    lines: Lines<'a>,
     layer: Layer,
     problems: &'a mut Problems,
+}
+
+/// Where the lines of a text begin: every key asks for its own, and a file may have thousands.
+struct Lines<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
+    /// Columns are bytes then.
+    ascii: bool,
 }
 
 impl Reader<'_> {
@@ -108,32 +117,57 @@ impl Reader<'_> {
         let at = error.span().map_or(0, |span| span.start);
         let source = self.place(at);
         let message = error.message().trim().replace('\n', ", ");
-        let line = self
-            .text
-            .get(..at)
-            .unwrap_or_default()
-            .matches('\n')
-            .count();
-        let snippet = self.text.lines().nth(line).unwrap_or_default();
+        let snippet = self.lines.around(at);
         let message = format!("{message}, in the line `{}`", harmless(snippet));
         self.problems.error("", source, message, "");
     }
 
     fn place(&self, offset: usize) -> Source {
-        let before = self.text.get(..offset).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        let column = before
-            .rsplit('\n')
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .count()
-            + 1;
+        let (line, column) = self.lines.place(offset);
         Source::File {
             path: self.file.to_owned(),
             line,
             column,
         }
+    }
+}
+
+// === impl Lines ===
+
+impl<'a> Lines<'a> {
+    fn of(text: &'a str) -> Self {
+        effort::looked_at(text.len());
+        let after = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self {
+            text,
+            starts: [0].into_iter().chain(after).collect(),
+            ascii: text.is_ascii(),
+        }
+    }
+
+    /// The number and the beginning of the line in which `offset` lies.
+    fn line(&self, offset: usize) -> (usize, usize) {
+        let line = self.starts.partition_point(|start| *start <= offset);
+        let start = line.checked_sub(1).and_then(|at| self.starts.get(at));
+        (line, start.copied().unwrap_or(0))
+    }
+
+    /// Line and column of `offset`, from 1, the column in characters.
+    fn place(&self, offset: usize) -> (usize, usize) {
+        let (line, start) = self.line(offset);
+        if self.ascii {
+            return (line, offset.min(self.text.len()).saturating_sub(start) + 1);
+        }
+        let before = self.text.get(start..offset).unwrap_or_default();
+        effort::looked_at(before.len());
+        (line, before.chars().count() + 1)
+    }
+
+    /// The line in which `offset` lies.
+    fn around(&self, offset: usize) -> &'a str {
+        let (_, start) = self.line(offset);
+        let rest = self.text.get(start..).unwrap_or_default();
+        rest.lines().next().unwrap_or_default()
     }
 }
 

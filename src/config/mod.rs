@@ -11,6 +11,7 @@
 mod code;
 mod document;
 mod effects;
+mod effort;
 mod jobs;
 mod layer;
 mod load;

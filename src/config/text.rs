@@ -12,6 +12,7 @@ use super::{
     problem::{Problems, Source},
     schema::{self, Shape},
 };
+use crate::files;
 
 /// A value given on the command line.
 #[derive(Clone, Debug)]
@@ -64,7 +65,7 @@ pub(super) fn environment(
             problems.error(secret.join("."), source, "the value is given twice", remedy);
             continue;
         }
-        match std::fs::read_to_string(root.join(value)) {
+        match files::read_to_string(&root.join(value)) {
             Ok(text) => take(
                 &mut layer,
                 &secret,

@@ -105,7 +105,10 @@ fn a_run_that_jitter_delayed_is_not_called_late() {
         case.ask("07:00").sentences.join(" ")
     };
     let said = ask(starts);
-    let delayed = format!("Its start was delayed by jitter until {starts}, on every replica.");
+    let delayed = format!(
+        "Its start was delayed by jitter until {}, on every replica.",
+        crate::human::At(starts)
+    );
     assert!(said.starts_with(&delayed), "{said}");
     assert!(!said.contains("late"), "{said}");
     // From its start on, not from its tick.

@@ -14,7 +14,7 @@ use super::{
     Claim, Claimed, LockError, Locks, Sighting, Way,
     line::{Place, Woken},
 };
-use crate::{backoff::Backoff, clock::Moment, lease::Lease, node::Announcement};
+use crate::{backoff::Backoff, clock::Moment, human::Brief, lease::Lease, node::Announcement};
 
 /// A waiter asks at least so often: announcements may be lost, and holders change unseen.
 const POLL: Duration = Duration::from_secs(2);
@@ -88,7 +88,8 @@ impl LockBuilder {
         let until = clock.now() + rest + slow * 4;
         tracing::info!(
             key = self.claim.key,
-            "its last holder has gone without releasing it: it is watched for another {rest:?}"
+            "its last holder has gone without releasing it: it is watched for another {}",
+            Brief(rest)
         );
         loop {
             if seen.looks_free() {

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
+    human::Brief,
     lease::{Lease, LeaseView, ReleaseReport},
     node::{Announcement, Token},
 };
@@ -160,7 +161,8 @@ impl SlotsBuilder {
                         until = now + rest + slow * 4;
                         tracing::info!(
                             slots = self.name,
-                            "the last holder of a slot has gone without releasing it: it is watched for another {rest:?}"
+                            "the last holder of a slot has gone without releasing it: it is watched for another {}",
+                            Brief(rest)
                         );
                     }
                     _ => return Err(why),

@@ -133,26 +133,60 @@ impl Definition<'_> {
     /// # Errors
     /// [`ScheduleError`], which names the value and what is allowed; [`ScheduleError::key`] says which key it is about.
     pub fn parse(&self) -> Result<Schedule, ScheduleError> {
-        let zone = Zone::parse(self.zone)?;
+        // At least one error stands in the list: it is what there is instead of a schedule.
+        self.read()
+            .map_err(|errors| errors.into_iter().next().unwrap_or(ScheduleError::Empty))
+    }
+
+    /// Reads it, and says everything that is wrong with it.
+    ///
+    /// # Errors
+    /// At least one [`ScheduleError`], in the order of the keys of [`Definition`], the zone first.
+    pub fn read(&self) -> Result<Schedule, Vec<ScheduleError>> {
+        let mut wrong = Vec::new();
+        // A zone that does not exist must not hide what else is wrong: the rest is read as if it were UTC.
+        let zone = Zone::parse(self.zone).unwrap_or_else(|error| {
+            wrong.push(error);
+            Zone::utc()
+        });
         let mut kinds = Vec::with_capacity(self.expressions.len());
         for expression in self.expressions {
-            kinds.push(Kind::parse(expression.trim(), self.dialect, &zone)?);
+            match Kind::parse(expression.trim(), self.dialect, &zone) {
+                Ok(kind) => kinds.push(kind),
+                Err(errors) => wrong.extend(errors),
+            }
         }
-        if kinds.is_empty() {
-            return Err(ScheduleError::Empty);
+        if self.expressions.is_empty() {
+            wrong.push(ScheduleError::Empty);
         }
-        if kinds.len() > 1
-            && let Some(at) = kinds.iter().position(|kind| !kind.ticks())
-        {
-            return Err(ScheduleError::Mixed {
-                word: self.expressions[at].trim().to_owned(),
-            });
+        if self.expressions.len() > 1 {
+            let alone = |text: &&String| matches!(text.trim(), "continuous" | "manual");
+            let alone = self.expressions.iter().filter(alone);
+            wrong.extend(alone.map(|word| ScheduleError::Mixed {
+                word: word.trim().to_owned(),
+            }));
+        }
+        let sure = wrong.is_empty();
+        let bounds = Bounds::parse(self.starting, self.until, &zone);
+        let bounds = bounds.unwrap_or_else(|errors| {
+            // Which comes first can be told in the right zone alone.
+            let order =
+                |error: &ScheduleError| matches!(error, ScheduleError::UntilBeforeStarting { .. });
+            wrong.extend(errors.into_iter().filter(|error| sure || !order(error)));
+            Bounds::default()
+        });
+        let except = Days::parse(self.except).unwrap_or_else(|errors| {
+            wrong.extend(errors);
+            Days::default()
+        });
+        if !wrong.is_empty() {
+            return Err(wrong);
         }
         let expressions: Vec<&str> = self.expressions.iter().map(|e| e.trim()).collect();
         let schedule = Schedule {
             expression: expressions.join("; "),
-            bounds: Bounds::parse(self.starting, self.until, &zone)?,
-            except: Days::parse(self.except)?,
+            bounds,
+            except,
             kinds,
             zone,
             jitter: None,
@@ -160,9 +194,9 @@ impl Definition<'_> {
         };
         let cut = schedule.bounds != Bounds::default() || !schedule.except.is_empty();
         if cut && schedule.has_ticks() && schedule.next_after(Timestamp::UNIX_EPOCH).is_none() {
-            return Err(ScheduleError::NothingLeft {
+            return Err(vec![ScheduleError::NothingLeft {
                 expression: schedule.expression,
-            });
+            }]);
         }
         Ok(schedule)
     }

@@ -26,6 +26,7 @@ use tracing::Instrument;
 use super::span;
 use crate::{
     clock::{Clock, Moment},
+    human::Brief,
     job::{FailureKind, Hooks, JobError, Outcome, Run, RunEnd, RunHook},
     lease::LeaseView,
     panics::message,
@@ -81,7 +82,7 @@ impl Ended {
     pub(crate) fn detail(&self) -> String {
         match self {
             Self::Done | Self::TimedOut => String::new(),
-            Self::RetryAfter(pause) => format!("again in {pause:?}"),
+            Self::RetryAfter(pause) => format!("again in {}", Brief(*pause)),
             Self::Skipped(why) | Self::Cancelled(why) | Self::Panicked(why) => why.clone(),
             Self::Failed { why, .. } => why.clone(),
         }
@@ -93,7 +94,8 @@ impl Ended {
             Self::RetryAfter(pause) if is_last => Self::Failed {
                 retry: false,
                 why: format!(
-                    "it asked for another attempt after {pause:?}, and this was the last one (retry.attempts)"
+                    "it asked for another attempt after {}, and this was the last one (retry.attempts)",
+                    Brief(pause)
                 ),
             },
             other => other,

@@ -104,7 +104,7 @@ impl Worker {
     pub fn from_env() -> Result<Self> {
         let worker = Self::with(LoadOptions::from_process());
         if let Some(path) = &worker.options.file {
-            std::fs::File::open(path).map_err(|source| Error::Read {
+            crate::files::open(path).map_err(|source| Error::Read {
                 path: path.clone(),
                 source,
             })?;

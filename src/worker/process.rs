@@ -392,9 +392,10 @@ mod admin {
 
         fn live(&self) -> Result<(), String> {
             match self.ctx.locks.fitness().silence() {
-                Some(silence) if silence > Duration::from_secs(5) => {
-                    Err(format!("the runtime has stood still for {silence:?}"))
-                }
+                Some(silence) if silence > Duration::from_secs(5) => Err(format!(
+                    "the runtime has stood still for {}",
+                    crate::human::Brief(silence)
+                )),
                 _ => Ok(()),
             }
         }

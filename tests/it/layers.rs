@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Handles and plain values: know nothing of each other, or nearly.
     ("chance", &[]),
     ("clock", &[]),
+    ("files", &[]),
     ("finding", &[]),
     ("human", &[]),
     ("network", &[]),
@@ -26,12 +27,18 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("secret", &[]),
     ("signals", &[]),
     ("spawn", &[]),
+    ("terminal", &[]),
     ("backoff", &["chance"]),
     ("sim_clock", &["clock"]),
     // One lock server, and what is held on a majority of them.
     // Random pauses between attempts to connect, lest a fleet comes at one instant.
     // A store in a file asks whose file it is.
-    ("node", &["backoff", "chance", "clock", "owned", "spawn"]),
+    (
+        "node",
+        &[
+            "backoff", "chance", "clock", "files", "human", "owned", "spawn",
+        ],
+    ),
     ("lease", &["clock", "node"]),
     ("term", &["lease", "node"]),
     ("event", &["lease", "node"]),
@@ -50,7 +57,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["clock", "due", "human", "lease", "node", "schedule"],
     ),
     ("status", &["clock", "ledger", "node"]),
-    ("explain", &["intent", "ledger", "schedule", "status"]),
+    (
+        "explain",
+        &["human", "intent", "ledger", "schedule", "status"],
+    ),
     // The lock service of a process: no job, no election, no configuration.
     (
         "lock",
@@ -70,8 +80,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "scheduler",
         &[
-            "backoff", "chance", "clock", "due", "election", "event", "intent", "job", "lease",
-            "ledger", "lock", "node", "panics", "schedule", "spawn", "status", "term",
+            "backoff", "chance", "clock", "due", "election", "event", "human", "intent", "job",
+            "lease", "ledger", "lock", "node", "panics", "schedule", "spawn", "status", "term",
         ],
     ),
     (
@@ -94,8 +104,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Around the worker: they read events and status, and decide nothing.
     (
         "telemetry",
+        // The log is read on a terminal.
         &[
-            "clock", "event", "lease", "node", "seldom", "spawn", "status",
+            "clock", "event", "lease", "node", "seldom", "spawn", "status", "terminal",
         ],
     ),
     // Orders over HTTP carry what a trigger gives its run.
@@ -115,8 +126,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         "config",
         // The rules of ticks stand with those who decide by them. What the time is decides which jobs are over.
         &[
-            "clock", "due", "finding", "human", "job", "ledger", "lock", "network", "owned",
-            "schedule", "secret",
+            "clock", "due", "files", "finding", "human", "job", "ledger", "lock", "network",
+            "owned", "schedule", "secret",
         ],
     ),
     ("error", &["config", "lock"]),
@@ -132,6 +143,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "election",
             "error",
             "event",
+            "files",
+            "human",
             "intent",
             "job",
             "lease",
@@ -186,6 +199,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "schedule",
             "status",
             "telemetry",
+            "terminal",
             "worker",
         ],
     ),

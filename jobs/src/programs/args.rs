@@ -2,14 +2,13 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io::{self, Write},
     process::ExitCode,
     time::Duration,
 };
 
 use clap::{Args, error::ErrorKind};
 use serde_json::json;
-use watchkeeper::{cli::Place, config::SecretUrl};
+use watchkeeper::{cli::Place, config::SecretUrl, terminal};
 use watchkeeper_jobs::span::Span;
 
 use super::exit;
@@ -102,7 +101,7 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     }
     // Rendered without colours: what is hidden must be found as it stands.
     let text = without_secrets(&error.render().to_string(), &args);
-    let _ = write!(io::stderr(), "{text}");
+    terminal::err(&text);
     ExitCode::from(exit::FAILED)
 }
 

@@ -29,6 +29,7 @@ use crate::{
     clock::Clock,
     config::{self, Backend, Config, Problems, load_without_jobs},
     error::Error,
+    terminal::{cell, sentence},
     worker::{presence, store},
 };
 use probe::NodeState;
@@ -251,9 +252,13 @@ fn show(findings: &[Finding]) -> String {
             Severity::Warning => "warning",
             Severity::Error => "error  ",
         };
-        text += &format!("{word}  {}: {}\n", found.subject, found.finding);
+        text += &format!(
+            "{word}  {}: {}\n",
+            cell(&found.subject),
+            sentence(&found.finding)
+        );
         if !found.remedy.is_empty() {
-            text += &format!("         -> {}\n", found.remedy);
+            text += &format!("         -> {}\n", sentence(&found.remedy));
         }
     }
     let of = |severity| findings.iter().filter(|f| f.severity == severity).count();

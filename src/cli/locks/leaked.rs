@@ -13,6 +13,7 @@ use super::{
 use crate::{
     config::Config,
     status::leaks::{Leak, leaks, wants_second_look},
+    terminal::{cell, sentence},
 };
 
 /// Between two looks for leaks: longer than a replica takes to tell what it holds.
@@ -48,10 +49,10 @@ pub(super) fn leaked(config: &Config, prefix: &str, json: bool) -> Result<(), Fa
     for leak in &found {
         text += &format!(
             "{} ({}): {}\n  -> {}\n",
-            leak.key,
-            leak.nodes.join(", "),
-            leak.finding,
-            leak.remedy
+            cell(&leak.key),
+            cell(&leak.nodes.join(", ")),
+            sentence(&leak.finding),
+            sentence(&leak.remedy)
         );
     }
     print(&text);

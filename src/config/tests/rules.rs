@@ -623,3 +623,65 @@ fn overlap_and_concurrency_that_cannot_hold_name_key_and_remedy() {
         .code("b", Spec::cron("@daily"));
     assert_eq!(setup.lines(), [""; 0]);
 }
+
+#[test]
+fn a_wrong_zone_hides_no_other_fault_of_the_job() {
+    let setup = Setup::file(
+        "[jobs.a]\nkind = \"heartbeat\"\nschedule = [\"61 25 * * *\", \"@never\"]\nzone = \"Nowhere/At\"\n\
+         starting = \"soon\"\nuntil = \"later\"\nexcept = [\"Sonntag\", \"13-41\"]\nttl = \"40s\"\n",
+    );
+    let lines = setup.lines();
+    let has = |text: &str| lines.iter().any(|line| line.contains(text));
+    for fault in [
+        "jobs.a.schedule: minute \"61\"",
+        "jobs.a.schedule: hour \"25\"",
+        "jobs.a.schedule: unknown schedule \"@never\"",
+        "jobs.a.zone: unknown time zone",
+        "jobs.a.starting: \"soon\"",
+        "jobs.a.until: \"later\"",
+        "jobs.a.except: \"Sonntag\"",
+        "jobs.a.except: \"13-41\"",
+        "jobs.a.ttl: 40s is longer",
+    ] {
+        assert!(has(fault), "{fault} is missing: {lines:#?}");
+    }
+    assert_eq!(lines.len(), 9, "{lines:#?}");
+}
+
+#[test]
+fn two_bounds_in_an_unknown_zone_are_not_compared() {
+    let setup = Setup::file(
+        "[jobs.a]\nkind = \"heartbeat\"\nschedule = \"@daily\"\nzone = \"Nowhere/At\"\n\
+         starting = \"2026-05-04T08:00\"\nuntil = \"2026-05-04T07:00:00Z\"\n",
+    );
+    assert!(setup.problem().contains("unknown time zone"));
+}
+
+/// Faults, lists and texts that are no ASCII among them; some of the jobs come from code.
+#[test]
+fn loading_grows_with_the_jobs_and_not_with_their_square() {
+    let steps = |jobs: usize| {
+        let mut text = String::new();
+        for n in 0..jobs {
+            let zone = ["UTC", "Nowhere", "Europe/Rome"][n % 3];
+            text += &format!(
+                "[jobs.job-{n:05}]\nkind = \"heartbeat\" # ü\nschedule = [\"{} 3 * * *\", \"@daily\"]\n\
+                 zone = \"{zone}\"\nparams = {{ list = [1, 2] }}\n",
+                n % 60
+            );
+        }
+        let mut setup = Setup::file(&text);
+        for n in 0..jobs {
+            setup = setup.code(&format!("job-{n:05}"), Spec::on("@hourly"));
+        }
+        effort::steps();
+        assert!(load(&setup.options).is_err());
+        effort::steps()
+    };
+    let (few, many) = (steps(100), steps(200));
+    assert!(few > 100, "nothing was counted: {few}");
+    assert!(
+        many < few * 5 / 2,
+        "twice the jobs cost {many} steps instead of {few}"
+    );
+}
