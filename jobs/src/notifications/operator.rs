@@ -103,7 +103,7 @@ pub const FIRST_STEP: usize = 100;
 /// Items of a step at most.
 const LONGEST_STEP: usize = 2_000;
 /// No step shall take longer.
-const STEP: Duration = Duration::from_millis(40);
+const STEP: Duration = Duration::from_millis(25);
 /// Characters of an earlier reason that are kept.
 const KEPT_REASON: usize = 500;
 
@@ -203,7 +203,7 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(next_step(100, ms(1)), 200);
         assert_eq!(next_step(1_500, ms(1)), LONGEST_STEP);
-        assert_eq!(next_step(100, ms(30)), 100);
+        assert_eq!(next_step(100, ms(20)), 100);
         assert_eq!(next_step(100, ms(90)), 50);
         assert_eq!(next_step(1, ms(90)), 1);
     }

@@ -40,7 +40,7 @@ impl Ran {
 
     #[track_caller]
     fn json(&self) -> Value {
-        serde_json::from_str(&self.out).expect(&self.out)
+        serde_json::from_str(&self.out).unwrap()
     }
 }
 
