@@ -22,6 +22,9 @@ use super::{
 };
 use crate::intent::Given;
 
+/// When to ask again after trouble of the store, in seconds.
+const SOON: &str = "2";
+
 /// What a request may say in its body.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -151,6 +154,10 @@ fn refuse(code: StatusCode, why: &str) -> Response {
         answer
             .headers_mut()
             .insert(header::WWW_AUTHENTICATE, scheme);
+    }
+    if code == StatusCode::SERVICE_UNAVAILABLE {
+        let soon = header::HeaderValue::from_static(SOON);
+        answer.headers_mut().insert(header::RETRY_AFTER, soon);
     }
     answer
 }

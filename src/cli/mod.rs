@@ -22,6 +22,8 @@ mod doctor;
 mod explain;
 mod hints;
 mod history;
+#[cfg(test)]
+mod hostile;
 mod jobs;
 mod locks;
 mod moment;
@@ -420,10 +422,12 @@ fn print(text: &str) {
 }
 
 fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text =
-        serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(error.to_string()))?;
-    print(&text);
+    print(&json_text(value)?);
     Ok(())
+}
+
+fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::{
     terminal::sentence,
     worker::{
         asking::{self, AskError, Asker, DrainAnswer, PauseAnswer, ResignAnswer, Until},
-        given, presence,
+        given,
     },
 };
 
@@ -205,14 +205,15 @@ where
         .map(|(name, spec)| (name.clone(), spec.coordination.to_string()))
         .collect();
     ask_answer(config, |locks: Locks| async move {
-        let fleet = presence::fleet(&locks, None).await?;
+        let asker = Asker::new(&locks, whoami());
+        let fleet = asker.fleet().await?;
         asking::refuse_unknown(job, &fleet, configured.keys())?;
         if of == Of::Led {
             let running = fleet.job(job).map(|job| &job.coordination);
             let coordination = running.or_else(|| configured.get(job));
             asking::refuse_unled(job, coordination.map_or("", String::as_str))?;
         }
-        question(Asker::new(&locks, whoami())).await
+        question(asker).await
     })
 }
 
@@ -222,7 +223,7 @@ fn whoami() -> String {
     format!("{user}@{}", host.nodename().to_string_lossy())
 }
 
-fn paused_text(answer: &PauseAnswer) -> String {
+pub(super) fn paused_text(answer: &PauseAnswer) -> String {
     let PauseAnswer {
         job,
         paused,
@@ -252,7 +253,7 @@ fn paused_text(answer: &PauseAnswer) -> String {
 }
 
 /// What became of it; an error when nobody has accepted it, or when it was waited for and has not ended well.
-fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, String> {
+pub(super) fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, String> {
     let Trigger {
         job,
         id,
@@ -288,7 +289,7 @@ fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, 
     }
 }
 
-fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
+pub(super) fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
     let ResignAnswer {
         job,
         from,
@@ -306,7 +307,7 @@ fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
     }
 }
 
-fn drain_text(answer: &DrainAnswer, until: Until) -> Result<String, String> {
+pub(super) fn drain_text(answer: &DrainAnswer, until: Until) -> Result<String, String> {
     let DrainAnswer {
         replica,
         name,
