@@ -19,6 +19,9 @@ use super::{
 };
 use crate::intent::Given;
 
+/// When to ask again after trouble of the store, in seconds.
+const SOON: &str = "2";
+
 /// What a request may say in its body.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -78,14 +81,7 @@ pub(super) async fn drain(State(shared): State<Shared>, Path(replica): Path<Stri
     answer(shared.admin.source.drain(&replica).await)
 }
 
-pub(super) async fn withdraw(
-    State(shared): State<Shared>,
-    Path(id): Path<String>,
-    headers: HeaderMap,
-) -> Response {
-    if let Err((code, why)) = may_ask(&shared, &headers) {
-        return refuse(code, why);
-    }
+pub(super) async fn withdraw(State(shared): State<Shared>, Path(id): Path<String>) -> Response {
     // Closed never: the semaphore lives as long as the router.
     let _turn = shared.store.acquire().await;
     answer(shared.admin.source.withdraw(&id).await)
@@ -110,5 +106,10 @@ fn answer(done: Result<Done, OrderError>) -> Response {
 
 fn refuse(code: StatusCode, why: &str) -> Response {
     let error = why.to_owned();
-    (code, Json(Trouble { error })).into_response()
+    let mut answer = (code, Json(Trouble { error })).into_response();
+    if code == StatusCode::SERVICE_UNAVAILABLE {
+        let soon = header::HeaderValue::from_static(SOON);
+        answer.headers_mut().insert(header::RETRY_AFTER, soon);
+    }
+    answer
 }

@@ -80,7 +80,7 @@ fn summary(loaded: &Loaded) -> String {
     text + &table.to_string()
 }
 
-fn as_json(problems: &Problems, hints: &[String]) -> serde_json::Value {
+pub(super) fn as_json(problems: &Problems, hints: &[String]) -> serde_json::Value {
     let problem = |problem: &crate::config::Problem| {
         json!({
             "severity": if problem.severity == Severity::Error { "error" } else { "warning" },

@@ -117,7 +117,12 @@ pub(super) fn explain(
     if json {
         return print_json(&answer);
     }
-    let lines: Vec<String> = answer.sentences.iter().map(|line| sentence(line)).collect();
-    print(&lines.join("\n"));
+    print(&told(&answer.sentences));
     Ok(())
+}
+
+/// A line for each sentence.
+pub(super) fn told(sentences: &[String]) -> String {
+    let lines: Vec<String> = sentences.iter().map(|line| sentence(line)).collect();
+    lines.join("\n")
 }

@@ -32,10 +32,9 @@ pub(super) fn history(worker: &Worker, job: &str, shown: &Shown) -> Result<(), F
     let (runs, fleet) = if status::nobody_was_here(&config) {
         (Vec::new(), BTreeSet::new())
     } else {
-        let (job, limit) = (job.to_owned(), shown.limit);
         status::ask(&config, |locks| async move {
             let fleet = presence::fleet(&locks, None).await?;
-            let mut runs = runs::last(&locks, &job, limit).await?;
+            let mut runs = runs::last(&locks, job, shown.limit).await?;
             RunRecord::add_progress(&mut runs, &fleet);
             let jobs = fleet.jobs.into_iter().map(|job| job.name);
             Ok((runs, jobs.collect()))
@@ -78,7 +77,7 @@ fn refuse_unknown(job: &str, config: &Config, fleet: BTreeSet<String>) -> Result
     )))
 }
 
-fn show(runs: &[RunRecord], output: bool) -> String {
+pub(super) fn show(runs: &[RunRecord], output: bool) -> String {
     let mut table = Table::new(&HEADER);
     for run in runs {
         table.row(row(run));

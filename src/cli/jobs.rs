@@ -48,7 +48,7 @@ pub enum JobsCommand {
 
 /// One job, as `--json` shows it.
 #[derive(Debug, Serialize)]
-struct Row {
+pub(super) struct Row {
     name: String,
     kind: Option<String>,
     schedule: String,
@@ -125,7 +125,7 @@ fn find(config: &Config, job: &str) -> Result<Schedule, Failure> {
         .map_err(|error| Failure::Failed(error.to_string()))
 }
 
-fn row(name: &str, spec: &Spec, now: Timestamp) -> Row {
+pub(super) fn row(name: &str, spec: &Spec, now: Timestamp) -> Row {
     let schedule = spec.schedule_of(name).ok();
     let next_tick = schedule.as_ref().and_then(|s| s.next_after(now));
     let next_tick = next_tick.filter(|_| spec.enabled);
@@ -143,7 +143,7 @@ fn row(name: &str, spec: &Spec, now: Timestamp) -> Row {
     }
 }
 
-fn show(rows: &[Row]) -> String {
+pub(super) fn show(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "no jobs\n".to_owned();
     }

@@ -35,6 +35,8 @@ mod doctor;
 mod explain;
 mod hints;
 mod history;
+#[cfg(test)]
+mod hostile;
 mod jobs;
 mod locks;
 mod moment;
@@ -484,7 +486,7 @@ fn note_default(loaded: &Loaded) {
 
 /// To standard error: what a command prints stays what it was asked for.
 fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "note: {}", printable_lines(text));
+    crate::terminal::err(&format!("note: {text}\n"));
 }
 
 /// `2 errors, 1 warning`
@@ -510,10 +512,12 @@ fn print(text: &str) {
 }
 
 fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text =
-        serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(error.to_string()))?;
-    print(&text);
+    print(&json_text(value)?);
     Ok(())
+}
+
+fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 #[cfg(test)]

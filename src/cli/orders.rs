@@ -22,7 +22,7 @@ use crate::{
     terminal::sentence,
     worker::{
         asking::{self, AskError, Asker, DrainAnswer, PauseAnswer, ResignAnswer, Until},
-        given, presence,
+        given,
     },
 };
 
@@ -226,7 +226,8 @@ where
         .map(|(name, spec)| (name.clone(), spec.coordination.to_string()))
         .collect();
     ask_answer_in(config, patience, |locks: Locks| async move {
-        let fleet = presence::fleet(&locks, None).await?;
+        let asker = Asker::new(&locks, whoami());
+        let fleet = asker.fleet().await?;
         asking::refuse_unknown(job, &fleet, configured.keys())?;
         if of == Of::Led {
             let running = fleet.job(job).map(|job| &job.coordination);
@@ -234,7 +235,7 @@ where
             asking::refuse_unled(job, coordination.map_or("", String::as_str))?;
             asking::refuse_disabled(job, &fleet, config.jobs.get(job))?;
         }
-        question(Asker::new(&locks, whoami())).await
+        question(asker).await
     })
 }
 
@@ -244,7 +245,7 @@ pub(super) fn whoami() -> String {
     format!("{user}@{}", host.nodename().to_string_lossy())
 }
 
-fn paused_text(answer: &PauseAnswer) -> String {
+pub(super) fn paused_text(answer: &PauseAnswer) -> String {
     let PauseAnswer {
         job,
         paused,
@@ -274,7 +275,7 @@ fn paused_text(answer: &PauseAnswer) -> String {
 }
 
 /// What became of it; an error when nobody has accepted it, or when it was waited for and has not ended well.
-fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, String> {
+pub(super) fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, String> {
     let Trigger {
         job,
         id,
@@ -294,7 +295,7 @@ fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, 
         )),
         TriggerState::Withdrawing => Err(format!(
             "{job} {id} was withdrawn by {} before it was known to start",
-            printable(&found.withdrawn_by)
+            crate::terminal::cell(&found.withdrawn_by)
         )),
         TriggerState::Accepted | TriggerState::Started if waited => {
             Err(format!("{job} {id} has not ended yet, on {replica}"))
@@ -314,7 +315,7 @@ fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, 
     }
 }
 
-fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
+pub(super) fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
     let ResignAnswer {
         job,
         from,
@@ -332,7 +333,7 @@ fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
     }
 }
 
-fn drain_text(answer: &DrainAnswer, until: Until) -> Result<String, String> {
+pub(super) fn drain_text(answer: &DrainAnswer, until: Until) -> Result<String, String> {
     let DrainAnswer {
         replica,
         name,

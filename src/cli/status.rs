@@ -14,7 +14,7 @@ use crate::{
     lock::{LockError, LockSettings, Locks},
     status::{FleetStatus, JobStatus, LockStatus, ReplicaStatus, Role, RunStatus},
     terminal,
-    worker::{presence, store},
+    worker::{asking::PASSING, presence, store},
 };
 
 /// The store is asked for at most this long.
@@ -46,7 +46,6 @@ pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
 }
 
 pub(super) fn locks(config: &Config, prefix: &str, json: bool) -> Result<(), Failure> {
-    let prefix = prefix.to_owned();
     if nobody_was_here(config) {
         if json {
             print_json(&Vec::<LockStatus>::new())?;
@@ -54,7 +53,7 @@ pub(super) fn locks(config: &Config, prefix: &str, json: bool) -> Result<(), Fai
         return Err(no_store(config));
     }
     let rows = ask(config, |locks| async move {
-        presence::locks(&locks, &prefix).await
+        presence::locks(&locks, prefix).await
     })?;
     if json {
         return print_json(&rows);
@@ -91,13 +90,21 @@ pub(super) fn no_store(config: &Config) -> Failure {
     })
 }
 
-pub(super) fn ask<T, F>(config: &Config, question: impl FnOnce(Locks) -> F) -> Result<T, Failure>
+/// Asks, and asks again while too few nodes answer, for as long as they are given.
+pub(super) fn ask<T, F>(config: &Config, question: impl Fn(Locks) -> F) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, LockError>>,
 {
     ask_within(PATIENCE, config, |locks| async move {
         reached(&locks, CONNECTING).await;
-        question(locks).await
+        let clock = locks.clock().clone();
+        let until = clock.now() + PASSING;
+        loop {
+            match question(locks.clone()).await {
+                Err(error) if error.passes() && clock.now() < until => clock.sleep(LOOK).await,
+                answer => return answer,
+            }
+        }
     })
 }
 
@@ -237,7 +244,7 @@ pub(super) fn place(config: &Config) -> String {
     }
 }
 
-fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
+pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
     let mut text = String::new();
     if fleet.replicas.is_empty() {
         text += &format!("no replica runs in {}\n", place(config));
@@ -389,7 +396,7 @@ fn run_row(fleet: &FleetStatus, job: &JobStatus, run: &RunStatus, now: Timestamp
     ]
 }
 
-fn show_locks(rows: &[LockStatus]) -> String {
+pub(super) fn show_locks(rows: &[LockStatus]) -> String {
     let mut table = Table::new(&["KEY", "STATE", "TOKEN", "REMAINING", "REPLICA", "OWNER"]);
     for row in rows {
         let state = match row {

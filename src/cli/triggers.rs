@@ -4,9 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{
-    Failure,
-    history::printable,
-    load,
+    Failure, load,
     orders::{PATIENCE, somebody_was_here, whoami},
     print, print_json,
     status::ask_answer,
@@ -95,10 +93,10 @@ fn show(found: &[WaitingTrigger]) -> String {
             trigger.job.clone(),
             // Without the fraction: it is looked for by eye.
             format!("{:.0}", trigger.asked),
-            printable(&trigger.by),
+            trigger.by.clone(),
             word(trigger.state).to_owned(),
-            printable(&trigger.why),
-            printable(&trigger.params.join(", ")),
+            trigger.why.clone(),
+            trigger.params.join(", "),
         ]);
     }
     table.to_string()

@@ -74,6 +74,15 @@ pub enum WriteError {
     Closed,
 }
 
+// === impl LockError ===
+
+impl LockError {
+    /// Whether it is trouble of the nodes, which may be over a moment later.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(self, Self::NoQuorum(_) | Self::TooSlow)
+    }
+}
+
 impl fmt::Display for NodeTroubles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reached = self.configured.saturating_sub(self.nodes.len());

@@ -126,6 +126,41 @@ async fn a_wish_needs_a_majority() {
     assert!(matches!(asked, Err(AskError::TooFew { .. })), "{asked:?}");
 }
 
+/// As a file does that another process writes to, or two masters that are started again.
+#[tokio::test(start_paused = true)]
+async fn a_wish_waits_for_a_store_that_is_busy() {
+    let fleet = Fleet::new(3);
+    let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
+    leader(&fleet, &[&a]).await;
+    publish(&a);
+    fleet.sleep(SECOND * 3).await;
+    for cut in [Cut::Refuse, Cut::Hang] {
+        for wish in ["pause", "trigger", "resume"] {
+            for node in &fleet.nodes {
+                node.faults().partition(cut);
+            }
+            let (asker, clock) = (asker(&a), fleet.clock().clone());
+            let nodes = fleet.nodes.clone();
+            let heals = async move {
+                clock.sleep(ms(700)).await;
+                nodes.iter().for_each(|node| node.faults().heal());
+            };
+            let asks = async {
+                match wish {
+                    "trigger" => asker.trigger("job").await.map(drop),
+                    _ => asker
+                        .pause("job", wish == "pause", "", SECOND)
+                        .await
+                        .map(drop),
+                }
+            };
+            let ((), asked) = futures_util::future::join(heals, asks).await;
+            asked.unwrap_or_else(|error| panic!("{wish}, {cut:?}: {error}"));
+            fleet.sleep(SECOND).await;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_trigger_runs_beside_no_other_run_and_in_a_pause() {
     let fleet = Fleet::new(3);

@@ -2,6 +2,7 @@
 //!
 //! # Invariants
 //! - A wish is written on a majority of the nodes, or said to have failed.   (a_wish_needs_a_majority)
+//! - A store that is busy, or out of reach, for a moment costs nobody an answer.   (a_wish_waits_for_a_store_that_is_busy)
 //! # When things fail
 //! What was written and not heard stays asked for: replicas that start later find it.
 
@@ -31,6 +32,9 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(100);
 /// How long whoever has something to tell of himself may take to tell it.
 const PRESENCE: Duration = Duration::from_secs(2);
+
+/// How long trouble of the store is waited out, each time it is asked: a file that others write to, a master that comes back.
+pub(crate) const PASSING: Duration = Duration::from_millis(1_500);
 
 /// Somebody who asks.
 pub(crate) struct Asker {
@@ -507,6 +511,16 @@ impl Asker {
 
     /// The newest revision, of a majority of nodes.
     async fn read(&self, name: &str) -> Result<Option<Doc>, AskError> {
+        let until = self.patience();
+        loop {
+            match self.read_now(name).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return found,
+            }
+        }
+    }
+
+    async fn read_now(&self, name: &str) -> Result<Option<Doc>, AskError> {
         let read = self.locks.read_doc(name).await?;
         self.enough(read.answered).await?;
         Ok(read.docs.into_iter().next().map(|(doc, _)| doc))
@@ -522,7 +536,18 @@ impl Asker {
         Ok(read.docs.into_iter().map(|(doc, _)| doc).collect())
     }
 
+    /// What stands on a few nodes after an attempt is the same when it is written again.
     async fn write(&self, rev: u64, intent: &Intent) -> Result<(), AskError> {
+        let until = self.patience();
+        loop {
+            match self.write_now(rev, intent).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                written => return written,
+            }
+        }
+    }
+
+    async fn write_now(&self, rev: u64, intent: &Intent) -> Result<(), AskError> {
         let Doc { name, rev, body } = intent.to_doc(rev);
         let left = intent.remaining(self.locks.wall()).unwrap_or_default();
         let answered = self.locks.spread_doc(&name, rev, left, body).await?;
@@ -537,13 +562,40 @@ impl Asker {
         }
     }
 
-    async fn fleet(&self) -> Result<FleetStatus, AskError> {
-        Ok(presence::fleet(&self.locks, None).await?)
+    /// The fleet, as the store tells of it.
+    pub(crate) async fn fleet(&self) -> Result<FleetStatus, AskError> {
+        let until = self.patience();
+        loop {
+            match presence::fleet(&self.locks, None).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return Ok(found?),
+            }
+        }
     }
 
     async fn presences(&self) -> Result<Vec<Presence>, AskError> {
-        let docs = self.locks.docs(PRESENCE_PREFIX).await?;
-        Ok(Presence::from_docs(&docs))
+        let until = self.patience();
+        loop {
+            match self.locks.docs(PRESENCE_PREFIX).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return Ok(Presence::from_docs(&found?)),
+            }
+        }
+    }
+
+    fn patience(&self) -> Moment {
+        self.locks.clock().now() + PASSING
+    }
+}
+
+impl AskError {
+    /// Whether the same question may be answered a moment later.
+    fn passes(&self) -> bool {
+        match self {
+            Self::TooFew { .. } => true,
+            Self::Locks(error) => error.passes(),
+            _ => false,
+        }
     }
 }
 

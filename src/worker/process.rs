@@ -338,17 +338,20 @@ mod admin {
     };
     use crate::{
         admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
+        clock::Moment,
         intent::TriggerState,
         secret::Secret,
         status::{FleetStatus, LockStatus, Role, RunRecord},
         worker::{
-            asking::{self, AskError, Asker, Until, WaitingTrigger},
+            asking::{self, AskError, Asker, PASSING, Until, WaitingTrigger},
             given, runs, token,
         },
     };
 
     /// How long an answer waits for those whom it concerns.
-    const HEARD: Duration = Duration::from_secs(3);
+    const HEARD: Duration = Duration::from_millis(2_500);
+    /// Between two looks at a store that is busy.
+    const LOOK: Duration = Duration::from_millis(100);
 
     struct Source {
         me: Identity,
@@ -375,15 +378,25 @@ mod admin {
         }
 
         async fn locks(&self) -> Result<Vec<LockStatus>, String> {
-            presence::locks(&self.ctx.locks, "")
-                .await
-                .map_err(|error| error.to_string())
+            let locks = &self.ctx.locks;
+            let until = locks.clock().now() + PASSING;
+            loop {
+                match presence::locks(locks, "").await {
+                    Err(error) if error.passes() && again(locks, until).await => {}
+                    found => return found.map_err(|error| error.to_string()),
+                }
+            }
         }
 
         async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
-            let found = runs::last(&self.ctx.locks, job, limit).await;
-            let found = found.map_err(|error| error.to_string())?;
-            let mut found = found;
+            let locks = &self.ctx.locks;
+            let until = locks.clock().now() + PASSING;
+            let mut found = loop {
+                match runs::last(locks, job, limit).await {
+                    Err(error) if error.passes() && again(locks, until).await => {}
+                    found => break found.map_err(|error| error.to_string())?,
+                }
+            };
             let fleet = self.fleet().await;
             let known = !found.is_empty() || fleet.job(job).is_some();
             RunRecord::add_progress(&mut found, &fleet);
@@ -481,6 +494,12 @@ mod admin {
         }
     }
 
+    /// Whether there is time for another look at a store that is busy.
+    async fn again(locks: &crate::Locks, until: Moment) -> bool {
+        locks.clock().sleep(LOOK).await;
+        locks.clock().now() < until
+    }
+
     fn refused(error: AskError) -> OrderError {
         let why = error.to_string();
         match error {
@@ -498,11 +517,15 @@ mod admin {
         }
 
         async fn ask(&self, job: &str, order: Order) -> Result<Done, AskError> {
-            let fleet = self.fleet().await;
+            let mut fleet = self.fleet().await;
+            if asking::refuse_unknown(job, &fleet, []).is_err() {
+                // What others run is unknown here while the store cannot be read, and that is another answer.
+                fleet = self.asker().fleet().await?;
+                asking::refuse_unknown(job, &fleet, [])?;
+            }
             if matches!(order, Order::Trigger { .. }) {
                 asking::refuse_disabled(job, &fleet, self.jobs.get(job).as_ref())?;
             }
-            asking::refuse_unknown(job, &fleet, [])?;
             if matches!(order, Order::Trigger { .. } | Order::Resign { .. }) {
                 let coordination = fleet.job(job).map(|job| job.coordination.as_str());
                 asking::refuse_unled(job, coordination.unwrap_or_default())?;

@@ -76,7 +76,7 @@ enum Severity {
 
 /// Something that was found, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Finding {
+pub(super) struct Finding {
     severity: Severity,
     /// A node, a job, a lock, a configuration key, or `fleet`.
     subject: String,
@@ -96,7 +96,11 @@ impl Finding {
         Self::new(Severity::Warning, subject, finding.into(), remedy.into())
     }
 
-    fn error(subject: &str, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(super) fn error(
+        subject: &str,
+        finding: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
         Self::new(Severity::Error, subject, finding.into(), remedy.into())
     }
 
@@ -244,7 +248,7 @@ fn look_at_nodes(config: &Config) -> Result<Vec<NodeState>, Failure> {
     Ok(states?)
 }
 
-fn show(findings: &[Finding]) -> String {
+pub(super) fn show(findings: &[Finding]) -> String {
     let mut text = String::new();
     for found in findings {
         let word = match found.severity {

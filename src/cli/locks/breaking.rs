@@ -159,7 +159,7 @@ fn outcome(report: &BreakReport, now: bool) -> Result<String, String> {
     }
 }
 
-fn node_results(report: &BreakReport) -> String {
+pub(in crate::cli) fn node_results(report: &BreakReport) -> String {
     let mut table = Table::new(&["NODE", "RESULT"]);
     for (name, vote) in &report.nodes {
         let (word, why) = result(vote);

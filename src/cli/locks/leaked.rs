@@ -45,8 +45,13 @@ pub(super) fn leaked(config: &Config, prefix: &str, json: bool) -> Result<(), Fa
         print(&format!("nothing leaked in {}", place(config)));
         return Ok(());
     }
+    print(&show(&found));
+    Ok(())
+}
+
+pub(in crate::cli) fn show(found: &[Leak]) -> String {
     let mut text = String::new();
-    for leak in &found {
+    for leak in found {
         text += &format!(
             "{} ({}): {}\n  -> {}\n",
             cell(&leak.key),
@@ -55,6 +60,5 @@ pub(super) fn leaked(config: &Config, prefix: &str, json: bool) -> Result<(), Fa
             sentence(&leak.remedy)
         );
     }
-    print(&text);
-    Ok(())
+    text
 }

@@ -83,7 +83,7 @@ pub(super) fn unknown(lock: &LockDetail, config: &Config) -> Failure {
     Failure::Failed(format!("no node knows the lock {}; {hint}", cell(key)))
 }
 
-fn describe(lock: &LockDetail) -> String {
+pub(in crate::cli) fn describe(lock: &LockDetail) -> String {
     let mut text = format!("{}: {}\n", cell(&lock.key), state(lock));
     if let Some(owner) = &lock.owner {
         text += &format!("owner      {}\n", cell(owner));
