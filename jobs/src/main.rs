@@ -8,6 +8,7 @@ mod programs;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use serde_json::Value;
 use watchkeeper::{
     Worker,
@@ -52,6 +53,9 @@ fn main() -> ExitCode {
     if let Some(ended) = watchkeeper_jobs::guard::serve_if_asked() {
         return ended;
     }
+    // Passwords stand in our environment and in our memory. Neither a core, which an abort could leave, nor another process
+    // of this user, such as a command that we run, is to have them.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // Before anything makes a client. It fails when a provider is set already, which would do as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let Cli {

@@ -117,8 +117,10 @@ impl Reader<'_> {
         let at = error.span().map_or(0, |span| span.start);
         let source = self.place(at);
         let message = error.message().trim().replace('\n', ", ");
-        let snippet = self.lines.around(at);
-        let message = format!("{message}, in the line `{}`", harmless(snippet));
+        let message = match harmless(self.lines.around(at)) {
+            Some(shown) => format!("{message}, in the line `{shown}`"),
+            None => message,
+        };
         self.problems.error("", source, message, "");
     }
 
@@ -171,14 +173,34 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A line that could not be read, without what could be a password.
-fn harmless(line: &str) -> String {
-    let line = line.trim().replace(char::is_control, "\u{fffd}");
-    if !tells(&line) && !line.contains("://") && !line.contains('@') {
-        return line;
+/// Of a line that could not be read what is no secret for certain: the header of a section, or a key that there is, with its
+/// value where that is no secret. All else may be part of a value, also where it stands on a line of its own.
+fn harmless(line: &str) -> Option<String> {
+    let line = line.trim();
+    let known = |name: &str, at: Option<usize>| {
+        let name = name.trim().trim_matches('"');
+        schema::keys().iter().any(|key| match at {
+            Some(at) => key.get(at).is_some_and(|part| part == name),
+            None => key.last().is_some_and(|part| part == name),
+        })
+    };
+    if let Some((key, _)) = line.split_once('=') {
+        let last = key.rsplit('.').next().unwrap_or_default().trim();
+        let secret = schema::SECRETS.iter().any(|secret| secret.ends_with(last));
+        let shown =
+            match secret || tells(line) || line.contains(['@', '\\']) || line.contains("://") {
+                true => format!("{} = \u{2026}", key.trim()),
+                false => line.replace(char::is_control, "\u{fffd}"),
+            };
+        return known(last, None).then_some(shown);
     }
-    let key = line.split_once('=').map_or("", |(key, _)| key);
-    format!("{key}= \u{2026}")
+    let mut parts = line.trim_matches(['[', ']']).split('.');
+    let section = line.starts_with('[') && parts.next().is_some_and(|part| known(part, Some(0)));
+    // The name of a job is shown wherever there is one.
+    let sections = parts
+        .all(|part| line.starts_with("[jobs.") || known(part, Some(1)) || known(part, Some(2)));
+    let plain = |c: char| c.is_ascii_alphanumeric() || "[]._-\"' ".contains(c);
+    (section && sections && line.len() <= 100 && line.chars().all(plain)).then(|| line.to_owned())
 }
 
 /// A TOML value as JSON; dates become texts.

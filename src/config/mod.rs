@@ -27,7 +27,7 @@ mod typed;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -46,10 +46,10 @@ pub use load::{
 };
 pub use problem::{Problem, Problems, Provenance, Source};
 pub use settings::{AdminSettings, Listen, LogFormat, Mode, TelemetrySettings, WorkerSettings};
-pub use text::Flag;
+pub use text::{Flag, secret_variables};
 
 /// Everything that can be configured.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// `[worker]`
@@ -62,6 +62,19 @@ pub struct Config {
     pub telemetry: TelemetrySettings,
     /// `[jobs.NAME]`
     pub jobs: BTreeMap<String, Spec>,
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Jobs by name: their parameters may hold secrets.
+        f.debug_struct("Config")
+            .field("worker", &self.worker)
+            .field("locks", &self.locks)
+            .field("admin", &self.admin)
+            .field("telemetry", &self.telemetry)
+            .field("jobs", &self.jobs.keys())
+            .finish()
+    }
 }
 
 impl Config {

@@ -1,9 +1,10 @@
 //! The command while the lock is held.
 
-use std::{ffi::OsString, time::Duration};
+use std::{env, ffi::OsString, time::Duration};
 
 use watchkeeper::{
     Locks,
+    config::secret_variables,
     lease::{LeaseView, Loss},
     status::replica_id,
 };
@@ -16,7 +17,7 @@ use super::{
 };
 
 /// What to run, as often as it is our turn.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Program {
     command: Vec<OsString>,
     key: String,
@@ -133,7 +134,7 @@ impl Program {
             cwd: None,
             clear_env: false,
             env: set.map(|(name, value)| (name.into(), value.into())).into(),
-            without_env: Vec::new(),
+            without_env: secret_variables(env::vars_os()),
             output: Output::Inherit,
             grace: self.grace,
         }

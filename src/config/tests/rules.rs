@@ -305,6 +305,135 @@ fn secrets_are_in_no_message_and_no_listing() {
 }
 
 #[test]
+fn a_secret_on_a_line_of_its_own_is_in_no_message() {
+    let broken = [
+        "[locks.redis]\npassword =\nhunter2",
+        "[locks.redis]\npassword =\n\"hunter2",
+        "[locks.redis]\npassword = \"\"\"\nhunter2\n",
+        "[locks.redis]\npassword = \"\"\"\n\\hunter2\n\"\"\"",
+        "[locks.redis]\nnodes = [\n  \"redis://a\"\n  \"hunter2\"\n]",
+        "[locks.redis]\nnodes = [\n  [hunter2",
+        "[jobs.a.params]\ncommand = [\n  \"x\",\n  \"hunter2\" \"y\",\n]",
+        "hunter2",
+        "hunter2==",
+        "hunter2 = = 1",
+        "\"hunter2\" = = 1",
+        "[hunter2",
+        "[locks.hunter2",
+        "password = hunter2",
+        "[admin]\ntoken = 'hunter2",
+        "[admin]\ntoken = \"a\"\ntoken = \"hunter2\"",
+        "name = \"redis://:hunter2@h",
+        "\u{1b}]0;hunter2",
+    ];
+    for file in broken {
+        let line = problem(file);
+        assert!(!line.contains("hunter2"), "{file}: {line}");
+        assert!(line.starts_with("watchkeeper.toml:"), "{file}: {line}");
+    }
+    let line = problem("[locks]\nttl = 10s");
+    assert!(line.contains("in the line `ttl = 10s`"), "{line}");
+    assert!(problem("[locks").contains("in the line `[locks`"));
+}
+
+#[test]
+fn a_password_at_a_wrong_place_is_in_no_message() {
+    for wrong in [
+        "admin.listen = \"redis://:hunter2@h\"",
+        "admin.trusted_proxies = [\"http://me:hunter2@h\"]",
+        "locks.ttl = \"redis://:hunter2@h\"",
+        "locks.backend = \"redis://:hunter2@h\"",
+        "worker.threads = \"redis://:hunter2@h\"",
+        "locks = \"redis://:hunter2@h\"",
+        "jobs.a.schedule = [[\"redis://:hunter2@h\"]]",
+    ] {
+        let line = problem(wrong);
+        assert!(!line.contains("hunter2"), "{line}");
+        let (path, value) = wrong.split_once(" = ").unwrap();
+        let name = path.to_uppercase().replace('.', "__");
+        let lines = Setup::empty().env(&name, value).lines().join("\n");
+        assert!(!lines.contains("hunter2"), "{lines}");
+    }
+    // The password in the place of the file that holds it.
+    for key in ["LOCKS__REDIS__PASSWORD_FILE", "ADMIN__TOKEN_FILE"] {
+        for value in ["hunter2", "hun/hunter2", "hunter2/x"] {
+            let line = Setup::empty().env(key, value).problem();
+            assert!(!line.contains("hunter2"), "{line}");
+        }
+        let line = Setup::empty().env(key, "./missing").problem();
+        assert!(line.contains("./missing cannot be read"), "{line}");
+    }
+}
+
+#[test]
+fn what_a_program_is_given_is_in_no_listing() {
+    let file = "[jobs.e]\nkind = \"heartbeat\"\nschedule = \"@daily\"\n[jobs.e.params]\n\
+        command = [\"/usr/bin/pg_dump\", \"--password\", \"hunter2\", \"postgres://u:hunter2@h/d\"]\n\
+        env = { PGPASSWORD = \"hunter2\", DSN = \"hunter2\" }\nbody = '{\"k\": \"hunter2\"}'";
+    let loaded = Setup::file(file).loaded();
+    for shown in [
+        loaded.render(false),
+        loaded.render(true),
+        format!("{:?}", loaded.config),
+        format!("{loaded:?}"),
+    ] {
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+    let shown = loaded.render(false);
+    assert!(shown.contains("/usr/bin/pg_dump"), "{shown}");
+    assert!(shown.contains("PGPASSWORD = \"***\""), "{shown}");
+}
+
+#[test]
+fn every_address_that_others_reach_is_told() {
+    for (listen, told) in [
+        ("127.0.0.1:1", false),
+        ("[::1]:1", false),
+        ("off", false),
+        ("0.0.0.0:1", true),
+        ("[::]:1", true),
+        ("192.0.2.1:1", true),
+    ] {
+        let lines = Setup::file(&format!("admin.listen = \"{listen}\"")).lines();
+        let open = lines
+            .iter()
+            .any(|line| line.contains("open to other machines"));
+        assert_eq!(open, told && cfg!(feature = "admin"), "{listen}: {lines:?}");
+    }
+    let line = problem("admin.trusted_proxies = [\"0.0.0.0/0\"]");
+    assert!(line.contains("everybody is believed"), "{line}");
+    let line = problem("admin.hosts = [\"ok.example\", \"http://x/\"]");
+    assert!(
+        line.contains("admin.hosts[1]: \"http://x/\" is not the name"),
+        "{line}"
+    );
+    assert!(problem("admin.token = \"short\"").contains("can be guessed"));
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_store_that_others_could_change_is_an_error() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let setup = Setup::file("locks.embedded.path = \"state/s.db\"");
+    setup.write("state/real.db", "");
+    let state = setup.dir.path().join("state");
+    symlink("real.db", state.join("s.db")).unwrap();
+    let line = setup.problem();
+    assert!(
+        line.contains("locks.embedded.path: ")
+            && line.contains("s.db is a symbolic link; name the file"),
+        "{line}"
+    );
+    fs::remove_file(state.join("s.db")).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
+    let line = setup.problem();
+    assert!(
+        line.contains("can be written by other users (mode 777); take"),
+        "{line}"
+    );
+}
+
+#[test]
 fn headers_with_credentials_are_masked_and_names_of_files_are_not() {
     let file = "[jobs.h]\nkind = \"heartbeat\"\nschedule = \"@daily\"\n[jobs.h.params]\n\
         url = \"https://u:hunter2@h/x?api_key=hunter2\"\n\
