@@ -99,6 +99,22 @@ impl Problems {
         });
     }
 
+    pub(super) fn warn(
+        &mut self,
+        key: impl Into<String>,
+        source: Source,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.push(Problem {
+            severity: Severity::Warning,
+            key: key.into(),
+            source,
+            message: message.into(),
+            remedy: remedy.into(),
+        });
+    }
+
     /// Adds findings about keys from the top, except those about a key that is already known to be wrong: a rule
     /// that meets a default in the place of a value it could not read has nothing to say.
     pub(super) fn adopt(&mut self, found: Findings, provenance: &Provenance) {
