@@ -62,6 +62,9 @@ impl Reader<'_> {
         match (schema::shape(path), value) {
             (Shape::Unknown { siblings }, _) => {
                 let source = self.place(key.start);
+                if let Some(why) = schema::retired(path) {
+                    return self.problems.warn(path.join("."), source, why, "remove it");
+                }
                 let hint = schema::suggest(path, &siblings);
                 self.problems
                     .error(path.join("."), source, "there is no such key", hint);

@@ -21,6 +21,18 @@ pub(super) enum Shape {
 /// Secrets, for which `…_FILE` names a file that holds the value.
 pub(super) const SECRETS: [&str; 3] = ["locks.redis.password", "locks.redis.nodes", "admin.token"];
 
+/// Keys that earlier versions knew, and why they have gone. Files that have them are read as if they had not.
+const RETIRED: [(&[&str], &str); 1] = [(
+    &["locks", "redis", "pool_size"],
+    "has no effect: one connection for each node carries all calls",
+)];
+
+/// Why there is no such key any more.
+pub(super) fn retired(path: &[String]) -> Option<&'static str> {
+    let same = |(key, _): &&(&[&str], &str)| key.iter().eq(path.iter());
+    RETIRED.iter().find(same).map(|(_, why)| *why)
+}
+
 /// The shape of `path`.
 pub(super) fn shape(path: &[String]) -> Shape {
     let mut at = template();

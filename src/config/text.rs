@@ -163,6 +163,9 @@ fn is_like_a_path(value: &str, root: &Path) -> bool {
 fn take(layer: &mut Layer, path: &[String], text: &str, source: Source, problems: &mut Problems) {
     match schema::shape(path) {
         Shape::Unknown { siblings } => {
+            if let Some(why) = schema::retired(path) {
+                return problems.warn(path.join("."), source, why, "remove it");
+            }
             let hint = schema::suggest(path, &siblings);
             problems.error(path.join("."), source, "there is no such key", hint);
         }

@@ -3,6 +3,15 @@
 use super::*;
 
 #[test]
+fn a_key_that_has_gone_is_a_warning_with_its_remedy() {
+    let line = problem("[locks.redis]\npool_size = 4");
+    assert!(
+        line.contains("locks.redis.pool_size: has no effect: one connection for each node carries all calls; remove it"),
+        "{line}"
+    );
+}
+
+#[test]
 fn an_unknown_key_names_the_nearest_one() {
     assert_eq!(
         problem("[locks]\n  tll = \"5s\""),

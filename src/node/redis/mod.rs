@@ -80,6 +80,10 @@ use crate::{clock::Clock, spawn::Spawn};
 /// The most operations that one call may carry: a script occupies the whole server while it runs.
 pub const MAX_OPS: usize = 250;
 
+/// Connections to one server: all calls go over one, and its successor is made while it may still hang. Release announcements
+/// have one of their own.
+const LINES: usize = 2;
+
 /// Connections may take longer to make than calls to answer: they are made beside the calls.
 const LEAST_CONNECT_LIMIT: Duration = Duration::from_millis(500);
 
@@ -101,8 +105,6 @@ pub struct RedisNodeSettings {
     pub namespace: String,
     /// Lock keys stand verbatim, to be shared with other Redlock clients.
     pub raw_keys: bool,
-    /// Connections at most, the one for lock traffic included.
-    pub pool_size: usize,
     /// Which incarnations of the server may vote; the default guards nothing.
     pub guard: GuardSettings,
 }
@@ -155,9 +157,6 @@ pub enum SetupError {
     /// An empty namespace, or one with braces or spaces.
     #[error("namespace `{0}` must not be empty nor contain braces or white space")]
     Namespace(String),
-    /// The pool cannot hold a connection.
-    #[error("pool_size must be at least 1")]
-    PoolSize,
     /// The pool could not be made.
     #[error("no connection pool: {0}")]
     Pool(String),
@@ -180,9 +179,6 @@ impl RedisNode {
         if namespace.is_empty() || namespace.contains(spoils_tag) {
             return Err(SetupError::Namespace(namespace.clone()));
         }
-        if settings.pool_size == 0 {
-            return Err(SetupError::PoolSize);
-        }
         let address = address(settings)?;
         let scrub = Scrub::new(address.redis_settings().password());
         let name = name(&address);
@@ -197,7 +193,7 @@ impl RedisNode {
         let address = client.get_connection_info().clone();
         let manager = Manager::new_with_config(address, times).map_err(|e| trouble(&e))?;
         let pool = Pool::builder(manager)
-            .max_size(settings.pool_size)
+            .max_size(LINES)
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts {
                 wait: Some(connect_limit),

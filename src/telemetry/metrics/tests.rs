@@ -90,6 +90,60 @@ fn a_term_is_counted_from_its_beginning_to_its_end() {
 }
 
 #[test]
+fn a_job_of_which_there_is_nothing_to_say_has_few_series() {
+    let metrics = Metrics::new("1");
+    let series = |metrics: &Metrics| {
+        let text = rendered(metrics);
+        let of = text.lines().filter(|line| line.contains("\"report\""));
+        of.map(str::to_owned).collect::<Vec<_>>()
+    };
+    metrics.declare_job("report", true);
+    metrics.expect_success("report");
+    let idle = series(&metrics);
+    assert_eq!(idle.len(), 4, "{idle:#?}");
+    // Whoever never succeeds has succeeded long ago: an alert on the time since then fires.
+    let never = "watchkeeper_job_last_success_timestamp_seconds{job=\"report\"} 0.0";
+    assert!(idle.iter().any(|line| line == never), "{idle:#?}");
+    // The zeros of what may fail come with the first attempt, and before the first failure.
+    let took = Duration::from_millis(1);
+    let resource = || "report".to_owned();
+    metrics.on(
+        &Event::Acquire {
+            resource: resource(),
+            outcome: "acquired",
+            took,
+        },
+        wall(),
+    );
+    metrics.on(
+        &Event::Renewed {
+            resource: resource(),
+            took,
+            ok: true,
+            margin: 1,
+        },
+        wall(),
+    );
+    for (op, cause) in [
+        ("acquire", "no_quorum"),
+        ("renew", "no_quorum"),
+        ("renew", "expired"),
+    ] {
+        let zero = format!(
+            "distributed_lock_failures_total{{resource=\"report\",op=\"{op}\",cause=\"{cause}\"}} 0"
+        );
+        shows(&metrics, &zero);
+    }
+    // Asked for again, it does not begin anew.
+    metrics.on(&run_ended("done"), wall());
+    metrics.expect_success("report");
+    shows(
+        &metrics,
+        "watchkeeper_job_last_success_timestamp_seconds{job=\"report\"} 1700000000.0",
+    );
+}
+
+#[test]
 fn a_scrape_asks_who_leads() {
     let metrics = Metrics::new("1");
     let leads = Arc::new(AtomicBool::new(true));
