@@ -7,7 +7,7 @@ use axum::{
     Json,
     body::Bytes,
     extract::{Path, State},
-    http::StatusCode,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;

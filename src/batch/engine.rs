@@ -78,7 +78,7 @@ impl BatchEngine {
     /// Works on batches until the worker drains.
     pub(crate) async fn run(self) {
         // A name that it cannot bear is no reason not to work.
-        let _ = panics::caught(|| self.job.named(&self.name));
+        let _ = caught(|| self.job.named(&self.name));
         while let Some(pass) = self.ctx.gate.pass().await {
             self.ctx.board.stands(&self.name, Standing::Working);
             let mut floor = Floor::default();
