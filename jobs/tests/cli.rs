@@ -12,6 +12,8 @@ use std::{
 
 use serde_json::Value;
 
+#[path = "cli/hostile.rs"]
+mod hostile;
 #[path = "cli/refusals.rs"]
 mod refusals;
 

@@ -117,12 +117,12 @@ pub(super) fn explain(
     if json {
         return print_json(&answer);
     }
-    print(&told(&answer.sentences));
+    print(&in_lines(&answer.sentences));
     Ok(())
 }
 
 /// A line for each sentence.
-pub(super) fn told(sentences: &[String]) -> String {
+pub(super) fn in_lines(sentences: &[String]) -> String {
     let lines: Vec<String> = sentences.iter().map(|line| sentence(line)).collect();
     lines.join("\n")
 }

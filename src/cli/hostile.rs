@@ -164,7 +164,7 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
             "doctor",
             doctor::show(&[doctor::Finding::error(text, text, text)]),
         ),
-        ("explain", explain::told(&[own(), own()])),
+        ("explain", explain::in_lines(&[own(), own()])),
         (
             "trigger",
             sentence(orders::trigger_text(&trigger, text, true)),

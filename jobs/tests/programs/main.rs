@@ -63,6 +63,7 @@ fn main() {
         },
         raw::{
             a_verbatim_key_is_shared_with_other_clients,
+            a_foreign_value_commands_no_terminal,
             a_password_from_a_file_is_used_and_none_is_shown,
         },
         config::{ a_configuration_of_another_program_will_do },
