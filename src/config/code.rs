@@ -200,6 +200,7 @@ mod tests {
             ..CodeSettings::default()
         });
         options.file = Some(file);
+        options.root = folder.path().to_owned();
         let config = load(&options).unwrap().config;
         assert_eq!(config.locks.ttl, Duration::from_secs(15));
         assert_eq!(config.locks.max_ttl, Duration::from_secs(20));

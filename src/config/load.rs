@@ -194,7 +194,7 @@ impl Loaded {
     ///
     /// # Errors
     /// The missing jobs.
-    pub(crate) fn to_run(mut self) -> Result<Self, Problems> {
+    pub(crate) fn runnable(mut self) -> Result<Self, Problems> {
         if !self.config.jobs.is_empty() || !self.config.worker.candidate {
             return Ok(self);
         }

@@ -441,6 +441,10 @@ mod tests {
                 init(&LogSettings::default()),
                 Err(LogError::Taken)
             ));
+            assert!(matches!(
+                init_where_none_is(&LogSettings::default()),
+                Ok(None)
+            ));
         }
     }
 

@@ -351,7 +351,7 @@ impl Worker {
 
     /// Reads and checks the configuration of a worker that is to run.
     pub(crate) fn load_to_run(&self) -> Result<Loaded> {
-        self.load()?.to_run().map_err(Error::Config)
+        self.load()?.runnable().map_err(Error::Config)
     }
 
     /// Sets up the log for a worker on a runtime that is not ours, and says what has no effect there.

@@ -52,6 +52,40 @@ fn the_file_is_chosen_by_flag_then_variable_then_place() {
 }
 
 #[test]
+fn the_place_of_the_machine_is_the_last_one_and_what_was_looked_at_is_told() {
+    let mut setup = Setup::empty();
+    let system = setup.dir.path().join("etc/watchkeeper.toml");
+    setup.options.places.push(system.clone());
+    let none = setup.loaded();
+    assert_eq!(none.looked_at, setup.options.places);
+    let said = none.store_by_default().unwrap();
+    let looked = format!(
+        "./watchkeeper.toml, ./config/default.toml, {}",
+        system.display()
+    );
+    assert!(
+        said.starts_with(&format!(
+            "no configuration found (looked at {looked}); using "
+        )),
+        "{said}"
+    );
+    setup.write("etc/watchkeeper.toml", "worker.namespace = \"machine\"");
+    let found = setup.loaded();
+    assert_eq!(found.file, Some(system.clone()));
+    assert_eq!(found.config.worker.namespace, "machine");
+    let said = found.store_by_default().unwrap();
+    assert!(
+        said.starts_with(&format!("{} names no store; using ", system.display())),
+        "{said}"
+    );
+    setup.write("watchkeeper.toml", "locks.backend = \"memory\"");
+    let nearer = setup.loaded();
+    assert_eq!(nearer.config.worker.namespace, "watchkeeper");
+    assert_eq!(nearer.store_by_default(), None);
+    assert!(nearer.looked_at.is_empty());
+}
+
+#[test]
 fn a_file_that_was_named_must_exist() {
     let line = Setup::empty().env("CONFIG", "no.toml").problem();
     assert!(
