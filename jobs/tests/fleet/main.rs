@@ -20,6 +20,7 @@ mod cases;
 mod beats;
 mod calls;
 mod commands;
+mod doors;
 mod fleet;
 mod intents;
 mod leaders;
@@ -99,6 +100,7 @@ fn main() -> std::process::ExitCode {
             a_job_is_handed_over_on_request,
             five_thousand_triggers_are_refused_and_cost_no_lease,
         },
+        doors::{ whoever_lacks_the_token_sees_no_output_and_orders_nothing },
     ];
     cases.extend(on![masters_guarded:
         intents::{ a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters },
@@ -144,6 +146,11 @@ fn main() -> std::process::ExitCode {
         intents::{
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
             a_job_is_handed_over_on_request,
+        },
+        doors::{
+            whoever_lacks_the_token_sees_no_output_and_orders_nothing,
+            two_thousand_large_bodies_of_strangers_cost_no_memory,
+            commands_and_their_guards_have_none_of_our_secrets,
         },
     ]);
     cases.extend(on![masters_one_frozen:
