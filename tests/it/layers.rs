@@ -28,7 +28,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sim_clock", &["clock"]),
     // One lock server, and what is held on a majority of them.
     // Random pauses between attempts to connect, lest a fleet comes at one instant.
-    ("node", &["backoff", "chance", "clock", "spawn"]),
+    ("node", &["backoff", "chance", "clock", "seldom", "spawn"]),
     ("lease", &["clock", "node"]),
     ("term", &["lease", "node"]),
     ("event", &["lease", "node"]),
