@@ -8,9 +8,11 @@
 //! - I1 What is said later wins, whatever the clocks say: its revision is larger than any that was read before.
 //!   (what_is_said_later_wins)
 //! - I2 Of two things said at one time one wins, the same for everybody.    (one_of_two_said_at_a_time_wins)
+//! - I3 Ids of triggers grow with time, and a floor is above all ids of its time.   (ids_of_triggers_grow_with_time)
 //! - I4 Outstanding triggers are bounded, per job and per fleet, for who asks and for who reads.
 //!   (triggers_are_refused_from_the_limit_on, a_replica_reads_of_too_many_triggers_the_first_of_each_job)
-//! - I3 Ids of triggers grow with time, and a floor is above all ids of its time.   (ids_of_triggers_grow_with_time)
+//! - I5 A trigger that is withdrawn before its start stands in the ledger never starts.
+//!   (what_is_said_to_be_withdrawn_never_runs)
 //! # When things fail
 //! An intent is a wish: what a job does is decided by its leader and written into its ledger. A trigger is started once
 //! because the ledger knows its id, whatever becomes of its document.

@@ -43,6 +43,14 @@ pub(super) fn fleet(
 }
 
 fn replica(p: &Presence, now: Timestamp) -> ReplicaStatus {
+    let dead = p.jobs.iter().find_map(|job| {
+        let why = job.engine_died.as_ref()?;
+        Some(format!(
+            "the engine of {} has died, and begins again: {why}",
+            job.name
+        ))
+    });
+    let unfit = p.unfit.clone().or(dead);
     ReplicaStatus {
         id: p.id.clone(),
         name: p.name.clone(),
@@ -52,8 +60,8 @@ fn replica(p: &Presence, now: Timestamp) -> ReplicaStatus {
         role: p.role,
         priority: p.priority,
         draining: p.draining,
-        fit: p.unfit.is_none(),
-        unfit: p.unfit.clone(),
+        fit: unfit.is_none(),
+        unfit,
         started: p.started,
         seen_ms_ago: ms_since(p.written_at, now),
         admin: p.admin.clone(),

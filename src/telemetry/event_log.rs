@@ -189,11 +189,11 @@ impl EventLog {
             if self.in_trouble.remove(resource).is_some() {
                 info!(resource, outcome, "a majority answers again");
             }
-        } else if self.in_trouble.insert(resource.to_owned(), outcome) != Some(outcome) {
-            if let Some(held_back) = self.unacquired.say(resource, self.clock.now()) {
-                warn!(resource, outcome, took_ms, held_back, "not acquired");
-                return;
-            }
+        } else if self.in_trouble.insert(resource.to_owned(), outcome) != Some(outcome)
+            && let Some(held_back) = self.unacquired.say(resource, self.clock.now())
+        {
+            warn!(resource, outcome, took_ms, held_back, "not acquired");
+            return;
         }
         debug!(resource, outcome, took_ms, "attempt ended");
     }

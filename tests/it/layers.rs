@@ -36,7 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "node",
         &[
-            "backoff", "chance", "clock", "files", "human", "owned", "spawn",
+            "backoff", "chance", "clock", "files", "human", "owned", "seldom", "spawn",
         ],
     ),
     ("lease", &["clock", "node"]),
