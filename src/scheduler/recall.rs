@@ -98,8 +98,9 @@ impl Recall {
     /// Hands on what is remembered while too few nodes vote, looking so often, until the task is dropped.
     pub(crate) async fn follow(self, locks: Locks, clock: Clock, every: Duration) {
         let mut lost = false;
-        // So often during the time that they do not vote: one may lose its memory again.
+        // Several times while they do not vote: one may lose its memory again.
         let again = (locks.timing().max_ttl / 4).max(Duration::from_millis(100));
+        let every = every.min(again);
         loop {
             let Ok(nodes) = locks.nodes().await else {
                 return;
@@ -110,9 +111,7 @@ impl Recall {
             } else if was {
                 self.0.back.send_modify(|back| *back += 1);
             }
-            clock
-                .sleep(if lost { again.min(every) } else { every })
-                .await;
+            clock.sleep(if lost { again } else { every }).await;
         }
     }
 
