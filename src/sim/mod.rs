@@ -28,4 +28,5 @@ mod takeovers;
 mod terms;
 mod tick_locks;
 mod ticks;
+mod watches;
 mod world;
