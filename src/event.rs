@@ -57,7 +57,7 @@ pub enum Event {
         job: String,
         /// The term's token.
         token: Token,
-        /// How long nobody held it, as far as this replica saw.
+        /// How long nobody led, as far as this replica has seen: see [`Elected`](crate::election::Elected::leaderless).
         leaderless: Option<Duration>,
     },
     /// This replica no longer leads a job.

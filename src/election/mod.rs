@@ -101,6 +101,14 @@ impl Elector {
         }
     }
 
+    /// Watches the lock as long as the answer lives, so that a campaign that begins later need not watch a holder that has died
+    /// meanwhile for a ttl first. A campaign watches by itself: this is for the time before it, or between two. It costs one
+    /// look per renewal, together with whatever else this process watches, and none while this process holds the lock.
+    #[must_use = "the lock is watched as long as this lives"]
+    pub fn keep_watching(&self) -> impl Send + Sync + use<> {
+        self.locks.keep_watching(&self.claim.key, self.claim.ttl)
+    }
+
     /// Stands by until this replica leads. Store errors are waited out; a cancelled campaign leaves nothing behind.
     ///
     /// # Errors
@@ -118,7 +126,7 @@ impl Elector {
         let (clock, chance, timing) = (locks.clock(), locks.chance(), locks.timing());
         let ttl = self.claim.ttl.unwrap_or(timing.ttl);
         // Also while this replica is unfit: once it is fit, the watch is not to begin anew.
-        let _watching = locks.keep_watching(&self.claim.key, self.claim.ttl);
+        let _watching = self.keep_watching();
         let mut releases = locks.releases();
         let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
         // The very first bid goes blind: one round trip when nobody holds it.

@@ -5,7 +5,7 @@
 //! leases at most), every third of a ttl.
 //!
 //! # States of a lease   held -> (cordoned) -> over, then released on all nodes
-//! # Invariants          R8 here, K1-K4 in `book`, F1-F5 in `ladder`, V1-V3 in `verify`, Z1-Z2 in `freeze`
+//! # Invariants          R8 here, K1-K4 in `book`, F1-F5 in `ladder`, V1-V3 in `verify`, Z1-Z2 in `freeze`, W1-W3 in `watchlist`
 //! - R8 An extension counts when q nodes kept the lease before its *old* deadline; the new one counts from the round's
 //!   first byte. A failed round changes nothing.              (an_extension_counts_from_its_first_byte)
 //! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)

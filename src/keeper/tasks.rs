@@ -215,7 +215,7 @@ impl Desk {
         let renew_at = next_renewal(start, ttl, &cluster.timing, early);
         self.book()
             .adopt(view.clone(), win.record.clone(), renew_at);
-        self.watchlist.taken(&claim.key);
+        self.watchlist.taken(&claim.key, view.owner());
         self.ring();
         Claimed::Acquired(Lease::new(view, win.record))
     }

@@ -12,8 +12,9 @@
 //! - W1 What is listed is looked at just after each expected sign of life.   (what_is_listed_is_looked_at_after_each_renewal)
 //! - W2 What a candidate looks at is not looked at once more, nor what this process holds.
 //!   (what_others_look_at_costs_nothing_more, what_is_held_here_is_not_looked_at)
-//! - W3 What is free is looked at together with what is held, and so costs no call of its own.
-//!   (what_is_free_is_looked_at_with_the_rest)
+//! - W3 What is due soon goes along with any look, and what is free with the rest: so all that one process watches of another
+//!   costs one call per renewal and node.   (what_is_free_is_looked_at_with_the_rest,
+//!   a_failover_standby_asks_no_more_than_a_candidate)
 //! # Not promised  Nothing here makes a lock takable: the nodes compare, as for every other watcher (O1, O2).
 
 use std::{
@@ -29,6 +30,9 @@ use crate::{
     clock::Moment,
     lock::{Sighting, together},
 };
+
+/// What is due within this part of its ttl goes along: a little more than the list is [`behind`] those who look by themselves.
+const SOON: u32 = 30;
 
 /// Locks that this process may want.
 #[derive(Default)]
@@ -48,6 +52,8 @@ pub(crate) struct Watching {
 struct Listed {
     by_key: BTreeMap<Arc<str>, Entry>,
     due: BTreeSet<(Moment, Arc<str>)>,
+    /// The longest ttl there ever was.
+    longest: Duration,
 }
 
 /// One lock.
@@ -59,8 +65,8 @@ struct Entry {
     due: Moment,
     /// Nobody holds it, as far as is known.
     free: bool,
-    /// A lease of this process.
-    held_here: bool,
+    /// The owner value of this process' own lease.
+    held_here: Option<String>,
     /// The last holder that a majority showed.
     last: Option<Holder>,
 }
@@ -86,6 +92,11 @@ impl Watchlist {
         Watching { list, key }
     }
 
+    /// What is due, or nearly: to be looked at with whatever else is.
+    pub(super) fn take_due(&self, now: Moment) -> Vec<String> {
+        self.listed().take_due(now)
+    }
+
     /// What a majority of the nodes shows of these locks, whoever asked.
     pub(super) fn saw(&self, seen: &[Sighting], now: Moment) {
         self.change(|listed| seen.iter().for_each(|seen| listed.saw(seen, now)));
@@ -97,8 +108,8 @@ impl Watchlist {
     }
 
     /// This process has acquired the lock.
-    pub(super) fn taken(&self, key: &str) {
-        self.change(|listed| listed.taken(key));
+    pub(super) fn taken(&self, key: &str, owner: &str) {
+        self.change(|listed| listed.taken(key, owner));
     }
 
     /// A lease of this process has ended.
@@ -147,12 +158,11 @@ impl Desk {
                 () = self.watchlist.bell.notified() => continue,
                 () = clock.sleep_until(next), if next < Moment::NEVER => {}
             }
-            let keys = self.watchlist.listed().take_due(clock.now());
-            if !keys.is_empty() {
-                // What is seen is noted by whoever looks.
-                let (reply, _seen) = oneshot::channel();
-                self.look_together(keys, reply).await;
-            }
+            // What is due goes along with any look, and is noted there.
+            let (reply, seen) = oneshot::channel();
+            self.look_together(Vec::new(), reply).await;
+            // It may be another one's look that it goes along with.
+            let _ = seen.await;
         }
     }
 }
@@ -165,12 +175,13 @@ impl Listed {
             entry.watchers += 1;
             return;
         }
+        self.longest = self.longest.max(ttl);
         let entry = Entry {
             watchers: 1,
             ttl,
             due: Moment::NEVER,
             free: false,
-            held_here: false,
+            held_here: None,
             last: None,
         };
         self.by_key.insert(key.clone(), entry);
@@ -207,12 +218,16 @@ impl Listed {
         self.due.first().map_or(Moment::NEVER, |(at, _)| *at)
     }
 
-    /// What is to be looked at now, and with it what costs no call of its own then.
+    /// What is to be looked at now, or would be in the next call, and with it what is free.
     fn take_due(&mut self, now: Moment) -> Vec<String> {
-        if now < self.next() {
+        if self.next() > now + self.longest / SOON {
             return Vec::new();
         }
-        let wanted = |entry: &Entry| entry.due <= now || (entry.free && !entry.held_here);
+        let soon = |entry: &Entry| entry.due <= now + entry.ttl / SOON;
+        if !self.by_key.values().any(soon) {
+            return Vec::new();
+        }
+        let wanted = |entry: &Entry| soon(entry) || (entry.free && entry.held_here.is_none());
         let due = self.by_key.iter().filter(|(_, entry)| wanted(entry));
         let due: Vec<(Arc<str>, Duration)> = due.map(|(k, entry)| (k.clone(), entry.ttl)).collect();
         for (key, ttl) in &due {
@@ -226,7 +241,7 @@ impl Listed {
         let Some(entry) = self.by_key.get_mut(&*seen.key) else {
             return;
         };
-        if entry.held_here {
+        if entry.held_here.is_some() {
             return;
         }
         match seen.alive(now) {
@@ -255,7 +270,7 @@ impl Listed {
         }
         entry.free = seen.looks_free();
         let due = if entry.free {
-            now + entry.ttl / 4
+            now + entry.ttl / 2
         } else {
             let poll = entry.ttl / 2;
             let pause = seen.look_in().map_or(poll, |look| look.min(poll));
@@ -271,16 +286,18 @@ impl Listed {
         }
     }
 
-    fn taken(&mut self, key: &str) {
+    fn taken(&mut self, key: &str, owner: &str) {
         if let Some(entry) = self.by_key.get_mut(key) {
-            (entry.held_here, entry.last) = (true, None);
+            (entry.held_here, entry.last) = (Some(owner.to_owned()), None);
             self.look_at(key, Moment::NEVER);
         }
     }
 
     fn given_back(&mut self, key: &str, owner: &str, now: Moment) {
-        if let Some(entry) = self.by_key.get_mut(key) {
-            entry.held_here = false;
+        let of_now = |entry: &&mut Entry| entry.held_here.as_deref() == Some(owner);
+        // The one before may be released late.
+        if let Some(entry) = self.by_key.get_mut(key).filter(of_now) {
+            entry.held_here = None;
             entry.last = Some(Holder {
                 owner: owner.to_owned(),
                 ttl: entry.ttl,
@@ -373,7 +390,8 @@ mod tests {
     fn what_is_listed_is_looked_at_after_each_renewal() {
         let mut listed = listing(&["a", "b"]);
         // Those that are listed together are looked at together, and soon.
-        assert_eq!(listed.take_due(at(199)), Vec::<String>::new());
+        assert_eq!(listed.next(), at(200));
+        assert_eq!(listed.take_due(at(50)), Vec::<String>::new());
         assert_eq!(listed.take_due(at(200)), ["a", "b"]);
         listed.saw(&held("a", "x", 300), at(201));
         listed.saw(&held("b", "x", 300), at(201));
@@ -386,17 +404,28 @@ mod tests {
     fn what_others_look_at_costs_nothing_more() {
         let mut listed = listing(&["a"]);
         for round in 0..10 {
-            let now = 150 + round * 1_333;
-            assert_eq!(listed.take_due(at(now)), Vec::<String>::new());
+            let now = 50 + round * 1_333;
+            assert!(listed.next() > at(now), "round {round}");
             listed.saw(&held("a", "x", 20), at(now));
         }
     }
 
     #[test]
+    fn what_is_due_soon_goes_along_with_a_candidates_look() {
+        let mut listed = listing(&["a"]);
+        listed.saw(&held("a", "x", 300), at(201));
+        assert_eq!(listed.next(), at(1_400));
+        // Just after the renewal, when a candidate for another lock of that holder looks.
+        assert_eq!(listed.take_due(at(1_300)), ["a"]);
+        assert_eq!(listed.take_due(at(1_301)), Vec::<String>::new());
+    }
+
+    #[test]
     fn what_is_held_here_is_not_looked_at() {
         let mut listed = listing(&["a"]);
-        listed.taken("a");
+        listed.taken("a", "me");
         assert_eq!(listed.next(), Moment::NEVER);
+        listed.given_back("a", "me, before", at(200));
         // Somebody else has asked.
         listed.saw(&held("a", "me", 0), at(300));
         assert_eq!(listed.next(), Moment::NEVER);
@@ -412,10 +441,10 @@ mod tests {
         listed.saw(&held("held", "x", 700), at(250));
         assert_eq!(listed.next(), at(1_100));
         assert_eq!(listed.take_due(at(1_100)), ["free", "held"]);
-        // Alone it is looked at often enough to see a new holder's first renewals.
+        // Alone it is looked at as a candidate would.
         let mut listed = listing(&["free"]);
         listed.saw(&released("free", "x"), at(250));
-        assert_eq!(listed.take_due(at(1_250)), ["free"]);
+        assert_eq!(listed.next(), at(2_250));
     }
 
     #[test]
@@ -442,7 +471,7 @@ mod tests {
         listed.saw(&released("a", "y"), at(10_500));
         listed.saw(&released("a", "y"), at(10_600));
         assert_eq!(vacant(&listed, "a"), Some(at(10_500)));
-        listed.taken("a");
+        listed.taken("a", "me");
         assert_eq!(vacant(&listed, "a"), None);
     }
 

@@ -5,8 +5,10 @@
 //! - B1 A term of such a job is one like any other, which ends when nothing of the job is open and no retry is near: what a
 //!   leader promises holds for it.   (every_tick_runs_once_and_ticks_spread_over_the_replicas,
 //!   whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
-//! - B2 Between ticks nothing is asked of the nodes; at a tick whoever sees that it is decided does not bid.
-//!   (a_replica_that_waits_for_a_tick_asks_nothing_of_the_nodes)
+//! - B2 Between ticks nothing is asked of the nodes; at a tick whoever sees that it is decided does not bid. A replica that
+//!   may not bid, as the spare one of a failover fleet, watches the lock together with the others that it may need.
+//!   (a_replica_that_waits_for_a_tick_asks_nothing_of_the_nodes,
+//!   the_run_of_a_tick_goes_on_with_the_failover_standby_as_soon)
 //! - B3 What only a minority of the nodes shows is bid for and written back, and so is a record that would be forgotten
 //!   before anybody needs it: released records have an end.   (what_only_a_minority_shows_is_bid_for,
 //!   a_record_is_kept_through_the_time_between_two_rare_ticks)

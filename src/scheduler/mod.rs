@@ -8,6 +8,9 @@
 //!   (a_new_leader_writes_back_what_it_found)
 //! - Work goes first, then the lease: a term is resigned after its runs have ended.   (a_term_is_resigned_after_its_run,
 //!   a_term_is_resigned_after_all_its_runs)
+//! - The lock of every job that this replica may come to lead is watched, whatever keeps it from being a candidate now: a closed
+//!   gate, unfitness, another definition.   (a_failover_standby_takes_over_within_one_ttl_and_a_third,
+//!   whoever_gets_well_after_the_leaders_death_takes_over_at_once)
 //! - D3 Never more than `concurrency` runs of a job at a time, whoever leads.
 //!   (whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
 //! # When things fail

@@ -29,4 +29,5 @@ mod takeovers;
 mod terms;
 mod tick_locks;
 mod ticks;
+mod watches;
 mod world;

@@ -125,8 +125,7 @@ fn measure(failover: bool, job: &'static str) {
         let chance = Chance::seeded(seed);
         let gap =
             sim(failover, seed).run(|fleet| async move { takeover(&fleet, job, &chance).await });
-        let most = TTL.mul_f64(1.3) + SECOND;
-        assert!(gap.to_run <= most, "seed {seed}: {:?}", gap.to_run);
+        assert!(gap.to_run <= most(), "seed {seed}: {:?}", gap.to_run);
         // Renewals are a third of the ttl apart: by the half of that the moment of death is known.
         let says = gap.silent.saturating_sub(TTL / 6);
         let off = gap.said.abs_diff(says);
@@ -154,4 +153,92 @@ fn a_service_moves_to_the_failover_standby_as_soon() {
 #[test]
 fn a_candidate_takes_over_as_soon() {
     measure(false, "led");
+}
+
+/// How long a takeover may take, whatever the phase of renewals.
+fn most() -> Duration {
+    TTL.mul_f64(1.3) + SECOND
+}
+
+/// One active replica and two spare ones, where `what` happens to the active one.
+fn pair(what: impl AsyncFn(&Fleet, Replica)) {
+    sim(true, 7).run(async |fleet| {
+        fleet.advance(TTL * 2 + SECOND / 3).await;
+        let active = fleet.leader("led").expect("somebody leads");
+        what(&fleet, active).await;
+    });
+}
+
+/// Waits for the next run of `job`, and says who began it how much later than `since`.
+async fn next_run(fleet: &Fleet, job: &str, since: Timestamp) -> (Replica, Duration) {
+    let came = |fleet: &Fleet| told(fleet, since, |t| starts(t, job)).is_some();
+    fleet.advance_until(came, TTL * 4).await;
+    let run = told(fleet, since, |t| starts(t, job)).unwrap();
+    (run.replica, between(since, run.at))
+}
+
+/// Nobody leads it: its lock was taken for the tick, and is the dead replica's until it was watched for its ttl.
+#[test]
+fn the_run_of_a_tick_goes_on_with_the_failover_standby_as_soon() {
+    pair(async |fleet, active| {
+        fleet.advance_until(|f| f.is_running("tick"), TTL * 4).await;
+        fleet.advance(TTL).await;
+        let killed = fleet.now();
+        fleet.kill(active);
+        let (_, gap) = next_run(fleet, "tick", killed).await;
+        assert!(gap <= most(), "{gap:?}");
+    });
+}
+
+#[test]
+fn a_frozen_active_replica_starts_nothing_when_it_is_thawed() {
+    pair(async |fleet, active| {
+        let frozen = fleet.now();
+        fleet.freeze(active, TTL * 3);
+        let (next, gap) = next_run(fleet, "led", frozen).await;
+        assert!(next != active && gap <= most(), "{next} after {gap:?}");
+        fleet.advance(TTL * 4).await;
+        let acts = |t: &Told| {
+            t.replica == active && ["led", "service", "tick"].iter().any(|j| starts(t, j))
+        };
+        let act = told(fleet, frozen, acts);
+        assert!(act.is_none(), "{act:?}");
+    });
+}
+
+#[test]
+fn an_active_replica_that_goes_hands_over_at_once_and_its_successor_says_so() {
+    pair(async |fleet, active| {
+        // When no run is under way that has time to end.
+        fleet
+            .advance_until(|f| !f.is_running("tick"), TTL * 4)
+            .await;
+        let stopped = fleet.now();
+        fleet.stop(active);
+        let led = |fleet: &Fleet| told(fleet, stopped, |t| leads(t, "service")).is_some();
+        fleet.advance_until(led, TTL).await;
+        let term = told(fleet, stopped, |t| leads(t, "service")).unwrap();
+        assert!(between(stopped, term.at) < SECOND / 2, "{term:?}");
+        let Event::Leading { leaderless, .. } = term.event else {
+            unreachable!("it was found by that");
+        };
+        assert!(leaderless.is_some_and(|l| l < SECOND / 4), "{leaderless:?}");
+    });
+}
+
+/// Its watch begins when it joins: it cannot know more.
+#[test]
+fn whoever_has_just_joined_takes_over_a_ttl_later() {
+    pair(async |fleet, active| {
+        let spare = fleet.replicas().into_iter().filter(|r| *r != active);
+        spare.for_each(|replica| fleet.kill(replica));
+        let joins = fleet.replicas().into_iter().find(|r| *r != active).unwrap();
+        fleet.advance(SECOND).await;
+        fleet.start(joins);
+        fleet.advance(SECOND / 2).await;
+        let killed = fleet.now();
+        fleet.kill(active);
+        let (next, gap) = next_run(fleet, "service", killed).await;
+        assert!(next == joins && gap <= most(), "{next} after {gap:?}");
+    });
 }

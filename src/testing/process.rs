@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) timing: Timing,
     /// What its nodes are guarded with, as masters of Redis are; `None` when they cannot lose their memory.
     pub(crate) guard: Option<FleetConfig>,
+    /// What decides that a holder is over, where the nodes are not guarded.
+    pub(crate) expiry: Expiry,
     pub(crate) jobs: Vec<Ready>,
     /// Where the orders of reloads come in.
     pub(crate) desk: Desk,
@@ -81,7 +83,7 @@ impl Process {
             });
         let locks = match plan.guard {
             Some(fleet) => locks.expiry(fleet.expiry).guarded(fleet),
-            None => locks.expiry(Expiry::Server),
+            None => locks.expiry(plan.expiry),
         };
         let locks = locks.start()?;
         let author = Author {

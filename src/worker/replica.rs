@@ -149,7 +149,8 @@ pub(super) fn run_job(
     }
 }
 
-/// Failover mode: opens the gate while this replica holds the replica lock.
+/// Failover mode: opens the gate while this replica holds the replica lock. The engines watch their jobs' locks all the while,
+/// so that they have them as soon as it is open.
 async fn hold_the_gate(ctx: Context) {
     let elector = Elector::for_key(&ctx.locks, REPLICA_LOCK.to_owned())
         .hesitating(ctx.hesitation(REPLICA_LOCK, None));

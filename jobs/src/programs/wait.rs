@@ -75,24 +75,29 @@ pub(super) async fn acquire(
 /// Stands by until this process leads what people know as `name`. Trouble with the store is waited out.
 pub(super) async fn campaign(
     locks: &Locks,
-    key: &str,
+    elector: &Elector,
     name: &str,
     signals: &mut Signals,
     voice: Voice,
 ) -> Result<Lease, NotHeld> {
-    let elector = Elector::for_key(locks, key);
     let led = async {
-        let mut campaign = std::pin::pin!(elector.campaign());
+        let mut campaign = std::pin::pin!(elector.campaign_timed());
         let soon = locks.clock().timeout(SILENCE, &mut campaign).await;
-        let term = match soon {
-            Ok(term) => term,
+        let elected = match soon {
+            Ok(elected) => elected,
             Err(_) => {
                 voice.mention(&format_args!("standing by for {name}"));
                 campaign.await
             }
         };
-        let term = term.map_err(|error| NotHeld::Impossible(error.to_string()))?;
-        Ok(term.into_lease())
+        let elected = elected.map_err(|error| NotHeld::Impossible(error.to_string()))?;
+        if let Some(leaderless) = elected.leaderless {
+            let seconds = leaderless.as_secs_f64();
+            voice.mention(&format_args!(
+                "leading {name}, after {seconds:.3}s without a leader"
+            ));
+        }
+        Ok(elected.term.into_lease())
     };
     until_told(future::try_join(led, nodes_fit(locks)), signals)
         .await

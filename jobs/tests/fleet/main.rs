@@ -38,6 +38,7 @@ mod spread;
 mod stall;
 mod store;
 mod storm;
+mod takeovers;
 #[path = "../../../tests/redis/tap.rs"]
 mod tap;
 mod tick_locks;
@@ -75,6 +76,7 @@ fn main() -> std::process::ExitCode {
             a_leader_ends_its_run_before_it_hands_over,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
+        takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
         nodes::{
             a_standby_waits_quietly,
             without_a_majority_nobody_leads,
@@ -125,6 +127,7 @@ fn main() -> std::process::ExitCode {
             a_leader_ends_its_run_before_it_hands_over,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
+        takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
         nodes::{ a_standby_waits_quietly, without_a_majority_nobody_leads },
         modes::{
             a_spare_replica_does_nothing_until_the_active_one_goes,
@@ -161,5 +164,13 @@ fn main() -> std::process::ExitCode {
         },
         nodes::{ a_standby_waits_quietly, a_minority_of_frozen_masters_does_no_harm },
     ]);
+    // For figures, not for every day.
+    let mut long = on![masters:
+        takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
+    ];
+    long.extend(on![embedded:
+        takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
+    ]);
+    cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     libtest_mimic::run(&arguments, cases).exit_code()
 }

@@ -58,6 +58,7 @@ fn main() {
         },
         elect::{
             a_standby_takes_over_when_the_command_ends,
+            a_killed_leader_is_followed_within_one_ttl,
             a_restart_lets_others_go_first,
             a_standby_that_is_told_to_stop_has_not_failed,
         },
@@ -113,6 +114,7 @@ fn main() {
         },
         elect::{
             a_standby_takes_over_when_the_command_ends,
+            a_killed_leader_is_followed_within_one_ttl,
             a_restart_lets_others_go_first,
             a_standby_that_is_told_to_stop_has_not_failed,
         },
@@ -128,5 +130,9 @@ fn main() {
             a_store_that_is_not_there_is_not_made,
         },
     ]);
+    // For figures, not for every day.
+    let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
+    long.extend(on![embedded: elect::{ five_takeovers_of_a_killed_leader }]);
+    cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     libtest_mimic::run(&arguments, cases).exit();
 }

@@ -150,7 +150,7 @@ impl Families {
         seconds(
             r,
             "watchkeeper_leaderless",
-            "How long nobody led, as seen by the replica that took over",
+            "How long nobody led, since the release or the death of the last leader, as seen by the replica that took over",
             &self.leaderless,
         );
         seconds(
