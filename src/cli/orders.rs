@@ -22,7 +22,7 @@ use crate::{
     lock::Locks,
     worker::{
         asking::{self, AskError, Asker, DrainAnswer, PauseAnswer, ResignAnswer, Until},
-        given, presence,
+        given, seeing,
     },
 };
 
@@ -206,7 +206,7 @@ where
         .map(|(name, spec)| (name.clone(), spec.coordination.to_string()))
         .collect();
     ask_answer(config, |locks: Locks| async move {
-        let fleet = presence::fleet(&locks, None).await?;
+        let fleet = seeing::told(&locks).await?;
         asking::refuse_unknown(job, &fleet, configured.keys())?;
         if of == Of::Led {
             let running = fleet.job(job).map(|job| &job.coordination);

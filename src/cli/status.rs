@@ -11,8 +11,8 @@ use crate::{
     config::{Backend, Config},
     intent::DIRECTORY,
     lock::{LockError, LockSettings, Locks},
-    status::{FleetStatus, JobStatus, LockStatus, ReplicaStatus, Role, RunStatus},
-    worker::{presence, store},
+    status::{FleetStatus, JobStatus, LockStatus, NodeStatus, ReplicaStatus, Role, RunStatus},
+    worker::{seeing, store},
 };
 
 /// The store is asked for at most this long.
@@ -31,7 +31,7 @@ pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
         (FleetStatus::default(), Clock::system().wall())
     } else {
         ask(&config, |locks| async move {
-            Ok((presence::fleet(&locks, None).await?, locks.wall()))
+            Ok((seeing::fleet(&locks).await?, locks.wall()))
         })?
     };
     if json {
@@ -47,7 +47,7 @@ pub(super) fn locks(config: &Config, prefix: &str, json: bool) -> Result<(), Fai
         Vec::new()
     } else {
         ask(config, |locks| async move {
-            presence::locks(&locks, &prefix).await
+            seeing::locks(&locks, &prefix).await
         })?
     };
     if json {
@@ -235,11 +235,11 @@ fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
         ];
         let mut table = Table::new(&header);
         for job in &fleet.jobs {
-            table.row(job_row(job));
+            table.row(job_row(job, now));
         }
         text += &format!("\n{table}");
         for job in &fleet.jobs {
-            for line in job.disagreement() {
+            for line in paused(job).into_iter().chain(job.disagreement()) {
                 text += &format!("{}: {}\n", job.name, printable(&line));
             }
         }
@@ -253,14 +253,9 @@ fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
         text += &format!("\n{table}");
     }
     if !fleet.nodes.is_empty() {
-        let mut table = Table::new(&["NODE", "STATE"]);
+        let mut table = Table::new(&["NODE", "ROUND TRIP", "CLOCK", "STATE"]);
         for node in &fleet.nodes {
-            let state = match &node.error {
-                None if node.up => "up".to_owned(),
-                None => "down".to_owned(),
-                Some(why) => format!("down: {why}"),
-            };
-            table.row([node.name.clone(), state]);
+            table.row(node_row(node));
         }
         text += &format!("\n{table}");
     }
@@ -303,12 +298,77 @@ fn reload_note(replica: &ReplicaStatus) -> String {
         .unwrap_or_default()
 }
 
-fn job_row(job: &JobStatus) -> [String; 7] {
-    let leader = match &job.leader {
-        Some(leader) if job.contested => format!("{} (contested)", leader.name),
-        Some(leader) => leader.name.clone(),
-        None if job.wants_leader() => "nobody".to_owned(),
-        None => String::new(),
+fn node_row(node: &NodeStatus) -> [String; 4] {
+    let state = match (node.up, node.votes) {
+        (true, true) => "up",
+        (true, false) => "up, no vote",
+        (false, _) => "down",
+    };
+    [
+        node.name.clone(),
+        node.rtt_us
+            .map(|us| format!("{}.{} ms", us / 1000, us % 1000 / 100))
+            .unwrap_or_default(),
+        node.offset_ms
+            .map(|ms| format!("{ms:+} ms"))
+            .unwrap_or_default(),
+        match &node.error {
+            Some(why) => format!("{state}: {why}"),
+            None => state.to_owned(),
+        },
+    ]
+}
+
+/// Who paused the job, since when, and why.
+fn paused(job: &JobStatus) -> Option<String> {
+    let by = job.paused_by.as_ref().filter(|_| job.paused)?;
+    let since = job.paused_since.map(|at| format!(" since {at}"));
+    let why = job.paused_why.as_ref().filter(|why| !why.is_empty());
+    let why = why.map(|why| format!(": {why}"));
+    Some(format!(
+        "paused by {by}{}{}",
+        since.unwrap_or_default(),
+        why.unwrap_or_default()
+    ))
+}
+
+/// What runs, and apart from it how the last run ended.
+fn last_run(job: &JobStatus, now: Timestamp) -> String {
+    let ago = |at: Timestamp| {
+        let ago = now.duration_since(at).as_secs().max(0);
+        humantime::format_duration(Duration::from_secs(ago.unsigned_abs())).to_string()
+    };
+    let ended = job
+        .last_outcome
+        .as_ref()
+        .map(|outcome| match job.last_ended {
+            Some(at) => format!("{outcome} {} ago", ago(at)),
+            None => outcome.clone(),
+        });
+    let running = job
+        .running_since()
+        .map(|at| format!("running for {}", ago(at)));
+    match (job.paused, running, ended) {
+        (true, None, _) => "paused".to_owned(),
+        (true, Some(running), _) => format!("paused, {running}"),
+        (false, Some(running), Some(ended)) => format!("{running}; before: {ended}"),
+        (false, running, ended) => running.or(ended).unwrap_or_default(),
+    }
+}
+
+fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
+    let leader = match (&job.leader, &job.last_seen) {
+        (Some(leader), _) => leader.shown().to_owned(),
+        (None, Some(last)) if !job.leader_known => {
+            format!(
+                "unknown, last seen {} {} s ago",
+                last.name,
+                last.ms_ago / 1000
+            )
+        }
+        (None, _) if !job.leader_known => "unknown".to_owned(),
+        (None, _) if job.wants_leader() => "nobody".to_owned(),
+        (None, _) => String::new(),
     };
     let token = job.leader.as_ref().map(|leader| leader.token.0.to_string());
     let tick = |at: Option<Timestamp>| at.map(|at| at.to_string()).unwrap_or_default();
@@ -319,10 +379,7 @@ fn job_row(job: &JobStatus) -> [String; 7] {
         token.unwrap_or_default(),
         tick(job.last_tick),
         tick(job.next_tick),
-        match job.paused {
-            true => "paused".to_owned(),
-            false => job.last_outcome.clone().unwrap_or_default(),
-        },
+        last_run(job, now),
     ]
 }
 
@@ -350,7 +407,7 @@ fn run_row(fleet: &FleetStatus, job: &JobStatus, run: &RunStatus, now: Timestamp
 }
 
 fn show_locks(rows: &[LockStatus]) -> String {
-    let mut table = Table::new(&["KEY", "STATE", "TOKEN", "REMAINING", "REPLICA", "OWNER"]);
+    let mut table = Table::new(&["KEY", "STATE", "TOKEN", "REMAINING", "HOLDER", "OWNER"]);
     for row in rows {
         let state = match row {
             row if row.held => "held",
@@ -365,7 +422,10 @@ fn show_locks(rows: &[LockStatus]) -> String {
             state.to_owned(),
             row.token.0.to_string(),
             remaining.unwrap_or_default(),
-            row.replica.clone().unwrap_or_default(),
+            row.holder
+                .as_ref()
+                .map(|holder| printable(&holder.to_string()))
+                .unwrap_or_default(),
             row.owner.clone(),
         ]);
     }

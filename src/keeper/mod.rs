@@ -165,6 +165,8 @@ pub(crate) struct Keeper {
     pub(crate) guard: Option<Guard>,
     /// How often its leases are looked at, where it is not as often as a freeze wants.
     pub(crate) look_every: Option<Duration>,
+    /// What the owner values of this process end with.
+    pub(crate) tag: Option<String>,
     #[cfg(test)]
     pub(crate) mutant: crate::lock::mutant::Mutant,
 }
@@ -285,6 +287,7 @@ impl Keeper {
                 watch: Mutex::default(),
                 guard: self.guard.clone(),
                 heard: Heard::of(nodes),
+                tag: self.tag,
                 releasing: releasing.clone(),
                 #[cfg(test)]
                 mutant: self.mutant,

@@ -87,8 +87,16 @@ pub struct Locks(Arc<Handle>);
 pub struct NodeReport {
     /// The node's name.
     pub name: String,
-    /// Why it does not answer; `None` while it does.
+    /// Why it does not answer, or does not vote; `None` while it does both.
     pub trouble: Option<NodeError>,
+    /// Whether it answers, whether it votes or not.
+    pub answers: bool,
+    /// Round trip of the last call that it answered.
+    pub round_trip: Option<Duration>,
+    /// How far its wall clock is ahead of this machine's, in milliseconds; `None` before it has answered lately.
+    pub ahead_ms: Option<i64>,
+    /// While this process watches it on its way back to its vote: the nomination that is watched, and how much longer.
+    pub watched: Option<(String, Duration)>,
 }
 
 struct Handle {
@@ -103,6 +111,7 @@ struct Handle {
     reached: Arc<std::sync::atomic::AtomicBool>,
     wall: FleetClock,
     guarded: bool,
+    tag: Option<String>,
     /// Locks with a line, as far as this process knows, and until when that is worth knowing.
     contended: Mutex<BTreeMap<String, Moment>>,
 }
@@ -129,6 +138,7 @@ impl Locks {
             token_floor: None,
             bystander: false,
             look_every: None,
+            tag: None,
             #[cfg(test)]
             mutant: mutant::Mutant::default(),
         }
@@ -366,6 +376,12 @@ impl Locks {
     /// [`LockError::Closed`]; a node's trouble stands in its place.
     pub async fn admissions(&self) -> Result<Vec<AdmissionReport>, LockError> {
         self.ask(|reply| Command::Admissions { reply }).await
+    }
+
+    /// What this process's leases carry in their owner values, see [`LocksBuilder::tag`].
+    #[must_use]
+    pub fn tag(&self) -> Option<&str> {
+        self.0.tag.as_deref()
     }
 
     /// Whether the nodes can lose their memory, and are guarded against it.

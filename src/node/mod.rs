@@ -60,6 +60,7 @@ pub(crate) mod rules;
 pub mod scoped;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub(crate) mod tag;
 
 pub use error::NodeError;
 pub use expiry::{Expiry, Seen, Take};

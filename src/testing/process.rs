@@ -72,6 +72,7 @@ impl Process {
             .timing(plan.timing)
             .clock(clock.clone())
             .chance(plan.chance.clone())
+            .tag(plan.id.replace(' ', "-"))
             .events(events.clone())
             .keeper_here(spawn.clone())
             .look_every(plan.look_every)

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use serde::Serialize;
 
-use super::presence;
+use super::seeing;
 use crate::{
     chance::Chance,
     clock::Moment,
@@ -271,9 +271,10 @@ impl Asker {
         self.write(rev, &Intent::Resign(resign)).await?;
         let until = clock.now() + patience;
         loop {
-            let fleet = self.fleet().await?;
+            let fleet = self.fleet(job).await?;
             let next = fleet.job(job).and_then(|job| job.leader.clone());
-            let next = next.filter(|next| next.token > leader.token);
+            // Its lock names it before it tells of itself.
+            let next = next.filter(|next| next.token > leader.token && !next.replica.is_empty());
             if next.is_some() || !self.again(until).await {
                 return Ok(ResignAnswer {
                     job: job.to_owned(),
@@ -338,12 +339,14 @@ impl Asker {
         job: &str,
         to: Option<&str>,
     ) -> Result<Result<(LeaderStatus, Option<String>), String>, AskError> {
-        let fleet = self.fleet().await?;
+        let fleet = self.fleet(job).await?;
         let presences = self.presences().await?;
         let Some(leader) = fleet.job(job).and_then(|job| job.leader.clone()) else {
-            return Ok(Err(format!(
-                "nobody leads {job}: there is nobody to resign"
-            )));
+            let known = fleet.job(job).is_none_or(|job| job.leader_known);
+            return Ok(Err(match known {
+                true => format!("nobody leads {job}: there is nobody to resign"),
+                false => format!("it is not known who leads {job}: too few lock nodes answer"),
+            }));
         };
         if presences
             .iter()
@@ -400,7 +403,7 @@ impl Asker {
     /// The name of a replica, by its id.
     #[cfg(feature = "cli")]
     pub(crate) async fn name_of(&self, id: &str) -> String {
-        let fleet = self.fleet().await.unwrap_or_default();
+        let fleet = seeing::told(&self.locks).await.unwrap_or_default();
         let name = fleet.replica(id).map(|replica| replica.name.clone());
         name.unwrap_or_else(|| id.to_owned())
     }
@@ -435,8 +438,8 @@ impl Asker {
         }
     }
 
-    async fn fleet(&self) -> Result<FleetStatus, AskError> {
-        Ok(presence::fleet(&self.locks, None).await?)
+    async fn fleet(&self, job: &str) -> Result<FleetStatus, AskError> {
+        Ok(seeing::fleet_of(&self.locks, job).await?)
     }
 
     async fn presences(&self) -> Result<Vec<Presence>, AskError> {

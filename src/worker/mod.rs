@@ -33,6 +33,11 @@ pub(crate) mod reload;
 pub(crate) mod replica;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod runs;
+#[cfg_attr(
+    not(any(feature = "cli", feature = "admin")),
+    allow(dead_code, reason = "the dump shows less than people ask for")
+)]
+pub(crate) mod seeing;
 pub mod store;
 
 use std::{future::Future, sync::Arc};

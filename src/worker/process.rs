@@ -10,7 +10,7 @@ use super::{
     registry::Registry,
     reload::{Jobs, Reloader},
     replica::{Ready, Replica, gate},
-    store,
+    seeing, store,
 };
 use crate::{
     Locks,
@@ -58,7 +58,9 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
         .map(|job| job.spec.grace)
         .max()
         .unwrap_or(Duration::from_secs(10));
+    let nonce: String = chance.id().chars().take(8).collect();
     let locks = store::open(&config.locks, &config.worker.namespace, &clock, grace)?
+        .tag(nonce.clone())
         .chance(chance.clone())
         .events(events.clone())
         .start()
@@ -73,7 +75,6 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
         .to_string_lossy()
         .into_owned();
     let pid = std::process::id();
-    let nonce: String = chance.id().chars().take(8).collect();
     let id = replica_id(&host, pid, &nonce);
     let name = config.worker.name.clone();
     let author = Author {
@@ -122,6 +123,16 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
     });
     let (board, fleet) = (ctx.board.clone(), locks.clone());
     metrics.overdue_from(move || board.overdue(fleet.wall()));
+    let (board, intents) = (ctx.board.clone(), ctx.intents.clone());
+    metrics.paused_from(move || {
+        let jobs = board.names().into_iter();
+        jobs.map(|job| (intents.is_paused(&job), job))
+            .map(|(paused, job)| (job, paused))
+            .collect()
+    });
+    for node in locks.nodes().await? {
+        metrics.declare_node(&node.name, node.answers);
+    }
     let mut me = Identity {
         name: author.name,
         id,
@@ -171,7 +182,7 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
                 Some(Signal::Drain) | None => {
                     ctx.gate.drain().cancel();
                 }
-                Some(Signal::Dump) => match presence::fleet(&locks, Some(presence::now(&me, &ctx, 0))).await {
+                Some(Signal::Dump) => match seeing::fleet(&locks).await {
                     Ok(fleet) => event_log::dump(&fleet),
                     Err(error) => tracing::warn!(%error, "the status cannot be read"),
                 },
@@ -268,7 +279,7 @@ mod admin {
         status::{FleetStatus, LockStatus, Role, RunRecord},
         worker::{
             asking::{self, AskError, Asker, Until},
-            given, runs,
+            given, runs, seeing,
         },
     };
 
@@ -280,6 +291,7 @@ mod admin {
         ctx: Context,
         registry: Registry,
         jobs: Jobs,
+        seen: seeing::Shared,
     }
 
     #[async_trait]
@@ -294,13 +306,13 @@ mod admin {
 
         async fn fleet(&self) -> FleetStatus {
             let me = presence::now(&self.me, &self.ctx, 0);
-            presence::fleet(&self.ctx.locks, Some(me))
-                .await
-                .unwrap_or_default()
+            let remembered = self.ctx.board.last_seen();
+            let fleet = self.seen.fleet(&self.ctx.locks, me, remembered).await;
+            fleet.unwrap_or_default()
         }
 
         async fn locks(&self) -> Result<Vec<LockStatus>, String> {
-            presence::locks(&self.ctx.locks, "")
+            seeing::locks(&self.ctx.locks, "")
                 .await
                 .map_err(|error| error.to_string())
         }
@@ -435,6 +447,7 @@ mod admin {
             ctx: ctx.clone(),
             registry: registry.clone(),
             jobs,
+            seen: seeing::Shared::default(),
         });
         let admin = Admin {
             source,

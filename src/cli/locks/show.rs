@@ -2,7 +2,9 @@
 
 use super::{
     super::{
-        Failure, print, print_json,
+        Failure,
+        history::printable,
+        print, print_json,
         status::{ask_within, nobody_was_here, place},
         table::Table,
     },
@@ -12,7 +14,7 @@ use crate::{
     config::Config,
     lock::{LockError, Locks},
     status::{LockDetail, LockState, locks::NodeLock},
-    worker::presence,
+    worker::seeing,
 };
 
 pub(super) fn show(config: &Config, key: &str, json: bool) -> Result<(), Failure> {
@@ -51,12 +53,11 @@ pub(in crate::cli) async fn details(
 ) -> Result<Vec<LockDetail>, LockError> {
     let sightings = locks.look(keys).await?;
     let names: Vec<String> = locks.nodes().await?.into_iter().map(|n| n.name).collect();
-    // Who holds it is news, and may be missing.
-    let fleet = presence::fleet(locks, None).await.unwrap_or_default();
+    let holders = seeing::holders(locks).await;
     let details = sightings
         .iter()
         .map(|seen| LockDetail::from_nodes(&seen.key, &names, &seen.nodes, seen.expiry()))
-        .map(|lock| lock.with_replica(&fleet));
+        .map(|lock| lock.with_holder(&holders));
     Ok(details.collect())
 }
 
@@ -134,13 +135,28 @@ pub(super) fn state(lock: &LockDetail) -> String {
 }
 
 pub(super) fn holder(lock: &LockDetail) -> String {
-    match &lock.replica {
-        Some(replica) => format!(
-            "replica {} ({}), process {} on {}",
-            replica.name, replica.id, replica.pid, replica.host
-        ),
+    match &lock.holder {
+        Some(holder) => match &holder.command {
+            Some(command) => {
+                let since = holder.since.map(|at| format!(", since {at}"));
+                format!(
+                    "{}, run by process {} on {}{}",
+                    printable(command),
+                    holder.pid,
+                    printable(&holder.host),
+                    since.unwrap_or_default()
+                )
+            }
+            None => format!(
+                "replica {} ({}), process {} on {}",
+                printable(&holder.name),
+                printable(&holder.id),
+                holder.pid,
+                printable(&holder.host)
+            ),
+        },
         None if lock.state == LockState::Foreign => "a foreign client".to_owned(),
-        None => "unknown: no replica says that it is the holder".to_owned(),
+        None => "unknown: no process says that it is the holder".to_owned(),
     }
 }
 
