@@ -58,7 +58,7 @@ use crate::{
         cluster::{Cluster, Parts, Stand, Told, Way},
         link::Link,
     },
-    node::{Announcement, Doc, Expiry, Node, Op, View},
+    node::{Announcement, Doc, Expiry, Node, NodeError, Op, View},
     spawn::Spawn,
 };
 use book::Book;
@@ -132,6 +132,9 @@ pub(crate) enum Command {
     },
     Identities {
         reply: oneshot::Sender<Vec<Option<String>>>,
+    },
+    Endless {
+        reply: oneshot::Sender<Vec<Result<Vec<String>, NodeError>>>,
     },
     Settle {
         reply: oneshot::Sender<()>,

@@ -90,6 +90,11 @@ impl Desk {
                 let asked = links.iter().map(|link| link.node().identity());
                 drop(reply.send(futures_util::future::join_all(asked).await));
             }
+            Command::Endless { reply } => {
+                let links = &self.cluster.links;
+                let asked = links.iter().map(|link| link.node().endless());
+                drop(reply.send(futures_util::future::join_all(asked).await));
+            }
             Command::Settle { reply } => {
                 // Whatever was handed back before this request is being released by now.
                 self.ring();

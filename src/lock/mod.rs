@@ -395,6 +395,15 @@ impl Locks {
         self.ask(|reply| Command::Identities { reply }).await
     }
 
+    /// For each node, in the order of the configuration, the locks in whose keys a value without a time to live stands, see
+    /// [`Node::endless`].
+    ///
+    /// # Errors
+    /// [`LockError::Closed`]; a node's trouble stands in its place.
+    pub async fn endless(&self) -> Result<Vec<Result<Vec<String>, NodeError>>, LockError> {
+        self.ask(|reply| Command::Endless { reply }).await
+    }
+
     /// Release announcements of all nodes, from now on. They cost nothing and promise nothing: polling is the truth.
     #[must_use]
     pub fn releases(&self) -> broadcast::Receiver<Announcement> {

@@ -26,6 +26,7 @@ pub(crate) mod asking;
 pub(crate) mod crew;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod given;
+pub mod holding;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;

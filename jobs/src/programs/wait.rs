@@ -9,7 +9,8 @@ use watchkeeper::{
     lease::Lease,
     lock::{LockError, Sighting},
     node::NodeError,
-    worker::store,
+    status::HolderStatus,
+    worker::{holding, store},
 };
 
 use super::{
@@ -33,8 +34,8 @@ const RETRY: Duration = Duration::from_millis(40);
 /// Why the lock is not ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NotHeld {
-    /// Somebody else holds it, and the wait is over.
-    Taken,
+    /// Somebody else holds it, and the wait is over; who, where that process tells.
+    Taken(Option<Box<HolderStatus>>),
     /// Too few nodes answer.
     Unreachable(String),
     /// It cannot be had in this way at all.
@@ -164,13 +165,26 @@ async fn patiently(
         let verdict = seen.first().map_or(Verdict::Silence, judge);
         if let Some(why) = give_up(verdict, clock.now(), patience) {
             return Err(match why {
-                Verdict::Held | Verdict::Split => NotHeld::Taken,
+                Verdict::Held | Verdict::Split => {
+                    NotHeld::Taken(by_whom(locks, seen.first()).await)
+                }
                 Verdict::Silence => NotHeld::Unreachable(nodes_in_trouble(locks, &error).await),
             });
         }
         let pause = RETRY / 4 + locks.chance().up_to(RETRY);
         clock.sleep(pause).await;
     }
+}
+
+/// Who holds the lock, as far as he tells. Nobody is kept waiting for it.
+async fn by_whom(locks: &Locks, seen: Option<&Sighting>) -> Option<Box<HolderStatus>> {
+    let owner = seen?.holder()?;
+    let limit = locks.timing().node_timeout * 4;
+    let told = locks
+        .clock()
+        .timeout(limit, holding::holder(locks, &owner))
+        .await;
+    told.ok().flatten().map(Box::new)
 }
 
 /// Whether nodes are missing that have lost their memory, or are new.
@@ -225,9 +239,14 @@ impl NotHeld {
     /// of an end by signal.
     pub(super) fn tell(&self, what: &str, voice: Voice, not_held: u8, told: fn(Heard) -> u8) -> u8 {
         match self {
-            Self::Taken => {
+            Self::Taken(who) => {
+                let who = who.as_ref().map(|who| {
+                    // What others wrote must not command the terminal.
+                    who.to_string().replace(char::is_control, "\u{fffd}")
+                });
+                let who = who.as_deref().unwrap_or("somebody else");
                 voice.mention(&format_args!(
-                    "the {what} is held by somebody else; nothing was run"
+                    "the {what} is held by {who}; nothing was run"
                 ));
                 not_held
             }

@@ -41,6 +41,7 @@ mod storm;
 mod tap;
 mod tick_locks;
 mod ticks;
+mod views;
 
 fn main() -> std::process::ExitCode {
     if std::env::var_os(stall::WORKER).is_some() {
@@ -98,6 +99,10 @@ fn main() -> std::process::ExitCode {
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
             a_job_is_handed_over_on_request,
         },
+        views::{
+            no_view_names_two_leaders_or_a_dead_one,
+            a_view_without_nodes_says_that_it_does_not_know,
+        },
     ];
     cases.extend(on![masters_guarded:
         intents::{ a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters },
@@ -144,6 +149,7 @@ fn main() -> std::process::ExitCode {
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
             a_job_is_handed_over_on_request,
         },
+        views::{ no_view_names_two_leaders_or_a_dead_one },
     ]);
     cases.extend(on![masters_one_frozen:
         leaders::{

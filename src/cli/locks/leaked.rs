@@ -1,10 +1,16 @@
 //! `locks --leaked`: what nobody will release, found by two looks.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+    time::Duration,
+};
 
 use super::{
     super::{
-        Failure, print, print_json,
+        Failure,
+        history::printable,
+        print, print_json,
         status::{ask_within, nobody_was_here, place},
     },
     PATIENCE,
@@ -13,6 +19,7 @@ use super::{
 use crate::{
     config::Config,
     status::leaks::{Leak, leaks, wants_second_look},
+    worker::seeing,
 };
 
 /// Between two looks for leaks: longer than a replica takes to tell what it holds.
@@ -23,10 +30,34 @@ pub(super) fn leaked(config: &Config, prefix: &str, json: bool) -> Result<(), Fa
         Vec::new()
     } else {
         let prefix = prefix.to_owned();
+        // Raw keys stand among those of others: only what is known by name is looked at.
+        let known: Vec<String> = config.jobs.keys().cloned().collect();
         ask_within(PATIENCE + LOOK_AGAIN, config, |locks| async move {
             let views = locks.list(&prefix).await?;
             let keys = views.iter().filter_map(|views| views.first());
-            let keys: Vec<String> = keys.map(|view| view.key.clone()).collect();
+            let keys = keys.map(|view| view.key.clone());
+            let mut keys: BTreeSet<String> = keys.collect();
+            // What no list shows: a key that somebody else wrote, or whose record has gone.
+            let endless = locks.endless().await?.into_iter();
+            keys.extend(endless.zip(locks.nodes().await?).flat_map(|(found, node)| {
+                found.unwrap_or_else(|why| {
+                    let node = node.name;
+                    let said = format!(
+                        "{node}: not all keys without a time to live were looked for: {why}"
+                    );
+                    let _ = writeln!(io::stderr(), "watchkeeper: {}", printable(&said));
+                    Vec::new()
+                })
+            }));
+            let told = seeing::told(&locks).await.unwrap_or_default();
+            let known = known
+                .into_iter()
+                .chain(told.jobs.into_iter().map(|job| job.name));
+            keys.extend(known.map(|job| format!("job/{job}")));
+            let keys: Vec<String> = keys
+                .into_iter()
+                .filter(|key| key.starts_with(&prefix))
+                .collect();
             let then = details(&locks, keys.clone()).await?;
             if !then.iter().any(wants_second_look) {
                 return Ok(leaks(&then, &then));
