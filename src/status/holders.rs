@@ -66,7 +66,7 @@ impl std::fmt::Display for HolderStatus {
             name, pid, host, ..
         } = self;
         match &self.command {
-            Some(command) => write!(f, "{command} under process {pid} on {host}"),
+            Some(command) => write!(f, "{command}, run by process {pid} on {host}"),
             None => write!(f, "{name}, process {pid} on {host}"),
         }
     }
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(of("aa").unwrap().id, "h-7-aa");
         assert_eq!(
             of("bb").unwrap().to_string(),
-            "backup.sh under process 8 on h"
+            "backup.sh, run by process 8 on h"
         );
         assert_eq!(
             (of("cc"), of("dd"), holders.holder("aa")),
