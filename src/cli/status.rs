@@ -435,7 +435,60 @@ fn show_locks(rows: &[LockStatus]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Rate;
+    use crate::status::{LastSeen, Rate};
+
+    #[test]
+    fn a_job_shows_what_is_known_of_it_and_what_is_not() {
+        let at = |text: &str| text.parse::<Timestamp>().ok();
+        let now = at("2026-05-04T08:10:00Z").unwrap();
+        let mut job = JobStatus {
+            coordination: "leader".to_owned(),
+            leader_known: true,
+            last_outcome: Some("done".to_owned()),
+            last_ended: at("2026-05-04T08:00:00Z"),
+            ..JobStatus::default()
+        };
+        let row = |job: &JobStatus| job_row(job, now);
+        assert_eq!(row(&job)[2], "nobody");
+        assert_eq!(row(&job)[6], "done 10m ago");
+        job.running.push(RunStatus {
+            started: at("2026-05-04T08:09:30Z").unwrap(),
+            ..RunStatus::default()
+        });
+        assert_eq!(row(&job)[6], "running for 30s; before: done 10m ago");
+        job.leader_known = false;
+        assert_eq!(row(&job)[2], "unknown");
+        job.last_seen = Some(LastSeen {
+            name: "w1".to_owned(),
+            ms_ago: 12_300,
+            ..LastSeen::default()
+        });
+        assert_eq!(row(&job)[2], "unknown, last seen w1 12 s ago");
+        assert_eq!(paused(&job), None);
+        job.paused = true;
+        job.paused_by = Some("root@h".to_owned());
+        job.paused_why = Some("the masters move".to_owned());
+        job.paused_since = at("2026-05-04T08:05:00Z");
+        let said = "paused by root@h since 2026-05-04T08:05:00Z: the masters move";
+        assert_eq!(paused(&job).as_deref(), Some(said));
+        assert_eq!(row(&job)[6], "paused, running for 30s");
+    }
+
+    #[test]
+    fn a_node_without_a_vote_is_up() {
+        let node = NodeStatus {
+            up: true,
+            error: Some("votes again in 12s at most".to_owned()),
+            rtt_us: Some(1_240),
+            offset_ms: Some(-7),
+            ..NodeStatus::default()
+        };
+        let row = node_row(&node);
+        assert_eq!(
+            row[1..],
+            ["1.2 ms", "-7 ms", "up, no vote: votes again in 12s at most"]
+        );
+    }
 
     #[test]
     fn a_run_in_flight_shows_how_far_it_is_and_commands_no_terminal() {

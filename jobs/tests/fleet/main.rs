@@ -106,6 +106,7 @@ fn main() -> std::process::ExitCode {
     ];
     cases.extend(on![masters_guarded:
         intents::{ a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters },
+        views::{ a_master_without_a_vote_is_shown_with_the_time_left },
     ]);
     cases.extend(on![embedded:
         calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },

@@ -162,6 +162,64 @@ pub(crate) fn a_view_without_nodes_says_that_it_does_not_know(store: Store) {
     );
 }
 
+/// A master that was started again has no vote for a while; everybody says for how long, and the same.
+pub(crate) fn a_master_without_a_vote_is_shown_with_the_time_left(store: Store) {
+    let mut fleet = Fleet::of(2, store, PULSE);
+    fleet.leader("pulse");
+    let mut seen = None;
+    // On a busy machine the two seconds may be over before all were asked.
+    for _ in 0..5 {
+        fleet.store.restart(1);
+        seen = all_show_a_wait(&fleet);
+        if seen.is_some() {
+            break;
+        }
+        soon("its vote", || nodes_of(&fleet, 0)[1]["votes"] == true);
+    }
+    let seen = seen.expect("a master that waits for its vote");
+    let left: Vec<u64> = seen
+        .iter()
+        .filter_map(|all| all[1]["votes_in_ms"].as_u64())
+        .collect();
+    fleet.measured("votes again in", &left);
+    for all in &seen {
+        assert_eq!(
+            (&all[1]["up"], &all[0]["votes"]),
+            (&true.into(), &true.into()),
+            "{all}"
+        );
+        let said = all[1]["error"].as_str().unwrap_or_default();
+        assert!(said.contains("votes again in"), "{all}");
+    }
+    // What whoever has watched it for longest knows, and he has told it: no figure lies above the whole watch.
+    assert!(left.iter().all(|ms| *ms <= 2_100), "{left:?}");
+    soon("its vote", || nodes_of(&fleet, 0)[1]["votes"] == true);
+}
+
+/// What two pages and the command show of the nodes, once each of them knows that the second one waits.
+fn all_show_a_wait(fleet: &Fleet) -> Option<[Value; 3]> {
+    let clock = Clock::system();
+    let until = clock.now() + TTL * 2;
+    while clock.now() < until {
+        let status = serde_json::from_str(&fleet.command(&["status", "--json"]));
+        let status: Value = status.unwrap_or_default();
+        let shown = [
+            nodes_of(fleet, 0),
+            nodes_of(fleet, 1),
+            status["nodes"].clone(),
+        ];
+        if shown.iter().all(|all| all[1]["votes_in_ms"].is_u64()) {
+            return Some(shown);
+        }
+    }
+    None
+}
+
+fn nodes_of(fleet: &Fleet, worker: usize) -> Value {
+    let body = get(&address(fleet, worker), "/api/v1/nodes").unwrap_or_default();
+    serde_json::from_str(&body).unwrap_or_default()
+}
+
 // === impl Watchers ===
 
 impl Watchers {

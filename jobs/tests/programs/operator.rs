@@ -1,8 +1,14 @@
 //! What an operator does about locks: `locks show`, `locks --leaked`, `locks break`, and `doctor`.
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::{process::Done, scene::Scene, server::RedisServer, store::Store};
+use crate::{
+    process::Done,
+    scene::{Scene, until},
+    server::RedisServer,
+    store::Store,
+};
 
 /// `watchkeeper WORDS` on the scene's store.
 fn ask(scene: &Scene, line: &str) -> Done {
@@ -115,10 +121,12 @@ pub(crate) fn the_holder_of_a_lock_can_be_found(store: Store) {
     let scene = Scene::new(store);
     let holder = scene.spawn("lock k --ttl 3s", "echo held; sleep 600 # hunter2");
     holder.wait_for_line("held");
-    let shown = scene.until_shown(|| {
-        let shown = json(&ask(&scene, "locks show lock/k --json").with(0));
-        (!shown["holder"].is_null()).then_some(shown)
+    let mut shown = Value::Null;
+    let told = until(|| {
+        shown = json(&ask(&scene, "locks show lock/k --json").with(0));
+        !shown["holder"].is_null()
     });
+    assert!(told, "{shown}");
     let known = &shown["holder"];
     assert_eq!(known["command"], "sh", "{known}");
     assert_eq!(known["pid"], holder.pid(), "{known}");
@@ -133,7 +141,7 @@ pub(crate) fn the_holder_of_a_lock_can_be_found(store: Store) {
         .with(3)
         .says(&["the lock k is held by", &by]);
     // It goes with its lock.
-    holder.terminate();
+    holder.signal(Signal::TERM);
     holder.done();
     let shown = json(&ask(&scene, "locks show lock/k --json").with(0));
     assert!(shown["holder"].is_null(), "{shown}");
@@ -145,7 +153,13 @@ pub(crate) fn a_key_that_nothing_tells_of_is_found(store: Store) {
     scene.run("lock other", "true").with(0);
     for server in scene.store.servers() {
         for n in 0..600 {
-            server.raw(&["SET", &format!("{{watchkeeper}}:1:l:short/{n}"), "x", "PX", "60000"]);
+            server.raw(&[
+                "SET",
+                &format!("{{watchkeeper}}:1:l:short/{n}"),
+                "x",
+                "PX",
+                "60000",
+            ]);
         }
         server.raw(&["SET", "{watchkeeper}:1:l:lock/k", "left behind"]);
     }
