@@ -151,7 +151,7 @@ pub struct JobStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LeaderStatus {
-    /// The replica's id; empty while the replica that the lock names has not been heard of.
+    /// The replica's id; empty while the replica that the lock names has not been heard of, and for foreign clients.
     pub replica: String,
     /// The replica's name.
     pub name: String,
@@ -530,7 +530,7 @@ impl LeaderStatus {
     /// Its name for people, also while nothing but its lock is known of it.
     #[must_use]
     pub fn shown(&self) -> &str {
-        if self.replica.is_empty() {
+        if self.name.is_empty() {
             "a replica not yet heard of"
         } else {
             &self.name

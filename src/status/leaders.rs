@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use super::locks::tally;
-use crate::node::{Expiry, NodeError, Token, View};
+use crate::node::{Expiry, NodeError, Token, View, tag::tag_of};
 
 /// What a job's lock says.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -43,9 +43,19 @@ pub(crate) struct Holding {
     pub(crate) margin: i64,
     /// It stands in records alone.
     pub(crate) orphaned: bool,
+    /// The value is none of ours: another Redlock client's.
+    pub(crate) foreign: bool,
 }
 
 impl Reading {
+    /// What the holder's value says of its process.
+    pub(crate) fn tag(&self) -> Option<&str> {
+        match self {
+            Self::Held(held) => tag_of(&held.owner),
+            Self::Nobody { .. } | Self::Unknown => None,
+        }
+    }
+
     /// What `nodes`, in the order of the configuration, show of one lock. Those of them that are `blank` have lost their
     /// memory, or are new.
     pub(crate) fn of(nodes: &[Result<View, NodeError>], expiry: Expiry, blank: &[bool]) -> Self {
@@ -94,6 +104,7 @@ impl Holding {
             remaining_ms: tally(lives, needed),
             margin: signed(keys.len()) - signed(needed),
             orphaned: keys.len() < needed,
+            foreign: by.iter().filter(|view| view.foreign).count() >= needed,
         }
     }
 }
@@ -186,6 +197,16 @@ mod tests {
             panic!("nobody has seen its end");
         };
         assert!(held.orphaned);
+        let foreign = || {
+            shows("theirs", 1).map(|view| View {
+                foreign: true,
+                ..view
+            })
+        };
+        let Reading::Held(held) = read([foreign(), foreign(), free()]) else {
+            panic!("held");
+        };
+        assert!(held.foreign && !held.orphaned);
         let by_keys = [record("a", false), record("a", false), free()];
         assert_eq!(Reading::of(&by_keys, Expiry::Server, &[]), NOBODY);
     }

@@ -197,7 +197,10 @@ fn led<'a>(
             let told = |of: fn(&Presence) -> String| holder.map(of).unwrap_or_default();
             let leader = LeaderStatus {
                 replica: told(|p| p.id.clone()),
-                name: told(|p| p.name.clone()),
+                name: match held.foreign {
+                    true => "a foreign client".to_owned(),
+                    false => told(|p| p.name.clone()),
+                },
                 host: told(|p| p.host.clone()),
                 pid: holder.map_or(0, |p| p.pid),
                 token: claim.and_then(|(_, j)| j.token).unwrap_or(held.token),

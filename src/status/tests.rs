@@ -56,6 +56,7 @@ fn held(name: &str, token: u64) -> Reading {
         remaining_ms: Some(8_000),
         margin: 1,
         orphaned: false,
+        foreign: false,
     })
 }
 

@@ -36,15 +36,17 @@ struct Told {
 
 /// The fleet as the store tells it: what documents say, and by the record of every job's lock who leads it.
 pub(crate) async fn fleet(locks: &Locks) -> Result<FleetStatus, LockError> {
-    let told = Told::read(locks, None).await?;
+    let mut told = Told::read(locks, None).await?;
     let records = records(locks, &told.led(), &told.blank()).await?;
+    told.introduce(locks, &records).await;
     Ok(told.merge(locks, None, records, BTreeMap::new()))
 }
 
 /// The same, with the leader of this job alone.
 pub(crate) async fn fleet_of(locks: &Locks, job: &str) -> Result<FleetStatus, LockError> {
-    let told = Told::read(locks, None).await?;
+    let mut told = Told::read(locks, None).await?;
     let records = records(locks, &[job.to_owned()], &told.blank()).await?;
+    told.introduce(locks, &records).await;
     Ok(told.merge(locks, None, records, BTreeMap::new()))
 }
 
@@ -175,6 +177,18 @@ impl Told {
         })
     }
 
+    /// Looks once more at what replicas tell when a lock names one of whom nothing was read: it may have been too busy a moment.
+    async fn introduce(&mut self, locks: &Locks, records: &BTreeMap<String, Reading>) {
+        let known = |tag: &str| self.presences.iter().any(|p| p.tag == tag);
+        let mut tags = records.values().filter_map(Reading::tag);
+        if tags.all(known) {
+            return;
+        }
+        if let Ok(docs) = locks.docs(PRESENCE_PREFIX).await {
+            self.presences.extend(Presence::from_docs(&docs));
+        }
+    }
+
     /// The jobs that one replica leads.
     fn led(&self) -> Vec<String> {
         let jobs = self.presences.iter().flat_map(|p| &p.jobs);
@@ -294,13 +308,14 @@ impl Shared {
         remembered: BTreeMap<String, LastSeen>,
     ) -> Result<FleetStatus, LockError> {
         let id = me.id.clone();
-        let told = Told::read(locks, Some(me)).await?;
+        let mut told = Told::read(locks, Some(me)).await?;
         let (led, blank) = (told.led(), told.blank());
         let records = if led.len() <= FEW {
             records(locks, &led, &blank).await?
         } else {
             self.seldom(locks, &led, &blank).await?
         };
+        told.introduce(locks, &records).await;
         Ok(told.merge(locks, Some(&id), records, remembered))
     }
 

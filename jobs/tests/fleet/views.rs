@@ -39,7 +39,7 @@ struct Shown {
     from: String,
     asked: Timestamp,
     leaders: Vec<String>,
-    /// It says that it does not know.
+    /// It says that it does not know who leads, or who that is.
     unknown: bool,
 }
 
@@ -295,12 +295,12 @@ fn by_json(body: &str) -> Option<(Vec<String>, bool)> {
     let called = replicas.filter(|replica| replica["role"] == "leader");
     let mut leaders: Vec<String> = called.map(|replica| text(&replica["id"])).collect();
     let job = &fleet["jobs"][0];
-    if !job["leader"].is_null() {
-        leaders.push(text(&job["leader"]["replica"]));
-    }
+    let leader = text(&job["leader"]["replica"]);
+    let unnamed = !job["leader"].is_null() && leader.is_empty();
+    leaders.extend(Some(leader).filter(|id| !id.is_empty()));
     leaders.sort();
     leaders.dedup();
-    Some((leaders, job["leader_known"] == false))
+    Some((leaders, unnamed || job["leader_known"] == false))
 }
 
 /// The names in the leader's column, and of replicas that are called leader.
@@ -308,7 +308,8 @@ fn by_page(page: &str) -> Option<(Vec<String>, bool)> {
     let (_, job) = page.split_once("<td data-label=\"Leader\">")?;
     let (cell, _) = job.split_once("<td")?;
     let mut leaders = Vec::new();
-    if let Some(name) = cell.strip_prefix("<b>") {
+    let unnamed = cell.starts_with("<b>a replica not yet heard of");
+    if let Some(name) = cell.strip_prefix("<b>").filter(|_| !unnamed) {
         leaders.push(name.split('<').next().unwrap_or_default().to_owned());
         if cell.contains("contested") {
             leaders.push("another one".to_owned());
@@ -320,7 +321,7 @@ fn by_page(page: &str) -> Option<(Vec<String>, bool)> {
     }
     leaders.sort();
     leaders.dedup();
-    Some((leaders, cell.contains("unknown")))
+    Some((leaders, unnamed || cell.contains("unknown")))
 }
 
 fn address(fleet: &Fleet, worker: usize) -> String {
