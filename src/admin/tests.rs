@@ -17,7 +17,10 @@ mod doors;
 use crate::{
     node::Token,
     spawn::Spawn,
-    status::{JobPresence, JobStatus, NodeStatus, Presence, Role, RunStatus, Standing},
+    status::{
+        JobPresence, JobStatus, LastSeen, LeaderStatus, NodeStatus, Presence, Role, RunStatus,
+        Standing,
+    },
 };
 
 #[derive(Default)]
@@ -260,6 +263,7 @@ fn fleet() -> FleetStatus {
         jobs: vec![
             job("report", "leader", Standing::Leading),
             job("orphan", "leader", Standing::StandingBy),
+            job("unseen", "leader", Standing::StandingBy),
             batches,
         ],
         ..Presence::default()
@@ -267,9 +271,30 @@ fn fleet() -> FleetStatus {
     let node = |up| NodeStatus {
         name: "redis-1".into(),
         up,
+        votes: up,
         ..NodeStatus::default()
     };
-    FleetStatus::from_presences([presence], vec![node(true), node(true), node(false)], now)
+    let nodes = vec![node(true), node(true), node(false)];
+    let mut fleet = FleetStatus::from_presences([presence], nodes, now);
+    let job = |name: &str| fleet.jobs.iter().position(|job| job.name == name).unwrap();
+    let (report, orphan, unseen) = (job("report"), job("orphan"), job("unseen"));
+    fleet.jobs[report].leader = Some(LeaderStatus {
+        replica: "host-7-a".into(),
+        name: "alpha".into(),
+        host: "host".into(),
+        pid: 7,
+        token: Token(41),
+        remaining_ms: Some(60_500),
+        ..LeaderStatus::default()
+    });
+    fleet.jobs[report].leader_known = true;
+    fleet.jobs[orphan].leader_known = true;
+    fleet.jobs[unseen].last_seen = Some(LastSeen {
+        name: "beta".into(),
+        ms_ago: 12_000,
+        ..LastSeen::default()
+    });
+    fleet
 }
 
 #[tokio::test]
@@ -359,7 +384,7 @@ fn fleet_with_times_of(shown: &FleetStatus) -> FleetStatus {
     expected.replicas[0].started = shown.replicas[0].started;
     expected.replicas[0].seen_ms_ago = shown.replicas[0].seen_ms_ago;
     for (job, shown) in expected.jobs.iter_mut().zip(&shown.jobs) {
-        job.leader.clone_from(&shown.leader);
+        job.last_seen.clone_from(&shown.last_seen);
     }
     expected
 }
@@ -393,6 +418,7 @@ async fn the_page_shows_who_leads_and_that_nobody_does() {
         "batch cell-9",
         "<progress value=\"3\" max=\"10\">",
         "2 of 3 nodes up, may lose none",
+        "<strong class=\"warn\">unknown</strong><small>last seen beta 12 s ago",
         "http-equiv=\"refresh\"",
     ] {
         assert!(page.contains(part), "{part}\n{page}");
@@ -401,6 +427,47 @@ async fn the_page_shows_who_leads_and_that_nobody_does() {
     assert!(!page.contains("<script") && !page.contains("style=\""));
     let style = server.get("/style.css").await;
     assert!(style.head.contains("content-type: text/css"));
+}
+
+#[tokio::test]
+async fn the_page_tells_pauses_runs_and_what_nodes_are_at() {
+    let now = Clock::system().wall();
+    let ago = |seconds| now - SignedDuration::from_secs(seconds);
+    let mut fleet = fleet();
+    let job = &mut fleet.jobs[1];
+    job.paused = true;
+    job.paused_by = Some("root@h<".into());
+    job.paused_why = Some("the masters move".into());
+    job.paused_since = Some(ago(300));
+    (job.last_outcome, job.last_ended) = (Some("done".into()), Some(ago(240)));
+    job.running.push(RunStatus {
+        started: ago(30),
+        ..RunStatus::default()
+    });
+    fleet.nodes[2] = NodeStatus {
+        name: "redis-3".into(),
+        up: true,
+        votes: false,
+        error: Some("votes again in 12s at most".into()),
+        rtt_us: Some(240),
+        offset_ms: Some(-7),
+        ..NodeStatus::default()
+    };
+    let server = serving(Fake {
+        fleet,
+        ..Fake::default()
+    });
+    let page = server.await.get("/").await.body;
+    for part in [
+        "paused</strong><small>by root@h&lt;, 5 min ago</small><small>the masters move</small>",
+        "<small>running for 30 s</small><small>before: done 4 min ago</small>",
+        "up, no vote</strong><small>votes again in 12s at most</small>",
+        "240 µs",
+        "-7 ms",
+        "3 of 3 nodes up, 1 without a vote yet, may lose none",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
 }
 
 #[tokio::test]

@@ -251,6 +251,7 @@ impl BatchEngine {
         let (told, end) = oneshot::channel();
         let (job, of, name) = (self.job.clone(), run.clone(), batch.clone());
         let (clock, board, events) = (ctx.clock.clone(), ctx.board.clone(), ctx.events.clone());
+        let locks = ctx.locks.clone();
         let work = lease.begin_work();
         lease.take_care(Care {
             grace: Some(grace),
@@ -268,7 +269,7 @@ impl BatchEngine {
             .await;
             // Order matters: the work is gone, then the claim.
             drop((job, work));
-            board.ended(&of, ended.word());
+            board.ended(&of, ended.word(), locks.wall());
             lease.release().await;
             let took = clock.now().since(now);
             let (job, outcome) = (of.job().to_owned(), ended.word());

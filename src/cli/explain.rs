@@ -17,7 +17,7 @@ use crate::{
     terminal::sentence,
     worker::{
         asking::{self, AskError},
-        presence, runs,
+        runs, seeing,
     },
 };
 
@@ -51,7 +51,7 @@ pub(super) fn explain(
         Told::default()
     } else {
         ask_answer(&config, |locks| async move {
-            let fleet = presence::fleet(&locks, None).await?;
+            let fleet = seeing::fleet_of(&locks, job).await?;
             asking::refuse_unknown(job, &fleet, &configured)?;
             let key = format!("job/{job}");
             let views = locks.list(&key).await?;
@@ -67,7 +67,11 @@ pub(super) fn explain(
             Ok::<_, AskError>(Told {
                 coordination: running.map(|job| job.coordination.clone()),
                 schedule: running.map(|job| (job.schedule.clone(), job.zone.clone())),
-                leader: running.and_then(|job| Some(job.leader.as_ref()?.name.clone())),
+                leader: running.and_then(|job| match &job.leader {
+                    Some(leader) => Some(leader.shown().to_owned()),
+                    None if job.leader_known => None,
+                    None => Some("a replica that cannot be seen now".to_owned()),
+                }),
                 ledger: newest.map(|view| view.record.body),
                 runs: runs::last(&locks, job, ALL).await?,
                 pause,

@@ -10,7 +10,7 @@ use crate::{
     config::Config,
     human::{At, Brief},
     status::RunRecord,
-    worker::{presence, runs},
+    worker::{runs, seeing},
 };
 
 /// How it is shown.
@@ -33,7 +33,7 @@ pub(super) fn history(worker: &Worker, job: &str, shown: &Shown) -> Result<(), F
         (Vec::new(), BTreeSet::new())
     } else {
         status::ask(&config, |locks| async move {
-            let fleet = presence::fleet(&locks, None).await?;
+            let fleet = seeing::told(&locks).await?;
             let mut runs = runs::last(&locks, job, shown.limit).await?;
             RunRecord::add_progress(&mut runs, &fleet);
             let jobs = fleet.jobs.into_iter().map(|job| job.name);

@@ -60,7 +60,7 @@ use crate::{
         cluster::{Cluster, Parts, Stand, Told, Way},
         link::Link,
     },
-    node::{Announcement, Doc, Expiry, Node, Op, View},
+    node::{Announcement, Doc, Expiry, Node, NodeError, Op, View},
     spawn::Spawn,
 };
 use book::Book;
@@ -135,6 +135,9 @@ pub(crate) enum Command {
     Identities {
         reply: oneshot::Sender<Vec<Option<String>>>,
     },
+    Endless {
+        reply: oneshot::Sender<Vec<Result<Vec<String>, NodeError>>>,
+    },
     Settle {
         reply: oneshot::Sender<()>,
     },
@@ -168,6 +171,8 @@ pub(crate) struct Keeper {
     pub(crate) guard: Option<Guard>,
     /// How often its leases are looked at, where it is not as often as a freeze wants.
     pub(crate) look_every: Option<Duration>,
+    /// What the owner values of this process end with.
+    pub(crate) tag: Option<String>,
     #[cfg(test)]
     pub(crate) mutant: crate::lock::mutant::Mutant,
 }
@@ -289,6 +294,7 @@ impl Keeper {
                 watch: Mutex::default(),
                 guard: self.guard.clone(),
                 heard: Heard::of(nodes),
+                tag: self.tag,
                 releasing: releasing.clone(),
                 #[cfg(test)]
                 mutant: self.mutant,

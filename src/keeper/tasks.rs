@@ -90,6 +90,11 @@ impl Desk {
                 let asked = links.iter().map(|link| link.node().identity());
                 drop(reply.send(futures_util::future::join_all(asked).await));
             }
+            Command::Endless { reply } => {
+                let links = &self.cluster.links;
+                let asked = links.iter().map(|link| link.node().endless());
+                drop(reply.send(futures_util::future::join_all(asked).await));
+            }
             Command::Settle { reply } => {
                 // Whatever was handed back before this request is being released by now.
                 self.ring();
@@ -324,6 +329,10 @@ impl Desk {
         let report = |link: &Link| NodeReport {
             name: link.name().to_owned(),
             trouble: link.trouble().or_else(|| link.no_vote()),
+            answers: link.trouble().is_none(),
+            round_trip: link.last_round_trip(),
+            ahead_ms: link.ahead_ms(),
+            watched: link.watched(),
         };
         self.cluster.links.iter().map(report).collect()
     }
@@ -335,24 +344,25 @@ impl Desk {
         let links = self.cluster.links.iter().zip(asked);
         let report = |(link, result): (&Link, Result<Vec<Answer>, NodeError>)| {
             let shown = result.map(|answers| answers.into_iter().next());
-            let (state, blank_before) = match shown {
+            let (state, blank_before, nomination) = match shown {
                 Ok(Some(Answer::Admission(shown))) => {
                     let fleet = guard.map(|guard| &guard.fleet);
                     let limit = fleet.map_or(self.cluster.timing.max_ttl, |fleet| fleet.max_ttl);
                     let at_most = self.cluster.timing.watch_time(limit);
                     let state = AdmissionState::of(&shown, fleet, link.counts_in(), at_most);
-                    (state, shown.blank_before)
+                    (state, shown.blank_before, shown.nonce)
                 }
                 Ok(other) => {
                     let why = NodeError::Protocol(format!("answer to admission: {other:?}"));
-                    (AdmissionState::Silent(why), None)
+                    (AdmissionState::Silent(why), None, None)
                 }
-                Err(trouble) => (AdmissionState::Silent(trouble), None),
+                Err(trouble) => (AdmissionState::Silent(trouble), None, None),
             };
             AdmissionReport {
                 name: link.name().to_owned(),
                 state,
                 blank_before,
+                nomination,
             }
         };
         links.map(report).collect()

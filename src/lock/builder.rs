@@ -16,7 +16,7 @@ use crate::{
     event::Events,
     keeper::{self, Fitness, Keeper, Watchlist},
     lease::LeaseView,
-    node::{Expiry, Node},
+    node::{Expiry, Node, tag::is_tag},
     spawn::Spawn,
 };
 
@@ -34,6 +34,7 @@ pub struct LocksBuilder {
     pub(super) token_floor: Option<admission::TokenFloor>,
     pub(super) bystander: bool,
     pub(super) look_every: Option<Duration>,
+    pub(super) tag: Option<String>,
     #[cfg(test)]
     pub(super) mutant: mutant::Mutant,
 }
@@ -89,6 +90,15 @@ impl LocksBuilder {
     #[must_use]
     pub fn on_unstoppable(mut self, act: impl Fn(&LeaseView) + Send + Sync + 'static) -> Self {
         self.on_unstoppable = Some(Arc::new(act));
+        self
+    }
+
+    /// A name that every lease of this process carries at the end of its owner value, behind a dot: whoever reads a lock's
+    /// record finds in it which process holds the lock. It must be of this process alone, such as the nonce of its replica
+    /// id. Anything but 1 to 32 letters, digits, hyphens and underscores is left out.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tag = Some(tag.into()).filter(|tag| is_tag(tag));
         self
     }
 
@@ -163,6 +173,7 @@ impl LocksBuilder {
             reached: reached.clone(),
             wall: wall.clone(),
             guarded: self.fleet.is_some(),
+            tag: self.tag.clone(),
             contended: Mutex::default(),
         };
         let keeper = Keeper {
@@ -186,6 +197,7 @@ impl LocksBuilder {
                 blank_said: Arc::default(),
             }),
             look_every: self.look_every,
+            tag: self.tag,
             #[cfg(test)]
             mutant: self.mutant,
         };

@@ -89,8 +89,16 @@ pub struct Locks(Arc<Handle>);
 pub struct NodeReport {
     /// The node's name.
     pub name: String,
-    /// Why it does not answer; `None` while it does.
+    /// Why it does not answer, or does not vote; `None` while it does both.
     pub trouble: Option<NodeError>,
+    /// Whether it answers, whether it votes or not.
+    pub answers: bool,
+    /// Round trip of the last call that it answered.
+    pub round_trip: Option<Duration>,
+    /// How far its wall clock is ahead of this machine's, in milliseconds; `None` before it has answered lately.
+    pub ahead_ms: Option<i64>,
+    /// While this process watches it on its way back to its vote: the nomination that is watched, and how much longer.
+    pub watched: Option<(String, Duration)>,
 }
 
 struct Handle {
@@ -106,6 +114,7 @@ struct Handle {
     reached: Arc<std::sync::atomic::AtomicBool>,
     wall: FleetClock,
     guarded: bool,
+    tag: Option<String>,
     /// Locks with a line, as far as this process knows, and until when that is worth knowing.
     contended: Mutex<BTreeMap<String, Moment>>,
 }
@@ -135,6 +144,7 @@ impl Locks {
             token_floor: None,
             bystander: false,
             look_every: None,
+            tag: None,
             #[cfg(test)]
             mutant: mutant::Mutant::default(),
         }
@@ -409,6 +419,12 @@ impl Locks {
         self.ask(|reply| Command::Admissions { reply }).await
     }
 
+    /// What this process's leases carry in their owner values, see [`LocksBuilder::tag`].
+    #[must_use]
+    pub fn tag(&self) -> Option<&str> {
+        self.0.tag.as_deref()
+    }
+
     /// Whether the nodes can lose their memory, and are guarded against it.
     pub(crate) fn is_guarded(&self) -> bool {
         self.0.guarded
@@ -418,6 +434,15 @@ impl Locks {
     /// connections are its own.
     pub(crate) async fn identities(&self) -> Result<Vec<Option<String>>, LockError> {
         self.ask(|reply| Command::Identities { reply }).await
+    }
+
+    /// For each node, in the order of the configuration, the locks in whose keys a value without a time to live stands, see
+    /// [`Node::endless`].
+    ///
+    /// # Errors
+    /// [`LockError::Closed`]; a node's trouble stands in its place.
+    pub async fn endless(&self) -> Result<Vec<Result<Vec<String>, NodeError>>, LockError> {
+        self.ask(|reply| Command::Endless { reply }).await
     }
 
     /// Release announcements of all nodes, from now on. They cost nothing and promise nothing: polling is the truth.

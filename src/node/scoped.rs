@@ -118,6 +118,12 @@ impl<N: Node> Node for Scoped<N> {
         self.node.inspect().await
     }
 
+    async fn endless(&self) -> Result<Vec<String>, NodeError> {
+        let keys = self.node.endless().await?.into_iter();
+        let ours = keys.filter_map(|key| key.strip_prefix(&self.prefix).map(str::to_owned));
+        Ok(ours.collect())
+    }
+
     async fn announcements(&self) -> Option<Announcements> {
         let mut all = self.node.announcements().await?;
         let (tell, ours) = mpsc::channel(UNREAD);

@@ -129,6 +129,7 @@ mod tests {
 
     fn node(state: AdmissionState, blank_before: Option<i64>) -> AdmissionReport {
         AdmissionReport {
+            nomination: None,
             name: "n".to_owned(),
             state,
             blank_before,

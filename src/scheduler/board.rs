@@ -15,7 +15,7 @@ use crate::{
     job::Run,
     lease::LeaseView,
     node::Token,
-    status::{HeldItems, JobPresence, Rate, ReloadStatus, RunStatus, Standing},
+    status::{HeldItems, JobPresence, LastSeen, Presence, Rate, ReloadStatus, RunStatus, Standing},
 };
 
 /// Shared by the engines of all jobs; cheap to clone.
@@ -27,6 +27,8 @@ pub(crate) struct Notes {
     /// Boxed: a map has room for more than it holds.
     jobs: BTreeMap<String, Box<JobNotes>>,
     reload: Option<ReloadStatus>,
+    /// Who was last heard to lead what: of other replicas, for when nobody can be asked.
+    last_seen: BTreeMap<String, LastSeen>,
     /// Asks for a fresh presence document soon: somebody waits for this, or sees a wrong leader.
     dirty: Arc<Notify>,
     /// Asks for one in its turn: the daily business of ticks and runs.
@@ -102,6 +104,33 @@ impl Board {
         let mut notes = self.notes();
         notes.jobs.remove(job);
         notes.dirty.notify_one();
+    }
+
+    /// Takes note of who says that it leads what.
+    pub(crate) fn heard(&self, presences: &[Presence]) {
+        let mut notes = self.notes();
+        for presence in presences {
+            for job in &presence.jobs {
+                let Some(said) = LastSeen::said(presence, job) else {
+                    continue;
+                };
+                let known = notes.last_seen.get(&job.name);
+                if known.is_none_or(|known| known.token <= said.token) {
+                    notes.last_seen.insert(job.name.clone(), said);
+                }
+            }
+        }
+        // Only of what this replica knows anything about.
+        let Notes {
+            jobs, last_seen, ..
+        } = &mut *notes;
+        last_seen.retain(|job, _| jobs.contains_key(job));
+    }
+
+    /// Who was last heard to lead what.
+    #[cfg(feature = "admin")]
+    pub(crate) fn last_seen(&self) -> BTreeMap<String, LastSeen> {
+        self.notes().last_seen.clone()
     }
 
     /// What became of the last reload.
@@ -206,10 +235,11 @@ impl Board {
         });
     }
 
-    pub(crate) fn ended(&self, run: &Run, outcome: &str) {
+    pub(crate) fn ended(&self, run: &Run, outcome: &str, at: Timestamp) {
         self.note(run.job(), |job| {
             job.runs.remove(run.id());
             job.facts.last_outcome = Some(outcome.to_owned());
+            job.facts.last_ended = Some(at);
         });
     }
 
@@ -221,6 +251,11 @@ impl Board {
         self.note(job, |job| {
             job.facts.held = (!items.is_none()).then_some(items);
         });
+    }
+
+    /// The jobs that this replica has.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.notes().jobs.keys().cloned().collect()
     }
 
     /// Whether this replica leads the job now, by the clock; `None` for a job it does not know.

@@ -12,7 +12,7 @@ use crate::{
     due::Misfire,
     event::Event,
     job::{Coordination, Spec},
-    worker::presence,
+    worker::seeing,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -30,11 +30,11 @@ async fn who_leads_is_shown_by_the_nodes_clocks_whichever_replica_is_wrong() {
             leader(&fleet, &[&members[0], &members[1]]).await;
             fleet.sleep(Duration::from_secs(5)).await;
             for member in &members {
-                let seen = presence::fleet(&member.ctx.locks, None).await.unwrap();
+                let seen = seeing::fleet(&member.ctx.locks).await.unwrap();
                 let case = format!("{wrong} is {off} ms ahead: {seen:?}");
                 let job = seen.job("job").unwrap();
                 let led = job.leader.as_ref().expect(&case);
-                let since = fleet.clock().wall().duration_since(led.since);
+                let since = fleet.clock().wall().duration_since(led.since.expect(&case));
                 assert!((-50..8_000).contains(&since.as_millis()), "{case}");
                 let ages = seen.replicas.iter().map(|replica| replica.seen_ms_ago);
                 assert!(ages.max().unwrap() < 5_000, "{case}");

@@ -48,7 +48,7 @@ pub enum LeakKind {
 /// a lock is taken, and whoever extends a lock lives.
 #[must_use]
 pub fn wants_second_look(lock: &LockDetail) -> bool {
-    lock.state == LockState::Minority || lock.is_held() && lock.replica.is_none()
+    lock.state == LockState::Minority || lock.is_held() && lock.holder.is_none()
 }
 
 /// Which locks nobody will release, or may not: what stood in `then` and stands `now`, a few seconds later.
@@ -151,7 +151,7 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
             ),
             ends,
         ),
-        LockState::Held if lock.replica.is_some() || !stays => return found,
+        LockState::Held if lock.holder.is_some() || !stays => return found,
         LockState::Held if lock.key.starts_with("job/") => (
             LeakKind::NoReplica,
             "no living replica says that it holds it, and nobody extends it: its holder is dead or frozen".to_owned(),
@@ -159,7 +159,7 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
         ),
         LockState::Held => (
             LeakKind::UnknownHolder,
-            "unknown holder: programs tell nothing of themselves, and nobody extended it while it was watched".to_owned(),
+            "unknown holder: no program says that it holds it, and nobody extended it while it was watched".to_owned(),
             force,
         ),
         _ => return found,

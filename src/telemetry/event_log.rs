@@ -206,11 +206,13 @@ pub fn dump(fleet: &FleetStatus) {
         info!(
             job = job.name,
             coordination = job.coordination,
-            leader = leader.map(|l| l.name.as_str()),
+            leader = leader.map(|l| l.shown()),
+            leader_known = job.leader_known,
             token = leader.map(|l| l.token.0),
             remaining_ms = leader.and_then(|l| l.remaining_ms),
             last_tick = job.last_tick.map(|t| t.to_string()),
             last_outcome = job.last_outcome,
+            paused = job.paused,
             next_tick = job.next_tick.map(|t| t.to_string()),
             running = job.running.len(),
             backlog = job.backlog,
@@ -229,7 +231,14 @@ pub fn dump(fleet: &FleetStatus) {
         );
     }
     for node in &fleet.nodes {
-        info!(node = node.name, up = node.up, cause = node.cause, "node");
+        info!(
+            node = node.name,
+            up = node.up,
+            votes = node.votes,
+            votes_in_ms = node.votes_in_ms,
+            cause = node.cause,
+            "node"
+        );
     }
 }
 

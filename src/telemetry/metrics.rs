@@ -58,10 +58,14 @@ type Terms = Box<dyn Fn() -> Vec<HeldTerm> + Send + Sync>;
 /// Jobs, and how long the next tick that this replica knew of has passed without a decision; zero when it has not.
 type Overdue = Box<dyn Fn() -> Vec<(String, Duration)> + Send + Sync>;
 
+/// Jobs, and whether they are paused.
+type Paused = Box<dyn Fn() -> Vec<(String, bool)> + Send + Sync>;
+
 struct Inner {
     families: Families,
     terms: RwLock<Option<Terms>>,
     overdue: RwLock<Option<Overdue>>,
+    paused: RwLock<Option<Paused>>,
     /// Jobs that have a `watchkeeper_leader` sample.
     jobs: Mutex<BTreeSet<String>>,
 }
@@ -76,6 +80,7 @@ impl Metrics {
             families: Families::new(version),
             terms: RwLock::new(None),
             overdue: RwLock::new(None),
+            paused: RwLock::new(None),
             jobs: Mutex::new(BTreeSet::new()),
         }))
     }
@@ -94,6 +99,17 @@ impl Metrics {
     ) {
         let place = self.0.overdue.write();
         *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(overdue));
+    }
+
+    /// Asks `paused` at every scrape for this replica's jobs, and whether it knows them to be paused. It must answer at once.
+    pub fn paused_from(&self, paused: impl Fn() -> Vec<(String, bool)> + Send + Sync + 'static) {
+        let place = self.0.paused.write();
+        *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(paused));
+    }
+
+    /// Shows a lock node from now on, unless an event has told of it already.
+    pub fn declare_node(&self, node: &str, up: bool) {
+        self.0.families.declare_node(node, up);
     }
 
     /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
@@ -223,6 +239,7 @@ impl Metrics {
     pub fn render(&self, exposition: Exposition) -> String {
         self.ask_terms();
         self.ask_overdue();
+        self.ask_paused();
         exposition.render(&self.0.families.registry)
     }
 
@@ -249,6 +266,13 @@ impl Metrics {
         let overdue = self.0.overdue.read();
         if let Some(overdue) = &*overdue.unwrap_or_else(PoisonError::into_inner) {
             self.0.families.overdue(&overdue());
+        }
+    }
+
+    fn ask_paused(&self) {
+        let paused = self.0.paused.read();
+        if let Some(paused) = &*paused.unwrap_or_else(PoisonError::into_inner) {
+            self.0.families.paused(&paused());
         }
     }
 

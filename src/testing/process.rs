@@ -74,6 +74,7 @@ impl Process {
             .timing(plan.timing)
             .clock(clock.clone())
             .chance(plan.chance.clone())
+            .tag(plan.id.replace(' ', "-"))
             .events(events.clone())
             .keeper_here(spawn.clone())
             .look_every(plan.look_every)

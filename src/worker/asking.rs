@@ -14,7 +14,7 @@ use std::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::presence;
+use super::seeing;
 use crate::{
     chance::Chance,
     clock::Moment,
@@ -368,9 +368,10 @@ impl Asker {
         self.write(rev, &Intent::Resign(resign)).await?;
         let until = clock.now() + patience;
         loop {
-            let fleet = self.fleet().await?;
+            let fleet = self.fleet_of(job).await?;
             let next = fleet.job(job).and_then(|job| job.leader.clone());
-            let next = next.filter(|next| next.token > leader.token);
+            // Its lock names it before it tells of itself.
+            let next = next.filter(|next| next.token > leader.token && !next.replica.is_empty());
             if next.is_some() || !self.again(until).await {
                 return Ok(ResignAnswer {
                     job: job.to_owned(),
@@ -435,12 +436,14 @@ impl Asker {
         job: &str,
         to: Option<&str>,
     ) -> Result<Result<(LeaderStatus, Option<String>), String>, AskError> {
-        let fleet = self.fleet().await?;
+        let fleet = self.fleet_of(job).await?;
         let presences = self.presences().await?;
         let Some(leader) = fleet.job(job).and_then(|job| job.leader.clone()) else {
-            return Ok(Err(format!(
-                "nobody leads {job}: there is nobody to resign"
-            )));
+            let known = fleet.job(job).is_none_or(|job| job.leader_known);
+            return Ok(Err(match known {
+                true => format!("nobody leads {job}: there is nobody to resign"),
+                false => format!("it is not known who leads {job}: too few lock nodes answer"),
+            }));
         };
         if presences
             .iter()
@@ -497,7 +500,7 @@ impl Asker {
     /// The name of a replica, by its id.
     #[cfg(feature = "cli")]
     pub(crate) async fn name_of(&self, id: &str) -> String {
-        let fleet = self.fleet().await.unwrap_or_default();
+        let fleet = seeing::told(&self.locks).await.unwrap_or_default();
         let name = fleet.replica(id).map(|replica| replica.name.clone());
         name.unwrap_or_else(|| id.to_owned())
     }
@@ -562,11 +565,22 @@ impl Asker {
         }
     }
 
-    /// The fleet, as the store tells of it.
+    /// The fleet, as its documents tell of it.
     pub(crate) async fn fleet(&self) -> Result<FleetStatus, AskError> {
         let until = self.patience();
         loop {
-            match presence::fleet(&self.locks, None).await {
+            match seeing::told(&self.locks).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return Ok(found?),
+            }
+        }
+    }
+
+    /// The same, and who leads this job.
+    async fn fleet_of(&self, job: &str) -> Result<FleetStatus, AskError> {
+        let until = self.patience();
+        loop {
+            match seeing::fleet_of(&self.locks, job).await {
                 Err(error) if error.passes() && self.again(until).await => {}
                 found => return Ok(found?),
             }

@@ -31,6 +31,7 @@ pub(crate) mod crew;
 mod function;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod given;
+pub mod holding;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;
@@ -38,6 +39,11 @@ pub(crate) mod reload;
 pub(crate) mod replica;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod runs;
+#[cfg_attr(
+    not(any(feature = "cli", feature = "admin")),
+    allow(dead_code, reason = "the dump shows less than people ask for")
+)]
+pub(crate) mod seeing;
 pub(crate) mod start;
 pub mod store;
 #[cfg(any(feature = "cli", feature = "admin"))]

@@ -11,7 +11,7 @@ use super::{
     registry::Registry,
     reload::{Jobs, Reloader},
     replica::{Ready, Replica, gate},
-    start, store,
+    seeing, start, store,
 };
 use crate::{
     Locks,
@@ -68,7 +68,9 @@ pub(super) async fn run(
         .map(|job| job.spec.grace)
         .max()
         .unwrap_or(Duration::from_secs(10));
+    let nonce: String = chance.id().chars().take(8).collect();
     let locks = store::open(&config.locks, &config.worker.namespace, &clock, grace)?
+        .tag(nonce.clone())
         .chance(chance.clone())
         .events(events.clone())
         .start()
@@ -83,7 +85,6 @@ pub(super) async fn run(
         .to_string_lossy()
         .into_owned();
     let pid = std::process::id();
-    let nonce: String = chance.id().chars().take(8).collect();
     let id = replica_id(&host, pid, &nonce);
     let name = config.worker.name.clone();
     let author = Author {
@@ -132,6 +133,16 @@ pub(super) async fn run(
     });
     let (board, fleet) = (ctx.board.clone(), locks.clone());
     metrics.overdue_from(move || board.overdue(fleet.wall()));
+    let (board, intents) = (ctx.board.clone(), ctx.intents.clone());
+    metrics.paused_from(move || {
+        let jobs = board.names().into_iter();
+        jobs.map(|job| (intents.is_paused(&job), job))
+            .map(|(paused, job)| (job, paused))
+            .collect()
+    });
+    for node in locks.nodes().await? {
+        metrics.declare_node(&node.name, node.answers);
+    }
     let mut me = Identity {
         name: author.name,
         id,
@@ -196,7 +207,7 @@ pub(super) async fn run(
             () = told.cancelled(), if !drain.is_cancelled() => drain.cancel(),
             signal = next(&mut signals) => match signal {
                 Some(Signal::Drain) | None => drain.cancel(),
-                Some(Signal::Dump) => match presence::fleet(&locks, Some(presence::now(&me, &ctx, 0))).await {
+                Some(Signal::Dump) => match seeing::fleet(&locks).await {
                     Ok(fleet) => event_log::dump(&fleet),
                     Err(error) => tracing::warn!(%error, "the status cannot be read"),
                 },
@@ -344,7 +355,7 @@ mod admin {
         status::{FleetStatus, LockStatus, Role, RunRecord},
         worker::{
             asking::{self, AskError, Asker, PASSING, Until, WaitingTrigger},
-            given, runs, token,
+            given, runs, seeing, token,
         },
     };
 
@@ -358,6 +369,7 @@ mod admin {
         ctx: Context,
         registry: Registry,
         jobs: Jobs,
+        seen: seeing::Shared,
     }
 
     #[async_trait]
@@ -372,16 +384,16 @@ mod admin {
 
         async fn fleet(&self) -> FleetStatus {
             let me = presence::now(&self.me, &self.ctx, 0);
-            presence::fleet(&self.ctx.locks, Some(me))
-                .await
-                .unwrap_or_default()
+            let remembered = self.ctx.board.last_seen();
+            let fleet = self.seen.fleet(&self.ctx.locks, me, remembered).await;
+            fleet.unwrap_or_default()
         }
 
         async fn locks(&self) -> Result<Vec<LockStatus>, String> {
             let locks = &self.ctx.locks;
             let until = locks.clock().now() + PASSING;
             loop {
-                match presence::locks(locks, "").await {
+                match seeing::locks(locks, "").await {
                     Err(error) if error.passes() && again(locks, until).await => {}
                     found => return found.map_err(|error| error.to_string()),
                 }
@@ -604,6 +616,7 @@ mod admin {
             ctx: ctx.clone(),
             registry: registry.clone(),
             jobs,
+            seen: seeing::Shared::default(),
         });
         let admin = Admin {
             source,

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join;
 use watchkeeper::Elector;
 use watchkeeper_jobs::guard::StartError;
 
@@ -61,10 +62,11 @@ pub(super) async fn elect(scene: &mut Scene, common: &Common, restart: bool) -> 
             Err(why) => return why.tell(&what, voice, common.not_held, standing_by),
         };
         let began = locks.clock().now();
+        let told = program.tell(locks);
         let ran = program.run(lease.view(), signals, voice).await;
         let lasted = locks.clock().now().since(began);
         // The command is gone: whoever stands by can begin.
-        release(locks, lease).await;
+        join(release(locks, lease), told.over()).await;
         let ran = match ran {
             Ok(ran) => ran,
             // It is as if we had never led.

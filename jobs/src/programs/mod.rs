@@ -109,7 +109,7 @@ fn play(
             Ok(open) => open,
             Err(why) => return voice.fail(&why),
         };
-        let program = Program::new(&common, &open.locks);
+        let program = Program::new(&common, &open.nonce);
         let mut scene = Scene {
             open,
             signals,

@@ -6,7 +6,9 @@ use watchkeeper::{
     Locks,
     config::secret_variables,
     lease::{LeaseView, Loss},
-    status::replica_id,
+    spawn::Spawn,
+    status::{HolderStatus, replica_id},
+    worker::holding::{self, Holding},
 };
 use watchkeeper_jobs::guard::{Cause, Command, End, Output, StartError};
 
@@ -21,6 +23,7 @@ use super::{
 pub(super) struct Program {
     command: Vec<OsString>,
     key: String,
+    host: String,
     replica: String,
     grace: Duration,
 }
@@ -57,16 +60,32 @@ pub(super) enum Why {
 // === impl Program ===
 
 impl Program {
-    pub(super) fn new(common: &Common, locks: &Locks) -> Self {
+    pub(super) fn new(common: &Common, nonce: &str) -> Self {
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy();
-        let nonce: String = locks.chance().id().chars().take(8).collect();
         Self {
             command: common.command.clone(),
             key: common.key.clone(),
-            replica: replica_id(&host, std::process::id(), &nonce),
+            replica: replica_id(&host, std::process::id(), nonce),
+            host: host.into_owned(),
             grace: common.grace,
         }
+    }
+
+    /// Tells whoever finds the lock held who holds it. Of the command its name alone: its arguments may be secret.
+    pub(super) fn tell(&self, locks: &Locks) -> Holding {
+        let (program, _) = split(&self.command);
+        let name = std::path::Path::new(program).file_name();
+        let name = name.unwrap_or(program).to_string_lossy().into_owned();
+        let me = HolderStatus {
+            id: self.replica.clone(),
+            name: name.clone(),
+            host: self.host.clone(),
+            pid: std::process::id(),
+            command: Some(name),
+            since: Some(locks.wall()),
+        };
+        holding::tell(locks, &Spawn::system(), &me)
     }
 
     /// Runs the command under `lease` until it and all that it started is gone.

@@ -9,7 +9,8 @@ use watchkeeper::{
     lease::Lease,
     lock::{LockError, Sighting},
     node::NodeError,
-    worker::store,
+    status::HolderStatus,
+    worker::{holding, store},
 };
 
 use super::{
@@ -33,8 +34,8 @@ const RETRY: Duration = Duration::from_millis(40);
 /// Why the lock is not ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NotHeld {
-    /// Somebody else holds it, and the wait is over.
-    Taken,
+    /// Somebody else holds it, and the wait is over; who, where that process tells.
+    Taken(Option<Box<HolderStatus>>),
     /// Its last holder has gone without releasing it, and must be watched for so much longer.
     Orphaned(Duration),
     /// Too few nodes answer.
@@ -177,7 +178,7 @@ async fn patiently(
                     let gone = seen.first().filter(|seen| seen.is_orphaned());
                     match gone.and_then(Sighting::free_in) {
                         Some(rest) => NotHeld::Orphaned(rest),
-                        None => NotHeld::Taken,
+                        None => NotHeld::Taken(by_whom(locks, seen.first()).await),
                     }
                 }
                 Verdict::Silence => {
@@ -197,6 +198,17 @@ async fn patiently(
         let pause = RETRY / 4 + locks.chance().up_to(RETRY);
         clock.sleep(pause).await;
     }
+}
+
+/// Who holds the lock, as far as he tells. Nobody is kept waiting for it.
+async fn by_whom(locks: &Locks, seen: Option<&Sighting>) -> Option<Box<HolderStatus>> {
+    let owner = seen?.holder()?;
+    let limit = locks.timing().node_timeout * 4;
+    let told = locks
+        .clock()
+        .timeout(limit, holding::holder(locks, &owner))
+        .await;
+    told.ok().flatten().map(Box::new)
 }
 
 /// Whether nodes are missing that have lost their memory, or are new.
@@ -251,9 +263,14 @@ impl NotHeld {
     /// of an end by signal.
     pub(super) fn tell(&self, what: &str, voice: Voice, not_held: u8, told: fn(Heard) -> u8) -> u8 {
         match self {
-            Self::Taken => {
+            Self::Taken(who) => {
+                let who = who.as_ref().map(|who| {
+                    // What others wrote must not command the terminal.
+                    who.to_string().replace(char::is_control, "\u{fffd}")
+                });
+                let who = who.as_deref().unwrap_or("somebody else");
                 voice.mention(&format_args!(
-                    "the {what} is held by somebody else; nothing was run"
+                    "the {what} is held by {who}; nothing was run"
                 ));
                 not_held
             }

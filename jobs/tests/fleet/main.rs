@@ -43,6 +43,7 @@ mod takeovers;
 mod tap;
 mod tick_locks;
 mod ticks;
+mod views;
 
 fn main() -> std::process::ExitCode {
     if std::env::var_os(stall::WORKER).is_some() {
@@ -103,9 +104,14 @@ fn main() -> std::process::ExitCode {
             five_thousand_triggers_are_refused_and_cost_no_lease,
         },
         doors::{ whoever_lacks_the_token_sees_no_output_and_orders_nothing },
+        views::{
+            no_view_names_two_leaders_or_a_dead_one,
+            a_view_without_nodes_says_that_it_does_not_know,
+        },
     ];
     cases.extend(on![masters_guarded:
         intents::{ a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters },
+        views::{ a_master_without_a_vote_is_shown_with_the_time_left },
     ]);
     cases.extend(on![embedded:
         calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },
@@ -155,6 +161,7 @@ fn main() -> std::process::ExitCode {
             two_thousand_large_bodies_of_strangers_cost_no_memory,
             commands_and_their_guards_have_none_of_our_secrets,
         },
+        views::{ no_view_names_two_leaders_or_a_dead_one },
     ]);
     cases.extend(on![masters_one_frozen:
         leaders::{

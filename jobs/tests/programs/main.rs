@@ -75,6 +75,8 @@ fn main() {
             a_healthy_store_has_no_error,
             a_foreign_value_is_shown_and_never_broken,
             a_key_without_end_is_found_and_ended,
+            a_key_that_nothing_tells_of_is_found,
+            the_holder_of_a_lock_can_be_found,
             every_fault_of_a_master_is_found_with_its_remedy,
             two_addresses_of_one_server_are_found,
             a_user_without_rights_is_told_which,
@@ -127,6 +129,7 @@ fn main() {
             a_broken_holder_stops_before_the_next_begins,
             a_break_for_another_owner_touches_nobody,
             a_healthy_store_has_no_error,
+            the_holder_of_a_lock_can_be_found,
             a_store_that_is_not_there_is_not_made,
         },
     ]);

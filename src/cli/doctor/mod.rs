@@ -29,8 +29,9 @@ use crate::{
     clock::Clock,
     config::{self, Backend, Config, Problems, load_without_jobs},
     error::Error,
+    status::{PRESENCE_PREFIX, Presence},
     terminal::{cell, sentence},
-    worker::{presence, store},
+    worker::{seeing, store},
 };
 use probe::NodeState;
 
@@ -207,9 +208,10 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
     let up = states.iter().filter(|state| state.up).count();
     if up > states.len() / 2 {
         let seen = ask_within(probe::PATIENCE, config, |locks| async move {
-            let seen = presence::fleet(&locks, None).await?;
+            let seen = seeing::fleet(&locks).await?;
             let views = locks.list("").await?;
-            let admissions = locks.admissions().await?;
+            let told = Presence::from_docs(&locks.docs(PRESENCE_PREFIX).await?);
+            let admissions = seeing::admissions(&locks, &told).await?;
             let keys = views.iter().filter_map(|views| views.first());
             let keys = keys.map(|view| view.key.clone()).collect();
             Ok((seen, locks::details(&locks, keys).await?, admissions))

@@ -14,7 +14,7 @@ use crate::{
     lock::{LockError, Locks},
     status::{LockDetail, LockState, locks::NodeLock},
     terminal::cell,
-    worker::presence,
+    worker::seeing,
 };
 
 pub(super) fn show(config: &Config, key: &str, json: bool) -> Result<(), Failure> {
@@ -53,12 +53,11 @@ pub(in crate::cli) async fn details(
 ) -> Result<Vec<LockDetail>, LockError> {
     let sightings = locks.look(keys).await?;
     let names: Vec<String> = locks.nodes().await?.into_iter().map(|n| n.name).collect();
-    // Who holds it is news, and may be missing.
-    let fleet = presence::fleet(locks, None).await.unwrap_or_default();
+    let holders = seeing::holders(locks).await;
     let details = sightings
         .iter()
         .map(|seen| LockDetail::from_nodes(&seen.key, &names, &seen.nodes, seen.expiry()))
-        .map(|lock| lock.with_replica(&fleet));
+        .map(|lock| lock.with_holder(&holders));
     Ok(details.collect())
 }
 
@@ -147,16 +146,28 @@ pub(super) fn state(lock: &LockDetail) -> String {
 }
 
 pub(super) fn holder(lock: &LockDetail) -> String {
-    match &lock.replica {
-        Some(replica) => format!(
-            "replica {} ({}), process {} on {}",
-            cell(&replica.name),
-            cell(&replica.id),
-            replica.pid,
-            cell(&replica.host)
-        ),
+    match &lock.holder {
+        Some(holder) => match &holder.command {
+            Some(command) => {
+                let since = holder.since.map(|at| format!(", since {}", At(at)));
+                format!(
+                    "{}, run by process {} on {}{}",
+                    cell(command),
+                    holder.pid,
+                    cell(&holder.host),
+                    since.unwrap_or_default()
+                )
+            }
+            None => format!(
+                "replica {} ({}), process {} on {}",
+                cell(&holder.name),
+                cell(&holder.id),
+                holder.pid,
+                cell(&holder.host)
+            ),
+        },
         None if lock.state == LockState::Foreign => "a foreign client".to_owned(),
-        None => "unknown: no replica says that it is the holder".to_owned(),
+        None => "unknown: no process says that it is the holder".to_owned(),
     }
 }
 

@@ -20,7 +20,7 @@
 //! # Modules in reading order
 //! `script` and `ops/*.lua` (what is sent and what it does), `link` (the connection and its breaker), `preflight`
 //! (which servers are refused), `rights` (what the user must be allowed), `trouble` (what an error means), `announce`
-//! (release announcements), `inspect` (what a server tells of itself), `tls` (certificates).
+//! (release announcements), `inspect` (what a server tells of itself), `endless` (keys without a time to live), `tls` (certificates).
 //!
 //! # The restart guard
 //! `who` is the server's run id and its replication id. A process that ends takes its connections with it, so the run id
@@ -45,6 +45,7 @@
 //! who do not see records of theirs as nobody's.
 
 mod announce;
+mod endless;
 mod inspect;
 mod link;
 mod preflight;
@@ -275,6 +276,19 @@ impl Node for RedisNode {
         match self.clock.timeout(limit * 2, asked).await {
             Ok(facts) => facts,
             Err(_) => Err(NodeError::Timeout(limit * 2)),
+        }
+    }
+
+    async fn endless(&self) -> Result<Vec<String>, NodeError> {
+        // Raw keys are among those of others: nothing tells which are locks.
+        let Some(prefix) = self.layout.own_keys() else {
+            return Ok(Vec::new());
+        };
+        let limit = self.limit.max(LEAST_CONNECT_LIMIT);
+        let walked = endless::endless(&self.client, &prefix, limit, &self.scrub);
+        match self.clock.timeout(endless::PATIENCE, walked).await {
+            Ok(keys) => keys,
+            Err(_) => Err(NodeError::Timeout(endless::PATIENCE)),
         }
     }
 

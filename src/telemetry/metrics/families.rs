@@ -43,6 +43,7 @@ pub(super) struct Families {
     lease_margin: Gauges<1>,
     fencing_token: Gauges<1>,
     tick_overdue: Seconds<1>,
+    job_paused: Gauges<1>,
     job_runs: Counters<2>,
     job_duration: Histograms<1>,
     job_start_delay: Histograms<1>,
@@ -78,6 +79,7 @@ impl Families {
             lease_margin: Family::default(),
             fencing_token: Family::default(),
             tick_overdue: Family::default(),
+            job_paused: Family::default(),
             job_runs: Family::default(),
             job_duration: histograms(|| Histogram::new(LONG)),
             job_start_delay: histograms(|| Histogram::new(LOCK)),
@@ -170,6 +172,12 @@ impl Families {
             "watchkeeper_tick_overdue",
             "How long a tick has been due without a decision; absent where another replica leads",
             &self.tick_overdue,
+        );
+        count(
+            r,
+            "watchkeeper_job_paused",
+            "Whether this replica knows the job to be paused",
+            &self.job_paused,
         );
         count(
             r,
@@ -374,6 +382,24 @@ impl Families {
         for (job, late) in jobs {
             let gauge = self.tick_overdue.get_or_create(&[of(job)]);
             gauge.set(late.as_secs_f64());
+        }
+    }
+
+    /// Of these jobs and no others.
+    pub(super) fn paused(&self, jobs: &[(String, bool)]) {
+        self.job_paused.clear();
+        for (job, paused) in jobs {
+            self.job_paused
+                .get_or_create(&[of(job)])
+                .set((*paused).into());
+        }
+    }
+
+    /// An event that has told of it already knows better.
+    pub(super) fn declare_node(&self, node: &str, up: bool) {
+        let labels = [("node", node.to_owned())];
+        if self.node_up.get(&labels).is_none() {
+            self.node_up.get_or_create(&labels).set(up.into());
         }
     }
 

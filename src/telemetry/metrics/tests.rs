@@ -28,6 +28,31 @@ fn run_ended(outcome: &'static str) -> Event {
 }
 
 #[test]
+fn every_node_and_every_pause_has_a_series_from_the_start() {
+    let metrics = Metrics::new("1");
+    metrics.on(
+        &Event::NodeUp {
+            node: "told".into(),
+            up: false,
+            cause: "timeout",
+        },
+        wall(),
+    );
+    metrics.declare_node("told", true);
+    metrics.declare_node("silent", true);
+    metrics.paused_from(|| vec![("a".into(), true), ("b".into(), false)]);
+    let text = metrics.render(Exposition::Prometheus);
+    for line in [
+        "distributed_lock_node_up{node=\"told\"} 0",
+        "distributed_lock_node_up{node=\"silent\"} 1",
+        "watchkeeper_job_paused{job=\"a\"} 1",
+        "watchkeeper_job_paused{job=\"b\"} 0",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+#[test]
 fn lock_metrics_have_their_promised_names() {
     let metrics = Metrics::new("1.2.3");
     for outcome in ["acquired", "held", "no_quorum"] {
