@@ -14,7 +14,7 @@ use crate::{
     lock::{LockError, LockSettings, Locks},
     status::{FleetStatus, JobStatus, LockStatus, NodeStatus, ReplicaStatus, Role, RunStatus},
     terminal,
-    worker::{seeing, store},
+    worker::{asking::PASSING, seeing, store},
 };
 
 /// The store is asked for at most this long.
@@ -471,7 +471,7 @@ pub(super) fn show_locks(rows: &[LockStatus]) -> String {
             remaining.unwrap_or_default(),
             row.holder
                 .as_ref()
-                .map(|holder| printable(&holder.to_string()))
+                .map(|holder| holder.to_string())
                 .unwrap_or_default(),
             row.owner.clone(),
         ]);

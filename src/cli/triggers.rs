@@ -17,7 +17,7 @@ use crate::{
     lock::Locks,
     worker::{
         asking::{AskError, Asker, WaitingTrigger},
-        presence,
+        seeing,
     },
 };
 
@@ -67,7 +67,7 @@ pub(super) fn triggers(worker: &Worker, args: TriggersArgs) -> Result<(), Failur
 fn list(config: &Config, job: Option<&str>, json: bool) -> Result<(), Failure> {
     let found = ask_answer(config, |locks: Locks| async move {
         let found = Asker::new(&locks, whoami()).outstanding(job).await?;
-        let fleet = presence::fleet(&locks, None).await?;
+        let fleet = seeing::fleet(&locks).await?;
         let enabled = |job: &str| config.jobs.get(job).map(|spec| spec.enabled);
         let shown = found.into_iter().map(|trigger| {
             let enabled = enabled(&trigger.job);

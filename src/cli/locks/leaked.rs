@@ -1,10 +1,6 @@
 //! `locks --leaked`: what nobody will release, found by two looks.
 
-use std::{
-    collections::BTreeSet,
-    io::{self, Write},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     super::{
