@@ -251,6 +251,10 @@ mod tests {
         let node = |trouble| NodeReport {
             name: "n".to_owned(),
             trouble,
+            answers: true,
+            round_trip: None,
+            ahead_ms: None,
+            watched: None,
         };
         let votes = || node(None);
         let lost = || node(Some(NodeError::Unadmitted { left: None }));

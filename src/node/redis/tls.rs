@@ -246,7 +246,7 @@ impl fmt::Display for TlsFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use std::{fs, path::PathBuf};
 
     /// A CA and what it signs, in files.
     struct Files {
