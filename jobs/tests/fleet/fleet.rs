@@ -363,6 +363,19 @@ impl Fleet {
         (status.parse().expect("an HTTP answer"), answer)
     }
 
+    /// The status with which a worker answers an order that may be given again: while its store cannot be asked it says so,
+    /// and when, which on a busy machine is no answer yet.
+    pub(crate) fn orders(&self, worker: usize, path: &str) -> u16 {
+        let clock = Clock::system();
+        let until = clock.now() + SOON;
+        loop {
+            match self.asks(worker, "POST", path) {
+                503 if clock.now() < until => pause(Duration::from_millis(500)),
+                status => return status,
+            }
+        }
+    }
+
     /// Resident memory in MB.
     pub(crate) fn memory(&self, worker: usize) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid(worker)));

@@ -122,10 +122,10 @@ pub(crate) fn a_job_is_handed_over_on_request(store: Store) {
     assert!(said.contains(&format!("after w{to}")), "{said}");
     assert!(!said.starts_with(&format!("w{to} ")), "{said}");
     let mark = fleet.log.mark();
-    let answer = fleet.asks(to, "POST", "/api/v1/jobs/pulse/resign");
+    let answer = fleet.orders(to, "/api/v1/jobs/pulse/resign");
     assert!(matches!(answer, 200 | 202), "{answer}");
     fleet.next_leader(mark, "pulse");
-    assert_eq!(fleet.asks(to, "POST", "/api/v1/jobs/plse/resign"), 404);
+    assert_eq!(fleet.orders(to, "/api/v1/jobs/plse/resign"), 404);
     for ((tick, attempt), times) in starts(&fleet.beats().all()) {
         assert_eq!((attempt, times), (1, 1), "tick {tick}");
     }
