@@ -123,6 +123,8 @@ pub(super) async fn run(worker: Worker, mut loaded: Loaded) -> Result<()> {
     });
     let (board, fleet) = (ctx.board.clone(), locks.clone());
     metrics.overdue_from(move || board.overdue(fleet.wall()));
+    let board = ctx.board.clone();
+    metrics.ahead_from(move || board.ahead_of_clock());
     let mut me = Identity {
         name: author.name,
         id,

@@ -43,6 +43,7 @@ pub(super) struct Families {
     lease_margin: Gauges<1>,
     fencing_token: Gauges<1>,
     tick_overdue: Seconds<1>,
+    clock_ahead: Seconds<1>,
     job_runs: Counters<2>,
     job_duration: Histograms<1>,
     job_start_delay: Histograms<1>,
@@ -76,6 +77,7 @@ impl Families {
             lease_margin: Family::default(),
             fencing_token: Family::default(),
             tick_overdue: Family::default(),
+            clock_ahead: Family::default(),
             job_runs: Family::default(),
             job_duration: histograms(|| Histogram::new(LONG)),
             job_start_delay: histograms(|| Histogram::new(LOCK)),
@@ -166,6 +168,12 @@ impl Families {
             "watchkeeper_tick_overdue",
             "How long a tick has been due without a decision; absent where another replica leads",
             &self.tick_overdue,
+        );
+        seconds(
+            r,
+            "watchkeeper_clock_ahead",
+            "How far the job's ticks are decided ahead of the clock; absent while they are not",
+            &self.clock_ahead,
         );
         count(
             r,
@@ -350,6 +358,15 @@ impl Families {
         for (job, late) in jobs {
             let gauge = self.tick_overdue.get_or_create(&[of(job)]);
             gauge.set(late.as_secs_f64());
+        }
+    }
+
+    /// Of these jobs and no others.
+    pub(super) fn ahead(&self, jobs: &[(String, Duration)]) {
+        self.clock_ahead.clear();
+        for (job, ahead) in jobs {
+            let gauge = self.clock_ahead.get_or_create(&[of(job)]);
+            gauge.set(ahead.as_secs_f64());
         }
     }
 
