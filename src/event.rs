@@ -99,7 +99,8 @@ pub enum Event {
         /// How long it ran.
         took: Duration,
     },
-    /// Ticks that will not run, and why: `misfire`, `overlap`, `interrupted`, `window`, `limit`, `unknown`.
+    /// Ticks that will not run, and why: `misfire`, `overlap`, `interrupted`, `window`, `limit`, `unknown`,
+    /// `paused`, `changed`, `ahead`.
     TicksSkipped {
         /// The job.
         job: String,

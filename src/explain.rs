@@ -52,7 +52,7 @@ pub struct Explanation {
     /// The tick that is meant: the latest one up to then; `null` for a job without ticks.
     pub tick: Option<Timestamp>,
     /// A bounded word: an outcome as in the history, the rule by which the tick was skipped, or `disabled`, `no-ticks`,
-    /// `first-sight`, `waiting`, `queued`, `undecided`, `forgotten`, `future`, `unseen`.
+    /// `first-sight`, `waiting`, `queued`, `undecided`, `forgotten`, `future`, `ahead`, `unseen`.
     pub verdict: String,
     /// The same in sentences.
     pub sentences: Vec<String>,
@@ -119,9 +119,26 @@ impl Facts<'_> {
         }
         if tick > self.now {
             say(answer, format!("{} lies in the future.", At(tick)));
+            self.say_ahead(tick, answer);
             return "future".to_owned();
         }
         self.of_tick(tick, answer)
+    }
+
+    /// A tick of the future that a clock which was ahead has decided.
+    fn say_ahead(&self, tick: Timestamp, answer: &mut Explanation) {
+        let Some((ledger, upto)) = self.ledger.and_then(|l| Some((l, l.decided_upto()?))) else {
+            return;
+        };
+        if ledger.has_run_ahead(tick) {
+            answer.sentences.push(RAN_AHEAD.to_owned());
+        } else if tick <= upto {
+            answer.sentences.push(format!(
+                "It is decided already, as all ticks up to {upto} are: a clock had jumped ahead, or the clock has gone back. \
+                 The job's leader takes that back when it has stood for half a minute: then the tick runs when it is due, \
+                 unless it has run ahead of its time."
+            ));
+        }
     }
 
     /// What is known of a tick that fell due.
@@ -201,6 +218,9 @@ impl Facts<'_> {
                 format!("It did not run: {}{of}.", rule(&row.why)),
                 &row.why,
             );
+        }
+        if ledger.has_run_ahead(tick) {
+            return say(answer, RAN_AHEAD.to_owned(), "ahead");
         }
         if tick > upto {
             let text = match (self.leader, self.pause.filter(|pause| pause.paused)) {
@@ -309,6 +329,8 @@ fn of_batches(run: &RunRecord) -> String {
         run.batch_words()
     )
 }
+/// Of a tick that was taken back with its ledger.
+const RAN_AHEAD: &str = "It has run ahead of its time, or may have, while a clock had jumped ahead: it does not run again when it is due.";
 
 fn of_run(run: &RunRecord) -> String {
     if !run.batch_words().is_empty() {
@@ -374,7 +396,7 @@ fn rule(why: &str) -> &str {
             "the schedule of the job was changed afterwards, and fires nothing that lies before the change"
         }
         "unknown" => {
-            "a majority of lock nodes had lost its memory, and nobody knows whether it had run"
+            "a majority of lock nodes had lost its memory, and no replica remembers whether it had run"
         }
         other => other,
     }

@@ -230,7 +230,11 @@ impl Ledger {
         let (upto, to) = (self.seen()?, skipped.to);
         match self.skipped.last_mut() {
             // Nothing was decided in between: one row.
-            Some(last) if last.to == upto && last.why == skipped.why => {
+            Some(last)
+                if last.to == upto
+                    && last.why == skipped.why
+                    && self.ran_ahead.iter().all(|ran| ran.from > to) =>
+            {
                 last.to = to;
                 last.count = last.count.saturating_add(skipped.count);
             }

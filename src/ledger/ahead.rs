@@ -100,6 +100,11 @@ impl Ledger {
     }
 }
 
+/// The instant just after `t`.
+pub(super) fn next_instant(t: Timestamp) -> Option<Timestamp> {
+    Timestamp::from_nanosecond(t.as_nanosecond() + 1).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,6 +66,7 @@ struct Inner {
     terms: RwLock<Option<Terms>>,
     overdue: RwLock<Option<Overdue>>,
     paused: RwLock<Option<Paused>>,
+    ahead: RwLock<Option<Overdue>>,
     /// Jobs that have a `watchkeeper_leader` sample.
     jobs: Mutex<BTreeSet<String>>,
 }
@@ -81,6 +82,7 @@ impl Metrics {
             terms: RwLock::new(None),
             overdue: RwLock::new(None),
             paused: RwLock::new(None),
+            ahead: RwLock::new(None),
             jobs: Mutex::new(BTreeSet::new()),
         }))
     }
@@ -110,6 +112,13 @@ impl Metrics {
     /// Shows a lock node from now on, unless an event has told of it already.
     pub fn declare_node(&self, node: &str, up: bool) {
         self.0.families.declare_node(node, up);
+    }
+
+    /// Asks `ahead` at every scrape for the jobs whose ticks are decided further than the clock shows, and by how much. It must
+    /// answer at once.
+    pub fn ahead_from(&self, ahead: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
+        let place = self.0.ahead.write();
+        *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(ahead));
     }
 
     /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
@@ -266,6 +275,10 @@ impl Metrics {
         let overdue = self.0.overdue.read();
         if let Some(overdue) = &*overdue.unwrap_or_else(PoisonError::into_inner) {
             self.0.families.overdue(&overdue());
+        }
+        let ahead = self.0.ahead.read();
+        if let Some(ahead) = &*ahead.unwrap_or_else(PoisonError::into_inner) {
+            self.0.families.ahead(&ahead());
         }
     }
 

@@ -143,6 +143,8 @@ pub(super) async fn run(
     for node in locks.nodes().await? {
         metrics.declare_node(&node.name, node.answers);
     }
+    let board = ctx.board.clone();
+    metrics.ahead_from(move || board.ahead_of_clock());
     let mut me = Identity {
         name: author.name,
         id,

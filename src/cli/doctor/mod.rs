@@ -7,6 +7,7 @@ mod admission;
 mod bootstrap;
 mod fleet;
 mod guarded;
+mod ledgers;
 mod nodes;
 mod probe;
 mod reconfigure;
@@ -214,12 +215,14 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
             let admissions = seeing::admissions(&locks, &told).await?;
             let keys = views.iter().filter_map(|views| views.first());
             let keys = keys.map(|view| view.key.clone()).collect();
-            Ok((seen, locks::details(&locks, keys).await?, admissions))
+            let ahead = ledgers::ahead(&views, locks.wall(), locks.timing().skew);
+            Ok((seen, locks::details(&locks, keys).await?, admissions, ahead))
         });
         findings.extend(match seen {
-            Ok((seen, locks, admissions)) => {
+            Ok((seen, locks, admissions, ahead)) => {
                 let mut found = admission::judge(&admissions);
                 found.extend(fleet::judge(&seen, &locks));
+                found.extend(ahead);
                 found
             }
             Err(Failure::Failed(why)) => {

@@ -44,6 +44,7 @@ pub(super) struct Families {
     fencing_token: Gauges<1>,
     tick_overdue: Seconds<1>,
     job_paused: Gauges<1>,
+    clock_ahead: Seconds<1>,
     job_runs: Counters<2>,
     job_duration: Histograms<1>,
     job_start_delay: Histograms<1>,
@@ -80,6 +81,7 @@ impl Families {
             fencing_token: Family::default(),
             tick_overdue: Family::default(),
             job_paused: Family::default(),
+            clock_ahead: Family::default(),
             job_runs: Family::default(),
             job_duration: histograms(|| Histogram::new(LONG)),
             job_start_delay: histograms(|| Histogram::new(LOCK)),
@@ -172,6 +174,12 @@ impl Families {
             "watchkeeper_tick_overdue",
             "How long a tick has been due without a decision; absent where another replica leads",
             &self.tick_overdue,
+        );
+        seconds(
+            r,
+            "watchkeeper_clock_ahead",
+            "How far the job's ticks are decided ahead of the clock; absent while they are not",
+            &self.clock_ahead,
         );
         count(
             r,
@@ -400,6 +408,15 @@ impl Families {
         let labels = [("node", node.to_owned())];
         if self.node_up.get(&labels).is_none() {
             self.node_up.get_or_create(&labels).set(up.into());
+        }
+    }
+
+    /// Of these jobs and no others.
+    pub(super) fn ahead(&self, jobs: &[(String, Duration)]) {
+        self.clock_ahead.clear();
+        for (job, ahead) in jobs {
+            let gauge = self.clock_ahead.get_or_create(&[of(job)]);
+            gauge.set(ahead.as_secs_f64());
         }
     }
 
