@@ -21,8 +21,8 @@ use crate::{
 
 /// The ttl of all fleets here.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
-/// How long a test waits for what has no limit of its own.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// How long a test waits for what has no limit of its own, also where others keep processors and disk busy.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// Some workers, their store, and what they left. Workers die with it.
 pub(crate) struct Fleet {
