@@ -58,3 +58,24 @@ pub(crate) fn a_watchkeeper_inside_a_command_is_not_confused(store: Store) {
     let done = Running::start(command).done().with(0);
     assert_eq!((done.out.as_str(), done.err.as_str()), ("inner\n", ""));
 }
+
+/// The guard is the parent of CMD, and holds what it was started with for as long as CMD runs.
+pub(crate) fn a_command_and_its_guard_get_none_of_our_secrets(store: Store) {
+    let scene = Scene::new(store);
+    for verb in ["lock", "elect"] {
+        let script = "env; tr '\\0' '\\n' < /proc/$PPID/environ";
+        let mut command = scene.command(&format!("{verb} k"), script);
+        for name in [
+            "LOCKS__REDIS__PASSWORD",
+            "ADMIN__TOKEN",
+            "JOBS__MAIL__PARAMS__KEY",
+        ] {
+            command.env(format!("WATCHKEEPER_{name}"), "hunter2-hunter2-hunter2");
+        }
+        let done = Running::start(command).done().with(0);
+        assert!(!done.out.contains("hunter2"), "{}", done.out);
+        // Both are there, with all that is no secret.
+        let kept = "WATCHKEEPER_LOCKS__RESTART_GUARD=off";
+        assert_eq!(done.out.matches(kept).count(), 2, "{}", done.out);
+    }
+}

@@ -124,6 +124,7 @@ fn main() {
             a_configuration_of_another_program_will_do,
             a_place_that_nobody_named_is_refused,
             a_watchkeeper_inside_a_command_is_not_confused,
+            a_command_and_its_guard_get_none_of_our_secrets,
         },
         operator::{
             a_broken_holder_stops_before_the_next_begins,
