@@ -40,7 +40,11 @@
 //! - A trigger whose id the ledger knows is passed over, so each is started once per attempt.
 //! - A ledger that was decided under another schedule is decided up to now: nothing before the change fires under the new one.
 //!   See [`account_for_change`].
-//! - A clock that went back decides nothing until it has caught up with the ledger; [`Plan::ahead`] says by how much.
+//! - A clock that went back decides nothing until it has caught up with the ledger; [`Plan::ahead`] says by how much. When it
+//!   stays so, the ledger was decided by a clock that had jumped ahead: it is taken back, and what may have been started ahead
+//!   of its time stays decided. See [`take_back`].
+//! - What the lock nodes have forgotten is decided, by what living replicas know of it, and reported as unknown; ticks that
+//!   fell due while no node voted are late like any others. See [`account_for_loss`].
 //!
 //! # Invariants
 //! - D1 No attempt is started twice, whatever dies when. D2 Every tick between first sight and `decided_upto` was
@@ -57,10 +61,12 @@ use crate::{
     node::Token,
     schedule::Schedule,
 };
-pub use blank::account_for_blank;
+pub use ahead::{TakenBack, WithoutSpans, take_back};
+pub use blank::{Accounted, Loss, account_for_loss};
 pub use changed::{Changed, account_for_change};
 use table::Table;
 
+mod ahead;
 mod blank;
 mod changed;
 mod policy;
@@ -220,7 +226,12 @@ pub fn decide(facts: &Facts<'_>) -> Result<Plan, Refused> {
             token: run.token,
         });
     }
-    Table::new(facts).decide()
+    let schedule = facts.schedule.without_spans(facts.ledger);
+    let facts = Facts {
+        schedule: &schedule,
+        ..*facts
+    };
+    Table::new(&facts).decide()
 }
 
 // === impl Ticks, Plan, WhyMissed ===

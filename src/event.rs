@@ -57,7 +57,7 @@ pub enum Event {
         job: String,
         /// The term's token.
         token: Token,
-        /// How long nobody held it, as far as this replica saw.
+        /// How long nobody led, as far as this replica has seen: see [`Elected`](crate::election::Elected::leaderless).
         leaderless: Option<Duration>,
     },
     /// This replica no longer leads a job.
@@ -99,7 +99,8 @@ pub enum Event {
         /// How long it ran.
         took: Duration,
     },
-    /// Ticks that will not run, and why: `misfire`, `overlap`, `interrupted`, `window`, `limit`, `unknown`.
+    /// Ticks that will not run, and why: `misfire`, `overlap`, `interrupted`, `window`, `limit`, `unknown`,
+    /// `paused`, `changed`, `ahead`.
     TicksSkipped {
         /// The job.
         job: String,
@@ -141,12 +142,34 @@ pub enum Event {
         /// How many.
         count: u64,
     },
+    /// A job's engine has died here of a panic that nothing caught; it begins again after the pause.
+    EngineDied {
+        /// The job.
+        job: String,
+        /// What the panic said.
+        why: String,
+        /// Until it begins again.
+        pause: Duration,
+    },
     /// What is still to be done, as last seen by this replica.
     Backlog {
         /// The job.
         job: String,
         /// Items.
         items: u64,
+    },
+    /// Items that do not go by themselves, or not at once, as last seen by this replica.
+    HeldItems {
+        /// The job.
+        job: String,
+        /// To be sent again when their time has come.
+        retry: u64,
+        /// Given up.
+        dead: u64,
+        /// May have been received, and are repeated.
+        in_doubt: u64,
+        /// Left to a person.
+        parked: u64,
     },
     /// This replica became unfit or fit again.
     Fitness {

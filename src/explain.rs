@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
+    human::At,
     intent::Pause,
     ledger::{Ledger, RunState},
     schedule::Schedule,
@@ -51,7 +52,7 @@ pub struct Explanation {
     /// The tick that is meant: the latest one up to then; `null` for a job without ticks.
     pub tick: Option<Timestamp>,
     /// A bounded word: an outcome as in the history, the rule by which the tick was skipped, or `disabled`, `no-ticks`,
-    /// `first-sight`, `waiting`, `queued`, `undecided`, `forgotten`, `future`, `unseen`.
+    /// `first-sight`, `waiting`, `queued`, `undecided`, `forgotten`, `future`, `ahead`, `unseen`.
     pub verdict: String,
     /// The same in sentences.
     pub sentences: Vec<String>,
@@ -101,7 +102,7 @@ impl Facts<'_> {
         let tick = self.tick_at();
         answer.tick = tick;
         let Some(tick) = tick else {
-            say(answer, format!("{job} has no tick up to {at}."));
+            say(answer, format!("{job} has no tick up to {}.", At(at)));
             return self
                 .last_run(answer)
                 .unwrap_or_else(|| "no-ticks".to_owned());
@@ -109,14 +110,35 @@ impl Facts<'_> {
         if tick != at {
             say(
                 answer,
-                format!("{at} is no tick of {job}; the latest one before it is {tick}."),
+                format!(
+                    "{} is no tick of {job}; the latest one before it is {}.",
+                    At(at),
+                    At(tick)
+                ),
             );
         }
         if tick > self.now {
-            say(answer, format!("{tick} lies in the future."));
+            say(answer, format!("{} lies in the future.", At(tick)));
+            self.say_ahead(tick, answer);
             return "future".to_owned();
         }
         self.of_tick(tick, answer)
+    }
+
+    /// A tick of the future that a clock which was ahead has decided.
+    fn say_ahead(&self, tick: Timestamp, answer: &mut Explanation) {
+        let Some((ledger, upto)) = self.ledger.and_then(|l| Some((l, l.decided_upto()?))) else {
+            return;
+        };
+        if ledger.has_run_ahead(tick) {
+            answer.sentences.push(RAN_AHEAD.to_owned());
+        } else if tick <= upto {
+            answer.sentences.push(format!(
+                "It is decided already, as all ticks up to {upto} are: a clock had jumped ahead, or the clock has gone back. \
+                 The job's leader takes that back when it has stood for half a minute: then the tick runs when it is due, \
+                 unless it has run ahead of its time."
+            ));
+        }
     }
 
     /// What is known of a tick that fell due.
@@ -128,7 +150,8 @@ impl Facts<'_> {
             let due = self.schedule.starts(tick);
             if due > tick {
                 answer.sentences.push(format!(
-                    "Its start was delayed by jitter until {due}, on every replica."
+                    "Its start was delayed by jitter until {}, on every replica.",
+                    At(due)
                 ));
             }
             let late = late.map_or(0, |at| at.duration_since(due).as_secs());
@@ -188,13 +211,16 @@ impl Facts<'_> {
         {
             let of = match row.count {
                 0 | 1 => String::new(),
-                n => format!(" ({n} ticks from {} to {})", row.from, row.to),
+                n => format!(" ({n} ticks from {} to {})", At(row.from), At(row.to)),
             };
             return say(
                 answer,
                 format!("It did not run: {}{of}.", rule(&row.why)),
                 &row.why,
             );
+        }
+        if ledger.has_run_ahead(tick) {
+            return say(answer, RAN_AHEAD.to_owned(), "ahead");
         }
         if tick > upto {
             let text = match (self.leader, self.pause.filter(|pause| pause.paused)) {
@@ -217,7 +243,8 @@ impl Facts<'_> {
         if self.first_known().is_none_or(|first| tick < first) {
             let text = format!(
                 "It was decided, or came before the job was first seen: no run and no row of skipped ticks reaches back \
-                 so far. Ticks are decided up to {upto}."
+                 so far. Ticks are decided up to {}.",
+                At(upto)
             );
             return say(answer, text, "forgotten");
         }
@@ -268,19 +295,47 @@ impl Facts<'_> {
             };
             answer.sentences.push(format!(
                 "{} is paused since {} by {}{why}.",
-                self.job, pause.at, pause.by
+                self.job,
+                At(pause.at),
+                pause.by
             ));
         }
         if !self.enabled || self.schedule.is_continuous() {
             return;
         }
         if let Some(next) = self.schedule.next_after(self.now) {
-            answer.sentences.push(format!("The next tick is {next}."));
+            answer
+                .sentences
+                .push(format!("The next tick is {}.", At(next)));
         }
     }
 }
 
+/// What a replica did for a job that works in batches.
+fn of_batches(run: &RunRecord) -> String {
+    let when = match (run.started, run.ended) {
+        (Some(from), Some(to)) => format!("From {from} to {to}"),
+        _ => "Once".to_owned(),
+    };
+    let detail = run.detail.split_whitespace().collect::<Vec<_>>().join(" ");
+    let detail = match detail.as_str() {
+        "" => String::new(),
+        why => format!(" ({why})"),
+    };
+    format!(
+        "{when} {} worked on it, {}: {}{detail}.",
+        run.replica_name,
+        run.outcome,
+        run.batch_words()
+    )
+}
+/// Of a tick that was taken back with its ledger.
+const RAN_AHEAD: &str = "It has run ahead of its time, or may have, while a clock had jumped ahead: it does not run again when it is due.";
+
 fn of_run(run: &RunRecord) -> String {
+    if !run.batch_words().is_empty() {
+        return of_batches(run);
+    }
     let by = match run.replica_name.as_str() {
         "" => "a replica that died before it could tell",
         name => name,
@@ -291,7 +346,7 @@ fn of_run(run: &RunRecord) -> String {
         .unwrap_or_default();
     let started = run
         .started
-        .map(|at| format!(" at {at}"))
+        .map(|at| format!(" at {}", At(at)))
         .unwrap_or_default();
     let detail = match run.detail.is_empty() {
         true => String::new(),
@@ -311,7 +366,7 @@ fn of_run(run: &RunRecord) -> String {
     if let Some(resumed) = &run.resumed {
         let saved = resumed
             .saved
-            .map(|at| format!(", saved at {at}"))
+            .map(|at| format!(", saved at {}", At(at)))
             .unwrap_or_default();
         said += &format!(
             " It resumed from a checkpoint of {} bytes{saved}.",
@@ -341,7 +396,7 @@ fn rule(why: &str) -> &str {
             "the schedule of the job was changed afterwards, and fires nothing that lies before the change"
         }
         "unknown" => {
-            "a majority of lock nodes had lost its memory, and nobody knows whether it had run"
+            "a majority of lock nodes had lost its memory, and no replica remembers whether it had run"
         }
         other => other,
     }

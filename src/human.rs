@@ -4,6 +4,7 @@
 
 use std::{fmt, time::Duration};
 
+use jiff::{Timestamp, Unit};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Durations from whole numbers: `10.secs()`, `200.millis()`.
@@ -23,6 +24,15 @@ pub trait DurationExt {
 /// A duration that reads and writes itself as text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub Duration);
+
+/// A measured duration for people: milliseconds up to a minute, whole seconds beyond. Rounded up, so that something never
+/// took no time.
+#[derive(Clone, Copy, Debug)]
+pub struct Brief(pub Duration);
+
+/// An instant for people: RFC 3339 in UTC, to the millisecond where it has any.
+#[derive(Clone, Copy, Debug)]
+pub struct At(pub Timestamp);
 
 /// For `#[serde(with = "crate::human::duration")]`.
 pub mod duration {
@@ -104,6 +114,34 @@ impl fmt::Display for Span {
     }
 }
 
+// === impl Brief ===
+
+impl fmt::Display for Brief {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.0.as_nanos().div_ceil(1_000_000);
+        let ms = u64::try_from(ms).unwrap_or(u64::MAX);
+        // Milliseconds say nothing in what took minutes.
+        let exact = if ms < 60_000 {
+            Duration::from_millis(ms)
+        } else {
+            Duration::from_secs(ms / 1000)
+        };
+        write!(f, "{}", humantime::format_duration(exact))
+    }
+}
+
+// === impl At ===
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.0.round(Unit::Millisecond).unwrap_or(self.0);
+        match shown.subsec_nanosecond() {
+            0 => write!(f, "{shown}"),
+            _ => write!(f, "{shown:.3}"),
+        }
+    }
+}
+
 impl Serialize for Span {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
@@ -173,6 +211,27 @@ mod tests {
                 .to_string();
             assert_eq!(error, "a duration needs a unit; write 10s");
         }
+    }
+
+    #[test]
+    fn people_are_shown_milliseconds_at_most() {
+        for (nanos, shown) in [
+            (0, "0s"),
+            (1, "1ms"),
+            (1_500_000_001, "1s 501ms"),
+            (59_999_000_000, "59s 999ms"),
+            (3_661_123_456_789, "1h 1m 1s"),
+        ] {
+            assert_eq!(Brief(Duration::from_nanos(nanos)).to_string(), shown);
+        }
+        let at = |text: &str| At(text.parse().unwrap()).to_string();
+        assert_eq!(at("2026-05-04T08:00:00Z"), "2026-05-04T08:00:00Z");
+        assert_eq!(at("2026-05-04T08:00:00.5Z"), "2026-05-04T08:00:00.500Z");
+        assert_eq!(
+            at("2026-05-04T08:00:00.123456789Z"),
+            "2026-05-04T08:00:00.123Z"
+        );
+        assert_eq!(at("2026-05-04T08:00:00.000000009Z"), "2026-05-04T08:00:00Z");
     }
 
     #[test]

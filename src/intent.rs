@@ -9,6 +9,10 @@
 //!   (what_is_said_later_wins)
 //! - I2 Of two things said at one time one wins, the same for everybody.    (one_of_two_said_at_a_time_wins)
 //! - I3 Ids of triggers grow with time, and a floor is above all ids of its time.   (ids_of_triggers_grow_with_time)
+//! - I4 Outstanding triggers are bounded, per job and per fleet, for who asks and for who reads.
+//!   (triggers_are_refused_from_the_limit_on, a_replica_reads_of_too_many_triggers_the_first_of_each_job)
+//! - I5 A trigger that is withdrawn before its start stands in the ledger never starts.
+//!   (what_is_said_to_be_withdrawn_never_runs)
 //! # When things fail
 //! An intent is a wish: what a job does is decided by its leader and written into its ledger. A trigger is started once
 //! because the ledger knows its id, whatever becomes of its document.
@@ -22,10 +26,12 @@ use serde_json::Value;
 use crate::node::{Doc, Token};
 
 mod given;
+mod outstanding;
 #[cfg(test)]
 mod tests;
 
 pub use given::{Given, GivenError, MAX_GIVEN};
+pub(crate) use outstanding::{Outstanding, TooMany};
 
 /// The directory of intents.
 pub const DIRECTORY: &str = "intent/";
@@ -35,6 +41,15 @@ pub const LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
 pub const TRIGGER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// How long it can be read what became of a trigger, and how long a resignation or a drain is asked for.
 pub const NEWS_LIFETIME: Duration = Duration::from_secs(10 * 60);
+
+/// Triggers of one job that may be asked for and not ended: who asks for more is refused.
+pub const MOST_TRIGGERS_OF_JOB: usize = 100;
+/// The same for all jobs of a fleet.
+pub const MOST_TRIGGERS: usize = 1_000;
+/// Ended triggers of a job of which it is still told what became of them; the oldest are forgotten before their time.
+pub const MOST_ENDED_OF_JOB: usize = 100;
+/// Names of intents that a replica looks at. Those of triggers come last, so that no number of them hides a pause.
+pub(crate) const MOST_NAMES: u32 = 8 * 1024;
 
 /// Bits of a revision that chance decides, so that two people who read the same do not write the same.
 const CHANCE_BITS: u32 = 16;
@@ -70,13 +85,16 @@ pub struct Trigger {
     pub given: Given,
     /// When that was, by the asker's clock.
     pub asked: Timestamp,
+    /// Who wishes that it does not start; empty where nobody does.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub withdrawn_by: String,
     /// What became of it. News: whether it was started the ledger knows.
     pub state: TriggerState,
     /// The replica that wrote the state.
     pub replica: String,
     /// The id of its run; empty before it has started.
     pub run_id: String,
-    /// How its run ended, as in the history; `expired` when nobody led the job in time, `unknown` when the lock nodes have
+    /// How its run ended, as in the history; `expired` when nobody led the job in time, `withdrawn`, `unknown` when the lock nodes have
     /// forgotten it. Empty before the end.
     pub outcome: String,
     /// Why; empty when there is nothing to say.
@@ -94,10 +112,12 @@ pub enum TriggerState {
     Asked = 1,
     /// The job's leader will run it as soon as nothing else runs.
     Accepted = 2,
+    /// It is not to start any more. Whether it has meanwhile the ledger knows, and its leader says.
+    Withdrawing = 3,
     /// Its run has started.
-    Started = 3,
+    Started = 4,
     /// No attempt at it follows.
-    Ended = 4,
+    Ended = 5,
 }
 
 /// A wish that a job's leader gives up its term.
@@ -263,6 +283,12 @@ pub fn pause_document(job: &str) -> String {
 #[must_use]
 pub fn trigger_document(job: &str, id: &str) -> String {
     format!("{DIRECTORY}trigger.{job}.{id}")
+}
+
+/// The job and the id of the trigger whose document has this name.
+pub(crate) fn trigger_of(document: &str) -> Option<(&str, &str)> {
+    let rest = document.strip_prefix(DIRECTORY)?.strip_prefix("trigger.")?;
+    rest.rsplit_once('.')
 }
 
 /// The name of the document that asks for a resignation.

@@ -13,7 +13,8 @@
 //! - L1 A tick at or before `decided_upto` starts only when it waits, and then it waits no longer.
 //!   (`a_decided_tick_is_never_started_again`)
 //! - L2 Attempt n + 1 starts only from `retry` of attempt n. (`an_attempt_is_started_once`)
-//! - L3 `decided_upto` never goes back. (`the_watermark_never_goes_back`)
+//! - L3 `decided_upto` never goes back, unless a clock had jumped ahead: see [`Ledger::take_back`], and L9 there.
+//!   (`the_watermark_never_goes_back`)
 //! - L4 An outcome changes only the attempt it belongs to. (`old_news_changes_nothing`)
 //! - L5 Fields written by a newer version survive a round trip. (`fields_of_a_newer_version_are_kept`)
 //! - L7 A trigger is started once, however long ago that was: the ids that `recent` has no room for are all below a floor,
@@ -28,6 +29,7 @@ use serde_json::{Map, Value};
 
 use crate::node::Token;
 
+mod ahead;
 mod decided;
 mod kept;
 mod refused;
@@ -35,6 +37,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+pub use ahead::Span;
 pub use decided::Decided;
 pub use refused::{LedgerError, Refused};
 pub use run::{OpenRun, RunKey, RunState};
@@ -64,6 +67,9 @@ pub struct Ledger {
     /// The last ticks that were decided not to run, in the order of the decisions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     skipped: Vec<Skipped>,
+    /// Decided although they come after `decided_upto`: see [`Ledger::ran_ahead`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ran_ahead: Vec<Span>,
     /// Number of the last attempt that was started. It begins with the time of the first sight, so that it goes on
     /// growing when the ledger of a job was forgotten: the history of its runs is ordered by it.
     #[serde(default, skip_serializing_if = "run::is_zero")]
@@ -90,6 +96,8 @@ pub struct Skipped {
 
 /// The version this program writes.
 pub const VERSION: u32 = 1;
+/// The version it writes as long as there is something in [`Ledger::ran_ahead`], which older programs would run again.
+pub const WITH_SPANS: u32 = 2;
 /// Open runs a ledger takes.
 pub const MAX_OPEN: usize = 16;
 /// Waiting ticks a ledger takes, and as many queued ones.
@@ -118,7 +126,7 @@ impl Ledger {
         }
         // The version alone first: nothing else need be readable to us in a newer one.
         let Version { v: found } = serde_json::from_str(body).map_err(LedgerError::Malformed)?;
-        if found > u64::from(VERSION) {
+        if found > u64::from(WITH_SPANS) {
             return Err(LedgerError::Newer { found });
         }
         serde_json::from_str(body).map_err(LedgerError::Malformed)
@@ -210,6 +218,7 @@ impl Ledger {
     pub fn decide_upto(&mut self, upto: Timestamp) -> Result<(), Refused> {
         let decided = self.seen()?;
         self.decided_upto = Some(decided.max(upto));
+        self.pass_spans();
         Ok(())
     }
 
@@ -221,7 +230,11 @@ impl Ledger {
         let (upto, to) = (self.seen()?, skipped.to);
         match self.skipped.last_mut() {
             // Nothing was decided in between: one row.
-            Some(last) if last.to == upto && last.why == skipped.why => {
+            Some(last)
+                if last.to == upto
+                    && last.why == skipped.why
+                    && self.ran_ahead.iter().all(|ran| ran.from > to) =>
+            {
                 last.to = to;
                 last.count = last.count.saturating_add(skipped.count);
             }
@@ -254,15 +267,14 @@ impl Ledger {
     /// [`Refused::Decided`], [`Refused::TooManyWaiting`], [`Refused::Unseen`].
     pub fn wait(&mut self, tick: Timestamp) -> Result<(), Refused> {
         let upto = self.seen()?;
-        if tick <= upto {
+        if tick <= upto || self.has_run_ahead(tick) {
             return Err(Refused::Decided { tick, upto });
         }
         if self.waiting.len() >= MAX_WAITING {
             return Err(Refused::TooManyWaiting);
         }
         self.waiting.push(tick);
-        self.decided_upto = Some(tick);
-        Ok(())
+        self.decide_upto(tick)
     }
 
     /// The waiting tick will not run.
@@ -284,15 +296,14 @@ impl Ledger {
     /// [`Refused::Decided`], [`Refused::TooManyWaiting`], [`Refused::Unseen`].
     pub fn queue(&mut self, tick: Timestamp) -> Result<(), Refused> {
         let upto = self.seen()?;
-        if tick <= upto {
+        if tick <= upto || self.has_run_ahead(tick) {
             return Err(Refused::Decided { tick, upto });
         }
         if self.queued.len() >= MAX_WAITING {
             return Err(Refused::TooManyWaiting);
         }
         self.queued.push(tick);
-        self.decided_upto = Some(tick);
-        Ok(())
+        self.decide_upto(tick)
     }
 
     /// The queued tick will not run.
@@ -341,13 +352,13 @@ impl Ledger {
     pub fn start_tick(&mut self, tick: Timestamp, token: Token) -> Result<&OpenRun, Refused> {
         let upto = self.seen()?;
         let waits = self.waiting.contains(&tick) || self.queued.contains(&tick);
-        if tick <= upto && !waits {
+        if (tick <= upto || self.has_run_ahead(tick)) && !waits {
             return Err(Refused::Decided { tick, upto });
         }
         self.has_room()?;
         self.waiting.retain(|waiting| *waiting != tick);
         self.queued.retain(|queued| *queued != tick);
-        self.decided_upto = Some(upto.max(tick));
+        self.decide_upto(tick)?;
         Ok(self.open_run(tick.to_string(), tick, token))
     }
 
@@ -481,18 +492,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// What was decided up to `upto` may have been forgotten: nothing of it runs any more. Answers with the ticks that
-    /// waited and the runs that were open, as far as they are known. A ledger that is decided up to there, or was never
-    /// seen, was written afterwards and stays as it is.
-    pub fn blank(&mut self, upto: Timestamp) -> Option<(Vec<Timestamp>, Vec<OpenRun>)> {
-        self.decided_upto.filter(|decided| *decided < upto)?;
-        self.decided_upto = Some(upto);
-        let mut waited = std::mem::take(&mut self.waiting);
-        waited.append(&mut self.queued);
-        waited.sort_unstable();
-        Some((waited, std::mem::take(&mut self.open)))
-    }
-
     fn seen(&self) -> Result<Timestamp, Refused> {
         self.decided_upto.ok_or(Refused::Unseen)
     }
@@ -553,6 +552,7 @@ impl Default for Ledger {
             recent: Vec::new(),
             floor: String::new(),
             skipped: Vec::new(),
+            ran_ahead: Vec::new(),
             runs: 0,
             by: Decided::default(),
             rest: Map::new(),

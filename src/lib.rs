@@ -97,6 +97,8 @@ pub mod event;
 pub mod explain;
 pub mod fence;
 #[doc(hidden)]
+pub mod files;
+#[doc(hidden)]
 pub mod finding;
 #[doc(hidden)]
 pub mod human;
@@ -106,11 +108,17 @@ pub mod keeper;
 pub mod lease;
 pub mod ledger;
 pub mod lock;
+#[doc(hidden)]
+pub mod network;
 pub mod node;
+#[doc(hidden)]
+pub mod owned;
+mod panics;
 pub mod schedule;
 pub(crate) mod scheduler;
 #[doc(hidden)]
 pub mod secret;
+mod seldom;
 pub mod signals;
 #[cfg(test)]
 mod sim;
@@ -120,6 +128,9 @@ pub mod spawn;
 pub mod status;
 pub mod telemetry;
 pub mod term;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod terminal;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod worker;

@@ -208,7 +208,6 @@ fn node_in(namespace: &str, url: &str, guard: GuardSettings) -> RedisNode {
         node_timeout: Timing::default().node_timeout,
         namespace: namespace.to_owned(),
         raw_keys: false,
-        pool_size: 2,
         guard,
     };
     RedisNode::new(&settings, Clock::system(), Spawn::system()).unwrap()

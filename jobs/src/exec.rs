@@ -18,7 +18,7 @@
 //! | is missing, cannot be run, or its directory cannot be entered | failed, and not tried again |
 //! | is told to stop: SIGTERM, and SIGKILL at the end of `grace` | cancelled, or timed out |
 
-use std::{collections::BTreeMap, env, ffi::OsString, path::PathBuf};
+use std::{collections::BTreeMap, env, ffi::OsString, fmt, path::PathBuf};
 
 use async_trait::async_trait;
 use serde::Deserialize;
@@ -32,7 +32,7 @@ use crate::{
 mod program;
 
 /// Parameters of a command.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExecParams {
     /// The program and its arguments; no shell reads them.
@@ -132,6 +132,16 @@ impl ExecParams {
         given
             .or_else(inherited)
             .unwrap_or_else(|| "/bin:/usr/bin".into())
+    }
+}
+
+impl fmt::Debug for ExecParams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments and variables may be secrets.
+        f.debug_struct("ExecParams")
+            .field("program", &self.command.first())
+            .field("cwd", &self.cwd)
+            .finish_non_exhaustive()
     }
 }
 

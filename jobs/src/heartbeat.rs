@@ -5,7 +5,6 @@
 //! knows which tick was started where, how often and under which token.
 
 use std::{
-    fs::OpenOptions,
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -16,6 +15,7 @@ use serde_json::json;
 use tracing::info;
 use watchkeeper::{
     clock::Clock,
+    files,
     job::{Job, JobError, Outcome, Run},
 };
 
@@ -126,7 +126,7 @@ impl Job for Heartbeat {
 
 /// Appends `line` in one write, so that lines of several processes do not mix.
 fn append(file: &Path, line: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().append(true).create(true).open(file)?;
+    let mut file = files::append(file)?;
     let written = file.write(line)?;
     if written < line.len() {
         return Err(io::Error::new(io::ErrorKind::WriteZero, "the line was cut"));

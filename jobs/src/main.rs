@@ -2,19 +2,19 @@
 #![forbid(unsafe_code)]
 
 mod demo;
+mod notify;
 mod programs;
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use serde_json::Value;
 use watchkeeper::{
     Worker,
     cli::{Command, Global},
     config::{LoadOptions, ParamProblem},
+    terminal,
 };
 use watchkeeper_jobs::{Exec, Heartbeat, Http, KINDS, Notifications, check_params};
 
@@ -43,6 +43,7 @@ enum All {
     Worker(Command),
     #[command(display_order = 0)]
     Demo(demo::DemoArgs),
+    Notify(notify::NotifyArgs),
     Lock(programs::LockArgs),
     Elect(programs::ElectArgs),
 }
@@ -52,6 +53,9 @@ fn main() -> ExitCode {
     if let Some(ended) = watchkeeper_jobs::guard::serve_if_asked() {
         return ended;
     }
+    // Passwords stand in our environment and in our memory. Neither a core, which an abort could leave, nor another process
+    // of this user, such as a command that we run, is to have them.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // Before anything makes a client. It fails when a provider is set already, which would do as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let Cli {
@@ -65,14 +69,19 @@ fn main() -> ExitCode {
     if let Some(parent) = parent
         && let Err(error) = demo::die_with(parent)
     {
-        let _ = writeln!(io::stderr(), "error: {error}");
+        terminal::err(&format!("error: {error}"));
         return ExitCode::FAILURE;
     }
     match command {
         All::Demo(args) => demo::main(&args),
         All::Lock(args) => programs::lock(&global, args),
         All::Elect(args) => programs::elect(&global, args),
-        All::Worker(command) => command.execute(&global, stock_worker()),
+        All::Notify(args) => {
+            let mut options = LoadOptions::from_process();
+            options.file.clone_from(&global.config);
+            notify::main(&stock_worker(options), args)
+        }
+        All::Worker(command) => command.execute(&global, stock_worker(LoadOptions::from_process())),
     }
 }
 
@@ -87,8 +96,8 @@ const FIXED: [(&str, &[&str]); 3] = [
 const SILENT: [&str; 3] = ["exec", "heartbeat", "http"];
 
 /// A worker that knows the stock kinds of jobs.
-fn stock_worker() -> Worker {
-    let worker = Worker::with(LoadOptions::from_process());
+fn stock_worker(options: LoadOptions) -> Worker {
+    let worker = Worker::with(options);
     let events = worker.events().clone();
     let mut worker = worker
         .kind("exec", Exec::new)

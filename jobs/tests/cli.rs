@@ -12,6 +12,8 @@ use std::{
 
 use serde_json::Value;
 
+#[path = "cli/hostile.rs"]
+mod hostile;
 #[path = "cli/refusals.rs"]
 mod refusals;
 
@@ -62,7 +64,7 @@ backend = "redis"
 
 [locks.redis]
 nodes = ["redis://a:1", "redis://a:1", "redis://c:1", "redis://d:1"]
-pool_size = "four"
+generation = "four"
 
 [jobs.Nightly]
 kind = "heartbeat"
@@ -99,7 +101,7 @@ const SHOWN: [(&str, &str); 10] = [
         "lower ttl or raise max_ttl",
     ),
     ("watchkeeper.toml:9:", "redis://a:1"),
-    ("watchkeeper.toml:10:13: locks.redis.pool_size: ", "number"),
+    ("watchkeeper.toml:10:14: locks.redis.generation: ", "number"),
     ("watchkeeper.toml:12:7: jobs.Nightly: ", "write nightly"),
     (
         "watchkeeper.toml:17:8: jobs.mail.kind: ",

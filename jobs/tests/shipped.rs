@@ -39,7 +39,13 @@ fn every_configuration_in_the_readme_loads() {
 fn the_configuration_of_the_composition_loads() {
     let loaded =
         load_text(&read("deploy/worker.toml")).unwrap_or_else(|problems| panic!("{problems}"));
-    assert!(loaded.problems.is_empty(), "{}", loaded.problems);
+    // A container is reached from outside of it, which is told wherever it is so.
+    let told: Vec<&str> = loaded
+        .problems
+        .iter()
+        .map(|told| told.key.as_str())
+        .collect();
+    assert_eq!(told, ["admin.listen"], "{}", loaded.problems);
     let nodes = &loaded.config.locks.redis.nodes;
     assert_eq!(nodes.len(), 5);
     // Every node is a service of the composition, and the other way round.
@@ -207,20 +213,119 @@ fn time_to_stop_is_the_drain_timeout_and_ten_seconds() {
     );
 }
 
+/// Files and headings: a link within a page that leads nowhere is as broken as one to a page that is not there.
 #[test]
-fn files_that_are_named_exist() {
-    let readme = read("README.md");
-    for (_, link) in readme
-        .match_indices("](")
-        .map(|(at, _)| readme.split_at(at + 2))
-    {
-        let target = link.split(')').next().unwrap();
-        if !target.starts_with('#') && !target.starts_with("http") {
-            assert!(root().join(target).exists(), "{target}");
+fn links_of_the_documents_lead_somewhere() {
+    let mut links = 0;
+    for name in ["README.md", "CHANGELOG.md", "benches/README.md"] {
+        let text = read(name);
+        for (at, _) in text.match_indices("](") {
+            let link = text[at + 2..].split(')').next().unwrap();
+            if link.starts_with("http") {
+                continue;
+            }
+            links += 1;
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let here = root().join(name);
+            let target = match file {
+                "" => here,
+                file => here.parent().unwrap().join(file),
+            };
+            assert!(target.exists(), "{name}: {link}");
+            if !heading.is_empty() {
+                let headings = headings(&fs::read_to_string(&target).unwrap());
+                assert!(headings.iter().any(|h| h == heading), "{name}: {link}");
+            }
         }
     }
+    assert!(links > 8, "{links}");
+}
+
+/// The headings of a page, as links name them.
+fn headings(text: &str) -> Vec<String> {
+    let prose = text.split("```").step_by(2);
+    let lines = prose.flat_map(str::lines);
+    let titles = lines.filter_map(|line| {
+        line.trim_start_matches('#')
+            .strip_prefix(' ')
+            .filter(|_| line.starts_with('#'))
+    });
+    let letter = |c: char| match c {
+        ' ' => Some('-'),
+        '-' | '_' => Some(c),
+        c if c.is_alphanumeric() => Some(c.to_ascii_lowercase()),
+        _ => None,
+    };
+    titles
+        .map(|title| title.trim().chars().filter_map(letter).collect())
+        .collect()
+}
+
+#[test]
+fn files_that_are_named_exist() {
     for file in ["tests/run", ".ci/run", "CHANGELOG.md", "deploy/Dockerfile"] {
         assert!(root().join(file).exists(), "{file}");
+    }
+}
+
+/// Whatever is built or started says its version, and says it in one place.
+#[test]
+fn images_are_named_by_version_in_one_place() {
+    let dockerfile = read("deploy/Dockerfile");
+    let mut named = BTreeMap::new();
+    for line in dockerfile.lines() {
+        if let Some((name, image)) = line
+            .strip_prefix("ARG ")
+            .and_then(|line| line.split_once('='))
+        {
+            let (_, tag) = image.split_once(':').unwrap_or_else(|| panic!("{line}"));
+            let version = tag.split('-').next().unwrap();
+            let exact = version.split('.').all(|part| part.parse::<u32>().is_ok());
+            assert!(exact && version.contains('.'), "{line}: no version");
+            named.insert(format!("${{{name}}}"), image.to_owned());
+        }
+    }
+    assert_eq!(named.len(), 3, "{named:?}");
+    let from: Vec<&str> = dockerfile
+        .lines()
+        .filter_map(|line| line.strip_prefix("FROM "))
+        .collect();
+    let stages: Vec<&str> = from
+        .iter()
+        .map(|line| line.split_once(" AS ").unwrap().1)
+        .collect();
+    for line in &from {
+        let image = line.split(' ').next().unwrap();
+        assert!(named.contains_key(image), "{line}");
+    }
+    for copied in dockerfile
+        .split("--from=")
+        .skip(1)
+        .map(|rest| rest.split(' ').next().unwrap())
+    {
+        assert!(stages.contains(&copied), "{copied}");
+    }
+    // What is started is built here, so that no version stands there.
+    let compose = read("deploy/compose.yaml");
+    let field = |name: &str| -> Vec<String> {
+        let found = compose
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix(name));
+        found.map(|value| value.trim().to_owned()).collect()
+    };
+    let (images, targets) = (field("image:"), field("target:"));
+    assert_eq!(images.len(), targets.len(), "{images:?}, {targets:?}");
+    assert!(
+        images.iter().all(|image| image.ends_with(":local")),
+        "{images:?}"
+    );
+    for target in targets {
+        assert!(stages.contains(&&*target), "{target}");
+    }
+    for file in fs::read_dir(root().join("deploy")).unwrap() {
+        let path = file.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains(":latest"), "{}", path.display());
     }
 }
 

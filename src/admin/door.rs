@@ -33,6 +33,9 @@ const MOST: usize = 128;
 /// Life of a connection; each carries one request.
 const LIFE: Duration = Duration::from_secs(10);
 
+/// Bytes that a connection may send: one request, with a head of what a browser needs at most, and its body.
+const BYTES: usize = 64 * 1024;
+
 /// Listens at `listen`. Port 0 takes any free one. The default port, when taken, moves to the next free one.
 ///
 /// # Errors
@@ -82,6 +85,8 @@ pub(super) struct Guest {
     stream: TcpStream,
     /// Ready when this connection has to go.
     end: BoxFuture<'static, ()>,
+    /// Bytes that it may still send.
+    left: usize,
     number: u64,
     guests: Guests,
 }
@@ -130,6 +135,7 @@ impl Listener for Door {
         let guest = Guest {
             stream,
             end: end.boxed(),
+            left: BYTES,
             number,
             guests: self.guests.clone(),
         };
@@ -198,7 +204,14 @@ impl AsyncRead for Guest {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.stay(cx)?;
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        if self.left == 0 {
+            return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let came = buf.filled().len().saturating_sub(before);
+        self.left = self.left.saturating_sub(came);
+        read
     }
 }
 

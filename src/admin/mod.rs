@@ -6,19 +6,24 @@
 //! | `/readyz` | 200 while this replica is able to do its part; a standby is ready |
 //! | `/leaderz?job=NAME` | 200 on the leader of that job (without `job`: of any), else 503; 404 for an unknown job |
 //! | `/metrics` | OpenMetrics or Prometheus text, as the client accepts |
-//! | `/api/v1/fleet`, `jobs`, `nodes`, `locks` | JSON, as in [`crate::status`] |
+//! | `/api/v1/fleet`, `jobs`, `nodes`, `locks` | JSON, as in [`crate::status`]; who leads as the jobs' locks say, unknown where too few nodes answer |
 //! | `/api/v1/runs?job=NAME` | the last runs of a job as in [`crate::status::runs`], newest last; `&limit=N` for another number than 20; 404 for an unknown job |
+//! | `/api/v1/triggers` | the triggers that are not done with, and what they wait for; `?job=NAME` for one job |
 //! | `/` | the status page |
+//! | `/login` | back to the page, for those who say the token |
 //! | `POST /api/v1/jobs/NAME/trigger`, `pause`, `resume`, `resign` | as the commands; 200 when it was heard, 202 when it is written
 //!   and nobody has heard yet. `pause` takes `{"reason": "…"}`, `resign` takes `{"to": "…"}`, `trigger` takes `{"params": {…}}` |
+//! | `POST /api/v1/triggers/ID/withdraw` | as the command; 409 when its run has started |
 //!
 //! # Invariants
 //! - A1 What comes from outside never reaches the page as markup.          (a_hostile_name_stays_text)
 //! - A2 Every answer carries the security headers, errors too.             (every_answer_carries_the_security_headers)
 //! - A3 A client that is slow or silent costs one of a bounded number of connections for a bounded time, and is the
 //!   first to go when they run out.                                        (silent_clients_do_not_keep_others_out)
-//! - A4 A page of a stranger cannot read this one through a name that resolves to the loopback address.
-//!   (on_loopback_a_foreign_host_is_refused)
+//! - A8 A request without the right to act is refused before its body is read, and nobody's body is larger than 16 KiB.
+//!   (a_request_without_rights_is_refused_before_its_body_is_read, a_body_is_no_larger_than_16_kib)
+//!
+//! Who may see and ask what stands in `rights`, with A4 to A7.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -31,6 +36,7 @@ use tracing::{debug, info};
 use crate::{
     clock::Clock,
     intent::Given,
+    network::Network,
     secret::Secret,
     status::{FleetStatus, LockStatus, RunRecord},
     telemetry::metrics::Metrics,
@@ -40,6 +46,7 @@ mod door;
 mod html;
 mod orders;
 mod page;
+mod rights;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -94,6 +101,18 @@ pub trait AdminSource: Send + Sync + 'static {
     /// [`OrderError`]; nothing is known to have been written then.
     async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError>;
 
+    /// The triggers that are not done with, of one job or of all.
+    ///
+    /// # Errors
+    /// Why they cannot be read now.
+    async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String>;
+
+    /// Wishes that a trigger does not start.
+    ///
+    /// # Errors
+    /// [`OrderError`]; [`OrderError::NotPossible`] when it has started.
+    async fn withdraw(&self, id: &str) -> Result<Done, OrderError>;
+
     /// Asks a replica, by id or name, to drain.
     ///
     /// # Errors
@@ -141,6 +160,8 @@ pub enum OrderError {
     NotPossible(String),
     /// The job cannot take these parameters.
     Misfit(String),
+    /// As many are asked for as may be.
+    TooMany(String),
     /// The lock nodes do not answer.
     Unavailable(String),
 }
@@ -154,8 +175,12 @@ pub struct Admin {
     pub metrics: Metrics,
     /// Its clock.
     pub clock: Clock,
-    /// What a request must say that changes something.
+    /// What a request must say that changes something or shows outputs; without it nobody can.
     pub token: Option<Secret>,
+    /// Names, besides addresses and `localhost`, under which it may be asked.
+    pub hosts: Vec<String>,
+    /// Proxies whose word on where a request comes from is believed.
+    pub proxies: Vec<Network>,
     /// Nothing can be changed here.
     pub read_only: bool,
 }
@@ -180,7 +205,8 @@ pub async fn serve(
     let door = door::Door::new(listener, clock.clone());
     let guests = door.guests();
     let router = routes::router(admin, address.ip().is_loopback());
-    let server = axum::serve(door, router)
+    let service = router.into_make_service_with_connect_info::<routes::Peer>();
+    let server = axum::serve(door, service)
         .with_graceful_shutdown(shutdown.clone().cancelled_owned())
         .into_future();
     let limit = async {

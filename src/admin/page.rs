@@ -10,6 +10,8 @@ pub(super) struct View<'a> {
     pub(super) fleet: &'a FleetStatus,
     /// The id of the replica that answers.
     pub(super) replica: &'a str,
+    /// Whether the token was said: what runs say of themselves is shown then.
+    pub(super) signed_in: bool,
     pub(super) ready: Result<(), String>,
     pub(super) now: Timestamp,
 }
@@ -60,9 +62,11 @@ fn strip(h: &mut Html, view: &View<'_>) {
     };
     margin(h, view.fleet);
     h.markup(" · ").text(time(view.now));
-    h.markup(
-        " · <a href=\"/metrics\">metrics</a> · <a href=\"/api/v1/fleet\">JSON</a></p></header>\n",
-    );
+    h.markup(" · <a href=\"/metrics\">metrics</a> · <a href=\"/api/v1/fleet\">JSON</a>");
+    if !view.signed_in {
+        h.markup(" · <a href=\"/login\">sign in</a>");
+    }
+    h.markup("</p></header>\n");
 }
 
 fn margin(h: &mut Html, fleet: &FleetStatus) {
@@ -70,8 +74,13 @@ fn margin(h: &mut Html, fleet: &FleetStatus) {
         return;
     };
     let up = fleet.nodes.iter().filter(|node| node.up).count();
+    let mute = fleet.nodes.iter().filter(|node| node.up && !node.votes);
+    let mute = mute.count();
     h.markup(" · ").text(up).markup(" of ");
     h.text(fleet.nodes.len()).markup(" nodes up, ");
+    if mute > 0 {
+        h.text(mute).markup(" without a vote yet, ");
+    }
     match margin {
         m if m < 0 => h.markup("<strong class=\"bad\">no majority</strong>"),
         0 => h.markup("may lose none"),
@@ -93,11 +102,12 @@ fn jobs(h: &mut Html, view: &View<'_>) {
     ];
     table(h, "Jobs", columns, &view.fleet.jobs, |h, job| {
         cell(h, "Job").text(&job.name);
+        paused(h, job, view.now);
         leader(h, job);
         let leader = job.leader.as_ref();
         cell(h, "Token").text(or_dash(leader.map(|l| l.token)));
         cell(h, "Since");
-        moment(h, leader.map(|l| l.since), view.now);
+        moment(h, leader.and_then(|l| l.since), view.now);
         cell(h, "Remaining").text(or_dash(leader.and_then(|l| l.remaining_ms).map(span)));
         if let Some(margin) = leader.and_then(|l| l.margin) {
             h.markup("<small>margin ").text(margin).markup("</small>");
@@ -113,18 +123,15 @@ fn jobs(h: &mut Html, view: &View<'_>) {
         }
         cell(h, "Last tick");
         moment(h, job.last_tick, view.now);
-        if let Some(outcome) = &job.last_outcome {
-            let good = matches!(outcome.as_str(), "done" | "skipped");
-            h.markup(if good {
-                "<small>"
-            } else {
-                "<small class=\"bad\">"
-            });
-            h.text(outcome).markup("</small>");
-        }
+        last_run(h, job, view.now);
         cell(h, "Next tick");
         moment(h, job.next_tick, view.now);
         cell(h, "Backlog").text(or_dash(job.backlog));
+        if let Some(held) = &job.held {
+            h.markup("<small class=\"bad\">")
+                .text(held)
+                .markup("</small>");
+        }
     });
 }
 
@@ -132,11 +139,17 @@ fn leader(h: &mut Html, job: &JobStatus) {
     cell(h, "Leader");
     match &job.leader {
         Some(leader) => {
-            h.markup("<b>").text(&leader.name).markup("</b><small>");
-            h.text(&leader.host).markup(" · pid ").text(leader.pid);
-            h.markup("</small>");
-            if job.contested {
-                h.markup("<strong class=\"warn\">contested</strong>");
+            h.markup("<b>").text(leader.shown()).markup("</b>");
+            if !leader.replica.is_empty() {
+                h.markup("<small>").text(&leader.host);
+                h.markup(" · pid ").text(leader.pid).markup("</small>");
+            }
+        }
+        None if !job.leader_known => {
+            h.markup("<strong class=\"warn\">unknown</strong>");
+            if let Some(last) = &job.last_seen {
+                h.markup("<small>last seen ").text(&last.name).markup(" ");
+                h.text(span(last.ms_ago)).markup(" ago</small>");
             }
         }
         None if job.wants_leader() => {
@@ -147,6 +160,51 @@ fn leader(h: &mut Html, job: &JobStatus) {
                 .text(&job.coordination)
                 .markup("</small>");
         }
+    }
+}
+
+fn paused(h: &mut Html, job: &JobStatus, now: Timestamp) {
+    if !job.paused {
+        return;
+    }
+    h.markup("<strong class=\"warn\">paused</strong>");
+    if let Some(by) = &job.paused_by {
+        h.markup("<small>by ").text(by);
+        if let Some(since) = job.paused_since {
+            h.markup(", ")
+                .text(span(ms_between(since, now)))
+                .markup(" ago");
+        }
+        h.markup("</small>");
+    }
+    if let Some(why) = job.paused_why.as_ref().filter(|why| !why.is_empty()) {
+        h.markup("<small>").text(why).markup("</small>");
+    }
+}
+
+/// What runs, and apart from it how the last run ended.
+fn last_run(h: &mut Html, job: &JobStatus, now: Timestamp) {
+    let running = job.running_since();
+    if let Some(since) = running {
+        h.markup("<small>running for ")
+            .text(span(ms_between(since, now)))
+            .markup("</small>");
+    }
+    if let Some(outcome) = &job.last_outcome {
+        let good = matches!(outcome.as_str(), "done" | "skipped");
+        h.markup(if good {
+            "<small>"
+        } else {
+            "<small class=\"bad\">"
+        });
+        h.markup(if running.is_some() { "before: " } else { "" });
+        h.text(outcome);
+        if let Some(ended) = job.last_ended {
+            h.markup(" ")
+                .text(span(ms_between(ended, now)))
+                .markup(" ago");
+        }
+        h.markup("</small>");
     }
 }
 
@@ -276,11 +334,11 @@ fn nodes(h: &mut Html, fleet: &FleetStatus) {
         |h, node: &NodeStatus| {
             cell(h, "Node").text(&node.name);
             cell(h, "State");
-            if node.up {
-                h.markup("<span class=\"good\">up</span>");
-            } else {
-                h.markup("<strong class=\"bad\">down</strong>");
-            }
+            h.markup(match (node.up, node.votes) {
+                (true, true) => "<span class=\"good\">up</span>",
+                (true, false) => "<strong class=\"warn\">up, no vote</strong>",
+                (false, _) => "<strong class=\"bad\">down</strong>",
+            });
             if let Some(why) = node.error.as_ref().or(node.cause.as_ref()) {
                 h.markup("<small>").text(why).markup("</small>");
             }

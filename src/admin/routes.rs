@@ -1,19 +1,25 @@
 //! Paths and their answers.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
-    Json, Router,
-    extract::{Query, Request, State},
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    Extension, Json, Router,
+    extract::{ConnectInfo, DefaultBodyLimit, Query, Request, State, connect_info::Connected},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::{self, Next},
-    response::{IntoResponse, Response},
+    response::{IntoResponse, Redirect, Response},
     routing::{get, post},
+    serve::IncomingStream,
 };
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use super::{Admin, orders, page};
+use super::{
+    Admin,
+    door::Door,
+    orders, page,
+    rights::{Refusal, Rules, Seen},
+};
 use crate::{status::FleetStatus, telemetry::metrics::Exposition};
 
 /// An answer takes no longer than this.
@@ -25,11 +31,14 @@ const STORE_READS: usize = 4;
 /// Runs that are shown when nobody says how many.
 const RUNS: usize = 20;
 
+/// Bytes of a body: more than any order needs.
+pub(super) const BODY: usize = 16 * 1024;
+
 const STYLE: &str = include_str!("style.css");
 
 /// On every answer: nothing is loaded but our own style, nobody frames us, nothing is kept. One request per
 /// connection, so that the life of a connection bounds a slow client and nobody else.
-const HEADERS: &[(header::HeaderName, &str)] = &[
+static HEADERS: [(header::HeaderName, &str); 8] = [
     (
         header::CONTENT_SECURITY_POLICY,
         "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; \
@@ -39,6 +48,14 @@ const HEADERS: &[(header::HeaderName, &str)] = &[
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::REFERRER_POLICY, "no-referrer"),
     (header::CACHE_CONTROL, "no-store"),
+    (
+        header::HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
+    (
+        header::HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
     (header::CONNECTION, "close"),
 ];
 
@@ -46,18 +63,36 @@ const HEADERS: &[(header::HeaderName, &str)] = &[
 pub(super) struct Shared {
     pub(super) admin: Admin,
     pub(super) store: Arc<Semaphore>,
-    pub(super) loopback: bool,
+    rules: Arc<Rules>,
+}
+
+/// Where a request comes from.
+#[derive(Clone, Copy)]
+pub(super) struct Peer(SocketAddr);
+
+impl Connected<IncomingStream<'_, Door>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
+        Self(*stream.remote_addr())
+    }
 }
 
 /// The answers to every path. `loopback`: only this machine can reach us.
 pub(super) fn router(admin: Admin, loopback: bool) -> Router {
+    let rules = Rules {
+        token: admin.token.clone(),
+        read_only: admin.read_only,
+        loopback,
+        hosts: admin.hosts.clone(),
+        proxies: admin.proxies.clone(),
+    };
     let shared = Shared {
         admin,
         store: Arc::new(Semaphore::new(STORE_READS)),
-        loopback,
+        rules: Arc::new(rules),
     };
     Router::new()
         .route("/", get(home))
+        .route("/login", get(login))
         .route("/style.css", get(style))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -67,45 +102,67 @@ pub(super) fn router(admin: Admin, loopback: bool) -> Router {
         .route("/api/v1/jobs", get(jobs))
         .route("/api/v1/jobs/{job}/{order}", post(orders::order))
         .route("/api/v1/replicas/{replica}/drain", post(orders::drain))
+        .route("/api/v1/triggers", get(triggers))
+        .route("/api/v1/triggers/{id}/withdraw", post(orders::withdraw))
         .route("/api/v1/nodes", get(nodes))
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/runs", get(runs))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })
+        .layer(DefaultBodyLimit::max(BODY))
+        // Outermost: who may not ask is told so before anything of a body is read.
         .layer(middleware::from_fn_with_state(shared.clone(), guard))
         .with_state(shared)
 }
 
-async fn guard(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    let mut answer = if shared.loopback && foreign_host(request.headers()) {
-        let why = "this page answers to the names and addresses of its own machine only\n";
-        (StatusCode::MISDIRECTED_REQUEST, why).into_response()
-    } else {
-        let answer = shared.admin.clock.timeout(LIMIT, next.run(request)).await;
-        answer.unwrap_or_else(|_| unavailable("no answer in time"))
+async fn guard(
+    State(shared): State<Shared>,
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (head, body) = request.into_parts();
+    let mut answer = match shared.rules.judge(&head, peer.ip()) {
+        Ok(seen) => {
+            let mut request = Request::from_parts(head, body);
+            request.extensions_mut().insert(seen);
+            let answer = shared.admin.clock.timeout(LIMIT, next.run(request)).await;
+            answer.unwrap_or_else(|_| unavailable("no answer in time"))
+        }
+        Err(refusal) => refused(refusal, head.method == Method::GET),
     };
-    for (name, value) in HEADERS {
+    for (name, value) in &HEADERS {
         let value = HeaderValue::from_static(value);
         answer.headers_mut().insert(name.clone(), value);
     }
     answer
 }
 
-/// Whether the request came by a name that somebody may have pointed at the loopback address. Addresses and
-/// `localhost` cannot be pointed elsewhere.
-fn foreign_host(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST) else {
-        return false;
-    };
-    let Ok(host) = host.to_str() else { return true };
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
-    let ours =
-        name == "localhost" || name.ends_with(".localhost") || name.parse::<IpAddr>().is_ok();
-    !ours
+/// `looking`: nothing would be changed, so that a browser may ask its user.
+fn refused(refusal: Refusal, looking: bool) -> Response {
+    let Refusal { code, why } = refusal;
+    let error = why.to_owned();
+    let mut answer = (code, Json(Trouble { error })).into_response();
+    if code == StatusCode::UNAUTHORIZED {
+        let schemes: &[&str] = match looking {
+            true => &[
+                "Basic realm=\"Watchkeeper: the token is the password\"",
+                "Bearer",
+            ],
+            false => &["Bearer"],
+        };
+        for scheme in schemes {
+            let scheme = HeaderValue::from_static(scheme);
+            answer
+                .headers_mut()
+                .append(header::WWW_AUTHENTICATE, scheme);
+        }
+    }
+    answer
+}
+
+/// Where the page sends those who have the token: a browser keeps what it was given for this address.
+async fn login() -> Redirect {
+    Redirect::to("/")
 }
 
 // === health ===
@@ -156,22 +213,42 @@ async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
 
 // === the fleet ===
 
-async fn read_fleet(shared: &Shared) -> FleetStatus {
+async fn read_fleet(shared: &Shared, seen: Seen) -> FleetStatus {
     // Closed never: the semaphore lives as long as the router.
     let _turn = shared.store.acquire().await;
-    shared.admin.source.fleet().await
+    let mut fleet = shared.admin.source.fleet().await;
+    if !seen.token {
+        withhold(&mut fleet);
+    }
+    fleet
 }
 
-async fn fleet(State(shared): State<Shared>) -> Json<FleetStatus> {
-    Json(read_fleet(&shared).await)
+/// Takes away what is more than names and standings: what runs say of themselves, and what stands in a configuration.
+fn withhold(fleet: &mut FleetStatus) {
+    for run in fleet.jobs.iter_mut().flat_map(|job| &mut job.running) {
+        run.message = None;
+    }
+    for reload in fleet.replicas.iter_mut().filter_map(|r| r.reload.as_mut()) {
+        reload.error = reload.error.as_ref().map(|_| WITHHELD.to_owned());
+    }
 }
 
-async fn jobs(State(shared): State<Shared>) -> Response {
-    Json(read_fleet(&shared).await.jobs).into_response()
+/// In the place of what only the token shows.
+const WITHHELD: &str = "sign in to see why";
+
+async fn fleet(
+    State(shared): State<Shared>,
+    Extension(seen): Extension<Seen>,
+) -> Json<FleetStatus> {
+    Json(read_fleet(&shared, seen).await)
 }
 
-async fn nodes(State(shared): State<Shared>) -> Response {
-    Json(read_fleet(&shared).await.nodes).into_response()
+async fn jobs(State(shared): State<Shared>, Extension(seen): Extension<Seen>) -> Response {
+    Json(read_fleet(&shared, seen).await.jobs).into_response()
+}
+
+async fn nodes(State(shared): State<Shared>, Extension(seen): Extension<Seen>) -> Response {
+    Json(read_fleet(&shared, seen).await.nodes).into_response()
 }
 
 #[derive(Serialize)]
@@ -183,6 +260,18 @@ async fn locks(State(shared): State<Shared>) -> Response {
     let _turn = shared.store.acquire().await;
     match shared.admin.source.locks().await {
         Ok(locks) => Json(locks).into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, Json(Trouble { error })).into_response(),
+    }
+}
+
+async fn triggers(
+    State(shared): State<Shared>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Response {
+    let _turn = shared.store.acquire().await;
+    let job = query.get("job").map(String::as_str);
+    match shared.admin.source.triggers(job).await {
+        Ok(triggers) => Json(triggers).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, Json(Trouble { error })).into_response(),
     }
 }
@@ -214,10 +303,11 @@ async fn runs(
     }
 }
 
-async fn home(State(shared): State<Shared>) -> Response {
-    let fleet = read_fleet(&shared).await;
+async fn home(State(shared): State<Shared>, Extension(seen): Extension<Seen>) -> Response {
+    let fleet = read_fleet(&shared, seen).await;
     let view = page::View {
         fleet: &fleet,
+        signed_in: seen.token,
         replica: &shared.admin.source.replica(),
         ready: shared.admin.source.ready(),
         now: shared.admin.source.wall(),

@@ -11,10 +11,16 @@ use tokio::{
 };
 
 use super::*;
+
+mod doors;
+
 use crate::{
     node::Token,
     spawn::Spawn,
-    status::{JobPresence, JobStatus, NodeStatus, Presence, Role, RunStatus, Standing},
+    status::{
+        JobPresence, JobStatus, LastSeen, LeaderStatus, NodeStatus, Presence, Role, RunStatus,
+        Standing,
+    },
 };
 
 #[derive(Default)]
@@ -24,8 +30,12 @@ struct Fake {
     stalled: bool,
     draining: AtomicBool,
     hangs: bool,
-    token: Option<&'static str>,
+    no_token: bool,
     read_only: bool,
+    /// As if other machines could reach it, too.
+    reachable: bool,
+    hosts: &'static [&'static str],
+    proxies: &'static [&'static str],
     /// How far the fleet's time is ahead of this machine's.
     ahead: SignedDuration,
 }
@@ -99,6 +109,19 @@ impl AdminSource for Fake {
             heard: !matches!(order, Order::Trigger { .. }),
         })
     }
+    async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String> {
+        Ok(serde_json::json!([{"id": "t", "job": job}]))
+    }
+    async fn withdraw(&self, id: &str) -> Result<Done, OrderError> {
+        match id {
+            "t" => Ok(Done {
+                answer: "withdrawn".into(),
+                heard: true,
+            }),
+            "many" => Err(OrderError::TooMany("too many".to_owned())),
+            _ => Err(OrderError::NotPossible("it has started".to_owned())),
+        }
+    }
     async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
         match replica {
             "w0" => Ok(Done {
@@ -109,6 +132,9 @@ impl AdminSource for Fake {
         }
     }
 }
+
+/// What must be said.
+const TOKEN: &str = "open sesame";
 
 /// A server on a free port; stopped by the token.
 struct Server {
@@ -122,12 +148,24 @@ async fn serving(source: Fake) -> Server {
 }
 
 async fn serving_shared(source: Arc<Fake>) -> Server {
-    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let ip = if source.reachable {
+        [0, 0, 0, 0]
+    } else {
+        [127, 0, 0, 1]
+    };
+    let listener = bind(SocketAddr::from((ip, 0))).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
     let admin = Admin {
         metrics: Metrics::new("1.2.3"),
         clock: Clock::system(),
-        token: source.token.map(Secret::new),
+        token: (!source.no_token).then(|| Secret::new(TOKEN)),
+        hosts: source.hosts.iter().map(|host| (*host).to_owned()).collect(),
+        proxies: source
+            .proxies
+            .iter()
+            .map(|at| at.parse().unwrap())
+            .collect(),
         read_only: source.read_only,
         source,
     };
@@ -141,6 +179,10 @@ async fn serving_shared(source: Arc<Fake>) -> Server {
     }
 }
 
+fn said() -> String {
+    format!("Authorization: Bearer {TOKEN}\r\n")
+}
+
 struct Answer {
     status: u16,
     head: String,
@@ -148,12 +190,26 @@ struct Answer {
 }
 
 impl Server {
+    /// By somebody who has the token.
     async fn get(&self, path: &str) -> Answer {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
-            .await
+        self.look(path, &said()).await
     }
 
+    /// By somebody who says these headers.
+    async fn look(&self, path: &str, more: &str) -> Answer {
+        self.send(&format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n"
+        ))
+        .await
+    }
+
+    /// By somebody who has the token.
     async fn post(&self, path: &str, more: &str, body: &str) -> Answer {
+        self.ask(path, &format!("{}{more}", said()), body).await
+    }
+
+    /// By somebody who says these headers.
+    async fn ask(&self, path: &str, more: &str, body: &str) -> Answer {
         let length = body.len();
         self.send(&format!(
             "POST /api/v1/jobs/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{more}\r\n{body}"
@@ -207,6 +263,7 @@ fn fleet() -> FleetStatus {
         jobs: vec![
             job("report", "leader", Standing::Leading),
             job("orphan", "leader", Standing::StandingBy),
+            job("unseen", "leader", Standing::StandingBy),
             batches,
         ],
         ..Presence::default()
@@ -214,9 +271,30 @@ fn fleet() -> FleetStatus {
     let node = |up| NodeStatus {
         name: "redis-1".into(),
         up,
+        votes: up,
         ..NodeStatus::default()
     };
-    FleetStatus::from_presences([presence], vec![node(true), node(true), node(false)], now)
+    let nodes = vec![node(true), node(true), node(false)];
+    let mut fleet = FleetStatus::from_presences([presence], nodes, now);
+    let job = |name: &str| fleet.jobs.iter().position(|job| job.name == name).unwrap();
+    let (report, orphan, unseen) = (job("report"), job("orphan"), job("unseen"));
+    fleet.jobs[report].leader = Some(LeaderStatus {
+        replica: "host-7-a".into(),
+        name: "alpha".into(),
+        host: "host".into(),
+        pid: 7,
+        token: Token(41),
+        remaining_ms: Some(60_500),
+        ..LeaderStatus::default()
+    });
+    fleet.jobs[report].leader_known = true;
+    fleet.jobs[orphan].leader_known = true;
+    fleet.jobs[unseen].last_seen = Some(LastSeen {
+        name: "beta".into(),
+        ms_ago: 12_000,
+        ..LastSeen::default()
+    });
+    fleet
 }
 
 #[tokio::test]
@@ -306,7 +384,7 @@ fn fleet_with_times_of(shown: &FleetStatus) -> FleetStatus {
     expected.replicas[0].started = shown.replicas[0].started;
     expected.replicas[0].seen_ms_ago = shown.replicas[0].seen_ms_ago;
     for (job, shown) in expected.jobs.iter_mut().zip(&shown.jobs) {
-        job.leader.clone_from(&shown.leader);
+        job.last_seen.clone_from(&shown.last_seen);
     }
     expected
 }
@@ -340,6 +418,7 @@ async fn the_page_shows_who_leads_and_that_nobody_does() {
         "batch cell-9",
         "<progress value=\"3\" max=\"10\">",
         "2 of 3 nodes up, may lose none",
+        "<strong class=\"warn\">unknown</strong><small>last seen beta 12 s ago",
         "http-equiv=\"refresh\"",
     ] {
         assert!(page.contains(part), "{part}\n{page}");
@@ -348,6 +427,47 @@ async fn the_page_shows_who_leads_and_that_nobody_does() {
     assert!(!page.contains("<script") && !page.contains("style=\""));
     let style = server.get("/style.css").await;
     assert!(style.head.contains("content-type: text/css"));
+}
+
+#[tokio::test]
+async fn the_page_tells_pauses_runs_and_what_nodes_are_at() {
+    let now = Clock::system().wall();
+    let ago = |seconds| now - SignedDuration::from_secs(seconds);
+    let mut fleet = fleet();
+    let job = &mut fleet.jobs[1];
+    job.paused = true;
+    job.paused_by = Some("root@h<".into());
+    job.paused_why = Some("the masters move".into());
+    job.paused_since = Some(ago(300));
+    (job.last_outcome, job.last_ended) = (Some("done".into()), Some(ago(240)));
+    job.running.push(RunStatus {
+        started: ago(30),
+        ..RunStatus::default()
+    });
+    fleet.nodes[2] = NodeStatus {
+        name: "redis-3".into(),
+        up: true,
+        votes: false,
+        error: Some("votes again in 12s at most".into()),
+        rtt_us: Some(240),
+        offset_ms: Some(-7),
+        ..NodeStatus::default()
+    };
+    let server = serving(Fake {
+        fleet,
+        ..Fake::default()
+    });
+    let page = server.await.get("/").await.body;
+    for part in [
+        "paused</strong><small>by root@h&lt;, 5 min ago</small><small>the masters move</small>",
+        "<small>running for 30 s</small><small>before: done 4 min ago</small>",
+        "up, no vote</strong><small>votes again in 12s at most</small>",
+        "240 µs",
+        "-7 ms",
+        "3 of 3 nodes up, 1 without a vote yet, may lose none",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
 }
 
 #[tokio::test]
@@ -425,29 +545,12 @@ async fn nothing_else_changes_state() {
     let server = serving(Fake::default()).await;
     for method in ["POST", "PUT", "DELETE", "PATCH"] {
         for path in ["/", "/api/v1/jobs", "/readyz"] {
-            let request =
-                format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+            let request = format!(
+                "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{}\r\n",
+                said()
+            );
             assert_eq!(server.send(&request).await.status, 405, "{method} {path}");
         }
-    }
-}
-
-#[tokio::test]
-async fn on_loopback_a_foreign_host_is_refused() {
-    let server = serving(Fake::default()).await;
-    for (host, status) in [
-        ("localhost", 200),
-        ("LOCALHOST:8787", 200),
-        ("127.0.0.1:8787", 200),
-        ("[::1]:8787", 200),
-        ("a.localhost", 200),
-        ("evil.example", 421),
-        ("evil.example:8787", 421),
-        ("localhost.evil.example", 421),
-        ("127.0.0.1.evil.example", 421),
-    ] {
-        let request = format!("GET /livez HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        assert_eq!(server.send(&request).await.status, status, "{host}");
     }
 }
 
@@ -566,6 +669,22 @@ async fn a_job_is_asked_by_post() {
 }
 
 #[tokio::test]
+async fn triggers_are_listed_and_withdrawn() {
+    let server = serving(Fake::default()).await;
+    let listed = server.get("/api/v1/triggers?job=report").await;
+    assert_eq!(
+        (listed.status, listed.body.as_str()),
+        (200, r#"[{"id":"t","job":"report"}]"#)
+    );
+    for (id, status) in [("t", 200), ("many", 429), ("gone", 409)] {
+        let line = format!(
+            "POST /api/v1/triggers/{id}/withdraw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        );
+        assert_eq!(server.send(&line).await.status, status, "{id}");
+    }
+}
+
+#[tokio::test]
 async fn a_replica_is_asked_to_drain_by_post() {
     let server = serving(Fake::default()).await;
     for (replica, said, status) in [
@@ -575,41 +694,12 @@ async fn a_replica_is_asked_to_drain_by_post() {
     ] {
         let answer = server
             .send(&format!(
-                "POST /api/v1/replicas/{replica}/drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{said}\r\n"
+                "POST /api/v1/replicas/{replica}/drain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{}{said}\r\n",
+                self::said()
             ))
             .await;
         assert_eq!(answer.status, status, "{replica} {said}");
     }
-}
-
-#[tokio::test]
-async fn what_changes_wants_the_token() {
-    let server = serving(Fake {
-        token: Some("sesame"),
-        ..Fake::default()
-    })
-    .await;
-    for (said, status) in [
-        ("", 401),
-        ("Authorization: Bearer sesam\r\n", 401),
-        ("Authorization: Bearer sesamee\r\n", 401),
-        ("Authorization: Bearer \r\n", 401),
-        ("Authorization: Basic sesame\r\n", 401),
-        ("Authorization: Bearer sesame\r\n", 200),
-    ] {
-        let answer = server.post("report/pause", said, "").await;
-        assert_eq!(answer.status, status, "{said}");
-        assert!(!answer.body.contains("sesam"), "{}", answer.body);
-    }
-    assert_eq!(server.get("/api/v1/jobs").await.status, 200);
-    let shut = serving(Fake {
-        read_only: true,
-        ..Fake::default()
-    })
-    .await;
-    let answer = shut.post("report/pause", "", "").await;
-    assert_eq!(answer.status, 403);
-    assert!(answer.body.contains("admin.read_only"), "{}", answer.body);
 }
 
 #[tokio::test]
@@ -629,13 +719,4 @@ async fn a_trigger_takes_parameters_and_nothing_else_does() {
     let answer = server.post("report/trigger", "", &large).await;
     assert_eq!(answer.status, 400);
     assert!(answer.body.contains("4096 are allowed"), "{}", answer.body);
-}
-
-#[tokio::test]
-async fn a_browser_of_a_stranger_cannot_ask() {
-    let server = serving(Fake::default()).await;
-    for origin in ["http://evil.example", "http://localhost:8787", "null"] {
-        let origin = format!("Origin: {origin}\r\n");
-        assert_eq!(server.post("report/pause", &origin, "").await.status, 403);
-    }
 }

@@ -9,16 +9,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
 
-use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::{BatchJob, order::rendezvous};
+use super::{BatchJob, BatchLimits, order::rendezvous, record::Records};
 use crate::{
     backoff::Backoff,
     clock::Moment,
@@ -27,11 +26,13 @@ use crate::{
     lease::{Care, Lease, LeaseView},
     lock::{Claim, Claimed},
     node::Kind,
+    panics::{caught, caught_later},
     scheduler::{
         Context, Pass,
         execute::{Ended, Limits, execute},
         stuck_at,
     },
+    seldom::Seldom,
     status::Standing,
 };
 
@@ -56,6 +57,10 @@ struct Floor {
     running: FuturesUnordered<BoxFuture<'static, (String, Option<Ended>)>>,
     runs: BTreeMap<String, Run>,
     resting: BTreeMap<String, (Moment, u32)>,
+    records: Records,
+    /// As the job said last.
+    limits: BatchLimits,
+    said: Seldom,
 }
 
 /// What one look brought.
@@ -72,11 +77,14 @@ enum Look {
 impl BatchEngine {
     /// Works on batches until the worker drains.
     pub(crate) async fn run(self) {
+        // A name that it cannot bear is no reason not to work.
+        let _ = caught(|| self.job.named(&self.name));
         while let Some(pass) = self.ctx.gate.pass().await {
             self.ctx.board.stands(&self.name, Standing::Working);
             let mut floor = Floor::default();
             self.work(&pass, &mut floor).await;
             self.wind_down(&pass, &mut floor).await;
+            floor.tell(&self, true);
         }
         self.ctx.board.stands(&self.name, Standing::Off);
     }
@@ -88,6 +96,7 @@ impl BatchEngine {
         let tick = ctx.locks.wall();
         while !pass.is_over() {
             floor.stop_what_is_stuck(self);
+            floor.tell(self, false);
             let looking = async {
                 // Frozen as the active replica: whether it still is comes before anything new.
                 if let Some(replica) = pass.lease()
@@ -114,7 +123,7 @@ impl BatchEngine {
                 () = pass.over() => return,
                 look = looking => look,
             };
-            let full = floor.runs.len() >= self.job.limits().concurrency.max(1);
+            let full = floor.runs.len() >= floor.limits.concurrency.max(1);
             // While there is no room the job is still asked whether this replica is fit for it.
             let pause_when_full = ctx.health_every();
             let pause = match look {
@@ -138,17 +147,24 @@ impl BatchEngine {
     /// Looks for work and claims what there is room for.
     async fn look(&self, floor: &mut Floor, pass: &Pass, tick: Timestamp) -> Look {
         let ctx = &self.ctx;
-        let limits = self.job.limits();
+        let limits = match caught(|| self.job.limits()) {
+            Ok(limits) => limits,
+            Err(panic) => {
+                return self.trouble(floor, &format!("the job's limits panicked: {panic}"));
+            }
+        };
+        floor.limits = limits;
         let room = limits.concurrency.max(1).saturating_sub(floor.runs.len());
         if room == 0 {
             return Look::Claimed;
         }
-        let asking = AssertUnwindSafe(self.job.pending(limits.claim.max(1) * 64)).catch_unwind();
+        let most = limits.claim.max(1).saturating_mul(64);
+        let asking = caught_later(|| self.job.pending(most));
         let mut pending = match ctx.clock.timeout(PENDING_LIMIT, asking).await {
             Ok(Ok(Ok(pending))) => pending,
-            Ok(Ok(Err(error))) => return self.trouble(&error.to_string()),
-            Ok(Err(_)) => return self.trouble("it panicked"),
-            Err(_) => return self.trouble("no answer in time"),
+            Ok(Ok(Err(error))) => return self.trouble(floor, &error.to_string()),
+            Ok(Err(panic)) => return self.trouble(floor, &format!("it panicked: {panic}")),
+            Err(_) => return self.trouble(floor, "no answer in time"),
         };
         let now = ctx.clock.now();
         floor
@@ -175,7 +191,7 @@ impl BatchEngine {
         });
         let claimed = match ctx.locks.claim(claims.collect()).await {
             Ok(claimed) => claimed,
-            Err(error) => return self.trouble(&error.to_string()),
+            Err(error) => return self.trouble(floor, &error.to_string()),
         };
         let mut any = Look::Taken;
         for (batch, claimed) in pending.into_iter().zip(claimed) {
@@ -217,7 +233,9 @@ impl BatchEngine {
             until,
         )
         .within(grace, pass.lease().cloned());
-        ctx.board.started(&run, ctx.locks.wall());
+        let at = ctx.locks.wall();
+        ctx.board.started(&run, at);
+        floor.records.begun(&batch, &run, now, at);
         let (job, token) = (self.name.clone(), lease.token());
         ctx.events.tell(Event::BatchClaimed {
             job,
@@ -233,6 +251,7 @@ impl BatchEngine {
         let (told, end) = oneshot::channel();
         let (job, of, name) = (self.job.clone(), run.clone(), batch.clone());
         let (clock, board, events) = (ctx.clock.clone(), ctx.board.clone(), ctx.events.clone());
+        let locks = ctx.locks.clone();
         let work = lease.begin_work();
         lease.take_care(Care {
             grace: Some(grace),
@@ -250,7 +269,7 @@ impl BatchEngine {
             .await;
             // Order matters: the work is gone, then the claim.
             drop((job, work));
-            board.ended(&of, ended.word());
+            board.ended(&of, ended.word(), locks.wall());
             lease.release().await;
             let took = clock.now().since(now);
             let (job, outcome) = (of.job().to_owned(), ended.word());
@@ -311,12 +330,14 @@ impl BatchEngine {
         if let Some((why, _)) = ctx.locks.fitness().unfit() {
             return Some(why);
         }
-        ctx.why_unfit(self.job.health(), ctx.locks.timing().ttl / 2)
+        ctx.why_unfit(|| self.job.health(), ctx.locks.timing().ttl / 2)
             .await
     }
 
-    fn trouble(&self, why: &str) -> Look {
-        tracing::warn!(job = self.name, why, "cannot look for batches");
+    fn trouble(&self, floor: &mut Floor, why: &str) -> Look {
+        if let Some(held_back) = floor.said.say(why, self.ctx.clock.now()) {
+            tracing::warn!(job = self.name, why, held_back, "cannot look for batches");
+        }
         Look::Taken
     }
 }
@@ -341,6 +362,9 @@ impl Floor {
         self.runs.remove(batch);
         let ctx = &engine.ctx;
         let now = ctx.clock.now();
+        if let Some(record) = self.records.ended(batch, ended, now, ctx.locks.wall()) {
+            ctx.history.batch(record);
+        }
         let failures = self.resting.get(batch).map_or(0, |(_, failures)| *failures);
         match ended {
             Some(Ended::Cancelled(why)) if why != NO_PROGRESS => {
@@ -359,6 +383,14 @@ impl Floor {
                 let pause = pause.min(retry.max_backoff).max(IDLE.0);
                 self.rest(batch.to_owned(), now + pause, failures + 1);
             }
+        }
+    }
+
+    /// Writes down what is told of batches together, when it is time, or all of it.
+    fn tell(&mut self, engine: &BatchEngine, all: bool) {
+        let ctx = &engine.ctx;
+        if let Some(record) = self.records.summary(&engine.name, ctx.clock.now(), all) {
+            ctx.history.batch(record);
         }
     }
 

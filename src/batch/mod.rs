@@ -2,6 +2,7 @@
 
 pub(crate) mod engine;
 mod order;
+mod record;
 
 use async_trait::async_trait;
 
@@ -24,6 +25,9 @@ pub trait BatchJob: Send + Sync + 'static {
     /// # Errors
     /// Any; the batch is released and comes back through `pending`.
     async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError>;
+
+    /// Told once, before anything else, under which name this replica has the job.
+    fn named(&self, _job: &str) {}
 
     /// Is this replica fit to do this job?
     async fn health(&self) -> Health {

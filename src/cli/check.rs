@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{Failure, count, hints::hints, print, print_json, printable_lines, table::Table};
+use super::{Failure, count, hints::hints, listed, print, print_json, table::Table};
 use crate::{
     Worker,
     clock::Clock,
@@ -27,10 +27,7 @@ pub(super) fn check(worker: &Worker, json: bool) -> ExitCode {
         }
     } else {
         // What a check finds is its product: it goes to standard output.
-        let mut text = String::new();
-        if !problems.is_empty() {
-            text = printable_lines(&format!("{problems}\n"));
-        }
+        let mut text = listed(&problems);
         text += &match &loaded {
             Some(loaded) => summary(loaded),
             None => count(&problems),
@@ -83,7 +80,7 @@ fn summary(loaded: &Loaded) -> String {
     text + &table.to_string()
 }
 
-fn as_json(problems: &Problems, hints: &[String]) -> serde_json::Value {
+pub(super) fn as_json(problems: &Problems, hints: &[String]) -> serde_json::Value {
     let problem = |problem: &crate::config::Problem| {
         json!({
             "severity": if problem.severity == Severity::Error { "error" } else { "warning" },

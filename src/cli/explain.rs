@@ -1,9 +1,7 @@
 //! `explain`: why a job ran at a time, or why it did not. Reads only.
 
 use super::{
-    Failure,
-    history::printable,
-    load,
+    Failure, load,
     moment::moment,
     print, print_json,
     status::{ask_answer, nobody_was_here, place},
@@ -16,9 +14,10 @@ use crate::{
     ledger::Ledger,
     schedule::Schedule,
     status::{JobStatus, RunRecord},
+    terminal::sentence,
     worker::{
         asking::{self, AskError},
-        presence, runs,
+        runs, seeing,
     },
 };
 
@@ -52,7 +51,7 @@ pub(super) fn explain(
         Told::default()
     } else {
         ask_answer(&config, |locks| async move {
-            let fleet = presence::fleet(&locks, None).await?;
+            let fleet = seeing::fleet_of(&locks, job).await?;
             asking::refuse_unknown(job, &fleet, &configured)?;
             let key = format!("job/{job}");
             let views = locks.list(&key).await?;
@@ -68,7 +67,11 @@ pub(super) fn explain(
             Ok::<_, AskError>(Told {
                 coordination: running.map(|job| job.coordination.clone()),
                 schedule: running.map(|job| (job.schedule.clone(), job.zone.clone())),
-                leader: running.and_then(|job| Some(job.leader.as_ref()?.name.clone())),
+                leader: running.and_then(|job| match &job.leader {
+                    Some(leader) => Some(leader.shown().to_owned()),
+                    None if job.leader_known => None,
+                    None => Some("a replica that cannot be seen now".to_owned()),
+                }),
                 ledger: newest.map(|view| view.record.body),
                 runs: runs::last(&locks, job, ALL).await?,
                 pause,
@@ -113,16 +116,17 @@ pub(super) fn explain(
     answer.sentences.extend(
         told.disagreement
             .into_iter()
-            .map(|line| format!("The replicas disagree on {job}: {}.", printable(&line))),
+            .map(|line| format!("The replicas disagree on {job}: {line}.")),
     );
     if json {
         return print_json(&answer);
     }
-    let lines: Vec<String> = answer
-        .sentences
-        .iter()
-        .map(|line| printable(line))
-        .collect();
-    print(&lines.join("\n"));
+    print(&in_lines(&answer.sentences));
     Ok(())
+}
+
+/// A line for each sentence.
+pub(super) fn in_lines(sentences: &[String]) -> String {
+    let lines: Vec<String> = sentences.iter().map(|line| sentence(line)).collect();
+    lines.join("\n")
 }

@@ -8,8 +8,9 @@ use super::{Failure, load, print, print_json, status, table::Table};
 use crate::{
     Worker,
     config::Config,
+    human::{At, Brief},
     status::RunRecord,
-    worker::{presence, runs},
+    worker::{runs, seeing},
 };
 
 /// How it is shown.
@@ -31,10 +32,9 @@ pub(super) fn history(worker: &Worker, job: &str, shown: &Shown) -> Result<(), F
     let (runs, fleet) = if status::nobody_was_here(&config) {
         (Vec::new(), BTreeSet::new())
     } else {
-        let (job, limit) = (job.to_owned(), shown.limit);
         status::ask(&config, |locks| async move {
-            let fleet = presence::fleet(&locks, None).await?;
-            let mut runs = runs::last(&locks, &job, limit).await?;
+            let fleet = seeing::told(&locks).await?;
+            let mut runs = runs::last(&locks, job, shown.limit).await?;
             RunRecord::add_progress(&mut runs, &fleet);
             let jobs = fleet.jobs.into_iter().map(|job| job.name);
             Ok((runs, jobs.collect()))
@@ -77,7 +77,7 @@ fn refuse_unknown(job: &str, config: &Config, fleet: BTreeSet<String>) -> Result
     )))
 }
 
-fn show(runs: &[RunRecord], output: bool) -> String {
+pub(super) fn show(runs: &[RunRecord], output: bool) -> String {
     let mut table = Table::new(&HEADER);
     for run in runs {
         table.row(row(run));
@@ -91,21 +91,23 @@ fn show(runs: &[RunRecord], output: bool) -> String {
     for (line, run) in lines.zip(runs) {
         text += &format!("{line}\n");
         for line in run.output.as_deref().unwrap_or_default().lines() {
-            text += &format!("    {}\n", printable(line));
+            text += &format!("    {line}\n");
         }
     }
     text
 }
 
 fn row(run: &RunRecord) -> [String; 7] {
-    let took = run.took_ms.map(|ms| {
-        // Milliseconds say nothing in what took minutes.
-        let exact = if ms < 60_000 { ms } else { ms / 1000 * 1000 };
-        humantime::format_duration(Duration::from_millis(exact)).to_string()
-    });
+    let took = run
+        .took_ms
+        .map(|ms| Brief(Duration::from_millis(ms)).to_string());
     [
         run.started.map(to_millis).unwrap_or_default(),
-        run.tick.to_string(),
+        match run.batch_words().is_empty() {
+            true => At(run.tick).to_string(),
+            // Batches have no ticks.
+            false => String::new(),
+        },
         run.attempt.to_string(),
         run.outcome.clone(),
         took.unwrap_or_default(),
@@ -121,7 +123,9 @@ fn note(run: &RunRecord) -> String {
     let params = (!run.params.is_empty()).then(|| format!("with {}", run.params.join(", ")));
     let detail = Some(run.detail.clone()).filter(|detail| !detail.is_empty());
     let told = run.progress.as_ref().map(ToString::to_string);
-    let said = told.into_iter().chain(resumed).chain(params).chain(detail);
+    let batches = Some(run.batch_words()).filter(|words| !words.is_empty());
+    let said = batches.into_iter().chain(told);
+    let said = said.chain(resumed).chain(params).chain(detail);
     let said: Vec<String> = said.collect();
     said.join("; ")
 }
@@ -134,21 +138,11 @@ fn to_millis(at: Timestamp) -> String {
 /// A line that fits beside the others.
 fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let line = printable(&words.join(" "));
+    let line = words.join(" ");
     match line.char_indices().nth(DETAIL) {
         Some((at, _)) => format!("{}…", &line[..at]),
         None => line,
     }
-}
-
-/// Text of a program must not move the cursor or colour the terminal of whoever reads it.
-pub(super) fn printable(text: &str) -> String {
-    let shown = |c: char| match c {
-        '\t' => ' ',
-        c if c.is_control() => '\u{fffd}',
-        c => c,
-    };
-    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]
@@ -175,7 +169,7 @@ mod tests {
         let line = text.lines().nth(1).unwrap();
         assert_eq!(
             line.split_whitespace().collect::<Vec<_>>().join(" "),
-            "2027-01-15T08:00:00.012Z 2027-01-15T08:00:00Z 2 failed 1s 250ms a first line second\u{fffd}[31m line"
+            "2027-01-15T08:00:00.012Z 2027-01-15T08:00:00Z 2 failed 1s 250ms a first line second\\u001b[31m line"
         );
         assert_eq!(text.lines().count(), 2);
     }
@@ -195,11 +189,33 @@ mod tests {
     }
 
     #[test]
+    fn batches_are_counted_in_their_line() {
+        let run = RunRecord {
+            outcome: "failed".to_owned(),
+            batches: Some(crate::status::runs::BatchCounts {
+                done: 12,
+                skipped: 0,
+                failed: 2,
+            }),
+            items: [("sent".to_owned(), 600), ("dead".to_owned(), 3)].into(),
+            detail: "t/50/3 timeout: ".to_owned(),
+            ..run()
+        };
+        let cells = row(&run);
+        assert_eq!(cells[1], "", "no tick");
+        assert_eq!(
+            cells[6],
+            "batches: 12 done, 2 failed; items: 3 dead, 600 sent; t/50/3 timeout:"
+        );
+    }
+
+    #[test]
     fn output_stands_under_its_run_and_commands_no_terminal() {
         let text = show(&[run(), run()], true);
+        let text = crate::terminal::lines(&text);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 7);
-        assert_eq!(lines[2..4], ["    one", "    \u{fffd}[2Jtwo"]);
+        assert_eq!(lines[2..4], ["    one", "    \\u001b[2Jtwo"]);
         assert_eq!(lines[5], "    one");
     }
 

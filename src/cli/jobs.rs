@@ -9,6 +9,7 @@ use crate::{
     Worker,
     clock::Clock,
     config::{Config, Spec},
+    human::At,
     schedule::Schedule,
 };
 
@@ -47,7 +48,7 @@ pub enum JobsCommand {
 
 /// One job, as `--json` shows it.
 #[derive(Debug, Serialize)]
-struct Row {
+pub(super) struct Row {
     name: String,
     kind: Option<String>,
     schedule: String,
@@ -124,7 +125,7 @@ fn find(config: &Config, job: &str) -> Result<Schedule, Failure> {
         .map_err(|error| Failure::Failed(error.to_string()))
 }
 
-fn row(name: &str, spec: &Spec, now: Timestamp) -> Row {
+pub(super) fn row(name: &str, spec: &Spec, now: Timestamp) -> Row {
     let schedule = spec.schedule_of(name).ok();
     let next_tick = schedule.as_ref().and_then(|s| s.next_after(now));
     let next_tick = next_tick.filter(|_| spec.enabled);
@@ -142,7 +143,7 @@ fn row(name: &str, spec: &Spec, now: Timestamp) -> Row {
     }
 }
 
-fn show(rows: &[Row]) -> String {
+pub(super) fn show(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "no jobs\n".to_owned();
     }
@@ -158,7 +159,7 @@ fn show(rows: &[Row]) -> String {
             row.schedule.clone(),
             row.zone.clone().unwrap_or_default(),
             next,
-            row.next_tick.map(|t| t.to_string()).unwrap_or_default(),
+            row.next_tick.map(|t| At(t).to_string()).unwrap_or_default(),
         ]);
     }
     table.to_string()
@@ -186,7 +187,10 @@ fn show_next(job: &str, schedule: &Schedule, ticks: &[Upcoming]) -> String {
     }
     let zone = schedule.zone().unwrap_or("UTC");
     let delayed = ticks.iter().any(|tick| tick.starts != tick.tick);
-    let mut header = vec![zone, "UTC"];
+    // In UTC they are the same, and once is enough.
+    let civil = zone != "UTC";
+    let mut header = Vec::from_iter(civil.then_some(zone));
+    header.push("UTC");
     header.extend(delayed.then_some("STARTS"));
     header.push("NOTE");
     let mut table = Table::new(&header);
@@ -196,8 +200,9 @@ fn show_next(job: &str, schedule: &Schedule, ticks: &[Upcoming]) -> String {
             format!("{:.3} s later", after.as_secs_f64())
         });
         let note = tick.note.clone().unwrap_or_default();
-        let cells = [tick.local.clone(), tick.tick.to_string()];
-        table.row(cells.into_iter().chain(starts).chain([note]));
+        let local = civil.then(|| tick.local.clone());
+        let cells = local.into_iter().chain([At(tick.tick).to_string()]);
+        table.row(cells.chain(starts).chain([note]));
     }
     table.to_string()
 }
@@ -267,6 +272,16 @@ mod tests {
         assert_eq!(
             ticks[0].note.as_deref(),
             Some("02:30 comes twice on 2026-10-25: fires the first time only")
+        );
+    }
+
+    #[test]
+    fn a_job_in_utc_shows_each_tick_once() {
+        let schedule = Spec::on("@daily").schedule_of("report").unwrap();
+        let ticks = upcoming(&schedule, at("2026-11-22T00:00:00Z"), 1);
+        assert_eq!(
+            lines(&show_next("report", &schedule, &ticks)),
+            ["UTC NOTE", "2026-11-23T00:00:00Z -"]
         );
     }
 

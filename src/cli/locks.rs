@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+#[cfg(test)]
+pub(super) use self::{breaking::node_results, leaked::show as show_leaks, show::describe};
 pub(super) use show::details;
 
 use super::{Failure, place::Place, status};

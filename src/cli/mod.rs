@@ -1,5 +1,5 @@
 //! The commands of a worker: `run`, `check`, `config`, `jobs`, `status`, `history`, `explain`, `pause`, `resume`, `trigger`,
-//! `resign`, `locks`, `doctor`.
+//! `resign`, `locks`, `token`, `doctor`.
 //!
 //! ```no_run
 //! # use watchkeeper::Worker;
@@ -35,6 +35,8 @@ mod doctor;
 mod explain;
 mod hints;
 mod history;
+#[cfg(test)]
+mod hostile;
 mod jobs;
 mod locks;
 mod moment;
@@ -43,26 +45,28 @@ mod place;
 mod run;
 mod status;
 mod table;
+mod token;
+mod triggers;
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
 
+#[doc(hidden)]
+pub use self::table::Table;
 pub use self::{
     doctor::DoctorArgs,
     jobs::{JobsArgs, JobsCommand},
     locks::{At, BreakArgs, LocksArgs, LocksCommand},
     place::Place,
+    triggers::{TriggersArgs, TriggersCommand},
 };
 
 use crate::{
     Worker,
-    config::{Flag, Loaded, Problems},
+    config::{Flag, Loaded, Problem, Problems},
     error::Error,
+    terminal,
 };
 
 /// What every program with these commands can do.
@@ -104,8 +108,8 @@ pub enum Command {
     },
     /// Show the last runs of a job: when, where, how they ended
     ///
-    /// The last 100 runs of a job are kept; the newest is shown last. Times are UTC. Jobs that work in batches have no
-    /// history: their tables tell.
+    /// The last 100 runs of a job are kept; the newest is shown last. Times are UTC. Of a job that works in batches each
+    /// replica keeps 100 records: those that failed or left something behind singly, the others counted together.
     History {
         /// The job
         #[arg(value_name = "JOB")]
@@ -178,6 +182,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show the triggers that are not done with: who asked, when, and what they wait for; withdraw those that have not started
+    Triggers(TriggersArgs),
     /// Have the leader of a job hand it over, after its run
     ///
     /// The leader finishes its run as at a drain, then another replica leads. Exits with 1 when nobody leads in a later
@@ -210,6 +216,11 @@ pub enum Command {
     },
     /// Show every lock: who holds it, under which token, for how long; end a lease by force
     Locks(LocksArgs),
+    /// Print the token of the status page that a worker of this user has made
+    ///
+    /// It lies beside the embedded store, else in the folder for what runs, in a file for this user alone. A browser takes
+    /// it as the password, under any name; other programs say it as "Authorization: Bearer TOKEN".
+    Token,
     /// Look for faults: in the lock nodes, in the fleet, in the configuration
     ///
     /// Asks every node what it is and how it does, and what the replicas tell. Each fault is shown with its remedy. Exits
@@ -369,12 +380,14 @@ impl Command {
                 json,
             } => orders::given(params, &param)
                 .and_then(|given| orders::trigger(&worker, &job, given, wait, json)),
+            Self::Triggers(args) => triggers::triggers(&worker, args),
             Self::Resign { job, to, json } => orders::resign(&worker, &job, to.as_deref(), json),
             Self::Drain {
                 replica,
                 wait,
                 json,
             } => orders::drain(&worker, &replica, wait, json),
+            Self::Token => token::token(&worker),
             Self::Locks(args) => locks::locks(worker, args),
             Self::Doctor(args) => doctor::doctor(worker, &args),
         };
@@ -422,27 +435,30 @@ impl Failure {
     fn tell(&self) -> ExitCode {
         match self {
             Self::Config(_) | Self::Usage(_) => {
-                let _ = writeln!(io::stderr(), "{}", self.text());
+                terminal::err(&self.text());
                 ExitCode::from(2)
             }
             Self::Told => ExitCode::FAILURE,
             Self::Failed(_) => {
-                let _ = writeln!(io::stderr(), "{}", self.text());
+                terminal::err(&self.text());
                 ExitCode::FAILURE
             }
         }
     }
 
-    /// What is told. Names that somebody gave stand in it, so that it must not command the terminal.
+    /// What is told.
     fn text(&self) -> String {
-        let text = match self {
+        match self {
             Self::Config(problems) => {
-                format!("{problems}\n{}; nothing was started", count(problems))
+                format!(
+                    "{}{}; nothing was started",
+                    listed(problems),
+                    count(problems)
+                )
             }
-            Self::Usage(why) | Self::Failed(why) => format!("error: {why}"),
+            Self::Usage(why) | Self::Failed(why) => format!("error: {}", paragraph(why)),
             Self::Told => String::new(),
-        };
-        printable_lines(&text)
+        }
     }
 }
 
@@ -470,7 +486,7 @@ fn note_default(loaded: &Loaded) {
 
 /// To standard error: what a command prints stays what it was asked for.
 fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "note: {}", printable_lines(text));
+    crate::terminal::err(&format!("note: {text}\n"));
 }
 
 /// `2 errors, 1 warning`
@@ -478,27 +494,30 @@ fn count(problems: &Problems) -> String {
     problems.tally()
 }
 
-/// The same text without what would move a cursor or colour a terminal, line by line.
-fn printable_lines(text: &str) -> String {
-    let lines: Vec<String> = text.split('\n').map(history::printable).collect();
+/// A line for each problem.
+fn listed(problems: &Problems) -> String {
+    let line = |problem: &Problem| terminal::sentence(&problem.to_string()) + "\n";
+    problems.iter().map(line).collect()
+}
+
+/// A text of several lines, none of them longer than people read.
+fn paragraph(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(terminal::sentence).collect();
     lines.join("\n")
 }
 
-/// To standard output. A reader that has gone away (`… | head`) is no failure of ours.
+/// To standard output.
 fn print(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes());
-    if !text.ends_with('\n') {
-        let _ = out.write_all(b"\n");
-    }
-    let _ = out.flush();
+    terminal::out(text);
 }
 
 fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text =
-        serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(error.to_string()))?;
-    print(&text);
+    print(&json_text(value)?);
     Ok(())
+}
+
+fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 #[cfg(test)]
@@ -518,7 +537,7 @@ mod tests {
         for failure in [Failure::Usage(why.into()), Failure::Failed(why.into())] {
             assert_eq!(
                 failure.text(),
-                "error: params.a\u{fffd}[31m: wrong\nparams.b\u{fffd}: \u{fffd}wrong"
+                "error: params.a\\u001b[31m: wrong\nparams.b\\r: \\u009bwrong"
             );
         }
     }

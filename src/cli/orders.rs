@@ -10,24 +10,24 @@ use std::{
 use serde_json::json;
 
 use super::{
-    Failure,
-    history::printable,
-    load, print, print_json,
-    status::{ask_answer, no_store, nobody_was_here},
+    Failure, load, paragraph, print, print_json,
+    status::{ask_answer_in, no_store, nobody_was_here},
 };
 use crate::{
     Worker,
+    clock::{Clock, Moment},
     config::Config,
     intent::{Given, TRIGGER_LIFETIME, Trigger, TriggerState},
     lock::Locks,
+    terminal::sentence,
     worker::{
         asking::{self, AskError, Asker, DrainAnswer, PauseAnswer, ResignAnswer, Until},
-        given, presence,
+        given,
     },
 };
 
 /// How long whoever asks waits until he is heard.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The same for a leader that ends its run first.
 const HAND_OVER: Duration = Duration::from_secs(40);
 
@@ -55,7 +55,7 @@ pub(super) fn pause(
     if json {
         return print_json(&answer);
     }
-    print(&paused_text(&answer));
+    print(&paragraph(&paused_text(&answer)));
     Ok(())
 }
 
@@ -85,14 +85,16 @@ pub(super) fn trigger(
     given::refuse_misfit(&worker.registry, job, config.jobs.get(job), &params)
         .map_err(Failure::Usage)?;
     let (name, names) = (job.to_owned(), params.names());
-    let (found, replica) = asked(&config, job, Of::Led, |asker| async move {
+    let began = Clock::system().now();
+    let patience = wait.unwrap_or(PATIENCE);
+    let (found, replica) = asked_in(&config, job, Of::Led, patience, |asker| async move {
         let trigger = asker.trigger_with(&name, params).await?;
-        let mut found = asker
-            .until(trigger, TriggerState::Accepted, PATIENCE)
-            .await?;
-        if let Some(limit) = wait {
-            found = asker.until(found, TriggerState::Ended, limit).await?;
-        }
+        // Whoever says how long is not kept for longer.
+        let (state, patience) = match wait {
+            Some(limit) => (TriggerState::Ended, rest(asker.locks(), began, limit)),
+            None => (TriggerState::Accepted, PATIENCE),
+        };
+        let found = asker.until(trigger, state, patience).await?;
         let replica = match found.replica.is_empty() {
             true => String::new(),
             false => asker.name_of(&found.replica).await,
@@ -116,7 +118,7 @@ pub(super) fn trigger(
     match told {
         Ok(_) if json => Ok(()),
         Ok(text) => {
-            print(&text);
+            print(&sentence(&text));
             Ok(())
         }
         Err(_) if json => Err(Failure::Told),
@@ -141,7 +143,7 @@ pub(super) fn resign(
     match resign_text(&answer) {
         Ok(_) if json => Ok(()),
         Ok(text) => {
-            print(&text);
+            print(&sentence(&text));
             Ok(())
         }
         Err(_) if json => Err(Failure::Told),
@@ -161,9 +163,12 @@ pub(super) fn drain(
         Some(limit) => (Until::Gone, limit),
         None => (Until::Heard, PATIENCE),
     };
-    let answer = ask_answer(&config, |locks: Locks| async move {
+    let began = Clock::system().now();
+    let answer = ask_answer_in(&config, patience, |locks: Locks| async move {
         let asker = Asker::new(&locks, whoami());
-        asker.drain(replica, until, patience).await
+        asker
+            .drain(replica, until, rest(&locks, began, patience))
+            .await
     })?;
     if json {
         print_json(&answer)?;
@@ -171,7 +176,7 @@ pub(super) fn drain(
     match drain_text(&answer, until) {
         Ok(_) if json => Ok(()),
         Ok(text) => {
-            print(&text);
+            print(&sentence(&text));
             Ok(())
         }
         Err(_) if json => Err(Failure::Told),
@@ -179,11 +184,16 @@ pub(super) fn drain(
     }
 }
 
-fn somebody_was_here(config: &Config) -> Result<(), Failure> {
+pub(super) fn somebody_was_here(config: &Config) -> Result<(), Failure> {
     match nobody_was_here(config) {
         false => Ok(()),
         true => Err(no_store(config)),
     }
+}
+
+/// What is left of the time that somebody wants to wait, the time to connect counted in.
+fn rest(locks: &Locks, began: Moment, limit: Duration) -> Duration {
+    limit.saturating_sub(locks.clock().now().since(began))
 }
 
 /// Asks about a job that the fleet or the configuration knows.
@@ -196,31 +206,46 @@ fn asked<T, F>(
 where
     F: Future<Output = Result<T, AskError>>,
 {
+    asked_in(config, job, of, PATIENCE, question)
+}
+
+fn asked_in<T, F>(
+    config: &Config,
+    job: &str,
+    of: Of,
+    patience: Duration,
+    question: impl FnOnce(Asker) -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, AskError>>,
+{
     somebody_was_here(config)?;
     let configured: BTreeMap<String, String> = config
         .jobs
         .iter()
         .map(|(name, spec)| (name.clone(), spec.coordination.to_string()))
         .collect();
-    ask_answer(config, |locks: Locks| async move {
-        let fleet = presence::fleet(&locks, None).await?;
+    ask_answer_in(config, patience, |locks: Locks| async move {
+        let asker = Asker::new(&locks, whoami());
+        let fleet = asker.fleet().await?;
         asking::refuse_unknown(job, &fleet, configured.keys())?;
         if of == Of::Led {
             let running = fleet.job(job).map(|job| &job.coordination);
             let coordination = running.or_else(|| configured.get(job));
             asking::refuse_unled(job, coordination.map_or("", String::as_str))?;
+            asking::refuse_disabled(job, &fleet, config.jobs.get(job))?;
         }
-        question(Asker::new(&locks, whoami())).await
+        question(asker).await
     })
 }
 
-fn whoami() -> String {
+pub(super) fn whoami() -> String {
     let host = rustix::system::uname();
     let user = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
     format!("{user}@{}", host.nodename().to_string_lossy())
 }
 
-fn paused_text(answer: &PauseAnswer) -> String {
+pub(super) fn paused_text(answer: &PauseAnswer) -> String {
     let PauseAnswer {
         job,
         paused,
@@ -250,7 +275,7 @@ fn paused_text(answer: &PauseAnswer) -> String {
 }
 
 /// What became of it; an error when nobody has accepted it, or when it was waited for and has not ended well.
-fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, String> {
+pub(super) fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, String> {
     let Trigger {
         job,
         id,
@@ -261,12 +286,16 @@ fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, 
     } = found;
     let why = match detail.is_empty() {
         true => String::new(),
-        false => format!(": {}", printable(detail)),
+        false => format!(": {}", sentence(detail)),
     };
     match found.state {
         TriggerState::Asked => Err(format!(
             "nobody has accepted {job} {id} yet: it runs once when somebody leads {job}, within {} h",
             TRIGGER_LIFETIME.as_secs() / 3600
+        )),
+        TriggerState::Withdrawing => Err(format!(
+            "{job} {id} was withdrawn by {} before it was known to start",
+            crate::terminal::cell(&found.withdrawn_by)
         )),
         TriggerState::Accepted | TriggerState::Started if waited => {
             Err(format!("{job} {id} has not ended yet, on {replica}"))
@@ -286,7 +315,7 @@ fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, 
     }
 }
 
-fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
+pub(super) fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
     let ResignAnswer {
         job,
         from,
@@ -304,7 +333,7 @@ fn resign_text(answer: &ResignAnswer) -> Result<String, String> {
     }
 }
 
-fn drain_text(answer: &DrainAnswer, until: Until) -> Result<String, String> {
+pub(super) fn drain_text(answer: &DrainAnswer, until: Until) -> Result<String, String> {
     let DrainAnswer {
         replica,
         name,

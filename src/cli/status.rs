@@ -4,15 +4,17 @@ use std::{future::Future, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Failure, history::printable, load, print, print_json, table::Table};
+use super::{Failure, load, print, print_json, table::Table};
 use crate::{
     Worker,
     clock::Clock,
     config::{Backend, Config},
+    human::At,
     intent::DIRECTORY,
     lock::{LockError, LockSettings, Locks},
-    status::{FleetStatus, JobStatus, LockStatus, ReplicaStatus, Role, RunStatus},
-    worker::{presence, store},
+    status::{FleetStatus, JobStatus, LockStatus, NodeStatus, ReplicaStatus, Role, RunStatus},
+    terminal,
+    worker::{asking::PASSING, seeing, store},
 };
 
 /// The store is asked for at most this long.
@@ -34,7 +36,7 @@ pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
         return Err(no_store(&config));
     }
     let (fleet, now) = ask(&config, |locks| async move {
-        Ok((presence::fleet(&locks, None).await?, locks.wall()))
+        Ok((seeing::fleet(&locks).await?, locks.wall()))
     })?;
     if json {
         return print_json(&fleet);
@@ -44,7 +46,6 @@ pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
 }
 
 pub(super) fn locks(config: &Config, prefix: &str, json: bool) -> Result<(), Failure> {
-    let prefix = prefix.to_owned();
     if nobody_was_here(config) {
         if json {
             print_json(&Vec::<LockStatus>::new())?;
@@ -52,7 +53,7 @@ pub(super) fn locks(config: &Config, prefix: &str, json: bool) -> Result<(), Fai
         return Err(no_store(config));
     }
     let rows = ask(config, |locks| async move {
-        presence::locks(&locks, &prefix).await
+        seeing::locks(&locks, prefix).await
     })?;
     if json {
         return print_json(&rows);
@@ -89,13 +90,21 @@ pub(super) fn no_store(config: &Config) -> Failure {
     })
 }
 
-pub(super) fn ask<T, F>(config: &Config, question: impl FnOnce(Locks) -> F) -> Result<T, Failure>
+/// Asks, and asks again while too few nodes answer, for as long as they are given.
+pub(super) fn ask<T, F>(config: &Config, question: impl Fn(Locks) -> F) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, LockError>>,
 {
     ask_within(PATIENCE, config, |locks| async move {
         reached(&locks, CONNECTING).await;
-        question(locks).await
+        let clock = locks.clock().clone();
+        let until = clock.now() + PASSING;
+        loop {
+            match question(locks.clone()).await {
+                Err(error) if error.passes() && clock.now() < until => clock.sleep(LOOK).await,
+                answer => return answer,
+            }
+        }
     })
 }
 
@@ -132,6 +141,19 @@ where
     F: Future<Output = Result<T, E>>,
     E: std::fmt::Display,
 {
+    ask_answer_in(config, PATIENCE, question)
+}
+
+/// The same for somebody who waits no longer than this for nodes that do not answer.
+pub(super) fn ask_answer_in<T, F, E>(
+    config: &Config,
+    patience: Duration,
+    question: impl FnOnce(Locks) -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, E>>,
+    E: std::fmt::Display,
+{
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -143,7 +165,7 @@ where
             .bystander()
             .start()
             .map_err(|e| failed(&e))?;
-        reached(&locks, PATIENCE).await;
+        reached(&locks, patience.min(PATIENCE)).await;
         question(locks).await.map_err(|e| failed(&e))
     });
     runtime.shutdown_background();
@@ -222,7 +244,7 @@ pub(super) fn place(config: &Config) -> String {
     }
 }
 
-fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
+pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
     let mut text = String::new();
     if fleet.replicas.is_empty() {
         text += &format!("no replica runs in {}\n", place(config));
@@ -253,12 +275,20 @@ fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
         ];
         let mut table = Table::new(&header);
         for job in &fleet.jobs {
-            table.row(job_row(job));
+            table.row(job_row(job, now));
         }
         text += &format!("\n{table}");
         for job in &fleet.jobs {
-            for line in job.disagreement() {
-                text += &format!("{}: {}\n", job.name, printable(&line));
+            for line in paused(job).into_iter().chain(job.disagreement()) {
+                text += &format!(
+                    "{}: {}\n",
+                    terminal::cell(&job.name),
+                    terminal::sentence(&line)
+                );
+            }
+            if let Some(held) = &job.held {
+                let backlog = job.backlog.unwrap_or(0);
+                text += &format!("{}: {backlog} items to be sent; {held}\n", job.name);
             }
         }
     }
@@ -271,14 +301,9 @@ fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
         text += &format!("\n{table}");
     }
     if !fleet.nodes.is_empty() {
-        let mut table = Table::new(&["NODE", "STATE"]);
+        let mut table = Table::new(&["NODE", "ROUND TRIP", "CLOCK", "STATE"]);
         for node in &fleet.nodes {
-            let state = match &node.error {
-                None if node.up => "up".to_owned(),
-                None => "down".to_owned(),
-                Some(why) => format!("down: {why}"),
-            };
-            table.row([node.name.clone(), state]);
+            table.row(node_row(node));
         }
         text += &format!("\n{table}");
     }
@@ -317,19 +342,83 @@ fn replica_row(replica: &ReplicaStatus, now: Timestamp) -> [String; 7] {
 fn reload_note(replica: &ReplicaStatus) -> String {
     let told = replica.reload.as_ref();
     let told = told.filter(|reload| !reload.ok || !reload.needs_restart.is_empty());
-    told.map(|reload| printable(&reload.to_string()))
-        .unwrap_or_default()
+    told.map(ToString::to_string).unwrap_or_default()
 }
 
-fn job_row(job: &JobStatus) -> [String; 7] {
-    let leader = match &job.leader {
-        Some(leader) if job.contested => format!("{} (contested)", leader.name),
-        Some(leader) => leader.name.clone(),
-        None if job.wants_leader() => "nobody".to_owned(),
-        None => String::new(),
+fn node_row(node: &NodeStatus) -> [String; 4] {
+    let state = match (node.up, node.votes) {
+        (true, true) => "up",
+        (true, false) => "up, no vote",
+        (false, _) => "down",
+    };
+    [
+        node.name.clone(),
+        node.rtt_us
+            .map(|us| format!("{}.{} ms", us / 1000, us % 1000 / 100))
+            .unwrap_or_default(),
+        node.offset_ms
+            .map(|ms| format!("{ms:+} ms"))
+            .unwrap_or_default(),
+        match &node.error {
+            Some(why) => format!("{state}: {why}"),
+            None => state.to_owned(),
+        },
+    ]
+}
+
+/// Who paused the job, since when, and why.
+fn paused(job: &JobStatus) -> Option<String> {
+    let by = job.paused_by.as_ref().filter(|_| job.paused)?;
+    let since = job.paused_since.map(|at| format!(" since {at}"));
+    let why = job.paused_why.as_ref().filter(|why| !why.is_empty());
+    let why = why.map(|why| format!(": {why}"));
+    Some(format!(
+        "paused by {by}{}{}",
+        since.unwrap_or_default(),
+        why.unwrap_or_default()
+    ))
+}
+
+/// What runs, and apart from it how the last run ended.
+fn last_run(job: &JobStatus, now: Timestamp) -> String {
+    let ago = |at: Timestamp| {
+        let ago = now.duration_since(at).as_secs().max(0);
+        humantime::format_duration(Duration::from_secs(ago.unsigned_abs())).to_string()
+    };
+    let ended = job
+        .last_outcome
+        .as_ref()
+        .map(|outcome| match job.last_ended {
+            Some(at) => format!("{outcome} {} ago", ago(at)),
+            None => outcome.clone(),
+        });
+    let running = job
+        .running_since()
+        .map(|at| format!("running for {}", ago(at)));
+    match (job.paused, running, ended) {
+        (true, None, _) => "paused".to_owned(),
+        (true, Some(running), _) => format!("paused, {running}"),
+        (false, Some(running), Some(ended)) => format!("{running}; before: {ended}"),
+        (false, running, ended) => running.or(ended).unwrap_or_default(),
+    }
+}
+
+fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
+    let leader = match (&job.leader, &job.last_seen) {
+        (Some(leader), _) => leader.shown().to_owned(),
+        (None, Some(last)) if !job.leader_known => {
+            format!(
+                "unknown, last seen {} {} s ago",
+                last.name,
+                last.ms_ago / 1000
+            )
+        }
+        (None, _) if !job.leader_known => "unknown".to_owned(),
+        (None, _) if job.wants_leader() => "nobody".to_owned(),
+        (None, _) => String::new(),
     };
     let token = job.leader.as_ref().map(|leader| leader.token.0.to_string());
-    let tick = |at: Option<Timestamp>| at.map(|at| at.to_string()).unwrap_or_default();
+    let tick = |at: Option<Timestamp>| at.map(|at| At(at).to_string()).unwrap_or_default();
     [
         job.name.clone(),
         job.coordination.clone(),
@@ -337,10 +426,7 @@ fn job_row(job: &JobStatus) -> [String; 7] {
         token.unwrap_or_default(),
         tick(job.last_tick),
         tick(job.next_tick),
-        match job.paused {
-            true => "paused".to_owned(),
-            false => job.last_outcome.clone().unwrap_or_default(),
-        },
+        last_run(job, now),
     ]
 }
 
@@ -358,17 +444,17 @@ fn run_row(fleet: &FleetStatus, job: &JobStatus, run: &RunStatus, now: Timestamp
         job.name.clone(),
         match &run.batch {
             Some(batch) => format!("batch {batch}"),
-            None => run.tick.to_string(),
+            None => At(run.tick).to_string(),
         },
         run.attempt.to_string(),
         on.map_or(&run.replica, |replica| &replica.name).clone(),
         ran.to_string(),
-        printable(&run.progress().to_string()),
+        run.progress().to_string(),
     ]
 }
 
-fn show_locks(rows: &[LockStatus]) -> String {
-    let mut table = Table::new(&["KEY", "STATE", "TOKEN", "REMAINING", "REPLICA", "OWNER"]);
+pub(super) fn show_locks(rows: &[LockStatus]) -> String {
+    let mut table = Table::new(&["KEY", "STATE", "TOKEN", "REMAINING", "HOLDER", "OWNER"]);
     for row in rows {
         let state = match row {
             row if row.held => "held",
@@ -383,7 +469,10 @@ fn show_locks(rows: &[LockStatus]) -> String {
             state.to_owned(),
             row.token.0.to_string(),
             remaining.unwrap_or_default(),
-            row.replica.clone().unwrap_or_default(),
+            row.holder
+                .as_ref()
+                .map(|holder| holder.to_string())
+                .unwrap_or_default(),
             row.owner.clone(),
         ]);
     }
@@ -393,7 +482,60 @@ fn show_locks(rows: &[LockStatus]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Rate;
+    use crate::status::{LastSeen, Rate};
+
+    #[test]
+    fn a_job_shows_what_is_known_of_it_and_what_is_not() {
+        let at = |text: &str| text.parse::<Timestamp>().ok();
+        let now = at("2026-05-04T08:10:00Z").unwrap();
+        let mut job = JobStatus {
+            coordination: "leader".to_owned(),
+            leader_known: true,
+            last_outcome: Some("done".to_owned()),
+            last_ended: at("2026-05-04T08:00:00Z"),
+            ..JobStatus::default()
+        };
+        let row = |job: &JobStatus| job_row(job, now);
+        assert_eq!(row(&job)[2], "nobody");
+        assert_eq!(row(&job)[6], "done 10m ago");
+        job.running.push(RunStatus {
+            started: at("2026-05-04T08:09:30Z").unwrap(),
+            ..RunStatus::default()
+        });
+        assert_eq!(row(&job)[6], "running for 30s; before: done 10m ago");
+        job.leader_known = false;
+        assert_eq!(row(&job)[2], "unknown");
+        job.last_seen = Some(LastSeen {
+            name: "w1".to_owned(),
+            ms_ago: 12_300,
+            ..LastSeen::default()
+        });
+        assert_eq!(row(&job)[2], "unknown, last seen w1 12 s ago");
+        assert_eq!(paused(&job), None);
+        job.paused = true;
+        job.paused_by = Some("root@h".to_owned());
+        job.paused_why = Some("the masters move".to_owned());
+        job.paused_since = at("2026-05-04T08:05:00Z");
+        let said = "paused by root@h since 2026-05-04T08:05:00Z: the masters move";
+        assert_eq!(paused(&job).as_deref(), Some(said));
+        assert_eq!(row(&job)[6], "paused, running for 30s");
+    }
+
+    #[test]
+    fn a_node_without_a_vote_is_up() {
+        let node = NodeStatus {
+            up: true,
+            error: Some("votes again in 12s at most".to_owned()),
+            rtt_us: Some(1_240),
+            offset_ms: Some(-7),
+            ..NodeStatus::default()
+        };
+        let row = node_row(&node);
+        assert_eq!(
+            row[1..],
+            ["1.2 ms", "-7 ms", "up, no vote: votes again in 12s at most"]
+        );
+    }
 
     #[test]
     fn a_run_in_flight_shows_how_far_it_is_and_commands_no_terminal() {
@@ -420,12 +562,16 @@ mod tests {
             ..FleetStatus::default()
         };
         let rows: Vec<_> = running(&fleet)
-            .map(|(job, run)| run_row(&fleet, job, run, now).join(" | "))
+            .map(|(job, run)| {
+                run_row(&fleet, job, run, now)
+                    .map(|c| terminal::cell(&c))
+                    .join(" | ")
+            })
             .collect();
         assert_eq!(
             rows,
             ["report | 2026-05-04T08:00:00Z | 2 | host-1-a | 1m 30s | \
-              30 of 120 (25 %), 30/min, about 3m left: page\u{fffd}[2J"]
+              30 of 120 (25 %), 30/min, about 3m left: page\\u001b[2J"]
         );
     }
 }

@@ -1,26 +1,28 @@
-//! Columns of text, as wide as their widest cell.
+//! Columns of text, as wide as their widest cell. What stands in a cell may be anybody's: it is shown on one line, and cut.
 
 use std::fmt;
 
+use crate::terminal::{cell, columns};
+
 /// Rows under a header; written without trailing blanks.
-pub(super) struct Table {
+#[derive(Debug)]
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(super) fn new(header: &[&str]) -> Self {
+    /// A table with these columns.
+    #[must_use]
+    pub fn new(header: &[&str]) -> Self {
         let header = header.iter().map(|&cell| cell.to_owned()).collect();
         Self { rows: vec![header] }
     }
 
     /// Adds a row; an empty cell is shown as a dash.
-    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let shown = |cell: String| {
-            if cell.is_empty() {
-                "-".to_owned()
-            } else {
-                cell
-            }
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let shown = |text: String| match text.is_empty() {
+            true => "-".to_owned(),
+            false => cell(&text),
         };
         self.rows.push(cells.into_iter().map(shown).collect());
     }
@@ -28,16 +30,21 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut widths: Vec<usize> = Vec::new();
+        for row in &self.rows {
+            for (column, cell) in row.iter().enumerate() {
+                match widths.get_mut(column) {
+                    Some(width) => *width = columns(cell).max(*width),
+                    None => widths.push(columns(cell)),
+                }
+            }
+        }
         for row in &self.rows {
             let mut line = String::new();
             for (cell, &width) in row.iter().zip(&widths) {
-                line += &format!("{cell:<width$}  ");
+                line += cell;
+                // Not by the formatter, whose widths end at 65,535 and count characters.
+                line.extend(std::iter::repeat_n(' ', width - columns(cell) + 2));
             }
             writeln!(f, "{}", line.trim_end())?;
         }
@@ -56,5 +63,20 @@ mod tests {
         table.row(["ü".to_owned(), "x".to_owned()]);
         let expected = "JOB             NOTE\nnightly-report  -\nü               x\n";
         assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn a_cell_that_is_far_too_wide_or_commands_the_terminal_leaves_the_table_in_order() {
+        let mut table = Table::new(&["OWNER", "TOKEN"]);
+        table.row(["x".repeat(100_000), "1".to_owned()]);
+        table.row(["漢\n\u{1b}[2J".to_owned(), "2".to_owned()]);
+        let text = table.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        let cut = "x".repeat(crate::terminal::CELL - 1) + "…";
+        assert_eq!(lines[1], format!("{cut}  1"));
+        assert!(lines[2].starts_with("漢\\n\\u001b[2J "), "{}", lines[2]);
+        let at = columns(lines[2].strip_suffix('2').unwrap());
+        assert_eq!(at, crate::terminal::CELL + 2);
     }
 }

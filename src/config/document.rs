@@ -6,6 +6,7 @@ use serde_json::{Map, Number, Value};
 use toml::de::{DeTable, DeValue};
 
 use super::{
+    effort,
     layer::Layer,
     problem::{Problems, Source},
     schema::{self, Shape},
@@ -16,7 +17,7 @@ use crate::secret::tells;
 pub(super) fn read(file: &Path, text: &str, problems: &mut Problems) -> Layer {
     let mut reader = Reader {
         file,
-        text,
+        lines: Lines::of(text),
         layer: Layer::named("file"),
         problems,
     };
@@ -29,9 +30,17 @@ pub(super) fn read(file: &Path, text: &str, problems: &mut Problems) -> Layer {
 
 struct Reader<'a> {
     file: &'a Path,
-    text: &'a str,
+    lines: Lines<'a>,
     layer: Layer,
     problems: &'a mut Problems,
+}
+
+/// Where the lines of a text begin: every key asks for its own, and a file may have thousands.
+struct Lines<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
+    /// Columns are bytes then.
+    ascii: bool,
 }
 
 impl Reader<'_> {
@@ -53,6 +62,9 @@ impl Reader<'_> {
         match (schema::shape(path), value) {
             (Shape::Unknown { siblings }, _) => {
                 let source = self.place(key.start);
+                if let Some(why) = schema::retired(path) {
+                    return self.problems.warn(path.join("."), source, why, "remove it");
+                }
                 let hint = schema::suggest(path, &siblings);
                 self.problems
                     .error(path.join("."), source, "there is no such key", hint);
@@ -108,27 +120,15 @@ impl Reader<'_> {
         let at = error.span().map_or(0, |span| span.start);
         let source = self.place(at);
         let message = error.message().trim().replace('\n', ", ");
-        let line = self
-            .text
-            .get(..at)
-            .unwrap_or_default()
-            .matches('\n')
-            .count();
-        let snippet = self.text.lines().nth(line).unwrap_or_default();
-        let message = format!("{message}, in the line `{}`", harmless(snippet));
+        let message = match harmless(self.lines.around(at)) {
+            Some(shown) => format!("{message}, in the line `{shown}`"),
+            None => message,
+        };
         self.problems.error("", source, message, "");
     }
 
     fn place(&self, offset: usize) -> Source {
-        let before = self.text.get(..offset).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        let column = before
-            .rsplit('\n')
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .count()
-            + 1;
+        let (line, column) = self.lines.place(offset);
         Source::File {
             path: self.file.to_owned(),
             line,
@@ -137,14 +137,73 @@ impl Reader<'_> {
     }
 }
 
-/// A line that could not be read, without what could be a password.
-fn harmless(line: &str) -> String {
-    let line = line.trim().replace(char::is_control, "\u{fffd}");
-    if !tells(&line) && !line.contains("://") && !line.contains('@') {
-        return line;
+// === impl Lines ===
+
+impl<'a> Lines<'a> {
+    fn of(text: &'a str) -> Self {
+        effort::looked_at(text.len());
+        let after = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self {
+            text,
+            starts: [0].into_iter().chain(after).collect(),
+            ascii: text.is_ascii(),
+        }
     }
-    let key = line.split_once('=').map_or("", |(key, _)| key);
-    format!("{key}= \u{2026}")
+
+    /// The number and the beginning of the line in which `offset` lies.
+    fn line(&self, offset: usize) -> (usize, usize) {
+        let line = self.starts.partition_point(|start| *start <= offset);
+        let start = line.checked_sub(1).and_then(|at| self.starts.get(at));
+        (line, start.copied().unwrap_or(0))
+    }
+
+    /// Line and column of `offset`, from 1, the column in characters.
+    fn place(&self, offset: usize) -> (usize, usize) {
+        let (line, start) = self.line(offset);
+        if self.ascii {
+            return (line, offset.min(self.text.len()).saturating_sub(start) + 1);
+        }
+        let before = self.text.get(start..offset).unwrap_or_default();
+        effort::looked_at(before.len());
+        (line, before.chars().count() + 1)
+    }
+
+    /// The line in which `offset` lies.
+    fn around(&self, offset: usize) -> &'a str {
+        let (_, start) = self.line(offset);
+        let rest = self.text.get(start..).unwrap_or_default();
+        rest.lines().next().unwrap_or_default()
+    }
+}
+
+/// Of a line that could not be read what is no secret for certain: the header of a section, or a key that there is, with its
+/// value where that is no secret. All else may be part of a value, also where it stands on a line of its own.
+fn harmless(line: &str) -> Option<String> {
+    let line = line.trim();
+    let known = |name: &str, at: Option<usize>| {
+        let name = name.trim().trim_matches('"');
+        schema::keys().iter().any(|key| match at {
+            Some(at) => key.get(at).is_some_and(|part| part == name),
+            None => key.last().is_some_and(|part| part == name),
+        })
+    };
+    if let Some((key, _)) = line.split_once('=') {
+        let last = key.rsplit('.').next().unwrap_or_default().trim();
+        let secret = schema::SECRETS.iter().any(|secret| secret.ends_with(last));
+        let shown =
+            match secret || tells(line) || line.contains(['@', '\\']) || line.contains("://") {
+                true => format!("{} = \u{2026}", key.trim()),
+                false => line.replace(char::is_control, "\u{fffd}"),
+            };
+        return known(last, None).then_some(shown);
+    }
+    let mut parts = line.trim_matches(['[', ']']).split('.');
+    let section = line.starts_with('[') && parts.next().is_some_and(|part| known(part, Some(0)));
+    // The name of a job is shown wherever there is one.
+    let sections = parts
+        .all(|part| line.starts_with("[jobs.") || known(part, Some(1)) || known(part, Some(2)));
+    let plain = |c: char| c.is_ascii_alphanumeric() || "[]._-\"' ".contains(c);
+    (section && sections && line.len() <= 100 && line.chars().all(plain)).then(|| line.to_owned())
 }
 
 /// A TOML value as JSON; dates become texts.

@@ -25,8 +25,15 @@ struct Effects<'a> {
 /// Why a key has no effect on a job without a lock.
 const NO_LOCK: &str = "it has no effect: a job that runs everywhere takes no lock";
 
-/// Adds what has no effect. `work` is what the program knows of the job's work. Keys are those of the job.
-pub(super) fn check(spec: &Spec, mode: Mode, work: Option<WorkFacts>, found: &mut Findings) {
+/// Adds what has no effect. `schedule` is the job's, when it can be read; `work` is what the program knows of its work. Keys
+/// are those of the job.
+pub(super) fn check(
+    spec: &Spec,
+    schedule: Option<&Schedule>,
+    mode: Mode,
+    work: Option<WorkFacts>,
+    found: &mut Findings,
+) {
     let effects = Effects {
         spec,
         default: Spec::default(),
@@ -38,14 +45,14 @@ pub(super) fn check(spec: &Spec, mode: Mode, work: Option<WorkFacts>, found: &mu
     effects.attempts(found);
     effects.progress(work, found);
     // A schedule that cannot be read, and ticks of batches, are told elsewhere.
-    if let Ok(schedule) = spec.parse_schedule() {
+    if let Some(schedule) = schedule {
         match (schedule.has_ticks(), spec.coordination) {
             (true, Coordination::Batch) => {}
             (true, _) => {
                 effects.late(found);
                 effects.calendar(found);
             }
-            (false, _) => effects.without_ticks(&schedule, found),
+            (false, _) => effects.without_ticks(schedule, found),
         }
     }
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    Config, WorkFacts, effects,
+    Config, WorkFacts, effects, effort,
     load::LoadOptions,
     over, places,
     problem::{Provenance, Source},
@@ -16,7 +16,7 @@ use crate::{
     human::Span,
     job::{Coordination, Spec, Unstoppable},
     ledger::MAX_WAITING,
-    schedule::Schedule,
+    schedule::{Schedule, ScheduleError},
 };
 
 /// Something a kind does not like about its parameters.
@@ -103,14 +103,18 @@ pub(super) fn check(config: &Config, options: &LoadOptions, found: &mut Findings
         let mut here = Findings::default();
         at.name(&mut here);
         at.kind(options, &mut here);
-        at.schedule(&mut here);
+        // Once: reading a schedule costs more than all the rules.
+        effort::looked_at(1);
+        let schedule = spec.read_schedule();
+        at.schedule(&schedule, &mut here);
+        let schedule = schedule.ok();
         at.coordination(work, &mut here);
-        places::check(spec, &mut here);
+        places::check(spec, schedule.as_ref(), &mut here);
         at.times(&mut here);
         at.ends(&mut here);
-        effects::check(spec, config.worker.mode, work, &mut here);
-        if let Some(now) = now {
-            over::check(name, spec, now, &mut here);
+        effects::check(spec, schedule.as_ref(), config.worker.mode, work, &mut here);
+        if let Some((now, schedule)) = now.zip(schedule) {
+            over::check(name, spec, schedule, now, &mut here);
         }
         found.nest(&format!("jobs.{name}"), here);
         if let Some(ttl) = spec.ttl {
@@ -186,7 +190,7 @@ impl At<'_> {
         }
     }
 
-    fn schedule(&self, found: &mut Findings) {
+    fn schedule(&self, schedule: &Result<Schedule, Vec<ScheduleError>>, found: &mut Findings) {
         if self.spec.schedule.is_none() {
             found.error(
                 &["schedule", ""],
@@ -195,10 +199,12 @@ impl At<'_> {
             );
             return;
         }
-        match self.spec.parse_schedule() {
-            Ok(schedule) => self.jitter(&schedule, found),
+        match schedule {
+            Ok(schedule) => self.jitter(schedule, found),
             // These sentences say themselves what to do.
-            Err(error) => found.error(&[error.key()], error.to_string(), ""),
+            Err(errors) => errors
+                .iter()
+                .for_each(|error| found.error(&[error.key()], error.to_string(), "")),
         }
     }
 

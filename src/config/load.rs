@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, fs,
+    fmt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -20,7 +20,7 @@ use super::{
     render, text,
     text::Flag,
 };
-use crate::{clock::Clock, finding::Findings};
+use crate::{clock::Clock, files, finding::Findings};
 
 /// Asks the kind of a job what is wrong with its parameters.
 pub type ParamCheck = Arc<dyn Fn(&str, &Value) -> Vec<ParamProblem> + Send + Sync>;
@@ -363,7 +363,7 @@ fn read_file(options: &LoadOptions, chosen: Option<&Chosen>, problems: &mut Prob
     let Some(Chosen { path, by }) = chosen else {
         return Layer::named("file");
     };
-    match fs::read_to_string(options.root.join(path)) {
+    match files::read_to_string(&options.root.join(path)) {
         Ok(text) => document::read(path, &text, problems),
         Err(cause) => {
             let source = by
@@ -402,6 +402,15 @@ fn split(
     (untouched, overridden)
 }
 
+/// Adds an error when somebody else could have made or could change the file at `path`.
+pub(super) fn check_owner(key: &str, path: &Path, root: &Path, found: &mut Findings) {
+    if let Err(stranger) = crate::owned::store(&root.join(path)) {
+        let text = stranger.to_string();
+        let (message, remedy) = text.split_once("; ").unwrap_or((&text, ""));
+        found.error(&[key], message, remedy);
+    }
+}
+
 /// Adds an error when no file can be made at `path`, without making anything.
 pub(super) fn check_writable(key: &str, path: &Path, root: &Path, found: &mut Findings) {
     let file = root.join(path);
@@ -411,6 +420,14 @@ pub(super) fn check_writable(key: &str, path: &Path, root: &Path, found: &mut Fi
             &[key],
             format!("{shown} is a directory"),
             "name a file in it",
+        );
+        return;
+    }
+    if file.exists() && !file.is_file() {
+        found.error(
+            &[key],
+            format!("{shown} is a pipe, a socket or a device"),
+            "name a file",
         );
         return;
     }

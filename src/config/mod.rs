@@ -11,6 +11,7 @@
 mod code;
 mod document;
 mod effects;
+mod effort;
 mod jobs;
 mod layer;
 mod load;
@@ -26,7 +27,7 @@ mod typed;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,7 @@ pub use crate::{
     finding::{Finding, Findings, Severity},
     job::spec::Spec,
     lock::settings::{Backend, EmbeddedSettings, Expiry, LockSettings, RedisSettings},
+    network::Network,
     secret::{Secret, SecretUrl},
 };
 pub use code::CodeSettings;
@@ -44,10 +46,10 @@ pub use load::{
 };
 pub use problem::{Problem, Problems, Provenance, Source};
 pub use settings::{AdminSettings, Listen, LogFormat, Mode, TelemetrySettings, WorkerSettings};
-pub use text::Flag;
+pub use text::{Flag, secret_variables};
 
 /// Everything that can be configured.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// `[worker]`
@@ -62,6 +64,19 @@ pub struct Config {
     pub jobs: BTreeMap<String, Spec>,
 }
 
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Jobs by name: their parameters may hold secrets.
+        f.debug_struct("Config")
+            .field("worker", &self.worker)
+            .field("locks", &self.locks)
+            .field("admin", &self.admin)
+            .field("telemetry", &self.telemetry)
+            .field("jobs", &self.jobs.keys())
+            .finish()
+    }
+}
+
 impl Config {
     /// Adds what is wrong with the settings, jobs aside. Paths are relative to `root`.
     pub fn check(&self, root: &Path, found: &mut Findings) {
@@ -74,7 +89,9 @@ impl Config {
         section("locks", &|found| {
             self.locks.check(found);
             if self.locks.backend == Backend::Embedded {
-                load::check_writable("embedded.path", &self.locks.embedded.path, root, found);
+                let path = &self.locks.embedded.path;
+                load::check_writable("embedded.path", path, root, found);
+                load::check_owner("embedded.path", path, root, found);
             }
         });
         section("admin", &|found| self.admin.check(found));

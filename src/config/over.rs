@@ -2,13 +2,17 @@
 
 use jiff::Timestamp;
 
-use crate::{finding::Findings, job::Spec};
+use crate::{finding::Findings, job::Spec, schedule::Schedule};
 
-/// Adds a warning when no tick of the job `name` lies ahead of `now`. Keys are those of the job.
-pub(super) fn check(name: &str, spec: &Spec, now: Timestamp, found: &mut Findings) {
-    let Ok(schedule) = spec.schedule_of(name) else {
-        return;
-    };
+/// Adds a warning when no tick of the job `name`, which has this schedule, lies ahead of `now`. Keys are those of the job.
+pub(super) fn check(
+    name: &str,
+    spec: &Spec,
+    schedule: Schedule,
+    now: Timestamp,
+    found: &mut Findings,
+) {
+    let schedule = schedule.with_jitter(name, spec.jitter.unwrap_or_default());
     if !spec.enabled || !schedule.has_ticks() || schedule.next_after(now).is_some() {
         return;
     }

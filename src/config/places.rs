@@ -5,10 +5,12 @@ use crate::{
     finding::Findings,
     job::{Coordination, Spec},
     ledger::MAX_OPEN,
+    schedule::Schedule,
 };
 
-/// Adds what cannot hold, and what would have no effect. Keys are those of the job.
-pub(super) fn check(spec: &Spec, found: &mut Findings) {
+/// Adds what cannot hold, and what would have no effect. `schedule` is the job's, when it can be read. Keys are those of the
+/// job.
+pub(super) fn check(spec: &Spec, schedule: Option<&Schedule>, found: &mut Findings) {
     let continuous = spec.schedule.as_ref().is_some_and(|s| s.is("continuous"));
     let set = [
         ("overlap", spec.overlap != Overlap::Skip),
@@ -58,16 +60,14 @@ pub(super) fn check(spec: &Spec, found: &mut Findings) {
     if spec.coordination == Coordination::Tick {
         by_tick(spec, continuous, found);
     }
-    let ticks = spec.parse_schedule().is_ok_and(|s| s.has_ticks());
-    if spec.overlap != Overlap::Skip && spec.schedule.is_some() && !continuous && !ticks {
-        // A schedule that cannot be read is told elsewhere.
-        if spec.parse_schedule().is_ok() {
-            found.warn(
-                &["overlap"],
-                "it has no effect: there are no ticks, and triggers wait for a place whatever the rule",
-                "leave overlap out",
-            );
-        }
+    // A schedule that cannot be read is told elsewhere.
+    let no_ticks = schedule.is_some_and(|schedule| !schedule.has_ticks());
+    if spec.overlap != Overlap::Skip && !continuous && no_ticks {
+        found.warn(
+            &["overlap"],
+            "it has no effect: there are no ticks, and triggers wait for a place whatever the rule",
+            "leave overlap out",
+        );
     }
 }
 
@@ -87,7 +87,8 @@ fn by_tick(spec: &Spec, continuous: bool, found: &mut Findings) {
             "with coordination = \"tick\" a tick's work ends before that of the next one begins",
             "write overlap = \"skip\" or \"queue\", or coordination = \"leader\"",
         );
-    } else if spec.concurrency.is_some_and(|many| many > 1) {
+    }
+    if spec.concurrency.is_some_and(|many| many > 1) {
         found.error(
             &["concurrency", "coordination"],
             "with coordination = \"tick\" a tick's work ends before that of the next one begins",

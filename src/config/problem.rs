@@ -1,7 +1,12 @@
 //! What is wrong with a configuration, where it stands, and what to do about it.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+    path::PathBuf,
+};
 
+use super::effort;
 use crate::finding::{Finding, Findings, Severity};
 
 /// Everything that is wrong, errors and warnings, in the order of the file.
@@ -131,13 +136,10 @@ impl Problems {
     /// Adds findings about keys from the top, except those about a key that is already known to be wrong: a rule
     /// that meets a default in the place of a value it could not read has nothing to say.
     pub(super) fn adopt(&mut self, found: Findings, provenance: &Provenance) {
-        let mut wrong: Vec<String> = Vec::new();
-        for problem in &self.0 {
-            if problem.severity == Severity::Error {
-                wrong.push(problem.key.clone());
-            }
-        }
+        let errors = self.0.iter().filter(|p| p.severity == Severity::Error);
+        let wrong: HashSet<String> = errors.map(|problem| problem.key.clone()).collect();
         for finding in found {
+            effort::looked_at(finding.keys.len());
             if finding.keys.iter().any(|key| wrong.contains(key)) {
                 continue;
             }
@@ -260,7 +262,15 @@ impl Provenance {
         for key in places.keys().filter(|key| !key.ends_with(']')) {
             // A list is replaced as a whole, so what was known of the old elements is void.
             let element = format!("{key}[");
-            self.0.retain(|old, _| !old.starts_with(&element));
+            let below = self.0.range(element.clone()..);
+            let void = below
+                .map(|(old, _)| old)
+                .take_while(|old| old.starts_with(&element));
+            let void: Vec<String> = void.cloned().collect();
+            effort::looked_at(void.len() + 1);
+            for old in void {
+                self.0.remove(&old);
+            }
         }
         self.0.extend(places);
     }

@@ -57,7 +57,11 @@ fn mask(value: &mut Value) {
                 if key.ends_with("_file") || key.ends_with("_files") {
                     continue;
                 }
-                if key != "key" && tells(key) && inner.is_string() {
+                if key == "command" {
+                    mask_arguments(inner);
+                } else if key == "env" && inner.is_object() {
+                    mask_all(inner);
+                } else if (key == "body" || key != "key" && tells(key)) && inner.is_string() {
                     *inner = Value::String("***".to_owned());
                 } else {
                     mask(inner);
@@ -71,6 +75,22 @@ fn mask(value: &mut Value) {
         Value::String(text) if authorizes(text) => *text = "***".to_owned(),
         Value::String(text) if text.contains("://") => *text = redact(text),
         _ => {}
+    }
+}
+
+/// Whatever a program is given may be a secret; which program it is, is none.
+fn mask_arguments(command: &mut Value) {
+    let Value::Array(parts) = command else {
+        return mask(command);
+    };
+    parts.retain(|part| !part.is_null());
+    parts.iter_mut().skip(1).for_each(mask_all);
+}
+
+fn mask_all(value: &mut Value) {
+    match value {
+        Value::Object(table) => table.values_mut().for_each(mask_all),
+        other => *other = Value::String("***".to_owned()),
     }
 }
 

@@ -21,6 +21,18 @@ pub(super) enum Shape {
 /// Secrets, for which `…_FILE` names a file that holds the value.
 pub(super) const SECRETS: [&str; 3] = ["locks.redis.password", "locks.redis.nodes", "admin.token"];
 
+/// Keys that earlier versions knew, and why they have gone. Files that have them are read as if they had not.
+const RETIRED: [(&[&str], &str); 1] = [(
+    &["locks", "redis", "pool_size"],
+    "has no effect: one connection for each node carries all calls",
+)];
+
+/// Why there is no such key any more.
+pub(super) fn retired(path: &[String]) -> Option<&'static str> {
+    let same = |(key, _): &&(&[&str], &str)| key.iter().eq(path.iter());
+    RETIRED.iter().find(same).map(|(_, why)| *why)
+}
+
 /// The shape of `path`.
 pub(super) fn shape(path: &[String]) -> Shape {
     let mut at = template();
@@ -63,7 +75,9 @@ pub(super) fn fits(path: &[String], value: &Value) -> Result<(), String> {
     }
     match serde_json::from_value::<Config>(nested) {
         Ok(_) => Ok(()),
-        Err(error) if may_hold_secret(path) => Err(without_value(&error.to_string())),
+        Err(error) if may_hold_secret(path) || holds_password(value) => {
+            Err(without_value(&error.to_string()))
+        }
         Err(error) => Err(explain(&error.to_string())),
     }
 }
@@ -138,12 +152,30 @@ fn may_hold_secret(path: &[String]) -> bool {
     is_params(path) || SECRETS.iter().any(|secret| secret.starts_with(&key))
 }
 
+/// Whether a text in `value` looks like an address with a password: at the wrong key it is one all the same.
+fn holds_password(value: &Value) -> bool {
+    match value {
+        Value::String(text) => crate::secret::redact(text) != *text,
+        Value::Array(list) => list.iter().any(holds_password),
+        Value::Object(table) => table.values().any(holds_password),
+        _ => false,
+    }
+}
+
 /// Serde's message without the value it quotes.
 fn without_value(message: &str) -> String {
     match message.rsplit_once(", expected ") {
         Some((_, wanted)) if message.starts_with("invalid ") => {
             format!("this must be {}", in_words(wanted))
         }
+        _ if message.starts_with("unknown variant ") => {
+            let choices = message
+                .split_once("expected ")
+                .map_or("", |(_, choices)| choices);
+            format!("this is not {}", choices.replace('`', ""))
+        }
+        // What a setting says of its own value quotes it.
+        _ if message.starts_with('"') => "this does not fit here".to_owned(),
         _ => message.replace('`', "\""),
     }
 }

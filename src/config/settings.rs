@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::{finding::Findings, secret::Secret};
+use crate::{finding::Findings, network::Network, secret::Secret};
 
 /// `[worker]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,9 +47,13 @@ pub struct AdminSettings {
     /// Where health, metrics and the status page are served: an address with a port, or `"off"`. Port 0 is any free
     /// one.
     pub listen: Listen,
-    /// What a request must say that changes something: `Authorization: Bearer TOKEN`. Without it only requests from this
-    /// machine can, where the server listens to no other.
+    /// What a request must say that changes something, or shows outputs of runs: `Authorization: Bearer TOKEN`. Unless it is
+    /// set the worker makes one, in a file that only its user can read.
     pub token: Option<Secret>,
+    /// Names, besides this machine's own and its addresses, by which browsers and others may ask for the page.
+    pub hosts: Vec<String>,
+    /// Proxies whose word on the client's address (`X-Forwarded-For`) is believed.
+    pub trusted_proxies: Vec<Network>,
     /// Nothing can be changed over HTTP.
     pub read_only: bool,
 }
@@ -156,6 +160,42 @@ impl AdminSettings {
                 "give one without blanks, or leave the key out",
             );
         }
+        if token.is_some_and(|token| (1..16).contains(&token.len())) {
+            found.warn(
+                &["token"],
+                "a token this short can be guessed",
+                "write 16 characters or more, or leave the key out: the worker makes one",
+            );
+        }
+        for (i, host) in self.hosts.iter().enumerate() {
+            if !is_host_name(host) {
+                found.error(
+                    &[&format!("hosts[{i}]"), "hosts"],
+                    format!("\"{host}\" is not the name of a host"),
+                    "write it without scheme, port and path: \"watchkeeper.example.org\"",
+                );
+            }
+        }
+        if self.trusted_proxies.iter().any(Network::is_everything) {
+            found.warn(
+                &["trusted_proxies"],
+                "everybody is believed to be a proxy, and so whatever he says of where he comes from",
+                "name the addresses of the proxies",
+            );
+        }
+        // What is open there is meant to be, but somebody must know.
+        if cfg!(feature = "admin") && self.address().is_some_and(|at| !at.ip().is_loopback()) {
+            found.warn(
+                &["listen"],
+                format!(
+                    "{} is open to other machines: they can read health and metrics, and a token that is said there \
+                     crosses the network as it is",
+                    self.listen
+                ),
+                "listen on 127.0.0.1, behind a proxy with TLS where others need it, or see that only machines of yours \
+                 reach it",
+            );
+        }
         if self.address().is_some() && !cfg!(feature = "admin") && self.listen != Listen::default()
         {
             found.error(
@@ -165,6 +205,12 @@ impl AdminSettings {
             );
         }
     }
+}
+
+/// Whether this can be what stands in a `Host` header, port aside.
+fn is_host_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    !name.is_empty() && name.len() <= 253 && name.chars().all(fits)
 }
 
 // === impl Listen ===

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{COUNT_LIMIT, Ticks};
+use super::{COUNT_LIMIT, Ticks, WithoutSpans};
 use crate::{
     ledger::{Decided, Ledger, Skipped},
     schedule::Schedule,
@@ -42,6 +42,7 @@ pub fn account_for_change(
     // Nobody knows what an older version decided by: as if by the same.
     let same = was.ticks.is_empty() || was.ticks == by.ticks;
     let undecided = ledger.decided_upto().filter(|upto| !same && *upto < now);
+    let schedule = schedule.without_spans(ledger);
     let gap = undecided.zip(ledger.undecided_from()).map(|(upto, from)| {
         let count = schedule.count(upto, now, COUNT_LIMIT);
         let to = now.max(from);

@@ -195,7 +195,7 @@ impl<'a> Table<'a> {
 
     /// The undecided ticks up to `upto` do not run, because all places were taken.
     fn skip_overlap(&mut self, upto: Option<Timestamp>) -> Result<(), Refused> {
-        if let Some(ticks) = upto.and_then(|upto| self.undecided_upto(upto)) {
+        while let Some(ticks) = upto.and_then(|upto| self.undecided_upto(upto)) {
             self.ledger.skip_upto(ticks.skipped("overlap"))?;
             self.decisions.push(Decision::Overlap { ticks });
         }
@@ -366,7 +366,7 @@ impl<'a> Table<'a> {
 
     /// The undecided ticks up to `upto` are missed.
     fn missed(&mut self, upto: Timestamp, why: WhyMissed) -> Result<(), Refused> {
-        if let Some(ticks) = self.undecided_upto(upto) {
+        while let Some(ticks) = self.undecided_upto(upto) {
             self.ledger.skip_upto(ticks.skipped(why.as_str()))?;
             self.decisions.push(Decision::Missed { ticks, why });
         }
@@ -490,11 +490,15 @@ impl<'a> Table<'a> {
         self.ledger.decided_upto()
     }
 
+    /// The first undecided ticks up to `upto`: all of them, unless one has run ahead of its time between them. A row of skipped
+    /// ticks says that none of them has started.
     fn undecided_upto(&self, upto: Timestamp) -> Option<Ticks> {
         let schedule = self.facts.schedule;
         let after = self.decided()?;
-        let to = schedule.latest_upto(after, upto)?;
         let from = schedule.next_after(after)?;
+        let mut ran = self.ledger.ran_ahead().iter().map(|span| span.from);
+        let stop = ran.find(|ran| *ran > from).and_then(before);
+        let to = schedule.latest_upto(after, stop.map_or(upto, |stop| stop.min(upto)))?;
         Some(Ticks {
             from,
             to,

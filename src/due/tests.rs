@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 
 mod fleet;
+mod jumps;
 mod rules;
 
 const TERM: Token = Token(5);

@@ -16,8 +16,7 @@ use tokio::sync::broadcast;
 
 use crate::{
     backoff::Backoff,
-    clock::Moment,
-    lock::{Claim, Claimed, LockError, Locks, Sighting, Way, released},
+    lock::{Claim, Claimed, LockError, Locks, Sighting, Way, released, together},
     node::{Announcement, Kind},
     term::Term,
 };
@@ -29,20 +28,28 @@ pub struct Elector {
     locks: Locks,
     claim: Claim,
     hesitation: Option<Hesitation>,
+    shows: Option<Shows>,
 }
+
+/// Told of what the nodes show.
+#[derive(Clone)]
+struct Shows(Arc<dyn Fn(&Sighting) + Send + Sync>);
 
 /// How long a candidate waits when the lock looks free, so that others may go first. Asked before the first bid of each
 /// vacancy.
 #[derive(Clone)]
 pub(crate) struct Hesitation(Arc<dyn Fn() -> Duration + Send + Sync>);
 
-/// A term, and how long nobody was seen to hold it before.
+/// A term, and how long nobody led before it.
 #[derive(Debug)]
 pub struct Elected {
     /// The term.
     pub term: Term,
-    /// From the moment at which this candidate first saw it free to its own acquisition; `None` when it never saw
-    /// another holder.
+    /// How long nobody led, to this acquisition; `None` when this process has seen no holder before.
+    ///
+    /// It counts from the release, when the holder before has given the lock back. That of one which has died is not known:
+    /// it counts from the middle between its last renewal and the next one, which has not come. So it is right to a sixth of
+    /// the ttl. A holder that lived on without its nodes may have led for longer, at most to the end of its lease.
     pub leaderless: Option<Duration>,
 }
 
@@ -65,6 +72,7 @@ impl Elector {
             locks: locks.clone(),
             claim,
             hesitation: None,
+            shows: None,
         }
     }
 
@@ -79,6 +87,26 @@ impl Elector {
     pub(crate) fn hesitating(mut self, hesitation: Hesitation) -> Self {
         self.hesitation = Some(hesitation);
         self
+    }
+
+    /// Tells `to` of all that the nodes show of the lock.
+    pub(crate) fn showing(mut self, to: impl Fn(&Sighting) + Send + Sync + 'static) -> Self {
+        self.shows = Some(Shows(Arc::new(to)));
+        self
+    }
+
+    fn show(&self, seen: &Sighting) {
+        if let Some(Shows(to)) = &self.shows {
+            to(seen);
+        }
+    }
+
+    /// Watches the lock as long as the answer lives, so that a campaign that begins later need not watch a holder that has died
+    /// meanwhile for a ttl first. A campaign watches by itself: this is for the time before it, or between two. It costs one
+    /// look per renewal, together with whatever else this process watches, and none while this process holds the lock.
+    #[must_use = "the lock is watched as long as this lives"]
+    pub fn keep_watching(&self) -> impl Send + Sync + use<> {
+        self.locks.keep_watching(&self.claim.key, self.claim.ttl)
     }
 
     /// Stands by until this replica leads. Store errors are waited out; a cancelled campaign leaves nothing behind.
@@ -97,10 +125,10 @@ impl Elector {
         let locks = &self.locks;
         let (clock, chance, timing) = (locks.clock(), locks.chance(), locks.timing());
         let ttl = self.claim.ttl.unwrap_or(timing.ttl);
+        // Also while this replica is unfit: once it is fit, the watch is not to begin anew.
+        let _watching = self.keep_watching();
         let mut releases = locks.releases();
         let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
-        let mut freed: Option<Moment> = None;
-        let mut seen_held = false;
         // The very first bid goes blind: one round trip when nobody holds it.
         let mut next = Next::Bid;
         let mut way = Way::default();
@@ -118,17 +146,15 @@ impl Elector {
                 // Then it is looked at again: whoever was to go first may have it.
                 clock.sleep(pause).await;
             } else if next == Next::Bid {
-                let (bid, _, _) = locks.attempt(&self.claim, way.clone()).await?;
+                let (bid, seen, _) = locks.attempt(&self.claim, way.clone()).await?;
                 match bid {
                     Claimed::Acquired(lease) => {
-                        let since = freed.filter(|_| seen_held);
-                        let leaderless = since.map(|t| clock.now().since(t));
+                        let leaderless = seen.vacant_since.map(|at| clock.now().since(at));
                         return Ok(Elected {
                             term: Term::new(lease),
                             leaderless,
                         });
                     }
-                    Claimed::Held { .. } => seen_held = true,
                     other => tracing::debug!(key = self.claim.key, ?other, "bid failed"),
                 }
                 // Candidates that bid together split the vote: ask one node first from now on, and wait a random,
@@ -140,6 +166,7 @@ impl Elector {
             let Some(sighting) = seen.first() else {
                 continue;
             };
+            self.show(sighting);
             next = state::next(sighting, ttl / 2);
             if let Next::Watch { pause, exact } = next {
                 backoff.reset();
@@ -150,24 +177,18 @@ impl Elector {
                     at = together(at, ttl);
                 }
                 let holder = sighting.holder();
-                if holder.is_some() {
-                    (seen_held, freed) = (true, None);
-                }
                 // As far as can be seen the holder's life ends here, unless it is renewed.
                 tokio::select! {
                     biased;
                     () = released(&mut releases, &self.claim.key, holder.as_deref()) => {
                         // That of somebody whom no majority shows says nothing but: look again.
                         if holder.is_some() {
-                            freed.get_or_insert(clock.now());
                             next = Next::Bid;
                         }
                         clock.sleep(chance.up_to(timing.node_timeout / 10)).await;
                     }
                     () = clock.sleep_until(at) => {}
                 }
-            } else {
-                freed.get_or_insert(clock.now());
             }
         }
     }
@@ -177,7 +198,9 @@ impl Elector {
     /// What the nodes show of the lock.
     pub(crate) async fn look(&self) -> Result<Sighting, LockError> {
         let seen = self.locks.look(vec![self.claim.key.clone()]).await?;
-        seen.into_iter().next().ok_or(LockError::Closed)
+        let seen = seen.into_iter().next().ok_or(LockError::Closed)?;
+        self.show(&seen);
+        Ok(seen)
     }
 
     /// One bid; nothing when another holds the lock, or when bids have stood in each other's way.
@@ -225,30 +248,14 @@ impl Hesitation {
     }
 }
 
-impl fmt::Debug for Hesitation {
+impl fmt::Debug for Shows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hesitation")
+        f.write_str("Shows")
     }
 }
 
-/// Candidates of one process look at their locks at the same moments: one call per node serves them all.
-fn together(at: Moment, ttl: Duration) -> Moment {
-    let grid = (ttl / 40).max(Duration::from_millis(1)).as_micros();
-    let steps = at.since_boot().as_micros().div_ceil(grid);
-    let micros = u64::try_from(steps.saturating_mul(grid)).unwrap_or(u64::MAX);
-    Moment::ZERO + Duration::from_micros(micros)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn candidates_of_one_process_look_together() {
-        let ttl = Duration::from_secs(10);
-        let at = |ms| Moment::ZERO + Duration::from_millis(ms);
-        assert_eq!(together(at(1), ttl), at(250));
-        assert_eq!(together(at(250), ttl), at(250));
-        assert_eq!(together(at(251), ttl), at(500));
+impl fmt::Debug for Hesitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hesitation")
     }
 }

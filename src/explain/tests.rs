@@ -105,7 +105,10 @@ fn a_run_that_jitter_delayed_is_not_called_late() {
         case.ask("07:00").sentences.join(" ")
     };
     let said = ask(starts);
-    let delayed = format!("Its start was delayed by jitter until {starts}, on every replica.");
+    let delayed = format!(
+        "Its start was delayed by jitter until {}, on every replica.",
+        crate::human::At(starts)
+    );
     assert!(said.starts_with(&delayed), "{said}");
     assert!(!said.contains("late"), "{said}");
     // From its start on, not from its tick.
@@ -167,6 +170,32 @@ fn a_service_has_no_ticks() {
     let mut case = Case::new();
     case.schedule = Schedule::parse("continuous", None, None).unwrap();
     assert_eq!(case.ask("07:00").verdict, "no-ticks");
+}
+
+#[test]
+fn a_job_in_batches_says_what_its_replicas_did_last() {
+    let mut case = Case::new();
+    case.schedule = Schedule::parse("continuous", None, None).unwrap();
+    case.runs.push(RunRecord {
+        tick: at("07:00"),
+        started: Some(at("07:00")),
+        ended: Some(at("07:01")),
+        outcome: "failed".to_owned(),
+        detail: "t/50/3 timeout".to_owned(),
+        replica_name: "a".to_owned(),
+        batches: Some(crate::status::runs::BatchCounts {
+            done: 12,
+            failed: 1,
+            ..Default::default()
+        }),
+        items: [("sent".to_owned(), 600)].into(),
+        ..RunRecord::default()
+    });
+    let said = case.ask("08:00");
+    assert_eq!(said.verdict, "failed");
+    let line = "From 2026-05-04T07:00:00Z to 2026-05-04T07:01:00Z a worked on it, failed: \
+                batches: 12 done, 1 failed; items: 600 sent (t/50/3 timeout).";
+    assert!(said.sentences.iter().any(|s| s == line), "{said:?}");
 }
 
 #[test]

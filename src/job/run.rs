@@ -1,6 +1,7 @@
 //! One run: what it is for, until when it may act, and how it hears of its end.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     future::Future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -74,6 +75,8 @@ struct Inner {
     /// Pieces of blocking work that go on, also when the run was dropped.
     blocking: watch::Sender<usize>,
     output: Mutex<Option<String>>,
+    /// Items by what became of them.
+    items: Mutex<BTreeMap<&'static str, u64>>,
     checkpoints: Option<Arc<dyn Checkpoints>>,
     /// From being told to stop to being dropped.
     grace: Duration,
@@ -101,6 +104,8 @@ impl Drop for Blocking {
     }
 }
 
+/// Words for what became of items that are kept.
+const MOST_OUTCOMES: usize = 16;
 const TIME_LIMIT: &str = "the run's time limit has passed";
 
 // === impl Run ===
@@ -127,6 +132,7 @@ impl Run {
             why: Mutex::new(None),
             progress,
             output: Mutex::new(None),
+            items: Mutex::default(),
             blocking: watch::Sender::new(0),
             checkpoints: None,
             grace: Duration::from_secs(10),
@@ -393,6 +399,24 @@ impl Run {
         // Cut before the lock is taken: nobody waits for a long text.
         let kept = output::bounded(text.into());
         *self.0.output.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+    }
+
+    /// Counts items of this batch by what became of them, for the history: `sent`, `failed`, any bounded word. One of
+    /// `dead`, `failed`, `in_doubt` and `parked` makes the batch worth a record of its own. Of a run that is no batch
+    /// nothing of it is kept.
+    pub fn count_items(&self, outcome: &'static str, items: u64) {
+        let mut counts = self.0.items.lock().unwrap_or_else(PoisonError::into_inner);
+        if items > 0 && (counts.len() < MOST_OUTCOMES || counts.contains_key(outcome)) {
+            let count = counts.entry(outcome).or_insert(0);
+            *count = count.saturating_add(items);
+        }
+    }
+
+    /// The items that were counted.
+    pub(crate) fn items(&self) -> BTreeMap<String, u64> {
+        let counts = self.0.items.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = counts.iter().map(|(word, n)| ((*word).to_owned(), *n));
+        counts.collect()
     }
 
     /// What the run has left to read, as it is kept; `None` when it left nothing.

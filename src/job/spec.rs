@@ -211,15 +211,26 @@ impl Spec {
     /// # Errors
     /// When schedule, dialect, zone, starting, until and except make no schedule; [`ScheduleError::key`] says which.
     pub fn parse_schedule(&self) -> Result<Schedule, ScheduleError> {
-        let definition = Definition {
+        self.written().parse()
+    }
+
+    /// The same, with everything that is wrong and not the first of it alone.
+    ///
+    /// # Errors
+    /// At least one; as [`Spec::parse_schedule`].
+    pub fn read_schedule(&self) -> Result<Schedule, Vec<ScheduleError>> {
+        self.written().read()
+    }
+
+    fn written(&self) -> Definition<'_> {
+        Definition {
             expressions: self.schedule.as_ref().map_or(&[], Expressions::as_slice),
             dialect: self.dialect,
             zone: Some(&self.zone),
             starting: self.starting.as_deref(),
             until: self.until.as_deref(),
             except: &self.except,
-        };
-        definition.parse()
+        }
     }
 
     /// The schedule of the job of this name, with its jitter, which depends on the name.

@@ -10,6 +10,7 @@ use std::{
 
 use tokio::sync::broadcast;
 
+use super::Watchlist;
 use crate::{
     backoff::Backoff,
     lock::{cluster::Cluster, link::Link},
@@ -50,6 +51,7 @@ pub(super) async fn forward(
     number: usize,
     node: Arc<dyn Node>,
     to: broadcast::Sender<Announcement>,
+    list: Arc<Watchlist>,
 ) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     loop {
@@ -57,9 +59,9 @@ pub(super) async fn forward(
             cluster.heard.set(number, true);
             while let Some(announcement) = news.recv().await {
                 backoff.reset();
-                cluster
-                    .watch()
-                    .heard(&announcement.key, &announcement.owner);
+                let (key, owner) = (&announcement.key, &announcement.owner);
+                cluster.watch().heard(key, owner);
+                list.heard(key, owner, cluster.clock.now());
                 let primary = cluster.primary(&announcement.key);
                 let silent = cluster.links.get(primary).is_none_or(Link::is_down);
                 // Nobody waiting is fine.

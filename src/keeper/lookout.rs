@@ -1,7 +1,7 @@
 //! Looking at locks: requests that come together are one call per node.
 //!
 //! Every candidate and every waiter of a process looks by itself. A standby of a hundred jobs would ask each node a hundred
-//! times where once is enough.
+//! times where once is enough. What nobody asks for, but may need, goes along (`watchlist`).
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -43,6 +43,7 @@ impl Desk {
         self.cluster.clock.sleep(GATHER).await;
         let together = std::mem::take(&mut *self.requests());
         let mut keys: Vec<String> = together.iter().flat_map(|r| r.keys.clone()).collect();
+        keys.extend(self.watchlist.take_due(self.cluster.clock.now()));
         keys.sort_unstable();
         keys.dedup();
         let seen = self.look(keys).await;

@@ -5,7 +5,7 @@
 //! leases at most), every third of a ttl.
 //!
 //! # States of a lease   held -> (cordoned) -> over, then released on all nodes
-//! # Invariants          R8 here, K1-K4 in [`book`], F1-F5 in [`ladder`], V1-V3 in `verify`, Z1-Z2 in `freeze`
+//! # Invariants          R8 here, K1-K4 in `book`, F1-F5 in `ladder`, V1-V3 in `verify`, Z1-Z2 in `freeze`, W1-W3 in `watchlist`
 //! - R8 An extension counts when q nodes kept the lease before its *old* deadline; the new one counts from the round's
 //!   first byte. A failed round changes nothing.              (an_extension_counts_from_its_first_byte)
 //! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
@@ -33,6 +33,7 @@ mod returns;
 mod silent;
 mod tasks;
 mod verify;
+mod watchlist;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -45,6 +46,7 @@ use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 pub(crate) use announce::Heard;
 pub use fitness::Fitness;
+pub(crate) use watchlist::{Watching, Watchlist};
 
 use crate::{
     chance::Chance,
@@ -58,7 +60,7 @@ use crate::{
         cluster::{Cluster, Parts, Stand, Told, Way},
         link::Link,
     },
-    node::{Announcement, Doc, Expiry, Node, Op, View},
+    node::{Announcement, Doc, Expiry, Node, NodeError, Op, View},
     spawn::Spawn,
 };
 use book::Book;
@@ -133,6 +135,9 @@ pub(crate) enum Command {
     Identities {
         reply: oneshot::Sender<Vec<Option<String>>>,
     },
+    Endless {
+        reply: oneshot::Sender<Vec<Result<Vec<String>, NodeError>>>,
+    },
     Settle {
         reply: oneshot::Sender<()>,
     },
@@ -159,12 +164,15 @@ pub(crate) struct Keeper {
     pub(crate) notes: (mpsc::UnboundedSender<Note>, mpsc::UnboundedReceiver<Note>),
     pub(crate) releases: broadcast::Sender<Announcement>,
     pub(crate) fitness: Fitness,
+    pub(crate) watchlist: Arc<Watchlist>,
     pub(crate) wall: FleetClock,
     pub(crate) reached: Arc<std::sync::atomic::AtomicBool>,
     pub(crate) on_unstoppable: OnUnstoppable,
     pub(crate) guard: Option<Guard>,
     /// How often its leases are looked at, where it is not as often as a freeze wants.
     pub(crate) look_every: Option<Duration>,
+    /// What the owner values of this process end with.
+    pub(crate) tag: Option<String>,
     #[cfg(test)]
     pub(crate) mutant: crate::lock::mutant::Mutant,
 }
@@ -180,6 +188,7 @@ pub(crate) struct Desk {
     /// Releases under way, and acquisitions that may end in one.
     releasing: watch::Sender<usize>,
     lookout: Arc<Lookout>,
+    watchlist: Arc<Watchlist>,
 }
 
 /// The default for work that outlives its lease: log, then `std::process::abort`.
@@ -285,6 +294,7 @@ impl Keeper {
                 watch: Mutex::default(),
                 guard: self.guard.clone(),
                 heard: Heard::of(nodes),
+                tag: self.tag,
                 releasing: releasing.clone(),
                 #[cfg(test)]
                 mutant: self.mutant,
@@ -295,10 +305,13 @@ impl Keeper {
             pulse: Pulse::default(),
             releasing: releasing.clone(),
             lookout: Arc::default(),
+            watchlist: self.watchlist,
         };
+        background.push(spawn.spawn(desk.clone().keep_watch()));
         for (number, link) in desk.cluster.links.iter().enumerate() {
             let (cluster, node) = (desk.cluster.clone(), link.node().clone());
-            let forward = announce::forward(cluster, number, node, self.releases.clone());
+            let (to, list) = (self.releases.clone(), desk.watchlist.clone());
+            let forward = announce::forward(cluster, number, node, to, list);
             background.push(spawn.spawn(forward));
         }
         if let Some(guard) = self.guard.filter(|guard| !guard.bystander) {
@@ -444,6 +457,8 @@ impl Desk {
             loss,
             held,
         });
+        let now = self.cluster.clock.now();
+        self.watchlist.given_back(view.key(), view.owner(), now);
         let (told, mut progress) = watch::channel(Told::default());
         let primary = self.cluster.primary(view.key());
         let op = self

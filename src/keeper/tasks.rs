@@ -90,6 +90,11 @@ impl Desk {
                 let asked = links.iter().map(|link| link.node().identity());
                 drop(reply.send(futures_util::future::join_all(asked).await));
             }
+            Command::Endless { reply } => {
+                let links = &self.cluster.links;
+                let asked = links.iter().map(|link| link.node().endless());
+                drop(reply.send(futures_util::future::join_all(asked).await));
+            }
             Command::Settle { reply } => {
                 // Whatever was handed back before this request is being released by now.
                 self.ring();
@@ -158,9 +163,10 @@ impl Desk {
         match tried.into_iter().next() {
             Some(Tried {
                 attempt,
-                seen,
+                mut seen,
                 stand,
             }) => {
+                seen.vacant_since = self.watchlist.vacant_since(&claim.key);
                 let claimed = self.claimed(claim, attempt, start);
                 if let (Claimed::Acquired(lease), true) = (&claimed, way.ticket.is_some()) {
                     lease.view().came_from_line();
@@ -214,6 +220,7 @@ impl Desk {
         let renew_at = next_renewal(start, ttl, &cluster.timing, early);
         self.book()
             .adopt(view.clone(), win.record.clone(), renew_at);
+        self.watchlist.taken(&claim.key, view.owner());
         self.ring();
         Claimed::Acquired(Lease::new(view, win.record))
     }
@@ -244,9 +251,11 @@ impl Desk {
             }
         }
         let judged = keys.into_iter().zip(shown);
-        judged
+        let judged: Vec<Sighting> = judged
             .map(|(key, nodes)| cluster.judge(key, nodes.into_iter().enumerate().collect()))
-            .collect()
+            .collect();
+        self.watchlist.saw(&judged, cluster.clock.now());
+        judged
     }
 
     /// One number for all nodes, above every token they show, so that the next acquisition needs no second round.
@@ -320,6 +329,10 @@ impl Desk {
         let report = |link: &Link| NodeReport {
             name: link.name().to_owned(),
             trouble: link.trouble().or_else(|| link.no_vote()),
+            answers: link.trouble().is_none(),
+            round_trip: link.last_round_trip(),
+            ahead_ms: link.ahead_ms(),
+            watched: link.watched(),
         };
         self.cluster.links.iter().map(report).collect()
     }
@@ -331,24 +344,25 @@ impl Desk {
         let links = self.cluster.links.iter().zip(asked);
         let report = |(link, result): (&Link, Result<Vec<Answer>, NodeError>)| {
             let shown = result.map(|answers| answers.into_iter().next());
-            let (state, blank_before) = match shown {
+            let (state, blank_before, nomination) = match shown {
                 Ok(Some(Answer::Admission(shown))) => {
                     let fleet = guard.map(|guard| &guard.fleet);
                     let limit = fleet.map_or(self.cluster.timing.max_ttl, |fleet| fleet.max_ttl);
                     let at_most = self.cluster.timing.watch_time(limit);
                     let state = AdmissionState::of(&shown, fleet, link.counts_in(), at_most);
-                    (state, shown.blank_before)
+                    (state, shown.blank_before, shown.nonce)
                 }
                 Ok(other) => {
                     let why = NodeError::Protocol(format!("answer to admission: {other:?}"));
-                    (AdmissionState::Silent(why), None)
+                    (AdmissionState::Silent(why), None, None)
                 }
-                Err(trouble) => (AdmissionState::Silent(trouble), None),
+                Err(trouble) => (AdmissionState::Silent(trouble), None, None),
             };
             AdmissionReport {
                 name: link.name().to_owned(),
                 state,
                 blank_before,
+                nomination,
             }
         };
         links.map(report).collect()

@@ -39,11 +39,20 @@ impl Ledger {
 
     /// What is undecided up to `upto` is decided by a change of the schedule; the row stands for it even where it holds no
     /// tick. Nothing happens when all of it is decided, or the job was never seen.
-    pub fn pass_over(&mut self, row: Skipped) {
+    pub fn pass_over(&mut self, mut row: Skipped) {
         let upto = row.to;
+        // A row says that nothing in it has started.
+        let ran = self.ran_ahead.iter().filter(|ran| ran.from <= upto);
+        let after = ran.map(|ran| ran.to).max();
+        if let Some(next) = after.and_then(super::ahead::next_instant) {
+            row.from = row.from.max(next);
+        }
         if self.decided_upto.is_some_and(|decided| decided < upto) {
-            self.note_skipped(row);
+            if row.from <= upto {
+                self.note_skipped(row);
+            }
             self.decided_upto = Some(upto);
+            self.pass_spans();
         }
     }
 

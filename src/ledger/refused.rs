@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{MAX_CHECKPOINT, MAX_OPEN, MAX_WAITING, RunState, VERSION};
+use super::{MAX_CHECKPOINT, MAX_OPEN, MAX_WAITING, RunState, WITH_SPANS};
 use crate::node::Token;
 
 /// A body that is no ledger of ours. It is left alone: whoever cannot read it must not write it.
@@ -10,7 +10,7 @@ use crate::node::Token;
 #[non_exhaustive]
 pub enum LedgerError {
     /// Written by a newer version of this program.
-    #[error("the ledger has version {found}, this program knows {VERSION}: update this replica")]
+    #[error("the ledger has version {found}, this program knows {WITH_SPANS}: update this replica")]
     Newer {
         /// The body's version.
         found: u64,

@@ -237,10 +237,10 @@ fn fields_of_a_newer_version_are_kept() {
 
 #[test]
 fn a_body_that_is_not_understood_is_an_error() {
-    let newer = Ledger::from_body(r#"{"v":2,"decided_upto":{"new":"shape"}}"#).unwrap_err();
+    let newer = Ledger::from_body(r#"{"v":3,"decided_upto":{"new":"shape"}}"#).unwrap_err();
     assert_eq!(
         newer.to_string(),
-        "the ledger has version 2, this program knows 1: update this replica"
+        "the ledger has version 3, this program knows 2: update this replica"
     );
     for body in ["{", "{}", "[]", r#"{"v":1,"decided_upto":"soon"}"#] {
         assert!(

@@ -14,7 +14,7 @@ use super::{
     Claim, Claimed, LockError, Locks, Sighting, Way,
     line::{Place, Woken},
 };
-use crate::{backoff::Backoff, clock::Moment, lease::Lease, node::Announcement};
+use crate::{backoff::Backoff, clock::Moment, human::Brief, lease::Lease, node::Announcement};
 
 /// A waiter asks at least so often: announcements may be lost, and holders change unseen.
 const POLL: Duration = Duration::from_secs(2);
@@ -46,8 +46,8 @@ impl LockBuilder {
     }
 
     /// Waits up to `limit` for the present holder; the default is not to wait. `Duration::MAX` waits as long as it
-    /// takes, also for nodes that do not answer. A holder that has gone without a word is sat out past the limit, see
-    /// [`LockBuilder::acquire`].
+    /// takes, also for nodes that do not answer. When the limit is over, an attempt that is under way is not waited for
+    /// longer than a few node timeouts.
     #[must_use]
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = limit;
@@ -58,7 +58,8 @@ impl LockBuilder {
     ///
     /// With observed expiry a lock whose holder has gone without a word looks held for one ttl of it longer than its key
     /// stands. Whoever asks without waiting does not wait for a living holder, but sits that time out, and it is logged:
-    /// otherwise programs that run once would never see a dead holder's time run out.
+    /// otherwise programs that run once would never see a dead holder's time run out. With a limit that time counts into it; what
+    /// has been watched is remembered, as long as this process lives.
     ///
     /// # Errors
     /// [`LockError`] of the last attempt, when the wait was over.
@@ -87,7 +88,8 @@ impl LockBuilder {
         let until = clock.now() + rest + slow * 4;
         tracing::info!(
             key = self.claim.key,
-            "its last holder has gone without releasing it: it is watched for another {rest:?}"
+            "its last holder has gone without releasing it: it is watched for another {}",
+            Brief(rest)
         );
         loop {
             if seen.looks_free() {
@@ -128,15 +130,8 @@ impl LockBuilder {
             place.refused(stand);
             let now = clock.now();
             if now >= until {
-                if !matches!(why, LockError::Held { .. }) {
-                    return Err(why);
-                }
-                let seen = self.look().await?;
-                return if seen.is_orphaned() {
-                    self.sit_out(seen, why).await
-                } else {
-                    Err(why)
-                };
+                // A limit is a limit, also where the holder has gone: the next call of this process goes on watching it.
+                return Err(why);
             }
             way = match why {
                 LockError::Held { .. } if !place.is_queued() => place.queue(),

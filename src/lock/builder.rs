@@ -14,9 +14,9 @@ use crate::{
     chance::Chance,
     clock::Clock,
     event::Events,
-    keeper::{self, Fitness, Keeper},
+    keeper::{self, Fitness, Keeper, Watchlist},
     lease::LeaseView,
-    node::{Expiry, Node},
+    node::{Expiry, Node, tag::is_tag},
     spawn::Spawn,
 };
 
@@ -34,6 +34,7 @@ pub struct LocksBuilder {
     pub(super) token_floor: Option<admission::TokenFloor>,
     pub(super) bystander: bool,
     pub(super) look_every: Option<Duration>,
+    pub(super) tag: Option<String>,
     #[cfg(test)]
     pub(super) mutant: mutant::Mutant,
 }
@@ -92,6 +93,15 @@ impl LocksBuilder {
         self
     }
 
+    /// A name that every lease of this process carries at the end of its owner value, behind a dot: whoever reads a lock's
+    /// record finds in it which process holds the lock. It must be of this process alone, such as the nonce of its replica
+    /// id. Anything but 1 to 32 letters, digits, hyphens and underscores is left out.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tag = Some(tag.into()).filter(|tag| is_tag(tag));
+        self
+    }
+
     /// Brings nodes that are new, or have lost their memory, back to their vote: each is watched for the longest lease,
     /// told what the others know, and admitted for this fleet. The nodes must be guarded with the same configuration
     /// ([`crate::node::GuardSettings`]); guarded nodes without this never vote.
@@ -143,6 +153,7 @@ impl LocksBuilder {
         let (notes, noted) = mpsc::unbounded_channel();
         let releases = broadcast::Sender::new(1024);
         let fitness = Fitness::new(self.clock.clone());
+        let watchlist = Arc::<Watchlist>::default();
         let reached = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let agreed = self
             .expiry
@@ -158,9 +169,11 @@ impl LocksBuilder {
             chance: self.chance.clone(),
             events: self.events.clone(),
             fitness: fitness.clone(),
+            watchlist: watchlist.clone(),
             reached: reached.clone(),
             wall: wall.clone(),
             guarded: self.fleet.is_some(),
+            tag: self.tag.clone(),
             contended: Mutex::default(),
         };
         let keeper = Keeper {
@@ -173,6 +186,7 @@ impl LocksBuilder {
             notes: (notes, noted),
             releases,
             fitness,
+            watchlist,
             reached,
             wall,
             on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),
@@ -183,6 +197,7 @@ impl LocksBuilder {
                 blank_said: Arc::default(),
             }),
             look_every: self.look_every,
+            tag: self.tag,
             #[cfg(test)]
             mutant: self.mutant,
         };

@@ -33,7 +33,7 @@ use crate::{
         timing::Timing,
         watch::{self, Watch},
     },
-    node::{Answer, Expiry, Kind, NodeError, Op, Record, Take, Ticket, Token, View},
+    node::{Answer, Expiry, Kind, NodeError, Op, Record, Take, Ticket, Token, View, tag::tagged},
     spawn::Spawn,
 };
 use round::Round;
@@ -58,6 +58,8 @@ pub(crate) struct Parts {
     /// What the clients of guarded nodes have in common; `None` when nobody guards them.
     pub(crate) guard: Option<Guard>,
     pub(crate) heard: Heard,
+    /// What the owner values of this process end with.
+    pub(crate) tag: Option<String>,
     /// Releases under way, and acquisitions that may end in one.
     pub(crate) releasing: tokio::sync::watch::Sender<usize>,
     #[cfg(test)]
@@ -354,7 +356,7 @@ impl Cluster {
             return owner;
         }
         let _ = claims;
-        self.chance.id()
+        tagged(self.chance.id(), self.tag.as_deref())
     }
 
     pub(crate) fn release_op(&self, key: &str, owner: &str, kind: Kind) -> Op {

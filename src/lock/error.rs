@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{lease::Loss, node::NodeError};
+use crate::{human::Brief, lease::Loss, node::NodeError};
 
 /// Why no lease was handed out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -10,7 +10,7 @@ use crate::{lease::Loss, node::NodeError};
 pub enum LockError {
     /// Somebody else holds it.
     #[error("held{} for at most {}", by.as_ref().map(|b| format!(" by {b}")).unwrap_or_default(),
-        for_at_most.map_or_else(|| "an unknown time".to_owned(), |d| format!("{d:?}")))]
+        for_at_most.map_or_else(|| "an unknown time".to_owned(), |d| Brief(d).to_string()))]
     Held {
         /// The holder's random owner value, as most nodes show it.
         by: Option<String>,
@@ -24,7 +24,7 @@ pub enum LockError {
     #[error("the nodes answered too slowly: too little of the lease would have been left")]
     TooSlow,
     /// A lease of this length would outlive what the nodes are told to expect.
-    #[error("a ttl of {ttl:?} is longer than max_ttl ({max_ttl:?})")]
+    #[error("a ttl of {} is longer than max_ttl ({})", Brief(*ttl), Brief(*max_ttl))]
     TtlTooLong {
         /// What was asked for.
         ttl: Duration,
@@ -64,7 +64,7 @@ pub enum WriteError {
     #[error("the lease is over: {0}")]
     Lost(Loss),
     /// A majority of nodes says that its `not_before` has not come: our wall clock is ahead of theirs.
-    #[error("a majority of nodes is more than the allowed skew behind: {ahead:?} to go")]
+    #[error("a majority of nodes is more than the allowed skew behind: {} to go", Brief(*ahead))]
     TooEarly {
         /// How far the median of those nodes is behind.
         ahead: Duration,
@@ -72,6 +72,15 @@ pub enum WriteError {
     /// The lock service of this process has ended.
     #[error("the lock service of this process has ended")]
     Closed,
+}
+
+// === impl LockError ===
+
+impl LockError {
+    /// Whether it is trouble of the nodes, which may be over a moment later.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(self, Self::NoQuorum(_) | Self::TooSlow)
+    }
 }
 
 impl fmt::Display for NodeTroubles {

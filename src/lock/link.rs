@@ -68,8 +68,9 @@ struct Inner {
     trouble: Mutex<Option<NodeError>>,
     /// Whether it votes, by its latest reply.
     standing: watch::Sender<Standing>,
-    /// When its votes count again, as far as this process has watched it.
-    counts_at: Mutex<Option<Moment>>,
+    /// The nomination that this process watches, and when its votes count again.
+    watched: Mutex<Option<(String, Moment)>>,
+    last_round_trip: Mutex<Option<Duration>>,
     skew: Mutex<Option<Skew>>,
     /// The fleet's wall clock, and which of its nodes this is.
     wall: (FleetClock, usize),
@@ -105,7 +106,8 @@ impl Link {
             down: watch::Sender::new(false),
             trouble: Mutex::new(None),
             standing: watch::Sender::new(Standing::Unguarded),
-            counts_at: Mutex::new(None),
+            watched: Mutex::new(None),
+            last_round_trip: Mutex::new(None),
             skew: Mutex::new(None),
             wall: (wall, number),
         }))
@@ -143,23 +145,42 @@ impl Link {
         self.0.standing.subscribe()
     }
 
-    /// Takes note of when its votes count again.
-    pub(crate) fn set_counts_at(&self, at: Option<Moment>) {
-        *self
+    /// Takes note of which nomination is watched, and of when its votes count again.
+    pub(crate) fn set_watched(&self, watched: Option<(String, Moment)>) {
+        let mut place = self
             .0
-            .counts_at
+            .watched
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) = at;
+            .unwrap_or_else(PoisonError::into_inner);
+        *place = watched;
+    }
+
+    /// The nomination that this process watches, and how much longer.
+    pub(crate) fn watched(&self) -> Option<(String, Duration)> {
+        let place = self
+            .0
+            .watched
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (nonce, until) = place.clone()?;
+        Some((nonce, until.since(self.0.clock.now())))
     }
 
     /// How long until its votes count again; `None` when this process has not watched it.
     pub(crate) fn counts_in(&self) -> Option<Duration> {
-        let at = *self
-            .0
-            .counts_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        Some(at?.since(self.0.clock.now()))
+        self.watched().map(|(_, left)| left)
+    }
+
+    /// How long the last call took that was answered.
+    pub(crate) fn last_round_trip(&self) -> Option<Duration> {
+        let last = self.0.last_round_trip.lock();
+        *last.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far the node's wall clock is ahead of this machine's.
+    pub(crate) fn ahead_ms(&self) -> Option<i64> {
+        let (wall, number) = &self.0.wall;
+        wall.ahead_ms(*number)
     }
 
     /// Why its votes do not count; `None` while they do.
@@ -390,6 +411,8 @@ impl Link {
         if let Ok(reply) = result {
             let (wall, number) = &self.0.wall;
             wall.learn(*number, sent, reply.wall_ms);
+            let last = self.0.last_round_trip.lock();
+            *last.unwrap_or_else(PoisonError::into_inner) = Some(now.since(sent));
         }
         *self
             .0

@@ -53,6 +53,7 @@ use std::{
 
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+pub(crate) use crate::keeper::Watching;
 pub use acquire::LockBuilder;
 pub(crate) use acquire::released;
 pub use admission::{AdmissionReport, AdmissionState};
@@ -63,6 +64,7 @@ pub(crate) use cluster::{Stand, Way};
 pub use error::{LockError, NodeTroubles, WriteError};
 pub use settings::{FleetConfig, LockSettings};
 pub use sighting::Sighting;
+pub(crate) use sighting::together;
 pub use slots::{MOST_SLOTS, Slot, SlotsBuilder};
 pub use timing::Timing;
 pub(crate) use wall::FleetClock;
@@ -73,7 +75,7 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
-    keeper::{self, Command, DocsRead, Fitness},
+    keeper::{self, Command, DocsRead, Fitness, Watchlist},
     lease::{LeaseView, Note},
     node::{Announcement, Doc, Node, NodeError, Op, View},
 };
@@ -87,8 +89,16 @@ pub struct Locks(Arc<Handle>);
 pub struct NodeReport {
     /// The node's name.
     pub name: String,
-    /// Why it does not answer; `None` while it does.
+    /// Why it does not answer, or does not vote; `None` while it does both.
     pub trouble: Option<NodeError>,
+    /// Whether it answers, whether it votes or not.
+    pub answers: bool,
+    /// Round trip of the last call that it answered.
+    pub round_trip: Option<Duration>,
+    /// How far its wall clock is ahead of this machine's, in milliseconds; `None` before it has answered lately.
+    pub ahead_ms: Option<i64>,
+    /// While this process watches it on its way back to its vote: the nomination that is watched, and how much longer.
+    pub watched: Option<(String, Duration)>,
 }
 
 struct Handle {
@@ -100,12 +110,17 @@ struct Handle {
     chance: Chance,
     events: Events,
     fitness: Fitness,
+    watchlist: Arc<Watchlist>,
     reached: Arc<std::sync::atomic::AtomicBool>,
     wall: FleetClock,
     guarded: bool,
+    tag: Option<String>,
     /// Locks with a line, as far as this process knows, and until when that is worth knowing.
     contended: Mutex<BTreeMap<String, Moment>>,
 }
+
+/// Documents read by name at one time.
+const DOCS_AT_ONCE: usize = 64;
 
 /// More locks than this are not known to be contended without looking whether that is still true.
 const MOST_CONTENDED: usize = 1024;
@@ -129,6 +144,7 @@ impl Locks {
             token_floor: None,
             bystander: false,
             look_every: None,
+            tag: None,
             #[cfg(test)]
             mutant: mutant::Mutant::default(),
         }
@@ -222,6 +238,14 @@ impl Locks {
     /// [`LockError::Closed`]; a node's trouble stands in its place in the sighting.
     pub async fn look(&self, keys: Vec<String>) -> Result<Vec<Sighting>, LockError> {
         self.ask(|reply| Command::Look { keys, reply }).await
+    }
+
+    /// Keeps an eye on a lock that may be wanted later, as long as the answer lives: whoever wants it then takes over from a
+    /// holder that has died meanwhile without watching it for a ttl first. `ttl` is that of a lease of ours.
+    pub(crate) fn keep_watching(&self, key: &str, ttl: Option<Duration>) -> Watching {
+        let handle = &self.0;
+        let ttl = ttl.unwrap_or(handle.timing.ttl);
+        handle.watchlist.watch(key, ttl, handle.clock.now())
     }
 
     /// Ends `owner`'s lease of the lock by force, whoever it is: at its next round its holder is refused by a majority and
@@ -340,15 +364,42 @@ impl Locks {
         self.ask(|reply| Command::Docs { which, reply }).await?
     }
 
+    /// Names and revisions alone of the documents of one directory, as [`Locks::read_docs`] has them: `limit` of each node at
+    /// most, the first in the order of their names.
+    pub(crate) async fn doc_names(&self, dir: &str, limit: u32) -> Result<DocsRead, LockError> {
+        let which = Op::DocNames {
+            dir: dir.to_owned(),
+            limit,
+        };
+        self.ask(|reply| Command::Docs { which, reply }).await?
+    }
+
+    /// As [`Locks::doc`], and says how many nodes answered.
+    pub(crate) async fn read_doc(&self, name: &str) -> Result<DocsRead, LockError> {
+        let which = Op::Doc {
+            name: name.to_owned(),
+        };
+        self.ask(|reply| Command::Docs { which, reply }).await?
+    }
+
+    /// The documents of these names, as far as they live: some at a time, so that no answer is as large as all of them.
+    pub(crate) async fn docs_of(&self, names: &[String]) -> Result<Vec<Doc>, LockError> {
+        let mut found = Vec::new();
+        for some in names.chunks(DOCS_AT_ONCE) {
+            let read: Vec<_> = some.iter().map(|name| self.doc(name)).collect();
+            for doc in futures_util::future::join_all(read).await {
+                found.extend(doc?);
+            }
+        }
+        Ok(found)
+    }
+
     /// One document: read from all nodes, the newest revision wins; `None` when it does not live anywhere.
     ///
     /// # Errors
     /// [`LockError::NoQuorum`] when no node answered.
     pub async fn doc(&self, name: &str) -> Result<Option<Doc>, LockError> {
-        let which = Op::Doc {
-            name: name.to_owned(),
-        };
-        let found = self.ask(|reply| Command::Docs { which, reply }).await??;
+        let found = self.read_doc(name).await?;
         Ok(found.docs.into_iter().next().map(|(doc, _)| doc))
     }
 
@@ -368,6 +419,12 @@ impl Locks {
         self.ask(|reply| Command::Admissions { reply }).await
     }
 
+    /// What this process's leases carry in their owner values, see [`LocksBuilder::tag`].
+    #[must_use]
+    pub fn tag(&self) -> Option<&str> {
+        self.0.tag.as_deref()
+    }
+
     /// Whether the nodes can lose their memory, and are guarded against it.
     pub(crate) fn is_guarded(&self) -> bool {
         self.0.guarded
@@ -377,6 +434,15 @@ impl Locks {
     /// connections are its own.
     pub(crate) async fn identities(&self) -> Result<Vec<Option<String>>, LockError> {
         self.ask(|reply| Command::Identities { reply }).await
+    }
+
+    /// For each node, in the order of the configuration, the locks in whose keys a value without a time to live stands, see
+    /// [`Node::endless`].
+    ///
+    /// # Errors
+    /// [`LockError::Closed`]; a node's trouble stands in its place.
+    pub async fn endless(&self) -> Result<Vec<Result<Vec<String>, NodeError>>, LockError> {
+        self.ask(|reply| Command::Endless { reply }).await
     }
 
     /// Release announcements of all nodes, from now on. They cost nothing and promise nothing: polling is the truth.

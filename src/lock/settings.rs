@@ -84,8 +84,6 @@ pub struct RedisSettings {
     /// How long one node may take to answer.
     #[serde(with = "crate::human::duration")]
     pub node_timeout: Duration,
-    /// Connections per node.
-    pub pool_size: usize,
     /// Raised in all programs of the fleet whenever other nodes take the place of the present ones.
     pub generation: u32,
     /// The user of every node whose URL names none.
@@ -361,7 +359,6 @@ impl Default for RedisSettings {
         Self {
             nodes: Vec::new(),
             node_timeout: Duration::from_millis(50),
-            pool_size: 4,
             generation: 1,
             username: None,
             password: None,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    clock::Moment,
     lock::tally::majority,
     node::{Expiry, NodeError, Record, Token, View},
 };
@@ -18,6 +19,8 @@ pub struct Sighting {
     expiry: Expiry,
     /// Per node: how long until it looks takable, unless anything changes there.
     waits: Vec<Option<Duration>>,
+    /// Since when nobody held the lock, for somebody who has just acquired it; `None` when no holder before was seen.
+    pub(crate) vacant_since: Option<Moment>,
 }
 
 impl Sighting {
@@ -34,6 +37,7 @@ impl Sighting {
             key: key.into(),
             nodes,
             expiry: Expiry::Server,
+            vacant_since: None,
         }
     }
 
@@ -48,6 +52,7 @@ impl Sighting {
             nodes,
             expiry,
             waits,
+            vacant_since: None,
         }
     }
 
@@ -101,6 +106,42 @@ impl Sighting {
         self.views().filter_map(next).min()
     }
 
+    /// The holder that a majority shows, the ttl of its lease, and its last sign of life as far as any node shows it at `now`:
+    /// none once its keys have run out, so that it is a ttl ago at least.
+    pub(crate) fn alive(&self, now: Moment) -> Option<(String, Duration, Option<Moment>)> {
+        let holder = self.holder()?;
+        let its = self
+            .views()
+            .filter(|view| view.holder_by(self.expiry) == Some(&*holder));
+        let sign = |view: &View| {
+            let ttl = Duration::from_millis(view.ttl_ms);
+            let left = view.remaining_ms.map(Duration::from_millis);
+            let alive = match (&view.holder, left) {
+                (None, _) => None,
+                (Some(_), Some(left)) if view.holder == view.owner => {
+                    Some(now.back(ttl.saturating_sub(left)))
+                }
+                // A foreign client's: nobody knows how long its life was.
+                (Some(_), _) => Some(now),
+            };
+            (alive, ttl)
+        };
+        let (alive, ttl) = its.map(sign).max()?;
+        Some((holder, ttl, alive))
+    }
+
+    /// Whether a lock that nobody holds any more shows that `owner` has released it, or nothing of it.
+    pub(crate) fn shows_over(&self, owner: &str) -> bool {
+        let mut its = self
+            .views()
+            .filter(|view| view.owner.as_deref() == Some(owner))
+            .peekable();
+        match its.peek() {
+            None => self.looks_free(),
+            Some(_) => its.any(|view| view.released),
+        }
+    }
+
     /// Whether the lock stands only in records: no majority shows a value in its key any more, but neither does one
     /// look takable. Its holder has gone without a word, most likely.
     #[must_use]
@@ -124,11 +165,11 @@ impl Sighting {
     /// The newest record body that any node shows.
     #[must_use]
     pub fn record(&self) -> Record {
-        self.views()
-            .map(|v| &v.record)
-            .max_by_key(|r| r.version)
-            .cloned()
-            .unwrap_or_default()
+        self.newest().cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn newest(&self) -> Option<&Record> {
+        self.views().map(|v| &v.record).max_by_key(|r| r.version)
     }
 
     fn views(&self) -> impl Iterator<Item = &View> {
@@ -136,9 +177,55 @@ impl Sighting {
     }
 }
 
+/// Those of one process look at their locks at the same moments: one call per node serves them all.
+pub(crate) fn together(at: Moment, ttl: Duration) -> Moment {
+    let grid = (ttl / 40).max(Duration::from_millis(1)).as_micros();
+    let steps = at.since_boot().as_micros().div_ceil(grid);
+    let micros = u64::try_from(steps.saturating_mul(grid)).unwrap_or(u64::MAX);
+    Moment::ZERO + Duration::from_micros(micros)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_of_one_process_look_together() {
+        let ttl = Duration::from_secs(10);
+        let at = |ms| Moment::ZERO + Duration::from_millis(ms);
+        assert_eq!(together(at(1), ttl), at(250));
+        assert_eq!(together(at(250), ttl), at(250));
+        assert_eq!(together(at(251), ttl), at(500));
+    }
+
+    #[test]
+    fn a_sign_of_life_is_as_old_as_the_life_that_has_gone() {
+        let now = Moment::from_boot(Duration::from_secs(100));
+        let ms = Duration::from_millis;
+        let shows = |holder: Option<&str>, left: Option<u64>| {
+            Ok(View {
+                holder: holder.map(str::to_owned),
+                remaining_ms: left,
+                owner: Some("a".into()),
+                ttl_ms: 900,
+                named: true,
+                ..View::default()
+            })
+        };
+        let seen = |nodes| Sighting::judged("k".into(), nodes, Expiry::Observed, Vec::new());
+        let alive = |nodes| seen(nodes).alive(now).map(|(_, _, alive)| alive);
+        let held = |left| shows(Some("a"), Some(left));
+        assert_eq!(
+            alive(vec![held(500), held(700), down()]),
+            Some(Some(now.back(ms(200))))
+        );
+        let gone = || shows(None, None);
+        assert_eq!(alive(vec![gone(), gone(), gone()]), Some(None));
+        let foreign = || shows(Some("theirs"), Some(9_000));
+        let theirs = alive(vec![foreign(), foreign(), held(1)]);
+        assert_eq!(theirs, Some(Some(now)));
+        assert_eq!(alive(vec![held(500), down(), down()]), None, "no majority");
+    }
 
     fn held(by: &str, ms: u64) -> Result<View, NodeError> {
         Ok(View {

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
+    human::Brief,
     lease::{Lease, LeaseView, ReleaseReport},
     node::{Announcement, Token},
 };
@@ -152,15 +153,16 @@ impl SlotsBuilder {
                 None => none_free(&seen, &self.names().await?),
             };
             if now >= until {
-                // As a single lock does: programs that run once would never see the time of a dead holder run out.
+                // As a single lock does that is tried once: programs that run once would never see the time of a dead holder run out.
                 let orphans = seen.iter().filter(|s| s.is_orphaned());
                 match orphans.filter_map(Sighting::free_in).min() {
-                    Some(rest) if full && !sits_out => {
+                    Some(rest) if full && !sits_out && self.wait.is_zero() => {
                         sits_out = true;
                         until = now + rest + slow * 4;
                         tracing::info!(
                             slots = self.name,
-                            "the last holder of a slot has gone without releasing it: it is watched for another {rest:?}"
+                            "the last holder of a slot has gone without releasing it: it is watched for another {}",
+                            Brief(rest)
                         );
                     }
                     _ => return Err(why),

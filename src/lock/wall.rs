@@ -100,6 +100,28 @@ impl FleetClock {
         }
     }
 
+    /// How far a node's wall clock is ahead of this machine's; zero when that is within the error of the reading.
+    pub(crate) fn ahead_ms(&self, node: usize) -> Option<i64> {
+        let (now, local) = (self.0.clock.now(), self.0.clock.wall());
+        let readings = self.0.readings.lock();
+        let readings = readings.unwrap_or_else(PoisonError::into_inner);
+        let reading = (*readings.get(node)?)?;
+        if now.since(reading.learned) > FRESH {
+            return None;
+        }
+        let apart = reading
+            .boot
+            .checked_add(now.since_boot())
+            .ok()?
+            .duration_since(local);
+        let within = apart.unsigned_abs() <= reading.error;
+        Some(if within {
+            0
+        } else {
+            i64::try_from(apart.as_millis()).unwrap_or(i64::MAX)
+        })
+    }
+
     /// What time it is. Warns when this machine's clock has left the others' by more than the skew.
     pub(crate) fn wall(&self) -> Timestamp {
         let State {

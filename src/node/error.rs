@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{NodeMs, Refusal};
+use crate::human::Brief;
 
 /// Why a node gave no answer. Never a vote, never "held", never "still ours".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,7 +13,7 @@ pub enum NodeError {
     #[error("unreachable: {0}")]
     Unreachable(String),
     /// No answer in time. It may have been executed.
-    #[error("no answer within {0:?}")]
+    #[error("no answer within {}", Brief(*.0))]
     Timeout(Duration),
     /// More is asked of it by this process than it answers in time: the request was not sent.
     #[error("more is asked of it than it answers in time: the request was not sent")]

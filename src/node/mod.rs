@@ -60,6 +60,7 @@ pub(crate) mod rules;
 pub mod scoped;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub(crate) mod tag;
 
 pub use error::NodeError;
 pub use expiry::{Expiry, Seen, Take};
@@ -118,10 +119,23 @@ pub trait Node: Send + Sync + 'static {
         Ok(NodeFacts::default())
     }
 
+    /// Locks in whose keys a value without a time to live stands, also of which the node knows nothing else: they never end by
+    /// themselves. Found by walking the store in small steps that keep nobody else waiting; [`MOST_ENDLESS`] at most. Not
+    /// bound to the time limit of calls. The default has no keys but those that [`Op::List`] shows.
+    ///
+    /// # Errors
+    /// [`NodeError`] when the store cannot be walked, or not to its end in a few seconds.
+    async fn endless(&self) -> Result<Vec<String>, NodeError> {
+        Ok(Vec::new())
+    }
+
     /// Opens this client's stream of release announcements. A stream that ends or loses messages costs only
     /// latency: polling stays the truth. `None` when the node has no announcements.
     async fn announcements(&self) -> Option<Announcements>;
 }
+
+/// Keys without a time to live that [`Node::endless`] tells of.
+pub const MOST_ENDLESS: usize = 1000;
 
 /// Release announcements of one node: keys that have just become free. Lagging or closed is not an error.
 pub type Announcements = tokio::sync::mpsc::Receiver<Announcement>;

@@ -154,6 +154,14 @@ pub enum Op {
         /// Ends with `/`, as in `presence/`; `""` for documents whose names have none. Any other has no documents.
         dir: String,
     },
+    /// Names and revisions of the living documents of one directory, as [`Op::Docs`] has it, in the order of their names and
+    /// without their bodies: a look that costs little, however large they are. Answers [`Answer::Docs`] with empty bodies.
+    DocNames {
+        /// As in [`Op::Docs`].
+        dir: String,
+        /// How many at most.
+        limit: u32,
+    },
     /// One document, when it lives. Answers [`Answer::Docs`] with one or none.
     Doc {
         /// The document's name.

@@ -51,7 +51,8 @@ impl<N: Node> Scoped<N> {
             Op::PutDoc { name, .. }
             | Op::RemoveDoc { name }
             | Op::Doc { name }
-            | Op::Docs { dir: name } => (name, &self.dir),
+            | Op::Docs { dir: name }
+            | Op::DocNames { dir: name, .. } => (name, &self.dir),
             // All namespaces of a store live and die with it.
             Op::Admission | Op::Nominate { .. } | Op::Admit { .. } => return,
         };
@@ -115,6 +116,12 @@ impl<N: Node> Node for Scoped<N> {
 
     async fn inspect(&self) -> Result<NodeFacts, NodeError> {
         self.node.inspect().await
+    }
+
+    async fn endless(&self) -> Result<Vec<String>, NodeError> {
+        let keys = self.node.endless().await?.into_iter();
+        let ours = keys.filter_map(|key| key.strip_prefix(&self.prefix).map(str::to_owned));
+        Ok(ours.collect())
     }
 
     async fn announcements(&self) -> Option<Announcements> {

@@ -19,28 +19,39 @@ impl Bounds {
         starting: Option<&str>,
         until: Option<&str>,
         zone: &Zone,
-    ) -> Result<Self, ScheduleError> {
-        let bound = |key, text: Option<&str>| {
+    ) -> Result<Self, Vec<ScheduleError>> {
+        let mut wrong = Vec::new();
+        let mut bound = |key, text: Option<&str>| {
             let read = |text: &str| {
                 instant(text.trim(), zone, key == "until").ok_or_else(|| ScheduleError::Bound {
                     key,
                     value: text.trim().to_owned(),
                 })
             };
-            text.map(read).transpose()
+            match text.map(read).transpose() {
+                Ok(bound) => bound,
+                Err(error) => {
+                    wrong.push(error);
+                    None
+                }
+            }
         };
         let bounds = Self {
-            starting: bound("starting", starting)?,
-            until: bound("until", until)?,
+            starting: bound("starting", starting),
+            until: bound("until", until),
         };
         match (bounds.starting, bounds.until, starting, until) {
             (Some(from), Some(to), Some(starting), Some(until)) if to < from => {
-                Err(ScheduleError::UntilBeforeStarting {
+                wrong.push(ScheduleError::UntilBeforeStarting {
                     starting: starting.to_owned(),
                     until: until.to_owned(),
-                })
+                });
             }
-            _ => Ok(bounds),
+            _ => {}
+        }
+        match wrong.is_empty() {
+            true => Ok(bounds),
+            false => Err(wrong),
         }
     }
 }

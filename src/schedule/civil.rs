@@ -37,7 +37,10 @@ const FIVE: [Field; 5] = [
 // === impl Civil ===
 
 impl Civil {
-    pub(super) fn parse(expression: &str, dialect: Option<Dialect>) -> Result<Self, ScheduleError> {
+    pub(super) fn parse(
+        expression: &str,
+        dialect: Option<Dialect>,
+    ) -> Result<Self, Vec<ScheduleError>> {
         let texts: Vec<&str> = expression.split_whitespace().collect();
         let fields: Vec<Field> = match texts.len() {
             5 => FIVE.to_vec(),
@@ -45,21 +48,30 @@ impl Civil {
             7 => [&[Field::Second][..], &FIVE, &[Field::Year]].concat(),
             found => {
                 let expression = expression.to_owned();
-                return Err(ScheduleError::FieldCount { expression, found });
+                return Err(vec![ScheduleError::FieldCount { expression, found }]);
             }
         };
         let mut read = Vec::with_capacity(7);
+        let mut wrong = Vec::new();
         for (&field, &text) in fields.iter().zip(&texts) {
-            let set = field::parse(field, text, dialect.unwrap_or_default())?;
-            if let (Some(number), None, 6..) = (set.number, dialect, texts.len()) {
-                return Err(ambiguous(text, number));
+            match field::parse(field, text, dialect.unwrap_or_default()) {
+                Ok(set) => {
+                    if let (Some(number), None, 6..) = (set.number, dialect, texts.len()) {
+                        wrong.push(ambiguous(text, number));
+                    }
+                    read.push((field, set));
+                }
+                Err(error) => wrong.push(error),
             }
-            read.push((field, set));
         }
-        let civil = Self::of(&read, dialect.unwrap_or_default(), expression)?;
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        let civil = Self::of(&read, dialect.unwrap_or_default(), expression);
+        let civil = civil.map_err(|error| vec![error])?;
         match civil.next_after(-1) {
             Some(_) => Ok(civil),
-            None => Err(never(expression)),
+            None => Err(vec![never(expression)]),
         }
     }
 

@@ -21,12 +21,14 @@ pub(super) struct Days {
 
 impl Days {
     /// Reads `"2026-12-25"`, `"12-24"` (every year) and weekdays by name, also as a range (`"Sat-Sun"`).
-    pub(super) fn parse(texts: &[String]) -> Result<Self, ScheduleError> {
+    pub(super) fn parse(texts: &[String]) -> Result<Self, Vec<ScheduleError>> {
         let mut days = Self::default();
-        for text in texts {
-            days.add(text.trim())?;
+        let added = texts.iter().map(|text| days.add(text.trim()));
+        let wrong: Vec<ScheduleError> = added.filter_map(Result::err).collect();
+        match wrong.is_empty() {
+            true => Ok(days),
+            false => Err(wrong),
         }
-        Ok(days)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -27,29 +27,30 @@ impl Kind {
         expression: &str,
         dialect: Option<Dialect>,
         zone: &Zone,
-    ) -> Result<Self, ScheduleError> {
+    ) -> Result<Self, Vec<ScheduleError>> {
+        let one = |error| Err(vec![error]);
         let cron = |expression: &str, dialect| Ok(Self::Cron(Civil::parse(expression, dialect)?));
         let (word, rest) = expression
             .split_once(char::is_whitespace)
             .unwrap_or((expression, ""));
         match (word, rest.trim()) {
-            ("", _) => Err(ScheduleError::Empty),
+            ("", _) => one(ScheduleError::Empty),
             ("continuous", "") => Ok(Self::Continuous),
             ("manual", "") => Ok(Self::Manual),
             ("at", time) => match bounds::instant(time, zone, false) {
                 Some(instant) => Ok(Self::At(instant)),
-                None => Err(ScheduleError::At {
+                None => one(ScheduleError::At {
                     value: time.to_owned(),
                 }),
             },
-            ("@every", period) => every(period),
+            ("@every", period) => every(period).or_else(one),
             ("@yearly" | "@annually", "") => cron("0 0 1 1 *", None),
             ("@monthly", "") => cron("0 0 1 * *", None),
             ("@weekly", "") => cron("0 0 * * Sun", None),
             ("@daily" | "@midnight", "") => cron("0 0 * * *", None),
             ("@hourly", "") => cron("0 * * * *", None),
             (word, rest) if word.starts_with('@') || rest.is_empty() && !is_field(word) => {
-                Err(ScheduleError::UnknownName {
+                one(ScheduleError::UnknownName {
                     name: expression.to_owned(),
                 })
             }

@@ -45,7 +45,7 @@
 //! - S4 A delayed tick starts before the next tick, on every replica at the same instant.
 //!   (`delayed_ticks_keep_their_order`)
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,8 @@ pub struct Schedule {
     bounds: Bounds,
     except: Days,
     jitter: Option<Jitter>,
+    /// Instants that are no ticks, in order: from, to.
+    left_out: Vec<(Timestamp, Timestamp)>,
 }
 
 /// A schedule as it is written, key by key.
@@ -131,35 +133,70 @@ impl Definition<'_> {
     /// # Errors
     /// [`ScheduleError`], which names the value and what is allowed; [`ScheduleError::key`] says which key it is about.
     pub fn parse(&self) -> Result<Schedule, ScheduleError> {
-        let zone = Zone::parse(self.zone)?;
+        // At least one error stands in the list: it is what there is instead of a schedule.
+        self.read()
+            .map_err(|errors| errors.into_iter().next().unwrap_or(ScheduleError::Empty))
+    }
+
+    /// Reads it, and says everything that is wrong with it.
+    ///
+    /// # Errors
+    /// At least one [`ScheduleError`], in the order of the keys of [`Definition`], the zone first.
+    pub fn read(&self) -> Result<Schedule, Vec<ScheduleError>> {
+        let mut wrong = Vec::new();
+        // A zone that does not exist must not hide what else is wrong: the rest is read as if it were UTC.
+        let zone = Zone::parse(self.zone).unwrap_or_else(|error| {
+            wrong.push(error);
+            Zone::utc()
+        });
         let mut kinds = Vec::with_capacity(self.expressions.len());
         for expression in self.expressions {
-            kinds.push(Kind::parse(expression.trim(), self.dialect, &zone)?);
+            match Kind::parse(expression.trim(), self.dialect, &zone) {
+                Ok(kind) => kinds.push(kind),
+                Err(errors) => wrong.extend(errors),
+            }
         }
-        if kinds.is_empty() {
-            return Err(ScheduleError::Empty);
+        if self.expressions.is_empty() {
+            wrong.push(ScheduleError::Empty);
         }
-        if kinds.len() > 1
-            && let Some(at) = kinds.iter().position(|kind| !kind.ticks())
-        {
-            return Err(ScheduleError::Mixed {
-                word: self.expressions[at].trim().to_owned(),
-            });
+        if self.expressions.len() > 1 {
+            let alone = |text: &&String| matches!(text.trim(), "continuous" | "manual");
+            let alone = self.expressions.iter().filter(alone);
+            wrong.extend(alone.map(|word| ScheduleError::Mixed {
+                word: word.trim().to_owned(),
+            }));
+        }
+        let sure = wrong.is_empty();
+        let bounds = Bounds::parse(self.starting, self.until, &zone);
+        let bounds = bounds.unwrap_or_else(|errors| {
+            // Which comes first can be told in the right zone alone.
+            let order =
+                |error: &ScheduleError| matches!(error, ScheduleError::UntilBeforeStarting { .. });
+            wrong.extend(errors.into_iter().filter(|error| sure || !order(error)));
+            Bounds::default()
+        });
+        let except = Days::parse(self.except).unwrap_or_else(|errors| {
+            wrong.extend(errors);
+            Days::default()
+        });
+        if !wrong.is_empty() {
+            return Err(wrong);
         }
         let expressions: Vec<&str> = self.expressions.iter().map(|e| e.trim()).collect();
         let schedule = Schedule {
             expression: expressions.join("; "),
-            bounds: Bounds::parse(self.starting, self.until, &zone)?,
-            except: Days::parse(self.except)?,
+            bounds,
+            except,
             kinds,
             zone,
             jitter: None,
+            left_out: Vec::new(),
         };
         let cut = schedule.bounds != Bounds::default() || !schedule.except.is_empty();
         if cut && schedule.has_ticks() && schedule.next_after(Timestamp::UNIX_EPOCH).is_none() {
-            return Err(ScheduleError::NothingLeft {
+            return Err(vec![ScheduleError::NothingLeft {
                 expression: schedule.expression,
-            });
+            }]);
         }
         Ok(schedule)
     }
@@ -193,11 +230,39 @@ impl Schedule {
         self
     }
 
+    /// The same without the ticks in these spans, both ends included; the delays of the others stay as they are. The spans
+    /// are to be in order.
+    #[must_use]
+    pub fn without(
+        &self,
+        spans: impl IntoIterator<Item = (Timestamp, Timestamp)>,
+    ) -> Cow<'_, Self> {
+        let spans: Vec<_> = spans.into_iter().collect();
+        if spans == self.left_out {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(Self {
+            left_out: spans,
+            ..self.clone()
+        })
+    }
+
     /// The first tick after `t`, never `t` itself.
     ///
     /// Cron expressions end with the year 2100.
     #[must_use]
     pub fn next_after(&self, t: Timestamp) -> Option<Timestamp> {
+        let mut next = self.next_named(t)?;
+        for (from, to) in &self.left_out {
+            if *from <= next && next <= *to {
+                next = self.next_named(*to)?;
+            }
+        }
+        Some(next)
+    }
+
+    /// Also those that are left out.
+    fn next_named(&self, t: Timestamp) -> Option<Timestamp> {
         let mut t = match self.bounds.starting.and_then(before) {
             Some(starting) => t.max(starting),
             None => t,
@@ -291,7 +356,7 @@ impl Schedule {
         let Some(jitter) = &self.jitter else {
             return Duration::ZERO;
         };
-        let room = self.next_after(tick).map_or(Duration::MAX, |next| {
+        let room = self.next_named(tick).map_or(Duration::MAX, |next| {
             Duration::try_from(next.duration_since(tick)).unwrap_or_default()
         });
         jitter.delay(tick, room)
@@ -369,7 +434,9 @@ impl Schedule {
     fn plain_period(&self) -> Option<i128> {
         match self.kinds[..] {
             [Kind::Every { period }]
-                if self.bounds == Bounds::default() && self.except.is_empty() =>
+                if self.bounds == Bounds::default()
+                    && self.except.is_empty()
+                    && self.left_out.is_empty() =>
             {
                 Some(period)
             }

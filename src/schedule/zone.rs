@@ -42,10 +42,7 @@ impl Zone {
     /// The zone of that name in the time zone database; UTC when none is given.
     pub(super) fn parse(name: Option<&str>) -> Result<Self, ScheduleError> {
         let Some(name) = name.map(str::trim) else {
-            return Ok(Self {
-                tz: TimeZone::UTC,
-                name: "UTC".to_owned(),
-            });
+            return Ok(Self::utc());
         };
         match TimeZone::get(name) {
             Ok(tz) => {
@@ -56,6 +53,13 @@ impl Zone {
                 zone: name.to_owned(),
                 suggestion: suggest(name),
             }),
+        }
+    }
+
+    pub(super) fn utc() -> Self {
+        Self {
+            tz: TimeZone::UTC,
+            name: "UTC".to_owned(),
         }
     }
 

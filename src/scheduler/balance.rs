@@ -51,6 +51,7 @@ pub(crate) async fn balance(
         // Nothing new when nobody answers: those heard of last count as gone soon.
         if let Ok(docs) = ctx.locks.docs(PRESENCE_PREFIX).await {
             let presences = Presence::from_docs(&docs);
+            ctx.board.heard(&presences);
             ctx.place.saw(&presences, &ctx.board, ctx.clock.now());
             ctx.place.definitions.tell(&ctx.board, &ctx.events);
             if !ctx.place.failover {

@@ -5,20 +5,73 @@ use jiff::Timestamp;
 use super::{
     flight::Flights,
     lead::{Lead, Over},
+    recall,
 };
 use crate::{
-    due, intent,
+    due::{self, Accounted, Loss},
+    intent,
     ledger::Ledger,
     lock::{AdmissionReport, AdmissionState, tally::majority},
 };
 
 impl Lead<'_> {
-    /// Writes that what a majority of nodes may have forgotten does not run, and reports it.
-    pub(super) async fn account_for_blank(&self, ledger: &mut Ledger) -> Result<(), Over> {
-        let Some(before) = self.blank_before().await? else {
+    /// Writes that what a majority of nodes may have forgotten does not run, by what living replicas remember of it, and
+    /// reports it.
+    pub(super) async fn account_for_blank(
+        &self,
+        ledger: &mut Ledger,
+        own: Option<Ledger>,
+    ) -> Result<(), Over> {
+        if self.lease.is_none() {
+            return Ok(());
+        }
+        let before = self.blank_before().await?;
+        let decided = ledger.decided_upto();
+        let told = match before {
+            Some(_) if decided < before => self.handed_on().await?,
+            _ => None,
+        };
+        let known = own.into_iter().chain(told).max_by_key(Ledger::decided_upto);
+        let loss = Loss {
+            known: known.as_ref(),
+            before,
+            now: self.wall(),
+        };
+        let accounted = due::account_for_loss(ledger, &self.engine.schedule, &loss);
+        let Some(Accounted {
+            ledger: next,
+            was,
+            decisions,
+            upto,
+        }) = accounted
+        else {
+            return self.forget_triggers(ledger, before).await;
+        };
+        if self.write(&next, None).await.is_err() {
+            return Err(Over);
+        }
+        tracing::warn!(
+            job = self.engine.name, %upto,
+            decided_upto = was.decided_upto().map(tracing::field::display),
+            "the lock nodes had lost the job's ledger, or a part of it: what was due before then and is not known to be \
+             decided counts as decided, although nobody knows how"
+        );
+        *ledger = next;
+        for decision in decisions {
+            self.report(decision, &was, &Flights::default());
+        }
+        Ok(())
+    }
+
+    /// What was asked for before may have run.
+    async fn forget_triggers(
+        &self,
+        ledger: &mut Ledger,
+        before: Option<Timestamp>,
+    ) -> Result<(), Over> {
+        let Some(before) = before else {
             return Ok(());
         };
-        // What was asked for before may have run.
         let mut next = ledger.clone();
         if next.forget_triggers_upto(&intent::trigger_floor(before)) {
             if self.write(&next, None).await.is_err() {
@@ -26,29 +79,27 @@ impl Lead<'_> {
             }
             *ledger = next;
         }
-        let accounted = due::account_for_blank(ledger, &self.engine.schedule, before);
-        let Some((next, decisions)) = accounted else {
-            return Ok(());
-        };
-        if self.write(&next, None).await.is_err() {
-            return Err(Over);
-        }
-        tracing::warn!(
-            job = self.engine.name, %before,
-            "a majority of lock nodes had lost its memory: what was due before then counts as decided"
-        );
-        let before = std::mem::replace(ledger, next);
-        for decision in decisions {
-            self.report(decision, &before, &Flights::default());
-        }
         Ok(())
+    }
+
+    /// The newest ledger that other replicas have handed on while the nodes did not vote.
+    async fn handed_on(&self) -> Result<Option<Ledger>, Over> {
+        let (ctx, job) = (&self.engine.ctx, &self.engine.name);
+        while self.is_open() {
+            match recall::handed_on(job, &ctx.locks).await {
+                Ok(known) => return Ok(known),
+                Err(error) => tracing::debug!(job, %error, "cannot read what others remember"),
+            }
+            self.clock().sleep(ctx.locks.timing().node_timeout).await;
+        }
+        Err(Over)
     }
 
     /// The latest blank of any node: whatever was decided earlier may be missing. Asked until a majority of those that
     /// vote has told: whoever is silent may be the one that knows of it.
     async fn blank_before(&self) -> Result<Option<Timestamp>, Over> {
         let locks = &self.engine.ctx.locks;
-        if self.lease.is_none() || !locks.is_guarded() {
+        if !locks.is_guarded() {
             return Ok(None);
         }
         while self.is_open() {
@@ -78,6 +129,7 @@ mod tests {
 
     fn node(state: AdmissionState, blank_before: Option<i64>) -> AdmissionReport {
         AdmissionReport {
+            nomination: None,
             name: "n".to_owned(),
             state,
             blank_before,

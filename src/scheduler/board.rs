@@ -15,7 +15,7 @@ use crate::{
     job::Run,
     lease::LeaseView,
     node::Token,
-    status::{JobPresence, Rate, ReloadStatus, RunStatus, Standing},
+    status::{HeldItems, JobPresence, LastSeen, Presence, Rate, ReloadStatus, RunStatus, Standing},
 };
 
 /// Shared by the engines of all jobs; cheap to clone.
@@ -27,6 +27,8 @@ pub(crate) struct Notes {
     /// Boxed: a map has room for more than it holds.
     jobs: BTreeMap<String, Box<JobNotes>>,
     reload: Option<ReloadStatus>,
+    /// Who was last heard to lead what: of other replicas, for when nobody can be asked.
+    last_seen: BTreeMap<String, LastSeen>,
     /// Asks for a fresh presence document soon: somebody waits for this, or sees a wrong leader.
     dirty: Arc<Notify>,
     /// Asks for one in its turn: the daily business of ticks and runs.
@@ -38,6 +40,8 @@ pub(crate) struct Notes {
 pub(crate) struct JobNotes {
     facts: JobPresence,
     lease: Option<LeaseView>,
+    /// How far its ledger is ahead of the clock.
+    ahead: Option<Duration>,
     runs: BTreeMap<String, (Run, Timestamp)>,
 }
 
@@ -102,6 +106,33 @@ impl Board {
         notes.dirty.notify_one();
     }
 
+    /// Takes note of who says that it leads what.
+    pub(crate) fn heard(&self, presences: &[Presence]) {
+        let mut notes = self.notes();
+        for presence in presences {
+            for job in &presence.jobs {
+                let Some(said) = LastSeen::said(presence, job) else {
+                    continue;
+                };
+                let known = notes.last_seen.get(&job.name);
+                if known.is_none_or(|known| known.token <= said.token) {
+                    notes.last_seen.insert(job.name.clone(), said);
+                }
+            }
+        }
+        // Only of what this replica knows anything about.
+        let Notes {
+            jobs, last_seen, ..
+        } = &mut *notes;
+        last_seen.retain(|job, _| jobs.contains_key(job));
+    }
+
+    /// Who was last heard to lead what.
+    #[cfg(feature = "admin")]
+    pub(crate) fn last_seen(&self) -> BTreeMap<String, LastSeen> {
+        self.notes().last_seen.clone()
+    }
+
     /// What became of the last reload.
     pub(crate) fn reloaded(&self, reload: ReloadStatus) {
         let mut notes = self.notes();
@@ -123,6 +154,19 @@ impl Board {
         });
     }
 
+    /// The job's engine here has died of a panic, which said this; nothing when it lives again.
+    pub(crate) fn engine_died(&self, job: &str, why: Option<String>) {
+        self.change(job, |job| job.facts.engine_died = why);
+    }
+
+    /// A job whose engine here has died, and why.
+    #[cfg_attr(not(feature = "admin"), allow(dead_code, reason = "asked by probes"))]
+    pub(crate) fn dead_engine(&self) -> Option<(String, String)> {
+        let notes = self.notes();
+        let mut jobs = notes.jobs.iter();
+        jobs.find_map(|(name, job)| Some((name.clone(), job.facts.engine_died.clone()?)))
+    }
+
     pub(crate) fn leads(&self, job: &str, lease: LeaseView, since: Timestamp) {
         self.change(job, |job| {
             job.facts.standing = Standing::Leading;
@@ -136,6 +180,10 @@ impl Board {
         self.change(job, |job| {
             job.facts.standing = standing;
             (job.facts.token, job.facts.since, job.lease) = (None, None, None);
+            if job.facts.coordination != "tick" {
+                // Its leader's business.
+                job.ahead = None;
+            }
         });
     }
 
@@ -166,21 +214,48 @@ impl Board {
         jobs.collect()
     }
 
+    /// The job's ledger is so far ahead of the clock; nothing when it is not.
+    pub(crate) fn ahead(&self, job: &str, ahead: Option<Duration>) {
+        if let Some(known) = self.notes().jobs.get_mut(job) {
+            known.ahead = ahead;
+        }
+    }
+
+    /// The jobs whose ledgers are ahead of the clock, as far as this replica knows, and by how much.
+    pub(crate) fn ahead_of_clock(&self) -> Vec<(String, Duration)> {
+        let notes = self.notes();
+        let jobs = notes.jobs.iter();
+        jobs.filter_map(|(name, job)| Some((name.clone(), job.ahead?)))
+            .collect()
+    }
+
     pub(crate) fn started(&self, run: &Run, at: Timestamp) {
         self.note(run.job(), |job| {
             job.runs.insert(run.id().to_owned(), (run.clone(), at));
         });
     }
 
-    pub(crate) fn ended(&self, run: &Run, outcome: &str) {
+    pub(crate) fn ended(&self, run: &Run, outcome: &str, at: Timestamp) {
         self.note(run.job(), |job| {
             job.runs.remove(run.id());
             job.facts.last_outcome = Some(outcome.to_owned());
+            job.facts.last_ended = Some(at);
         });
     }
 
     pub(crate) fn backlog(&self, job: &str, items: u64) {
         self.note(job, |job| job.facts.backlog = Some(items));
+    }
+
+    pub(crate) fn held(&self, job: &str, items: HeldItems) {
+        self.note(job, |job| {
+            job.facts.held = (!items.is_none()).then_some(items);
+        });
+    }
+
+    /// The jobs that this replica has.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.notes().jobs.keys().cloned().collect()
     }
 
     /// Whether this replica leads the job now, by the clock; `None` for a job it does not know.

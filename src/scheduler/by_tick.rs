@@ -5,8 +5,10 @@
 //! - B1 A term of such a job is one like any other, which ends when nothing of the job is open and no retry is near: what a
 //!   leader promises holds for it.   (every_tick_runs_once_and_ticks_spread_over_the_replicas,
 //!   whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
-//! - B2 Between ticks nothing is asked of the nodes; at a tick whoever sees that it is decided does not bid.
-//!   (a_replica_that_waits_for_a_tick_asks_nothing_of_the_nodes)
+//! - B2 Between ticks nothing is asked of the nodes; at a tick whoever sees that it is decided does not bid. A replica that
+//!   may not bid, as the spare one of a failover fleet, watches the lock together with the others that it may need.
+//!   (a_replica_that_waits_for_a_tick_asks_nothing_of_the_nodes,
+//!   the_run_of_a_tick_goes_on_with_the_failover_standby_as_soon)
 //! - B3 What only a minority of the nodes shows is bid for and written back, and so is a record that would be forgotten
 //!   before anybody needs it: released records have an end.   (what_only_a_minority_shows_is_bid_for,
 //!   a_record_is_kept_through_the_time_between_two_rare_ticks)
@@ -22,7 +24,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Engine, lead::LOOK_AGAIN};
+use super::{Engine, ahead, lead::LOOK_AGAIN};
 use crate::{
     backoff::Backoff,
     clock::Moment,
@@ -104,13 +106,18 @@ impl Engine {
     /// Runs the job tick by tick, in whichever replica comes first, until the worker drains.
     pub(crate) async fn run_by_tick(&mut self) {
         let ctx = &self.ctx.clone();
-        let key = format!("job/{}", self.name);
-        let retention = ctx.locks.timing().retention_of(&key);
+        let retention = ctx.locks.timing().retention_of(&self.key());
         // Not all at the same time.
         let limit = retention / 3 + ctx.chance.up_to(retention / 30);
         let mut taken = Taken::new(limit);
         let mut stood_back = None;
-        while let Some(pass) = ctx.gate.pass().await {
+        loop {
+            // Whoever may not bid now is to find a holder that has died in a run over, once it may. Between ticks a replica
+            // that waits for the next one asks nothing.
+            let watching = self.keep_watching();
+            let Some(pass) = ctx.gate.pass().await else {
+                break;
+            };
             self.take_up();
             let elector = self.elector();
             ctx.board.stands(&self.name, Standing::StandingBy);
@@ -122,6 +129,7 @@ impl Engine {
             if self.stand_back_for_definition(&pass).await {
                 continue;
             }
+            drop(watching);
             let term = tokio::select! {
                 biased;
                 () = pass.over() => continue,
@@ -157,7 +165,10 @@ impl Engine {
         loop {
             // Here, and not by going back to where the job alone is asked: that would turn in a circle without a pause, and
             // keep the runtime from the heartbeat that makes a stalled replica fit again.
-            locks.fitness().fit().await;
+            if locks.fitness().unfit().is_some() {
+                let _watching = self.keep_watching();
+                locks.fitness().fit().await;
+            }
             let asked = clock.now();
             let next = match elector.look().await {
                 Ok(seen) => {
@@ -178,7 +189,7 @@ impl Engine {
                 Next::Watch => {}
                 Next::Bid => {
                     // Asked long ago, maybe.
-                    let fit = ctx.why_unfit(self.job.health(), timing.ttl / 2).await;
+                    let fit = ctx.why_unfit(|| self.job.health(), timing.ttl / 2).await;
                     if fit.is_some() {
                         return None;
                     }
@@ -200,6 +211,7 @@ impl Engine {
                     tokio::select! {
                         biased;
                         () = ctx.intents.changed(&mut seen_intents) => {}
+                        () = ctx.recall.nodes_are_back() => {}
                         () = self.asleep(until, taken.stale_at()) => {}
                     }
                     // Ticks spread over the replicas, and most of them see that another one was quicker.
@@ -244,7 +256,12 @@ impl Engine {
         });
         match plan {
             Ok(plan) if plan.decisions.iter().any(is_worth_a_bid) => Next::Bid,
-            Ok(plan) => Next::Sleep(plan.wake),
+            Ok(plan) => match self.look_ahead(plan.ahead) {
+                ahead::Next::TakeBack(_) => Next::Bid,
+                ahead::Next::Level => Next::Sleep(plan.wake),
+                ahead::Next::Say => Next::Sleep(now.checked_add(ahead::STANDS).ok()),
+                ahead::Next::Wait(left) => Next::Sleep(now.checked_add(left).ok()),
+            },
             Err(_) => Next::Bid,
         }
     }
@@ -261,10 +278,17 @@ impl Engine {
         Next::Sleep(now.checked_add(UNREADABLE).ok())
     }
 
-    /// Sleeps until `until` by the wall clock, which may be set meanwhile, or until `stale`.
+    /// Sleeps until `until` by the wall clock, or until `stale`; no longer when that clock is set back.
     async fn asleep(&self, until: Option<Timestamp>, stale: Moment) {
         let (locks, clock) = (&self.ctx.locks, &self.ctx.clock);
+        let mut shown = locks.wall();
         while clock.now() < stale {
+            let before = std::mem::replace(&mut shown, locks.wall());
+            if Duration::try_from(before.duration_since(shown))
+                .is_ok_and(|back| back > locks.timing().skew)
+            {
+                return;
+            }
             let left = until.map(|at| Duration::try_from(at.duration_since(locks.wall())));
             let left = left.map_or(LOOK_AGAIN, Result::unwrap_or_default);
             if left.is_zero() {

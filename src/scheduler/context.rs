@@ -1,11 +1,10 @@
 //! What every engine of a replica shares.
 
-use std::{panic::AssertUnwindSafe, time::Duration};
+use std::{future::Future, time::Duration};
 
-use futures_util::{Future, FutureExt};
 use jiff::Timestamp;
 
-use super::{Board, Gate, History, Intents, Place};
+use super::{Board, Gate, History, Intents, Place, Recall};
 use crate::{
     chance::Chance,
     clock::Clock,
@@ -13,6 +12,7 @@ use crate::{
     event::Events,
     job::{Health, Hooks},
     lock::Locks,
+    panics::{bury, caught_later},
     spawn::Spawn,
 };
 
@@ -28,6 +28,7 @@ pub(crate) struct Context {
     pub(crate) gate: Gate,
     pub(crate) history: History,
     pub(crate) intents: Intents,
+    pub(crate) recall: Recall,
     /// Called around every run.
     pub(crate) hooks: Hooks,
     pub(crate) place: Place,
@@ -44,12 +45,15 @@ impl Context {
 
     /// Why a job says that this replica is not fit for it; no answer in time and a panic are answers, too. An answer that
     /// could not come because this process was frozen is waited for once more.
-    pub(crate) async fn why_unfit(
+    pub(crate) async fn why_unfit<F>(
         &self,
-        health: impl Future<Output = Health> + Send,
+        health: impl FnOnce() -> F + Send,
         within: Duration,
-    ) -> Option<String> {
-        let mut asked = std::pin::pin!(AssertUnwindSafe(health).catch_unwind());
+    ) -> Option<String>
+    where
+        F: Future<Output = Health> + Send,
+    {
+        let mut asked = Box::pin(caught_later(health));
         let began = self.clock.now();
         let mut answer = self.clock.timeout(within, &mut asked).await;
         let took = self.clock.now().since(began);
@@ -57,10 +61,12 @@ impl Context {
         if answer.is_err() && took > within + within / 4 {
             answer = self.clock.timeout(within, &mut asked).await;
         }
+        // Whoever asks goes on, whatever becomes of a check that is given up.
+        bury(asked);
         match answer {
             Ok(Ok(Health::Fit)) => None,
             Ok(Ok(Health::Unfit(why))) => Some(why),
-            Ok(Err(_)) => Some("the health check panicked".to_owned()),
+            Ok(Err(panic)) => Some(format!("the health check panicked: {panic}")),
             Err(_) => Some("the health check does not answer".to_owned()),
         }
     }

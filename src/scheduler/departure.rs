@@ -144,6 +144,7 @@ impl Lead<'_> {
         // The work is marked before its task exists: the lease is not let go in between.
         let work = self.lease.as_ref().map(LeaseView::begin_work);
         let (job, clock, board) = (engine.job.clone(), ctx.clock.clone(), ctx.board.clone());
+        let locks = ctx.locks.clone();
         let patience = ctx.locks.timing().node_timeout * 4;
         let margin = limits.abort_margin + limits.abort_margin / 4;
         let of = run.clone();
@@ -158,7 +159,7 @@ impl Lead<'_> {
             drop(job);
             // Nothing is told of a run whose engine has gone.
             if let Ok(entry) = is_told.await {
-                board.ended(&of, ended.word());
+                board.ended(&of, ended.word(), locks.wall());
                 // Before the end is told: a worker that drains writes what it finds here, and no more.
                 entry.ended(&of, &ended);
             }

@@ -12,7 +12,6 @@
 //!   (a_run_is_over_when_its_blocking_work_is)
 
 use std::{
-    any::Any,
     panic::AssertUnwindSafe,
     sync::{
         Arc,
@@ -27,8 +26,10 @@ use tracing::Instrument;
 use super::span;
 use crate::{
     clock::{Clock, Moment},
+    human::Brief,
     job::{FailureKind, Hooks, JobError, Outcome, Run, RunEnd, RunHook},
     lease::LeaseView,
+    panics::message,
 };
 
 /// How a run ended.
@@ -81,7 +82,7 @@ impl Ended {
     pub(crate) fn detail(&self) -> String {
         match self {
             Self::Done | Self::TimedOut => String::new(),
-            Self::RetryAfter(pause) => format!("again in {pause:?}"),
+            Self::RetryAfter(pause) => format!("again in {}", Brief(*pause)),
             Self::Skipped(why) | Self::Cancelled(why) | Self::Panicked(why) => why.clone(),
             Self::Failed { why, .. } => why.clone(),
         }
@@ -93,7 +94,8 @@ impl Ended {
             Self::RetryAfter(pause) if is_last => Self::Failed {
                 retry: false,
                 why: format!(
-                    "it asked for another attempt after {pause:?}, and this was the last one (retry.attempts)"
+                    "it asked for another attempt after {}, and this was the last one (retry.attempts)",
+                    Brief(pause)
                 ),
             },
             other => other,
@@ -255,12 +257,6 @@ async fn until_dropped(
         }
         clock.sleep_until(drop_at).await;
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without a message").to_owned()
 }
 
 #[cfg(test)]

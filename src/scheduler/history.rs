@@ -8,7 +8,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -63,6 +63,8 @@ struct Inner {
     clock: Clock,
     spawn: Spawn,
     waiting: Mutex<Waiting>,
+    /// The number of the last record of batches, by job; read from the store first, where an earlier process left it.
+    numbers: tokio::sync::Mutex<BTreeMap<String, u64>>,
     /// Writings that wait or are under way. Changed only while `waiting` is locked.
     left: watch::Sender<usize>,
 }
@@ -94,6 +96,12 @@ enum Writing {
     },
     /// Unlike a record it depends on what is there.
     Interrupt(Box<RunRecord>),
+    /// Of batches, whose numbers this replica counts by itself.
+    Batch {
+        record: Box<RunRecord>,
+        /// Set at the first try, so that another one does not tell it twice.
+        seq: OnceLock<u64>,
+    },
 }
 
 // === impl History ===
@@ -106,6 +114,7 @@ impl History {
             clock,
             spawn,
             waiting: Mutex::default(),
+            numbers: tokio::sync::Mutex::default(),
             left: watch::Sender::new(0),
         }))
     }
@@ -161,6 +170,18 @@ impl History {
             ..RunRecord::default()
         };
         self.add(Writing::Interrupt(Box::new(record)));
+    }
+
+    /// One batch, or several that are told together, as this replica worked on them.
+    pub(crate) fn batch(&self, mut record: RunRecord) {
+        let author = &self.0.author;
+        record.replica.clone_from(&author.id);
+        record.replica_name.clone_from(&author.name);
+        record.detail = job::cut(record.detail, MAX_DETAIL);
+        self.add(Writing::Batch {
+            record: Box::new(record),
+            seq: OnceLock::new(),
+        });
     }
 
     /// Waits until everything is written, but no longer than `limit`.
@@ -252,7 +273,32 @@ impl History {
                 record.interrupt(self.0.locks.wall());
                 self.put(&record, Stage::Interrupted, None).await
             }
+            Writing::Batch { record, seq } => {
+                let number = match seq.get() {
+                    Some(number) => *number,
+                    None => self.next_number(&record.job).await?,
+                };
+                let record = RunRecord {
+                    seq: *seq.get_or_init(|| number),
+                    ..(**record).clone()
+                };
+                self.put(&record, Stage::Ended, None).await
+            }
         }
+    }
+
+    /// The next number in this replica's ring of a job.
+    async fn next_number(&self, job: &str) -> Result<u64, LockError> {
+        let mut numbers = self.0.numbers.lock().await;
+        let last = match numbers.get(job) {
+            Some(last) => *last,
+            None => {
+                let docs = self.0.locks.docs(&RunRecord::directory(job)).await?;
+                RunRecord::last_of_ring(job, &self.0.author.ring, &docs)
+            }
+        };
+        numbers.insert(job.to_owned(), last.saturating_add(1));
+        Ok(last.saturating_add(1))
     }
 
     async fn put(
@@ -263,9 +309,9 @@ impl History {
     ) -> Result<(), LockError> {
         let locks = &self.0.locks;
         let (name, beside) = self.documents(record);
-        let least = match record.token {
-            Some(_) => HISTORY_LIFETIME,
-            None => EVERYWHERE_LIFETIME,
+        let least = match record.is_of_replica() {
+            false => HISTORY_LIFETIME,
+            true => EVERYWHERE_LIFETIME,
         };
         let lifetime = locks.timing().retention.max(least);
         let rev = RunRecord::revision(record.seq, stage);
@@ -279,7 +325,7 @@ impl History {
     }
 
     fn documents(&self, record: &RunRecord) -> (String, String) {
-        let ring = record.token.is_none().then_some(&*self.0.author.ring);
+        let ring = record.is_of_replica().then_some(&*self.0.author.ring);
         RunRecord::documents(&record.job, ring, record.seq)
     }
 }
@@ -336,8 +382,12 @@ impl Waiting {
 impl Writing {
     /// What an interruption finds there is what was written before it, and what follows it knows more.
     fn depends_on(&self, earlier: &Self) -> bool {
-        let (Self::Record { record: one, .. } | Self::Interrupt(one)) = self;
-        let (Self::Record { record: two, .. } | Self::Interrupt(two)) = earlier;
+        let (Self::Record { record: one, .. } | Self::Interrupt(one)) = self else {
+            return false;
+        };
+        let (Self::Record { record: two, .. } | Self::Interrupt(two)) = earlier else {
+            return false;
+        };
         let interrupts =
             matches!(self, Self::Interrupt(_)) || matches!(earlier, Self::Interrupt(_));
         interrupts && one.seq == two.seq && one.job == two.job
@@ -417,6 +467,44 @@ mod tests {
         // Written once for both states: the later one was known before the first was sent.
         let last = docs.iter().find(|d| d.rev / 4 == 5000).unwrap();
         assert!(last.body.contains("\"done\""), "{}", last.body);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn records_of_batches_go_on_behind_those_of_an_earlier_process() {
+        let (history, node, time) = history();
+        let batches = |done| RunRecord {
+            job: "job".to_owned(),
+            token: Some(crate::node::Token(7)),
+            batches: Some(crate::status::runs::BatchCounts {
+                done,
+                ..Default::default()
+            }),
+            ..RunRecord::default()
+        };
+        for done in 1..=3 {
+            history.batch(batches(done));
+        }
+        history.flush(Duration::from_secs(1)).await;
+        let successor = History::new(
+            history.0.locks.clone(),
+            time.clock(),
+            Spawn::system(),
+            history.0.author.clone(),
+        );
+        // The store does not answer at first: the number is asked for again, and given once.
+        node.faults().partition(Cut::Hang);
+        successor.batch(batches(4));
+        successor.flush(Duration::from_secs(2)).await;
+        node.faults().heal();
+        successor.flush(Duration::from_secs(60)).await;
+        let docs = successor.0.locks.docs("history/job/").await.unwrap();
+        let mut found: Vec<(u64, u64)> = docs
+            .iter()
+            .filter_map(|doc| RunRecord::from_doc("job", doc))
+            .map(|record| (record.seq, record.batches.unwrap().done))
+            .collect();
+        found.sort_unstable();
+        assert_eq!(found, [(1, 1), (2, 2), (3, 3), (4, 4)]);
     }
 
     #[tokio::test(start_paused = true)]

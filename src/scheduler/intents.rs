@@ -1,7 +1,11 @@
 //! What people ask of the fleet, as this replica knows it: read from all nodes again and again, and written again where it
 //! is missing.
 //!
+//! Each look lists names and revisions; a document is read when its revision is news. So what waits costs little, however
+//! much it says, and a look is bounded: see [`crate::intent`].
+//!
 //! # Invariants
+//! - A document is read once per revision.   (what_waits_is_read_once)
 //! - What this replica knows it writes again on every node that does not show it, so that an intent outlives a rolling restart
 //!   of all nodes.   (a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters)
 //! - A leader has read the intents from a majority before it decides anything.   (a_new_leader_knows_of_a_pause_at_once)
@@ -9,7 +13,7 @@
 //! Nodes that do not answer are asked again a second later; what is known stands until then.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -20,13 +24,16 @@ use tokio::sync::{Notify, watch};
 use super::Board;
 use crate::{
     clock::Clock,
-    intent::{self, Drain, Intent, Pause, Resign, Trigger, TriggerState},
+    intent::{self, Drain, Intent, Outstanding, Pause, Resign, Trigger, TriggerState},
     lock::{LockError, Locks},
     node::Doc,
 };
 
 /// Time between two looks at the nodes.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Documents written again, or removed, in one look: after a node has lost its memory there may be many.
+const MOST_WRITES: usize = 64;
 
 /// The intents that this replica knows. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +42,8 @@ pub(crate) struct Intents(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     known: Mutex<BTreeMap<String, Known>>,
+    /// Revisions of documents that were read and say nothing: of another version, or over.
+    in_vain: Mutex<BTreeMap<String, u64>>,
     /// Counts the changes.
     news: watch::Sender<u64>,
     /// Something was said here that the nodes do not know.
@@ -47,6 +56,8 @@ struct Inner {
 struct Known {
     rev: u64,
     intent: Intent,
+    /// It was said here.
+    ours: bool,
 }
 
 impl Intents {
@@ -66,6 +77,11 @@ impl Intents {
         self.0.said.notify_one();
     }
 
+    /// Time between two looks at the nodes.
+    pub(crate) fn pace(&self) -> Duration {
+        self.0.every.unwrap_or(INTERVAL)
+    }
+
     /// Reads and writes until the task is dropped.
     pub(crate) async fn follow(self, locks: Locks, clock: Clock, board: Board) {
         let mut told = 0;
@@ -79,34 +95,84 @@ impl Intents {
             tokio::select! {
                 biased;
                 () = self.0.said.notified() => {}
-                () = clock.sleep(self.0.every.unwrap_or(INTERVAL)) => {}
+                () = clock.sleep(self.pace()) => {}
             }
         }
     }
 
     /// Reads what the nodes show and writes what they lack; says how many answered.
     pub(crate) async fn refresh(&self, locks: &Locks) -> Result<usize, LockError> {
-        let read = locks.read_docs(intent::DIRECTORY).await?;
-        // By the fleet's time: what was asked through a replica whose clock is wrong ends when it should.
-        let now = locks.wall();
-        let shown: BTreeMap<String, (u64, usize)> = read
+        let read = locks
+            .doc_names(intent::DIRECTORY, intent::MOST_NAMES)
+            .await?;
+        let shown: BTreeMap<&str, (u64, usize)> = read
             .docs
             .iter()
-            .map(|(doc, nodes)| (doc.name.clone(), (doc.rev, *nodes)))
+            .map(|(doc, nodes)| (doc.name.as_str(), (doc.rev, *nodes)))
             .collect();
-        self.take(read.docs.iter().map(|(doc, _)| doc), now);
+        let triggers = Outstanding::of(shown.iter().map(|(name, (rev, _))| (*name, *rev)));
+        let news = self.news_of(&shown, &triggers.to_follow());
+        let docs = locks.docs_of(&news).await?;
+        // By the fleet's time: what was asked through a replica whose clock is wrong ends when it should.
+        let now = locks.wall();
+        self.take(docs.iter(), now);
+        self.pass_over(&shown, &docs);
+        let mut writes = 0;
         for (known, left) in self.living(now) {
             let name = known.intent.document();
             let complete = shown
-                .get(&name)
+                .get(name.as_str())
                 .is_some_and(|(rev, nodes)| *rev >= known.rev && *nodes >= read.answered);
-            if !complete {
+            if !complete && known.is_to_be_kept() && writes < MOST_WRITES {
+                writes += 1;
                 let Doc { name, rev, body } = known.intent.to_doc(known.rev);
                 // Nodes that have it ignore it; for those that do not answer now there is a next time.
                 let _ = locks.put_doc(&name, rev, left, body).await;
             }
         }
+        let over: Vec<&str> = triggers
+            .to_forget()
+            .filter(|name| self.is_ours(name))
+            .collect();
+        for name in over.into_iter().take(MOST_WRITES) {
+            self.known().remove(name);
+            let _ = locks.remove_doc(name).await;
+        }
         Ok(read.answered)
+    }
+
+    /// Names of the documents that are to be read: what is followed, where the revision is none that was read.
+    fn news_of(
+        &self,
+        shown: &BTreeMap<&str, (u64, usize)>,
+        follow: &BTreeSet<&str>,
+    ) -> Vec<String> {
+        let (known, in_vain) = (self.known(), self.in_vain());
+        let wanted = |name: &str, rev: u64| {
+            let read = known.get(name).map(|known| known.rev);
+            if read.max(in_vain.get(name).copied()) >= Some(rev) {
+                return false;
+            }
+            // The end of a trigger that was never known is no news.
+            intent::trigger_of(name).is_none() || read.is_some() || follow.contains(name)
+        };
+        let shown = shown.iter();
+        let news = shown.filter(|(name, (rev, _))| wanted(name, *rev));
+        news.map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    /// Takes note of what was read and says nothing, for as long as it is shown.
+    fn pass_over(&self, shown: &BTreeMap<&str, (u64, usize)>, read: &[Doc]) {
+        let (known, mut in_vain) = (self.known(), self.in_vain());
+        in_vain.retain(|name, _| shown.contains_key(name.as_str()));
+        let unknown = |doc: &&Doc| known.get(&doc.name).is_none_or(|known| known.rev < doc.rev);
+        for doc in read.iter().filter(unknown) {
+            in_vain.insert(doc.name.clone(), doc.rev);
+        }
+    }
+
+    fn is_ours(&self, name: &str) -> bool {
+        self.known().get(name).is_some_and(|known| known.ours)
     }
 
     /// As [`Intents::refresh`], again and again until a majority of the nodes has answered.
@@ -161,7 +227,10 @@ impl Intents {
     /// The triggers of the job that have not ended, in the order of their ids.
     pub(crate) fn triggers(&self, job: &str) -> Vec<Trigger> {
         let known = self.known();
-        let all = known.values().filter_map(|known| match &known.intent {
+        let first = intent::trigger_document(job, "");
+        let of_job = known.range(first.clone()..);
+        let of_job = of_job.take_while(|(name, _)| name.starts_with(&first));
+        let all = of_job.filter_map(|(_, known)| match &known.intent {
             Intent::Trigger(trigger) => Some(trigger),
             _ => None,
         });
@@ -193,7 +262,7 @@ impl Intents {
     /// Says what became of a trigger; the nodes are told in the background.
     pub(crate) fn say(&self, trigger: Trigger) {
         let rev = trigger.revision();
-        if self.learn(rev, Intent::Trigger(trigger)) {
+        if self.learn(rev, Intent::Trigger(trigger), true) {
             self.0.news.send_modify(|news| *news += 1);
             self.0.said.notify_one();
         }
@@ -203,7 +272,7 @@ impl Intents {
     pub(crate) fn ask(&self, resign: Resign, chance: u16) {
         let known = self.get(&intent::resign_document(&resign.job));
         let rev = intent::next_revision(known.map(|known| known.rev), chance);
-        if self.learn(rev, Intent::Resign(resign)) {
+        if self.learn(rev, Intent::Resign(resign), true) {
             self.0.news.send_modify(|news| *news += 1);
             self.0.said.notify_one();
         }
@@ -215,7 +284,7 @@ impl Intents {
             if let Some(intent) = Intent::from_doc(doc)
                 && intent.remaining(now).is_some()
             {
-                any |= self.learn(doc.rev, intent);
+                any |= self.learn(doc.rev, intent, false);
             }
         }
         if any {
@@ -224,12 +293,12 @@ impl Intents {
     }
 
     /// Whether it was news.
-    fn learn(&self, rev: u64, intent: Intent) -> bool {
+    fn learn(&self, rev: u64, intent: Intent, ours: bool) -> bool {
         let mut known = self.known();
         let name = intent.document();
         let newer = known.get(&name).is_none_or(|known| known.rev < rev);
         if newer {
-            known.insert(name, Known { rev, intent });
+            known.insert(name, Known { rev, intent, ours });
         }
         newer
     }
@@ -249,8 +318,27 @@ impl Intents {
         self.known().get(name).cloned()
     }
 
+    fn in_vain(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        // As with what is known.
+        self.0
+            .in_vain
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
         // Every change is complete before the lock is given back.
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Whether it is written again where it is missing. What became of a trigger is told by who knows it first hand, for as long
+    /// as that is worth telling.
+    fn is_to_be_kept(&self) -> bool {
+        let ended = matches!(&self.intent, Intent::Trigger(trigger) if trigger.state == TriggerState::Ended);
+        self.ours || !ended
     }
 }

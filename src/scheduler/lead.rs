@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Engine,
     acts::Carried,
-    by_tick,
+    ahead, by_tick,
     flight::{Flights, Saving},
     gate::Pass,
     limits::{LOOK_AT_LEASE, has_standby},
@@ -77,11 +77,16 @@ impl Lead<'_> {
         if !self.engine.may_lead_after(&ledger) {
             return Ended::Outdated;
         }
+        // Before anything is written: that is newer than whatever is remembered.
+        let own = self.engine.ctx.recall.ledger(job);
         // First of all: a minority write of the last leader becomes the truth, or is gone, for everybody.
         if ledger != Ledger::default() && Box::pin(self.write(&ledger, None)).await.is_err() {
             return Ended::Over;
         }
-        if Box::pin(self.account_for_blank(&mut ledger)).await.is_err() {
+        if Box::pin(self.account_for_blank(&mut ledger, own))
+            .await
+            .is_err()
+        {
             return Ended::Over;
         }
         if Box::pin(self.account_for_change(&mut ledger))
@@ -124,6 +129,12 @@ impl Lead<'_> {
             let Ok(plan) = self.decide(&ledger, &flights, leaving.is_none()) else {
                 break;
             };
+            if let ahead::Next::TakeBack(upto) = self.engine.look_ahead(plan.ahead) {
+                if Box::pin(self.take_back(&mut ledger, upto)).await.is_err() {
+                    break;
+                }
+                continue;
+            }
             let mut wake = plan.wake;
             let mut held_back = false;
             if self.starts_too_late(&plan) {

@@ -8,6 +8,9 @@
 //!   (a_new_leader_writes_back_what_it_found)
 //! - Work goes first, then the lease: a term is resigned after its runs have ended.   (a_term_is_resigned_after_its_run,
 //!   a_term_is_resigned_after_all_its_runs)
+//! - The lock of every job that this replica may come to lead is watched, whatever keeps it from being a candidate now: a closed
+//!   gate, unfitness, another definition.   (a_failover_standby_takes_over_within_one_ttl_and_a_third,
+//!   whoever_gets_well_after_the_leaders_death_takes_over_at_once)
 //! - D3 Never more than `concurrency` runs of a job at a time, whoever leads.
 //!   (whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
 //! # When things fail
@@ -15,6 +18,7 @@
 //! finds it interrupted and says so.
 
 mod acts;
+mod ahead;
 mod alarm;
 mod balance;
 mod blank;
@@ -34,13 +38,17 @@ mod limits;
 mod orders;
 mod pad;
 mod place;
+mod recall;
 #[cfg(test)]
 mod sizes;
 mod span;
 mod spread;
 mod successor;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 pub(crate) use balance::{Given, balance};
 pub(crate) use board::Board;
@@ -53,17 +61,19 @@ pub(crate) use intents::Intents;
 use jiff::{SignedDuration, Timestamp};
 pub(crate) use limits::stuck_at;
 pub(crate) use place::Place;
+pub(crate) use recall::Recall;
 pub(crate) use spread::WHOLE_REPLICA;
 pub(crate) use successor::{Definition, Successor};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    due::Policy,
+    due::{Policy, WithoutSpans},
     election::{Elected, Elector},
     event::Event,
     job::{Job, Spec, definition::Fingerprint},
     lease::{Care, LeaseView, Loss, Unstoppable},
     ledger::Ledger,
+    lock::Watching,
     schedule::Schedule,
     status::Standing,
     term::Term,
@@ -84,6 +94,8 @@ pub(crate) struct Engine {
     pub(crate) loaded: Timestamp,
     /// What it is to be next.
     pub(crate) successor: Successor,
+    /// Whether its ledger is ahead of the clock.
+    pub(crate) ahead: Mutex<ahead::Ahead>,
     pub(crate) ctx: Context,
 }
 
@@ -91,6 +103,8 @@ impl Engine {
     /// Runs the job in one replica at a time, until the worker drains.
     pub(crate) async fn run_led(&mut self) {
         let ctx = &self.ctx.clone();
+        // Whatever keeps this replica from being a candidate now: when it becomes one, the leader may be dead already.
+        let _watching = self.keep_watching();
         let mut stood_back = None;
         while let Some(pass) = ctx.gate.pass().await {
             self.take_up();
@@ -135,8 +149,20 @@ impl Engine {
         ctx.board.stands(&self.name, Standing::Off);
     }
 
+    /// The job's lock.
+    fn key(&self) -> String {
+        format!("job/{}", self.name)
+    }
+
+    /// Watches the job's lock, so that whoever holds it is known to be over in time should this replica need it.
+    fn keep_watching(&self) -> Watching {
+        self.ctx.locks.keep_watching(&self.key(), self.spec.ttl)
+    }
+
     fn elector(&self) -> Elector {
-        let elector = Elector::for_key(&self.ctx.locks, format!("job/{}", self.name));
+        let (recall, job) = (self.ctx.recall.clone(), self.name.clone());
+        let elector = Elector::for_key(&self.ctx.locks, self.key())
+            .showing(move |seen| recall.saw(&job, seen));
         match self.spec.ttl {
             Some(ttl) => elector.ttl(ttl),
             None => elector,
@@ -159,8 +185,8 @@ impl Engine {
     /// The tick after those that are decided or due.
     fn next_tick(&self, ledger: &Ledger, now: Timestamp) -> Option<Timestamp> {
         let decided = ledger.decided_upto().unwrap_or_default();
-        let due = self.schedule.due_upto(now);
-        self.schedule.next_after(decided.max(due))
+        let schedule = self.schedule.without_spans(ledger);
+        schedule.next_after(decided.max(schedule.due_upto(now)))
     }
 
     async fn lead(&mut self, elected: Elected, pass: &Pass) -> (Loss, Ended) {
@@ -184,7 +210,7 @@ impl Engine {
         let ctx = &self.ctx.clone();
         let lease = term.lease().clone();
         ctx.board.leads(&self.name, lease.clone(), ctx.locks.wall());
-        let pad = Pad::under(ctx.locks.clone(), lease.clone(), term.record().body.clone());
+        let pad = Pad::under(ctx, &self.name, lease.clone(), &term.record().body);
         // Once for each definition under which this term is held.
         let ended = loop {
             lease.take_care(Care {
@@ -295,7 +321,7 @@ impl Engine {
         let ctx = &self.ctx;
         let mut said = false;
         while !pass.is_over() {
-            let asked = ctx.why_unfit(self.job.health(), ctx.locks.timing().ttl / 2);
+            let asked = ctx.why_unfit(|| self.job.health(), ctx.locks.timing().ttl / 2);
             let Some(why) = asked.await else { break };
             if !said {
                 ctx.board.stands(&self.name, Standing::Off);
@@ -321,7 +347,7 @@ impl Engine {
 async fn watch_health(job: Arc<dyn Job>, lease: LeaseView, ctx: Context) {
     while lease.is_open() {
         ctx.clock.sleep(ctx.health_every()).await;
-        let Some(why) = ctx.why_unfit(job.health(), lease.ttl() / 2).await else {
+        let Some(why) = ctx.why_unfit(|| job.health(), lease.ttl() / 2).await else {
             continue;
         };
         // From here the keeper's ladder leads: nothing new starts, the run is told to stop, then the lease is released.
@@ -347,7 +373,7 @@ async fn watch_without_lock(
         let why = match replica {
             Some(why) => why,
             None => match ctx
-                .why_unfit(job.health(), ctx.locks.timing().ttl / 2)
+                .why_unfit(|| job.health(), ctx.locks.timing().ttl / 2)
                 .await
             {
                 Some(why) => why,

@@ -75,6 +75,9 @@ fn fate(trigger: &Trigger, ledger: &Ledger, now: Timestamp) -> Fate {
     } else if ledger.knows_trigger(&trigger.id) {
         // Whoever ended it died before it could tell, or the lock nodes have forgotten.
         Fate::Ended("unknown")
+    } else if trigger.state == TriggerState::Withdrawing {
+        // Written by a majority, and a leader reads a majority before it decides anything: no later one starts it either.
+        Fate::Ended("withdrawn")
     } else if trigger.is_expired(now) {
         Fate::Ended("expired")
     } else {
@@ -103,7 +106,13 @@ impl Lead<'_> {
                     self.say(trigger, TriggerState::Started);
                 }
                 Fate::Open => {}
-                Fate::Ended(outcome) => self.say_ended(trigger, outcome, String::new()),
+                Fate::Ended(outcome) => {
+                    let detail = match outcome {
+                        "withdrawn" => format!("by {}", trigger.withdrawn_by),
+                        _ => String::new(),
+                    };
+                    self.say_ended(trigger, outcome, detail);
+                }
             }
         }
         asked

@@ -1,9 +1,10 @@
 //! Where the ledger is written: beside the job's lock, or nowhere for a job without one.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 
+use super::{Context, Recall};
 use crate::{
     lease::LeaseView,
     ledger::{Ledger, LedgerError},
@@ -12,17 +13,31 @@ use crate::{
 
 /// The place of one job's ledger.
 pub(crate) struct Pad {
-    place: Option<(Locks, LeaseView)>,
+    place: Option<Place>,
     /// What stood there at first, then what was written last.
-    last: Mutex<String>,
+    last: Mutex<Arc<str>>,
+}
+
+/// Beside the job's lock.
+struct Place {
+    locks: Locks,
+    lease: LeaseView,
+    job: String,
+    /// Told of all that is written.
+    recall: Recall,
 }
 
 impl Pad {
     /// Beside the lock, under this lease; `found` is what stood there at the acquisition.
-    pub(crate) fn under(locks: Locks, lease: LeaseView, found: String) -> Self {
+    pub(crate) fn under(ctx: &Context, job: &str, lease: LeaseView, found: &str) -> Self {
         Self {
-            place: Some((locks, lease)),
-            last: Mutex::new(found),
+            place: Some(Place {
+                locks: ctx.locks.clone(),
+                lease,
+                job: job.to_owned(),
+                recall: ctx.recall.clone(),
+            }),
+            last: Mutex::new(found.into()),
         }
     }
 
@@ -30,7 +45,7 @@ impl Pad {
     pub(crate) fn local() -> Self {
         Self {
             place: None,
-            last: Mutex::default(),
+            last: Mutex::new("".into()),
         }
     }
 
@@ -46,19 +61,29 @@ impl Pad {
         not_before: Option<Timestamp>,
     ) -> Result<(), WriteError> {
         let body = ledger.to_body();
-        if let Some((locks, lease)) = &self.place {
-            locks.write(lease, body.clone(), not_before).await?;
+        let last: Arc<str> = body.as_str().into();
+        if let Some(place) = &self.place {
+            let Place {
+                locks,
+                lease,
+                job,
+                recall,
+            } = place;
+            locks.write(lease, body, not_before).await?;
+            if ledger.decided_upto().is_some() {
+                recall.wrote(job, lease.token(), last.clone());
+            }
         }
-        self.remember(body);
+        self.remember(last);
         Ok(())
     }
 
     /// Remembers the ledger in this process: all that a job without a lock needs.
     pub(crate) fn keep(&self, ledger: &Ledger) {
-        self.remember(ledger.to_body());
+        self.remember(ledger.to_body().into());
     }
 
-    fn remember(&self, body: String) {
+    fn remember(&self, body: Arc<str>) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = body;
     }
 }

@@ -18,7 +18,8 @@ use crate::{
     event::Event,
     job::{Health, JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
-    worker::registry::Body,
+    status::RunRecord,
+    worker::{registry::Body, runs},
 };
 
 type Ran = BoxFuture<'static, Result<Outcome, JobError>>;
@@ -316,4 +317,55 @@ async fn an_unfit_replica_ends_the_batches_it_works_on() {
         !later.iter().any(claims),
         "nothing new while it is unfit: {later:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_history_tells_of_every_batch_in_few_records() {
+    let fleet = Fleet::new(3);
+    let left = batches(0..600);
+    let members = ["a", "b"].map(|name| {
+        let work = |run: Run| {
+            Box::pin(async move {
+                run.count_items("sent", 10);
+                match run.batch() {
+                    Some("7" | "8") => Err(JobError::from("no disk")),
+                    _ => Ok(Outcome::Done),
+                }
+            }) as Ran
+        };
+        join(&fleet, name, &left, work, Spec::continuous())
+    });
+    while left.lock().unwrap().len() > 2 {
+        fleet.sleep(ms(50)).await;
+    }
+    members.iter().for_each(Member::drain);
+    fleet.sleep(TTL * 4).await;
+    let observer = &members[0];
+    let told = runs::last(&observer.ctx.locks, "job", 1000).await.unwrap();
+    let ended: usize = members
+        .iter()
+        .map(|member| {
+            let told = member.told.lock().unwrap();
+            let ended = told
+                .iter()
+                .filter(|e| matches!(e, Event::BatchEnded { .. }));
+            ended.count()
+        })
+        .sum();
+    let of = |run: &RunRecord| {
+        let counts = run.batches.unwrap_or_default();
+        u64::from(run.batch.is_some()) + counts.done + counts.skipped + counts.failed
+    };
+    assert_eq!(told.iter().map(of).sum::<u64>(), ended as u64, "{told:?}");
+    assert!(ended >= 600, "{ended}");
+    assert!(told.len() <= 30, "{} records", told.len());
+    let single = told.iter().find(|run| run.batch.as_deref() == Some("7"));
+    let single = single.expect("what failed is told singly");
+    assert_eq!(
+        (single.outcome.as_str(), single.detail.as_str()),
+        ("failed", "no disk")
+    );
+    assert!(single.token.is_some() && single.took_ms.is_some());
+    let sent: u64 = told.iter().filter_map(|run| run.items.get("sent")).sum();
+    assert_eq!(sent, 10 * ended as u64);
 }

@@ -54,3 +54,93 @@ fn what_a_majority_has_forgotten_is_reported_and_never_runs_again() {
         });
     }
 }
+
+/// Every node is empty at one time, and replicas live: they know what was decided.
+#[test]
+fn what_all_nodes_have_forgotten_living_replicas_remember() {
+    for coordination in [Coordination::Leader, Coordination::Tick] {
+        for leader_dies in [false, true] {
+            all_forget(coordination, leader_dies, false);
+        }
+    }
+    all_forget(Coordination::Leader, false, true);
+}
+
+fn all_forget(coordination: Coordination, leader_dies: bool, failover: bool) {
+    let case = format!("{coordination}, leader dies: {leader_dies}, failover: {failover}");
+    let starts = Starts::default();
+    let seen = starts.clone();
+    let spec = Spec::every(MINUTE * 10)
+        .misfire(Misfire::All)
+        .coordination(coordination);
+    let mut sim = Sim::new().replicas(2).nodes(3);
+    if failover {
+        sim = sim.failover();
+    }
+    let sim = sim.job("report", move |_| quick(&seen), spec);
+    sim.run(|fleet| async move {
+        // Just before a tick, which falls due before anybody has noticed, or while no node votes.
+        fleet
+            .advance(MINUTE * 40 - Duration::from_millis(500))
+            .await;
+        assert_eq!(starts.ticks().len(), 3, "{case}");
+        if leader_dies && let Some(leader) = fleet.leader("report") {
+            fleet.kill(leader);
+        }
+        (1..=3).for_each(|node| fleet.restart_node_empty(node));
+        fleet.advance(MINUTE * 5).await;
+        let told = unknown(&fleet.events());
+        let tick = starts.ticks()[2] + MINUTE * 10;
+        let ran = starts.ticks().contains(&tick);
+        assert_eq!(told.len() + usize::from(ran), 1, "{case}: {told:?}");
+        assert!(
+            told.iter().all(|span| *span == (tick, tick, 1)),
+            "{case}: {told:?}"
+        );
+        fleet.advance(MINUTE * 15).await;
+        starts.assert_once();
+        let all = starts.ticks().len() + told.len();
+        assert_eq!(all, 5, "{case}: 00:10 to 00:50");
+    });
+}
+
+/// Nobody remembers: the job is one never seen, as in a new fleet, and nothing is made up.
+#[test]
+fn what_nobody_remembers_is_not_told() {
+    let starts = Starts::default();
+    let seen = starts.clone();
+    let spec = Spec::every(MINUTE * 10).misfire(Misfire::All);
+    let sim = Sim::new().replicas(2).nodes(3);
+    let sim = sim.job("report", move |_| quick(&seen), spec);
+    sim.run(|fleet| async move {
+        fleet.advance(MINUTE * 35).await;
+        assert_eq!(
+            unknown(&fleet.events()),
+            [],
+            "a new fleet has nothing to tell"
+        );
+        fleet.replicas().into_iter().for_each(|r| fleet.kill(r));
+        (1..=3).for_each(|node| fleet.restart_node_empty(node));
+        fleet.advance(MINUTE * 30).await;
+        fleet.replicas().into_iter().for_each(|r| fleet.start(r));
+        fleet.advance(MINUTE * 10).await;
+        assert_eq!(unknown(&fleet.events()), []);
+        assert_eq!(starts.ticks().len(), 4, "00:10 to 00:30, and 01:10");
+    });
+}
+
+type Spans = Vec<(jiff::Timestamp, jiff::Timestamp, u64)>;
+
+fn unknown(told: &[crate::testing::Told]) -> Spans {
+    let spans = told.iter().filter_map(|told| match &told.event {
+        Event::TicksSkipped {
+            why: "unknown",
+            first,
+            last,
+            count,
+            ..
+        } => Some((*first, *last, *count)),
+        _ => None,
+    });
+    spans.collect()
+}

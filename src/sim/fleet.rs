@@ -17,7 +17,7 @@ use crate::{
     clock::Clock,
     event::Event,
     job::{Health, Hooks, Job, JobError, Outcome, Run, Spec},
-    node::{Node, memory::MemoryNode},
+    node::{Expiry, Node, memory::MemoryNode},
     scheduler::{Context, Intents},
     sim_clock::SimTime,
     spawn::Spawn,
@@ -34,6 +34,7 @@ pub(crate) struct Fleet {
     pub(crate) nodes: Vec<MemoryNode>,
     /// Called around the runs of all that join from now on.
     pub(crate) hooks: Hooks,
+    expiry: Expiry,
     seed: u64,
 }
 
@@ -107,7 +108,17 @@ impl Fleet {
             time,
             nodes,
             hooks,
+            expiry: Expiry::Server,
             seed,
+        }
+    }
+
+    /// Whose holders are over when they were watched standing still, as on masters of Redis.
+    pub(crate) fn observed(nodes: usize) -> Self {
+        let expiry = Expiry::Observed;
+        Self {
+            expiry,
+            ..Self::new(nodes)
         }
     }
 
@@ -165,6 +176,7 @@ impl Fleet {
             chance: Chance::seeded(number),
             timing: World::timing(),
             guard: None,
+            expiry: self.expiry,
             jobs: jobs.collect(),
             desk,
             failover,

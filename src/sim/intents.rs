@@ -15,9 +15,9 @@ use crate::{
     chance::Chance,
     due::Misfire,
     event::Event,
-    intent::{Trigger, TriggerState},
+    intent::{MOST_TRIGGERS_OF_JOB, Trigger, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
-    node::memory::Cut,
+    node::{Answer, memory::Cut},
     scheduler::intents::INTERVAL,
     worker::asking::{AskError, Asker},
 };
@@ -124,6 +124,41 @@ async fn a_wish_needs_a_majority() {
     );
     let asked = asker(&a).trigger("job").await;
     assert!(matches!(asked, Err(AskError::TooFew { .. })), "{asked:?}");
+}
+
+/// As a file does that another process writes to, or two masters that are started again.
+#[tokio::test(start_paused = true)]
+async fn a_wish_waits_for_a_store_that_is_busy() {
+    let fleet = Fleet::new(3);
+    let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
+    leader(&fleet, &[&a]).await;
+    publish(&a);
+    fleet.sleep(SECOND * 3).await;
+    for cut in [Cut::Refuse, Cut::Hang] {
+        for wish in ["pause", "trigger", "resume"] {
+            for node in &fleet.nodes {
+                node.faults().partition(cut);
+            }
+            let (asker, clock) = (asker(&a), fleet.clock().clone());
+            let nodes = fleet.nodes.clone();
+            let heals = async move {
+                clock.sleep(ms(700)).await;
+                nodes.iter().for_each(|node| node.faults().heal());
+            };
+            let asks = async {
+                match wish {
+                    "trigger" => asker.trigger("job").await.map(drop),
+                    _ => asker
+                        .pause("job", wish == "pause", "", SECOND)
+                        .await
+                        .map(drop),
+                }
+            };
+            let ((), asked) = futures_util::future::join(heals, asks).await;
+            asked.unwrap_or_else(|error| panic!("{wish}, {cut:?}: {error}"));
+            fleet.sleep(SECOND).await;
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -307,6 +342,174 @@ async fn a_tick_between_two_leaders_fires_once() {
         let minute = |tick: &jiff::Timestamp| tick.as_second() % 60 == 0;
         assert!(starts.ticks().iter().all(minute));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn triggers_are_refused_from_the_limit_on() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    // Nobody runs the job: what is asked for stays asked for.
+    let person = fleet.join("person", quick(&starts), Spec::every(SECOND).enabled(false));
+    let asker = asker(&person);
+    let mut asked = Vec::new();
+    for n in 0..5_000 {
+        match asker.trigger("job").await {
+            Ok(trigger) => asked.push(trigger),
+            Err(AskError::TooMany(why)) => {
+                assert_eq!(asked.len(), MOST_TRIGGERS_OF_JOB, "{n}");
+                assert!(why.starts_with("job has 100 outstanding triggers"), "{why}");
+                assert!(why.contains("triggers withdraw job --all"), "{why}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(
+        asker.outstanding(Some("job")).await.unwrap().len(),
+        asked.len()
+    );
+    assert!(asker.outstanding(Some("jo")).await.unwrap().is_empty());
+    // For other jobs there is room, to the limit of all.
+    for job in 0..10 {
+        for _ in 0..100 {
+            let asked = asker.trigger(&format!("j{job}")).await;
+            assert_eq!(asked.is_ok(), job < 9, "{asked:?}");
+        }
+    }
+    let why = asker.trigger("other").await.unwrap_err().to_string();
+    assert!(
+        why.starts_with("the fleet has 1000 outstanding triggers"),
+        "{why}"
+    );
+    // Withdrawn, they make room, although nobody has heard of it.
+    let withdrawn = asker.withdraw(asked, ms(0)).await.unwrap();
+    assert!(
+        withdrawn
+            .iter()
+            .all(|t| t.state == TriggerState::Withdrawing)
+    );
+    asker.trigger("job").await.unwrap();
+    // Whoever leads then runs what was not withdrawn, once.
+    let a = fleet.join("a", quick(&starts), Spec::every(SECOND * 1_000_000));
+    leader(&fleet, &[&a]).await;
+    fleet.sleep(SECOND * 30).await;
+    assert_eq!(starts.len(), 1);
+    let left = asker.outstanding(Some("job")).await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trigger_is_withdrawn_before_its_start_stands_in_the_ledger_and_not_after_it() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let noted = starts.clone();
+    let slow = Act(move |run: Run| {
+        noted.note(&run);
+        Box::pin(async move {
+            let clock = run.lease().ok_or("no lease")?.clock().clone();
+            clock.sleep(SECOND * 20).await;
+            Ok(Outcome::Done)
+        }) as _
+    });
+    let a = fleet.join("a", slow, Spec::every(SECOND * 1_000_000));
+    leader(&fleet, &[&a]).await;
+    let asker = asker(&a);
+    for _ in 0..2 {
+        asker.trigger("job").await.unwrap();
+    }
+    fleet.sleep(HEARD).await;
+    assert_eq!(starts.len(), 1);
+    let asked = asker.outstanding(Some("job")).await.unwrap();
+    let states: Vec<_> = asked.iter().map(|t| t.state).collect();
+    assert_eq!(states, [TriggerState::Started, TriggerState::Accepted]);
+    // As if it had not been heard yet that one of them runs.
+    let unheard = asked.into_iter().map(|trigger| Trigger {
+        state: TriggerState::Asked,
+        ..trigger
+    });
+    let found = asker.withdraw(unheard.collect(), SECOND * 5).await.unwrap();
+    assert_eq!(found[0].state, TriggerState::Started, "it runs");
+    let second = (found[1].state, found[1].outcome.as_str());
+    assert_eq!(second, (TriggerState::Ended, "withdrawn"));
+    assert_eq!(found[1].detail, "by test");
+    fleet.sleep(SECOND * 60).await;
+    assert_eq!(starts.len(), 1);
+    let first = asker.until(found[0].clone(), TriggerState::Ended, SECOND);
+    assert_eq!(first.await.unwrap().outcome, "done");
+}
+
+/// Leaders die, freeze and drain while triggers are withdrawn: what is said to be withdrawn never runs.
+#[test]
+fn what_is_said_to_be_withdrawn_never_runs() {
+    for seed in 0..12 {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(async move {
+            let fleet = Fleet::seeded(3, seed);
+            let (starts, chance) = (Counted::default(), Chance::seeded(seed));
+            let spec = || Spec::every(SECOND * 1_000_000).retry(20);
+            let person = fleet.join("person", quick(&Starts::default()), spec().enabled(false));
+            let asker = asker(&person);
+            let mut member = fleet.join("m0", counted(&starts, &chance), spec());
+            let (mut withdrawn, mut rest) = (0, 0);
+            for n in 1..=20 {
+                fleet.sleep(chance.up_to(SECOND * 2)).await;
+                let trigger = asker.trigger("job").await.unwrap();
+                fleet.sleep(chance.up_to(ms(2500))).await;
+                if chance.hits(0.4) {
+                    member.cage.crash();
+                    member = fleet.join(&format!("m{n}"), counted(&starts, &chance), spec());
+                }
+                let found = asker.withdraw(vec![trigger], TTL * 4).await.unwrap();
+                match (found[0].state, found[0].outcome.as_str()) {
+                    (TriggerState::Ended, "withdrawn") => withdrawn += 1,
+                    (TriggerState::Started | TriggerState::Ended, _) => rest += 1,
+                    (state, _) => panic!("seed {seed}: {state:?}"),
+                }
+            }
+            fleet.sleep(SECOND * 60).await;
+            let runs: BTreeSet<_> = starts
+                .lock()
+                .unwrap()
+                .keys()
+                .map(|(tick, _)| *tick)
+                .collect();
+            assert_eq!(runs.len(), rest, "seed {seed}, {withdrawn} withdrawn");
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_is_read_once() {
+    let fleet = Fleet::new(3);
+    let person = fleet.join(
+        "person",
+        quick(&Starts::default()),
+        Spec::every(SECOND).enabled(false),
+    );
+    let asker = asker(&person);
+    let given = crate::intent::Given::read(None, &[format!("text={}", "x".repeat(4000))]).unwrap();
+    for _ in 0..100 {
+        asker.trigger_with("job", given.clone()).await.unwrap();
+    }
+    fleet.sleep(HEARD).await;
+    let bytes = Arc::new(Mutex::new(0));
+    for node in &fleet.nodes {
+        let bytes = bytes.clone();
+        node.observe(move |executed| {
+            let answers = executed.result.iter().flat_map(|reply| &reply.answers);
+            for answer in answers {
+                if let Answer::Docs(docs) = answer {
+                    *bytes.lock().unwrap() += docs.iter().map(|doc| doc.body.len()).sum::<usize>();
+                }
+            }
+        });
+    }
+    fleet.sleep(SECOND * 60).await;
+    // What it presents of itself is small, and read by others.
+    assert_eq!(*bytes.lock().unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]

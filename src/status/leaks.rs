@@ -48,7 +48,7 @@ pub enum LeakKind {
 /// a lock is taken, and whoever extends a lock lives.
 #[must_use]
 pub fn wants_second_look(lock: &LockDetail) -> bool {
-    lock.state == LockState::Minority || lock.is_held() && lock.replica.is_none()
+    lock.state == LockState::Minority || lock.is_held() && lock.holder.is_none()
 }
 
 /// Which locks nobody will release, or may not: what stood in `then` and stands `now`, a few seconds later.
@@ -100,7 +100,7 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
                 nodes,
                 None,
                 format!("the key has no time to live on {on}: it outlives its holder"),
-                format!("watchkeeper locks break {} --owner {owner}", lock.key),
+                format!("watchkeeper locks break {} --owner {}", word(&lock.key), word(owner)),
             )
         });
     }
@@ -138,7 +138,10 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
         }
         return found;
     };
-    let force = format!("{ends}; sooner: watchkeeper locks break {}", lock.key);
+    let force = format!(
+        "{ends}; sooner: watchkeeper locks break {}",
+        word(&lock.key)
+    );
     let (kind, finding, remedy) = match lock.state {
         LockState::Minority if stays => (
             LeakKind::Minority,
@@ -148,7 +151,7 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
             ),
             ends,
         ),
-        LockState::Held if lock.replica.is_some() || !stays => return found,
+        LockState::Held if lock.holder.is_some() || !stays => return found,
         LockState::Held if lock.key.starts_with("job/") => (
             LeakKind::NoReplica,
             "no living replica says that it holds it, and nobody extends it: its holder is dead or frozen".to_owned(),
@@ -156,13 +159,22 @@ fn leaks_of(lock: &LockDetail, then: Option<&LockDetail>) -> Vec<Leak> {
         ),
         LockState::Held => (
             LeakKind::UnknownHolder,
-            "unknown holder: programs tell nothing of themselves, and nobody extended it while it was watched".to_owned(),
+            "unknown holder: no program says that it holds it, and nobody extended it while it was watched".to_owned(),
             force,
         ),
         _ => return found,
     };
     found.push(leak(kind, owner, nodes, lock.remaining_ms, finding, remedy));
     found
+}
+
+/// As one word of a shell: the remedies are there to be copied, and names may be anybody's.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
 }
 
 /// `2.5 s`
@@ -181,6 +193,13 @@ pub(super) mod tests {
     pub(in crate::status) fn kinds(then: &LockDetail, now: &LockDetail) -> Vec<LeakKind> {
         let found = leaks(std::slice::from_ref(then), std::slice::from_ref(now));
         found.into_iter().map(|leak| leak.kind).collect()
+    }
+
+    #[test]
+    fn a_remedy_can_be_copied_whatever_the_name() {
+        assert_eq!(word("job/nightly-report"), "job/nightly-report");
+        assert_eq!(word("x; rm -rf ~"), "'x; rm -rf ~'");
+        assert_eq!(word("it's"), "'it'\\''s'");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::FleetStatus;
+use super::holders::{HolderStatus, Holders};
 use crate::{
     ledger::Ledger,
     node::{Expiry, NodeError, Token, View},
@@ -33,8 +33,8 @@ pub struct LockDetail {
     pub configured: usize,
     /// Nodes beyond the majority that hold it; `null` when it is not held.
     pub margin: Option<i64>,
-    /// The replica that holds it, where a presence document tells.
-    pub replica: Option<HolderStatus>,
+    /// The process that holds it, where it tells of itself: a replica, or a program under `lock` or `elect`.
+    pub holder: Option<HolderStatus>,
     /// What a job's record says of its runs.
     pub ledger: Option<LedgerStatus>,
     /// What each node shows, in the order of the configuration.
@@ -64,20 +64,6 @@ pub enum LockState {
     /// No node knows it.
     #[default]
     Unknown,
-}
-
-/// Which replica holds a lock.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HolderStatus {
-    /// Its id.
-    pub id: String,
-    /// Its name.
-    pub name: String,
-    /// The machine.
-    pub host: String,
-    /// The process.
-    pub pid: u32,
 }
 
 /// A job's ledger in short.
@@ -187,21 +173,21 @@ impl LockDetail {
         } else {
             LockState::Unknown
         };
-        let mut lives: Vec<u64> = standing().filter_map(NodeLock::life_ms).collect();
-        lives.sort_unstable_by_key(|ms| std::cmp::Reverse(*ms));
-        let decides = if count >= needed { needed - 1 } else { 0 };
+        let lives = standing().filter_map(NodeLock::life_ms);
+        let decides = if count >= needed { needed } else { 1 };
+        let remaining_ms = tally(lives, decides);
         let body = nodes.iter().flatten().map(|view| &view.record);
         let body = body.max_by_key(|record| record.version);
         Self {
             key: key.to_owned(),
             state,
             token: by_node.iter().map(|n| n.token).max().unwrap_or_default(),
-            remaining_ms: lives.get(decides).copied(),
+            remaining_ms,
             nodes: count,
             needed,
             configured,
             margin: (in_keys >= needed).then(|| signed(in_keys) - signed(needed)),
-            replica: None,
+            holder: None,
             ledger: body
                 .filter(|record| key.starts_with("job/") && !record.body.is_empty())
                 .map(|record| LedgerStatus::from_body(&record.body)),
@@ -210,21 +196,11 @@ impl LockDetail {
         }
     }
 
-    /// Says which replica holds it, where the fleet's leaders tell.
+    /// Says which process holds it, where it tells of itself.
     #[must_use]
-    pub fn with_replica(mut self, fleet: &FleetStatus) -> Self {
-        let leader = self
-            .key
-            .strip_prefix("job/")
-            .and_then(|name| fleet.job(name))
-            .and_then(|job| job.leader.as_ref())
-            .filter(|leader| leader.token == self.token && self.nodes > 0);
-        self.replica = leader.map(|leader| HolderStatus {
-            id: leader.replica.clone(),
-            name: leader.name.clone(),
-            host: leader.host.clone(),
-            pid: leader.pid,
-        });
+    pub(crate) fn with_holder(mut self, holders: &Holders) -> Self {
+        let owner = self.owner.as_deref().filter(|_| self.nodes > 0);
+        self.holder = owner.and_then(|owner| holders.holder(owner)).cloned();
         self
     }
 
@@ -332,6 +308,13 @@ fn watch_records(by_node: &mut [NodeLock], nodes: &[Result<View, NodeError>], ne
         let may_live = recorded.is_some_and(|owner| shown(owner) >= needed && !over(owner));
         row.watched_ms = may_live.then_some(view.ttl_ms);
     }
+}
+
+/// The `nth` longest of these lives, from 1.
+pub(super) fn tally(lives: impl Iterator<Item = u64>, nth: usize) -> Option<u64> {
+    let mut lives: Vec<u64> = lives.collect();
+    lives.sort_unstable_by_key(|ms| std::cmp::Reverse(*ms));
+    lives.get(nth - 1).copied()
 }
 
 fn signed(n: usize) -> i64 {

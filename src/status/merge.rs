@@ -1,22 +1,43 @@
 //! Many documents, one picture. Pure: facts and `now` in, the picture out.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use super::{
-    FleetStatus, JobPresence, JobStatus, LeaderStatus, LockStatus, NodeStatus, Presence,
-    ReplicaStatus, RunStatus, Standing, definitions,
+    FleetStatus, JobPresence, JobStatus, LastSeen, LeaderStatus, LockStatus, NodeStatus, Presence,
+    ReplicaStatus, Role, RunStatus, Standing, definitions,
+    leaders::{Holding, Reading},
+    locks::tally,
 };
-use crate::node::View;
+use crate::node::{Token, View, tag::tag_of};
 
 /// One replica's word about one job.
 type Word<'a> = (&'a Presence, &'a JobPresence);
+
+/// What is known besides documents.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen<'a> {
+    /// What the locks of jobs say, by job. A job that is missing here was not asked about.
+    pub(crate) records: BTreeMap<String, Reading>,
+    /// The id of the replica that asks: of its own terms it knows by its own leases.
+    pub(crate) me: Option<&'a str>,
+    /// Who was seen to lead, as far as the asker remembers.
+    pub(crate) remembered: BTreeMap<String, LastSeen>,
+}
+
+/// Who leads a job.
+enum Led<'a> {
+    By(LeaderStatus, Option<&'a Word<'a>>),
+    Nobody,
+    Unknown,
+}
 
 pub(super) fn fleet(
     presences: Vec<Presence>,
     nodes: Vec<NodeStatus>,
     now: Timestamp,
+    seen: &Seen<'_>,
 ) -> FleetStatus {
     let mut newest: BTreeMap<String, Presence> = BTreeMap::new();
     for presence in presences {
@@ -26,14 +47,19 @@ pub(super) fn fleet(
             newest.insert(presence.id.clone(), presence);
         }
     }
+    let tags = newest.values().filter(|p| !p.tag.is_empty());
+    let tags: BTreeMap<&str, &Presence> = tags.map(|p| (p.tag.as_str(), p)).collect();
     let mut words: BTreeMap<&str, Vec<Word<'_>>> = BTreeMap::new();
     for presence in newest.values() {
         for job in &presence.jobs {
             words.entry(&job.name).or_default().push((presence, job));
         }
     }
-    let jobs = words.values().map(|words| job(words, now)).collect();
-    let mut replicas: Vec<_> = newest.values().map(|p| replica(p, now)).collect();
+    let jobs: Vec<JobStatus> = words
+        .iter()
+        .map(|(name, words)| job(name, words, &tags, seen, now))
+        .collect();
+    let mut replicas: Vec<_> = newest.values().map(|p| replica(p, &jobs, now)).collect();
     replicas.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
     FleetStatus {
         replicas,
@@ -42,18 +68,26 @@ pub(super) fn fleet(
     }
 }
 
-fn replica(p: &Presence, now: Timestamp) -> ReplicaStatus {
+fn replica(p: &Presence, jobs: &[JobStatus], now: Timestamp) -> ReplicaStatus {
+    let dead = p.jobs.iter().find_map(|job| {
+        let why = job.engine_died.as_ref()?;
+        Some(format!(
+            "the engine of {} has died, and begins again: {why}",
+            job.name
+        ))
+    });
+    let unfit = p.unfit.clone().or(dead);
     ReplicaStatus {
         id: p.id.clone(),
         name: p.name.clone(),
         host: p.host.clone(),
         pid: p.pid,
         version: p.version.clone(),
-        role: p.role,
+        role: role(p, jobs),
         priority: p.priority,
         draining: p.draining,
-        fit: p.unfit.is_none(),
-        unfit: p.unfit.clone(),
+        fit: unfit.is_none(),
+        unfit,
         started: p.started,
         seen_ms_ago: ms_since(p.written_at, now),
         admin: p.admin.clone(),
@@ -61,16 +95,45 @@ fn replica(p: &Presence, now: Timestamp) -> ReplicaStatus {
     }
 }
 
+/// What a replica is follows from what it leads; its own word counts for jobs whose leader is not known.
+fn role(p: &Presence, jobs: &[JobStatus]) -> Role {
+    let leads = |job: &JobStatus| job.leader.as_ref().is_some_and(|l| l.replica == p.id);
+    let says = |job: &JobStatus| {
+        let last = job.last_seen.as_ref().filter(|_| !job.leader_known);
+        last.is_some_and(|last| last.replica == p.id)
+    };
+    if jobs.iter().any(|job| leads(job) || says(job)) {
+        return Role::Leader;
+    }
+    match p.role {
+        // It has led lately, or is about to tell of its first term.
+        Role::Leader => Role::Standby,
+        other => other,
+    }
+}
+
 /// `words` is never empty.
-fn job(words: &[Word<'_>], now: Timestamp) -> JobStatus {
-    let mut claims: Vec<&Word<'_>> = words
-        .iter()
-        .filter(|(p, j)| claims_to_lead(p, j, now))
-        .collect();
-    claims.sort_by_key(|(p, j)| Reverse((j.token, p.written_at, &p.id)));
-    let leader = claims.first().copied();
+fn job<'a>(
+    name: &str,
+    words: &'a [Word<'a>],
+    tags: &BTreeMap<&str, &'a Presence>,
+    seen: &Seen<'_>,
+    now: Timestamp,
+) -> JobStatus {
+    let latest = words.iter().max_by_key(|(p, _)| (p.written_at, &p.id));
+    // What nobody can lead has no record to ask.
+    let nobody_leads = latest.is_some_and(|(_, j)| !has_lock(&j.coordination));
+    let led = match nobody_leads {
+        true => Led::Nobody,
+        false => led(name, words, tags, seen, now),
+    };
+    let (leader, word, known) = match led {
+        Led::By(leader, word) => (Some(leader), word, true),
+        Led::Nobody => (None, None, true),
+        Led::Unknown => (None, None, false),
+    };
     // Settings come from the leader, who acts by them; else from whoever spoke last.
-    let speaker = leader.or_else(|| words.iter().max_by_key(|(p, _)| (p.written_at, &p.id)));
+    let speaker = word.or(latest);
     let said = |of: fn(&JobPresence) -> String| speaker.map(|(_, j)| of(j)).unwrap_or_default();
 
     let last = words
@@ -78,7 +141,10 @@ fn job(words: &[Word<'_>], now: Timestamp) -> JobStatus {
         .filter(|(_, j)| j.last_tick.is_some())
         .max_by_key(|(p, j)| (j.last_tick, j.last_outcome.is_some(), p.written_at, &p.id));
     let last = last.or(speaker);
-    let next = leader.and_then(|(_, j)| j.next_tick).or_else(|| {
+    // The latest end that anybody tells of; without times, what is told with the latest tick.
+    let ended = words.iter().filter(|(_, j)| j.last_ended.is_some());
+    let ended = ended.max_by_key(|(p, j)| (j.last_ended, p.written_at, &p.id));
+    let next = word.and_then(|(_, j)| j.next_tick).or_else(|| {
         let ticks = words.iter().filter_map(|(_, j)| j.next_tick);
         ticks.clone().filter(|t| *t >= now).min().or(ticks.max())
     });
@@ -86,33 +152,106 @@ fn job(words: &[Word<'_>], now: Timestamp) -> JobStatus {
         .iter()
         .filter(|(_, j)| j.backlog.is_some())
         .max_by_key(|(p, _)| (p.written_at, &p.id));
+    let term = leader.as_ref().map(|leader| leader.token);
     JobStatus {
         name: said(|j| j.name.clone()),
         coordination: said(|j| j.coordination.clone()),
         schedule: said(|j| j.schedule.clone()),
         zone: speaker.and_then(|(_, j)| j.zone.clone()),
         definitions: definitions::of(words.iter().copied()),
-        leader: leader.map(|(p, j)| leader_status(p, j, now)),
-        contested: claims.len() > 1,
+        leader,
+        leader_known: known,
+        last_seen: match known {
+            true => None,
+            false => last_seen(words, seen.remembered.get(name), now),
+        },
         last_tick: last.and_then(|(_, j)| j.last_tick),
         next_tick: next,
-        last_outcome: last.and_then(|(_, j)| j.last_outcome.clone()),
+        last_outcome: ended.or(last).and_then(|(_, j)| j.last_outcome.clone()),
+        last_ended: ended.and_then(|(_, j)| j.last_ended),
         // Until the intents are looked at: whoever knows of a pause starts nothing.
         paused: words.iter().any(|(_, j)| j.paused),
         paused_why: None,
+        paused_by: None,
+        paused_since: None,
         backlog: freshest_backlog.and_then(|(_, j)| j.backlog),
-        running: running(words),
+        // From the same replica: what one says is of one moment.
+        held: freshest_backlog.and_then(|(_, j)| j.held),
+        running: running(words, term),
     }
 }
 
-fn claims_to_lead(p: &Presence, j: &JobPresence, now: Timestamp) -> bool {
-    let believed = j
-        .believe_ms
-        .is_none_or(|ms| ms_since(p.written_at, now) <= ms);
-    j.standing == Standing::Leading && j.token.is_some() && believed
+/// Whether jobs of this coordination have a lock that one replica holds.
+pub(crate) fn has_lock(coordination: &str) -> bool {
+    !matches!(coordination, "batch" | "everywhere")
 }
 
-fn leader_status(p: &Presence, j: &JobPresence, now: Timestamp) -> LeaderStatus {
+fn led<'a>(
+    name: &str,
+    words: &'a [Word<'a>],
+    tags: &BTreeMap<&str, &'a Presence>,
+    seen: &Seen<'_>,
+    now: Timestamp,
+) -> Led<'a> {
+    match seen.records.get(name).unwrap_or(&Reading::Unknown) {
+        Reading::Held(held) => {
+            let holder = tag_of(&held.owner).and_then(|tag| tags.get(tag)).copied();
+            let word = words
+                .iter()
+                .find(|(p, _)| holder.is_some_and(|h| h.id == p.id));
+            // Of another term of the same replica it tells nothing.
+            let claim = word.filter(|word| is_of(held, word));
+            if held.orphaned && !claim.is_some_and(|word| leads_still(word, now)) {
+                return Led::Nobody;
+            }
+            let told = |of: fn(&Presence) -> String| holder.map(of).unwrap_or_default();
+            let leader = LeaderStatus {
+                replica: told(|p| p.id.clone()),
+                name: match held.foreign {
+                    true => "a foreign client".to_owned(),
+                    false => told(|p| p.name.clone()),
+                },
+                host: told(|p| p.host.clone()),
+                pid: holder.map_or(0, |p| p.pid),
+                token: claim.and_then(|(_, j)| j.token).unwrap_or(held.token),
+                since: claim.and_then(|(_, j)| j.since),
+                remaining_ms: held.remaining_ms,
+                margin: (!held.orphaned).then_some(held.margin),
+            };
+            Led::By(leader, word)
+        }
+        Reading::Nobody { forgotten } => {
+            // Nodes that have forgotten a leader cannot say that there is none, while he may believe in his lease.
+            match *forgotten && words.iter().any(|word| leads_still(word, now)) {
+                true => Led::Unknown,
+                false => Led::Nobody,
+            }
+        }
+        Reading::Unknown => {
+            let mine = |word: &&Word<'_>| Some(word.0.id.as_str()) == seen.me;
+            let mine = words.iter().find(mine);
+            match mine.filter(|word| leads_still(word, now)) {
+                Some(word) => Led::By(own_term(word, now), Some(word)),
+                None => Led::Unknown,
+            }
+        }
+    }
+}
+
+/// Whether the word is about the very lease that the lock shows.
+fn is_of(held: &Holding, (_, j): &Word<'_>) -> bool {
+    let token = j.token.filter(|_| j.standing == Standing::Leading);
+    token.is_some_and(|token| held.token <= token && token <= held.at_most)
+}
+
+/// Whether the lease of which the word tells cannot have run out.
+fn leads_still((p, j): &Word<'_>, now: Timestamp) -> bool {
+    let lasts = |left| ms_since(p.written_at, now) < left;
+    j.standing == Standing::Leading && j.token.is_some() && j.remaining_ms.is_some_and(lasts)
+}
+
+/// What a replica knows of its own term.
+fn own_term((p, j): &Word<'_>, now: Timestamp) -> LeaderStatus {
     let age = ms_since(p.written_at, now);
     LeaderStatus {
         replica: p.id.clone(),
@@ -120,16 +259,53 @@ fn leader_status(p: &Presence, j: &JobPresence, now: Timestamp) -> LeaderStatus 
         host: p.host.clone(),
         pid: p.pid,
         token: j.token.unwrap_or_default(),
-        since: j.since.unwrap_or(p.written_at),
+        since: j.since,
         remaining_ms: j.remaining_ms.map(|ms| ms.saturating_sub(age)),
         margin: j.margin,
     }
 }
 
-fn running(words: &[Word<'_>]) -> Vec<RunStatus> {
+/// Who said last that it leads: the largest token counts, of what is told and what is remembered.
+fn last_seen(
+    words: &[Word<'_>],
+    remembered: Option<&LastSeen>,
+    now: Timestamp,
+) -> Option<LastSeen> {
+    let said = words.iter().filter_map(|(p, j)| LastSeen::said(p, j));
+    let last = said
+        .chain(remembered.cloned())
+        .max_by(|a, b| (a.token, a.at, &a.replica).cmp(&(b.token, b.at, &b.replica)))?;
+    Some(LastSeen {
+        ms_ago: ms_since(last.at, now),
+        ..last
+    })
+}
+
+impl LastSeen {
+    /// What a replica says of itself, if it says that it leads.
+    pub(crate) fn said(p: &Presence, j: &JobPresence) -> Option<Self> {
+        let token = j.token.filter(|_| j.standing == Standing::Leading)?;
+        Some(Self {
+            replica: p.id.clone(),
+            name: p.name.clone(),
+            host: p.host.clone(),
+            pid: p.pid,
+            token,
+            at: p.written_at,
+            ms_ago: 0,
+        })
+    }
+}
+
+/// What runs under a lease before the present `term` is over, or was cut off with its replica.
+fn running(words: &[Word<'_>], term: Option<Token>) -> Vec<RunStatus> {
     let mut all: Vec<RunStatus> = words
         .iter()
         .flat_map(|(p, j)| j.running.iter().map(move |run| (p, run)))
+        .filter(|(_, run)| {
+            run.token
+                .is_none_or(|of| term.is_none_or(|term| term <= of))
+        })
         .map(|(p, run)| RunStatus {
             replica: p.id.clone(),
             ..run.clone()
@@ -167,9 +343,8 @@ fn lock(views: &[&View], majority: usize) -> LockStatus {
         .unwrap_or_default();
     let keys = shown_on(owner);
     let held = keys.len() >= majority;
-    let mut left: Vec<u64> = keys.iter().filter_map(|v| v.remaining_ms).collect();
-    left.sort_unstable_by_key(|ms| Reverse(*ms));
-    let last_of_majority = if held { majority - 1 } else { 0 };
+    let left = keys.iter().filter_map(|v| v.remaining_ms);
+    let remaining_ms = tally(left, if held { majority } else { 1 });
     let theirs: Vec<_> = views
         .iter()
         .filter(|v| v.holder.as_deref().or(v.owner.as_deref()) == Some(owner))
@@ -178,11 +353,12 @@ fn lock(views: &[&View], majority: usize) -> LockStatus {
         key: views.first().map(|v| v.key.clone()).unwrap_or_default(),
         owner: owner.to_owned(),
         token: theirs.iter().map(|v| v.token).max().unwrap_or_default(),
-        remaining_ms: left.get(last_of_majority).copied(),
+        remaining_ms,
         held,
         nodes: keys.len(),
         released: keys.is_empty() && theirs.iter().any(|v| v.released),
         replica: None,
+        holder: None,
     }
 }
 

@@ -5,8 +5,9 @@
 //! when the attempt starts and again when it ends. What the run left to read lies apart, in `output/JOB/NN`, so that
 //! listing a hundred runs does not move their output over the connection that renews leases; it is read run by run.
 //!
-//! Jobs that run everywhere have no shared numbers: each replica has a ring of its own, `history/JOB/NAME-NN`. Batches
-//! write no history: their tables tell what became of them.
+//! Jobs that run everywhere have no shared numbers: each replica has a ring of its own, `history/JOB/NAME-NN`. So have
+//! batches, of which what went well is told together: a record is one batch ([`RunRecord::batch`]) or the work of up to a
+//! minute ([`RunRecord::batches`]).
 //!
 //! # Invariants
 //! - H1 Of two writings about one attempt the later state counts, whichever arrives last: running, ended, interrupted.
@@ -15,9 +16,10 @@
 //!
 //! # Not promised
 //! This is news, not authority: what may start is decided by the ledger alone. A document that could not be written is
-//! missing, and one of a replica that died stays `running` until its successor has seen it.
+//! missing, and one of a replica that died stays `running` until its successor has seen it. What a replica has not told yet
+//! of its batches dies with it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -76,6 +78,29 @@ pub struct RunRecord {
     pub progress: Option<RunProgress>,
     /// Its number among the runs of its job: grows with every start.
     pub seq: u64,
+    /// The batch, where the record tells of a single one. Absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
+    /// How many batches this replica worked on from `started` to `ended`, without those that have records of their own.
+    /// Absent where the record tells of one run or batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batches: Option<BatchCounts>,
+    /// Items of these batches by what became of them (`sent`, `retry`, `dead`, `in_doubt`, `parked`), as far as the job
+    /// counts them. Absent where nothing was counted.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub items: BTreeMap<String, u64>,
+}
+
+/// Batches that are told together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BatchCounts {
+    /// Done.
+    pub done: u64,
+    /// Found to have nothing to do, or to belong to another holder.
+    pub skipped: u64,
+    /// Failed, stopped or to be tried again; `detail` says what the last of them said.
+    pub failed: u64,
 }
 
 /// A checkpoint that an attempt began with. What is in it is not told.
@@ -123,6 +148,52 @@ impl RunRecord {
             None => format!("{job}/{slot:02}"),
         };
         (format!("history/{place}"), format!("output/{place}"))
+    }
+
+    /// Whether the record lies in a ring of its replica's own: what no ledger counts.
+    pub(crate) fn is_of_replica(&self) -> bool {
+        self.token.is_none() || self.batch.is_some() || self.batches.is_some()
+    }
+
+    /// The number of the last record in the ring of this replica, among the documents of the job's history.
+    pub(crate) fn last_of_ring(job: &str, ring: &str, docs: &[Doc]) -> u64 {
+        let (first, _) = Self::documents(job, Some(ring), 0);
+        let names = first.strip_suffix("00").unwrap_or(&first);
+        let ours = docs.iter().filter(|doc| {
+            let slot = doc.name.strip_prefix(names);
+            slot.is_some_and(|slot| slot.len() == 2 && slot.bytes().all(|b| b.is_ascii_digit()))
+        });
+        ours.map(|doc| Self::attempt_of(doc.rev)).max().unwrap_or(0)
+    }
+
+    /// The same in words: `12 batches done, 2 failed; 600 sent, 3 dead`. Empty for a run.
+    #[must_use]
+    pub fn batch_words(&self) -> String {
+        let some = |all: &[(u64, &str)]| {
+            let words: Vec<String> = all
+                .iter()
+                .filter(|(n, _)| *n > 0)
+                .map(|(n, word)| format!("{n} {word}"))
+                .collect();
+            words.join(", ")
+        };
+        let batches = match (&self.batch, self.batches) {
+            (Some(batch), _) => format!("batch {batch}"),
+            (None, Some(all)) => {
+                let counts = [
+                    (all.done, "done"),
+                    (all.skipped, "skipped"),
+                    (all.failed, "failed"),
+                ];
+                format!("batches: {}", some(&counts))
+            }
+            (None, None) => return String::new(),
+        };
+        let items: Vec<(u64, &str)> = self.items.iter().map(|(w, n)| (*n, w.as_str())).collect();
+        match items.is_empty() {
+            true => batches,
+            false => format!("{batches}; items: {}", some(&items)),
+        }
     }
 
     /// The document with what the run left to read, beside the one named `record`.
@@ -212,6 +283,24 @@ mod tests {
         assert_eq!(record, "history/report/a_b-07");
         assert_eq!(RunRecord::output_beside(&record), Some(output));
         assert!(name(7).starts_with(&RunRecord::directory("report")));
+    }
+
+    #[test]
+    fn a_replica_goes_on_in_its_own_ring() {
+        let doc = |ring: &str, seq| Doc {
+            name: RunRecord::documents("mail", Some(ring), seq).0,
+            rev: RunRecord::revision(seq, Stage::Ended),
+            body: String::new(),
+        };
+        let docs = [doc("a", 7), doc("a", 108), doc("a-b", 500), doc("b", 300)];
+        assert_eq!(RunRecord::last_of_ring("mail", "a", &docs), 108);
+        assert_eq!(RunRecord::last_of_ring("mail", "c", &docs), 0);
+    }
+
+    #[test]
+    fn a_record_of_a_run_has_no_fields_of_batches() {
+        let body = record(7).to_body();
+        assert!(!body.contains("batch") && !body.contains("items"), "{body}");
     }
 
     #[test]

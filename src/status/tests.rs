@@ -1,4 +1,7 @@
-use super::*;
+use super::{
+    leaders::{Holding, Reading},
+    *,
+};
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap()
@@ -7,6 +10,7 @@ fn at(ms: i64) -> Timestamp {
 fn presence(name: &str, rev: u64) -> Presence {
     Presence {
         id: replica_id("host", 7, name),
+        tag: name.into(),
         name: name.into(),
         host: "host".into(),
         pid: 7,
@@ -39,6 +43,37 @@ fn stands_by(mut presence: Presence, job: &str) -> Presence {
     presence
 }
 
+/// An owner value of this replica.
+fn value(name: &str) -> String {
+    format!("{:032x}.{name}", 7)
+}
+
+fn held(name: &str, token: u64) -> Reading {
+    Reading::Held(Holding {
+        owner: value(name),
+        token: Token(token),
+        at_most: Token(token),
+        remaining_ms: Some(8_000),
+        margin: 1,
+        orphaned: false,
+        foreign: false,
+    })
+}
+
+fn seen(reading: Reading) -> Seen<'static> {
+    Seen {
+        records: [("report".to_owned(), reading)].into(),
+        ..Seen::default()
+    }
+}
+
+fn by_record(docs: &[Presence], reading: Reading, now: i64) -> JobStatus {
+    let fleet = FleetStatus::merged(docs.to_vec(), vec![], at(now), &seen(reading));
+    fleet.jobs[0].clone()
+}
+
+const NOBODY: Reading = Reading::Nobody { forgotten: false };
+
 #[test]
 fn the_newest_revision_of_a_replica_counts() {
     let docs = [
@@ -49,35 +84,121 @@ fn the_newest_revision_of_a_replica_counts() {
     let fleet = FleetStatus::from_presences(docs, vec![], at(1_500));
     assert_eq!(fleet.replicas.len(), 1);
     assert_eq!(fleet.replicas[0].seen_ms_ago, 500);
-    assert_eq!(fleet.job("report").unwrap().leader, None);
+    assert_eq!(fleet.job("report").unwrap().last_seen, None);
 }
 
 #[test]
-fn the_larger_token_is_shown_as_leader() {
+fn the_leader_is_whom_the_lock_names_whatever_documents_say() {
+    // The dead one's last document, and the successor's from before the takeover.
     let docs = [
         leads(presence("a", 9), "report", 5),
-        leads(presence("b", 1), "report", 6),
-        stands_by(presence("c", 1), "report"),
+        stands_by(presence("b", 1), "report"),
     ];
-    let fleet = FleetStatus::from_presences(docs, vec![], at(2_000));
-    let job = fleet.job("report").unwrap();
-    let leader = job.leader.as_ref().unwrap();
+    let job = by_record(&docs, held("b", 6), 2_000);
+    let leader = job.leader.unwrap();
     assert_eq!((leader.name.as_str(), leader.token), ("b", Token(6)));
-    assert_eq!(leader.remaining_ms, Some(8_000));
-    assert!(job.contested);
+    assert_eq!((leader.since, leader.remaining_ms), (None, Some(8_000)));
+    assert!(job.leader_known);
+    // It tells of its term.
+    let docs = [docs[0].clone(), leads(presence("b", 2), "report", 6)];
+    let fleet = FleetStatus::merged(docs.clone(), vec![], at(2_000), &seen(held("b", 6)));
+    assert_eq!(fleet.jobs[0].leader.as_ref().unwrap().since, Some(at(500)));
+    let role = |id: &str| fleet.replica(id).unwrap().role;
+    assert_eq!(
+        (role("host-7-a"), role("host-7-b")),
+        (Role::Standby, Role::Leader)
+    );
+    // A replica that nobody has heard of.
+    let leader = by_record(&docs, held("c", 7), 2_000).leader.unwrap();
+    assert_eq!(
+        (leader.shown(), leader.token),
+        ("a replica not yet heard of", Token(7))
+    );
+    // Released, or run out.
+    let job = by_record(&docs, NOBODY, 2_000);
+    assert!(job.leader.is_none() && job.leader_known && job.last_seen.is_none());
 }
 
 #[test]
-fn a_claim_is_not_shown_after_its_end() {
-    let mut doc = leads(presence("a", 1), "report", 5);
-    doc.jobs[0].believe_ms = Some(3_000);
+fn documents_alone_tell_who_was_last_seen() {
+    let mut docs = vec![
+        leads(presence("a", 1), "report", 5),
+        stands_by(presence("b", 1), "report"),
+    ];
+    let job = by_record(&docs, Reading::Unknown, 4_000);
+    assert!(job.leader.is_none() && !job.leader_known);
+    let last = job.last_seen.unwrap();
+    assert_eq!(
+        (last.name.as_str(), last.token, last.ms_ago),
+        ("a", Token(5), 3_000)
+    );
+    // What the asker remembers counts when the documents are gone.
+    docs.remove(0);
+    let mut seen = seen(Reading::Unknown);
+    seen.remembered.insert("report".into(), last);
+    let fleet = FleetStatus::merged(docs.clone(), vec![], at(9_000), &seen);
+    let last = fleet.jobs[0].last_seen.as_ref().unwrap();
+    assert_eq!((last.name.as_str(), last.ms_ago), ("a", 8_000));
+    let alone = FleetStatus::from_presences(docs, vec![], at(4_000));
+    assert!(!alone.jobs[0].leader_known);
+}
+
+#[test]
+fn a_replica_knows_of_its_own_term_until_its_lease_ends() {
+    let docs = [leads(presence("a", 1), "report", 5)];
     let shown = |now| {
-        let fleet = FleetStatus::from_presences([doc.clone()], vec![], at(now));
-        fleet.jobs[0].leader.is_some()
+        let seen = Seen {
+            me: Some("host-7-a"),
+            ..Seen::default()
+        };
+        let fleet = FleetStatus::merged(docs.clone(), vec![], at(now), &seen);
+        fleet.jobs[0].leader.as_ref().map(|leader| leader.token)
     };
-    assert!(shown(4_000));
-    assert!(!shown(4_001));
-    assert!(shown(0), "a writer whose clock is ahead is believed");
+    assert_eq!(shown(9_999), Some(Token(5)));
+    assert_eq!(shown(10_000), None);
+}
+
+#[test]
+fn an_orphaned_record_is_believed_with_its_owners_word() {
+    let orphan = || {
+        let Reading::Held(held) = held("a", 5) else {
+            panic!("held");
+        };
+        Reading::Held(Holding {
+            orphaned: true,
+            ..held
+        })
+    };
+    let docs = [leads(presence("a", 1), "report", 5)];
+    assert!(by_record(&docs, orphan(), 9_000).leader.is_some());
+    let job = by_record(&docs, orphan(), 10_000);
+    assert!(job.leader.is_none() && job.leader_known);
+}
+
+#[test]
+fn nodes_that_have_forgotten_a_leader_cannot_say_that_there_is_none() {
+    let docs = [leads(presence("a", 1), "report", 5)];
+    let lost = Reading::Nobody { forgotten: true };
+    assert!(!by_record(&docs, lost.clone(), 9_000).leader_known);
+    assert!(
+        by_record(&docs, lost, 10_000).leader_known,
+        "nobody can believe it any more"
+    );
+    assert!(by_record(&docs, NOBODY, 9_000).leader_known);
+}
+
+#[test]
+fn a_run_under_an_earlier_term_is_not_under_way() {
+    let mut docs = [
+        leads(presence("a", 9), "report", 5),
+        stands_by(presence("b", 1), "report"),
+    ];
+    docs[0].jobs[0].running.push(RunStatus {
+        token: Some(Token(5)),
+        ..RunStatus::default()
+    });
+    assert_eq!(by_record(&docs, held("a", 5), 2_000).running.len(), 1);
+    assert_eq!(by_record(&docs, held("b", 6), 2_000).running, []);
 }
 
 #[test]
@@ -109,8 +230,7 @@ fn ticks_and_runs_of_all_replicas_meet_in_the_job() {
         total: Some(10),
         ..RunStatus::default()
     });
-    let fleet = FleetStatus::from_presences([a, b], vec![], at(1_000));
-    let job = fleet.job("report").unwrap();
+    let job = &by_record(&[a, b], held("a", 5), 1_000);
     assert_eq!(job.next_tick, Some(at(60_000)), "the leader decides");
     assert_eq!(job.last_tick, Some(at(900)));
     assert_eq!(job.last_outcome.as_deref(), Some("done"));
@@ -125,13 +245,20 @@ fn the_json_has_the_promised_shape() {
         ..NodeStatus::default()
     };
     let docs = [leads(presence("a", 1), "report", 5)];
-    let fleet = FleetStatus::from_presences(docs, vec![node], at(1_000));
+    let fleet = FleetStatus::merged(docs, vec![node], at(1_000), &seen(held("a", 5)));
     let json = serde_json::to_value(&fleet).unwrap();
     for field in ["id", "name", "host", "pid", "version", "role", "draining"] {
         assert!(json["replicas"][0].get(field).is_some(), "{field}");
     }
     let job = &json["jobs"][0];
-    for field in ["name", "coordination", "last_tick", "next_tick", "paused"] {
+    for field in [
+        "name",
+        "coordination",
+        "last_tick",
+        "next_tick",
+        "paused",
+        "leader_known",
+    ] {
         assert!(job.get(field).is_some(), "{field}");
     }
     assert_eq!(job["leader"]["token"], 5);
@@ -177,7 +304,8 @@ fn margin_counts_configured_nodes() {
         nodes: up
             .iter()
             .map(|up| NodeStatus {
-                up: *up,
+                up: true,
+                votes: *up,
                 ..NodeStatus::default()
             })
             .collect(),
@@ -193,18 +321,20 @@ fn margin_counts_configured_nodes() {
 }
 
 #[test]
-fn a_lock_names_its_replica_only_while_the_tokens_agree() {
-    let docs = [leads(presence("a", 1), "report", 5)];
-    let fleet = FleetStatus::from_presences(docs, vec![], at(1_000));
-    let lock = |key: &str, token| LockStatus {
-        key: key.into(),
-        token: Token(token),
+fn a_lock_names_its_process_while_anything_is_left_of_it() {
+    let holders = Holders::of(&[presence("a", 1)], &[]);
+    let lock = |owner: &str, remaining_ms| LockStatus {
+        owner: owner.into(),
+        remaining_ms,
         ..LockStatus::default()
     };
-    let replica = |lock: LockStatus| lock.with_replica(&fleet).replica;
-    assert_eq!(replica(lock("job/report", 5)).as_deref(), Some("host-7-a"));
-    assert_eq!(replica(lock("job/report", 6)), None);
-    assert_eq!(replica(lock("lock/report", 5)), None);
+    let replica = |lock: LockStatus| lock.with_holder(&holders).replica;
+    assert_eq!(
+        replica(lock(&value("a"), Some(5))).as_deref(),
+        Some("host-7-a")
+    );
+    assert_eq!(replica(lock(&value("a"), None)), None);
+    assert_eq!(replica(lock(&value("b"), Some(5))), None);
 }
 
 fn view(holder: Option<&str>, owner: &str, token: u64, remaining_ms: u64) -> View {
@@ -235,6 +365,7 @@ fn a_lock_is_held_by_whom_a_majority_shows_for_as_long_as_a_majority_does() {
         nodes: 2,
         released: false,
         replica: None,
+        holder: None,
     };
     assert_eq!(locks, [expected]);
     let of_five = LockStatus::from_views(&answers, 5);

@@ -1,6 +1,7 @@
 //! Events as log lines: one per change of standing and one per run at info, lost bids at debug, trouble at warn.
 //!
-//! Trouble that repeats with every attempt is said when it begins and when it ends.
+//! Trouble that repeats with every attempt is said when it begins and when it ends; that of one lease once a second at most,
+//! with how often it was not said.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +11,44 @@ use tracing::{debug, info, warn};
 
 use super::{Seen, metrics::loss_word};
 use crate::{
+    clock::Clock,
     event::{Event, Events},
     lease::Loss,
+    seldom::Seldom,
     spawn::Spawn,
     status::FleetStatus,
 };
 
 /// Writes events to the log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct EventLog {
+    clock: Clock,
     /// Resources whose last attempt found no majority.
     in_trouble: BTreeMap<String, &'static str>,
+    /// Leases that could not be extended.
+    unextended: Seldom,
+    /// Resources that could not be acquired.
+    unacquired: Seldom,
+}
+
+impl Default for EventLog {
+    fn default() -> Self {
+        Self::timed_by(Clock::system())
+    }
 }
 
 // === impl EventLog ===
 
 impl EventLog {
+    fn timed_by(clock: Clock) -> Self {
+        Self {
+            clock,
+            in_trouble: BTreeMap::new(),
+            unextended: Seldom::default(),
+            unacquired: Seldom::default(),
+        }
+    }
+
     /// Logs everything that is told from now on, until `stop`.
     pub fn follow(events: &Events, spawn: &Spawn, stop: CancellationToken) -> JoinHandle<()> {
         let mut log = Self::default();
@@ -48,7 +71,17 @@ impl EventLog {
                 took,
                 ok: false,
                 margin,
-            } => warn!(resource, took_ms = ms(*took), margin, "lease not extended"),
+            } => {
+                if let Some(held_back) = self.unextended.say(resource, self.clock.now()) {
+                    warn!(
+                        resource,
+                        took_ms = ms(*took),
+                        margin,
+                        held_back,
+                        "lease not extended"
+                    );
+                }
+            }
             Event::LeaseEnded {
                 resource,
                 loss,
@@ -156,8 +189,10 @@ impl EventLog {
             if self.in_trouble.remove(resource).is_some() {
                 info!(resource, outcome, "a majority answers again");
             }
-        } else if self.in_trouble.insert(resource.to_owned(), outcome) != Some(outcome) {
-            warn!(resource, outcome, took_ms, "not acquired");
+        } else if self.in_trouble.insert(resource.to_owned(), outcome) != Some(outcome)
+            && let Some(held_back) = self.unacquired.say(resource, self.clock.now())
+        {
+            warn!(resource, outcome, took_ms, held_back, "not acquired");
             return;
         }
         debug!(resource, outcome, took_ms, "attempt ended");
@@ -171,11 +206,13 @@ pub fn dump(fleet: &FleetStatus) {
         info!(
             job = job.name,
             coordination = job.coordination,
-            leader = leader.map(|l| l.name.as_str()),
+            leader = leader.map(|l| l.shown()),
+            leader_known = job.leader_known,
             token = leader.map(|l| l.token.0),
             remaining_ms = leader.and_then(|l| l.remaining_ms),
             last_tick = job.last_tick.map(|t| t.to_string()),
             last_outcome = job.last_outcome,
+            paused = job.paused,
             next_tick = job.next_tick.map(|t| t.to_string()),
             running = job.running.len(),
             backlog = job.backlog,
@@ -194,10 +231,76 @@ pub fn dump(fleet: &FleetStatus) {
         );
     }
     for node in &fleet.nodes {
-        info!(node = node.name, up = node.up, cause = node.cause, "node");
+        info!(
+            node = node.name,
+            up = node.up,
+            votes = node.votes,
+            votes_in_ms = node.votes_in_ms,
+            cause = node.cause,
+            "node"
+        );
     }
 }
 
 fn ms(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::sim_clock::SimTime;
+
+    /// What was written.
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Page {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_lease_in_trouble_is_said_once_a_second() {
+        let time = SimTime::new();
+        let (page, clock) = (Page::default(), time.clock());
+        let paper = page.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || paper.clone())
+            .with_ansi(false)
+            .finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let mut log = EventLog::timed_by(clock.clone());
+        // Twenty times a second, for ten seconds.
+        for _ in 0..200 {
+            clock.sleep(Duration::from_millis(50)).await;
+            for resource in ["report", "mail"] {
+                log.on(&Event::Renewed {
+                    resource: resource.to_owned(),
+                    took: Duration::from_millis(50),
+                    ok: false,
+                    margin: -1,
+                });
+            }
+        }
+        let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        let said = |resource: &str| {
+            let resource = format!("resource=\"{resource}\"");
+            text.lines().filter(|line| line.contains(&resource)).count()
+        };
+        assert_eq!((said("report"), said("mail")), (10, 10), "{text}");
+        assert!(text.contains("held_back=19"), "{text}");
+    }
 }

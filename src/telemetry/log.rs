@@ -16,8 +16,10 @@ use tracing_subscriber::{
 };
 
 mod behind;
+mod shown;
 
 use behind::Behind;
+use shown::Shown;
 
 /// How to log; part of `[telemetry]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,7 +131,7 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let layer = tracing_subscriber::fmt::layer()
-        .with_writer(to)
+        .with_writer(Shown { to, colours })
         .with_target(json)
         .with_ansi(colours);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = if json {
@@ -141,7 +143,7 @@ where
             .with_span_list(true)
             .boxed()
     } else {
-        layer.boxed()
+        layer.fmt_fields(shown::fields()).boxed()
     };
     tracing_subscriber::registry().with(layer.with_filter(filter))
 }
@@ -230,6 +232,10 @@ mod tests {
     }
 
     fn written(directives: &str, json: bool, work: impl FnOnce()) -> Vec<String> {
+        seen(directives, json, false, work)
+    }
+
+    fn seen(directives: &str, json: bool, colours: bool, work: impl FnOnce()) -> Vec<String> {
         let settings = LogSettings {
             log: directives.into(),
             ..LogSettings::default()
@@ -237,7 +243,7 @@ mod tests {
         let paper = Paper::default();
         let to = paper.clone();
         let filter = settings.filter().unwrap();
-        let subscriber = lines(filter, json, false, move || to.clone());
+        let subscriber = lines(filter, json, colours, move || to.clone());
         tracing::subscriber::with_default(subscriber, work);
         let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
         text.lines().map(str::to_owned).collect()
@@ -374,6 +380,27 @@ mod tests {
         for json in [true, false] {
             let lines = logged("info", json, std::slice::from_ref(&event));
             assert_eq!(lines.len(), 1, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_commands_no_terminal() {
+        let hostile = "a\u{1b}[8m\u{1b}]0;b\u{7}\u{9b}2J\u{7f}\u{202e}\nc";
+        let said = || {
+            let span = tracing::info_span!("run", job = %hostile);
+            span.in_scope(|| tracing::info!(node = %hostile, other = hostile, "said {hostile}"));
+        };
+        for (json, colours) in [(true, false), (false, false), (false, true)] {
+            let lines = seen("info", json, colours, said);
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            // Colours are the log's own: whoever says one is shown.
+            assert!(!lines[0].contains("\u{1b}[8m"), "{lines:?}");
+            let own = |at: usize| colours && lines[0][at..].starts_with("\u{1b}[");
+            let commands = lines[0].char_indices().find(|(at, c)| {
+                (c.is_control() && !own(*at)) || ('\u{200b}'..='\u{202e}').contains(c)
+            });
+            assert_eq!(commands, None, "{lines:?}");
+            assert_eq!(lines[0].matches("202e").count(), 4, "{lines:?}");
         }
     }
 

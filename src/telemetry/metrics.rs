@@ -58,10 +58,15 @@ type Terms = Box<dyn Fn() -> Vec<HeldTerm> + Send + Sync>;
 /// Jobs, and how long the next tick that this replica knew of has passed without a decision; zero when it has not.
 type Overdue = Box<dyn Fn() -> Vec<(String, Duration)> + Send + Sync>;
 
+/// Jobs, and whether they are paused.
+type Paused = Box<dyn Fn() -> Vec<(String, bool)> + Send + Sync>;
+
 struct Inner {
     families: Families,
     terms: RwLock<Option<Terms>>,
     overdue: RwLock<Option<Overdue>>,
+    paused: RwLock<Option<Paused>>,
+    ahead: RwLock<Option<Overdue>>,
     /// Jobs that have a `watchkeeper_leader` sample.
     jobs: Mutex<BTreeSet<String>>,
 }
@@ -76,6 +81,8 @@ impl Metrics {
             families: Families::new(version),
             terms: RwLock::new(None),
             overdue: RwLock::new(None),
+            paused: RwLock::new(None),
+            ahead: RwLock::new(None),
             jobs: Mutex::new(BTreeSet::new()),
         }))
     }
@@ -96,13 +103,37 @@ impl Metrics {
         *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(overdue));
     }
 
+    /// Asks `paused` at every scrape for this replica's jobs, and whether it knows them to be paused. It must answer at once.
+    pub fn paused_from(&self, paused: impl Fn() -> Vec<(String, bool)> + Send + Sync + 'static) {
+        let place = self.0.paused.write();
+        *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(paused));
+    }
+
+    /// Shows a lock node from now on, unless an event has told of it already.
+    pub fn declare_node(&self, node: &str, up: bool) {
+        self.0.families.declare_node(node, up);
+    }
+
+    /// Asks `ahead` at every scrape for the jobs whose ticks are decided further than the clock shows, and by how much. It must
+    /// answer at once.
+    pub fn ahead_from(&self, ahead: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
+        let place = self.0.ahead.write();
+        *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(ahead));
+    }
+
     /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
-    /// `rate()`. Job names are also the `resource` of their locks.
+    /// `rate()`. Those of its lock (job names are also the `resource` of their locks) begin with the first attempt at it
+    /// and the first extension: a job that others lead has few.
     pub fn declare_job(&self, job: &str, has_leader: bool) {
         if has_leader && self.jobs().insert(job.to_owned()) {
             self.0.families.leader(job, false);
         }
         self.0.families.declare(job);
+    }
+
+    /// Shows that the job, which has ticks, has never succeeded here: as a success at the beginning of Unix time.
+    pub fn expect_success(&self, job: &str) {
+        self.0.families.expect_success(job);
     }
 
     /// Counts one event that happened at `wall`.
@@ -172,7 +203,25 @@ impl Metrics {
                 outcome,
                 count,
             } => f.items(job, outcome, *count),
+            Event::EngineDied { job, .. } => f.engine_died(job),
             Event::Backlog { job, items } => f.backlog(job, *items),
+            Event::HeldItems {
+                job,
+                retry,
+                dead,
+                in_doubt,
+                parked,
+            } => {
+                let states = [
+                    ("retry", retry),
+                    ("dead", dead),
+                    ("in_doubt", in_doubt),
+                    ("parked", parked),
+                ];
+                for (state, items) in states {
+                    f.held_items(job, state, *items);
+                }
+            }
             Event::Definitions { job, count } => f.definitions(job, *count),
             Event::Reloaded { ok, at } => f.reloaded(*ok, *at),
             _ => {}
@@ -199,6 +248,7 @@ impl Metrics {
     pub fn render(&self, exposition: Exposition) -> String {
         self.ask_terms();
         self.ask_overdue();
+        self.ask_paused();
         exposition.render(&self.0.families.registry)
     }
 
@@ -225,6 +275,17 @@ impl Metrics {
         let overdue = self.0.overdue.read();
         if let Some(overdue) = &*overdue.unwrap_or_else(PoisonError::into_inner) {
             self.0.families.overdue(&overdue());
+        }
+        let ahead = self.0.ahead.read();
+        if let Some(ahead) = &*ahead.unwrap_or_else(PoisonError::into_inner) {
+            self.0.families.ahead(&ahead());
+        }
+    }
+
+    fn ask_paused(&self) {
+        let paused = self.0.paused.read();
+        if let Some(paused) = &*paused.unwrap_or_else(PoisonError::into_inner) {
+            self.0.families.paused(&paused());
         }
     }
 

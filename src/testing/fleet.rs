@@ -352,6 +352,7 @@ impl Fleet {
             chance: Chance::seeded(inner.chance.below(u64::MAX)),
             timing: inner.timing.clone(),
             guard: Some(inner.guard),
+            expiry: inner.guard.expiry,
             jobs,
             desk: closed_desk(),
             failover: inner.sim.failover,

@@ -11,7 +11,7 @@ use crate::{
     job::Hooks,
     lock::{FleetConfig, Locks, Timing},
     node::{Expiry, Node},
-    scheduler::{Author, Board, Context, History, Intents, Place},
+    scheduler::{Author, Board, Context, History, Intents, Place, Recall},
     sim_clock::SimTime,
     worker::{
         crew::Desk,
@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) timing: Timing,
     /// What its nodes are guarded with, as masters of Redis are; `None` when they cannot lose their memory.
     pub(crate) guard: Option<FleetConfig>,
+    /// What decides that a holder is over, where the nodes are not guarded.
+    pub(crate) expiry: Expiry,
     pub(crate) jobs: Vec<Ready>,
     /// Where the orders of reloads come in.
     pub(crate) desk: Desk,
@@ -72,6 +74,7 @@ impl Process {
             .timing(plan.timing)
             .clock(clock.clone())
             .chance(plan.chance.clone())
+            .tag(plan.id.replace(' ', "-"))
             .events(events.clone())
             .keeper_here(spawn.clone())
             .look_every(plan.look_every)
@@ -81,7 +84,7 @@ impl Process {
             });
         let locks = match plan.guard {
             Some(fleet) => locks.expiry(fleet.expiry).guarded(fleet),
-            None => locks.expiry(Expiry::Server),
+            None => locks.expiry(plan.expiry),
         };
         let locks = locks.start()?;
         let author = Author {
@@ -101,6 +104,7 @@ impl Process {
             hooks: plan.hooks,
             place: Place::new(&plan.id, plan.priority, plan.candidate, plan.failover),
             intents: plan.intents,
+            recall: Recall::default(),
             replica: plan.id,
             drain_timeout: plan.drain_timeout,
         };

@@ -98,9 +98,10 @@ fn told(line: &Line, zone: &TimeZone) -> Option<String> {
 /// An event in words; `None` for those that happen all the time.
 fn words(event: &Event) -> Option<String> {
     Some(match event {
-        Event::Acquire { .. } | Event::Renewed { ok: true, .. } | Event::Backlog { .. } => {
-            return None;
-        }
+        Event::Acquire { .. }
+        | Event::Renewed { ok: true, .. }
+        | Event::Backlog { .. }
+        | Event::HeldItems { .. } => return None,
         Event::Leading { job, token, .. } => format!("leads {job} under token {token}"),
         Event::StandingBy { job, why } => format!("leads {job} no longer: {why}"),
         Event::RunStarted {

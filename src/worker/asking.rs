@@ -2,18 +2,26 @@
 //!
 //! # Invariants
 //! - A wish is written on a majority of the nodes, or said to have failed.   (a_wish_needs_a_majority)
+//! - A store that is busy, or out of reach, for a moment costs nobody an answer.   (a_wish_waits_for_a_store_that_is_busy)
 //! # When things fail
 //! What was written and not heard stays asked for: replicas that start later find it.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
+use jiff::Timestamp;
 use serde::Serialize;
 
-use super::presence;
+use super::seeing;
 use crate::{
     chance::Chance,
     clock::Moment,
-    intent::{self, Drain, Given, Intent, Pause, Resign, Trigger, TriggerState},
+    intent::{
+        self, Drain, Given, Intent, Outstanding, Pause, Resign, TooMany, Trigger, TriggerState,
+    },
+    job::Spec,
     lock::{LockError, Locks},
     node::{Doc, Token},
     scheduler::sortable_id,
@@ -24,6 +32,9 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(100);
 /// How long whoever has something to tell of himself may take to tell it.
 const PRESENCE: Duration = Duration::from_secs(2);
+
+/// How long trouble of the store is waited out, each time it is asked: a file that others write to, a master that comes back.
+pub(crate) const PASSING: Duration = Duration::from_millis(1_500);
 
 /// Somebody who asks.
 pub(crate) struct Asker {
@@ -54,6 +65,9 @@ pub(crate) enum AskError {
     /// Nothing that can be asked of this job or replica.
     #[error("{0}")]
     NotPossible(String),
+    /// As many are asked for as may be.
+    #[error("{0}")]
+    TooMany(String),
     /// Parameters that the job cannot take.
     #[error("{0}")]
     Misfit(String),
@@ -132,6 +146,11 @@ impl Asker {
         }
     }
 
+    #[cfg(feature = "cli")]
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
     /// Pauses or resumes the job, and waits until every replica that has it says so, for `patience` at most.
     pub(crate) async fn pause(
         &self,
@@ -200,8 +219,13 @@ impl Asker {
         self.trigger_with(job, Given::default()).await
     }
 
-    /// Asks for one run of the job, with these parameters laid over its own.
+    /// Asks for one run of the job, with these parameters laid over its own, if not too many are asked for already.
     pub(crate) async fn trigger_with(&self, job: &str, given: Given) -> Result<Trigger, AskError> {
+        let read = self.names().await?;
+        let names = read.iter().map(|doc| (doc.name.as_str(), doc.rev));
+        Outstanding::of(names)
+            .room(job)
+            .map_err(|many| AskError::TooMany(too_many(job, &many)))?;
         let trigger = Trigger {
             job: job.to_owned(),
             id: sortable_id(self.locks.wall(), &self.chance),
@@ -240,6 +264,79 @@ impl Asker {
         }
     }
 
+    /// The triggers that are not done with, of one job or of all, in the order in which they were asked for.
+    pub(crate) async fn outstanding(&self, job: Option<&str>) -> Result<Vec<Trigger>, AskError> {
+        let names = self.names().await?;
+        let open = names.into_iter().filter(|doc| {
+            let of = intent::trigger_of(&doc.name).map(|(of, _)| of);
+            of.is_some_and(|of| job.is_none_or(|job| job == of))
+                && doc.rev < TriggerState::Ended as u64
+        });
+        let open: Vec<String> = open.map(|doc| doc.name).collect();
+        let docs = self.locks.docs_of(&open).await?;
+        let read = docs.iter().filter_map(Intent::from_doc);
+        let mut found: Vec<Trigger> = read
+            .filter_map(|intent| match intent {
+                Intent::Trigger(trigger) => Some(trigger),
+                _ => None,
+            })
+            .filter(|trigger| trigger.state < TriggerState::Ended)
+            .collect();
+        found.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(found)
+    }
+
+    /// Wishes that these do not start, and waits until each has ended or is known to have started, for `patience` at most;
+    /// answers with what is known then. Whether one has started the ledger of its job knows: a leader that has written a
+    /// start there says so whatever is wished, and one that has not drops the trigger, as does every later one.
+    pub(crate) async fn withdraw(
+        &self,
+        triggers: Vec<Trigger>,
+        patience: Duration,
+    ) -> Result<Vec<Trigger>, AskError> {
+        let mut asked: Vec<Trigger> = triggers;
+        for trigger in asked.iter_mut().filter(|t| t.state < TriggerState::Started) {
+            if trigger.state < TriggerState::Withdrawing {
+                trigger.state = TriggerState::Withdrawing;
+                trigger.withdrawn_by.clone_from(&self.by);
+            }
+            let rev = trigger.revision();
+            self.write(rev, &Intent::Trigger(trigger.clone())).await?;
+        }
+        let until = self.locks.clock().now() + patience;
+        loop {
+            self.follow_up(&mut asked).await;
+            let settled = asked.iter().all(|t| t.state > TriggerState::Withdrawing);
+            if settled || !self.again(until).await {
+                return Ok(asked);
+            }
+        }
+    }
+
+    /// Looks what became of these.
+    async fn follow_up(&self, asked: &mut [Trigger]) {
+        // For as long as it takes, nodes may come and go.
+        let Ok(names) = self.names().await else {
+            return;
+        };
+        let revs: BTreeMap<&str, u64> = names.iter().map(|d| (d.name.as_str(), d.rev)).collect();
+        let news = asked.iter().filter_map(|trigger| {
+            let name = intent::trigger_document(&trigger.job, &trigger.id);
+            let rev = revs.get(name.as_str())?;
+            (*rev > trigger.revision()).then_some(name)
+        });
+        let news: Vec<String> = news.collect();
+        let docs = self.locks.docs_of(&news).await.unwrap_or_default();
+        for read in docs.iter().filter_map(Intent::from_doc) {
+            if let Intent::Trigger(read) = read
+                && let Some(known) = asked.iter_mut().find(|known| known.id == read.id)
+                && read.state > known.state
+            {
+                *known = read;
+            }
+        }
+    }
+
     /// Asks the job's leader to give up its term, and waits until somebody leads in a later one, for `patience` at most.
     pub(crate) async fn resign(
         &self,
@@ -271,9 +368,10 @@ impl Asker {
         self.write(rev, &Intent::Resign(resign)).await?;
         let until = clock.now() + patience;
         loop {
-            let fleet = self.fleet().await?;
+            let fleet = self.fleet_of(job).await?;
             let next = fleet.job(job).and_then(|job| job.leader.clone());
-            let next = next.filter(|next| next.token > leader.token);
+            // Its lock names it before it tells of itself.
+            let next = next.filter(|next| next.token > leader.token && !next.replica.is_empty());
             if next.is_some() || !self.again(until).await {
                 return Ok(ResignAnswer {
                     job: job.to_owned(),
@@ -294,7 +392,8 @@ impl Asker {
         patience: Duration,
     ) -> Result<DrainAnswer, AskError> {
         let clock = self.locks.clock();
-        let settle = clock.now() + PRESENCE;
+        let end = clock.now() + patience;
+        let settle = (clock.now() + PRESENCE).min(end);
         // Whoever has just started has not told it yet.
         let (id, name) = loop {
             match named(replica, &self.presences().await?) {
@@ -311,7 +410,6 @@ impl Asker {
             at: self.locks.wall(),
         };
         self.write(rev, &Intent::Drain(drain)).await?;
-        let end = clock.now() + patience;
         loop {
             let presences = self.presences().await?;
             let found = presences.iter().find(|p| p.id == id);
@@ -338,12 +436,14 @@ impl Asker {
         job: &str,
         to: Option<&str>,
     ) -> Result<Result<(LeaderStatus, Option<String>), String>, AskError> {
-        let fleet = self.fleet().await?;
+        let fleet = self.fleet_of(job).await?;
         let presences = self.presences().await?;
         let Some(leader) = fleet.job(job).and_then(|job| job.leader.clone()) else {
-            return Ok(Err(format!(
-                "nobody leads {job}: there is nobody to resign"
-            )));
+            let known = fleet.job(job).is_none_or(|job| job.leader_known);
+            return Ok(Err(match known {
+                true => format!("nobody leads {job}: there is nobody to resign"),
+                false => format!("it is not known who leads {job}: too few lock nodes answer"),
+            }));
         };
         if presences
             .iter()
@@ -400,7 +500,7 @@ impl Asker {
     /// The name of a replica, by its id.
     #[cfg(feature = "cli")]
     pub(crate) async fn name_of(&self, id: &str) -> String {
-        let fleet = self.fleet().await.unwrap_or_default();
+        let fleet = seeing::told(&self.locks).await.unwrap_or_default();
         let name = fleet.replica(id).map(|replica| replica.name.clone());
         name.unwrap_or_else(|| id.to_owned())
     }
@@ -414,13 +514,43 @@ impl Asker {
 
     /// The newest revision, of a majority of nodes.
     async fn read(&self, name: &str) -> Result<Option<Doc>, AskError> {
-        let read = self.locks.read_docs(intent::DIRECTORY).await?;
-        self.enough(read.answered).await?;
-        let mut docs = read.docs.into_iter().map(|(doc, _)| doc);
-        Ok(docs.find(|doc| doc.name == name))
+        let until = self.patience();
+        loop {
+            match self.read_now(name).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return found,
+            }
+        }
     }
 
+    async fn read_now(&self, name: &str) -> Result<Option<Doc>, AskError> {
+        let read = self.locks.read_doc(name).await?;
+        self.enough(read.answered).await?;
+        Ok(read.docs.into_iter().next().map(|(doc, _)| doc))
+    }
+
+    /// Names and revisions of what is asked of the fleet, of a majority of nodes.
+    async fn names(&self) -> Result<Vec<Doc>, AskError> {
+        let read = self
+            .locks
+            .doc_names(intent::DIRECTORY, intent::MOST_NAMES)
+            .await?;
+        self.enough(read.answered).await?;
+        Ok(read.docs.into_iter().map(|(doc, _)| doc).collect())
+    }
+
+    /// What stands on a few nodes after an attempt is the same when it is written again.
     async fn write(&self, rev: u64, intent: &Intent) -> Result<(), AskError> {
+        let until = self.patience();
+        loop {
+            match self.write_now(rev, intent).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                written => return written,
+            }
+        }
+    }
+
+    async fn write_now(&self, rev: u64, intent: &Intent) -> Result<(), AskError> {
         let Doc { name, rev, body } = intent.to_doc(rev);
         let left = intent.remaining(self.locks.wall()).unwrap_or_default();
         let answered = self.locks.spread_doc(&name, rev, left, body).await?;
@@ -435,13 +565,51 @@ impl Asker {
         }
     }
 
-    async fn fleet(&self) -> Result<FleetStatus, AskError> {
-        Ok(presence::fleet(&self.locks, None).await?)
+    /// The fleet, as its documents tell of it.
+    pub(crate) async fn fleet(&self) -> Result<FleetStatus, AskError> {
+        let until = self.patience();
+        loop {
+            match seeing::told(&self.locks).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return Ok(found?),
+            }
+        }
+    }
+
+    /// The same, and who leads this job.
+    async fn fleet_of(&self, job: &str) -> Result<FleetStatus, AskError> {
+        let until = self.patience();
+        loop {
+            match seeing::fleet_of(&self.locks, job).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return Ok(found?),
+            }
+        }
     }
 
     async fn presences(&self) -> Result<Vec<Presence>, AskError> {
-        let docs = self.locks.docs(PRESENCE_PREFIX).await?;
-        Ok(Presence::from_docs(&docs))
+        let until = self.patience();
+        loop {
+            match self.locks.docs(PRESENCE_PREFIX).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return Ok(Presence::from_docs(&found?)),
+            }
+        }
+    }
+
+    fn patience(&self) -> Moment {
+        self.locks.clock().now() + PASSING
+    }
+}
+
+impl AskError {
+    /// Whether the same question may be answered a moment later.
+    fn passes(&self) -> bool {
+        match self {
+            Self::TooFew { .. } => true,
+            Self::Locks(error) => error.passes(),
+            _ => false,
+        }
     }
 }
 
@@ -498,6 +666,87 @@ pub(crate) fn refuse_unknown<'a>(
         job: job.to_owned(),
         known,
     })
+}
+
+/// Refuses a run of a job that is disabled where it was asked for, and that no replica runs.
+pub(crate) fn refuse_disabled(
+    job: &str,
+    fleet: &FleetStatus,
+    spec: Option<&Spec>,
+) -> Result<(), AskError> {
+    if spec.is_none_or(|spec| spec.enabled) || fleet.job(job).is_some() {
+        return Ok(());
+    }
+    Err(AskError::NotPossible(format!(
+        "{job} is disabled (jobs.{job}.enabled = false) and no replica runs it: enable it first"
+    )))
+}
+
+fn too_many(job: &str, many: &TooMany) -> String {
+    match many {
+        TooMany::OfJob(count) => format!(
+            "{job} has {count} outstanding triggers, and no more are taken: wait, or withdraw some: \
+             `watchkeeper triggers withdraw ID`, or all with `watchkeeper triggers withdraw {job} --all`"
+        ),
+        TooMany::OfFleet(count) => format!(
+            "the fleet has {count} outstanding triggers, and no more are taken: wait, or withdraw some: \
+             `watchkeeper triggers` lists them, `watchkeeper triggers withdraw ID` withdraws one"
+        ),
+    }
+}
+
+/// A trigger that is not done with, as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct WaitingTrigger {
+    pub(crate) id: String,
+    pub(crate) job: String,
+    pub(crate) by: String,
+    pub(crate) asked: Timestamp,
+    pub(crate) state: TriggerState,
+    /// What it waits for, or where it runs.
+    pub(crate) why: String,
+    /// Names of its parameters.
+    pub(crate) params: Vec<String>,
+    /// The id of its run; empty before it has started.
+    pub(crate) run_id: String,
+}
+
+impl WaitingTrigger {
+    pub(crate) fn of(trigger: Trigger, fleet: &FleetStatus, enabled: Option<bool>) -> Self {
+        Self {
+            why: why(&trigger, fleet, enabled),
+            id: trigger.id,
+            job: trigger.job,
+            by: trigger.by,
+            asked: trigger.asked,
+            state: trigger.state,
+            params: trigger.given.names(),
+            run_id: trigger.run_id,
+        }
+    }
+}
+
+/// What a trigger waits for. `enabled`: as the asker's configuration says of its job; nothing where it does not know it.
+fn why(trigger: &Trigger, fleet: &FleetStatus, enabled: Option<bool>) -> String {
+    let runs = fleet.job(&trigger.job);
+    let unled = runs.is_some_and(|job| job.coordination == "leader" && job.leader.is_none());
+    let (state, by) = (trigger.state, &trigger.withdrawn_by);
+    match (runs, enabled) {
+        _ if state >= TriggerState::Started => {
+            let replica = fleet.replica(&trigger.replica).map(|replica| &replica.name);
+            format!("runs on {}", replica.unwrap_or(&trigger.replica))
+        }
+        _ if state == TriggerState::Withdrawing => {
+            format!("withdrawn by {by}: whoever leads the job next drops it")
+        }
+        (None, Some(false)) => "the job is disabled, and no replica runs it".to_owned(),
+        (None, _) => "no replica runs the job".to_owned(),
+        _ if unled => "nobody leads the job".to_owned(),
+        _ if state == TriggerState::Accepted => {
+            "waits until nothing else of the job runs".to_owned()
+        }
+        _ => "not heard of yet".to_owned(),
+    }
 }
 
 /// Refuses a run of its own, or a leader, for a job that has neither.

@@ -31,6 +31,7 @@ pub(crate) mod crew;
 mod function;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod given;
+pub mod holding;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;
@@ -38,8 +39,15 @@ pub(crate) mod reload;
 pub(crate) mod replica;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod runs;
+#[cfg_attr(
+    not(any(feature = "cli", feature = "admin")),
+    allow(dead_code, reason = "the dump shows less than people ask for")
+)]
+pub(crate) mod seeing;
 pub(crate) mod start;
 pub mod store;
+#[cfg(any(feature = "cli", feature = "admin"))]
+pub(crate) mod token;
 
 pub use builder::WorkerBuilder;
 
@@ -102,7 +110,7 @@ impl Worker {
     pub fn from_env() -> Result<Self> {
         let worker = Self::with(LoadOptions::from_process());
         if let Some(path) = &worker.options.file {
-            std::fs::File::open(path).map_err(|source| Error::Read {
+            crate::files::open(path).map_err(|source| Error::Read {
                 path: path.clone(),
                 source,
             })?;

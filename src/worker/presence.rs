@@ -5,10 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::{
-    intent::{self, Intent},
-    node::Doc,
     scheduler::Context,
-    status::{FleetStatus, NodeStatus, PRESENCE_PREFIX, Presence, Role, Standing},
+    status::{NodeWatch, Presence, Role, Standing},
 };
 
 /// Facts of this replica that do not change.
@@ -50,7 +48,8 @@ pub(crate) async fn publish_every(
     let mut rev = 0;
     loop {
         rev += 1;
-        let presence = now(&me, &ctx, rev);
+        let mut presence = now(&me, &ctx, rev);
+        presence.watches = watches(&ctx).await;
         let mut bytes = 0;
         if let Ok(body) = presence.to_json() {
             bytes = body.len();
@@ -94,6 +93,8 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
     let leads = jobs.iter().any(|job| job.standing == Standing::Leading);
     Presence {
         id: me.id.clone(),
+        tag: ctx.locks.tag().unwrap_or_default().to_owned(),
+        watches: Vec::new(),
         name: me.name.clone(),
         host: me.host.clone(),
         pid: me.pid,
@@ -116,57 +117,15 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
     }
 }
 
-/// Every lock as the nodes show it, with the replicas that hold them.
-#[cfg(any(feature = "cli", feature = "admin"))]
-pub(crate) async fn locks(
-    locks: &crate::lock::Locks,
-    prefix: &str,
-) -> Result<Vec<crate::status::LockStatus>, crate::lock::LockError> {
-    let fleet = fleet(locks, None).await?;
-    let views = locks.list(prefix).await?;
-    let rows = crate::status::LockStatus::from_views(&views, locks.nodes().await?.len());
-    Ok(rows
-        .into_iter()
-        .map(|row| row.with_replica(&fleet))
-        .collect())
-}
-
-/// The fleet as the store tells it, with this replica as it is now.
-pub(crate) async fn fleet(
-    locks: &crate::lock::Locks,
-    me: Option<Presence>,
-) -> Result<FleetStatus, crate::lock::LockError> {
-    let docs = locks.docs(PRESENCE_PREFIX).await;
-    let docs: Vec<Doc> = match (docs, &me) {
-        (Ok(docs), _) => docs,
-        // At least what is known here.
-        (Err(_), Some(_)) => Vec::new(),
-        (Err(error), None) => return Err(error),
+/// Lock nodes that this replica watches on their way back to their vote.
+async fn watches(ctx: &Context) -> Vec<NodeWatch> {
+    let nodes = ctx.locks.nodes().await.unwrap_or_default();
+    let watched = nodes.into_iter().filter_map(|node| node.watched);
+    let watch = |(nomination, left): (String, Duration)| NodeWatch {
+        nomination,
+        left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
     };
-    let mut presences = Presence::from_docs(&docs);
-    if let Some(mut me) = me {
-        me.rev = u64::MAX;
-        presences.push(me);
-    }
-    let nodes = locks.nodes().await?.into_iter().map(|node| NodeStatus {
-        name: node.name,
-        up: node.trouble.is_none(),
-        cause: node.trouble.as_ref().map(|t| t.cause().to_owned()),
-        error: node.trouble.map(|t| t.to_string()),
-        ..NodeStatus::default()
-    });
-    let mut fleet = FleetStatus::from_presences(presences, nodes.collect(), locks.wall());
-    let asked = locks.docs(intent::DIRECTORY).await.unwrap_or_default();
-    for asked in asked.iter().filter_map(Intent::from_doc) {
-        if let Intent::Pause(pause) = asked
-            && let Some(job) = fleet.jobs.iter_mut().find(|job| job.name == pause.job)
-        {
-            // What was asked for last; replicas follow.
-            job.paused = pause.paused;
-            job.paused_why = pause.paused.then_some(pause.reason);
-        }
-    }
-    Ok(fleet)
+    watched.map(watch).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     registry::Registry,
     reload::{Jobs, Reloader},
     replica::{Ready, Replica, gate},
-    start, store,
+    seeing, start, store,
 };
 use crate::{
     Locks,
@@ -20,10 +21,10 @@ use crate::{
     error::{Error, Result},
     event::Event,
     job::{Coordination, Hooks, Spec},
-    scheduler::{Author, Board, Context, History, Intents, Place},
+    scheduler::{Author, Board, Context, History, Intents, Place, Recall},
     signals::{Signal, Signals},
     spawn::Spawn,
-    status::replica_id,
+    status::{HeldItems, replica_id},
     telemetry::{
         event_log::{self, EventLog},
         metrics::{HeldTerm, Metrics},
@@ -67,7 +68,9 @@ pub(super) async fn run(
         .map(|job| job.spec.grace)
         .max()
         .unwrap_or(Duration::from_secs(10));
+    let nonce: String = chance.id().chars().take(8).collect();
     let locks = store::open(&config.locks, &config.worker.namespace, &clock, grace)?
+        .tag(nonce.clone())
         .chance(chance.clone())
         .events(events.clone())
         .start()
@@ -82,7 +85,6 @@ pub(super) async fn run(
         .to_string_lossy()
         .into_owned();
     let pid = std::process::id();
-    let nonce: String = chance.id().chars().take(8).collect();
     let id = replica_id(&host, pid, &nonce);
     let name = config.worker.name.clone();
     let author = Author {
@@ -100,6 +102,7 @@ pub(super) async fn run(
         gate: gate(failover),
         history: History::new(locks.clone(), clock.clone(), spawn.clone(), author.clone()),
         intents: Intents::default(),
+        recall: Recall::default(),
         hooks: Hooks::new(worker.hooks.iter().cloned()),
         place: Place::new(
             &id,
@@ -112,8 +115,7 @@ pub(super) async fn run(
     };
     spawn.spawn(follow_backlog(ctx.clone(), stop.clone()));
     for job in jobs.iter().filter(|job| job.spec.enabled) {
-        let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
-        metrics.declare_job(&job.name, led);
+        declare(&metrics, job, locks.wall());
     }
     let board = ctx.board.clone();
     metrics.terms_from(move || {
@@ -131,6 +133,18 @@ pub(super) async fn run(
     });
     let (board, fleet) = (ctx.board.clone(), locks.clone());
     metrics.overdue_from(move || board.overdue(fleet.wall()));
+    let (board, intents) = (ctx.board.clone(), ctx.intents.clone());
+    metrics.paused_from(move || {
+        let jobs = board.names().into_iter();
+        jobs.map(|job| (intents.is_paused(&job), job))
+            .map(|(paused, job)| (job, paused))
+            .collect()
+    });
+    for node in locks.nodes().await? {
+        metrics.declare_node(&node.name, node.answers);
+    }
+    let board = ctx.board.clone();
+    metrics.ahead_from(move || board.ahead_of_clock());
     let mut me = Identity {
         name: author.name,
         id,
@@ -195,7 +209,7 @@ pub(super) async fn run(
             () = told.cancelled(), if !drain.is_cancelled() => drain.cancel(),
             signal = next(&mut signals) => match signal {
                 Some(Signal::Drain) | None => drain.cancel(),
-                Some(Signal::Dump) => match presence::fleet(&locks, Some(presence::now(&me, &ctx, 0))).await {
+                Some(Signal::Dump) => match seeing::fleet(&locks).await {
                     Ok(fleet) => event_log::dump(&fleet),
                     Err(error) => tracing::warn!(%error, "the status cannot be read"),
                 },
@@ -268,6 +282,18 @@ pub(super) fn ready(worker: &Worker, name: &str, spec: &Arc<Spec>) -> Result<Rea
     }
 }
 
+/// Shows a job in the metrics before anything of it has happened.
+pub(super) fn declare(metrics: &Metrics, job: &Ready, now: Timestamp) {
+    let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
+    metrics.declare_job(&job.name, led);
+    let has_ticks = !job.body.is_batch()
+        && !job.schedule.is_continuous()
+        && job.schedule.next_after(now).is_some();
+    if has_ticks {
+        metrics.expect_success(&job.name);
+    }
+}
+
 /// The heart of the worker's runtime: when it stands still, so do the jobs, and the keeper must know.
 async fn beat(locks: Locks) {
     let fitness = locks.fitness().clone();
@@ -289,8 +315,24 @@ async fn follow_backlog(ctx: Context, stop: CancellationToken) {
             () = stop.cancelled() => return,
             event = events.recv() => event,
         };
-        if let Ok(Event::Backlog { job, items }) = event {
-            ctx.board.backlog(&job, items);
+        match event {
+            Ok(Event::Backlog { job, items }) => ctx.board.backlog(&job, items),
+            Ok(Event::HeldItems {
+                job,
+                retry,
+                dead,
+                in_doubt,
+                parked,
+            }) => {
+                let held = HeldItems {
+                    retry,
+                    dead,
+                    in_doubt,
+                    parked,
+                };
+                ctx.board.held(&job, held);
+            }
+            _ => {}
         }
     }
 }
@@ -309,22 +351,27 @@ mod admin {
     };
     use crate::{
         admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
+        clock::Moment,
         intent::TriggerState,
+        secret::Secret,
         status::{FleetStatus, LockStatus, Role, RunRecord},
         worker::{
-            asking::{self, AskError, Asker, Until},
-            given, runs,
+            asking::{self, AskError, Asker, PASSING, Until, WaitingTrigger},
+            given, runs, seeing, token,
         },
     };
 
     /// How long an answer waits for those whom it concerns.
-    const HEARD: Duration = Duration::from_secs(3);
+    const HEARD: Duration = Duration::from_millis(2_500);
+    /// Between two looks at a store that is busy.
+    const LOOK: Duration = Duration::from_millis(100);
 
     struct Source {
         me: Identity,
         ctx: Context,
         registry: Registry,
         jobs: Jobs,
+        seen: seeing::Shared,
     }
 
     #[async_trait]
@@ -339,21 +386,31 @@ mod admin {
 
         async fn fleet(&self) -> FleetStatus {
             let me = presence::now(&self.me, &self.ctx, 0);
-            presence::fleet(&self.ctx.locks, Some(me))
-                .await
-                .unwrap_or_default()
+            let remembered = self.ctx.board.last_seen();
+            let fleet = self.seen.fleet(&self.ctx.locks, me, remembered).await;
+            fleet.unwrap_or_default()
         }
 
         async fn locks(&self) -> Result<Vec<LockStatus>, String> {
-            presence::locks(&self.ctx.locks, "")
-                .await
-                .map_err(|error| error.to_string())
+            let locks = &self.ctx.locks;
+            let until = locks.clock().now() + PASSING;
+            loop {
+                match seeing::locks(locks, "").await {
+                    Err(error) if error.passes() && again(locks, until).await => {}
+                    found => return found.map_err(|error| error.to_string()),
+                }
+            }
         }
 
         async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
-            let found = runs::last(&self.ctx.locks, job, limit).await;
-            let found = found.map_err(|error| error.to_string())?;
-            let mut found = found;
+            let locks = &self.ctx.locks;
+            let until = locks.clock().now() + PASSING;
+            let mut found = loop {
+                match runs::last(locks, job, limit).await {
+                    Err(error) if error.passes() && again(locks, until).await => {}
+                    found => break found.map_err(|error| error.to_string())?,
+                }
+            };
             let fleet = self.fleet().await;
             let known = !found.is_empty() || fleet.job(job).is_some();
             RunRecord::add_progress(&mut found, &fleet);
@@ -362,9 +419,10 @@ mod admin {
 
         fn live(&self) -> Result<(), String> {
             match self.ctx.locks.fitness().silence() {
-                Some(silence) if silence > Duration::from_secs(5) => {
-                    Err(format!("the runtime has stood still for {silence:?}"))
-                }
+                Some(silence) if silence > Duration::from_secs(5) => Err(format!(
+                    "the runtime has stood still for {}",
+                    crate::human::Brief(silence)
+                )),
                 _ => Ok(()),
             }
         }
@@ -375,6 +433,11 @@ mod admin {
             }
             if let Some((why, _)) = self.ctx.locks.fitness().unfit() {
                 return Err(why);
+            }
+            if let Some((job, why)) = self.ctx.board.dead_engine() {
+                return Err(format!(
+                    "the engine of {job} has died, and begins again: {why}"
+                ));
             }
             if self.ctx.locks.reached() {
                 Ok(())
@@ -395,6 +458,46 @@ mod admin {
             self.ask(job, order).await.map_err(refused)
         }
 
+        async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String> {
+            let found = self.asker().outstanding(job).await;
+            let found = found.map_err(|error| error.to_string())?;
+            let fleet = self.fleet().await;
+            let shown = found.into_iter().map(|trigger| {
+                let enabled = self.jobs.get(&trigger.job).map(|spec| spec.enabled);
+                WaitingTrigger::of(trigger, &fleet, enabled)
+            });
+            let shown: Vec<_> = shown.collect();
+            Ok(serde_json::to_value(shown).unwrap_or_default())
+        }
+
+        async fn withdraw(&self, id: &str) -> Result<Done, OrderError> {
+            let asker = self.asker();
+            let mut found = asker.outstanding(None).await.map_err(refused)?;
+            found.retain(|trigger| trigger.id == id);
+            if found.is_empty() {
+                return Err(OrderError::Unknown(format!(
+                    "no trigger {id} is outstanding"
+                )));
+            }
+            let asked = asker.withdraw(found, HEARD).await.map_err(refused)?;
+            let Some(trigger) = asked.into_iter().next() else {
+                return Err(OrderError::Unknown(format!(
+                    "no trigger {id} is outstanding"
+                )));
+            };
+            let over = trigger.outcome == "withdrawn";
+            match trigger.state > TriggerState::Withdrawing && !over {
+                true => Err(OrderError::NotPossible(format!(
+                    "trigger {id} has started, as run {}",
+                    trigger.run_id
+                ))),
+                false => Ok(Done {
+                    heard: over,
+                    answer: trigger.shown(),
+                }),
+            }
+        }
+
         async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
             let asked = self.asker().drain(replica, Until::Heard, HEARD).await;
             let answer = asked.map_err(refused)?;
@@ -405,11 +508,18 @@ mod admin {
         }
     }
 
+    /// Whether there is time for another look at a store that is busy.
+    async fn again(locks: &crate::Locks, until: Moment) -> bool {
+        locks.clock().sleep(LOOK).await;
+        locks.clock().now() < until
+    }
+
     fn refused(error: AskError) -> OrderError {
         let why = error.to_string();
         match error {
             AskError::Unknown { .. } | AskError::UnknownReplica { .. } => OrderError::Unknown(why),
             AskError::NotPossible(_) => OrderError::NotPossible(why),
+            AskError::TooMany(_) => OrderError::TooMany(why),
             AskError::Misfit(_) => OrderError::Misfit(why),
             AskError::TooFew { .. } | AskError::Locks(_) => OrderError::Unavailable(why),
         }
@@ -421,8 +531,15 @@ mod admin {
         }
 
         async fn ask(&self, job: &str, order: Order) -> Result<Done, AskError> {
-            let fleet = self.fleet().await;
-            asking::refuse_unknown(job, &fleet, [])?;
+            let mut fleet = self.fleet().await;
+            if asking::refuse_unknown(job, &fleet, []).is_err() {
+                // What others run is unknown here while the store cannot be read, and that is another answer.
+                fleet = self.asker().fleet().await?;
+                asking::refuse_unknown(job, &fleet, [])?;
+            }
+            if matches!(order, Order::Trigger { .. }) {
+                asking::refuse_disabled(job, &fleet, self.jobs.get(job).as_ref())?;
+            }
             if matches!(order, Order::Trigger { .. } | Order::Resign { .. }) {
                 let coordination = fleet.job(job).map(|job| job.coordination.as_str());
                 asking::refuse_unled(job, coordination.unwrap_or_default())?;
@@ -457,6 +574,27 @@ mod admin {
         }
     }
 
+    /// What must be said to the page. A worker works without one, but nobody can order anything there.
+    fn said(config: &Config, ctx: &Context) -> Option<Secret> {
+        if let Some(token) = &config.admin.token {
+            return Some(token.clone());
+        }
+        match token::obtain(config, &ctx.chance) {
+            Ok((token, file)) => {
+                let file = file.display().to_string();
+                tracing::info!(file, "this file holds the token of the status page");
+                Some(token)
+            }
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "the status page has no token: it takes no orders and shows no outputs; set admin.token"
+                );
+                None
+            }
+        }
+    }
+
     pub(super) async fn start(
         config: &Config,
         registry: &Registry,
@@ -480,12 +618,21 @@ mod admin {
             ctx: ctx.clone(),
             registry: registry.clone(),
             jobs,
+            seen: seeing::Shared::default(),
         });
         let admin = Admin {
             source,
             metrics,
             clock: ctx.clock.clone(),
-            token: config.admin.token.clone(),
+            token: said(config, ctx),
+            hosts: config
+                .admin
+                .hosts
+                .iter()
+                .chain([&me.host])
+                .cloned()
+                .collect(),
+            proxies: config.admin.trusted_proxies.clone(),
             read_only: config.admin.read_only,
         };
         let served = async move {

@@ -10,6 +10,7 @@ use crate::{
     batch::BatchJob,
     config::{ParamProblem, WorkFacts},
     job::{Health, Job, JobError, Outcome, Run, Spec, params},
+    panics::caught,
 };
 
 /// What runs: one run per tick, or batches.
@@ -61,16 +62,18 @@ impl Registry {
         make: impl Fn(P) -> Body + Send + Sync + 'static,
         check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
     ) {
+        // Both are the user's, and so is the type that they read.
+        let of = kind.to_owned();
         let make = move |params: &Value| {
-            params::read(params)
-                .map(&make)
-                .map_err(|misfit| misfit.to_string())
+            let made = caught(|| params::read(params).map(&make));
+            let made = made.map_err(|panic| format!("the kind `{of}` panicked: {panic}"))?;
+            made.map_err(|misfit| misfit.to_string())
         };
         self.kinds.insert(
             kind.to_owned(),
             KindEntry {
                 make: Arc::new(make),
-                check: Arc::new(check),
+                check: Arc::new(careful(check)),
                 fixed: Vec::new(),
                 work: WorkFacts {
                     batches,
@@ -86,7 +89,7 @@ impl Registry {
         check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
     ) {
         if let Some(entry) = self.kinds.get_mut(kind) {
-            entry.check = Arc::new(check);
+            entry.check = Arc::new(careful(check));
         }
     }
 
@@ -243,6 +246,21 @@ impl Job for OfKind {
 impl Body {
     pub(crate) fn is_batch(&self) -> bool {
         matches!(self, Self::Batch(_))
+    }
+}
+
+/// A check whose panic is a problem like others.
+fn careful(
+    check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
+) -> impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static {
+    move |params| {
+        caught(|| check(params)).unwrap_or_else(|panic| {
+            vec![ParamProblem {
+                key: String::new(),
+                message: format!("the check of the parameters panicked: {panic}"),
+                remedy: "mend the program's check, or write parameters that it can take".to_owned(),
+            }]
+        })
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
     event::Event,
     job::{Coordination, Spec},
     lease::LeaseView,
+    panics::caught_later,
     schedule::Schedule,
     scheduler::{Context, Engine, Gate, Successor, WHOLE_REPLICA},
     status::{JobPresence, Standing},
@@ -56,6 +57,11 @@ impl Replica {
         let (intents, locks) = (ctx.intents.clone(), ctx.locks.clone());
         let intents = intents.follow(locks, ctx.clock.clone(), ctx.board.clone());
         let intents = ctx.spawn.spawn(intents);
+        let recall =
+            ctx.recall
+                .clone()
+                .follow(ctx.locks.clone(), ctx.clock.clone(), ctx.intents.pace());
+        let recall = ctx.spawn.spawn(recall);
         let crew = Crew::begin(ctx.clone(), self.failover, self.jobs);
         let crew = ctx.spawn.spawn(crew.work(desk));
         let guard = (self.failover && ctx.place.candidate)
@@ -83,6 +89,7 @@ impl Replica {
         }
         checks.iter().for_each(tokio::task::JoinHandle::abort);
         intents.abort();
+        recall.abort();
         // What became of the last triggers.
         let last = ctx.intents.refresh(&ctx.locks);
         let _ = ctx.clock.timeout(LAST_HISTORY, last).await;
@@ -130,6 +137,7 @@ pub(super) fn run_job(
         print,
         loaded,
         successor,
+        ahead: std::sync::Mutex::default(),
         ctx,
     });
     match coordination {
@@ -141,7 +149,8 @@ pub(super) fn run_job(
     }
 }
 
-/// Failover mode: opens the gate while this replica holds the replica lock.
+/// Failover mode: opens the gate while this replica holds the replica lock. The engines watch their jobs' locks all the while,
+/// so that they have them as soon as it is open.
 async fn hold_the_gate(ctx: Context) {
     let elector = Elector::for_key(&ctx.locks, REPLICA_LOCK.to_owned())
         .hesitating(ctx.hesitation(REPLICA_LOCK, None));
@@ -208,12 +217,13 @@ async fn cordon_in_time(lease: &LeaseView, ctx: &Context) -> Infallible {
 }
 
 /// Reports a health check of the replica to the keeper, again and again.
-async fn watch(name: String, check: HealthCheck, ctx: Context) {
+pub(crate) async fn watch(name: String, check: HealthCheck, ctx: Context) {
     let mut was_fit = true;
     loop {
         let limit = ctx.locks.timing().ttl / 2;
-        let verdict = match ctx.clock.timeout(limit, check()).await {
-            Ok(verdict) => verdict,
+        let verdict = match ctx.clock.timeout(limit, caught_later(&*check)).await {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(panic)) => Err(format!("the check panicked: {panic}")),
             Err(_) => Err("no answer in time".to_owned()),
         };
         if verdict.is_ok() != was_fit {

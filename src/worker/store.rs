@@ -123,7 +123,6 @@ fn redis(
             node_timeout: redis.node_timeout,
             namespace: namespace.to_owned(),
             raw_keys: settings.raw_keys,
-            pool_size: redis.pool_size,
             guard: guard.clone(),
         };
         let node = RedisNode::new(&settings, clock.clone(), spawn.clone());

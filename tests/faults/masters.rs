@@ -73,7 +73,6 @@ impl Masters {
                 node_timeout,
                 namespace: "app".to_owned(),
                 raw_keys,
-                pool_size: 2,
                 guard: GuardSettings::default(),
             })
             .collect()

@@ -17,16 +17,28 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Handles and plain values: know nothing of each other, or nearly.
     ("chance", &[]),
     ("clock", &[]),
+    ("files", &[]),
     ("finding", &[]),
     ("human", &[]),
+    ("network", &[]),
+    ("owned", &[]),
+    ("panics", &[]),
+    ("seldom", &["clock"]),
     ("secret", &[]),
     ("signals", &[]),
     ("spawn", &[]),
+    ("terminal", &[]),
     ("backoff", &["chance"]),
     ("sim_clock", &["clock"]),
     // One lock server, and what is held on a majority of them.
     // Random pauses between attempts to connect, lest a fleet comes at one instant.
-    ("node", &["backoff", "chance", "clock", "spawn"]),
+    // A store in a file asks whose file it is.
+    (
+        "node",
+        &[
+            "backoff", "chance", "clock", "files", "human", "owned", "seldom", "spawn",
+        ],
+    ),
     ("lease", &["clock", "node"]),
     ("term", &["lease", "node"]),
     ("event", &["lease", "node"]),
@@ -45,7 +57,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["clock", "due", "human", "lease", "node", "schedule"],
     ),
     ("status", &["clock", "ledger", "node"]),
-    ("explain", &["intent", "ledger", "schedule", "status"]),
+    (
+        "explain",
+        &["human", "intent", "ledger", "schedule", "status"],
+    ),
     // The lock service of a process: no job, no election, no configuration.
     (
         "lock",
@@ -65,8 +80,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "scheduler",
         &[
-            "backoff", "chance", "clock", "due", "election", "event", "intent", "job", "lease",
-            "ledger", "lock", "node", "schedule", "spawn", "status", "term",
+            "backoff", "chance", "clock", "due", "election", "event", "human", "intent", "job",
+            "lease", "ledger", "lock", "node", "panics", "schedule", "spawn", "status", "term",
         ],
     ),
     (
@@ -79,27 +94,40 @@ const LAYERS: &[(&str, &[&str])] = &[
             "lease",
             "lock",
             "node",
+            "panics",
             "schedule",
             "scheduler",
+            "seldom",
             "status",
         ],
     ),
     // Around the worker: they read events and status, and decide nothing.
     (
         "telemetry",
-        &["clock", "event", "lease", "node", "spawn", "status"],
+        // The log is read on a terminal.
+        &[
+            "clock", "event", "lease", "node", "seldom", "spawn", "status", "terminal",
+        ],
     ),
     // Orders over HTTP carry what a trigger gives its run.
     (
         "admin",
-        &["clock", "intent", "secret", "status", "telemetry"],
+        &[
+            "clock",
+            "intent",
+            "network",
+            "secret",
+            "status",
+            "telemetry",
+        ],
     ),
     // Configuration is composed of the settings of those below; only the two above it read it.
     (
         "config",
         // The rules of ticks stand with those who decide by them. What the time is decides which jobs are over.
         &[
-            "clock", "due", "finding", "human", "job", "ledger", "lock", "schedule", "secret",
+            "clock", "due", "files", "finding", "human", "job", "ledger", "lock", "network",
+            "owned", "schedule", "secret",
         ],
     ),
     ("error", &["config", "lock"]),
@@ -115,12 +143,16 @@ const LAYERS: &[(&str, &[&str])] = &[
             "election",
             "error",
             "event",
+            "files",
+            "human",
             "intent",
             "job",
             "lease",
             "ledger",
             "lock",
             "node",
+            "owned",
+            "panics",
             "schedule",
             "scheduler",
             "secret",
@@ -167,6 +199,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "schedule",
             "status",
             "telemetry",
+            "terminal",
             "worker",
         ],
     ),

@@ -40,7 +40,6 @@ pub(crate) fn settings(server: &RedisServer) -> RedisNodeSettings {
         node_timeout: PATIENT,
         namespace: "app".to_owned(),
         raw_keys: false,
-        pool_size: 2,
         guard: GuardSettings::default(),
     }
 }

@@ -263,8 +263,12 @@ impl World {
 
     fn document(&mut self) -> Op {
         let name = ["a", "ab", "b/a", "b/a/b"][self.draw(4)].to_owned();
-        match self.chance.below(5) {
+        match self.chance.below(6) {
             0 => Op::RemoveDoc { name },
+            3 => Op::DocNames {
+                dir: ["", "a", "b/"][self.draw(3)].to_owned(),
+                limit: [1, 9][self.draw(2)],
+            },
             1 => Op::Docs {
                 dir: ["", "a", "b/"][self.draw(3)].to_owned(),
             },

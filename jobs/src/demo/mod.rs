@@ -22,14 +22,11 @@ mod story;
 mod ticks;
 mod verdict;
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use serde_json::json;
+use watchkeeper::terminal;
 use watchkeeper_jobs::span::Span;
 
 pub(crate) use fleet::die_with;
@@ -80,7 +77,7 @@ pub(crate) fn main(args: &DemoArgs) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error:#}");
+            terminal::err(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -101,9 +98,7 @@ async fn tell(args: &DemoArgs) -> anyhow::Result<bool> {
     story.stage.end(&summary, &problems);
     if args.json {
         let line = serde_json::to_string(&summary)?;
-        let mut out = io::stdout().lock();
-        writeln!(out, "{line}")?;
-        out.flush()?;
+        terminal::out(&line);
     }
     Ok(problems.is_empty())
 }

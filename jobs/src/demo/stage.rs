@@ -1,9 +1,9 @@
 //! What is shown: bars on a terminal, plain lines otherwise.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use watchkeeper::status::FleetStatus;
+use watchkeeper::{status::FleetStatus, terminal};
 
 use super::{
     fleet::{Replica, State},
@@ -44,7 +44,7 @@ impl Stage {
     pub(crate) fn say(&self, line: &str) {
         match &self.bars {
             Some(bars) => {
-                let _ = bars.all.println(line);
+                let _ = bars.all.println(terminal::lines(line));
             }
             None => self.line(line),
         }
@@ -75,7 +75,8 @@ impl Stage {
             bars.add_replica();
         }
         for (bar, replica) in bars.replicas.iter().zip(replicas) {
-            bar.set_message(describe(replica, fleet));
+            let text = describe(replica, fleet);
+            bar.set_message(terminal::line(&text).into_owned());
         }
     }
 
@@ -114,12 +115,9 @@ impl Stage {
     }
 
     fn line(&self, line: &str) {
-        // A reader that has gone away does not end the story: it still cleans up.
-        if self.json {
-            let _ = writeln!(io::stderr(), "{line}");
-        } else {
-            let mut out = io::stdout().lock();
-            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        match self.json {
+            true => terminal::err(line),
+            false => terminal::out(line),
         }
     }
 }

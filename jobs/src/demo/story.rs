@@ -67,6 +67,8 @@ struct Plot {
     /// The first takeover after a kill: how long it took, and when it was seen by wall clock.
     taken: Option<(Duration, Timestamp)>,
     quit: bool,
+    /// Before everything had happened.
+    left_early: bool,
 }
 
 /// A takeover that is being timed.
@@ -160,7 +162,9 @@ impl Story {
                 () = self.clock.sleep(pause) => {}
             }
         }
-        if self.plot.quit {
+        // Whoever has seen everything and only wanted to look longer leaves nothing out.
+        self.plot.left_early = self.plot.quit && !self.is_complete().await?;
+        if self.plot.left_early {
             mishaps.push("you left before the end".to_owned());
         }
         self.stage.say("the replicas end");
@@ -182,17 +186,22 @@ impl Story {
 
     /// Whether somebody wanted it to end early.
     pub(crate) fn was_left(&self) -> bool {
-        self.plot.quit
+        self.plot.left_early
+    }
+
+    /// Whether everything that was to happen has happened, and for as long as was wanted.
+    async fn is_over(&self) -> anyhow::Result<bool> {
+        let early = self.clock.now() < self.began + self.at_least;
+        Ok(!early && self.is_complete().await?)
     }
 
     /// Whether everything that was to happen has happened.
-    async fn is_over(&self) -> anyhow::Result<bool> {
+    async fn is_complete(&self) -> anyhow::Result<bool> {
         let Some((_, taken_at)) = self.plot.taken else {
             return Ok(false);
         };
-        let early = self.clock.now() < self.began + self.at_least;
         let accepted = self.receiver.watch().borrow().accepted;
-        if early || self.plot.pending.is_some() || accepted < self.total {
+        if self.plot.pending.is_some() || accepted < self.total {
             return Ok(false);
         }
         let status = self.scout.fleet().await.unwrap_or_default();

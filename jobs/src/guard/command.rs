@@ -3,7 +3,7 @@
 use std::{
     env,
     ffi::OsString,
-    io,
+    fmt, io,
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::PathBuf,
     process::Stdio,
@@ -26,7 +26,7 @@ use super::{
 };
 
 /// A program to be run under a guard.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Command {
     /// What to run: a path, or a name that is looked for in `PATH`.
     pub program: OsString,
@@ -38,7 +38,7 @@ pub struct Command {
     pub clear_env: bool,
     /// Variables set on top.
     pub env: Vec<(OsString, OsString)>,
-    /// Variables taken away from the worker's.
+    /// Variables taken away from the worker's; the guard does not get them either.
     pub without_env: Vec<OsString>,
     /// What becomes of its input and output.
     pub output: Output,
@@ -237,6 +237,10 @@ impl Command {
 
         let mut guard = std::process::Command::new(PROGRAM);
         guard.arg0(GUARD).stdin(Stdio::from(OwnedFd::from(control)));
+        // It would hold them for as long as the command runs, for whoever may look at it.
+        for name in &self.without_env {
+            guard.env_remove(name);
+        }
         if self.output == Output::Inherit {
             return Ok((guard, None));
         }
@@ -291,6 +295,16 @@ impl Command {
             }
             (Step::Exec, Kind::Other) => StartError::NotExecutable { program, why },
         }
+    }
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments and variables may be secrets.
+        f.debug_struct("Command")
+            .field("program", &self.program)
+            .field("cwd", &self.cwd)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,12 +1,12 @@
 //! Names and values of headers, from the configuration or from files.
 
 use std::{
-    fs,
     io::{self, Read},
     path::Path,
 };
 
 use reqwest::header::{HeaderName, HeaderValue};
+use watchkeeper::files;
 
 use super::template::{Facts, Place, Template};
 
@@ -56,15 +56,14 @@ pub(super) fn header_value(text: &str) -> Option<HeaderValue> {
 /// The value of a header that stands in a file. The error names the file and never what it holds.
 pub(super) fn read_header(path: &Path) -> Result<HeaderValue, String> {
     let shown = path.display();
-    let cannot = |error: io::Error| format!("cannot read {shown}: {error}");
-    // Looked at before it is opened: opening a pipe would wait for somebody who writes.
-    if !fs::metadata(path).map_err(cannot)?.is_file() {
-        return Err(format!(
-            "{shown} is not a file; name one that holds the value"
-        ));
-    }
+    let cannot = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidInput => {
+            format!("{shown} is not a file; name one that holds the value")
+        }
+        _ => format!("cannot read {shown}: {error}"),
+    };
     let mut text = Vec::new();
-    let file = fs::File::open(path).map_err(cannot)?;
+    let file = files::open(path).map_err(cannot)?;
     file.take(MAX_SECRET + 1)
         .read_to_end(&mut text)
         .map_err(cannot)?;

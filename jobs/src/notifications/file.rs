@@ -3,14 +3,14 @@
 //! Nothing is kept open: a file that was moved away (log rotation) is begun anew with the next item.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
 };
 
 use async_trait::async_trait;
 use serde_json::Value;
-use watchkeeper::node::Token;
+use watchkeeper::{files, node::Token};
 
 use super::{delivery::Answer, sink::Sink, source::Item};
 
@@ -55,8 +55,7 @@ impl Sink for Lines {
 }
 
 fn append(path: &Path, line: &[u8]) -> Answer {
-    let open = OpenOptions::new().append(true).create(true).open(path);
-    match open.and_then(|mut file| file.write(line)) {
+    match files::append(path).and_then(|mut file| file.write(line)) {
         Ok(n) if n == line.len() => Answer::Accepted,
         Ok(n) => Answer::Unknown {
             why: format!("{n} of {} bytes were written", line.len()),
@@ -70,7 +69,7 @@ fn append(path: &Path, line: &[u8]) -> Answer {
 
 /// What was appended, through whatever handle, and the file's name survive a power cut.
 fn sync(path: &Path) -> io::Result<()> {
-    OpenOptions::new().append(true).open(path)?.sync_all()?;
+    files::append(path)?.sync_all()?;
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
         _ => Ok(()),

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -40,8 +40,8 @@ pub struct Notifications {
     events: Option<Events>,
     /// The job's name, given or told by the first run.
     name: OnceLock<String>,
-    /// When the backlog was last counted.
-    counted: Mutex<Option<Moment>>,
+    /// When the backlog may be counted again.
+    count_at: Mutex<Option<Moment>>,
     /// Made at first use, so that making the job cannot fail; what is wrong then is told as a fatal failure.
     ends: OnceCell<Ends>,
 }
@@ -57,8 +57,9 @@ struct Ends {
 const PARALLEL: usize = 8;
 /// A stopped batch waits for answers under way, if its lease allows: each that comes is one doubt less.
 const LINGER: Duration = Duration::from_secs(1);
-/// The backlog is counted at most this often.
+/// The backlog is counted at most this often, and so seldom that counting takes no more than a fiftieth of the time.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
+const COUNT_SHARE: u32 = 50;
 
 // === impl Notifications ===
 
@@ -77,13 +78,13 @@ impl Notifications {
             clock: Clock::system(),
             events,
             name: OnceLock::new(),
-            counted: Mutex::new(None),
+            count_at: Mutex::new(None),
             ends: OnceCell::new(),
             params,
         }
     }
 
-    /// The same under the job's name, by which events count its items; otherwise the first run tells it.
+    /// The same under the job's name, by which events count its items; otherwise its worker or the first run tells it.
     #[must_use]
     pub fn named(self, job: &str) -> Self {
         let _ = self.name.set(job.to_owned());
@@ -161,8 +162,10 @@ impl Notifications {
                 parked = work.parked,
                 "the last holder ended while sending"
             );
-            self.tell_items("in_doubt", work.in_doubt);
-            self.tell_items("parked", work.parked);
+            for (word, n) in [("in_doubt", work.in_doubt), ("parked", work.parked)] {
+                run.count_items(word, n);
+                self.tell_items(word, n);
+            }
         }
         if work.items.is_empty() {
             return Ok(Outcome::Skip("nothing to send".to_owned()));
@@ -204,6 +207,7 @@ impl Notifications {
             debug!(job = run.job(), batch, ?counts, "batch sent");
         }
         for (word, n) in counts {
+            run.count_items(word, n);
             self.tell_items(word, n);
         }
         self.tell_backlog(&ends).await;
@@ -285,20 +289,43 @@ impl Notifications {
         if self.events.is_none() || !self.is_time_to_count() {
             return;
         }
-        match ends.source.backlog().await {
-            Ok(items) => self.tell(|job| Event::Backlog { job, items }),
+        let began = self.clock.now();
+        let counted = async {
+            let held = ends.source.counts().await?;
+            Ok::<_, SourceError>((ends.source.backlog().await?, held))
+        };
+        match counted.await {
+            Ok((items, held)) => {
+                self.tell(|job| Event::HeldItems {
+                    job,
+                    retry: held.retry,
+                    dead: held.dead,
+                    in_doubt: held.in_doubt,
+                    parked: held.parked,
+                });
+                self.tell(|job| Event::Backlog { job, items });
+            }
             Err(error) => debug!(%error, "the backlog was not counted"),
         }
+        let now = self.clock.now();
+        let pause = (now.since(began) * COUNT_SHARE).max(COUNT_EVERY);
+        *self.count_at() = Some(now + pause);
     }
 
+    /// Whoever hears yes is to count; others need not, meanwhile.
     fn is_time_to_count(&self) -> bool {
         let now = self.clock.now();
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = counted.is_none_or(|last| now.since(last) >= COUNT_EVERY);
+        let mut at = self.count_at();
+        let due = at.is_none_or(|at| now >= at);
         if due {
-            *counted = Some(now);
+            // Longer than a count takes, and not for ever: one that is cancelled says nothing more.
+            *at = Some(now + COUNT_EVERY * 60);
         }
         due
+    }
+
+    fn count_at(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.count_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell_items(&self, outcome: &'static str, count: u64) {
@@ -343,6 +370,10 @@ impl BatchJob for Notifications {
             ));
         }
         self.process_under(run.token(), batch, &run).await
+    }
+
+    fn named(&self, job: &str) {
+        let _ = self.name.set(job.to_owned());
     }
 
     fn limits(&self) -> BatchLimits {

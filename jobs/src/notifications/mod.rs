@@ -35,12 +35,13 @@
 //! `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
 //!
 //! In reading order: [`params`], [`cell`], [`delivery`] (what an answer means), [`source`] and [`sqlite`],
-//! [`sink`], [`webhook`] and [`mod@file`], [`rate`], [`job`].
+//! [`sink`], [`webhook`] and [`mod@file`], [`rate`], [`job`], [`operator`] (what a person does with what is left).
 
 pub mod cell;
 pub mod delivery;
 pub mod file;
 pub mod job;
+pub mod operator;
 pub mod params;
 pub mod rate;
 pub mod sink;

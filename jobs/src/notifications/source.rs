@@ -58,6 +58,27 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     /// [`SourceError`].
     async fn backlog(&self) -> Result<u64, SourceError>;
+
+    /// Items in the side table by state, counted about once a second: cheap, whatever there is in the table itself.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    async fn counts(&self) -> Result<Counts, SourceError> {
+        Ok(self.exceptions().await?.counts())
+    }
+}
+
+/// Items by state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Waiting for their time.
+    pub retry: u64,
+    /// Given up.
+    pub dead: u64,
+    /// In doubt and to be repeated.
+    pub in_doubt: u64,
+    /// In doubt, or put aside, and left to a person.
+    pub parked: u64,
 }
 
 /// How a batch began.
@@ -192,9 +213,44 @@ impl SourceError {
     }
 }
 
+// === impl Counts ===
+
+impl Counts {
+    /// Those in this state.
+    #[must_use]
+    pub const fn of(&self, state: State) -> u64 {
+        match state {
+            State::Retry => self.retry,
+            State::Dead => self.dead,
+            State::InDoubt => self.in_doubt,
+            State::Parked => self.parked,
+        }
+    }
+
+    pub(crate) const fn of_mut(&mut self, state: State) -> &mut u64 {
+        match state {
+            State::Retry => &mut self.retry,
+            State::Dead => &mut self.dead,
+            State::InDoubt => &mut self.in_doubt,
+            State::Parked => &mut self.parked,
+        }
+    }
+}
+
 // === impl Exceptions ===
 
 impl Exceptions {
+    /// The numbers alone.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        Counts {
+            retry: self.retry,
+            dead: self.dead,
+            in_doubt: self.in_doubt,
+            parked: self.parked,
+        }
+    }
+
     pub(crate) fn count(&mut self, state: State, n: u64) {
         match state {
             State::Retry => self.retry += n,

@@ -2,14 +2,13 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io::{self, Write},
     process::ExitCode,
     time::Duration,
 };
 
 use clap::{Args, error::ErrorKind};
 use serde_json::json;
-use watchkeeper::{cli::Place, config::SecretUrl};
+use watchkeeper::{cli::Place, config::SecretUrl, terminal};
 use watchkeeper_jobs::span::Span;
 
 use super::exit;
@@ -63,7 +62,7 @@ pub(super) struct Common {
     /// How long the lease lasts without renewal; a dead holder is replaced after about this (locks.ttl)
     #[arg(long, value_name = "DURATION")]
     pub(super) ttl: Option<String>,
-    /// How long to wait for the lock, 0s to try once [default: as long as it takes]
+    /// How long to wait for the lock at most, 0s to try once and wait for nobody who lives [default: as long as it takes]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) wait: Option<Duration>,
     /// From SIGTERM to SIGKILL when the command is told to stop
@@ -102,7 +101,7 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     }
     // Rendered without colours: what is hidden must be found as it stands.
     let text = without_secrets(&error.render().to_string(), &args);
-    let _ = write!(io::stderr(), "{text}");
+    terminal::err(&text);
     ExitCode::from(exit::FAILED)
 }
 

@@ -8,6 +8,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::join;
+use watchkeeper::Elector;
 use watchkeeper_jobs::guard::StartError;
 
 use super::{
@@ -44,23 +46,27 @@ pub(super) async fn elect(scene: &mut Scene, common: &Common, restart: bool) -> 
     let (voice, locks) = (*voice, &open.locks);
     let key = open.key("elect", &common.key);
     let what = format!("lead of {}", common.key);
+    let elector = Elector::for_key(locks, key.clone());
+    // Also in the pauses: who leads by then may have died when they are over.
+    let _watching = elector.keep_watching();
     let mut pauses = Pauses::default();
     // A limited wait is for the first term: after it there is no "never held" to be told.
     let mut limit = common.wait;
     loop {
         let led = match limit.take() {
             Some(limit) => wait::acquire(locks, &key, &what, Some(limit), signals, voice).await,
-            None => wait::campaign(locks, &key, &common.key, signals, voice).await,
+            None => wait::campaign(locks, &elector, &common.key, signals, voice).await,
         };
         let lease = match led {
             Ok(lease) => lease,
             Err(why) => return why.tell(&what, voice, common.not_held, standing_by),
         };
         let began = locks.clock().now();
+        let told = program.tell(locks);
         let ran = program.run(lease.view(), signals, voice).await;
         let lasted = locks.clock().now().since(began);
         // The command is gone: whoever stands by can begin.
-        release(locks, lease).await;
+        join(release(locks, lease), told.over()).await;
         let ran = match ran {
             Ok(ran) => ran,
             // It is as if we had never led.

@@ -1,5 +1,7 @@
 //! `lock`: wait, run once, release.
 
+use futures_util::future::join;
+
 use super::{Scene, args::Common, release::release, run::Whose, signals::Heard, wait};
 
 /// Plays the whole command and answers with the exit status.
@@ -16,9 +18,10 @@ pub(super) async fn lock(scene: &mut Scene, common: &Common) -> u8 {
         Ok(lease) => lease,
         Err(why) => return why.tell(&what, *voice, common.not_held, Heard::exit_code),
     };
+    let told = program.tell(&open.locks);
     let ran = program.run(lease.view(), signals, *voice).await;
     // The command is gone: whoever waits can begin.
-    release(&open.locks, lease).await;
+    join(release(&open.locks, lease), told.over()).await;
     match ran {
         Err(error) => {
             voice.say(&error);

@@ -29,13 +29,9 @@ mod store;
 mod trouble;
 mod wait;
 
-use std::{
-    fmt,
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::{fmt, process::ExitCode};
 
-use watchkeeper::cli::Global;
+use watchkeeper::{cli::Global, terminal};
 
 use args::Common;
 pub(crate) use args::{ElectArgs, LockArgs, usage};
@@ -113,7 +109,7 @@ fn play(
             Ok(open) => open,
             Err(why) => return voice.fail(&why),
         };
-        let program = Program::new(&common, &open.locks);
+        let program = Program::new(&common, &open.nonce);
         let mut scene = Scene {
             open,
             signals,
@@ -134,8 +130,7 @@ fn play(
 impl Voice {
     /// What must be known in any case.
     fn say(self, what: &impl fmt::Display) {
-        // Without a reader there is nobody to tell.
-        let _ = writeln!(io::stderr(), "watchkeeper: {what}");
+        terminal::err(&format!("watchkeeper: {what}"));
     }
 
     /// What may be kept quiet.

@@ -1,11 +1,14 @@
 //! The command while the lock is held.
 
-use std::{ffi::OsString, time::Duration};
+use std::{env, ffi::OsString, time::Duration};
 
 use watchkeeper::{
     Locks,
+    config::secret_variables,
     lease::{LeaseView, Loss},
-    status::replica_id,
+    spawn::Spawn,
+    status::{HolderStatus, replica_id},
+    worker::holding::{self, Holding},
 };
 use watchkeeper_jobs::guard::{Cause, Command, End, Output, StartError};
 
@@ -16,10 +19,11 @@ use super::{
 };
 
 /// What to run, as often as it is our turn.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Program {
     command: Vec<OsString>,
     key: String,
+    host: String,
     replica: String,
     grace: Duration,
 }
@@ -56,16 +60,32 @@ pub(super) enum Why {
 // === impl Program ===
 
 impl Program {
-    pub(super) fn new(common: &Common, locks: &Locks) -> Self {
+    pub(super) fn new(common: &Common, nonce: &str) -> Self {
         let host = rustix::system::uname();
         let host = host.nodename().to_string_lossy();
-        let nonce: String = locks.chance().id().chars().take(8).collect();
         Self {
             command: common.command.clone(),
             key: common.key.clone(),
-            replica: replica_id(&host, std::process::id(), &nonce),
+            replica: replica_id(&host, std::process::id(), nonce),
+            host: host.into_owned(),
             grace: common.grace,
         }
+    }
+
+    /// Tells whoever finds the lock held who holds it. Of the command its name alone: its arguments may be secret.
+    pub(super) fn tell(&self, locks: &Locks) -> Holding {
+        let (program, _) = split(&self.command);
+        let name = std::path::Path::new(program).file_name();
+        let name = name.unwrap_or(program).to_string_lossy().into_owned();
+        let me = HolderStatus {
+            id: self.replica.clone(),
+            name: name.clone(),
+            host: self.host.clone(),
+            pid: std::process::id(),
+            command: Some(name),
+            since: Some(locks.wall()),
+        };
+        holding::tell(locks, &Spawn::system(), &me)
     }
 
     /// Runs the command under `lease` until it and all that it started is gone.
@@ -133,7 +153,7 @@ impl Program {
             cwd: None,
             clear_env: false,
             env: set.map(|(name, value)| (name.into(), value.into())).into(),
-            without_env: Vec::new(),
+            without_env: secret_variables(env::vars_os()),
             output: Output::Inherit,
             grace: self.grace,
         }

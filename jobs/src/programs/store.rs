@@ -31,6 +31,8 @@ pub(super) struct Settings {
 /// The lock service of this process.
 pub(super) struct Open {
     pub(super) locks: Locks,
+    /// Of this process alone: the values of its locks end with it.
+    pub(super) nonce: String,
     /// The key in the store's own terms.
     pub(super) raw: bool,
 }
@@ -153,11 +155,14 @@ impl Settings {
         let events = Events::default();
         trouble::follow(&events, &clock, common.log.is_some());
         let Config { locks, worker, .. } = &self.config;
+        let chance = Chance::system();
+        let nonce: String = chance.id().chars().take(8).collect();
         let opened = store::open(locks, &worker.namespace, &clock, common.grace);
         let voice = Voice { quiet: false };
         let locks = opened
             .map_err(|e| e.to_string())?
-            .chance(Chance::system())
+            .chance(chance)
+            .tag(&nonce)
             .events(events)
             .on_unstoppable(move |lease| {
                 voice.say(&format_args!(
@@ -171,6 +176,7 @@ impl Settings {
             .map_err(|error| format!("the lock service cannot be started: {error}"))?;
         Ok(Open {
             locks,
+            nonce,
             raw: common.raw,
         })
     }

@@ -9,7 +9,8 @@ use watchkeeper::{
     lease::Lease,
     lock::{LockError, Sighting},
     node::NodeError,
-    worker::store,
+    status::HolderStatus,
+    worker::{holding, store},
 };
 
 use super::{
@@ -33,8 +34,10 @@ const RETRY: Duration = Duration::from_millis(40);
 /// Why the lock is not ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NotHeld {
-    /// Somebody else holds it, and the wait is over.
-    Taken,
+    /// Somebody else holds it, and the wait is over; who, where that process tells.
+    Taken(Option<Box<HolderStatus>>),
+    /// Its last holder has gone without releasing it, and must be watched for so much longer.
+    Orphaned(Duration),
     /// Too few nodes answer.
     Unreachable(String),
     /// It cannot be had in this way at all.
@@ -73,24 +76,29 @@ pub(super) async fn acquire(
 /// Stands by until this process leads what people know as `name`. Trouble with the store is waited out.
 pub(super) async fn campaign(
     locks: &Locks,
-    key: &str,
+    elector: &Elector,
     name: &str,
     signals: &mut Signals,
     voice: Voice,
 ) -> Result<Lease, NotHeld> {
-    let elector = Elector::for_key(locks, key);
     let led = async {
-        let mut campaign = std::pin::pin!(elector.campaign());
+        let mut campaign = std::pin::pin!(elector.campaign_timed());
         let soon = locks.clock().timeout(SILENCE, &mut campaign).await;
-        let term = match soon {
-            Ok(term) => term,
+        let elected = match soon {
+            Ok(elected) => elected,
             Err(_) => {
                 voice.mention(&format_args!("standing by for {name}"));
                 campaign.await
             }
         };
-        let term = term.map_err(|error| NotHeld::Impossible(error.to_string()))?;
-        Ok(term.into_lease())
+        let elected = elected.map_err(|error| NotHeld::Impossible(error.to_string()))?;
+        if let Some(leaderless) = elected.leaderless {
+            let seconds = leaderless.as_secs_f64();
+            voice.mention(&format_args!(
+                "leading {name}, after {seconds:.3}s without a leader"
+            ));
+        }
+        Ok(elected.term.into_lease())
     };
     until_told(future::try_join(led, nodes_fit(locks)), signals)
         .await
@@ -130,8 +138,10 @@ async fn patiently(
     let least = given.max(start + LEAST_PATIENCE);
     let mut until = given;
     // A try waits for no holder, but for nodes that may have forgotten one: were it to give up, the next would begin anew.
+    // Whoever names a limit is told instead.
     let timing = locks.timing();
-    let sits_out = start + timing.watch_time(timing.max_ttl) + SLACK;
+    let watched = start + timing.watch_time(timing.max_ttl) + SLACK;
+    let sits_out = limit.is_some_and(|limit| limit.is_zero());
     let mut spoken = false;
     loop {
         let left = until.since(clock.now());
@@ -148,8 +158,8 @@ async fn patiently(
             Err(error) => error,
         };
         let patience;
-        (until, patience) = if given < sits_out && forgetful(&error) {
-            (sits_out, sits_out)
+        (until, patience) = if sits_out && forgetful(&error) {
+            (watched, watched)
         } else {
             (given, least)
         };
@@ -164,13 +174,41 @@ async fn patiently(
         let verdict = seen.first().map_or(Verdict::Silence, judge);
         if let Some(why) = give_up(verdict, clock.now(), patience) {
             return Err(match why {
-                Verdict::Held | Verdict::Split => NotHeld::Taken,
-                Verdict::Silence => NotHeld::Unreachable(nodes_in_trouble(locks, &error).await),
+                Verdict::Held | Verdict::Split => {
+                    let gone = seen.first().filter(|seen| seen.is_orphaned());
+                    match gone.and_then(Sighting::free_in) {
+                        Some(rest) => NotHeld::Orphaned(rest),
+                        None => NotHeld::Taken(by_whom(locks, seen.first()).await),
+                    }
+                }
+                Verdict::Silence => {
+                    let mut why = nodes_in_trouble(locks, &error).await;
+                    if forgetful(&error) {
+                        let all = watched.since(start).as_secs() + 1;
+                        why += &format!(
+                            "; the nodes are being admitted, and this wait was too short for it: wait for {all}s \
+                             (--wait {all}s), or once with --wait 0s or `watchkeeper doctor --wait-admitted`, which wait \
+                             for that"
+                        );
+                    }
+                    NotHeld::Unreachable(why)
+                }
             });
         }
         let pause = RETRY / 4 + locks.chance().up_to(RETRY);
         clock.sleep(pause).await;
     }
+}
+
+/// Who holds the lock, as far as he tells. Nobody is kept waiting for it.
+async fn by_whom(locks: &Locks, seen: Option<&Sighting>) -> Option<Box<HolderStatus>> {
+    let owner = seen?.holder()?;
+    let limit = locks.timing().node_timeout * 4;
+    let told = locks
+        .clock()
+        .timeout(limit, holding::holder(locks, &owner))
+        .await;
+    told.ok().flatten().map(Box::new)
 }
 
 /// Whether nodes are missing that have lost their memory, or are new.
@@ -225,9 +263,22 @@ impl NotHeld {
     /// of an end by signal.
     pub(super) fn tell(&self, what: &str, voice: Voice, not_held: u8, told: fn(Heard) -> u8) -> u8 {
         match self {
-            Self::Taken => {
+            Self::Taken(who) => {
+                let who = who.as_ref().map(|who| {
+                    // What others wrote must not command the terminal.
+                    who.to_string().replace(char::is_control, "\u{fffd}")
+                });
+                let who = who.as_deref().unwrap_or("somebody else");
                 voice.mention(&format_args!(
-                    "the {what} is held by somebody else; nothing was run"
+                    "the {what} is held by {who}; nothing was run"
+                ));
+                not_held
+            }
+            Self::Orphaned(rest) => {
+                let seconds = rest.as_secs() + 1;
+                voice.mention(&format_args!(
+                    "the {what} was not released by its last holder, who has gone: it is free for whoever watches it for \
+                     another {seconds}s (--wait {seconds}s or more, or 0s, which waits for that); nothing was run"
                 ));
                 not_held
             }

@@ -93,3 +93,94 @@ fn a_trigger_is_told_which_parameters_it_may_give() {
     let left = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 1, "no store was made");
 }
+
+const MAILS: &str = r#"
+[jobs.mail]
+kind = "notifications"
+schedule = "continuous"
+coordination = "batch"
+params = { source = "sqlite://app.db", table = "t", sink = "http://127.0.0.1:9" }
+[jobs.post]
+kind = "notifications"
+schedule = "continuous"
+coordination = "batch"
+params = { source = "sqlite://app.db", table = "u", sink = "http://127.0.0.1:9" }
+[jobs.beat]
+kind = "heartbeat"
+schedule = "@daily"
+"#;
+
+#[test]
+fn notify_says_which_jobs_it_could_mean() {
+    let folder = folder_with(MAILS);
+    for (args, code, words) in [
+        (
+            &["dead"][..],
+            2,
+            "name the job; jobs of this kind: mail, post",
+        ),
+        (
+            &["dead", "mali"],
+            1,
+            "there is no job \"mali\"; jobs of this kind: mail, post",
+        ),
+        (
+            &["status", "beat"],
+            1,
+            "job \"beat\" is of the kind \"heartbeat\"",
+        ),
+        (&["retry", "17"], 1, "there is no job \"17\""),
+        (
+            &["retry", "mail"],
+            2,
+            "say which: ids as `notify dead` lists them, --all, or --state dead",
+        ),
+        (&["retry", "mail", "3", "--all"], 2, "not both"),
+        (
+            &["retry", "mail", "--all", "--state", "dead"],
+            2,
+            "cannot be used with",
+        ),
+        (
+            &["retry", "mail", "--state", "lost"],
+            2,
+            "retry, dead, in_doubt, parked",
+        ),
+        (&["park", "mail"], 2, "say which items of mail"),
+        (&["park"], 2, "JOB|ID"),
+        (&["dead", "mail", "--limit", "0"], 2, "--limit"),
+        (&["dead", "mail"], 1, "no database at app.db"),
+        (&["retry", "mail", "1"], 1, "no database at app.db"),
+    ] {
+        let ran = run(folder.path(), &[&["notify"], args].concat());
+        assert_eq!(ran.code, Some(code), "{args:?}: {}{}", ran.out, ran.err);
+        assert!(ran.err.contains(words), "{args:?}: {}", ran.err);
+    }
+    // All of them are shown, with what is wrong with each.
+    let ran = run(folder.path(), &["notify", "status", "--json"]);
+    let rows: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(
+        (ran.code, rows.as_array().map(Vec::len)),
+        (Some(1), Some(2))
+    );
+    assert_eq!(rows[0]["error"], "no database at app.db");
+    assert_eq!(rows[1]["backlog"], serde_json::Value::Null);
+
+    let folder = folder_with("[jobs.beat]\nkind = \"heartbeat\"\nschedule = \"@daily\"");
+    let ran = run(folder.path(), &["notify", "status"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.err.contains("no job of the kind \"notifications\""),
+        "{}",
+        ran.err
+    );
+    let folder = folder_with("[jobs.mail]\nkind = \"notifications\"\nschedule = \"@daily\"");
+    let ran = run(folder.path(), &["notify", "dead"]);
+    assert_eq!(
+        ran.code,
+        Some(2),
+        "a configuration with faults: {}",
+        ran.err
+    );
+    assert!(ran.err.contains("nothing was done"), "{}", ran.err);
+}

@@ -159,6 +159,8 @@ impl Fleet {
             .arg(self.folder.path().join("fleet.toml"))
             .args(["--name", name])
             .current_dir(self.folder.path())
+            // Where a token lies that has no file to lie beside.
+            .env("XDG_RUNTIME_DIR", self.folder.path())
             .envs(env.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -292,6 +294,8 @@ impl Fleet {
             .arg("--config")
             .arg(self.folder.path().join("fleet.toml"))
             .current_dir(self.folder.path())
+            // Where a token lies that has no file to lie beside.
+            .env("XDG_RUNTIME_DIR", self.folder.path())
             .output()
             .expect("the command runs");
         assert!(done.status.success(), "{done:?}");
@@ -305,6 +309,8 @@ impl Fleet {
             .arg("--config")
             .arg(self.folder.path().join("fleet.toml"))
             .current_dir(self.folder.path())
+            // Where a token lies that has no file to lie beside.
+            .env("XDG_RUNTIME_DIR", self.folder.path())
             .output()
             .expect("the command runs");
         assert_eq!(done.status.code(), Some(1), "{done:?}");
@@ -316,22 +322,58 @@ impl Fleet {
         self.asks(worker, "GET", path)
     }
 
-    /// The status with which a worker answers.
+    /// The status with which a worker answers somebody who has its token.
     pub(crate) fn asks(&self, worker: usize, method: &str, path: &str) -> u16 {
+        let address = self.page(worker);
+        let said = format!("Authorization: Bearer {}\r\n", self.token());
+        self.says(&address, method, path, &said).0
+    }
+
+    /// The address of a worker's status page.
+    pub(crate) fn page(&self, worker: usize) -> String {
         let listens = |l: &Line| l.worker == worker && l.says() == "status page listens";
         let line = self
             .log
             .wait(0, SOON, "address of the status page", listens);
-        let mut stream = TcpStream::connect(line.text("address")).expect("the page listens");
+        line.text("address").to_owned()
+    }
+
+    /// The token of the status pages, as their user finds it.
+    pub(crate) fn token(&self) -> String {
+        self.command(&["token"]).trim().to_owned()
+    }
+
+    /// What is answered to a request with these headers: the status, and all of it.
+    pub(crate) fn says(
+        &self,
+        address: &str,
+        method: &str,
+        path: &str,
+        headers: &str,
+    ) -> (u16, String) {
+        let mut stream = TcpStream::connect(address).expect("the page listens");
         stream.set_read_timeout(Some(SOON)).expect("a time limit");
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n{headers}\r\n"
         );
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut answer = String::new();
         _ = stream.read_to_string(&mut answer);
         let status = answer.split_whitespace().nth(1).unwrap_or_default();
-        status.parse().expect("an HTTP answer")
+        (status.parse().expect("an HTTP answer"), answer)
+    }
+
+    /// The status with which a worker answers an order that may be given again: while its store cannot be asked it says so,
+    /// and when, which on a busy machine is no answer yet.
+    pub(crate) fn orders(&self, worker: usize, path: &str) -> u16 {
+        let clock = Clock::system();
+        let until = clock.now() + SOON;
+        loop {
+            match self.asks(worker, "POST", path) {
+                503 if clock.now() < until => pause(Duration::from_millis(500)),
+                status => return status,
+            }
+        }
     }
 
     /// Resident memory in MB.

@@ -122,10 +122,10 @@ pub(crate) fn a_job_is_handed_over_on_request(store: Store) {
     assert!(said.contains(&format!("after w{to}")), "{said}");
     assert!(!said.starts_with(&format!("w{to} ")), "{said}");
     let mark = fleet.log.mark();
-    let answer = fleet.asks(to, "POST", "/api/v1/jobs/pulse/resign");
+    let answer = fleet.orders(to, "/api/v1/jobs/pulse/resign");
     assert!(matches!(answer, 200 | 202), "{answer}");
     fleet.next_leader(mark, "pulse");
-    assert_eq!(fleet.asks(to, "POST", "/api/v1/jobs/plse/resign"), 404);
+    assert_eq!(fleet.orders(to, "/api/v1/jobs/plse/resign"), 404);
     for ((tick, attempt), times) in starts(&fleet.beats().all()) {
         assert_eq!((attempt, times), (1, 1), "tick {tick}");
     }
@@ -134,3 +134,97 @@ pub(crate) fn a_job_is_handed_over_on_request(store: Store) {
 fn status(fleet: &Fleet) -> Value {
     serde_json::from_str(&fleet.command(&["status", "--json"])).expect("JSON")
 }
+
+/// A run that goes on, so that what is asked for waits.
+const LONG: &str = r#"
+[jobs.manual]
+kind = "heartbeat"
+schedule = "0 0 29 2 *"
+timeout = "1h"
+params = { file = "$BEATS", work = "30m" }
+"#;
+
+/// Five thousand of 4 KB each, as programs leave them that do not count: whoever counts is refused, and who reads them reads
+/// names and few of them, so that leases are renewed as before.
+pub(crate) fn five_thousand_triggers_are_refused_and_cost_no_lease(store: Store) {
+    let fleet = Fleet::of(2, store, &format!("{PULSE}{LONG}"));
+    let led = fleet.leader("manual");
+    fleet.leader("pulse");
+    fleet.command(&["trigger", "manual"]);
+    let beats = fleet.beats();
+    beats.wait(SOON, "run that goes on", |b| {
+        b.event == "started" && b.job == "manual"
+    });
+    let sent = || -> u64 {
+        let info = fleet.store.servers()[0].raw(&["INFO", "stats"]);
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix("total_net_output_bytes:"));
+        line.and_then(|bytes| bytes.trim().parse().ok())
+            .expect("a number of bytes")
+    };
+    let clock = watchkeeper::clock::Clock::system();
+    let per_second = || {
+        let (before, began) = (sent(), clock.now());
+        pause(TTL * 3);
+        (sent() - before) / clock.now().since(began).as_secs().max(1)
+    };
+    let calm = per_second();
+    let mark = fleet.log.mark();
+    let now = clock.wall();
+    for server in fleet.store.servers() {
+        let ms = now.as_millisecond();
+        let id = format!("{:08x}-{:04x}", ms >> 16, ms & 0xffff);
+        let said = server.raw(&["EVAL", PLANT, "0", &id, &now.to_string(), "5000"]);
+        assert_eq!(said, ":5000\r\n");
+    }
+    let status = fleet.asks(led.worker, "POST", "/api/v1/jobs/manual/trigger");
+    assert_eq!(status, 429);
+    let why = fleet.refusal(&["trigger", "manual"]);
+    assert!(
+        why.contains("manual has 5001 outstanding triggers"),
+        "{why}"
+    );
+    assert!(why.contains("triggers withdraw manual --all"), "{why}");
+    // What is followed is read, and told to be accepted.
+    pause(TTL * 3);
+    let full = per_second();
+    fleet.measured(
+        "bytes a second from one master to two replicas, calm",
+        &calm,
+    );
+    fleet.measured(
+        "bytes a second from one master to two replicas, full",
+        &full,
+    );
+    // Twenty megabytes of bodies would be read by each of them every second.
+    assert!(full < calm + 4_000_000, "{calm} {full}");
+    let lost = ["lease not extended", "standing by", "leading"];
+    let since = fleet.log.since(mark);
+    let trouble: Vec<_> = since.iter().filter(|l| lost.contains(&l.says())).collect();
+    assert!(trouble.is_empty(), "{trouble:?}");
+    let listed: Value =
+        serde_json::from_str(&fleet.command(&["triggers", "manual", "--json"])).expect("JSON");
+    let listed = listed.as_array().expect("a list");
+    assert_eq!(listed.len(), 5001);
+    assert_eq!(listed[0]["state"], "started");
+}
+
+/// Writes triggers of 4 KB past everybody who counts.
+const PLANT: &str = r#"
+local node = redis.call('KEYS', '*:1:node')[1]
+local base, time = string.sub(node, 1, -5), redis.call('TIME')
+local till = time[1] * 1000 + 86400000
+local text = string.rep('x', 4000)
+for n = 1, tonumber(ARGV[3]) do
+  local id = string.format('%s-7000-8000-%012d', ARGV[1], n)
+  local name = 'intent/trigger.manual.' .. id
+  local body = string.format(
+    '{"job":"manual","id":"%s","by":"test","asked":"%s","params":{"text":"%s"}}', id, ARGV[2], text)
+  redis.call('HSET', base .. 'doc:' .. name, 'rev', '1', 'body', body)
+  redis.call('PEXPIRE', base .. 'doc:' .. name, 86400000)
+  redis.call('ZADD', base .. 'docs:intent/', string.format('%.0f', till), name)
+end
+redis.call('PEXPIRE', base .. 'docs:intent/', 86400000)
+return tonumber(ARGV[3])
+"#;

@@ -20,6 +20,7 @@ mod cases;
 mod beats;
 mod calls;
 mod commands;
+mod doors;
 mod fleet;
 mod intents;
 mod leaders;
@@ -37,10 +38,12 @@ mod spread;
 mod stall;
 mod store;
 mod storm;
+mod takeovers;
 #[path = "../../../tests/redis/tap.rs"]
 mod tap;
 mod tick_locks;
 mod ticks;
+mod views;
 
 fn main() -> std::process::ExitCode {
     if std::env::var_os(stall::WORKER).is_some() {
@@ -74,6 +77,7 @@ fn main() -> std::process::ExitCode {
             a_leader_ends_its_run_before_it_hands_over,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
+        takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
         nodes::{
             a_standby_waits_quietly,
             without_a_majority_nobody_leads,
@@ -97,10 +101,17 @@ fn main() -> std::process::ExitCode {
         intents::{
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
             a_job_is_handed_over_on_request,
+            five_thousand_triggers_are_refused_and_cost_no_lease,
+        },
+        doors::{ whoever_lacks_the_token_sees_no_output_and_orders_nothing },
+        views::{
+            no_view_names_two_leaders_or_a_dead_one,
+            a_view_without_nodes_says_that_it_does_not_know,
         },
     ];
     cases.extend(on![masters_guarded:
         intents::{ a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters },
+        views::{ a_master_without_a_vote_is_shown_with_the_time_left },
     ]);
     cases.extend(on![embedded:
         calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },
@@ -122,6 +133,7 @@ fn main() -> std::process::ExitCode {
             a_leader_ends_its_run_before_it_hands_over,
             a_frozen_leader_never_acts_in_its_old_term_again,
         },
+        takeovers::{ a_spare_replica_takes_over_within_a_ttl_and_a_third },
         nodes::{ a_standby_waits_quietly, without_a_majority_nobody_leads },
         modes::{
             a_spare_replica_does_nothing_until_the_active_one_goes,
@@ -144,6 +156,12 @@ fn main() -> std::process::ExitCode {
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
             a_job_is_handed_over_on_request,
         },
+        doors::{
+            whoever_lacks_the_token_sees_no_output_and_orders_nothing,
+            two_thousand_large_bodies_of_strangers_cost_no_memory,
+            commands_and_their_guards_have_none_of_our_secrets,
+        },
+        views::{ no_view_names_two_leaders_or_a_dead_one },
     ]);
     cases.extend(on![masters_one_frozen:
         leaders::{
@@ -153,5 +171,13 @@ fn main() -> std::process::ExitCode {
         },
         nodes::{ a_standby_waits_quietly, a_minority_of_frozen_masters_does_no_harm },
     ]);
+    // For figures, not for every day.
+    let mut long = on![masters:
+        takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
+    ];
+    long.extend(on![embedded:
+        takeovers::{ five_takeovers_of_a_failover_pair, five_takeovers_by_a_candidate },
+    ]);
+    cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     libtest_mimic::run(&arguments, cases).exit_code()
 }

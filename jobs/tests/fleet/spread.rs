@@ -138,7 +138,7 @@ pub(crate) fn a_drained_replica_goes_and_its_namesake_stays(store: Store) {
     );
     let other = 1 - first;
     let path = format!("/api/v1/replicas/{}/drain", fleet.replica(other));
-    assert!(matches!(fleet.asks(namesake, "POST", &path), 200 | 202));
+    assert!(matches!(fleet.orders(namesake, &path), 200 | 202));
     assert!(fleet.wait_until_gone(other), "it ends well");
     let said = fleet.command(&["drain", &name, "--wait=20s"]);
     assert!(said.contains("gone"), "{said}");

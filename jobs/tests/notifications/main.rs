@@ -4,6 +4,7 @@
     reason = "a test that cannot be set up has failed"
 )]
 
+mod commands;
 mod doubt;
 mod scene;
 

@@ -5,7 +5,10 @@ use std::time::Duration;
 use rustix::process::Signal;
 use watchkeeper::clock::Clock;
 
-use crate::{scene::Scene, store::Store};
+use crate::{
+    scene::{Scene, pause},
+    store::Store,
+};
 
 pub(crate) fn a_standby_takes_over_when_the_command_ends(store: Store) {
     let scene = Scene::new(store);
@@ -28,6 +31,54 @@ pub(crate) fn a_standby_takes_over_when_the_command_ends(store: Store) {
     takeovers.sort_unstable();
     scene.measured("takeover, from the order to end", &takeovers);
     assert!(takeovers[1] <= Duration::from_millis(300), "{takeovers:?}");
+}
+
+/// With the ttl of the tests of every day.
+pub(crate) fn a_killed_leader_is_followed_within_one_ttl(store: Store) {
+    takeovers(store, Duration::from_secs(2), 2);
+}
+
+/// With the one that people use: forty seconds.
+pub(crate) fn five_takeovers_of_a_killed_leader(store: Store) {
+    takeovers(store, Duration::from_secs(5), 5);
+}
+
+fn takeovers(store: Store, ttl: Duration, rounds: u32) {
+    let (scene, clock) = (Scene::new(store), Clock::system());
+    let line = format!("elect k --ttl {}s", ttl.as_secs());
+    let mut leader = scene.holder(&line);
+    let (mut gaps, mut said) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let standby = scene.spawn(&line, "echo held; exec sleep 600");
+        standby.wait_for_line("standing by for k");
+        // So long it has to have watched the leader, and another phase of the renewals each time.
+        pause(ttl + ttl * round / 7);
+        let killed = leader.kill();
+        let words = standby.wait_for_line("without a leader");
+        let leads = clock.now().since(killed);
+        standby.wait_for_line("held");
+        let gap = clock.now().since(killed);
+        let most = ttl.mul_f64(1.3) + Duration::from_secs(1);
+        assert!(gap <= most, "its command runs after {gap:?}");
+        gaps.push(gap);
+        let seconds = words
+            .split_once("after ")
+            .and_then(|(_, rest)| rest.split_once("s "));
+        let seconds: f64 = seconds.unwrap().0.parse().unwrap();
+        let leaderless = Duration::from_secs_f64(seconds);
+        // Nobody can know when in the time between two renewals it died.
+        let known = ttl / 6 + Duration::from_millis(300);
+        assert!(
+            leaderless.abs_diff(leads) <= known,
+            "{words}, and it was killed {leads:?} before"
+        );
+        said.push((leaderless, leads));
+        leader = standby;
+    }
+    scene.measured("first line after the kill", &gaps);
+    scene.measured("leaderless, said and since the kill", &said);
+    gaps.sort_unstable();
+    assert!(gaps[gaps.len() / 2] <= ttl.mul_f64(1.1), "{gaps:?}");
 }
 
 pub(crate) fn a_restart_lets_others_go_first(store: Store) {

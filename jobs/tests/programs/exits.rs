@@ -54,7 +54,7 @@ pub(crate) fn a_lock_that_is_not_had_in_time_has_a_status_of_its_own(store: Stor
         let wait = |options: &str| scene.run(&format!("{verb} k {options}"), "echo never");
         let done = wait("--wait 200ms")
             .with(3)
-            .says(&["k is held by somebody else"]);
+            .says(&["k is held by s", "; nothing was run"]);
         assert!(done.out.is_empty() && done.took < AT_ONCE, "{done:?}");
         assert!(done.took >= Duration::from_millis(200), "{done:?}");
         let done = wait("--wait 0s --quiet -E 77").with(77);

@@ -58,11 +58,13 @@ fn main() {
         },
         elect::{
             a_standby_takes_over_when_the_command_ends,
+            a_killed_leader_is_followed_within_one_ttl,
             a_restart_lets_others_go_first,
             a_standby_that_is_told_to_stop_has_not_failed,
         },
         raw::{
             a_verbatim_key_is_shared_with_other_clients,
+            a_foreign_value_commands_no_terminal,
             a_password_from_a_file_is_used_and_none_is_shown,
         },
         config::{ a_configuration_of_another_program_will_do },
@@ -73,6 +75,8 @@ fn main() {
             a_healthy_store_has_no_error,
             a_foreign_value_is_shown_and_never_broken,
             a_key_without_end_is_found_and_ended,
+            a_key_that_nothing_tells_of_is_found,
+            the_holder_of_a_lock_can_be_found,
             every_fault_of_a_master_is_found_with_its_remedy,
             two_addresses_of_one_server_are_found,
             a_user_without_rights_is_told_which,
@@ -81,6 +85,7 @@ fn main() {
         restarts::{
             a_rolling_restart_without_persistence_ends_no_leadership,
             a_restart_of_a_single_server_costs_the_longest_lease_and_says_so,
+            a_limited_wait_ends_in_time_although_nodes_have_lost_their_memory,
             only_new_nodes_are_let_in_at_once,
             another_configuration_is_refused_until_the_fleet_is_changed,
         },
@@ -111,6 +116,7 @@ fn main() {
         },
         elect::{
             a_standby_takes_over_when_the_command_ends,
+            a_killed_leader_is_followed_within_one_ttl,
             a_restart_lets_others_go_first,
             a_standby_that_is_told_to_stop_has_not_failed,
         },
@@ -123,8 +129,13 @@ fn main() {
             a_broken_holder_stops_before_the_next_begins,
             a_break_for_another_owner_touches_nobody,
             a_healthy_store_has_no_error,
+            the_holder_of_a_lock_can_be_found,
             a_store_that_is_not_there_is_not_made,
         },
     ]);
+    // For figures, not for every day.
+    let mut long = on![masters: elect::{ five_takeovers_of_a_killed_leader }];
+    long.extend(on![embedded: elect::{ five_takeovers_of_a_killed_leader }]);
+    cases.extend(long.into_iter().map(|case| case.with_ignored_flag(true)));
     libtest_mimic::run(&arguments, cases).exit();
 }

@@ -1,8 +1,14 @@
 //! What an operator does about locks: `locks show`, `locks --leaked`, `locks break`, and `doctor`.
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::{process::Done, scene::Scene, server::RedisServer, store::Store};
+use crate::{
+    process::Done,
+    scene::{Scene, until},
+    server::RedisServer,
+    store::Store,
+};
 
 /// `watchkeeper WORDS` on the scene's store.
 fn ask(scene: &Scene, line: &str) -> Done {
@@ -108,6 +114,60 @@ pub(crate) fn a_foreign_value_is_shown_and_never_broken(store: Store) {
     for server in scene.store.servers() {
         assert!(server.raw(&["GET", "orders"]).contains("of somebody else"));
     }
+}
+
+/// Who finds a lock held finds its holder; what its command was given is told nowhere.
+pub(crate) fn the_holder_of_a_lock_can_be_found(store: Store) {
+    let scene = Scene::new(store);
+    let holder = scene.spawn("lock k --ttl 3s", "echo held; sleep 600 # hunter2");
+    holder.wait_for_line("held");
+    let mut shown = Value::Null;
+    let told = until(|| {
+        shown = json(&ask(&scene, "locks show lock/k --json").with(0));
+        !shown["holder"].is_null()
+    });
+    assert!(told, "{shown}");
+    let known = &shown["holder"];
+    assert_eq!(known["command"], "sh", "{known}");
+    assert_eq!(known["pid"], holder.pid(), "{known}");
+    assert!(!shown.to_string().contains("hunter2"), "{shown}");
+    let by = format!("sh, run by process {} on ", holder.pid());
+    let text = ask(&scene, "locks show lock/k").with(0);
+    assert!(text.out.contains(&by), "{text:?}");
+    let rows = json(&ask(&scene, "locks lock/ --json").with(0));
+    assert_eq!(rows[0]["holder"], *known);
+    scene
+        .run("lock k --wait 0s", "true")
+        .with(3)
+        .says(&["the lock k is held by", &by]);
+    // It goes with its lock.
+    holder.signal(Signal::TERM);
+    holder.done();
+    let shown = json(&ask(&scene, "locks show lock/k --json").with(0));
+    assert!(shown["holder"].is_null(), "{shown}");
+}
+
+/// A key without end that no list shows, because nothing else in the store tells of it.
+pub(crate) fn a_key_that_nothing_tells_of_is_found(store: Store) {
+    let scene = Scene::new(store);
+    scene.run("lock other", "true").with(0);
+    for server in scene.store.servers() {
+        for n in 0..600 {
+            server.raw(&[
+                "SET",
+                &format!("{{watchkeeper}}:1:l:short/{n}"),
+                "x",
+                "PX",
+                "60000",
+            ]);
+        }
+        server.raw(&["SET", "{watchkeeper}:1:l:lock/k", "left behind"]);
+    }
+    scene.run("lock k --wait 0s", "true").with(3);
+    let leaked = json(&ask(&scene, "locks --leaked --json").with(0));
+    assert_eq!(leaked.as_array().map(Vec::len), Some(1), "{leaked}");
+    assert_eq!(leaked[0]["key"], "lock/k", "{leaked}");
+    assert!(leaked[0]["remaining_ms"].is_null(), "{leaked}");
 }
 
 /// A key that lost its time to live outlives its holder, until it is broken.

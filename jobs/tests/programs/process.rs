@@ -81,6 +81,10 @@ impl Running {
         kill_process(pid, signal).expect("our own child");
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("our own child").is_some()
     }

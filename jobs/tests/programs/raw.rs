@@ -22,6 +22,43 @@ pub(crate) fn a_verbatim_key_is_shared_with_other_clients(store: Store) {
     drop(holder);
 }
 
+/// Another client may write anything into the key that we share with it.
+pub(crate) fn a_foreign_value_commands_no_terminal(store: Store) {
+    let scene = Scene::new(store);
+    let value = "\u{1b}[2J\u{1b}]0;name\u{7}\u{9b}31m\u{202e}\nnobody";
+    let long = format!("{value}{}", "x".repeat(100_000));
+    for (key, value) in [("shared:k", value), ("shared:long", &long)] {
+        for server in scene.store.servers() {
+            server.raw(&["SET", key, value, "PX", "60000"]);
+        }
+        let store = scene.options();
+        for line in [
+            format!("locks show {key} --raw"),
+            format!("locks show {key} --raw --json"),
+            format!("locks break {key} --raw --yes"),
+        ] {
+            let words = line.split(' ').chain(store.iter().map(String::as_str));
+            let done = scene.run_bare(&words.collect::<Vec<_>>());
+            tame(&line, &done.out);
+            tame(&line, &done.err);
+            let said = format!("{}{}", done.out, done.err);
+            assert!(said.contains("\\u001b[2J"), "{line}: {said}");
+        }
+        let done = scene
+            .run(&format!("lock {key} --raw --wait 0s"), "true")
+            .with(3);
+        tame("lock", &done.err);
+    }
+}
+
+fn tame(what: &str, text: &str) {
+    let commands = |c: char| c.is_control() && c != '\n' || ('\u{200b}'..='\u{202e}').contains(&c);
+    let found = text
+        .find(commands)
+        .map(|at| text[at..].chars().take(20).collect::<String>());
+    assert_eq!(found, None, "{what}");
+}
+
 pub(crate) fn a_password_from_a_file_is_used_and_none_is_shown(store: Store) {
     let scene = Scene::new(store);
     let server = RedisServer::start_with(&["--requirepass", "hunter2"]);

@@ -75,6 +75,28 @@ pub(crate) fn a_restart_of_a_single_server_costs_the_longest_lease_and_says_so(s
     }
 }
 
+pub(crate) fn a_limited_wait_ends_in_time_although_nodes_have_lost_their_memory(store: Store) {
+    let scene = Scene::new(store);
+    let servers: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();
+    let nodes = urls(&servers);
+    let clock = Clock::system();
+    for verb in ["lock", "elect"] {
+        let mut command = scene.guarded(&[verb, "k", "--wait", "2s", "--nodes", &nodes]);
+        // Their watch takes far longer than the wait.
+        for name in ["TTL", "MAX_TTL"] {
+            command.env(format!("WATCHKEEPER_LOCKS__{name}"), "60s");
+        }
+        command.args(["--", "true"]);
+        let start = clock.now();
+        let done = Running::start(command).done().with(125);
+        let took = clock.now().since(start);
+        // Far below the watch, also where the machine is busy.
+        assert!(took < Duration::from_secs(20), "{verb}: {took:?}");
+        done.says(&["lost its memory or is new", "being admitted", "--wait 0s"]);
+        scene.measured(verb, &took);
+    }
+}
+
 pub(crate) fn only_new_nodes_are_let_in_at_once(store: Store) {
     let scene = Scene::new(store);
     let mut servers: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();

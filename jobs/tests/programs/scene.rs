@@ -50,6 +50,7 @@ impl Scene {
                 command.env_remove(name);
             }
         }
+        command.env("XDG_RUNTIME_DIR", self.folder.path());
         // Servers that have just been started for a case are known to be new.
         command.env("WATCHKEEPER_LOCKS__RESTART_GUARD", "off");
         command

@@ -58,6 +58,7 @@ mod tests {
 
     fn node(state: AdmissionState) -> AdmissionReport {
         AdmissionReport {
+            nomination: None,
             name: "n".into(),
             state,
             blank_before: None,

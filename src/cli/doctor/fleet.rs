@@ -89,19 +89,18 @@ fn jobs(fleet: &FleetStatus) -> Vec<Finding> {
         ));
     }
     for job in fleet.jobs.iter().filter(|job| job.wants_leader()) {
-        if job.leader.is_none() && candidates {
+        if !job.leader_known {
+            found.push(Finding::warning(
+                &job.name,
+                "it is not known who leads it: too few lock nodes answer",
+                "see the findings about the nodes; look again when a majority of them answers",
+            ));
+        } else if job.leader.is_none() && candidates {
             found.push(Finding::error(
                 &job.name,
                 "nobody leads it",
                 "look again in one ttl, which a takeover needs; then see the lock (watchkeeper locks show job/NAME) and \
                  the replicas' logs",
-            ));
-        }
-        if job.contested {
-            found.push(Finding::warning(
-                &job.name,
-                "more than one replica says that it leads it",
-                "look again: a hand-over was being written, or a frozen replica does not know yet",
             ));
         }
     }
@@ -146,6 +145,7 @@ mod tests {
             name: "beat".into(),
             coordination: "leader".into(),
             leader,
+            leader_known: true,
             ..JobStatus::default()
         }
     }
@@ -256,10 +256,10 @@ mod tests {
                 "reload",
             ),
             (
-                |f| f.jobs[0].contested = true,
+                |f| (f.jobs[0].leader, f.jobs[0].leader_known) = (None, false),
                 Severity::Warning,
-                "more than one replica",
-                "look again",
+                "not known who leads it",
+                "majority",
             ),
             (
                 |f| f.jobs[0].leader = None,

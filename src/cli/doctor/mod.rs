@@ -7,6 +7,7 @@ mod admission;
 mod bootstrap;
 mod fleet;
 mod guarded;
+mod ledgers;
 mod nodes;
 mod probe;
 mod reconfigure;
@@ -29,7 +30,9 @@ use crate::{
     clock::Clock,
     config::{self, Backend, Config, Problems, load_without_jobs},
     error::Error,
-    worker::{presence, store},
+    status::{PRESENCE_PREFIX, Presence},
+    terminal::{cell, sentence},
+    worker::{seeing, store},
 };
 use probe::NodeState;
 
@@ -75,7 +78,7 @@ enum Severity {
 
 /// Something that was found, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Finding {
+pub(super) struct Finding {
     severity: Severity,
     /// A node, a job, a lock, a configuration key, or `fleet`.
     subject: String,
@@ -95,7 +98,11 @@ impl Finding {
         Self::new(Severity::Warning, subject, finding.into(), remedy.into())
     }
 
-    fn error(subject: &str, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(super) fn error(
+        subject: &str,
+        finding: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
         Self::new(Severity::Error, subject, finding.into(), remedy.into())
     }
 
@@ -202,17 +209,20 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
     let up = states.iter().filter(|state| state.up).count();
     if up > states.len() / 2 {
         let seen = ask_within(probe::PATIENCE, config, |locks| async move {
-            let seen = presence::fleet(&locks, None).await?;
+            let seen = seeing::fleet(&locks).await?;
             let views = locks.list("").await?;
-            let admissions = locks.admissions().await?;
+            let told = Presence::from_docs(&locks.docs(PRESENCE_PREFIX).await?);
+            let admissions = seeing::admissions(&locks, &told).await?;
             let keys = views.iter().filter_map(|views| views.first());
             let keys = keys.map(|view| view.key.clone()).collect();
-            Ok((seen, locks::details(&locks, keys).await?, admissions))
+            let ahead = ledgers::ahead(&views, locks.wall(), locks.timing().skew);
+            Ok((seen, locks::details(&locks, keys).await?, admissions, ahead))
         });
         findings.extend(match seen {
-            Ok((seen, locks, admissions)) => {
+            Ok((seen, locks, admissions, ahead)) => {
                 let mut found = admission::judge(&admissions);
                 found.extend(fleet::judge(&seen, &locks));
+                found.extend(ahead);
                 found
             }
             Err(Failure::Failed(why)) => {
@@ -243,7 +253,7 @@ fn look_at_nodes(config: &Config) -> Result<Vec<NodeState>, Failure> {
     Ok(states?)
 }
 
-fn show(findings: &[Finding]) -> String {
+pub(super) fn show(findings: &[Finding]) -> String {
     let mut text = String::new();
     for found in findings {
         let word = match found.severity {
@@ -251,9 +261,13 @@ fn show(findings: &[Finding]) -> String {
             Severity::Warning => "warning",
             Severity::Error => "error  ",
         };
-        text += &format!("{word}  {}: {}\n", found.subject, found.finding);
+        text += &format!(
+            "{word}  {}: {}\n",
+            cell(&found.subject),
+            sentence(&found.finding)
+        );
         if !found.remedy.is_empty() {
-            text += &format!("         -> {}\n", found.remedy);
+            text += &format!("         -> {}\n", sentence(&found.remedy));
         }
     }
     let of = |severity| findings.iter().filter(|f| f.severity == severity).count();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Finding, probe::NodeState};
 use crate::{
     config::{Backend, Config},
-    human::Span,
+    human::{Brief, Span},
 };
 
 /// Less free space than this is soon used up.
@@ -232,8 +232,8 @@ fn latency(node: &NodeState, limits: &Limits) -> Option<Finding> {
         &node.name,
         format!(
             "calls take {} and up to {}, node_timeout is {}: many will count as no answer",
-            Span(median),
-            Span(slowest),
+            Brief(median),
+            Brief(slowest),
             Span(limit)
         ),
         "look at its load and the way to it, or raise locks.redis.node_timeout (ttl/20 at most, so raise ttl with it)",

@@ -103,6 +103,7 @@ mod tests {
     #[test]
     fn g5_the_next_restart_waits_for_votes_and_margins() {
         let node = |state| AdmissionReport {
+            nomination: None,
             name: "n1".into(),
             state,
             blank_before: None,

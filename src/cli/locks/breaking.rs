@@ -1,6 +1,6 @@
 //! `locks break`: ends a lease by force, once somebody has said that it is meant.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 
 use serde_json::json;
 
@@ -13,6 +13,7 @@ use crate::{
     config::Config,
     lock::{BreakReport, BreakVote, Broken},
     status::{LockDetail, LockState, locks::NodeLock},
+    terminal,
 };
 
 pub(super) fn break_lock(config: &Config, args: &BreakArgs) -> Result<(), Failure> {
@@ -31,7 +32,7 @@ pub(super) fn break_lock(config: &Config, args: &BreakArgs) -> Result<(), Failur
     } else {
         print(&node_results(&report));
         if let Ok(text) = &told {
-            print(text);
+            print(&terminal::sentence(text));
         }
     }
     told.map(drop).map_err(Failure::Failed)
@@ -84,7 +85,6 @@ fn whose(lock: &LockDetail, args: &BreakArgs, config: &Config) -> Result<String,
 }
 
 fn confirmed(lock: &LockDetail, owner: &str, now: bool) -> Result<bool, Failure> {
-    let mut err = io::stderr().lock();
     let life = lock.by_node.iter().filter(|n| n.stands() == Some(owner));
     let life: Option<Vec<u64>> = life.map(NodeLock::life_ms).collect();
     let life = life.and_then(|all| all.into_iter().max()).map_or_else(
@@ -92,21 +92,21 @@ fn confirmed(lock: &LockDetail, owner: &str, now: bool) -> Result<bool, Failure>
         |ms| format!("for {ms} ms"),
     );
     let text = format!(
-        "{}: {}\nholder: {}; owner {owner}, token {}\n{}",
-        lock.key,
+        "{}: {}\nholder: {}; owner {}, token {}\n{}",
+        terminal::cell(&lock.key),
         state(lock),
         holder(lock),
+        terminal::cell(owner),
         lock.token,
         warning(now, &life)
     );
-    let _ = writeln!(err, "{text}");
+    terminal::err(&text);
     if !io::stdin().is_terminal() {
         return Err(Failure::Usage(
             "there is no terminal to ask on: say --yes to break it".to_owned(),
         ));
     }
-    let _ = write!(err, "Break it? [y/N] ");
-    let _ = err.flush();
+    terminal::ask("Break it? [y/N] ");
     let mut answer = String::new();
     io::stdin()
         .lock()
@@ -159,7 +159,7 @@ fn outcome(report: &BreakReport, now: bool) -> Result<String, String> {
     }
 }
 
-fn node_results(report: &BreakReport) -> String {
+pub(in crate::cli) fn node_results(report: &BreakReport) -> String {
     let mut table = Table::new(&["NODE", "RESULT"]);
     for (name, vote) in &report.nodes {
         let (word, why) = result(vote);

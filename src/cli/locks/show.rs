@@ -10,9 +10,11 @@ use super::{
 };
 use crate::{
     config::Config,
+    human::At,
     lock::{LockError, Locks},
     status::{LockDetail, LockState, locks::NodeLock},
-    worker::presence,
+    terminal::cell,
+    worker::seeing,
 };
 
 pub(super) fn show(config: &Config, key: &str, json: bool) -> Result<(), Failure> {
@@ -51,29 +53,39 @@ pub(in crate::cli) async fn details(
 ) -> Result<Vec<LockDetail>, LockError> {
     let sightings = locks.look(keys).await?;
     let names: Vec<String> = locks.nodes().await?.into_iter().map(|n| n.name).collect();
-    // Who holds it is news, and may be missing.
-    let fleet = presence::fleet(locks, None).await.unwrap_or_default();
+    let holders = seeing::holders(locks).await;
     let details = sightings
         .iter()
         .map(|seen| LockDetail::from_nodes(&seen.key, &names, &seen.nodes, seen.expiry()))
-        .map(|lock| lock.with_replica(&fleet));
+        .map(|lock| lock.with_holder(&holders));
     Ok(details.collect())
 }
 
+/// No node knows it. Of the names it may have been meant for those are said that there are.
 pub(super) fn unknown(lock: &LockDetail, config: &Config) -> Failure {
-    let hint = if lock.key.contains('/') || config.locks.raw_keys {
-        String::new()
-    } else {
-        let key = &lock.key;
-        format!("; did you mean job/{key}, lock/{key} or elect/{key}?")
+    let key = &lock.key;
+    let mut meant = Vec::new();
+    if !key.contains('/') && !config.locks.raw_keys {
+        let keys = ["job", "lock", "elect"].map(|family| format!("{family}/{key}"));
+        let found = ask_within(PATIENCE, config, |locks| async move {
+            details(&locks, keys.into()).await
+        });
+        // Only a hint: who is not told one has lost nothing.
+        meant = found.unwrap_or_default();
+        meant.retain(|other| other.state != LockState::Unknown);
+    }
+    let meant: Vec<String> = meant.iter().map(|other| cell(&other.key)).collect();
+    let hint = match meant.is_empty() {
+        true => "`locks` lists those there are".to_owned(),
+        false => format!("did you mean {}?", meant.join(" or ")),
     };
-    Failure::Failed(format!("no node knows the lock {}{hint}", lock.key))
+    Failure::Failed(format!("no node knows the lock {}; {hint}", cell(key)))
 }
 
-fn describe(lock: &LockDetail) -> String {
-    let mut text = format!("{}: {}\n", lock.key, state(lock));
+pub(in crate::cli) fn describe(lock: &LockDetail) -> String {
+    let mut text = format!("{}: {}\n", cell(&lock.key), state(lock));
     if let Some(owner) = &lock.owner {
-        text += &format!("owner      {owner}\n");
+        text += &format!("owner      {}\n", cell(owner));
     }
     text += &format!("token      {}\n", lock.token);
     if let Some(ms) = lock.remaining_ms {
@@ -84,10 +96,10 @@ fn describe(lock: &LockDetail) -> String {
     }
     if let Some(ledger) = &lock.ledger {
         text += &match (&ledger.error, &ledger.decided_upto) {
-            (Some(why), _) => format!("ledger     unreadable: {why}\n"),
+            (Some(why), _) => format!("ledger     unreadable: {}\n", cell(why)),
             (None, upto) => format!(
                 "ledger     decided up to {}, {} runs open, {} ticks waiting\n",
-                upto.map_or_else(|| "-".to_owned(), |at| at.to_string()),
+                upto.map_or_else(|| "-".to_owned(), |at| At(at).to_string()),
                 ledger.open,
                 ledger.waiting
             ),
@@ -134,13 +146,28 @@ pub(super) fn state(lock: &LockDetail) -> String {
 }
 
 pub(super) fn holder(lock: &LockDetail) -> String {
-    match &lock.replica {
-        Some(replica) => format!(
-            "replica {} ({}), process {} on {}",
-            replica.name, replica.id, replica.pid, replica.host
-        ),
+    match &lock.holder {
+        Some(holder) => match &holder.command {
+            Some(command) => {
+                let since = holder.since.map(|at| format!(", since {}", At(at)));
+                format!(
+                    "{}, run by process {} on {}{}",
+                    cell(command),
+                    holder.pid,
+                    cell(&holder.host),
+                    since.unwrap_or_default()
+                )
+            }
+            None => format!(
+                "replica {} ({}), process {} on {}",
+                cell(&holder.name),
+                cell(&holder.id),
+                holder.pid,
+                cell(&holder.host)
+            ),
+        },
         None if lock.state == LockState::Foreign => "a foreign client".to_owned(),
-        None => "unknown: no replica says that it is the holder".to_owned(),
+        None => "unknown: no process says that it is the holder".to_owned(),
     }
 }
 

@@ -196,10 +196,10 @@ fn a_secret_may_stand_in_a_file() {
 
 #[test]
 fn an_unreadable_secret_is_an_error() {
-    let setup = Setup::empty().env("LOCKS__REDIS__PASSWORD_FILE", "/no/such/secret");
+    let setup = Setup::empty().env("LOCKS__REDIS__PASSWORD_FILE", "/etc/no-such-secret");
     assert_eq!(
         setup.problem(),
-        "WATCHKEEPER_LOCKS__REDIS__PASSWORD_FILE: locks.redis.password: the file /no/such/secret cannot be read: \
+        "WATCHKEEPER_LOCKS__REDIS__PASSWORD_FILE: locks.redis.password: the file /etc/no-such-secret cannot be read: \
          No such file or directory (os error 2); check its path and permissions"
     );
     let twice = setup.env("LOCKS__REDIS__PASSWORD", "x");

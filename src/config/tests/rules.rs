@@ -3,6 +3,15 @@
 use super::*;
 
 #[test]
+fn a_key_that_has_gone_is_a_warning_with_its_remedy() {
+    let line = problem("[locks.redis]\npool_size = 4");
+    assert!(
+        line.contains("locks.redis.pool_size: has no effect: one connection for each node carries all calls; remove it"),
+        "{line}"
+    );
+}
+
+#[test]
 fn an_unknown_key_names_the_nearest_one() {
     assert_eq!(
         problem("[locks]\n  tll = \"5s\""),
@@ -302,6 +311,135 @@ fn secrets_are_in_no_message_and_no_listing() {
         let line = problem(&format!("[locks.redis]\n{wrong}"));
         assert!(!line.contains("271828"), "{line}");
     }
+}
+
+#[test]
+fn a_secret_on_a_line_of_its_own_is_in_no_message() {
+    let broken = [
+        "[locks.redis]\npassword =\nhunter2",
+        "[locks.redis]\npassword =\n\"hunter2",
+        "[locks.redis]\npassword = \"\"\"\nhunter2\n",
+        "[locks.redis]\npassword = \"\"\"\n\\hunter2\n\"\"\"",
+        "[locks.redis]\nnodes = [\n  \"redis://a\"\n  \"hunter2\"\n]",
+        "[locks.redis]\nnodes = [\n  [hunter2",
+        "[jobs.a.params]\ncommand = [\n  \"x\",\n  \"hunter2\" \"y\",\n]",
+        "hunter2",
+        "hunter2==",
+        "hunter2 = = 1",
+        "\"hunter2\" = = 1",
+        "[hunter2",
+        "[locks.hunter2",
+        "password = hunter2",
+        "[admin]\ntoken = 'hunter2",
+        "[admin]\ntoken = \"a\"\ntoken = \"hunter2\"",
+        "name = \"redis://:hunter2@h",
+        "\u{1b}]0;hunter2",
+    ];
+    for file in broken {
+        let line = problem(file);
+        assert!(!line.contains("hunter2"), "{file}: {line}");
+        assert!(line.starts_with("watchkeeper.toml:"), "{file}: {line}");
+    }
+    let line = problem("[locks]\nttl = 10s");
+    assert!(line.contains("in the line `ttl = 10s`"), "{line}");
+    assert!(problem("[locks").contains("in the line `[locks`"));
+}
+
+#[test]
+fn a_password_at_a_wrong_place_is_in_no_message() {
+    for wrong in [
+        "admin.listen = \"redis://:hunter2@h\"",
+        "admin.trusted_proxies = [\"http://me:hunter2@h\"]",
+        "locks.ttl = \"redis://:hunter2@h\"",
+        "locks.backend = \"redis://:hunter2@h\"",
+        "worker.threads = \"redis://:hunter2@h\"",
+        "locks = \"redis://:hunter2@h\"",
+        "jobs.a.schedule = [[\"redis://:hunter2@h\"]]",
+    ] {
+        let line = problem(wrong);
+        assert!(!line.contains("hunter2"), "{line}");
+        let (path, value) = wrong.split_once(" = ").unwrap();
+        let name = path.to_uppercase().replace('.', "__");
+        let lines = Setup::empty().env(&name, value).lines().join("\n");
+        assert!(!lines.contains("hunter2"), "{lines}");
+    }
+    // The password in the place of the file that holds it.
+    for key in ["LOCKS__REDIS__PASSWORD_FILE", "ADMIN__TOKEN_FILE"] {
+        for value in ["hunter2", "hun/hunter2", "hunter2/x"] {
+            let line = Setup::empty().env(key, value).problem();
+            assert!(!line.contains("hunter2"), "{line}");
+        }
+        let line = Setup::empty().env(key, "./missing").problem();
+        assert!(line.contains("./missing cannot be read"), "{line}");
+    }
+}
+
+#[test]
+fn what_a_program_is_given_is_in_no_listing() {
+    let file = "[jobs.e]\nkind = \"heartbeat\"\nschedule = \"@daily\"\n[jobs.e.params]\n\
+        command = [\"/usr/bin/pg_dump\", \"--password\", \"hunter2\", \"postgres://u:hunter2@h/d\"]\n\
+        env = { PGPASSWORD = \"hunter2\", DSN = \"hunter2\" }\nbody = '{\"k\": \"hunter2\"}'";
+    let loaded = Setup::file(file).loaded();
+    for shown in [
+        loaded.render(false),
+        loaded.render(true),
+        format!("{:?}", loaded.config),
+        format!("{loaded:?}"),
+    ] {
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+    let shown = loaded.render(false);
+    assert!(shown.contains("/usr/bin/pg_dump"), "{shown}");
+    assert!(shown.contains("PGPASSWORD = \"***\""), "{shown}");
+}
+
+#[test]
+fn every_address_that_others_reach_is_told() {
+    for (listen, told) in [
+        ("127.0.0.1:1", false),
+        ("[::1]:1", false),
+        ("off", false),
+        ("0.0.0.0:1", true),
+        ("[::]:1", true),
+        ("192.0.2.1:1", true),
+    ] {
+        let lines = Setup::file(&format!("admin.listen = \"{listen}\"")).lines();
+        let open = lines
+            .iter()
+            .any(|line| line.contains("open to other machines"));
+        assert_eq!(open, told && cfg!(feature = "admin"), "{listen}: {lines:?}");
+    }
+    let line = problem("admin.trusted_proxies = [\"0.0.0.0/0\"]");
+    assert!(line.contains("everybody is believed"), "{line}");
+    let line = problem("admin.hosts = [\"ok.example\", \"http://x/\"]");
+    assert!(
+        line.contains("admin.hosts[1]: \"http://x/\" is not the name"),
+        "{line}"
+    );
+    assert!(problem("admin.token = \"short\"").contains("can be guessed"));
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_store_that_others_could_change_is_an_error() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let setup = Setup::file("locks.embedded.path = \"state/s.db\"");
+    setup.write("state/real.db", "");
+    let state = setup.dir.path().join("state");
+    symlink("real.db", state.join("s.db")).unwrap();
+    let line = setup.problem();
+    assert!(
+        line.contains("locks.embedded.path: ")
+            && line.contains("s.db is a symbolic link; name the file"),
+        "{line}"
+    );
+    fs::remove_file(state.join("s.db")).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
+    let line = setup.problem();
+    assert!(
+        line.contains("can be written by other users (mode 777); take"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -622,4 +760,66 @@ fn overlap_and_concurrency_that_cannot_hold_name_key_and_remedy() {
         .code("a", Spec::cron("@daily"))
         .code("b", Spec::cron("@daily"));
     assert_eq!(setup.lines(), [""; 0]);
+}
+
+#[test]
+fn a_wrong_zone_hides_no_other_fault_of_the_job() {
+    let setup = Setup::file(
+        "[jobs.a]\nkind = \"heartbeat\"\nschedule = [\"61 25 * * *\", \"@never\"]\nzone = \"Nowhere/At\"\n\
+         starting = \"soon\"\nuntil = \"later\"\nexcept = [\"Sonntag\", \"13-41\"]\nttl = \"40s\"\n",
+    );
+    let lines = setup.lines();
+    let has = |text: &str| lines.iter().any(|line| line.contains(text));
+    for fault in [
+        "jobs.a.schedule: minute \"61\"",
+        "jobs.a.schedule: hour \"25\"",
+        "jobs.a.schedule: unknown schedule \"@never\"",
+        "jobs.a.zone: unknown time zone",
+        "jobs.a.starting: \"soon\"",
+        "jobs.a.until: \"later\"",
+        "jobs.a.except: \"Sonntag\"",
+        "jobs.a.except: \"13-41\"",
+        "jobs.a.ttl: 40s is longer",
+    ] {
+        assert!(has(fault), "{fault} is missing: {lines:#?}");
+    }
+    assert_eq!(lines.len(), 9, "{lines:#?}");
+}
+
+#[test]
+fn two_bounds_in_an_unknown_zone_are_not_compared() {
+    let setup = Setup::file(
+        "[jobs.a]\nkind = \"heartbeat\"\nschedule = \"@daily\"\nzone = \"Nowhere/At\"\n\
+         starting = \"2026-05-04T08:00\"\nuntil = \"2026-05-04T07:00:00Z\"\n",
+    );
+    assert!(setup.problem().contains("unknown time zone"));
+}
+
+/// Faults, lists and texts that are no ASCII among them; some of the jobs come from code.
+#[test]
+fn loading_grows_with_the_jobs_and_not_with_their_square() {
+    let steps = |jobs: usize| {
+        let mut text = String::new();
+        for n in 0..jobs {
+            let zone = ["UTC", "Nowhere", "Europe/Rome"][n % 3];
+            text += &format!(
+                "[jobs.job-{n:05}]\nkind = \"heartbeat\" # ü\nschedule = [\"{} 3 * * *\", \"@daily\"]\n\
+                 zone = \"{zone}\"\nparams = {{ list = [1, 2] }}\n",
+                n % 60
+            );
+        }
+        let mut setup = Setup::file(&text);
+        for n in 0..jobs {
+            setup = setup.code(&format!("job-{n:05}"), Spec::on("@hourly"));
+        }
+        effort::steps();
+        assert!(load(&setup.options).is_err());
+        effort::steps()
+    };
+    let (few, many) = (steps(100), steps(200));
+    assert!(few > 100, "nothing was counted: {few}");
+    assert!(
+        many < few * 5 / 2,
+        "twice the jobs cost {many} steps instead of {few}"
+    );
 }

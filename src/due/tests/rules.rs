@@ -463,6 +463,44 @@ fn retry_starts_the_next_attempt_after_its_pause() {
 }
 
 #[test]
+fn a_ledger_that_is_ahead_for_long_is_taken_back_and_nothing_runs_twice() {
+    let mut job = Bench::new(Misfire::Once);
+    // By a clock that is a day ahead the latest tick has run.
+    let jumped = missed(1010, 87_400, 8640, WhyMissed::Limit);
+    assert_eq!(job.at(87_415).0, [jumped, fresh(87_410)]);
+    job.finish();
+    assert_eq!(job.at(1020).0, [], "decided");
+    let back = take_back(&job.ledger, &job.schedule, at(1015)).unwrap();
+    assert_eq!(back.ran, [ticks(87_410, 87_410, 1)]);
+    job.ledger = back.ledger;
+    assert_eq!(job.at(1020).0, [fresh(1020)]);
+    job.finish();
+    // A day later: the one before is the latest that has not run.
+    let passed = missed(1030, 87_390, 8637, WhyMissed::Limit);
+    assert_eq!(job.at(87_412).0, [passed, fresh(87_400)]);
+}
+
+#[test]
+fn what_all_nodes_have_forgotten_is_reported_as_unknown() {
+    let mut job = Bench::new(Misfire::All);
+    job.at(1010);
+    let known = job.ledger.clone();
+    let loss = Loss {
+        known: Some(&known),
+        before: Some(at(1035)),
+        now: at(1065),
+    };
+    let lost = account_for_loss(&Ledger::default(), &job.schedule, &loss).unwrap();
+    let unknown = missed(1020, 1030, 2, WhyMissed::Unknown);
+    assert_eq!(lost.decisions[1..], [unknown]);
+    (job.ledger, job.alive) = (lost.ledger, vec![]);
+    // What fell due while no node voted is late.
+    assert_eq!(job.at(1065).0, [fresh(1040)]);
+    job.finish();
+    assert_eq!(job.at(1066).0, [fresh(1050)]);
+}
+
+#[test]
 fn a_clock_that_went_back_makes_nothing_due() {
     let mut job = Bench::new(Misfire::All);
     job.at(1010);

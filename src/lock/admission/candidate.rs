@@ -92,6 +92,11 @@ impl Candidate {
         next
     }
 
+    /// The nomination that is watched, and when its votes count again; `None` while it is not watched.
+    pub(crate) fn watched(&self) -> Option<(String, Moment)> {
+        self.watched.as_ref().map(|w| (w.nonce.clone(), w.until))
+    }
+
     /// When its votes count again if nothing happens to it; `None` while it is not watched.
     pub(crate) fn until(&self) -> Option<Moment> {
         self.watched.as_ref().map(|w| w.until)

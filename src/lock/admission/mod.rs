@@ -141,7 +141,7 @@ impl Tended<'_> {
             // Read when the reply has arrived (G2).
             let now = clock.now();
             let next = candidate.on(now, &shown, &self.guard.fleet, timing);
-            self.link.set_counts_at(candidate.until());
+            self.link.set_watched(candidate.watched());
             if watch != candidate.until() {
                 watch = candidate.until();
                 // What is lost was decided before: no vote of this node counts while it is watched.

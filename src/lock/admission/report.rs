@@ -16,6 +16,8 @@ pub struct AdmissionReport {
     pub name: String,
     /// Whether it votes.
     pub state: AdmissionState,
+    /// The standing nomination, while it is on its way back to its vote: the same for everybody who looks.
+    pub nomination: Option<String>,
     /// Unix milliseconds: what was decided before this may have been forgotten here.
     pub blank_before: Option<i64>,
 }

@@ -49,13 +49,6 @@ pub(super) fn check(settings: &RedisSettings, found: &mut Findings) {
         let message = format!("no node answers within {}", Span(settings.node_timeout));
         found.error(&["redis.node_timeout"], message, "50ms is the default");
     }
-    if settings.pool_size == 0 {
-        found.error(
-            &["redis.pool_size"],
-            "a node needs a connection",
-            "4 is the default",
-        );
-    }
 }
 
 /// The server behind a URL, in one spelling per server.

@@ -152,6 +152,47 @@ async fn a_try_sits_out_the_slot_of_a_holder_that_has_gone_and_waits_for_no_livi
     assert!(slot.token() > gone.token() && !gone.lease().is_held());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_a_limit_although_the_holder_has_gone_without_a_word() {
+    let scene = Scene::new();
+    let (dead, links) = scene.observer(1);
+    let lock = dead.lock("gpu").ttl(TTL).acquire().await.unwrap();
+    let slot = gpus_of_one(&dead).acquire().await.unwrap();
+    links.iter().for_each(|link| link.cut(Cut::Hang));
+    scene.time.clock().sleep(TTL).await;
+    let (b, _) = scene.observer(2);
+    let limit = TTL / 3;
+    let in_time = |start: Duration| {
+        let took = scene.time.elapsed() - start;
+        assert!(took <= limit + Duration::from_millis(200), "{took:?}");
+    };
+    let start = scene.time.elapsed();
+    let refused = b.lock("gpu").ttl(TTL).wait(limit).acquire().await;
+    assert!(
+        matches!(refused, Err(LockError::Held { .. })),
+        "{refused:?}"
+    );
+    in_time(start);
+    let start = scene.time.elapsed();
+    let refused = gpus_of_one(&b).wait(limit).acquire().await;
+    assert!(
+        matches!(refused, Err(LockError::Held { .. })),
+        "{refused:?}"
+    );
+    in_time(start);
+    // What was watched is not watched anew: the next waits of this process have it.
+    scene.time.clock().sleep(TTL).await;
+    let start = scene.time.elapsed();
+    let next = b.lock("gpu").ttl(TTL).wait(limit).acquire().await.unwrap();
+    assert!(next.token() > lock.token() && !slot.lease().is_held());
+    gpus_of_one(&b).wait(limit).acquire().await.unwrap();
+    in_time(start);
+}
+
+fn gpus_of_one(locks: &Locks) -> SlotsBuilder {
+    locks.slots("gpu", 1).ttl(TTL)
+}
+
 /// Many that bid for one free slot undo what they lost, which is announced like a release: it would wake all the others.
 #[tokio::test(start_paused = true)]
 async fn only_the_release_of_a_holder_wakes_those_who_wait() {

@@ -206,6 +206,18 @@ impl Rows for NodeState {
             .collect())
     }
 
+    fn doc_names(
+        &mut self,
+        dir: &str,
+        now: NodeMs,
+        limit: usize,
+    ) -> Result<Vec<(String, u64)>, Infallible> {
+        let here =
+            |(name, row): &(&String, &Stored)| rules::directory(name) == dir && now < row.until;
+        let docs = starting_with(&self.docs, dir).filter(here).take(limit);
+        Ok(docs.map(|(name, row)| (name.clone(), row.rev)).collect())
+    }
+
     fn line(&mut self, key: &str) -> Result<Vec<Waiter>, Infallible> {
         Ok(self.lines.get(key).cloned().unwrap_or_default())
     }

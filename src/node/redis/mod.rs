@@ -20,7 +20,7 @@
 //! # Modules in reading order
 //! `script` and `ops/*.lua` (what is sent and what it does), `link` (the connection and its breaker), `preflight`
 //! (which servers are refused), `rights` (what the user must be allowed), `trouble` (what an error means), `announce`
-//! (release announcements), `inspect` (what a server tells of itself), `tls` (certificates).
+//! (release announcements), `inspect` (what a server tells of itself), `endless` (keys without a time to live), `tls` (certificates).
 //!
 //! # The restart guard
 //! `who` is the server's run id and its replication id. A process that ends takes its connections with it, so the run id
@@ -45,6 +45,7 @@
 //! who do not see records of theirs as nobody's.
 
 mod announce;
+mod endless;
 mod inspect;
 mod link;
 mod preflight;
@@ -80,6 +81,10 @@ use crate::{clock::Clock, spawn::Spawn};
 /// The most operations that one call may carry: a script occupies the whole server while it runs.
 pub const MAX_OPS: usize = 250;
 
+/// Connections to one server: all calls go over one, and its successor is made while it may still hang. Release announcements
+/// have one of their own.
+const LINES: usize = 2;
+
 /// Connections may take longer to make than calls to answer: they are made beside the calls.
 const LEAST_CONNECT_LIMIT: Duration = Duration::from_millis(500);
 
@@ -101,8 +106,6 @@ pub struct RedisNodeSettings {
     pub namespace: String,
     /// Lock keys stand verbatim, to be shared with other Redlock clients.
     pub raw_keys: bool,
-    /// Connections at most, the one for lock traffic included.
-    pub pool_size: usize,
     /// Which incarnations of the server may vote; the default guards nothing.
     pub guard: GuardSettings,
 }
@@ -155,9 +158,6 @@ pub enum SetupError {
     /// An empty namespace, or one with braces or spaces.
     #[error("namespace `{0}` must not be empty nor contain braces or white space")]
     Namespace(String),
-    /// The pool cannot hold a connection.
-    #[error("pool_size must be at least 1")]
-    PoolSize,
     /// The pool could not be made.
     #[error("no connection pool: {0}")]
     Pool(String),
@@ -180,9 +180,6 @@ impl RedisNode {
         if namespace.is_empty() || namespace.contains(spoils_tag) {
             return Err(SetupError::Namespace(namespace.clone()));
         }
-        if settings.pool_size == 0 {
-            return Err(SetupError::PoolSize);
-        }
         let address = address(settings)?;
         let scrub = Scrub::new(address.redis_settings().password());
         let name = name(&address);
@@ -197,7 +194,7 @@ impl RedisNode {
         let address = client.get_connection_info().clone();
         let manager = Manager::new_with_config(address, times).map_err(|e| trouble(&e))?;
         let pool = Pool::builder(manager)
-            .max_size(settings.pool_size)
+            .max_size(LINES)
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts {
                 wait: Some(connect_limit),
@@ -279,6 +276,19 @@ impl Node for RedisNode {
         match self.clock.timeout(limit * 2, asked).await {
             Ok(facts) => facts,
             Err(_) => Err(NodeError::Timeout(limit * 2)),
+        }
+    }
+
+    async fn endless(&self) -> Result<Vec<String>, NodeError> {
+        // Raw keys are among those of others: nothing tells which are locks.
+        let Some(prefix) = self.layout.own_keys() else {
+            return Ok(Vec::new());
+        };
+        let limit = self.limit.max(LEAST_CONNECT_LIMIT);
+        let walked = endless::endless(&self.client, &prefix, limit, &self.scrub);
+        match self.clock.timeout(endless::PATIENCE, walked).await {
+            Ok(keys) => keys,
+            Err(_) => Err(NodeError::Timeout(endless::PATIENCE)),
         }
     }
 

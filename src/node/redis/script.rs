@@ -94,6 +94,12 @@ impl Layout {
         }
     }
 
+    /// What the names of lock keys begin with; `None` where they stand verbatim among those of others.
+    pub(super) fn own_keys(&self) -> Option<String> {
+        let base = self.node_key.trim_end_matches("node");
+        (!self.raw).then(|| format!("{base}l:"))
+    }
+
     /// All keys of ours, as `ACL SETUSER` takes them.
     pub(super) fn pattern(&self) -> String {
         format!("~{}*", self.node_key.trim_end_matches("node"))

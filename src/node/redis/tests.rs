@@ -11,7 +11,6 @@ fn settings(url: &str) -> RedisNodeSettings {
         node_timeout: Duration::from_millis(50),
         namespace: "app".to_owned(),
         raw_keys: false,
-        pool_size: 2,
         guard: GuardSettings::default(),
     }
 }

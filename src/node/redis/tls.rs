@@ -4,7 +4,7 @@
 //! one's own, not waved through.
 
 use std::{
-    fmt, fs,
+    fmt,
     path::Path,
     sync::{Arc, OnceLock},
 };
@@ -17,6 +17,7 @@ use rustls::{
 };
 
 use super::TlsFiles;
+use crate::files;
 
 /// Which of the files is meant; its `Display` is the key in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +150,7 @@ fn client(cert: &Path, key: &Path) -> Result<ClientTlsConfig, TlsFault> {
 }
 
 fn contents(file: TlsFile, path: &Path) -> Result<Vec<u8>, TlsFault> {
-    fs::read(path).or_else(|why| {
+    files::read(path).or_else(|why| {
         let message = format!("{} cannot be read: {why}", path.display());
         fault(file, message, "name a PEM file that this user may read")
     })
@@ -245,7 +246,7 @@ impl fmt::Display for TlsFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use std::{fs, path::PathBuf};
 
     /// A CA and what it signs, in files.
     struct Files {

@@ -127,6 +127,13 @@ pub(crate) trait Rows {
     fn drop_doc(&mut self, name: &str) -> Result<(), Self::Error>;
     /// Documents whose [`directory`] is `dir`, in order.
     fn docs(&mut self, dir: &str) -> Result<Vec<(String, Stored)>, Self::Error>;
+    /// Names and revisions of what [`Rows::docs`] shows of what lives at `now`, `limit` at most.
+    fn doc_names(
+        &mut self,
+        dir: &str,
+        now: NodeMs,
+        limit: usize,
+    ) -> Result<Vec<(String, u64)>, Self::Error>;
 
     /// A lock's line, in order.
     fn line(&mut self, key: &str) -> Result<Vec<Waiter>, Self::Error>;
@@ -384,6 +391,7 @@ impl<R: Rows> Turn<'_, R> {
                 body,
             } => self.put_doc(name, *rev, *ttl, body),
             Op::Docs { dir } => self.docs(dir),
+            Op::DocNames { dir, limit } => self.doc_names(dir, *limit),
             Op::Doc { name } => self.doc(name),
             Op::RemoveDoc { name } => self.rows.drop_doc(name).map(|()| Answer::Done),
             Op::Admission => self.admission(),

@@ -92,6 +92,17 @@ impl<R: Rows> Turn<'_, R> {
         Ok(Answer::Docs(doc.into_iter().collect()))
     }
 
+    pub(super) fn doc_names(&mut self, dir: &str, limit: u32) -> Result<Answer, R::Error> {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let found = self.rows.doc_names(dir, self.now, limit)?.into_iter();
+        let nameless = found.map(|(name, rev)| Doc {
+            name,
+            rev,
+            body: String::new(),
+        });
+        Ok(Answer::Docs(nameless.collect()))
+    }
+
     pub(super) fn docs(&mut self, dir: &str) -> Result<Answer, R::Error> {
         let stored = self.rows.docs(dir)?;
         let living = stored.into_iter().filter(|(_, d)| self.now < d.until);

@@ -1,9 +1,9 @@
 //! Opening the file: access, file system, layout, boot.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, DirBuilder, OpenOptions},
     io,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::Path,
     time::Duration,
 };
@@ -11,7 +11,7 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use super::{OpenError, store::BUSY_TIMEOUT};
-use crate::node::NodeMs;
+use crate::{node::NodeMs, owned};
 
 /// The newest layout known here.
 const LAYOUT: i64 = 2;
@@ -125,6 +125,8 @@ pub(super) fn open(path: &Path, boot: &str, now: NodeMs) -> Result<Connection, O
             mode,
         });
     }
+    // Again: what SQLite keeps beside the file is open only now.
+    owned::store(path)?;
     conn.pragma_update(None, "synchronous", "FULL")
         .map_err(sqlite)?;
     let found = patiently(|| prepare(&mut conn, boot, now)).map_err(sqlite)?;
@@ -149,7 +151,7 @@ fn make_file(path: &Path) -> Result<(), OpenError> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    match fs::create_dir(folder) {
+    match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if !folder.is_dir() => {
             return Err(OpenError::Folder {
                 path: folder.into(),
@@ -159,6 +161,8 @@ fn make_file(path: &Path) -> Result<(), OpenError> {
         _ => {}
     }
     refuse_network(path, folder)?;
+    // Before anything is made, and after it: what was there already may be anybody's.
+    owned::store(path)?;
     let made = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -169,12 +173,13 @@ fn make_file(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(no_access(error)),
     }
+    owned::store(path)?;
     if !fs::metadata(path).map_err(no_access)?.is_file() {
         return Err(OpenError::NotAFile { path: path.into() });
     }
     let read_write = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
     rustix::fs::access(path, read_write).map_err(|error| no_access(error.into()))?;
-    // Again: the file may be a link to elsewhere.
+    // Again: another file system may be mounted on the file.
     refuse_network(path, path)
 }
 

@@ -65,7 +65,7 @@ impl<'c> SqlRows<'c> {
         &self,
         sql: &str,
         prefix: &str,
-        read: impl Fn(String, &Row<'_>) -> rusqlite::Result<T>,
+        mut read: impl FnMut(String, &Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Vec<T>> {
         let mut select = self.conn.prepare_cached(sql)?;
         let mut rows = select.query([prefix])?;
@@ -234,6 +234,26 @@ impl Rows for SqlRows<'_> {
             // Of directories below it not even the bodies are read.
             let here = directory(&name) == dir;
             here.then(|| Ok((name, stored(row)?))).transpose()
+        });
+        Ok(rows?.into_iter().flatten().collect())
+    }
+
+    fn doc_names(
+        &mut self,
+        dir: &str,
+        now: NodeMs,
+        limit: usize,
+    ) -> rusqlite::Result<Vec<(String, u64)>> {
+        let select = "SELECT name, rev, until FROM wk_doc WHERE name >= ?1 ORDER BY name";
+        let mut found = 0;
+        let rows = self.while_prefix(select, dir, |name, row| {
+            let lives = now < NodeMs(number(row, 2)?);
+            let shown = lives && found < limit && directory(&name) == dir;
+            found += usize::from(shown);
+            Ok(match shown {
+                true => Some((name, number(row, 1)?)),
+                false => None,
+            })
         });
         Ok(rows?.into_iter().flatten().collect())
     }

@@ -12,7 +12,7 @@ use tracing::warn;
 
 use super::{OpenError, inspect, open, rows::SqlRows};
 use crate::{
-    clock::Clock,
+    clock::{Clock, Moment},
     node::{Announcement, Call, NodeError, NodeFacts, NodeMs, Op, Reply, rules},
 };
 
@@ -39,6 +39,11 @@ pub(super) struct Store {
 // === impl Store ===
 
 impl Store {
+    /// What time it is by its clock.
+    pub(super) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
     pub(super) fn open(path: &Path, clock: Clock, boot: String) -> Result<Self, OpenError> {
         let conn = open::open(path, &boot, node_ms(&clock))?;
         let identity = identity(path).map_err(|source| OpenError::NoAccess {
@@ -158,7 +163,7 @@ impl Store {
 fn only_looks(op: &Op) -> bool {
     matches!(
         op,
-        Op::Read { .. } | Op::List { .. } | Op::Docs { .. } | Op::Doc { .. }
+        Op::Read { .. } | Op::List { .. } | Op::Docs { .. } | Op::DocNames { .. } | Op::Doc { .. }
     )
 }
 

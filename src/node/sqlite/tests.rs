@@ -188,6 +188,49 @@ fn a_new_file_is_for_its_owner_alone_and_its_folder_is_made() {
 }
 
 #[test]
+fn a_store_of_somebody_else_is_refused() {
+    use crate::owned::Stranger;
+    let refused = |path: &std::path::Path| match SqliteNode::open(path, Clock::system()) {
+        Err(OpenError::Stranger(stranger)) => stranger,
+        other => panic!("{other:?}"),
+    };
+    let folder = folder();
+    let path = folder.path().join("state").join("locks.db");
+    drop(SqliteNode::open(&path, Clock::system()).unwrap());
+    let inner = path.parent().unwrap();
+    let mode = std::fs::metadata(inner).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "a folder of ours");
+
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert!(matches!(refused(&link), Stranger::Link { .. }));
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(inner, open).unwrap();
+    assert!(matches!(refused(&path), Stranger::Writable { .. }));
+    let ours = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(inner, ours).unwrap();
+    assert!(SqliteNode::open(&path, Clock::system()).is_ok());
+
+    // Root alone can make files of others.
+    if crate::owned::user() == 0 {
+        for name in ["locks.db", "locks.db-wal", "."] {
+            let other = inner.join(name);
+            if name == "locks.db-wal" {
+                std::fs::write(&other, "").unwrap();
+            }
+            std::os::unix::fs::chown(&other, Some(65_534), None).unwrap();
+            let stranger = refused(&path);
+            assert!(
+                matches!(stranger, Stranger::Owner { owner: 65_534, .. }),
+                "{stranger}"
+            );
+            std::os::unix::fs::chown(&other, Some(0), None).unwrap();
+        }
+        assert!(SqliteNode::open(&path, Clock::system()).is_ok());
+    }
+}
+
+#[test]
 fn what_is_not_a_store_is_refused_with_a_sentence() {
     let folder = folder();
     let text = folder.path().join("text");

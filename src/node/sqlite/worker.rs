@@ -9,7 +9,10 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
 use super::store::Store;
-use crate::node::{Announcement, Announcements, Call, NodeError, NodeFacts, Reply};
+use crate::{
+    node::{Announcement, Announcements, Call, NodeError, NodeFacts, Reply},
+    seldom::Seldom,
+};
 
 /// How often the file is asked for releases of other processes, while anybody listens.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -30,6 +33,7 @@ pub(super) enum Job {
 /// Works until every handle is gone.
 pub(super) fn run(mut store: Store, jobs: &Receiver<Job>) {
     let mut watch = Watch::default();
+    let mut said = Seldom::default();
     loop {
         let job = if watch.readers.is_empty() {
             jobs.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -52,8 +56,10 @@ pub(super) fn run(mut store: Store, jobs: &Receiver<Job>) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
         // Also after a call: a busy store must not be deaf.
-        if let Err(error) = watch.look(&store) {
-            warn!(node = "embedded", %error, "releases unread");
+        if let Err(error) = watch.look(&store)
+            && let Some(held_back) = said.say("releases", store.now())
+        {
+            warn!(node = "embedded", %error, held_back, "releases unread");
         }
     }
 }

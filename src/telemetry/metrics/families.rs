@@ -43,15 +43,19 @@ pub(super) struct Families {
     lease_margin: Gauges<1>,
     fencing_token: Gauges<1>,
     tick_overdue: Seconds<1>,
+    job_paused: Gauges<1>,
+    clock_ahead: Seconds<1>,
     job_runs: Counters<2>,
     job_duration: Histograms<1>,
     job_start_delay: Histograms<1>,
     job_last_success: Seconds<1>,
     ticks_skipped: Counters<2>,
+    engine_deaths: Counters<1>,
     batches: Counters<2>,
     batch_duration: Histograms<1>,
     notifications: Counters<2>,
     notification_backlog: Gauges<1>,
+    notification_items: Gauges<2>,
     events_missed: Counter,
     job_definitions: Gauges<1>,
     config_reload_successful: Gauge,
@@ -76,15 +80,19 @@ impl Families {
             lease_margin: Family::default(),
             fencing_token: Family::default(),
             tick_overdue: Family::default(),
+            job_paused: Family::default(),
+            clock_ahead: Family::default(),
             job_runs: Family::default(),
             job_duration: histograms(|| Histogram::new(LONG)),
             job_start_delay: histograms(|| Histogram::new(LOCK)),
             job_last_success: Family::default(),
             ticks_skipped: Family::default(),
+            engine_deaths: Family::default(),
             batches: Family::default(),
             batch_duration: histograms(|| Histogram::new(LONG)),
             notifications: Family::default(),
             notification_backlog: Family::default(),
+            notification_items: Family::default(),
             events_missed: Counter::default(),
             job_definitions: Family::default(),
             config_reload_successful: Gauge::default(),
@@ -146,7 +154,7 @@ impl Families {
         seconds(
             r,
             "watchkeeper_leaderless",
-            "How long nobody led, as seen by the replica that took over",
+            "How long nobody led, since the release or the death of the last leader, as seen by the replica that took over",
             &self.leaderless,
         );
         seconds(
@@ -166,6 +174,18 @@ impl Families {
             "watchkeeper_tick_overdue",
             "How long a tick has been due without a decision; absent where another replica leads",
             &self.tick_overdue,
+        );
+        seconds(
+            r,
+            "watchkeeper_clock_ahead",
+            "How far the job's ticks are decided ahead of the clock; absent while they are not",
+            &self.clock_ahead,
+        );
+        count(
+            r,
+            "watchkeeper_job_paused",
+            "Whether this replica knows the job to be paused",
+            &self.job_paused,
         );
         count(
             r,
@@ -201,6 +221,12 @@ impl Families {
         );
         count(
             r,
+            "watchkeeper_engine_deaths",
+            "Engines of jobs that died of a panic nothing caught, and began again",
+            &self.engine_deaths,
+        );
+        count(
+            r,
             "watchkeeper_batches",
             "Batches processed or given up",
             &self.batches,
@@ -222,6 +248,12 @@ impl Families {
             "watchkeeper_notification_backlog",
             "Items still to be delivered, as last seen",
             &self.notification_backlog,
+        );
+        count(
+            r,
+            "watchkeeper_notification_items",
+            "Items that are dead, parked, in doubt or to be sent again, as last seen",
+            &self.notification_items,
         );
         count(
             r,
@@ -250,23 +282,30 @@ impl Families {
     }
 
     pub(super) fn declare(&self, job: &str) {
-        for (op, cause) in [
-            ("acquire", "no_quorum"),
-            ("renew", "no_quorum"),
-            ("renew", "expired"),
-        ] {
-            let labels = [named(job), ("op", op.into()), ("cause", cause.into())];
-            drop(self.lock_failures.get_or_create(&labels));
-        }
-        let labels = [named(job), ("outcome", "acquired".into())];
-        drop(self.lock_wait.get_or_create(&labels));
         for outcome in ["done", "failed"] {
             let labels = [of(job), ("outcome", outcome.into())];
             drop(self.job_runs.get_or_create(&labels));
         }
     }
 
+    pub(super) fn expect_success(&self, job: &str) {
+        drop(self.job_last_success.get_or_create(&[of(job)]));
+    }
+
+    /// The zeros of what may fail from now on.
+    fn may_fail(&self, resource: &str, op: &str, causes: &[&str]) {
+        for cause in causes {
+            let labels = [
+                named(resource),
+                ("op", op.into()),
+                ("cause", (*cause).into()),
+            ];
+            drop(self.lock_failures.get_or_create(&labels));
+        }
+    }
+
     pub(super) fn waited(&self, resource: &str, outcome: &str, took: Duration) {
+        self.may_fail(resource, "acquire", &["no_quorum"]);
         self.lock_wait
             .get_or_create(&[named(resource), ("outcome", outcome.into())])
             .observe(took.as_secs_f64());
@@ -279,6 +318,7 @@ impl Families {
     }
 
     pub(super) fn renewed(&self, resource: &str, took: Duration) {
+        self.may_fail(resource, "renew", &["no_quorum", "expired"]);
         self.lock_renew
             .get_or_create(&[named(resource)])
             .observe(took.as_secs_f64());
@@ -353,6 +393,33 @@ impl Families {
         }
     }
 
+    /// Of these jobs and no others.
+    pub(super) fn paused(&self, jobs: &[(String, bool)]) {
+        self.job_paused.clear();
+        for (job, paused) in jobs {
+            self.job_paused
+                .get_or_create(&[of(job)])
+                .set((*paused).into());
+        }
+    }
+
+    /// An event that has told of it already knows better.
+    pub(super) fn declare_node(&self, node: &str, up: bool) {
+        let labels = [("node", node.to_owned())];
+        if self.node_up.get(&labels).is_none() {
+            self.node_up.get_or_create(&labels).set(up.into());
+        }
+    }
+
+    /// Of these jobs and no others.
+    pub(super) fn ahead(&self, jobs: &[(String, Duration)]) {
+        self.clock_ahead.clear();
+        for (job, ahead) in jobs {
+            let gauge = self.clock_ahead.get_or_create(&[of(job)]);
+            gauge.set(ahead.as_secs_f64());
+        }
+    }
+
     pub(super) fn run_started(&self, job: &str, delay: Duration) {
         self.job_start_delay
             .get_or_create(&[of(job)])
@@ -379,6 +446,10 @@ impl Families {
             .inc_by(ticks);
     }
 
+    pub(super) fn engine_died(&self, job: &str) {
+        self.engine_deaths.get_or_create(&[of(job)]).inc();
+    }
+
     pub(super) fn batch_ended(&self, job: &str, outcome: &str, took: Duration) {
         self.batches
             .get_or_create(&[of(job), ("outcome", outcome.into())])
@@ -398,6 +469,13 @@ impl Families {
         let items = i64::try_from(items).unwrap_or(i64::MAX);
         self.notification_backlog
             .get_or_create(&[of(job)])
+            .set(items);
+    }
+
+    pub(super) fn held_items(&self, job: &str, state: &'static str, items: u64) {
+        let items = i64::try_from(items).unwrap_or(i64::MAX);
+        self.notification_items
+            .get_or_create(&[of(job), ("state", state.into())])
             .set(items);
     }
 

@@ -28,6 +28,31 @@ fn run_ended(outcome: &'static str) -> Event {
 }
 
 #[test]
+fn every_node_and_every_pause_has_a_series_from_the_start() {
+    let metrics = Metrics::new("1");
+    metrics.on(
+        &Event::NodeUp {
+            node: "told".into(),
+            up: false,
+            cause: "timeout",
+        },
+        wall(),
+    );
+    metrics.declare_node("told", true);
+    metrics.declare_node("silent", true);
+    metrics.paused_from(|| vec![("a".into(), true), ("b".into(), false)]);
+    let text = metrics.render(Exposition::Prometheus);
+    for line in [
+        "distributed_lock_node_up{node=\"told\"} 0",
+        "distributed_lock_node_up{node=\"silent\"} 1",
+        "watchkeeper_job_paused{job=\"a\"} 1",
+        "watchkeeper_job_paused{job=\"b\"} 0",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+#[test]
 fn lock_metrics_have_their_promised_names() {
     let metrics = Metrics::new("1.2.3");
     for outcome in ["acquired", "held", "no_quorum"] {
@@ -87,6 +112,60 @@ fn a_term_is_counted_from_its_beginning_to_its_end() {
             ),
         );
     }
+}
+
+#[test]
+fn a_job_of_which_there_is_nothing_to_say_has_few_series() {
+    let metrics = Metrics::new("1");
+    let series = |metrics: &Metrics| {
+        let text = rendered(metrics);
+        let of = text.lines().filter(|line| line.contains("\"report\""));
+        of.map(str::to_owned).collect::<Vec<_>>()
+    };
+    metrics.declare_job("report", true);
+    metrics.expect_success("report");
+    let idle = series(&metrics);
+    assert_eq!(idle.len(), 4, "{idle:#?}");
+    // Whoever never succeeds has succeeded long ago: an alert on the time since then fires.
+    let never = "watchkeeper_job_last_success_timestamp_seconds{job=\"report\"} 0.0";
+    assert!(idle.iter().any(|line| line == never), "{idle:#?}");
+    // The zeros of what may fail come with the first attempt, and before the first failure.
+    let took = Duration::from_millis(1);
+    let resource = || "report".to_owned();
+    metrics.on(
+        &Event::Acquire {
+            resource: resource(),
+            outcome: "acquired",
+            took,
+        },
+        wall(),
+    );
+    metrics.on(
+        &Event::Renewed {
+            resource: resource(),
+            took,
+            ok: true,
+            margin: 1,
+        },
+        wall(),
+    );
+    for (op, cause) in [
+        ("acquire", "no_quorum"),
+        ("renew", "no_quorum"),
+        ("renew", "expired"),
+    ] {
+        let zero = format!(
+            "distributed_lock_failures_total{{resource=\"report\",op=\"{op}\",cause=\"{cause}\"}} 0"
+        );
+        shows(&metrics, &zero);
+    }
+    // Asked for again, it does not begin anew.
+    metrics.on(&run_ended("done"), wall());
+    metrics.expect_success("report");
+    shows(
+        &metrics,
+        "watchkeeper_job_last_success_timestamp_seconds{job=\"report\"} 1700000000.0",
+    );
 }
 
 #[test]
@@ -176,6 +255,13 @@ fn work_and_nodes_are_counted() {
             job: job.clone(),
             items: 17,
         },
+        Event::HeldItems {
+            job: job.clone(),
+            retry: 3,
+            dead: 6,
+            in_doubt: 0,
+            parked: 1,
+        },
         Event::NodeUp {
             node: "redis-1".into(),
             up: false,
@@ -222,6 +308,11 @@ fn work_and_nodes_are_counted() {
         &metrics,
         "watchkeeper_notification_backlog{job=\"mail\"} 17",
     );
+    for (state, items) in [("retry", 3), ("dead", 6), ("in_doubt", 0), ("parked", 1)] {
+        let line =
+            format!("watchkeeper_notification_items{{job=\"mail\",state=\"{state}\"}} {items}");
+        shows(&metrics, &line);
+    }
     shows(&metrics, "distributed_lock_node_up{node=\"redis-1\"} 0");
     shows(
         &metrics,

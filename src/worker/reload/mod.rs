@@ -20,14 +20,14 @@ use tokio::sync::mpsc;
 use super::{
     Worker,
     crew::{Desk, Orders, TAKEN},
-    process::ready,
+    process::{declare, ready},
     replica::Ready,
 };
 use crate::{
     config::{Config, Problems, Severity},
     error::Error,
     event::Event,
-    job::{Coordination, Spec},
+    job::Spec,
     scheduler::Context,
     status::ReloadStatus,
     telemetry::metrics::Metrics,
@@ -36,13 +36,13 @@ pub(crate) use plan::{Reload, plan};
 
 /// The jobs that are configured now, for whoever asks. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Jobs(Arc<RwLock<Specs>>);
+pub(crate) struct Jobs(Arc<RwLock<Specs>>);
 
 /// Shared with the engines.
 type Specs = BTreeMap<String, Arc<Spec>>;
 
 /// Reloads one worker.
-pub(super) struct Reloader {
+pub(crate) struct Reloader {
     worker: Worker,
     /// In effect since the start, without its jobs.
     config: Config,
@@ -56,7 +56,7 @@ pub(super) struct Reloader {
 // === impl Jobs ===
 
 impl Jobs {
-    pub(super) fn new(jobs: BTreeMap<String, Spec>) -> Self {
+    pub(crate) fn new(jobs: BTreeMap<String, Spec>) -> Self {
         let jobs = jobs.into_iter().map(|(name, spec)| (name, Arc::new(spec)));
         Self(Arc::new(RwLock::new(jobs.collect())))
     }
@@ -82,7 +82,7 @@ impl Jobs {
 
 impl Reloader {
     /// For a worker that runs with `config`; the replica reads its orders at the desk.
-    pub(super) fn new(
+    pub(crate) fn new(
         mut worker: Worker,
         config: Config,
         file: Option<PathBuf>,
@@ -109,7 +109,7 @@ impl Reloader {
     }
 
     /// Reads the configuration again and takes up what it says of jobs.
-    pub(super) async fn reload(&mut self) {
+    pub(crate) async fn reload(&mut self) {
         let at = self.ctx.locks.wall();
         let read = self.read();
         let error = match &read {
@@ -183,8 +183,7 @@ impl Reloader {
 
     async fn take_up(&mut self, jobs: Specs, reload: &Reload, orders: Orders) {
         for job in &orders.begin {
-            let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
-            self.metrics.declare_job(&job.name, led);
+            declare(&self.metrics, job, self.ctx.locks.wall());
         }
         // The replica takes them one after the other, at once; one that does not is about to end.
         let sent = self

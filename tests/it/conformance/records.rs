@@ -189,6 +189,27 @@ pub(crate) async fn documents_lie_in_directories(lab: Lab) {
     assert_eq!(docs(&*node, "presence/b/").await, [of("presence/b/c")]);
 }
 
+pub(crate) async fn the_names_of_a_directory_are_listed_without_what_they_hold(lab: Lab) {
+    let node = lab.client().await;
+    let names = ["a/c", "a/b", "a/a", "a/b/c", "b/a"];
+    ask_all(
+        &*node,
+        names.map(|name| put(name, 7, LONG, "body")).to_vec(),
+    )
+    .await;
+    ask(&*node, put("a/short", 1, SHORT, "body")).await;
+    let listed = |limit: u32| Op::DocNames {
+        dir: "a/".to_owned(),
+        limit,
+    };
+    let all = ["a/a", "a/b", "a/c"].map(|name| doc(name, 7, ""));
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    assert_eq!(found_docs(&*node, listed(100)).await, all);
+    assert_eq!(found_docs(&*node, listed(2)).await, all[..2]);
+    assert_eq!(found_docs(&*node, listed(0)).await, []);
+}
+
 pub(crate) async fn one_document_is_read_by_its_name(lab: Lab) {
     let node = lab.client().await;
     ask_all(

@@ -60,7 +60,11 @@ pub(super) fn settle(tx: &Transaction<'_>, table: &Table) -> Result<(Layout, Str
     Ok((table.layout, name))
 }
 
-fn read(conn: &Connection, table: &Table) -> Result<Option<(Layout, String)>, SourceError> {
+/// The layout in force and the database's own name, if the table was ever served.
+pub(super) fn read(
+    conn: &Connection,
+    table: &Table,
+) -> Result<Option<(Layout, String)>, SourceError> {
     let found: Option<(i64, String, String)> = conn
         .prepare_cached(
             "SELECT version, layout, name FROM watchkeeper_delivery_source WHERE source = ?1",

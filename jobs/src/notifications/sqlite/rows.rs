@@ -199,6 +199,37 @@ pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64, SourceErr
     Ok(count.unsigned_abs())
 }
 
+/// Unsent rows, whatever is known of them.
+pub(super) fn unsent(conn: &Connection, table: &Table) -> Result<u64, SourceError> {
+    let count: i64 = conn.query_row(
+        &format!(
+            "SELECT count(*) FROM {} AS n WHERE n.{} IS NULL",
+            table.sql_name, table.sql_sent_at
+        ),
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(count.unsigned_abs())
+}
+
+/// The id of a row as the database has it: a column of integers takes the text of one.
+pub(super) fn id_of_row(
+    conn: &Connection,
+    table: &Table,
+    id: &ItemId,
+) -> Result<Option<ItemId>, SourceError> {
+    let mut found = conn.prepare_cached(&format!(
+        "SELECT n.{id} FROM {} AS n WHERE n.{id} = ?1",
+        table.sql_name,
+        id = table.sql_id
+    ))?;
+    let mut found = found.query([id])?;
+    match found.next()? {
+        Some(row) => usable_id(row),
+        None => Ok(None),
+    }
+}
+
 /// Unsent rows with ids that no cell can hold.
 pub(super) fn unusable_ids(conn: &Connection, table: &Table) -> Result<i64, SourceError> {
     let usable = match table.layout {

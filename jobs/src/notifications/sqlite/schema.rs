@@ -6,7 +6,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use crate::notifications::{cell::Layout, params::NotificationsParams, source::SourceError};
 
-/// The side tables. `item` has no declared type, so that ids keep theirs.
+/// The side tables. `item` has no declared type, so that ids keep theirs. The index is for counting and listing, which goes
+/// without it, too: a version that did not know of it may have made the tables.
 const SIDE_TABLES: &str = "
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS watchkeeper_delivery (
@@ -21,6 +22,7 @@ CREATE TABLE IF NOT EXISTS watchkeeper_delivery (
     updated_at TEXT NOT NULL,
     PRIMARY KEY (source, item)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS watchkeeper_delivery_state ON watchkeeper_delivery (source, state, item);
 CREATE TABLE IF NOT EXISTS watchkeeper_delivery_intent (
     source     TEXT NOT NULL,
     batch      TEXT NOT NULL,
@@ -113,16 +115,24 @@ pub(super) fn open(path: &Path) -> Result<Connection, SourceError> {
 
 /// Makes the side tables where they are missing.
 pub(super) fn make_side_tables(db: &Connection) -> Result<(), SourceError> {
+    let indexed = db
+        .prepare("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = 'watchkeeper_delivery_state'")?
+        .exists([])?;
+    if !indexed || !is_served(db)? {
+        db.execute_batch(SIDE_TABLES)?;
+    }
+    Ok(())
+}
+
+/// Whether the side tables are there.
+pub(super) fn is_served(db: &Connection) -> Result<bool, SourceError> {
     let there: i64 = db.query_row(
         "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN
          ('watchkeeper_delivery', 'watchkeeper_delivery_intent', 'watchkeeper_delivery_source')",
         [],
         |row| row.get(0),
     )?;
-    if there < 3 {
-        db.execute_batch(SIDE_TABLES)?;
-    }
-    Ok(())
+    Ok(there == 3)
 }
 
 /// Finds the table and its columns, or says what is there instead.

@@ -238,6 +238,18 @@ local function rare(code)
     for _, name in ipairs(members(index_of(args(1)))) do show(found, name) end
     return { DOCS, found }
   end
+  -- Without the bodies: looked at again and again.
+  if code == 'doc_names' then
+    local dir, limit = args(2)
+    local found = {}
+    limit = number_of(limit)
+    for _, name in ipairs(members(index_of(dir))) do
+      if #found >= limit then break end
+      local rev = call('HGET', doc_key(name), 'rev')
+      if rev then found[#found + 1] = { name, number_of(rev), '' } end
+    end
+    return { DOCS, found }
+  end
   if code == 'doc' then
     local found = {}
     show(found, args(1))

@@ -153,6 +153,7 @@ impl Args {
                 self.texts(&["put_doc", name, &rev.to_string(), &millis(*ttl), body]);
             }
             Op::Docs { dir } => self.texts(&["docs", dir]),
+            Op::DocNames { dir, limit } => self.texts(&["doc_names", dir, &limit.to_string()]),
             Op::Doc { name } => self.texts(&["doc", name]),
             Op::RemoveDoc { name } => self.texts(&["remove_doc", name]),
             Op::Admission => self.texts(&["admission"]),

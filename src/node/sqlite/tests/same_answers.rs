@@ -116,6 +116,7 @@ fn op() -> impl Strategy<Value = Op> {
             Op::PutDoc { name, rev, ttl, body }
         }),
         1 => prefix().prop_map(|dir| Op::Docs { dir }),
+        1 => (prefix(), 0_u32..4).prop_map(|(dir, limit)| Op::DocNames { dir, limit }),
         1 => name().prop_map(|name| Op::Doc { name }),
         1 => name().prop_map(|name| Op::RemoveDoc { name }),
     ]

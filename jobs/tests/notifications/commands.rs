@@ -1,0 +1,593 @@
+//! `watchkeeper notify` as a person uses it: the real command, beside senders that work, hang and die.
+
+use std::{path::Path, process::Stdio, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+use watchkeeper::{
+    batch::BatchJob,
+    clock::{Clock, Moment},
+};
+use watchkeeper_jobs::{
+    demo_table::unsent,
+    notifications::{
+        cell::ItemId,
+        delivery::State,
+        operator::{Did, FIRST_STEP},
+        sqlite::SqliteOperator,
+    },
+    receiver::Faults,
+};
+
+use crate::scene::{Scene, listed, send};
+
+const BATCH: &str = "notifications/50/0";
+/// For what happens within a second or two on an idle machine.
+const LONG: Duration = Duration::from_secs(60);
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    #[track_caller]
+    fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}{}", self.out, self.err);
+        self
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap()
+    }
+}
+
+/// The command in the scene's folder, without the environment of whoever runs the tests.
+fn watchkeeper(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_watchkeeper"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("WATCHKEEPER_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+async fn notify(scene: &Scene, args: &[&str]) -> Ran {
+    let mut command = watchkeeper(scene.folder.path());
+    let output = command.arg("notify").args(args).output().await.unwrap();
+    Ran {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// A configuration with this table as the job `mail`.
+fn configure(scene: &Scene, more: &str) {
+    let toml = format!(
+        "[worker]\nname = \"a\"\n[locks]\nttl = \"2s\"\n[locks.embedded]\npath = \"store.db\"\n\
+         [admin]\nlisten = \"127.0.0.1:0\"\n\
+         [jobs.mail]\nkind = \"notifications\"\nschedule = \"continuous\"\ncoordination = \"batch\"\n\
+         [jobs.mail.params]\nsource = \"sqlite://{}\"\ntable = \"notifications\"\nsink = \"{}\"\n{more}",
+        scene.db().display(),
+        scene.receiver.url()
+    );
+    std::fs::write(scene.folder.path().join("watchkeeper.toml"), toml).unwrap();
+}
+
+/// Six rows, all of them refused for good.
+async fn six_dead() -> Scene {
+    let scene = Scene::with_rows(6).await;
+    configure(&scene, "");
+    scene.receiver.behave(Faults {
+        refuse_next: 6,
+        status: 400,
+        ..Faults::default()
+    });
+    send(&scene.job(json!({})), 7, BATCH).await;
+    scene
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{key}: {value}"))
+}
+
+async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+    let clock = Clock::system();
+    let end: Moment = clock.now() + LONG;
+    while !holds().await {
+        assert!(clock.now() < end, "{what}");
+        clock.sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn dead_items_are_counted_and_listed_with_their_reason() {
+    let scene = six_dead().await;
+    let status = notify(&scene, &["status", "--json"]).await.ok().json();
+    let row = &status[0];
+    assert_eq!(
+        (row["job"].as_str(), row["served"].as_bool(), &row["error"]),
+        (Some("mail"), Some(true), &Value::Null)
+    );
+    let counts = [
+        "backlog",
+        "retry",
+        "dead",
+        "parked",
+        "in_doubt",
+        "batches_open",
+    ];
+    let counts = counts.map(|key| number(row, key));
+    assert_eq!(counts, [0, 0, 6, 0, 0, 0], "{row}");
+    let text = notify(&scene, &["status"]).await.ok().out;
+    assert!(text.contains("notify dead mail"), "{text}");
+
+    let page = notify(&scene, &["dead", "--limit", "4", "--json"])
+        .await
+        .ok()
+        .json();
+    assert_eq!(page.as_array().map(Vec::len), Some(4));
+    let first = &page[0];
+    assert_eq!(first["id"], 1);
+    assert_eq!(first["state"], "dead");
+    assert_eq!(first["row"], "unsent");
+    assert_eq!(first["token"], 7);
+    assert_eq!(first["batch"], BATCH);
+    assert_eq!(first["not_before"], Value::Null);
+    assert!(first["reason"].as_str().unwrap().contains("400"), "{first}");
+    assert!(first["key"].as_str().unwrap().ends_with("/notifications/1"));
+    let rest = ["dead", "mail", "--limit", "4", "--after", "4", "--json"];
+    let rest = notify(&scene, &rest).await.ok().json();
+    let ids: Vec<&Value> = rest.as_array().unwrap().iter().map(|e| &e["id"]).collect();
+    assert_eq!(ids, [5, 6]);
+    let text = notify(&scene, &["dead", "--limit", "4"]).await.ok().out;
+    assert!(text.ends_with("4 of 6; the next: --after 4\n"), "{text}");
+    let text = notify(&scene, &["dead", "--state", "parked"])
+        .await
+        .ok()
+        .out;
+    assert_eq!(text, "mail: no item is parked\n");
+}
+
+#[tokio::test]
+async fn what_is_named_is_sent_again_with_the_same_key_and_attempts_counted_anew() {
+    let scene = six_dead().await;
+    let ran = notify(&scene, &["retry", "2", "mail"]).await;
+    assert_eq!(ran.code, Some(1), "an id that is none: {}", ran.err);
+    let ran = notify(&scene, &["retry", "mail", "5", "2", "77"]).await;
+    assert_eq!(ran.code, Some(1));
+    assert_eq!(
+        ran.out,
+        "mail: 2 to be sent again\nmail: 1 left alone: not there, or sent\n"
+    );
+    assert!(
+        ran.err.contains("77: there is no unsent row"),
+        "{}",
+        ran.err
+    );
+    let job = scene.job(json!({}));
+    let waiting = listed(&job).await;
+    assert_eq!((waiting.retry, waiting.dead), (2, 4));
+    let item = &waiting.items[1];
+    assert_eq!((&item.id, item.exception.attempts), (&ItemId::Int(2), 0));
+    assert!(item.exception.reason.contains("400"), "the reason stays");
+
+    send(&job, 8, BATCH).await;
+    let tally = scene.tally();
+    assert_eq!((tally.accepted, tally.requests), (2, 8));
+    assert_eq!(unsent(&scene.db()).unwrap(), 4);
+    // What was sent meanwhile is nobody's any more.
+    let ran = notify(&scene, &["retry", "5", "--json"]).await;
+    assert_eq!((ran.code, number(&ran.json(), "unknown")), (Some(1), 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_worker_shows_dead_items_and_sends_them_once_when_asked_to() {
+    let scene = six_dead().await;
+    let mut worker = start(&scene);
+    // It has sent nothing itself, and says what there is all the same.
+    until("the status shows them", || async {
+        let fleet = status(&scene).await;
+        fleet["jobs"][0]["held"]["dead"] == 6 && fleet["jobs"][0]["backlog"] == 0
+    })
+    .await;
+    let metrics = get(&status(&scene).await, "/metrics").await;
+    let dead = "watchkeeper_notification_items{job=\"mail\",state=\"dead\"} 6";
+    assert!(metrics.contains(dead), "{metrics}");
+    let page = get(&status(&scene).await, "/").await;
+    assert!(page.contains("6 dead"), "{page}");
+
+    let ran = notify(&scene, &["retry", "--all"]).await;
+    assert_eq!(ran.code, Some(2), "nobody was asked: {}", ran.err);
+    assert!(ran.err.contains("say --yes"), "{}", ran.err);
+    assert_eq!(scene.tally().accepted, 0);
+    let ran = notify(&scene, &["retry", "--all", "--yes", "--json"])
+        .await
+        .ok();
+    assert_eq!(number(&ran.json(), "changed"), 6);
+    let mut tally = scene.receiver.watch();
+    let sent = tally.wait_for(|tally| tally.accepted == 6);
+    let clock = Clock::system();
+    assert!(clock.timeout(LONG, sent).await.is_ok());
+    until("they are marked", || async {
+        unsent(&scene.db()).unwrap() == 0
+    })
+    .await;
+    let tally = scene.tally();
+    assert_eq!((tally.requests, tally.repeats_recognised), (12, 0));
+    let ran = notify(&scene, &["retry", "--all", "--yes"]).await;
+    assert_eq!(ran.code, Some(1), "nothing matches any more");
+    assert!(
+        ran.err.contains("no item of mail is dead or parked"),
+        "{}",
+        ran.err
+    );
+
+    // And the history tells of it, when the worker has gone.
+    terminate(&mut worker).await;
+    let history = history(&scene).await;
+    let sent: u64 = history
+        .iter()
+        .filter_map(|r| r["items"]["sent"].as_u64())
+        .sum();
+    assert_eq!(sent, 6, "{history:?}");
+    assert!(
+        history.iter().all(|r| r["replica_name"] == "a"),
+        "{history:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_parked_row_is_not_sent_until_it_is_asked_for() {
+    let scene = Scene::with_rows(3).await;
+    configure(&scene, "");
+    // No sender has been here yet.
+    let ran = notify(&scene, &["park", "mail", "2"]).await.ok();
+    assert_eq!(ran.out, "mail: 1 parked\n");
+    let ran = notify(&scene, &["park", "2"]).await.ok();
+    assert_eq!(ran.out, "mail: 1 parked already\n");
+    let job = scene.job(json!({}));
+    send(&job, 1, BATCH).await;
+    assert_eq!(
+        (scene.tally().accepted, job.backlog().await.unwrap()),
+        (2, 0)
+    );
+    let ran = notify(&scene, &["park", "1"]).await;
+    assert_eq!(ran.code, Some(1), "it was sent: {}", ran.out);
+    notify(&scene, &["retry", "2"]).await.ok();
+    assert!(listed(&job).await.items.is_empty(), "an ordinary row again");
+    send(&job, 2, BATCH).await;
+    assert_eq!((scene.tally().accepted, scene.tally().requests), (3, 3));
+}
+
+#[tokio::test]
+async fn an_item_that_is_being_sent_is_left_alone() {
+    let scene = Scene::with_rows(4).await;
+    configure(&scene, "");
+    scene.receiver.behave(Faults {
+        hang_next: 9,
+        ..Faults::default()
+    });
+    let job = scene.job(json!({"in_doubt": "park"}));
+    let mut tally = scene.receiver.watch();
+    {
+        let run = crate::scene::run();
+        let sending = job.process_under(watchkeeper::node::Token(1), BATCH, &run);
+        let asking = async {
+            drop(tally.wait_for(|t| t.requests >= 4).await.unwrap());
+            for order in ["park", "retry"] {
+                let ran = notify(&scene, &[order, "mail", "3"]).await;
+                assert_eq!(ran.code, Some(1), "{}", ran.out);
+                assert!(ran.err.contains("3: it is being sent"), "{}", ran.err);
+            }
+        };
+        tokio::select! {
+            _ = sending => panic!("no answer came"),
+            () = asking => {}
+        }
+    }
+    // The sender is dead; its intent speaks for it until the next one has come.
+    let ran = notify(&scene, &["park", "mail", "3"]).await;
+    assert_eq!(ran.code, Some(1));
+    send(&job, 2, BATCH).await;
+    assert_eq!(listed(&job).await.parked, 4);
+    scene.receiver.behave(Faults::default());
+    notify(&scene, &["retry", "--state", "parked", "--yes"])
+        .await
+        .ok();
+    let waiting = listed(&job).await;
+    assert_eq!(
+        (waiting.in_doubt, waiting.parked),
+        (4, 0),
+        "it may have been received"
+    );
+    send(&job, 3, BATCH).await;
+    let tally = scene.tally();
+    assert_eq!(
+        (
+            tally.accepted,
+            tally.repeats_recognised,
+            tally.accepted_twice
+        ),
+        (4, 4, 0)
+    );
+}
+
+#[tokio::test]
+async fn looking_creates_nothing() {
+    let scene = Scene::with_rows(2).await;
+    configure(&scene, "");
+    let names = || {
+        let names = std::fs::read_dir(scene.folder.path()).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let tables = "SELECT count(*) FROM sqlite_schema";
+    let before = (names(), scene.number(tables));
+    let status = notify(&scene, &["status"]).await.ok().out;
+    assert!(
+        status.contains("no sender has served this table yet"),
+        "{status}"
+    );
+    let dead = notify(&scene, &["dead"]).await.ok().out;
+    assert!(
+        dead.contains("no sender has served its table yet"),
+        "{dead}"
+    );
+    let ran = notify(&scene, &["retry", "--all", "--yes"]).await;
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    let ran = notify(&scene, &["retry", "1"]).await.ok();
+    assert!(
+        ran.out.contains("1 waiting to be sent anyway"),
+        "{}",
+        ran.out
+    );
+    assert_eq!((names(), scene.number(tables)), before);
+    std::fs::remove_file(scene.db()).unwrap();
+    for args in [&["status"][..], &["dead"], &["park", "1"]] {
+        let ran = notify(&scene, args).await;
+        assert_eq!(ran.code, Some(1));
+        let said = ran.out + &ran.err;
+        assert!(said.contains("no database at"), "{said}");
+    }
+    assert!(!scene.db().exists());
+}
+
+#[tokio::test]
+async fn ids_and_reasons_of_anybody_reach_no_terminal_as_they_are_and_can_be_named() {
+    let scene = Scene::with_rows(0).await;
+    let id = "a\u{1b}[2J\u{9b}m\u{202e}\nb' OR 1=1 --";
+    scene.sql(&format!(
+        "CREATE TABLE letters (uid TEXT PRIMARY KEY, sent_at TEXT);
+         INSERT INTO letters VALUES ('{}', NULL), ('-5', NULL), ('{}', NULL);",
+        id.replace('\'', "''"),
+        "x".repeat(100_000)
+    ));
+    configure(&scene, "columns = { id = \"uid\" }\n");
+    let file = scene.folder.path().join("watchkeeper.toml");
+    let toml = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(
+        &file,
+        toml.replace("\"notifications\"\nsink", "\"letters\"\nsink"),
+    )
+    .unwrap();
+    let ran = notify(&scene, &["park", "mail", "--", id, "-5"]).await.ok();
+    assert_eq!(ran.out, "mail: 2 parked\n");
+    scene.sql("UPDATE watchkeeper_delivery SET reason = char(27) || ']0;x' || char(7) || reason");
+    for args in [
+        &["dead"][..],
+        &["dead", "--json"],
+        &["park", "--", "no\u{1b}[2Jbody\u{202e}"],
+    ] {
+        let ran = notify(&scene, args).await;
+        let said = ran.out.clone() + &ran.err;
+        let obeyed = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!said.contains(obeyed), "{said:?}");
+        assert!(said.len() < 5_000, "{} bytes", said.len());
+    }
+    let listed = notify(&scene, &["dead", "--json"]).await.ok().json();
+    assert_eq!(
+        (&listed[0]["id"], &listed[1]["id"]),
+        (&json!("-5"), &json!(id))
+    );
+    let named = listed[1]["id"].as_str().unwrap();
+    notify(&scene, &["retry", "mail", "--", named]).await.ok();
+    let left = notify(&scene, &["dead", "--json"]).await.ok().json();
+    assert_eq!(left.as_array().map(Vec::len), Some(1));
+    let behind = ["dead", "--json", "--after", "-5"];
+    assert_eq!(notify(&scene, &behind).await.ok().json(), json!([]));
+}
+
+#[tokio::test]
+async fn rows_that_are_gone_are_listed_no_more_once_they_are_asked_for() {
+    let scene = six_dead().await;
+    scene.sql("DELETE FROM notifications WHERE id = 1; UPDATE notifications SET sent_at = 'x' WHERE id = 2");
+    let listed = notify(&scene, &["dead", "--json"]).await.ok().json();
+    assert_eq!(
+        (&listed[0]["row"], &listed[1]["row"]),
+        (&json!("gone"), &json!("sent"))
+    );
+    let ran = notify(&scene, &["retry", "--all", "--yes", "--json"])
+        .await
+        .ok()
+        .json();
+    assert_eq!((number(&ran, "changed"), number(&ran, "forgotten")), (4, 2));
+    assert_eq!(scene.number("SELECT count(*) FROM watchkeeper_delivery"), 4);
+}
+
+#[tokio::test]
+async fn many_items_go_page_by_page_and_step_by_step() {
+    const MANY: usize = 5_000;
+    let scene = Scene::with_rows(MANY).await;
+    configure(&scene, "");
+    scene.job(json!({})).pending(1).await.unwrap();
+    scene.sql(
+        "INSERT INTO watchkeeper_delivery SELECT 'notifications', id, CASE id % 3 WHEN 0 THEN 'parked' ELSE 'dead' END,
+         3, 0, 'no', 7, 'notifications/50/' || (id / 50), '2026-05-04T08:00:00Z' FROM notifications",
+    );
+    let (path, params) = (scene.db(), scene.params(json!({})));
+    let mut table = SqliteOperator::look(&path, &params).unwrap();
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = table
+            .list(&[State::Dead, State::Parked], after.as_ref(), 700)
+            .unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(last.id.clone());
+        seen.extend(page.into_iter().map(|entry| entry.id));
+    }
+    let all: Vec<ItemId> = (1..=5_000).map(ItemId::Int).collect();
+    assert!(seen == all, "each once, in order");
+    assert!(
+        table.retry(&[ItemId::Int(1)]).is_err(),
+        "it was opened to look"
+    );
+
+    let mut table = SqliteOperator::change(&path, &params).unwrap();
+    let first = table.retry_step(State::Dead, None, FIRST_STEP).unwrap();
+    assert_eq!((first.changed, first.last), (100, Some(ItemId::Int(149))));
+    let ran = notify(&scene, &["retry", "--all", "--yes", "--json"])
+        .await
+        .ok();
+    assert_eq!(number(&ran.json(), "changed"), 4_900);
+    let items = table.standing().unwrap().items;
+    assert_eq!(
+        (items.dead, items.parked, items.retry + items.in_doubt),
+        (0, 0, 5_000)
+    );
+    assert_eq!(scene.job(json!({})).backlog().await.unwrap(), 5_000);
+    let did = table.retry(&[ItemId::Int(1), ItemId::Int(9_999)]).unwrap();
+    assert_eq!(did, [Did::Changed, Did::Unknown]);
+}
+
+/// Items are parked, sent again and sent, while senders are killed: nothing is lost, nothing accepted twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_beside_senders_that_are_killed_lose_and_double_nothing() {
+    const ROWS: usize = 120;
+    let scene = Scene::with_rows(ROWS).await;
+    configure(&scene, "");
+    let batches = [
+        "notifications/50/0",
+        "notifications/50/1",
+        "notifications/50/2",
+    ];
+    scene.job(json!({})).pending(1).await.unwrap();
+    let (path, params) = (scene.db(), scene.params(json!({})));
+    let orders = tokio::task::spawn_blocking(move || {
+        let mut table = SqliteOperator::change(&path, &params).unwrap();
+        let (mut parked, mut again, mut alone) = (0, 0, 0);
+        for round in 0..60_i64 {
+            let ids: Vec<ItemId> = (0..8)
+                .map(|i| ItemId::Int((round * 17 + i * 31) % 120 + 1))
+                .collect();
+            for did in table.park(&ids).unwrap() {
+                parked += u64::from(did == Did::Changed);
+                alone += u64::from(did == Did::Sending);
+            }
+            for state in [State::Parked, State::Dead, State::InDoubt] {
+                let step = table.retry_step(state, None, 5).unwrap();
+                again += step.changed;
+                alone += step.sending;
+            }
+        }
+        (parked, again, alone)
+    });
+    let mut token = 0;
+    for (round, batch) in (1..).zip(batches.iter().cycle().take(18)) {
+        token += 1;
+        scene.receiver.behave(Faults {
+            hang_next: if round % 3 == 0 { 3 } else { 0 },
+            refuse_next: 4,
+            status: if round % 2 == 0 { 400 } else { 503 },
+            ..Faults::default()
+        });
+        let sender = scene.job(json!({"backoff": "1ms"}));
+        let run = crate::scene::run();
+        let patience = Clock::system();
+        // Killed in the middle, mostly: nothing of it is heard again.
+        let sending = sender.process_under(watchkeeper::node::Token(token), batch, &run);
+        let limit = Duration::from_millis(10 * round);
+        let _ = patience.timeout(limit, sending).await;
+        scene.receiver.release();
+    }
+    let (parked, again, alone) = orders.await.unwrap();
+    assert!(
+        parked > 0 && again > 0,
+        "{parked} parked, {again} again, {alone} left alone"
+    );
+    scene.receiver.behave(Faults::default());
+    let heir = scene.job(json!({}));
+    for _ in 0..5 {
+        scene.advance(Duration::from_secs(4_000));
+        for batch in heir.pending(100).await.unwrap() {
+            token += 1;
+            send(&heir, token, &batch).await;
+        }
+        notify(&scene, &["retry", "--all", "--yes"]).await;
+    }
+    let tally = scene.tally();
+    let left = listed(&heir).await;
+    assert_eq!(
+        (unsent(&scene.db()).unwrap(), left.items.len()),
+        (0, 0),
+        "{left:?}"
+    );
+    assert_eq!((tally.accepted, tally.accepted_twice), (ROWS as u64, 0));
+    assert!(
+        tally.repeats_recognised <= left.doubted_ever,
+        "{tally:?} {left:?}"
+    );
+}
+
+// === a worker ===
+
+fn start(scene: &Scene) -> Child {
+    let mut command = watchkeeper(scene.folder.path());
+    command.args(["run"]).stderr(Stdio::null()).spawn().unwrap()
+}
+
+async fn terminate(worker: &mut Child) {
+    let pid = i32::try_from(worker.id().unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(worker.wait().await.unwrap().success());
+}
+
+async fn asked(scene: &Scene, args: &[&str]) -> Option<Value> {
+    let mut command = watchkeeper(scene.folder.path());
+    let output = command.args(args).output().await.unwrap();
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+async fn status(scene: &Scene) -> Value {
+    asked(scene, &["status", "--json"])
+        .await
+        .unwrap_or_default()
+}
+
+async fn history(scene: &Scene) -> Vec<Value> {
+    let told = asked(scene, &["history", "mail", "--json"]).await;
+    told.and_then(|told| told.as_array().cloned())
+        .unwrap_or_default()
+}
+
+async fn get(fleet: &Value, path: &str) -> String {
+    let at = fleet["replicas"][0]["admin"].as_str().unwrap();
+    reqwest::get(format!("http://{at}{path}"))
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap()
+}

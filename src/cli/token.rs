@@ -1,0 +1,15 @@
+//! `token`: what opens the status page, for whoever is its user.
+
+use super::{Failure, load, print};
+use crate::{Worker, worker::token};
+
+pub(super) fn token(worker: &Worker) -> Result<(), Failure> {
+    let config = load(worker)?.config;
+    if config.admin.token.is_some() {
+        let why = "admin.token is configured: that is the token, and no file was made for another";
+        return Err(Failure::Failed(why.to_owned()));
+    }
+    let (token, _) = token::find(&config).map_err(|error| Failure::Failed(error.to_string()))?;
+    print(token.expose());
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! A ledger that is decided further than the clock shows: a clock had jumped ahead, or this one has gone back.
+//!
+//! # Rules
+//! - More than the skew is said at once. No tick is due then, and most such things pass.
+//! - When it has stood for [`STANDS`] beside a clock that goes steadily, the ledger is taken back to when it was noticed:
+//!   [`crate::due::take_back`] says what that means.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::lead::{Lead, Over};
+use crate::{
+    clock::Moment,
+    due::{self, TakenBack},
+    event::Event,
+    ledger::Ledger,
+};
+
+/// How long a ledger is ahead of the clock before it is taken back.
+pub(super) const STANDS: Duration = Duration::from_secs(30);
+
+/// Since when a job's ledger has been ahead of the clock.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead(Option<Since>);
+
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    moment: Moment,
+    wall: Timestamp,
+}
+
+/// What to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It is not ahead.
+    Level,
+    /// It is to be said.
+    Say,
+    /// It is looked at again, at the latest after this time.
+    Wait(Duration),
+    /// It is taken back to there.
+    TakeBack(Timestamp),
+}
+
+impl Ahead {
+    /// The ledger was found `ahead` of the wall clock, which showed `wall` at this moment.
+    pub(super) fn on(
+        &mut self,
+        ahead: Option<Duration>,
+        (moment, wall): (Moment, Timestamp),
+        skew: Duration,
+    ) -> Next {
+        if ahead.is_none_or(|ahead| ahead <= skew) {
+            self.0 = None;
+            return Next::Level;
+        }
+        let Some(since) = self.0 else {
+            self.0 = Some(Since { moment, wall });
+            return Next::Say;
+        };
+        let stood = moment.since(since.moment);
+        let shown = wall.duration_since(since.wall);
+        let steady = SignedDuration::try_from(stood).is_ok_and(|stood| {
+            // Clocks of several nodes take turns.
+            (shown - stood).unsigned_abs() <= skew
+        });
+        if !steady {
+            self.0 = Some(Since { moment, wall });
+            return Next::Wait(STANDS);
+        }
+        match STANDS.checked_sub(stood).filter(|left| !left.is_zero()) {
+            Some(left) => Next::Wait(left),
+            None => Next::TakeBack(since.wall.min(wall)),
+        }
+    }
+}
+
+impl super::Engine {
+    /// What to do about a ledger that is so far ahead of the clock; says what is to be said.
+    pub(super) fn look_ahead(&self, ahead: Option<Duration>) -> Next {
+        let ctx = &self.ctx;
+        let (skew, wall) = (ctx.locks.timing().skew, ctx.locks.wall());
+        let next = {
+            let mut state = self.ahead.lock();
+            let state = state.as_mut().unwrap_or_else(|e| e.get_mut());
+            state.on(ahead, (ctx.clock.now(), wall), skew)
+        };
+        let shown = ahead.filter(|_| next != Next::Level);
+        ctx.board.ahead(&self.name, shown);
+        if next == Next::Say {
+            let ahead_s = ahead.unwrap_or_default().as_secs();
+            tracing::warn!(
+                job = self.name,
+                ahead_s,
+                stands_s = STANDS.as_secs(),
+                "the job's ticks are decided further than the clock shows: a clock had jumped ahead, or this one has gone \
+                 back. No tick is due before it has caught up, or the ledger is taken back because this stands"
+            );
+        }
+        next
+    }
+}
+
+impl Lead<'_> {
+    /// Takes the ledger back to `upto`, and tells which ticks do not run when they are due.
+    pub(super) async fn take_back(&self, ledger: &mut Ledger, upto: Timestamp) -> Result<(), Over> {
+        let engine = self.engine;
+        let Some(back) = due::take_back(ledger, &engine.schedule, upto) else {
+            return Ok(());
+        };
+        if self.write(&back.ledger, None).await.is_err() {
+            return Err(Over);
+        }
+        *ledger = back.ledger;
+        tracing::warn!(
+            job = engine.name,
+            decided_upto = %back.from,
+            taken_back_to = %upto,
+            ticks_again = back.again.map_or(0, |again| again.count),
+            ticks_ran_ahead = back.ran.iter().map(|ran| ran.count).sum::<u64>(),
+            "a clock had jumped ahead: ticks that it had passed over run when they are due, those that may have run ahead of \
+             their time do not run again"
+        );
+        for ran in back.ran {
+            engine.ctx.events.tell(Event::TicksSkipped {
+                job: engine.name.clone(),
+                first: ran.from,
+                last: ran.to,
+                count: ran.count,
+                why: TakenBack::word(),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SKEW: Duration = Duration::from_secs(1);
+    const DAY: Option<Duration> = Some(Duration::from_secs(86_400));
+
+    /// So many seconds after the start, by both clocks.
+    fn at(boot: u64, wall: i64) -> (Moment, Timestamp) {
+        let moment = Moment::from_boot(Duration::from_secs(boot));
+        (
+            moment,
+            Timestamp::from_second(1_800_000_000 + wall).unwrap(),
+        )
+    }
+
+    #[test]
+    fn a_ledger_ahead_is_said_at_once_and_taken_back_when_it_stands() {
+        let mut ahead = Ahead::default();
+        assert_eq!(ahead.on(None, at(0, 0), SKEW), Next::Level);
+        assert_eq!(ahead.on(Some(SKEW), at(0, 0), SKEW), Next::Level);
+        assert_eq!(ahead.on(DAY, at(5, 5), SKEW), Next::Say);
+        let left = Next::Wait(Duration::from_secs(20));
+        assert_eq!(ahead.on(DAY, at(15, 15), SKEW), left);
+        let back = Next::TakeBack(at(0, 5).1);
+        assert_eq!(ahead.on(DAY, at(35, 35), SKEW), back);
+        // It could not be written.
+        assert_eq!(ahead.on(DAY, at(36, 36), SKEW), back);
+        assert_eq!(ahead.on(None, at(37, 37), SKEW), Next::Level);
+    }
+
+    #[test]
+    fn a_clock_that_has_caught_up_takes_nothing_back() {
+        let mut ahead = Ahead::default();
+        ahead.on(DAY, at(0, 0), SKEW);
+        assert_eq!(ahead.on(None, at(29, 86_400), SKEW), Next::Level);
+        assert_eq!(ahead.on(DAY, at(60, 60), SKEW), Next::Say);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_about_takes_nothing_back() {
+        let mut ahead = Ahead::default();
+        ahead.on(DAY, at(0, 0), SKEW);
+        let anew = Next::Wait(STANDS);
+        assert_eq!(ahead.on(DAY, at(20, 620), SKEW), anew);
+        assert_eq!(ahead.on(DAY, at(40, 40), SKEW), anew);
+        let left = Next::Wait(Duration::from_secs(1));
+        assert_eq!(ahead.on(DAY, at(69, 69), SKEW), left);
+    }
+}

@@ -1,0 +1,247 @@
+//! The one way by which text reaches a terminal.
+//!
+//! Much of what commands show was written by others: owners of locks, names of replicas, errors of servers, output of
+//! jobs. A terminal obeys some of it: escape sequences move its cursor, rename its window or answer in its user's place;
+//! direction marks show a text in another order than it has. So nothing goes out as it came: [`out`] and [`err`] write
+//! such characters as `\u001b`, whatever stands at the other end, a terminal, a file or a pipe. JSON stays the same value,
+//! because the escape is JSON's own.
+//!
+//! # Invariants
+//! - S1 What is written holds no control character but newline and tab, and nothing invisible or that turns the direction
+//!   of text.   (what_a_terminal_would_obey_is_shown)
+//! - S2 A cell stays on its line and within [`CELL`] columns.   (a_cell_is_one_line_and_not_too_wide)
+//! - S3 JSON means the same afterwards.   (json_keeps_its_meaning)
+
+use std::{
+    borrow::Cow,
+    fmt::Write as _,
+    io::{self, Write},
+};
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Columns of a cell of a table, or of a name within a sentence.
+pub const CELL: usize = 200;
+
+/// Columns of a sentence that quotes others.
+pub const SENTENCE: usize = 2_000;
+
+/// Writes `text` and a newline, if it has none, to standard output. A reader that has gone away (`… | head`) is no failure
+/// of ours.
+pub fn out(text: &str) {
+    write(io::stdout().lock(), text);
+}
+
+/// The same to standard error.
+pub fn err(text: &str) {
+    write(io::stderr().lock(), text);
+}
+
+/// A question on standard error: no newline follows it.
+pub fn ask(text: &str) {
+    let mut to = io::stderr().lock();
+    let _ = to.write_all(lines(text).as_bytes());
+    let _ = to.flush();
+}
+
+fn write(mut to: impl Write, text: &str) {
+    let mut shown = lines(text).into_owned();
+    if !shown.ends_with('\n') {
+        shown.push('\n');
+    }
+    // At once: what others write to the same terminal must not stand within it.
+    let _ = to.write_all(shown.as_bytes());
+    let _ = to.flush();
+}
+
+/// `text` with what a terminal would obey written out; lines and tabs stay. Also for JSON as a whole.
+#[must_use]
+pub fn lines(text: &str) -> Cow<'_, str> {
+    escape(text, |c| is_obeyed(c) && c != '\n' && c != '\t')
+}
+
+/// `text` as one line, with newlines and tabs written out, too.
+#[must_use]
+pub fn line(text: &str) -> Cow<'_, str> {
+    escape(text, is_obeyed)
+}
+
+/// A value of somebody else's, as one line of [`CELL`] columns at most.
+#[must_use]
+pub fn cell(text: &str) -> String {
+    cut(text, CELL)
+}
+
+/// A sentence that quotes others, as one line of [`SENTENCE`] columns at most.
+#[must_use]
+pub fn sentence(text: &str) -> String {
+    cut(text, SENTENCE)
+}
+
+/// How many columns `text` takes, which is what [`line`] or [`cell`] has answered.
+#[must_use]
+pub fn columns(text: &str) -> usize {
+    text.width()
+}
+
+/// One line of the log, with the newline at its end. The log's own colours may pass; it writes those of others out itself.
+#[must_use]
+pub fn log_line(line: &str, colours: bool) -> Cow<'_, str> {
+    let (body, end) = match line.strip_suffix('\n') {
+        Some(body) => (body, "\n"),
+        None => (line, ""),
+    };
+    if !body.contains(is_obeyed) {
+        return Cow::Borrowed(line);
+    }
+    let mut shown = String::with_capacity(line.len() + 16);
+    let mut rest = body;
+    while let Some(at) = rest.find(is_obeyed) {
+        let (before, from) = rest.split_at(at);
+        shown.push_str(before);
+        let colour = if colours { colour(from) } else { 0 };
+        let taken = match colour {
+            0 => from.chars().next().map_or(0, char::len_utf8),
+            length => length,
+        };
+        let (taken, after) = from.split_at(taken);
+        match colour {
+            0 => taken.chars().for_each(|c| push_escaped(&mut shown, c)),
+            _ => shown.push_str(taken),
+        }
+        rest = after;
+    }
+    shown.push_str(rest);
+    shown.push_str(end);
+    Cow::Owned(shown)
+}
+
+/// The length of the colour or style with which `text` begins: `ESC [ 1 ; 31 m`.
+fn colour(text: &str) -> usize {
+    let Some(rest) = text.strip_prefix("\u{1b}[") else {
+        return 0;
+    };
+    let number = |c: char| c.is_ascii_digit() || c == ';';
+    let end = rest.find(|c| !number(c)).unwrap_or(rest.len());
+    match rest[end..].starts_with('m') {
+        true => 2 + end + 1,
+        false => 0,
+    }
+}
+
+fn escape(text: &str, wrong: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&wrong) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match wrong(c) {
+            true => push_escaped(&mut shown, c),
+            false => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// As JSON writes it.
+fn push_escaped(to: &mut String, c: char) {
+    match c {
+        '\n' => to.push_str("\\n"),
+        '\r' => to.push_str("\\r"),
+        '\t' => to.push_str("\\t"),
+        c => {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                // Writing to a text cannot fail.
+                let _ = write!(to, "\\u{unit:04x}");
+            }
+        }
+    }
+}
+
+/// Reads no more of `text` than it needs: a value may be as long as a store allows.
+fn cut(text: &str, most: usize) -> String {
+    let head = match text.char_indices().nth(most + 1) {
+        Some((at, _)) => &text[..at],
+        None => text,
+    };
+    let shown = line(head);
+    if head.len() == text.len() && columns(&shown) <= most {
+        return shown.into_owned();
+    }
+    let mut taken = 0;
+    let mut kept = String::new();
+    for c in shown.chars() {
+        taken += c.width().unwrap_or(0);
+        if taken >= most {
+            break;
+        }
+        kept.push(c);
+    }
+    kept + "…"
+}
+
+/// What a terminal acts on, what turns the direction of the text around it, and what nobody sees.
+fn is_obeyed(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        let hostile = "a\u{1b}[2J\u{7}\u{7f}\u{9b}31m\u{202e}b\u{200b}\u{2028}\u{feff}\u{e0041}c";
+        let shown = lines(hostile);
+        assert_eq!(
+            shown,
+            "a\\u001b[2J\\u0007\\u007f\\u009b31m\\u202eb\\u200b\\u2028\\ufeff\\udb40\\udc41c"
+        );
+        assert_eq!(lines("one\n\ttwo ü 漢"), "one\n\ttwo ü 漢");
+        assert_eq!(line("one\r\n\ttwo"), "one\\r\\n\\ttwo");
+    }
+
+    #[test]
+    fn a_cell_is_one_line_and_not_too_wide() {
+        for c in ['a', 'ü', '漢', '\n', '\u{1b}', '\u{301}'] {
+            for length in [1, CELL / 8, CELL - 1, CELL, CELL + 1, 100_000] {
+                let shown = cell(&c.to_string().repeat(length));
+                assert!(columns(&shown) <= CELL, "{c:?} x {length}");
+                assert_eq!(shown.lines().count(), 1);
+            }
+        }
+        assert_eq!(cell(&"a".repeat(CELL)), "a".repeat(CELL));
+        assert_eq!(cell(&"a".repeat(CELL + 1)), "a".repeat(CELL - 1) + "…");
+    }
+
+    #[test]
+    fn json_keeps_its_meaning() {
+        let value = serde_json::json!({ "a\u{202e}": ["\u{7f}\u{9b}\n", "\u{e0041}", "\\\u{1b}"] });
+        let text = serde_json::to_string_pretty(&value).unwrap();
+        let shown = lines(&text);
+        assert_ne!(shown, text);
+        let read: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(read, value);
+    }
+
+    #[test]
+    fn a_line_of_the_log_keeps_its_own_colours_alone() {
+        let said = "\u{1b}[2mnow\u{1b}[0m \u{1b}[1;31mx\u{1b}[2J\ny\u{202e}\n";
+        assert_eq!(
+            log_line(said, true),
+            "\u{1b}[2mnow\u{1b}[0m \u{1b}[1;31mx\\u001b[2J\\ny\\u202e\n"
+        );
+        assert_eq!(log_line("\u{1b}[2mnow\n", false), "\\u001b[2mnow\n");
+        assert_eq!(log_line("plain\n", false), "plain\n");
+    }
+}

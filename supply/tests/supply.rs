@@ -1,0 +1,163 @@
+//! What this repository is built from keeps the rules of `deny.toml`, and the notices name all of it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+use watchkeeper_supply::{Krate, Metadata, Rules, notices};
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn metadata() -> Metadata {
+    Metadata::read(root()).unwrap()
+}
+
+fn krate(licence: &str, source: &str) -> Krate {
+    Krate {
+        name: "a".to_owned(),
+        version: "1.0.0".to_owned(),
+        licence: licence.to_owned(),
+        source: source.to_owned(),
+        repository: String::new(),
+        folder: root().to_owned(),
+    }
+}
+
+#[test]
+fn every_licence_and_source_is_allowed() {
+    let found = metadata();
+    let crates = found.foreign();
+    assert!(crates.len() > 100, "{}", crates.len());
+    let broken = Rules::read(root()).unwrap().broken_by(&crates);
+    assert_eq!(broken, Vec::<String>::new());
+}
+
+#[test]
+fn what_breaks_a_rule_is_named() {
+    let rules = Rules::read(root()).unwrap();
+    let index = "registry+https://github.com/rust-lang/crates.io-index";
+    for (licence, source, said) in [
+        ("MIT", index, None),
+        ("GPL-3.0-only", index, Some("\"GPL-3.0-only\" is not among")),
+        ("", index, Some("states no licence")),
+        (
+            "MIT",
+            "git+https://example.org/a",
+            Some("git+https://example.org/a"),
+        ),
+        ("MIT", "", Some("does not allow")),
+    ] {
+        let broken = rules.broken_by(&[&krate(licence, source)]);
+        match said {
+            None => assert!(broken.is_empty(), "{broken:?}"),
+            Some(said) => assert!(broken[0].contains(said), "{broken:?}"),
+        }
+    }
+}
+
+/// A licence that no crate has any more is one that somebody could bring back unseen.
+#[test]
+fn every_licence_that_is_allowed_is_used() {
+    let found = metadata();
+    let all: String = found
+        .foreign()
+        .iter()
+        .map(|krate| format!("{} ", krate.licence))
+        .collect();
+    for licence in Rules::read(root()).unwrap().licences {
+        assert!(all.contains(&licence), "{licence}");
+    }
+}
+
+/// Against cargo's own tree of the program, which is another way to the same list.
+#[test]
+fn the_notices_name_every_crate_of_the_command_with_its_licence() {
+    let tree = [
+        "tree",
+        "--package",
+        "watchkeeper-jobs",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+    ];
+    let output = Command::new(env!("CARGO"))
+        .args(tree)
+        .args(["--format", "{p}", "--locked", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let named: BTreeSet<String> = tree
+        .lines()
+        .filter(|line| !line.contains(&*root().canonicalize().unwrap().to_string_lossy()))
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some(format!(
+                "{} {}",
+                words.next()?,
+                words.next()?.strip_prefix('v')?
+            ))
+        })
+        .collect();
+    assert!(named.len() > 100, "{tree}");
+
+    let found = metadata();
+    let crates = found.shipped_with("watchkeeper-jobs");
+    let text = notices(&crates).unwrap();
+    for name in named {
+        assert!(
+            text.contains(&format!("\n- {name}: ")),
+            "{name} is not listed"
+        );
+        let titled = |line: &str| line.split(", ").any(|krate| krate == name);
+        assert!(text.lines().any(titled), "{name} has no text");
+    }
+    // Of some of them whose wording must be there.
+    for words in [
+        "Copyright",
+        "Permission is hereby granted",
+        "Apache License",
+        "Unicode",
+    ] {
+        assert!(text.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn a_crate_without_a_text_is_refused() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let bare = Krate {
+        folder,
+        ..krate("MIT", "")
+    };
+    let why = notices(&[&bare]).unwrap_err();
+    assert_eq!(why, "a 1.0.0 brings no text of its licence");
+}
+
+/// The images that are built and started carry the notices, and the command that makes them is the documented one.
+#[test]
+fn the_notices_are_shipped() {
+    let dockerfile = fs::read_to_string(root().join("deploy/Dockerfile")).unwrap();
+    let command = "cargo run --release --locked --package watchkeeper-supply -- notices";
+    assert!(dockerfile.contains(command), "{dockerfile}");
+    assert!(
+        dockerfile.contains("COPY --from=build /src/THIRD-PARTY-NOTICES"),
+        "{dockerfile}"
+    );
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(
+        readme.contains("cargo run --package watchkeeper-supply -- notices"),
+        "README.md"
+    );
+}
