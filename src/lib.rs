@@ -128,7 +128,7 @@ pub mod spawn;
 pub mod status;
 pub mod telemetry;
 pub mod term;
-#[cfg(feature = "cli")]
+#[cfg(feature = "log")]
 #[doc(hidden)]
 pub mod terminal;
 #[cfg(any(test, feature = "testing"))]
