@@ -59,13 +59,14 @@ fn sim(failover: bool, seed: u64) -> Sim {
         .ttl(TTL)
         .seed(seed)
         .job("led", |_| Quick, Spec::every(SECOND))
-        .job("service", |_| Endless, Spec::continuous())
-        .job(
-            "tick",
-            |_| Endless,
-            Spec::every(SECOND * 7).coordination(Coordination::Tick),
-        );
+        .job("service", |_| Endless, Spec::continuous());
     if failover { sim.failover() } else { sim }
+}
+
+/// With a job that nobody leads, and whose run never ends by itself.
+fn with_ticks(sim: Sim) -> Sim {
+    let spec = Spec::every(SECOND * 7).coordination(Coordination::Tick);
+    sim.job("tick", |_| Endless, spec)
 }
 
 /// When this was first told after `since`.
@@ -161,8 +162,8 @@ fn most() -> Duration {
 }
 
 /// One active replica and two spare ones, where `what` happens to the active one.
-fn pair(what: impl AsyncFn(&Fleet, Replica)) {
-    sim(true, 7).run(async |fleet| {
+fn pair(sim: Sim, what: impl AsyncFn(&Fleet, Replica)) {
+    sim.run(async |fleet| {
         fleet.advance(TTL * 2 + SECOND / 3).await;
         let active = fleet.leader("led").expect("somebody leads");
         what(&fleet, active).await;
@@ -180,7 +181,7 @@ async fn next_run(fleet: &Fleet, job: &str, since: Timestamp) -> (Replica, Durat
 /// Nobody leads it: its lock was taken for the tick, and is the dead replica's until it was watched for its ttl.
 #[test]
 fn the_run_of_a_tick_goes_on_with_the_failover_standby_as_soon() {
-    pair(async |fleet, active| {
+    pair(with_ticks(sim(true, 7)), async |fleet, active| {
         fleet.advance_until(|f| f.is_running("tick"), TTL * 4).await;
         fleet.advance(TTL).await;
         let killed = fleet.now();
@@ -192,7 +193,7 @@ fn the_run_of_a_tick_goes_on_with_the_failover_standby_as_soon() {
 
 #[test]
 fn a_frozen_active_replica_starts_nothing_when_it_is_thawed() {
-    pair(async |fleet, active| {
+    pair(with_ticks(sim(true, 7)), async |fleet, active| {
         let frozen = fleet.now();
         fleet.freeze(active, TTL * 3);
         let (next, gap) = next_run(fleet, "led", frozen).await;
@@ -208,11 +209,7 @@ fn a_frozen_active_replica_starts_nothing_when_it_is_thawed() {
 
 #[test]
 fn an_active_replica_that_goes_hands_over_at_once_and_its_successor_says_so() {
-    pair(async |fleet, active| {
-        // When no run is under way that has time to end.
-        fleet
-            .advance_until(|f| !f.is_running("tick"), TTL * 4)
-            .await;
+    pair(sim(true, 7), async |fleet, active| {
         let stopped = fleet.now();
         fleet.stop(active);
         let led = |fleet: &Fleet| told(fleet, stopped, |t| leads(t, "service")).is_some();
@@ -229,7 +226,7 @@ fn an_active_replica_that_goes_hands_over_at_once_and_its_successor_says_so() {
 /// Its watch begins when it joins: it cannot know more.
 #[test]
 fn whoever_has_just_joined_takes_over_a_ttl_later() {
-    pair(async |fleet, active| {
+    pair(with_ticks(sim(true, 7)), async |fleet, active| {
         let spare = fleet.replicas().into_iter().filter(|r| *r != active);
         spare.for_each(|replica| fleet.kill(replica));
         let joins = fleet.replicas().into_iter().find(|r| *r != active).unwrap();
