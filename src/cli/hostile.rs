@@ -20,7 +20,7 @@ use crate::{
 
 const STRINGS: u64 = 2_000;
 /// Of these every one is as long as the longest: 100,000 characters.
-const LONG: u64 = 200;
+const LONG: u64 = 500;
 const LONGEST: usize = 100_000;
 
 const PIECES: [&str; 30] = [
@@ -150,7 +150,7 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
     let json = json_text(&(&fleet, &rows, &lock, &leaks, &runs, &pause)).unwrap_or_default();
     let spec = Spec {
         kind: Some(own()),
-        ..Spec::on("@daily")
+        ..Spec::continuous()
     };
     vec![
         ("status", status::show(&fleet, &config, now)),

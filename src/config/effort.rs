@@ -10,7 +10,6 @@ thread_local! {
 }
 
 /// So many characters, keys or findings were looked at.
-#[cfg_attr(not(test), allow(clippy::missing_const_for_fn))]
 pub(super) fn looked_at(steps: usize) {
     #[cfg(test)]
     STEPS.set(STEPS.get() + steps);

@@ -64,7 +64,8 @@ fn licences(folder: &Path) -> Result<Vec<String>, String> {
         let path = entry.map_err(|why| why.to_string())?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.to_uppercase();
-        if NAMES.iter().any(|start| name.starts_with(start)) && path.is_file() {
+        let code = path.extension().is_some_and(|extension| extension == "rs");
+        if NAMES.iter().any(|start| name.starts_with(start)) && path.is_file() && !code {
             files.push(path);
         }
     }

@@ -16,8 +16,10 @@ const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;name\u{7}\u{9b}31m\u{202e}gone";
 
 fn assert_tame(ran: &Ran, what: &str) {
     for text in [&ran.out, &ran.err] {
-        let commands =
-            |c: char| c.is_control() && c != '\n' || ('\u{200b}'..='\u{202e}').contains(&c);
+        let commands = |c: char| {
+            c.is_control() && c != '\n'
+                || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        };
         assert!(!text.contains(commands), "{what}: {text:?}");
     }
 }

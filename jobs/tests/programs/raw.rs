@@ -52,7 +52,10 @@ pub(crate) fn a_foreign_value_commands_no_terminal(store: Store) {
 }
 
 fn tame(what: &str, text: &str) {
-    let commands = |c: char| c.is_control() && c != '\n' || ('\u{200b}'..='\u{202e}').contains(&c);
+    let commands = |c: char| {
+        c.is_control() && c != '\n'
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+    };
     let found = text
         .find(commands)
         .map(|at| text[at..].chars().take(20).collect::<String>());
