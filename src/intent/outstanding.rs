@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{MOST_ENDED_OF_JOB, MOST_TRIGGERS, MOST_TRIGGERS_OF_JOB, TriggerState, trigger_of};
+use super::{MOST_ENDED, MOST_TRIGGERS, MOST_TRIGGERS_OF_JOB, TriggerState, trigger_of};
 
 /// The triggers that a listing shows, in the order of their ids.
 #[derive(Debug, Default)]
@@ -86,8 +86,11 @@ impl<'a> Outstanding<'a> {
 
     /// Names of documents of ended triggers that are more than it is told of, the oldest.
     pub(crate) fn to_forget(&self) -> impl Iterator<Item = &'a str> {
-        self.jobs.values().flat_map(|of| {
-            let more = of.ended.len().saturating_sub(MOST_ENDED_OF_JOB);
+        let with_ended = self.jobs.values().filter(|of| !of.ended.is_empty());
+        let share = MOST_ENDED.1 / with_ended.count().max(1);
+        let keep = share.clamp(1, MOST_ENDED.0);
+        self.jobs.values().flat_map(move |of| {
+            let more = of.ended.len().saturating_sub(keep);
             of.ended.iter().take(more).copied()
         })
     }
@@ -161,5 +164,9 @@ mod tests {
             forgotten,
             ["000000", "000001", "000002"].map(|id| trigger_document("a", id))
         );
+        let many: Vec<_> = (0..100)
+            .flat_map(|job| names(&format!("j{job:03}"), 0..10, TriggerState::Ended))
+            .collect();
+        assert_eq!(of(&many).to_forget().count(), 500, "five each are told of");
     }
 }
