@@ -31,7 +31,9 @@ mod outstanding;
 mod tests;
 
 pub use given::{Given, GivenError, MAX_GIVEN};
-pub(crate) use outstanding::{Outstanding, TooMany};
+pub(crate) use outstanding::Outstanding;
+#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
+pub(crate) use outstanding::TooMany;
 
 /// The directory of intents.
 pub const DIRECTORY: &str = "intent/";
