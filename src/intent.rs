@@ -31,7 +31,9 @@ mod outstanding;
 mod tests;
 
 pub use given::{Given, GivenError, MAX_GIVEN};
-pub(crate) use outstanding::{Outstanding, TooMany};
+pub(crate) use outstanding::Outstanding;
+#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
+pub(crate) use outstanding::TooMany;
 
 /// The directory of intents.
 pub const DIRECTORY: &str = "intent/";
@@ -46,10 +48,12 @@ pub const NEWS_LIFETIME: Duration = Duration::from_secs(10 * 60);
 pub const MOST_TRIGGERS_OF_JOB: usize = 100;
 /// The same for all jobs of a fleet.
 pub const MOST_TRIGGERS: usize = 1_000;
-/// Ended triggers of a job of which it is still told what became of them; the oldest are forgotten before their time.
-pub const MOST_ENDED_OF_JOB: usize = 100;
-/// Names of intents that a replica looks at. Those of triggers come last, so that no number of them hides a pause.
-pub(crate) const MOST_NAMES: u32 = 8 * 1024;
+/// Ended triggers of which it is still told what became of them, of one job and of all that have some, a share each; the oldest
+/// are forgotten before their time.
+pub(crate) const MOST_ENDED: (usize, usize) = (100, 500);
+/// Names of intents that a replica looks at: one answer, which must come in time. Those of triggers come last, so that no
+/// number of them hides a pause.
+pub(crate) const MOST_NAMES: u32 = 2_000;
 
 /// Bits of a revision that chance decides, so that two people who read the same do not write the same.
 const CHANCE_BITS: u32 = 16;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{MOST_ENDED_OF_JOB, MOST_TRIGGERS, MOST_TRIGGERS_OF_JOB, TriggerState, trigger_of};
+use super::{MOST_ENDED, MOST_TRIGGERS, MOST_TRIGGERS_OF_JOB, TriggerState, trigger_of};
 
 /// The triggers that a listing shows, in the order of their ids.
 #[derive(Debug, Default)]
@@ -24,6 +24,7 @@ struct OfJob<'a> {
 }
 
 /// Why no further trigger is taken.
+#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TooMany {
     /// The job has as many as it may have.
@@ -32,6 +33,7 @@ pub(crate) enum TooMany {
     OfFleet(usize),
 }
 
+#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 const WITHDRAWN: u64 = TriggerState::Withdrawing as u64;
 const ENDED: u64 = TriggerState::Ended as u64;
 
@@ -56,6 +58,7 @@ impl<'a> Outstanding<'a> {
 
     /// Whether another one may be asked for. Those that are withdrawn count for nothing, lest a job that nobody leads could not
     /// be freed of them; but not without an end.
+    #[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
     pub(crate) fn room(&self, job: &str) -> Result<(), TooMany> {
         let counts = |of: &OfJob<'_>| {
             let (all, withdrawn) = (of.open.len(), of.withdrawn());
@@ -86,13 +89,17 @@ impl<'a> Outstanding<'a> {
 
     /// Names of documents of ended triggers that are more than it is told of, the oldest.
     pub(crate) fn to_forget(&self) -> impl Iterator<Item = &'a str> {
-        self.jobs.values().flat_map(|of| {
-            let more = of.ended.len().saturating_sub(MOST_ENDED_OF_JOB);
+        let with_ended = self.jobs.values().filter(|of| !of.ended.is_empty());
+        let share = MOST_ENDED.1 / with_ended.count().max(1);
+        let keep = share.clamp(1, MOST_ENDED.0);
+        self.jobs.values().flat_map(move |of| {
+            let more = of.ended.len().saturating_sub(keep);
             of.ended.iter().take(more).copied()
         })
     }
 }
 
+#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 impl OfJob<'_> {
     fn withdrawn(&self) -> usize {
         let withdrawn = |(_, rev): &&(&str, u64)| *rev == WITHDRAWN;
@@ -161,5 +168,9 @@ mod tests {
             forgotten,
             ["000000", "000001", "000002"].map(|id| trigger_document("a", id))
         );
+        let many: Vec<_> = (0..100)
+            .flat_map(|job| names(&format!("j{job:03}"), 0..10, TriggerState::Ended))
+            .collect();
+        assert_eq!(of(&many).to_forget().count(), 500, "five each are told of");
     }
 }

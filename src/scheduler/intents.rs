@@ -118,7 +118,10 @@ impl Intents {
         self.take(docs.iter(), now);
         self.pass_over(&shown, &docs);
         let mut writes = 0;
-        for (known, left) in self.living(now) {
+        let mut living = self.living(now);
+        // Somebody waits for what was said here.
+        living.sort_by_key(|(known, _)| !known.ours);
+        for (known, left) in living {
             let name = known.intent.document();
             let complete = shown
                 .get(name.as_str())

@@ -794,4 +794,57 @@ mod tests {
         let error = named("w0", &[]).unwrap_err().to_string();
         assert!(error.contains("no replica is alive"), "{error}");
     }
+
+    #[test]
+    fn a_run_of_a_disabled_job_that_nobody_runs_is_refused() {
+        let disabled = Spec::every(Duration::from_secs(60)).enabled(false);
+        let nobody = FleetStatus::default();
+        let why = refuse_disabled("report", &nobody, Some(&disabled)).unwrap_err();
+        assert!(
+            why.to_string().contains("jobs.report.enabled = false"),
+            "{why}"
+        );
+        // Others may have another configuration.
+        let runs = Presence {
+            jobs: vec![crate::status::JobPresence {
+                name: "report".to_owned(),
+                ..Default::default()
+            }],
+            ..presence("h-1-x", "w0", false)
+        };
+        let fleet = FleetStatus::from_presences([runs], Vec::new(), Timestamp::UNIX_EPOCH);
+        assert!(refuse_disabled("report", &fleet, Some(&disabled)).is_ok());
+        let enabled = Spec::every(Duration::from_secs(60));
+        assert!(refuse_disabled("report", &nobody, Some(&enabled)).is_ok());
+    }
+
+    #[test]
+    fn a_trigger_says_what_it_waits_for() {
+        let trigger = |state| Trigger {
+            job: "report".to_owned(),
+            state,
+            withdrawn_by: "ann".to_owned(),
+            ..Trigger::default()
+        };
+        let of = |coordination: &str| {
+            let runs = Presence {
+                jobs: vec![crate::status::JobPresence {
+                    name: "report".to_owned(),
+                    coordination: coordination.to_owned(),
+                    ..Default::default()
+                }],
+                ..presence("h-1-x", "w0", false)
+            };
+            FleetStatus::from_presences([runs], Vec::new(), Timestamp::UNIX_EPOCH)
+        };
+        let (nobody, asked) = (FleetStatus::default(), trigger(TriggerState::Asked));
+        assert!(why(&asked, &nobody, Some(false)).contains("disabled"));
+        assert_eq!(why(&asked, &nobody, None), "no replica runs the job");
+        assert_eq!(why(&asked, &of("leader"), None), "nobody leads the job");
+        assert_eq!(why(&asked, &of("tick"), None), "not heard of yet");
+        let accepted = trigger(TriggerState::Accepted);
+        assert!(why(&accepted, &of("tick"), None).contains("nothing else of the job runs"));
+        let withdrawn = trigger(TriggerState::Withdrawing);
+        assert!(why(&withdrawn, &nobody, None).starts_with("withdrawn by ann"));
+    }
 }

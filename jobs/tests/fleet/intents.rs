@@ -144,9 +144,9 @@ timeout = "1h"
 params = { file = "$BEATS", work = "30m" }
 "#;
 
-/// Five thousand of 4 KB each, as programs leave them that do not count: whoever counts is refused, and who reads them reads
-/// names and few of them, so that leases are renewed as before.
-pub(crate) fn five_thousand_triggers_are_refused_and_cost_no_lease(store: Store) {
+/// A thousand of 4 KB each, all of one job, as programs leave them that do not count: whoever counts is refused, and who reads
+/// them reads names and few of them, so that leases are renewed as before.
+pub(crate) fn a_thousand_triggers_that_wait_cost_no_lease_and_more_are_refused(store: Store) {
     let fleet = Fleet::of(2, store, &format!("{PULSE}{LONG}"));
     let led = fleet.leader("manual");
     fleet.leader("pulse");
@@ -175,14 +175,18 @@ pub(crate) fn five_thousand_triggers_are_refused_and_cost_no_lease(store: Store)
     for server in fleet.store.servers() {
         let ms = now.as_millisecond();
         let id = format!("{:08x}-{:04x}", ms >> 16, ms & 0xffff);
-        let said = server.raw(&["EVAL", PLANT, "0", &id, &now.to_string(), "5000"]);
-        assert_eq!(said, ":5000\r\n");
+        let said = server.raw(&["EVAL", PLANT, "0", &id, &now.to_string(), "1000"]);
+        assert_eq!(said, ":1000\r\n");
     }
-    let status = fleet.asks(led.worker, "POST", "/api/v1/jobs/manual/trigger");
-    assert_eq!(status, 429);
+    soon("refusal", || {
+        let status = fleet.asks(led.worker, "POST", "/api/v1/jobs/manual/trigger");
+        // On a busy machine a majority may not answer in time.
+        assert!(matches!(status, 429 | 503), "{status}");
+        status == 429
+    });
     let why = fleet.refusal(&["trigger", "manual"]);
     assert!(
-        why.contains("manual has 5001 outstanding triggers"),
+        why.contains("manual has 1001 outstanding triggers"),
         "{why}"
     );
     assert!(why.contains("triggers withdraw manual --all"), "{why}");
@@ -197,8 +201,8 @@ pub(crate) fn five_thousand_triggers_are_refused_and_cost_no_lease(store: Store)
         "bytes a second from one master to two replicas, full",
         &full,
     );
-    // Twenty megabytes of bodies would be read by each of them every second.
-    assert!(full < calm + 4_000_000, "{calm} {full}");
+    // Four megabytes of bodies would be read by each of them every second.
+    assert!(full < calm + 1_500_000, "{calm} {full}");
     let lost = ["lease not extended", "standing by", "leading"];
     let since = fleet.log.since(mark);
     let trouble: Vec<_> = since.iter().filter(|l| lost.contains(&l.says())).collect();
@@ -206,7 +210,7 @@ pub(crate) fn five_thousand_triggers_are_refused_and_cost_no_lease(store: Store)
     let listed: Value =
         serde_json::from_str(&fleet.command(&["triggers", "manual", "--json"])).expect("JSON");
     let listed = listed.as_array().expect("a list");
-    assert_eq!(listed.len(), 5001);
+    assert_eq!(listed.len(), 1001);
     assert_eq!(listed[0]["state"], "started");
 }
 

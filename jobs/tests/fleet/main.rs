@@ -101,7 +101,7 @@ fn main() -> std::process::ExitCode {
         intents::{
             a_trigger_runs_once_although_its_leader_is_killed_at_once,
             a_job_is_handed_over_on_request,
-            five_thousand_triggers_are_refused_and_cost_no_lease,
+            a_thousand_triggers_that_wait_cost_no_lease_and_more_are_refused,
         },
         doors::{ whoever_lacks_the_token_sees_no_output_and_orders_nothing },
         views::{

@@ -41,11 +41,15 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
-    node::{Admission, Answer, NodeError, Op, Reply, Standing, Token},
+    node::{Admission, Answer, Doc, NodeError, Op, Reply, Standing, Token},
 };
 
 /// Intents are documents that no node may lack.
 const INTENTS: &str = "intent/";
+
+/// Names of intents that are asked for, and documents at once. Triggers come last by name: no number of them hides a pause.
+const MOST_INTENTS: u32 = 2_000;
+const INTENTS_AT_ONCE: usize = 64;
 
 /// Records asked for at once, and the least when they turn out to be large.
 const PAGE: (u32, u32) = (250, 4);
@@ -281,6 +285,7 @@ impl Tended<'_> {
 async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
     let mut reading = Reading::default();
     let (mut after, mut inc, mut limit) = (String::new(), None, PAGE.0);
+    let mut names = Vec::new();
     loop {
         let mut ops = vec![
             Op::Admission,
@@ -290,8 +295,9 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
             },
         ];
         if inc.is_none() {
-            ops.push(Op::Docs {
+            ops.push(Op::DocNames {
                 dir: INTENTS.to_owned(),
+                limit: MOST_INTENTS,
             });
         }
         let reply = match link.ask(ops).await {
@@ -305,14 +311,7 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
         for answer in reply.answers {
             match answer {
                 Answer::Admission(shown) => {
-                    // Whatever it was admitted for, it has lost nothing since.
-                    if !shown.admitted {
-                        return Ok(None);
-                    }
-                    if inc
-                        .replace(shown.inc.clone())
-                        .is_some_and(|before| before != shown.inc)
-                    {
+                    if !is_same(&mut inc, &shown) {
                         return Ok(None);
                     }
                     reading.counter = shown.counter;
@@ -325,14 +324,50 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
                     }
                     reading.records.extend(views);
                 }
-                Answer::Docs(docs) => reading.docs = docs,
+                Answer::Docs(docs) => names = docs,
                 other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
             }
         }
         if last {
-            return Ok(Some(reading));
+            break;
         }
     }
+    // One by one, some at a time: together they may be larger than any answer that comes in time.
+    let mut names: &[Doc] = &names;
+    let mut at_once = INTENTS_AT_ONCE;
+    while !names.is_empty() {
+        let (now, later) = names.split_at(at_once.min(names.len()));
+        let docs = now.iter().map(|doc| Op::Doc {
+            name: doc.name.clone(),
+        });
+        let ops = std::iter::once(Op::Admission).chain(docs).collect();
+        let reply = match link.ask(ops).await {
+            Err(NodeError::Timeout(_)) if at_once > 1 => {
+                at_once = (at_once / 4).max(1);
+                continue;
+            }
+            reply => reply?,
+        };
+        for answer in reply.answers {
+            match answer {
+                Answer::Admission(shown) if is_same(&mut inc, &shown) => {}
+                Answer::Admission(_) => return Ok(None),
+                Answer::Docs(docs) => reading.docs.extend(docs),
+                other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
+            }
+        }
+        names = later;
+    }
+    Ok(Some(reading))
+}
+
+/// Whether this is a voter, and the one that was read before.
+fn is_same(inc: &mut Option<String>, shown: &Admission) -> bool {
+    // Whatever it was admitted for, it has lost nothing since.
+    shown.admitted
+        && inc
+            .replace(shown.inc.clone())
+            .is_none_or(|before| before == shown.inc)
 }
 
 /// With the node's wall clock.
