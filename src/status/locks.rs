@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::holders::{HolderStatus, Holders};
+use super::holders::HolderStatus;
+#[cfg(feature = "cli")]
+use super::holders::Holders;
 use crate::{
     ledger::Ledger,
     node::{Expiry, NodeError, Token, View},
@@ -197,6 +199,7 @@ impl LockDetail {
     }
 
     /// Says which process holds it, where it tells of itself.
+    #[cfg(feature = "cli")]
     #[must_use]
     pub(crate) fn with_holder(mut self, holders: &Holders) -> Self {
         let owner = self.owner.as_deref().filter(|_| self.nodes > 0);
