@@ -27,6 +27,7 @@ mod leaders;
 mod log;
 mod mail;
 mod many;
+mod memory;
 mod modes;
 mod nodes;
 mod reload;
@@ -112,6 +113,13 @@ fn main() -> std::process::ExitCode {
     cases.extend(on![masters_guarded:
         intents::{ a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters },
         views::{ a_master_without_a_vote_is_shown_with_the_time_left },
+        memory::{ ticks_that_all_masters_have_forgotten_are_said_by_their_span },
+    ]);
+    cases.extend(on![masters_single:
+        memory::{
+            ticks_that_all_masters_have_forgotten_are_said_by_their_span,
+            a_master_whose_clock_jumped_a_day_ahead_costs_half_a_minute_and_no_tick_runs_twice,
+        },
     ]);
     cases.extend(on![embedded:
         calls::{ a_call_is_repeated_under_its_key_and_a_successor_has_a_larger_token },

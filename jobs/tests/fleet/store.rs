@@ -8,7 +8,9 @@ use std::{
 
 use rusqlite::Connection;
 
-use crate::server::RedisServer;
+use tempfile::TempDir;
+
+use crate::{server::RedisServer, shim::NodeClock};
 
 /// The store of one fleet.
 pub(crate) enum Store {
@@ -18,6 +20,15 @@ pub(crate) enum Store {
     Masters([RedisServer; 3], bool),
     /// Three masters under the restart guard.
     Guarded([RedisServer; 3]),
+    /// A single server under the restart guard, which goes by a clock of its own.
+    Single(Box<Single>),
+}
+
+/// One server, and its clock.
+pub(crate) struct Single {
+    server: RedisServer,
+    clock: NodeClock,
+    _folder: TempDir,
 }
 
 /// The embedded store, and what keeps the workers out of it.
@@ -51,10 +62,39 @@ impl Store {
         Self::Guarded([(); 3].map(|()| RedisServer::start()))
     }
 
+    /// A single server, likewise.
+    pub(crate) fn masters_single() -> Self {
+        let folder = TempDir::with_prefix("wk-clock-").expect("a temporary folder");
+        let clock = NodeClock::new(folder.path(), "clock");
+        Self::Single(Box::new(Single {
+            server: RedisServer::start_under(&[], clock.env()),
+            clock,
+            _folder: folder,
+        }))
+    }
+
+    /// Sets the clock of the single server to so many seconds after the true time.
+    pub(crate) fn set_clock(&self, seconds: i64) {
+        if let Self::Single(single) = self {
+            single.clock.set(seconds);
+        }
+    }
+
+    /// All masters lose their memory at one time: they are flushed, or the single one starts anew.
+    pub(crate) fn forget(&mut self) {
+        match self {
+            Self::Single(single) => single.server.restart(),
+            _ => self.servers().iter().for_each(|server| {
+                server.raw(&["FLUSHALL"]);
+            }),
+        }
+    }
+
     pub(crate) fn masters_count(&self) -> usize {
         match self {
             Self::Embedded(_) => 0,
             Self::Masters(servers, _) | Self::Guarded(servers) => servers.len(),
+            Self::Single(_) => 1,
         }
     }
 
@@ -63,6 +103,7 @@ impl Store {
         match self {
             Self::Embedded(_) => &[],
             Self::Masters(servers, _) | Self::Guarded(servers) => servers,
+            Self::Single(single) => std::slice::from_ref(&single.server),
         }
     }
 
@@ -71,6 +112,7 @@ impl Store {
         match self {
             Self::Embedded(_) => {}
             Self::Masters(servers, _) | Self::Guarded(servers) => servers[master].restart(),
+            Self::Single(single) => single.server.restart(),
         }
     }
 
@@ -81,6 +123,7 @@ impl Store {
             Self::Masters(_, false) => Self::masters(),
             Self::Masters(_, true) => Self::masters_one_frozen(),
             Self::Guarded(_) => Self::masters_guarded(),
+            Self::Single(_) => Self::masters_single(),
         }
     }
 
@@ -90,6 +133,7 @@ impl Store {
             Self::Masters(servers, _) | Self::Guarded(servers) => {
                 servers[..2].iter().for_each(RedisServer::freeze)
             }
+            Self::Single(single) => single.server.freeze(),
             Self::Embedded(file) => {
                 *file.blocker.lock().unwrap_or_else(PoisonError::into_inner) = file.enter(SOON);
             }
@@ -100,6 +144,7 @@ impl Store {
     pub(crate) fn unblock(&self) {
         match self {
             Self::Masters(servers, _) | Self::Guarded(servers) => servers[0].thaw(),
+            Self::Single(single) => single.server.thaw(),
             Self::Embedded(file) => {
                 *file.blocker.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
@@ -109,7 +154,7 @@ impl Store {
     /// Whether a process that is frozen now stands inside a transaction of the file, and so keeps everybody out.
     pub(crate) fn is_blocked(&self) -> bool {
         match self {
-            Self::Masters(..) | Self::Guarded(_) => false,
+            Self::Masters(..) | Self::Guarded(_) | Self::Single(_) => false,
             Self::Embedded(file) => file.enter(Duration::from_millis(200)).is_none(),
         }
     }
@@ -125,6 +170,10 @@ impl Store {
                 let urls = servers.each_ref().map(RedisServer::url);
                 format!("backend = \"redis\"\nmax_ttl = \"2s\"\nredis.nodes = {urls:?}\n")
             }
+            Self::Single(single) => {
+                let urls = [single.server.url()];
+                format!("backend = \"redis\"\nmax_ttl = \"2s\"\nredis.nodes = {urls:?}\n")
+            }
             Self::Masters(servers, _) => {
                 let urls = servers.each_ref().map(RedisServer::url);
                 // They have just been started, and lose nothing unless a case says so.
@@ -137,7 +186,7 @@ impl Store {
     pub(crate) fn hand_over_limit(&self) -> Duration {
         Duration::from_millis(match self {
             Self::Embedded(_) => 300,
-            Self::Masters(..) | Self::Guarded(_) => 100,
+            Self::Masters(..) | Self::Guarded(_) | Self::Single(_) => 100,
         })
     }
 
@@ -147,6 +196,7 @@ impl Store {
             Self::Masters(_, false) => "masters",
             Self::Masters(_, true) => "masters, one frozen",
             Self::Guarded(_) => "masters, guarded",
+            Self::Single(_) => "a single master, guarded",
         }
     }
 }

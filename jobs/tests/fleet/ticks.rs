@@ -73,7 +73,7 @@ fn ticks_and_dead_leaders(store: Store, misfire: &str, ticks: i64, kills: u32) {
 }
 
 /// Ticks that the log says will not run.
-fn reported(fleet: &Fleet) -> Vec<Timestamp> {
+pub(crate) fn reported(fleet: &Fleet) -> Vec<Timestamp> {
     let mut all = Vec::new();
     for line in fleet.log.since(0) {
         if line.is("ticks skipped", "tick") {
