@@ -245,6 +245,8 @@ impl fmt::Display for TlsFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use std::path::PathBuf;
 
