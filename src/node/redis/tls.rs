@@ -245,10 +245,8 @@ impl fmt::Display for TlsFile {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
-    use std::path::PathBuf;
+    use std::{fs, path::PathBuf};
 
     /// A CA and what it signs, in files.
     struct Files {
