@@ -120,7 +120,7 @@ struct Handle {
 }
 
 /// Documents read by name at one time.
-const DOCS_AT_ONCE: usize = 64;
+const DOCS_AT_ONCE: usize = 16;
 
 /// More locks than this are not known to be contended without looking whether that is still true.
 const MOST_CONTENDED: usize = 1024;

@@ -171,7 +171,11 @@ async fn patiently(
             continue;
         }
         let seen = locks.look(vec![key.to_owned()]).await.unwrap_or_default();
-        let verdict = seen.first().map_or(Verdict::Silence, judge);
+        let verdict = match seen.first().map_or(Verdict::Silence, judge) {
+            // They answer, and do not vote: nobody holds it, and nobody can.
+            Verdict::Split if forgetful(&error) => Verdict::Silence,
+            verdict => verdict,
+        };
         if let Some(why) = give_up(verdict, clock.now(), patience) {
             return Err(match why {
                 Verdict::Held | Verdict::Split => {
