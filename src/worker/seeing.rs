@@ -12,13 +12,15 @@ use jiff::Timestamp;
 
 #[cfg(feature = "admin")]
 use crate::clock::Moment;
+#[cfg(any(feature = "cli", feature = "admin"))]
+use crate::status::{HOLDER_PREFIX, Holders};
 use crate::{
     intent::{self, Intent},
     lock::{AdmissionReport, AdmissionState, LockError, Locks, NodeReport},
     node::{Doc, NodeError},
     status::{
-        FleetStatus, HOLDER_PREFIX, Holders, LastSeen, NodeStatus, PRESENCE_PREFIX, Presence, Seen,
-        has_lock, leaders::Reading,
+        FleetStatus, LastSeen, NodeStatus, PRESENCE_PREFIX, Presence, Seen, has_lock,
+        leaders::Reading,
     },
 };
 
