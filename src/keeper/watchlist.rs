@@ -42,6 +42,9 @@ pub(crate) struct Watchlist {
     bell: Notify,
 }
 
+/// Told of what the nodes show of a lock.
+type Shows = Arc<dyn Fn(&Sighting) + Send + Sync>;
+
 /// Keeps a lock on the list as long as it lives.
 pub(crate) struct Watching {
     list: Arc<Watchlist>,
@@ -69,6 +72,8 @@ struct Entry {
     held_here: Option<String>,
     /// The last holder that a majority showed.
     last: Option<Holder>,
+    /// Told of every sighting.
+    shows: Option<Shows>,
 }
 
 /// A holder, as it was seen.
@@ -100,6 +105,13 @@ impl Watchlist {
     /// What a majority of the nodes shows of these locks, whoever asked.
     pub(super) fn saw(&self, seen: &[Sighting], now: Moment) {
         self.change(|listed| seen.iter().for_each(|seen| listed.saw(seen, now)));
+        // Outside: whoever is told may want to list something.
+        let told = |seen: &Sighting| self.listed().by_key.get(&*seen.key)?.shows.clone();
+        for seen in seen {
+            if let Some(shows) = told(seen) {
+                shows(seen);
+            }
+        }
     }
 
     /// A release was announced.
@@ -136,6 +148,16 @@ impl Watchlist {
     fn listed(&self) -> MutexGuard<'_, Listed> {
         // The list is changed by short, complete steps.
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watching {
+    /// Tells `to` of all that the nodes show of the lock, whoever has looked, until nobody lists it any more.
+    pub(crate) fn showing(self, to: impl Fn(&Sighting) + Send + Sync + 'static) -> Self {
+        if let Some(entry) = self.list.listed().by_key.get_mut(&self.key) {
+            entry.shows = Some(Arc::new(to));
+        }
+        self
     }
 }
 
@@ -183,6 +205,7 @@ impl Listed {
             free: false,
             held_here: None,
             last: None,
+            shows: None,
         };
         self.by_key.insert(key.clone(), entry);
         self.look_at(key, behind(now, ttl));

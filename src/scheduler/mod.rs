@@ -155,8 +155,11 @@ impl Engine {
     }
 
     /// Watches the job's lock, so that whoever holds it is known to be over in time should this replica need it.
+    /// What it sees of the ledger is remembered, too: a spare replica of a failover fleet never looks at it otherwise.
     fn keep_watching(&self) -> Watching {
-        self.ctx.locks.keep_watching(&self.key(), self.spec.ttl)
+        let (recall, job) = (self.ctx.recall.clone(), self.name.clone());
+        let watching = self.ctx.locks.keep_watching(&self.key(), self.spec.ttl);
+        watching.showing(move |seen| recall.saw(&job, seen))
     }
 
     fn elector(&self) -> Elector {

@@ -63,7 +63,9 @@ fn what_all_nodes_have_forgotten_living_replicas_remember() {
             all_forget(coordination, leader_dies, false);
         }
     }
+    // The spare replica of a failover fleet has never stood for election.
     all_forget(Coordination::Leader, false, true);
+    all_forget(Coordination::Leader, true, true);
 }
 
 fn all_forget(coordination: Coordination, leader_dies: bool, failover: bool) {
