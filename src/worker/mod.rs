@@ -69,6 +69,16 @@ use replica::HealthCheck;
 
 use crate::signals::Signals;
 
+/// The fleet as the store tells it now: what its replicas say of themselves, and by the locks of the jobs who leads them.
+///
+/// # Errors
+/// [`LockError`](crate::lock::LockError) while the store cannot be asked.
+pub async fn fleet(
+    locks: &crate::Locks,
+) -> std::result::Result<crate::status::FleetStatus, crate::lock::LockError> {
+    seeing::fleet(locks).await
+}
+
 /// A worker: the user's jobs, and the configuration they run under.
 ///
 /// ```no_run

@@ -2,12 +2,7 @@
 
 use anyhow::Context;
 use watchkeeper::{
-    Locks,
-    clock::Clock,
-    config::Config,
-    ledger::Ledger,
-    lock::LockError,
-    status::{FleetStatus, PRESENCE_PREFIX, Presence},
+    Locks, clock::Clock, config::Config, ledger::Ledger, lock::LockError, status::FleetStatus,
     worker::store,
 };
 
@@ -50,12 +45,9 @@ impl Scout {
         }))
     }
 
-    /// The fleet as it tells of itself; `None` when the store did not answer just now.
+    /// The fleet, and who leads; `None` when the store did not answer just now.
     pub(crate) async fn fleet(&self) -> Option<FleetStatus> {
-        let docs = self.locks.docs(PRESENCE_PREFIX).await.ok()?;
-        let presences = Presence::from_docs(&docs);
-        let now = self.locks.clock().wall();
-        Some(FleetStatus::from_presences(presences, Vec::new(), now))
+        watchkeeper::worker::fleet(&self.locks).await.ok()
     }
 
     /// What was decided of the ticks.
