@@ -10,8 +10,8 @@
 //!
 //! # Promised
 //! - At any instant at most one replica believes that it holds a lock, as long as clocks run at nearly the same rate. Wall
-//!   clocks of Redis servers may jump (but see [`node::Expiry`] and short claims of batches). A Redis server that lost its memory is noticed, and has no vote before every lease
-//!   that it may have forgotten is over.
+//!   clocks of Redis servers may jump (but see [`node::Expiry`] and short claims of batches). A Redis server that lost its
+//!   memory is noticed, and has no vote before every lease that it may have forgotten is over.
 //! - A holder stops believing at its own deadline, whatever the network says; its work hears of it earlier.
 //! - Every acquisition has a fencing token larger than all earlier ones of that lock.
 //! - A tick is started at most once per attempt in the whole fleet; runs that died and ticks that were missed are found
@@ -22,7 +22,8 @@
 //! # Not promised
 //! - That code which does not check a token cannot act after a freeze longer than its lease.
 //! - Effects exactly once, on a receiver that ignores tokens and idempotency keys.
-//! - What a majority of lock nodes has forgotten: tokens go on from a clock then, and which ticks have fired is lost.
+//! - What a majority of lock nodes has forgotten: tokens go on from a clock then, and which ticks have fired only replicas
+//!   that still live remember.
 //!
 //! # Example
 //! ```no_run

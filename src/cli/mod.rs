@@ -1,5 +1,5 @@
 //! The commands of a worker: `run`, `check`, `config`, `jobs`, `status`, `history`, `explain`, `pause`, `resume`, `trigger`,
-//! `resign`, `locks`, `token`, `doctor`.
+//! `triggers`, `resign`, `drain`, `locks`, `token`, `doctor`.
 //!
 //! ```no_run
 //! # use watchkeeper::Worker;

@@ -23,7 +23,8 @@ impl AdminSettings {
         }
     }
 
-    /// What a request must say that changes something: `Authorization: Bearer TOKEN`.
+    /// What a request must say that changes something, or shows outputs of runs: `Authorization: Bearer TOKEN`. Unless it is
+    /// set the worker makes one, in a file that only its user can read.
     #[must_use]
     pub fn token(mut self, token: Secret) -> Self {
         self.token = Some(token);

@@ -311,9 +311,6 @@ fn by_page(page: &str) -> Option<(Vec<String>, bool)> {
     let unnamed = cell.starts_with("<b>a replica not yet heard of");
     if let Some(name) = cell.strip_prefix("<b>").filter(|_| !unnamed) {
         leaders.push(name.split('<').next().unwrap_or_default().to_owned());
-        if cell.contains("contested") {
-            leaders.push("another one".to_owned());
-        }
     }
     let rows = page.split("<td data-label=\"Replica\">").skip(1);
     for row in rows.filter(|row| row.contains("<td data-label=\"Role\"><b>leader</b>")) {
