@@ -678,7 +678,8 @@ async fn triggers_are_listed_and_withdrawn() {
     );
     for (id, status) in [("t", 200), ("many", 429), ("gone", 409)] {
         let line = format!(
-            "POST /api/v1/triggers/{id}/withdraw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+            "POST /api/v1/triggers/{id}/withdraw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{}\r\n",
+            said()
         );
         assert_eq!(server.send(&line).await.status, status, "{id}");
     }

@@ -273,7 +273,7 @@ impl Asker {
                 && doc.rev < TriggerState::Ended as u64
         });
         let open: Vec<String> = open.map(|doc| doc.name).collect();
-        let docs = self.locks.docs_of(&open).await?;
+        let docs = self.docs_of(&open).await?;
         let read = docs.iter().filter_map(Intent::from_doc);
         let mut found: Vec<Trigger> = read
             .filter_map(|intent| match intent {
@@ -316,7 +316,7 @@ impl Asker {
     /// Looks what became of these.
     async fn follow_up(&self, asked: &mut [Trigger]) {
         // For as long as it takes, nodes may come and go.
-        let Ok(names) = self.names().await else {
+        let Ok(names) = self.names_now().await else {
             return;
         };
         let revs: BTreeMap<&str, u64> = names.iter().map(|d| (d.name.as_str(), d.rev)).collect();
@@ -531,12 +531,33 @@ impl Asker {
 
     /// Names and revisions of what is asked of the fleet, of a majority of nodes.
     async fn names(&self) -> Result<Vec<Doc>, AskError> {
+        let until = self.patience();
+        loop {
+            match self.names_now().await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return found,
+            }
+        }
+    }
+
+    async fn names_now(&self) -> Result<Vec<Doc>, AskError> {
         let read = self
             .locks
             .doc_names(intent::DIRECTORY, intent::MOST_NAMES)
             .await?;
         self.enough(read.answered).await?;
         Ok(read.docs.into_iter().map(|(doc, _)| doc).collect())
+    }
+
+    /// The documents of these names, as far as they live.
+    async fn docs_of(&self, names: &[String]) -> Result<Vec<Doc>, AskError> {
+        let until = self.patience();
+        loop {
+            match self.locks.docs_of(names).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return Ok(found?),
+            }
+        }
     }
 
     /// What stands on a few nodes after an attempt is the same when it is written again.
