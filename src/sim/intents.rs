@@ -15,7 +15,7 @@ use crate::{
     chance::Chance,
     due::Misfire,
     event::Event,
-    intent::{MOST_TRIGGERS_OF_JOB, Trigger, TriggerState},
+    intent::{self, Intent, MOST_TRIGGERS_OF_JOB, Trigger, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     node::{Answer, memory::Cut},
     scheduler::intents::INTERVAL,
@@ -479,6 +479,43 @@ fn what_is_said_to_be_withdrawn_never_runs() {
             assert_eq!(runs.len(), rest, "seed {seed}, {withdrawn} withdrawn");
         });
     }
+}
+
+/// A node or a replica that was away for longer than anybody tells of the withdrawal has the wish still.
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_trigger_that_comes_back_does_not_run() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let a = fleet.join("a", quick(&starts), Spec::every(SECOND * 1_000_000));
+    leader(&fleet, &[&a]).await;
+    let asker = asker(&a);
+    let copy = Trigger {
+        state: TriggerState::Accepted,
+        ..Trigger::default()
+    };
+    // Withdrawn before its leader has looked.
+    let trigger = asker.trigger("job").await.unwrap();
+    let withdrawn = asker.withdraw(vec![trigger.clone()], SECOND * 5);
+    assert_eq!(withdrawn.await.unwrap()[0].outcome, "withdrawn");
+    fleet.sleep(intent::NEWS_LIFETIME + SECOND * 60).await;
+    let copy = Trigger {
+        job: trigger.job,
+        id: trigger.id,
+        by: trigger.by,
+        asked: trigger.asked,
+        ..copy
+    };
+    let doc = Intent::Trigger(copy.clone()).to_doc(copy.revision());
+    let left = intent::TRIGGER_LIFETIME;
+    a.ctx
+        .locks
+        .put_doc(&doc.name, doc.rev, left, doc.body)
+        .await
+        .unwrap();
+    fleet.sleep(SECOND * 5).await;
+    assert_eq!(starts.len(), 0);
+    let found = asker.until(copy, TriggerState::Ended, SECOND).await;
+    assert_eq!(found.unwrap().outcome, "withdrawn");
 }
 
 #[tokio::test(start_paused = true)]
