@@ -17,9 +17,9 @@ use crate::{
     event::Event,
     intent::{self, Intent, MOST_TRIGGERS_OF_JOB, Trigger, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
-    node::{Answer, memory::Cut},
+    node::{Answer, Doc, memory::Cut},
     scheduler::intents::INTERVAL,
-    worker::asking::{AskError, Asker},
+    worker::asking::{AskError, Asker, Until},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -159,6 +159,76 @@ async fn a_wish_waits_for_a_store_that_is_busy() {
             fleet.sleep(SECOND).await;
         }
     }
+}
+
+/// The store goes away as soon as an order stands on all of its nodes.
+#[tokio::test(start_paused = true)]
+async fn what_is_written_is_never_said_to_have_failed() {
+    for order in ["pause", "trigger", "resign", "drain"] {
+        let fleet = Fleet::new(3);
+        let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
+        leader(&fleet, &[&a]).await;
+        publish(&a);
+        fleet.sleep(SECOND * 3).await;
+        let spec = Spec::every(SECOND).enabled(false);
+        let person = fleet.join("person", quick(&Starts::default()), spec);
+        let asker = asker(&person);
+        // It hears of nothing.
+        a.cage.freeze();
+        let cuts = async {
+            let kind = format!("{}{order}.", intent::DIRECTORY);
+            loop {
+                let read = person
+                    .ctx
+                    .locks
+                    .doc_names(intent::DIRECTORY, 100)
+                    .await
+                    .unwrap();
+                let written =
+                    |(doc, nodes): &(Doc, usize)| doc.name.starts_with(&kind) && *nodes == 3;
+                if read.docs.iter().any(written) {
+                    break;
+                }
+                fleet.sleep(ms(1)).await;
+            }
+            for node in &fleet.nodes {
+                node.faults().partition(Cut::Hang);
+            }
+        };
+        let asks = async {
+            match order {
+                "pause" => asker.pause("job", true, "", SECOND).await.map(|a| a.known),
+                "trigger" => {
+                    let asked = asker.trigger("job").await.unwrap();
+                    let found = asker.until(asked, TriggerState::Accepted, SECOND).await;
+                    found.map(|found| found.state > TriggerState::Asked)
+                }
+                "resign" => asker
+                    .resign("job", None, SECOND)
+                    .await
+                    .map(|a| a.leader.is_some()),
+                _ => asker
+                    .drain("a", Until::Heard, SECOND)
+                    .await
+                    .map(|a| a.heard),
+            }
+        };
+        let ((), asked) = futures_util::future::join(cuts, asks).await;
+        let heard = asked.unwrap_or_else(|error| panic!("{order}: {error}"));
+        assert!(!heard || order == "pause", "{order}");
+    }
+}
+
+/// An order that must be answered in time writes nothing once that is over.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_after_the_time_of_an_order() {
+    let fleet = Fleet::new(3);
+    let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
+    leader(&fleet, &[&a]).await;
+    let late = asker(&a).no_later_than(fleet.clock().now());
+    let asked = late.trigger("job").await;
+    assert!(matches!(asked, Err(AskError::Late)), "{asked:?}");
+    assert_eq!(asker(&a).outstanding(None).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
