@@ -51,9 +51,6 @@ pub const MOST_TRIGGERS: usize = 1_000;
 /// Ended triggers of which it is still told what became of them, of one job and of all that have some, a share each; the oldest
 /// are forgotten before their time.
 pub(crate) const MOST_ENDED: (usize, usize) = (100, 500);
-/// Names of intents that a replica looks at: one answer, which must come in time. Those of triggers come last, so that no
-/// number of them hides a pause.
-pub(crate) const MOST_NAMES: u32 = 2_000;
 
 /// Bits of a revision that chance decides, so that two people who read the same do not write the same.
 const CHANCE_BITS: u32 = 16;

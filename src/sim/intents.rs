@@ -15,7 +15,7 @@ use crate::{
     chance::Chance,
     due::Misfire,
     event::Event,
-    intent::{self, Intent, MOST_TRIGGERS_OF_JOB, Trigger, TriggerState},
+    intent::{self, Intent, MOST_TRIGGERS_OF_JOB, Pause, Trigger, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     node::{Answer, Doc, memory::Cut},
     scheduler::intents::INTERVAL,
@@ -617,6 +617,39 @@ async fn what_waits_is_read_once() {
     fleet.sleep(SECOND * 60).await;
     // What it presents of itself is small, and read by others.
     assert_eq!(*bytes.lock().unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_pauses_hide_neither_pauses_nor_triggers() {
+    let fleet = Fleet::new(1);
+    let starts = Starts::default();
+    let spec = Spec::every(SECOND).enabled(false);
+    let person = fleet.join("person", quick(&Starts::default()), spec);
+    let locks = &person.ctx.locks;
+    let mut jobs: Vec<String> = (0..4_100).map(|n| format!("a{n}")).collect();
+    jobs.push("job".to_owned());
+    for job in jobs {
+        let pause = Pause {
+            job,
+            paused: true,
+            at: fleet.clock().wall(),
+            ..Pause::default()
+        };
+        let Doc { name, rev, body } = Intent::Pause(pause).to_doc(1 << 16);
+        let put = locks.put_doc(&name, rev, intent::LIFETIME, body);
+        put.await.unwrap();
+    }
+    let a = fleet.join("a", quick(&starts), Spec::every(SECOND));
+    leader(&fleet, &[&a]).await;
+    fleet.sleep(SECOND * 5).await;
+    assert_eq!(starts.len(), 0, "it is paused");
+    let asker = asker(&person);
+    let asked = asker.trigger("job").await.unwrap();
+    assert_eq!(asker.outstanding(None).await.unwrap().len(), 1);
+    let found = asker.until(asked, TriggerState::Ended, SECOND * 5).await;
+    assert_eq!(found.unwrap().outcome, "done");
+    // A page reads none of them: the replica knows them.
+    assert_eq!(a.ctx.intents.pauses().len(), 4_101);
 }
 
 #[tokio::test(start_paused = true)]

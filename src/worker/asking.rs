@@ -585,10 +585,7 @@ impl Asker {
     }
 
     async fn names_now(&self) -> Result<Vec<Doc>, AskError> {
-        let read = self
-            .locks
-            .doc_names(intent::DIRECTORY, intent::MOST_NAMES)
-            .await?;
+        let read = self.locks.all_doc_names(intent::DIRECTORY).await?;
         self.enough(read.answered).await?;
         Ok(read.docs.into_iter().map(|(doc, _)| doc).collect())
     }

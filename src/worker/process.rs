@@ -392,7 +392,11 @@ mod admin {
         async fn fleet(&self) -> FleetStatus {
             let me = presence::now(&self.me, &self.ctx, 0);
             let remembered = self.ctx.board.last_seen();
-            let fleet = self.seen.fleet(&self.ctx.locks, me, remembered).await;
+            let pauses = self.ctx.intents.pauses();
+            let fleet = self
+                .seen
+                .fleet(&self.ctx.locks, me, pauses, remembered)
+                .await;
             fleet.unwrap_or_default()
         }
 
