@@ -12,7 +12,7 @@
 //! - I4 Outstanding triggers are bounded, per job and per fleet, for who asks and for who reads.
 //!   (triggers_are_refused_from_the_limit_on, a_replica_reads_of_too_many_triggers_the_first_of_each_job)
 //! - I5 A trigger that is withdrawn before its start stands in the ledger never starts.
-//!   (what_is_said_to_be_withdrawn_never_runs)
+//!   (what_is_said_to_be_withdrawn_never_runs, a_withdrawn_trigger_that_comes_back_does_not_run)
 //! # When things fail
 //! An intent is a wish: what a job does is decided by its leader and written into its ledger. A trigger is started once
 //! because the ledger knows its id, whatever becomes of its document.
@@ -51,9 +51,6 @@ pub const MOST_TRIGGERS: usize = 1_000;
 /// Ended triggers of which it is still told what became of them, of one job and of all that have some, a share each; the oldest
 /// are forgotten before their time.
 pub(crate) const MOST_ENDED: (usize, usize) = (100, 500);
-/// Names of intents that a replica looks at: one answer, which must come in time. Those of triggers come last, so that no
-/// number of them hides a pause.
-pub(crate) const MOST_NAMES: u32 = 2_000;
 
 /// Bits of a revision that chance decides, so that two people who read the same do not write the same.
 const CHANCE_BITS: u32 = 16;
@@ -237,7 +234,8 @@ impl Intent {
     pub fn remaining(&self, now: Timestamp) -> Option<Duration> {
         let (since, lifetime) = match self {
             Self::Pause(_) => return Some(LIFETIME),
-            // A copy of the wish may outlive this news, and come back: the ledger knows its id.
+            // A copy of the wish may outlive this news, and come back: the ledger knows its id, also where it was
+            // withdrawn.
             Self::Trigger(trigger) => match trigger.ended {
                 Some(ended) => (ended, NEWS_LIFETIME),
                 None => (trigger.asked, TRIGGER_LIFETIME + NEWS_LIFETIME),

@@ -20,6 +20,8 @@
 //! - L7 A trigger is started once, however long ago that was: the ids that `recent` has no room for are all below a floor,
 //!   and ids grow with time. (a_trigger_that_was_forgotten_is_not_started_again)
 //! - L8 A run that was replaced by a newer tick has no further attempt. (`a_replaced_run_has_no_further_attempt`)
+//! - L10 A trigger that was withdrawn is never started, whatever copies of it come back, for as long as it could be.
+//!   (a_withdrawn_trigger_is_known_and_takes_no_other_with_it)
 //! - L6 Every attempt that starts has a larger number than all before it, also after the ledger of the job was
 //!   forgotten. (`every_attempt_has_a_number_of_its_own`)
 
@@ -64,6 +66,10 @@ pub struct Ledger {
     /// Triggers up to here count as started: `recent` has no room for them any more.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     floor: String,
+    /// Triggers that never start, in the order of their ids, so that a copy that comes back is known. A list of its own: the
+    /// floor must not pass those that were asked for before them and still wait.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    withdrawn: Vec<String>,
     /// The last ticks that were decided not to run, in the order of the decisions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     skipped: Vec<Skipped>,
@@ -104,6 +110,8 @@ pub const MAX_OPEN: usize = 16;
 pub const MAX_WAITING: usize = 100;
 /// Triggers a ledger remembers.
 pub const MAX_RECENT: usize = 64;
+/// Withdrawn triggers a ledger remembers.
+pub const MAX_WITHDRAWN: usize = 200;
 /// Rows of ticks that were skipped a ledger remembers.
 pub const MAX_SKIPPED: usize = 16;
 /// Bytes of a checkpoint as JSON.
@@ -179,10 +187,18 @@ impl Ledger {
         self.runs
     }
 
-    /// Whether that trigger was started before, or is older than all that are remembered.
+    /// Whether that trigger was started before, was withdrawn, or is older than all that are remembered.
     #[must_use]
     pub fn knows_trigger(&self, id: &str) -> bool {
-        id <= self.floor.as_str() || self.recent.iter().any(|known| known == id)
+        id <= self.floor.as_str()
+            || self.recent.iter().any(|known| known == id)
+            || self.has_withdrawn(id)
+    }
+
+    /// Whether that trigger was withdrawn, and is remembered.
+    #[must_use]
+    pub fn has_withdrawn(&self, id: &str) -> bool {
+        self.withdrawn.iter().any(|known| known == id)
     }
 
     /// The last ticks that were decided not to run, in the order of the decisions; [`MAX_SKIPPED`] rows at most.
@@ -258,6 +274,35 @@ impl Ledger {
             id.clone_into(&mut self.floor);
         }
         raised
+    }
+
+    /// That trigger never starts. `oldest`: the first of those that still wait. False when there is no room to remember it: the
+    /// trigger is not to be told of as withdrawn then.
+    pub fn withdraw_trigger(&mut self, id: &str, oldest: Option<&str>) -> bool {
+        if self.knows_trigger(id) {
+            return true;
+        }
+        if self.withdrawn.len() >= MAX_WITHDRAWN {
+            // The floor takes in the smallest, and nothing that waits.
+            let first = self.withdrawn.first();
+            let first = first.filter(|first| oldest.is_none_or(|oldest| first.as_str() < oldest));
+            let Some(first) = first.cloned() else {
+                return false;
+            };
+            self.withdrawn.remove(0);
+            self.forget_triggers_upto(&first);
+            if self.knows_trigger(id) {
+                return true;
+            }
+        }
+        let place = self.withdrawn.partition_point(|known| known.as_str() < id);
+        self.withdrawn.insert(place, id.to_owned());
+        true
+    }
+
+    /// Withdrawn triggers with ids below this need not be remembered: whatever comes back of them is too old to start.
+    pub fn forget_withdrawn_before(&mut self, id: &str) {
+        self.withdrawn.retain(|known| known.as_str() >= id);
     }
 
     /// The tick will run as soon as nothing else does. Undecided ticks before it are decided with it: report them
@@ -551,6 +596,7 @@ impl Default for Ledger {
             queued: Vec::new(),
             recent: Vec::new(),
             floor: String::new(),
+            withdrawn: Vec::new(),
             skipped: Vec::new(),
             ran_ahead: Vec::new(),
             runs: 0,

@@ -3,6 +3,8 @@
 //!
 //! Whoever comes here may ask: [`super::rights`] has looked before anything of a body was read.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     body::Bytes,
@@ -12,6 +14,7 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use tokio::sync::SemaphorePermit;
 
 use super::{
     Done, Order, OrderError,
@@ -20,7 +23,10 @@ use super::{
 use crate::intent::Given;
 
 /// When to ask again after trouble of the store, in seconds.
-const SOON: &str = "2";
+pub(super) const SOON: &str = "2";
+
+/// How long an order waits for its turn: what is asked in time can be answered in time.
+const TURN: Duration = Duration::from_secs(1);
 
 /// What a request may say in its body.
 #[derive(Debug, Default, Deserialize)]
@@ -70,21 +76,36 @@ pub(super) async fn order(
             );
         }
     };
-    // Closed never: the semaphore lives as long as the router.
-    let _turn = shared.store.acquire().await;
+    let Some(_turn) = turn(&shared).await else {
+        return busy();
+    };
     answer(shared.admin.source.order(&job, order).await)
 }
 
 pub(super) async fn drain(State(shared): State<Shared>, Path(replica): Path<String>) -> Response {
-    // Closed never: the semaphore lives as long as the router.
-    let _turn = shared.store.acquire().await;
+    let Some(_turn) = turn(&shared).await else {
+        return busy();
+    };
     answer(shared.admin.source.drain(&replica).await)
 }
 
 pub(super) async fn withdraw(State(shared): State<Shared>, Path(id): Path<String>) -> Response {
-    // Closed never: the semaphore lives as long as the router.
-    let _turn = shared.store.acquire().await;
+    let Some(_turn) = turn(&shared).await else {
+        return busy();
+    };
     answer(shared.admin.source.withdraw(&id).await)
+}
+
+/// Whoever asks something of the store has it; nobody when too many are at it.
+async fn turn(shared: &Shared) -> Option<SemaphorePermit<'_>> {
+    let turn = shared.admin.clock.timeout(TURN, shared.store.acquire());
+    // Closed never: the semaphore lives as long as the router.
+    turn.await.ok()?.ok()
+}
+
+fn busy() -> Response {
+    let why = "too many ask at one time: nothing was asked for, do it again";
+    refuse(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
 fn answer(done: Result<Done, OrderError>) -> Response {

@@ -126,7 +126,12 @@ async fn guard(
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(seen);
             let answer = shared.admin.clock.timeout(LIMIT, next.run(request)).await;
-            answer.unwrap_or_else(|_| unavailable("no answer in time"))
+            answer.unwrap_or_else(|_| {
+                let mut late = unavailable("no answer in time");
+                let soon = HeaderValue::from_static(orders::SOON);
+                late.headers_mut().insert(header::RETRY_AFTER, soon);
+                late
+            })
         }
         Err(refusal) => refused(refusal, head.method == Method::GET),
     };

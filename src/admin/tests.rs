@@ -98,6 +98,9 @@ impl AdminSource for Fake {
         true
     }
     async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError> {
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
         if job != "report" {
             return Err(OrderError::Unknown(format!("there is no job {job}")));
         }
@@ -668,6 +671,28 @@ async fn a_job_is_asked_by_post() {
     }
 }
 
+/// Those that wait for the store have all turns; whoever comes then has asked for nothing, and is told when to come again.
+#[tokio::test]
+async fn an_order_that_gets_no_turn_is_to_come_again() {
+    let server = serving(Fake {
+        hangs: true,
+        ..Fake::default()
+    })
+    .await;
+    let trigger = || server.post("report/trigger", "", "");
+    let orders = futures_util::future::join_all((0..5).map(|_| trigger()));
+    let answers = orders.await;
+    for answer in &answers {
+        assert_eq!(answer.status, 503, "{}", answer.body);
+        let head = answer.head.to_ascii_lowercase();
+        assert!(head.contains("retry-after: 2"), "{head}");
+    }
+    let busy = answers
+        .iter()
+        .filter(|a| a.body.contains("nothing was asked for"));
+    assert_eq!(busy.count(), 1);
+}
+
 #[tokio::test]
 async fn triggers_are_listed_and_withdrawn() {
     let server = serving(Fake::default()).await;
@@ -678,7 +703,8 @@ async fn triggers_are_listed_and_withdrawn() {
     );
     for (id, status) in [("t", 200), ("many", 429), ("gone", 409)] {
         let line = format!(
-            "POST /api/v1/triggers/{id}/withdraw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+            "POST /api/v1/triggers/{id}/withdraw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{}\r\n",
+            said()
         );
         assert_eq!(server.send(&line).await.status, status, "{id}");
     }

@@ -131,6 +131,7 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
         reason: own(),
         heard_by: vec![own()],
         unheard_by: vec![own()],
+        known: true,
     };
     let resign = ResignAnswer {
         job: own(),
@@ -185,6 +186,7 @@ fn with_lines(text: &str) -> Vec<(&'static str, String)> {
         reason: text.to_owned(),
         heard_by: vec![],
         unheard_by: vec![text.to_owned()],
+        known: true,
     };
     vec![
         ("history --output", history::show(&runs, true)),

@@ -252,6 +252,7 @@ pub(super) fn paused_text(answer: &PauseAnswer) -> String {
         changed,
         heard_by,
         unheard_by,
+        known,
         ..
     } = answer;
     let word = match (paused, changed) {
@@ -262,6 +263,9 @@ pub(super) fn paused_text(answer: &PauseAnswer) -> String {
     };
     let mut text = format!("{job} {word}");
     match (heard_by.is_empty(), unheard_by.is_empty()) {
+        (true, true) if !known => {
+            text += "\nit is written; too few lock nodes answer to tell who has heard of it";
+        }
         (true, true) => text += "\nno replica runs it now; those that start find this",
         (_, true) => text += &format!("\nheard by {}", heard_by.join(", ")),
         (_, false) => {
@@ -369,6 +373,7 @@ mod tests {
             reason: String::new(),
             heard_by: vec!["a".to_owned()],
             unheard_by: vec![],
+            known: true,
         };
         assert!(paused_text(&answer).ends_with("\nheard by a"));
         answer.unheard_by = vec!["b".to_owned()];
@@ -379,6 +384,8 @@ mod tests {
             ..answer
         };
         assert!(paused_text(&answer).contains("no replica runs it now"));
+        answer.known = false;
+        assert!(paused_text(&answer).contains("it is written"));
     }
 
     #[test]

@@ -333,3 +333,29 @@ fn a_ledger_of_an_older_version_has_no_queue() {
     ledger.queue(tick).unwrap();
     assert_eq!(Ledger::from_body(&ledger.to_body()).unwrap(), ledger);
 }
+
+#[test]
+fn a_withdrawn_trigger_is_known_and_takes_no_other_with_it() {
+    let mut ledger = Ledger::default();
+    ledger
+        .first_sight(Timestamp::from_second(100).unwrap())
+        .unwrap();
+    let id = |n: usize| format!("t{n:04}");
+    for n in 1..=MAX_WITHDRAWN {
+        assert!(ledger.withdraw_trigger(&id(n), Some(&id(0))));
+    }
+    // One that waits is older than all of them: the next is not withdrawn yet.
+    let full = ledger.clone();
+    assert!(!ledger.withdraw_trigger(&id(500), Some(&id(0))));
+    assert_eq!(ledger, full);
+    assert!(!ledger.knows_trigger(&id(0)));
+    assert!(!ledger.knows_trigger(&id(500)));
+    let refused = ledger.start_trigger(&id(7), Timestamp::from_second(101).unwrap(), Token(1));
+    assert!(matches!(refused, Err(Refused::KnownTrigger { .. })));
+    // Nothing waits before them: the floor takes in the smallest.
+    assert!(ledger.withdraw_trigger(&id(500), Some(&id(300))));
+    assert!(ledger.knows_trigger(&id(1)) && !ledger.knows_trigger(&id(300)));
+    assert_eq!(Ledger::from_body(&ledger.to_body()).unwrap(), ledger);
+    ledger.forget_withdrawn_before(&id(500));
+    assert!(ledger.has_withdrawn(&id(500)) && !ledger.has_withdrawn(&id(7)));
+}

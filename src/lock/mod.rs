@@ -119,6 +119,18 @@ struct Handle {
     contended: Mutex<BTreeMap<String, Moment>>,
 }
 
+/// Names of documents that are asked for first: one answer, which must come in time.
+const FEW_NAMES: u32 = 2_000;
+
+/// Names of documents that one node is asked for at most.
+pub(crate) const MOST_NAMES: u32 = 64_000;
+
+/// How many names are to be asked for when `found` is what came of asking for `limit`; `None` when those are all, or as many as may be.
+pub(crate) fn more_names(limit: u32, found: usize) -> Option<u32> {
+    let all = u32::try_from(found).is_ok_and(|found| found < limit);
+    (!all && limit < MOST_NAMES).then(|| limit.saturating_mul(2).min(MOST_NAMES))
+}
+
 /// Documents read by name at one time.
 const DOCS_AT_ONCE: usize = 16;
 
@@ -357,7 +369,7 @@ impl Locks {
     }
 
     /// As [`Locks::docs`], and says on how many nodes each was found.
-    pub(crate) async fn read_docs(&self, dir: &str) -> Result<DocsRead, LockError> {
+    async fn read_docs(&self, dir: &str) -> Result<DocsRead, LockError> {
         let which = Op::Docs {
             dir: dir.to_owned(),
         };
@@ -372,6 +384,19 @@ impl Locks {
             limit,
         };
         self.ask(|reply| Command::Docs { which, reply }).await?
+    }
+
+    /// As [`Locks::doc_names`], all of them: [`MOST_NAMES`] of a node at most. Few are asked for first, and more while there are
+    /// more.
+    pub(crate) async fn all_doc_names(&self, dir: &str) -> Result<DocsRead, LockError> {
+        let mut limit = FEW_NAMES;
+        loop {
+            let read = self.doc_names(dir, limit).await?;
+            match more_names(limit, read.docs.len()) {
+                Some(more) => limit = more,
+                None => return Ok(read),
+            }
+        }
     }
 
     /// As [`Locks::doc`], and says how many nodes answered.

@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //! - A document is read once per revision.   (what_waits_is_read_once)
+//! - Every pause and trigger is read, however many there are.   (many_pauses_hide_neither_pauses_nor_triggers)
 //! - What this replica knows it writes again on every node that does not show it, so that an intent outlives a rolling restart
 //!   of all nodes.   (a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters)
 //! - A leader has read the intents from a majority before it decides anything.   (a_new_leader_knows_of_a_pause_at_once)
@@ -14,7 +15,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,7 +29,7 @@ use super::Board;
 use crate::{
     clock::Clock,
     intent::{self, Drain, Intent, Outstanding, Pause, Resign, Trigger, TriggerState},
-    lock::{LockError, Locks},
+    lock::{LockError, Locks, MOST_NAMES},
     node::Doc,
 };
 
@@ -48,6 +52,8 @@ struct Inner {
     news: watch::Sender<u64>,
     /// Something was said here that the nodes do not know.
     said: Notify,
+    /// More stands on the nodes than is read.
+    cut: AtomicBool,
     /// Time between two looks at the nodes, where it is not [`INTERVAL`].
     every: Option<Duration>,
 }
@@ -102,9 +108,8 @@ impl Intents {
 
     /// Reads what the nodes show and writes what they lack; says how many answered.
     pub(crate) async fn refresh(&self, locks: &Locks) -> Result<usize, LockError> {
-        let read = locks
-            .doc_names(intent::DIRECTORY, intent::MOST_NAMES)
-            .await?;
+        let read = locks.all_doc_names(intent::DIRECTORY).await?;
+        self.say_if_cut(read.docs.len());
         let shown: BTreeMap<&str, (u64, usize)> = read
             .docs
             .iter()
@@ -174,6 +179,18 @@ impl Intents {
         }
     }
 
+    /// What is behind the last name that was read is unknown here: pauses before triggers, in the order of their names.
+    fn say_if_cut(&self, names: usize) {
+        let cut = names >= usize::try_from(MOST_NAMES).unwrap_or(usize::MAX);
+        if self.0.cut.swap(cut, Ordering::SeqCst) != cut && cut {
+            tracing::error!(
+                names,
+                "more is asked of the fleet than is read: pauses and triggers of the jobs that come last by name are not seen; \
+                 use another namespace, or fewer jobs in this one"
+            );
+        }
+    }
+
     fn is_ours(&self, name: &str) -> bool {
         self.known().get(name).is_some_and(|known| known.ours)
     }
@@ -204,6 +221,19 @@ impl Intents {
     /// The count of changes until now.
     pub(crate) fn seen(&self) -> u64 {
         *self.0.news.borrow()
+    }
+
+    /// What was said last about pausing any job.
+    #[cfg(any(test, feature = "admin"))]
+    pub(crate) fn pauses(&self) -> Vec<Pause> {
+        let (known, first) = (self.known(), intent::pause_document(""));
+        let said = known.range(first.clone()..);
+        let said = said.take_while(|(name, _)| name.starts_with(&first));
+        let pauses = said.filter_map(|(_, known)| match &known.intent {
+            Intent::Pause(pause) => Some(pause.clone()),
+            _ => None,
+        });
+        pauses.collect()
     }
 
     /// What was said last about pausing the job.

@@ -126,6 +126,9 @@ impl Lead<'_> {
                     flights.stop_all("the definition of the job has changed");
                 }
             }
+            if Box::pin(self.note_withdrawn(&mut ledger)).await.is_err() {
+                break;
+            }
             let Ok(plan) = self.decide(&ledger, &flights, leaving.is_none()) else {
                 break;
             };

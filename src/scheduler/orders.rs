@@ -3,6 +3,8 @@
 //! # Invariants
 //! - A trigger is started once: its id stands in the ledger before its run begins, and stays known there.
 //!   (a_trigger_runs_exactly_once_also_when_the_leader_dies_at_once)
+//! - A trigger is told of as withdrawn when its id stands in the ledger, so that no copy that comes back starts.
+//!   (a_withdrawn_trigger_that_comes_back_does_not_run)
 //! - A job that is to go to a replica which does not take it goes to another one a ttl later.
 //!   (a_job_handed_to_a_dead_replica_goes_to_another_one)
 
@@ -10,11 +12,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Context, Engine, Pass, intents, lead::Lead};
+use super::{
+    Context, Engine, Pass, intents,
+    lead::{Lead, Over},
+};
 use crate::{
     clock::Moment,
     due::{Decision, Plan},
-    intent::{Given, Resign, Trigger, TriggerState},
+    intent::{self, Given, NEWS_LIFETIME, Resign, TRIGGER_LIFETIME, Trigger, TriggerState},
     ledger::Ledger,
     node::Token,
     status::{PRESENCE_PREFIX, Presence, Standing},
@@ -28,6 +33,9 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// How long a leader waits for the end of a run before it keeps a job that it was to give away between two runs.
 const RUNS_ON: Duration = Duration::from_secs(30);
+
+/// How a trigger ended that was not to start.
+const WITHDRAWN: &str = "withdrawn";
 
 /// A wish that this term is given up, and from when on it is done.
 #[derive(Debug, Default)]
@@ -65,6 +73,8 @@ enum Fate {
     Run,
     /// Its run is open.
     Open,
+    /// It is not to start; the ledger does not know that yet.
+    Withdrawn,
     /// It has ended, or never begins.
     Ended(&'static str),
 }
@@ -72,12 +82,18 @@ enum Fate {
 fn fate(trigger: &Trigger, ledger: &Ledger, now: Timestamp) -> Fate {
     if ledger.open().iter().any(|run| run.id == trigger.id) {
         Fate::Open
+    } else if ledger.has_withdrawn(&trigger.id) {
+        Fate::Ended(WITHDRAWN)
     } else if ledger.knows_trigger(&trigger.id) {
         // Whoever ended it died before it could tell, or the lock nodes have forgotten.
         Fate::Ended("unknown")
     } else if trigger.state == TriggerState::Withdrawing {
         // Written by a majority, and a leader reads a majority before it decides anything: no later one starts it either.
-        Fate::Ended("withdrawn")
+        match trigger.is_expired(now) {
+            // So is every copy of it.
+            true => Fate::Ended(WITHDRAWN),
+            false => Fate::Withdrawn,
+        }
     } else if trigger.is_expired(now) {
         Fate::Ended("expired")
     } else {
@@ -105,17 +121,49 @@ impl Lead<'_> {
                 Fate::Open if trigger.state < TriggerState::Started => {
                     self.say(trigger, TriggerState::Started);
                 }
-                Fate::Open => {}
-                Fate::Ended(outcome) => {
-                    let detail = match outcome {
-                        "withdrawn" => format!("by {}", trigger.withdrawn_by),
-                        _ => String::new(),
-                    };
-                    self.say_ended(trigger, outcome, detail);
-                }
+                Fate::Open | Fate::Withdrawn => {}
+                Fate::Ended(WITHDRAWN) => self.say_withdrawn(trigger),
+                Fate::Ended(outcome) => self.say_ended(trigger, outcome, String::new()),
             }
         }
         asked
+    }
+
+    /// Writes which triggers never start, then says so: what is said of them is forgotten long before the last copy that some
+    /// node or replica may have of the wish.
+    pub(super) async fn note_withdrawn(&self, ledger: &mut Ledger) -> Result<(), Over> {
+        if self.lease.is_none() {
+            return Ok(());
+        }
+        let now = self.wall();
+        let known = self.engine.ctx.intents.triggers(&self.engine.name);
+        let (mut waits, mut withdrawn) = (None, Vec::new());
+        for trigger in known {
+            match fate(&trigger, ledger, now) {
+                Fate::Run if waits.is_none() => waits = Some(trigger.id),
+                Fate::Withdrawn => withdrawn.push(trigger),
+                _ => {}
+            }
+        }
+        if withdrawn.is_empty() {
+            return Ok(());
+        }
+        let mut next = ledger.clone();
+        let over = now.checked_sub(TRIGGER_LIFETIME + NEWS_LIFETIME);
+        next.forget_withdrawn_before(&intent::trigger_floor(over.unwrap_or(Timestamp::MIN)));
+        // Where there is no room they stay withdrawn, and it is said later.
+        withdrawn.retain(|trigger| next.withdraw_trigger(&trigger.id, waits.as_deref()));
+        if withdrawn.is_empty() {
+            return Ok(());
+        }
+        if self.write(&next, None).await.is_err() {
+            return Err(Over);
+        }
+        *ledger = next;
+        for trigger in withdrawn {
+            self.say_withdrawn(trigger);
+        }
+        Ok(())
     }
 
     /// What a trigger gives its run is written with the start, so that every attempt has it, wherever that runs.
@@ -152,6 +200,15 @@ impl Lead<'_> {
             .triggers(&self.engine.name)
             .into_iter();
         known.find(|trigger| trigger.id == id)
+    }
+
+    fn say_withdrawn(&self, trigger: Trigger) {
+        let detail = match trigger.withdrawn_by.as_str() {
+            // An old copy.
+            "" => String::new(),
+            by => format!("by {by}"),
+        };
+        self.say_ended(trigger, WITHDRAWN, detail);
     }
 
     fn say_ended(&self, mut trigger: Trigger, outcome: &str, detail: String) {
@@ -313,6 +370,26 @@ mod tests {
         assert_eq!(fate(&trigger, &ledger, at(200_000)), Fate::Open);
         ledger.finish(&key, Token(3)).unwrap();
         assert_eq!(fate(&trigger, &ledger, at(1002)), Fate::Ended("unknown"));
+    }
+
+    #[test]
+    fn a_trigger_is_withdrawn_once_the_ledger_knows_it() {
+        let asked = Trigger {
+            id: "t-1".to_owned(),
+            asked: at(1000),
+            ..Trigger::default()
+        };
+        let withdrawing = Trigger {
+            state: TriggerState::Withdrawing,
+            ..asked.clone()
+        };
+        let mut ledger = Ledger::default();
+        ledger.first_sight(at(900)).unwrap();
+        assert_eq!(fate(&withdrawing, &ledger, at(1001)), Fate::Withdrawn);
+        assert!(ledger.withdraw_trigger("t-1", None));
+        for copy in [withdrawing, asked] {
+            assert_eq!(fate(&copy, &ledger, at(1001)), Fate::Ended(WITHDRAWN));
+        }
     }
 
     #[test]

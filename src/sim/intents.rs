@@ -15,11 +15,11 @@ use crate::{
     chance::Chance,
     due::Misfire,
     event::Event,
-    intent::{MOST_TRIGGERS_OF_JOB, Trigger, TriggerState},
+    intent::{self, Intent, MOST_TRIGGERS_OF_JOB, Pause, Trigger, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
-    node::{Answer, memory::Cut},
+    node::{Answer, Doc, memory::Cut},
     scheduler::intents::INTERVAL,
-    worker::asking::{AskError, Asker},
+    worker::asking::{AskError, Asker, Until},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -159,6 +159,76 @@ async fn a_wish_waits_for_a_store_that_is_busy() {
             fleet.sleep(SECOND).await;
         }
     }
+}
+
+/// The store goes away as soon as an order stands on all of its nodes.
+#[tokio::test(start_paused = true)]
+async fn what_is_written_is_never_said_to_have_failed() {
+    for order in ["pause", "trigger", "resign", "drain"] {
+        let fleet = Fleet::new(3);
+        let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
+        leader(&fleet, &[&a]).await;
+        publish(&a);
+        fleet.sleep(SECOND * 3).await;
+        let spec = Spec::every(SECOND).enabled(false);
+        let person = fleet.join("person", quick(&Starts::default()), spec);
+        let asker = asker(&person);
+        // It hears of nothing.
+        a.cage.freeze();
+        let cuts = async {
+            let kind = format!("{}{order}.", intent::DIRECTORY);
+            loop {
+                let read = person
+                    .ctx
+                    .locks
+                    .doc_names(intent::DIRECTORY, 100)
+                    .await
+                    .unwrap();
+                let written =
+                    |(doc, nodes): &(Doc, usize)| doc.name.starts_with(&kind) && *nodes == 3;
+                if read.docs.iter().any(written) {
+                    break;
+                }
+                fleet.sleep(ms(1)).await;
+            }
+            for node in &fleet.nodes {
+                node.faults().partition(Cut::Hang);
+            }
+        };
+        let asks = async {
+            match order {
+                "pause" => asker.pause("job", true, "", SECOND).await.map(|a| a.known),
+                "trigger" => {
+                    let asked = asker.trigger("job").await.unwrap();
+                    let found = asker.until(asked, TriggerState::Accepted, SECOND).await;
+                    found.map(|found| found.state > TriggerState::Asked)
+                }
+                "resign" => asker
+                    .resign("job", None, SECOND)
+                    .await
+                    .map(|a| a.leader.is_some()),
+                _ => asker
+                    .drain("a", Until::Heard, SECOND)
+                    .await
+                    .map(|a| a.heard),
+            }
+        };
+        let ((), asked) = futures_util::future::join(cuts, asks).await;
+        let heard = asked.unwrap_or_else(|error| panic!("{order}: {error}"));
+        assert!(!heard || order == "pause", "{order}");
+    }
+}
+
+/// An order that must be answered in time writes nothing once that is over.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_after_the_time_of_an_order() {
+    let fleet = Fleet::new(3);
+    let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
+    leader(&fleet, &[&a]).await;
+    let late = asker(&a).no_later_than(fleet.clock().now());
+    let asked = late.trigger("job").await;
+    assert!(matches!(asked, Err(AskError::Late)), "{asked:?}");
+    assert_eq!(asker(&a).outstanding(None).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -481,6 +551,43 @@ fn what_is_said_to_be_withdrawn_never_runs() {
     }
 }
 
+/// A node or a replica that was away for longer than anybody tells of the withdrawal has the wish still.
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_trigger_that_comes_back_does_not_run() {
+    let fleet = Fleet::new(3);
+    let starts = Starts::default();
+    let a = fleet.join("a", quick(&starts), Spec::every(SECOND * 1_000_000));
+    leader(&fleet, &[&a]).await;
+    let asker = asker(&a);
+    let copy = Trigger {
+        state: TriggerState::Accepted,
+        ..Trigger::default()
+    };
+    // Withdrawn before its leader has looked.
+    let trigger = asker.trigger("job").await.unwrap();
+    let withdrawn = asker.withdraw(vec![trigger.clone()], SECOND * 5);
+    assert_eq!(withdrawn.await.unwrap()[0].outcome, "withdrawn");
+    fleet.sleep(intent::NEWS_LIFETIME + SECOND * 60).await;
+    let copy = Trigger {
+        job: trigger.job,
+        id: trigger.id,
+        by: trigger.by,
+        asked: trigger.asked,
+        ..copy
+    };
+    let doc = Intent::Trigger(copy.clone()).to_doc(copy.revision());
+    let left = intent::TRIGGER_LIFETIME;
+    a.ctx
+        .locks
+        .put_doc(&doc.name, doc.rev, left, doc.body)
+        .await
+        .unwrap();
+    fleet.sleep(SECOND * 5).await;
+    assert_eq!(starts.len(), 0);
+    let found = asker.until(copy, TriggerState::Ended, SECOND).await;
+    assert_eq!(found.unwrap().outcome, "withdrawn");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_waits_is_read_once() {
     let fleet = Fleet::new(3);
@@ -510,6 +617,39 @@ async fn what_waits_is_read_once() {
     fleet.sleep(SECOND * 60).await;
     // What it presents of itself is small, and read by others.
     assert_eq!(*bytes.lock().unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_pauses_hide_neither_pauses_nor_triggers() {
+    let fleet = Fleet::new(1);
+    let starts = Starts::default();
+    let spec = Spec::every(SECOND).enabled(false);
+    let person = fleet.join("person", quick(&Starts::default()), spec);
+    let locks = &person.ctx.locks;
+    let mut jobs: Vec<String> = (0..4_100).map(|n| format!("a{n}")).collect();
+    jobs.push("job".to_owned());
+    for job in jobs {
+        let pause = Pause {
+            job,
+            paused: true,
+            at: fleet.clock().wall(),
+            ..Pause::default()
+        };
+        let Doc { name, rev, body } = Intent::Pause(pause).to_doc(1 << 16);
+        let put = locks.put_doc(&name, rev, intent::LIFETIME, body);
+        put.await.unwrap();
+    }
+    let a = fleet.join("a", quick(&starts), Spec::every(SECOND));
+    leader(&fleet, &[&a]).await;
+    fleet.sleep(SECOND * 5).await;
+    assert_eq!(starts.len(), 0, "it is paused");
+    let asker = asker(&person);
+    let asked = asker.trigger("job").await.unwrap();
+    assert_eq!(asker.outstanding(None).await.unwrap().len(), 1);
+    let found = asker.until(asked, TriggerState::Ended, SECOND * 5).await;
+    assert_eq!(found.unwrap().outcome, "done");
+    // A page reads none of them: the replica knows them.
+    assert_eq!(a.ctx.intents.pauses().len(), 4_101);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,8 @@
 //!
 //! # Invariants
 //! - A wish is written on a majority of the nodes, or said to have failed.   (a_wish_needs_a_majority)
+//! - What is written is never said to have failed, whatever happens to the store after it.
+//!   (what_is_written_is_never_said_to_have_failed)
 //! - A store that is busy, or out of reach, for a moment costs nobody an answer.   (a_wish_waits_for_a_store_that_is_busy)
 //! # When things fail
 //! What was written and not heard stays asked for: replicas that start later find it.
@@ -41,6 +43,8 @@ pub(crate) struct Asker {
     locks: Locks,
     chance: Chance,
     by: String,
+    /// Nothing is tried again, and nothing written, after this.
+    last: Moment,
 }
 
 /// Why nothing was asked for.
@@ -79,6 +83,17 @@ pub(crate) enum AskError {
         /// Configured.
         nodes: usize,
     },
+    /// It took so long to read what there is that nothing was written any more.
+    #[error("the lock nodes took too long to answer: nothing was asked for, do it again")]
+    Late,
+    /// A trigger that may stand on a few nodes.
+    #[error("{why}; trigger {id} may stand on some of them all the same: see `triggers` first")]
+    Doubtful {
+        /// The id of the trigger.
+        id: String,
+        /// Why it is not known.
+        why: String,
+    },
     /// The nodes cannot be asked.
     #[error(transparent)]
     Locks(#[from] LockError),
@@ -96,6 +111,9 @@ pub(crate) struct PauseAnswer {
     pub(crate) heard_by: Vec<String>,
     /// Names of those that have not, yet.
     pub(crate) unheard_by: Vec<String>,
+    /// Whether the store could be asked for them.
+    #[serde(skip)]
+    pub(crate) known: bool,
 }
 
 /// What became of a resignation.
@@ -143,7 +161,14 @@ impl Asker {
             locks: locks.clone(),
             chance: locks.chance().clone(),
             by,
+            last: Moment::NEVER,
         }
+    }
+
+    /// For whoever must have an answer in time: nothing is tried again after `last`, and nothing written.
+    #[cfg(any(test, feature = "admin"))]
+    pub(crate) fn no_later_than(self, last: Moment) -> Self {
+        Self { last, ..self }
     }
 
     #[cfg(feature = "cli")]
@@ -194,10 +219,18 @@ impl Asker {
             reason,
             heard_by: Vec::new(),
             unheard_by: Vec::new(),
+            known: false,
         };
         let until = self.locks.clock().now() + patience;
         loop {
-            let presences = self.presences().await?;
+            // It is written: whoever cannot be asked has not been heard of, and that is all.
+            let Ok(presences) = self.presences_now().await else {
+                match self.again(until).await {
+                    true => continue,
+                    false => return Ok(answer),
+                }
+            };
+            answer.known = true;
             let names = |of: bool| {
                 let words = presences
                     .iter()
@@ -236,7 +269,14 @@ impl Asker {
             ..Trigger::default()
         };
         let rev = trigger.revision();
-        self.write(rev, &Intent::Trigger(trigger.clone())).await?;
+        let written = self.write(rev, &Intent::Trigger(trigger.clone())).await;
+        written.map_err(|error| match error.passes() {
+            true => AskError::Doubtful {
+                id: trigger.id.clone(),
+                why: error.to_string(),
+            },
+            false => error,
+        })?;
         Ok(trigger)
     }
 
@@ -273,7 +313,7 @@ impl Asker {
                 && doc.rev < TriggerState::Ended as u64
         });
         let open: Vec<String> = open.map(|doc| doc.name).collect();
-        let docs = self.locks.docs_of(&open).await?;
+        let docs = self.docs_of(&open).await?;
         let read = docs.iter().filter_map(Intent::from_doc);
         let mut found: Vec<Trigger> = read
             .filter_map(|intent| match intent {
@@ -316,7 +356,7 @@ impl Asker {
     /// Looks what became of these.
     async fn follow_up(&self, asked: &mut [Trigger]) {
         // For as long as it takes, nodes may come and go.
-        let Ok(names) = self.names().await else {
+        let Ok(names) = self.names_now().await else {
             return;
         };
         let revs: BTreeMap<&str, u64> = names.iter().map(|d| (d.name.as_str(), d.rev)).collect();
@@ -345,7 +385,7 @@ impl Asker {
         patience: Duration,
     ) -> Result<ResignAnswer, AskError> {
         let clock = self.locks.clock();
-        let settle = clock.now() + PRESENCE;
+        let settle = (clock.now() + PRESENCE).min(self.last);
         // Whoever has just started, or just been elected, has not told it yet.
         let (leader, to) = loop {
             match self.hand_over(job, to).await? {
@@ -368,7 +408,8 @@ impl Asker {
         self.write(rev, &Intent::Resign(resign)).await?;
         let until = clock.now() + patience;
         loop {
-            let fleet = self.fleet_of(job).await?;
+            // It is written: while nobody can be asked, nobody is known to lead.
+            let fleet = seeing::fleet_of(&self.locks, job).await.unwrap_or_default();
             let next = fleet.job(job).and_then(|job| job.leader.clone());
             // Its lock names it before it tells of itself.
             let next = next.filter(|next| next.token > leader.token && !next.replica.is_empty());
@@ -393,7 +434,7 @@ impl Asker {
     ) -> Result<DrainAnswer, AskError> {
         let clock = self.locks.clock();
         let end = clock.now() + patience;
-        let settle = (clock.now() + PRESENCE).min(end);
+        let settle = (clock.now() + PRESENCE).min(end).min(self.last);
         // Whoever has just started has not told it yet.
         let (id, name) = loop {
             match named(replica, &self.presences().await?) {
@@ -411,13 +452,16 @@ impl Asker {
         };
         self.write(rev, &Intent::Drain(drain)).await?;
         loop {
-            let presences = self.presences().await?;
-            let found = presences.iter().find(|p| p.id == id);
+            // It is written: while nobody can be asked, it has neither said so nor gone.
+            let presences = self.presences_now().await.ok();
+            let found = presences
+                .as_ref()
+                .map(|all| all.iter().find(|p| p.id == id));
             let answer = DrainAnswer {
                 replica: id.clone(),
                 name: name.clone(),
-                heard: found.is_none_or(|p| p.draining),
-                gone: found.is_none(),
+                heard: found.is_some_and(|found| found.is_none_or(|p| p.draining)),
+                gone: found.is_some_and(|found| found.is_none()),
             };
             let enough = match until {
                 Until::Heard => answer.heard,
@@ -531,16 +575,37 @@ impl Asker {
 
     /// Names and revisions of what is asked of the fleet, of a majority of nodes.
     async fn names(&self) -> Result<Vec<Doc>, AskError> {
-        let read = self
-            .locks
-            .doc_names(intent::DIRECTORY, intent::MOST_NAMES)
-            .await?;
+        let until = self.patience();
+        loop {
+            match self.names_now().await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return found,
+            }
+        }
+    }
+
+    async fn names_now(&self) -> Result<Vec<Doc>, AskError> {
+        let read = self.locks.all_doc_names(intent::DIRECTORY).await?;
         self.enough(read.answered).await?;
         Ok(read.docs.into_iter().map(|(doc, _)| doc).collect())
     }
 
+    /// The documents of these names, as far as they live.
+    async fn docs_of(&self, names: &[String]) -> Result<Vec<Doc>, AskError> {
+        let until = self.patience();
+        loop {
+            match self.locks.docs_of(names).await {
+                Err(error) if error.passes() && self.again(until).await => {}
+                found => return Ok(found?),
+            }
+        }
+    }
+
     /// What stands on a few nodes after an attempt is the same when it is written again.
     async fn write(&self, rev: u64, intent: &Intent) -> Result<(), AskError> {
+        if self.locks.clock().now() >= self.last {
+            return Err(AskError::Late);
+        }
         let until = self.patience();
         loop {
             match self.write_now(rev, intent).await {
@@ -590,15 +655,20 @@ impl Asker {
     async fn presences(&self) -> Result<Vec<Presence>, AskError> {
         let until = self.patience();
         loop {
-            match self.locks.docs(PRESENCE_PREFIX).await {
+            match self.presences_now().await {
                 Err(error) if error.passes() && self.again(until).await => {}
-                found => return Ok(Presence::from_docs(&found?)),
+                found => return found,
             }
         }
     }
 
+    async fn presences_now(&self) -> Result<Vec<Presence>, AskError> {
+        let docs = self.locks.docs(PRESENCE_PREFIX).await?;
+        Ok(Presence::from_docs(&docs))
+    }
+
     fn patience(&self) -> Moment {
-        self.locks.clock().now() + PASSING
+        (self.locks.clock().now() + PASSING).min(self.last)
     }
 }
 

@@ -363,6 +363,11 @@ mod admin {
 
     /// How long an answer waits for those whom it concerns.
     const HEARD: Duration = Duration::from_millis(2_500);
+    /// Nothing is written later than this after an order came: the server gives up an answer after 5 s, and what is written is
+    /// answered as that. With what an order waits for its turn, and for those whom it concerns.
+    const LAST_WRITE: Duration = Duration::from_millis(2_200);
+    /// When nobody is waited for any more.
+    const ENOUGH: Duration = Duration::from_millis(3_500);
     /// Between two looks at a store that is busy.
     const LOOK: Duration = Duration::from_millis(100);
 
@@ -387,7 +392,11 @@ mod admin {
         async fn fleet(&self) -> FleetStatus {
             let me = presence::now(&self.me, &self.ctx, 0);
             let remembered = self.ctx.board.last_seen();
-            let fleet = self.seen.fleet(&self.ctx.locks, me, remembered).await;
+            let pauses = self.ctx.intents.pauses();
+            let fleet = self
+                .seen
+                .fleet(&self.ctx.locks, me, pauses, remembered)
+                .await;
             fleet.unwrap_or_default()
         }
 
@@ -471,7 +480,7 @@ mod admin {
         }
 
         async fn withdraw(&self, id: &str) -> Result<Done, OrderError> {
-            let asker = self.asker();
+            let (asker, came) = (self.asker(), self.ctx.clock.now());
             let mut found = asker.outstanding(None).await.map_err(refused)?;
             found.retain(|trigger| trigger.id == id);
             if found.is_empty() {
@@ -479,7 +488,8 @@ mod admin {
                     "no trigger {id} is outstanding"
                 )));
             }
-            let asked = asker.withdraw(found, HEARD).await.map_err(refused)?;
+            let asked = asker.withdraw(found, self.heard(came)).await;
+            let asked = asked.map_err(refused)?;
             let Some(trigger) = asked.into_iter().next() else {
                 return Err(OrderError::Unknown(format!(
                     "no trigger {id} is outstanding"
@@ -521,20 +531,31 @@ mod admin {
             AskError::NotPossible(_) => OrderError::NotPossible(why),
             AskError::TooMany(_) => OrderError::TooMany(why),
             AskError::Misfit(_) => OrderError::Misfit(why),
-            AskError::TooFew { .. } | AskError::Locks(_) => OrderError::Unavailable(why),
+            AskError::TooFew { .. }
+            | AskError::Late
+            | AskError::Doubtful { .. }
+            | AskError::Locks(_) => OrderError::Unavailable(why),
         }
     }
 
     impl Source {
         fn asker(&self) -> Asker {
-            Asker::new(&self.ctx.locks, format!("http to {}", self.me.name))
+            let last = self.ctx.clock.now() + LAST_WRITE;
+            Asker::new(&self.ctx.locks, format!("http to {}", self.me.name)).no_later_than(last)
+        }
+
+        /// How long those whom an order concerns are waited for that came then.
+        fn heard(&self, came: Moment) -> Duration {
+            HEARD.min((came + ENOUGH).since(self.ctx.clock.now()))
         }
 
         async fn ask(&self, job: &str, order: Order) -> Result<Done, AskError> {
+            // One deadline for all of it.
+            let (asker, came) = (self.asker(), self.ctx.clock.now());
             let mut fleet = self.fleet().await;
             if asking::refuse_unknown(job, &fleet, []).is_err() {
                 // What others run is unknown here while the store cannot be read, and that is another answer.
-                fleet = self.asker().fleet().await?;
+                fleet = asker.fleet().await?;
                 asking::refuse_unknown(job, &fleet, [])?;
             }
             if matches!(order, Order::Trigger { .. }) {
@@ -548,24 +569,26 @@ mod admin {
                 given::refuse_misfit(&self.registry, job, self.jobs.get(job).as_ref(), given)
                     .map_err(AskError::Misfit)?;
             }
-            let asker = self.asker();
             let (answer, heard) = match order {
                 Order::Pause { .. } | Order::Resume => {
                     let (paused, reason) = match order {
                         Order::Pause { reason } => (true, reason),
                         _ => (false, String::new()),
                     };
-                    let answer = asker.pause(job, paused, &reason, HEARD).await?;
-                    (serde_json::to_value(&answer), answer.unheard_by.is_empty())
+                    let answer = asker.pause(job, paused, &reason, self.heard(came)).await?;
+                    let heard = answer.known && answer.unheard_by.is_empty();
+                    (serde_json::to_value(&answer), heard)
                 }
                 Order::Trigger { given } => {
                     let trigger = asker.trigger_with(job, given).await?;
-                    let found = asker.until(trigger, TriggerState::Accepted, HEARD).await?;
+                    let patience = self.heard(came);
+                    let found = asker.until(trigger, TriggerState::Accepted, patience);
+                    let found = found.await?;
                     let heard = found.state > TriggerState::Asked;
                     (Ok(found.shown()), heard)
                 }
                 Order::Resign { to } => {
-                    let answer = asker.resign(job, to.as_deref(), HEARD).await?;
+                    let answer = asker.resign(job, to.as_deref(), self.heard(came)).await?;
                     (serde_json::to_value(&answer), answer.leader.is_some())
                 }
             };

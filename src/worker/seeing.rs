@@ -15,9 +15,9 @@ use crate::clock::Moment;
 #[cfg(any(feature = "cli", feature = "admin"))]
 use crate::status::{HOLDER_PREFIX, Holders};
 use crate::{
-    intent::{self, Intent},
+    intent::{self, Intent, Pause},
     lock::{AdmissionReport, AdmissionState, LockError, Locks, NodeReport},
-    node::{Doc, NodeError},
+    node::NodeError,
     status::{
         FleetStatus, LastSeen, NodeStatus, PRESENCE_PREFIX, Presence, Seen, has_lock,
         leaders::Reading,
@@ -33,7 +33,7 @@ struct Told {
     nodes: Vec<NodeReport>,
     /// Which nodes vote, where any does not.
     admissions: Vec<AdmissionReport>,
-    intents: Vec<Doc>,
+    pauses: Vec<Pause>,
 }
 
 /// The fleet as the store tells it: what documents say, and by the record of every job's lock who leads it.
@@ -152,29 +152,40 @@ async fn records(
 }
 
 /// What was said of pauses, and nothing else that is asked of the fleet: that may be much.
-async fn pauses(locks: &Locks) -> Result<Vec<Doc>, LockError> {
-    let names = locks.doc_names(intent::DIRECTORY, intent::MOST_NAMES);
+async fn pauses(locks: &Locks) -> Result<Vec<Pause>, LockError> {
+    let names = locks.all_doc_names(intent::DIRECTORY);
     let first = intent::pause_document("");
     let names = names.await?.docs.into_iter().map(|(doc, _)| doc.name);
     let names: Vec<String> = names.filter(|name| name.starts_with(&first)).collect();
-    locks.docs_of(&names).await
+    let read = locks.docs_of(&names).await?;
+    let said = read.iter().filter_map(Intent::from_doc);
+    let pauses = said.filter_map(|intent| match intent {
+        Intent::Pause(pause) => Some(pause),
+        _ => None,
+    });
+    Ok(pauses.collect())
 }
 
 // === impl Told ===
 
 impl Told {
-    /// With this replica as it is now, which can be told when nothing else can.
-    async fn read(locks: &Locks, me: Option<Presence>) -> Result<Self, LockError> {
+    /// With this replica as it is now, which can be told when nothing else can, and the pauses that it knows: it reads each
+    /// once, and a page is looked at again and again.
+    async fn read(locks: &Locks, me: Option<(Presence, Vec<Pause>)>) -> Result<Self, LockError> {
         let docs = match (locks.docs(PRESENCE_PREFIX).await, &me) {
             (Ok(docs), _) => docs,
             (Err(_), Some(_)) => Vec::new(),
             (Err(error), None) => return Err(error),
         };
         let mut presences = Presence::from_docs(&docs);
-        if let Some(mut me) = me {
-            me.rev = u64::MAX;
-            presences.push(me);
-        }
+        let pauses = match me {
+            Some((mut me, pauses)) => {
+                me.rev = u64::MAX;
+                presences.push(me);
+                pauses
+            }
+            None => pauses(locks).await.unwrap_or_default(),
+        };
         let nodes = locks.nodes().await?;
         let admissions = match nodes.iter().any(does_not_vote) {
             true => admissions(locks, &presences).await?,
@@ -184,7 +195,7 @@ impl Told {
             presences,
             nodes,
             admissions,
-            intents: pauses(locks).await.unwrap_or_default(),
+            pauses,
         })
     }
 
@@ -231,9 +242,8 @@ impl Told {
             remembered,
         };
         let mut fleet = FleetStatus::merged(self.presences, nodes.collect(), locks.wall(), &seen);
-        for asked in self.intents.iter().filter_map(Intent::from_doc) {
-            if let Intent::Pause(pause) = asked
-                && let Ok(at) = fleet.jobs.binary_search_by(|job| job.name.cmp(&pause.job))
+        for pause in self.pauses {
+            if let Ok(at) = fleet.jobs.binary_search_by(|job| job.name.cmp(&pause.job))
                 && let Some(job) = fleet.jobs.get_mut(at)
             {
                 // What was asked for last; replicas follow.
@@ -316,10 +326,11 @@ impl Shared {
         &self,
         locks: &Locks,
         me: Presence,
+        pauses: Vec<Pause>,
         remembered: BTreeMap<String, LastSeen>,
     ) -> Result<FleetStatus, LockError> {
         let id = me.id.clone();
-        let mut told = Told::read(locks, Some(me)).await?;
+        let mut told = Told::read(locks, Some((me, pauses))).await?;
         let (led, blank) = (told.led(), told.blank());
         let records = if led.len() <= FEW {
             records(locks, &led, &blank).await?

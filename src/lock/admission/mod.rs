@@ -37,6 +37,7 @@ use self::{
 use super::{
     cluster::Cluster,
     link::{Link, MOST_OPS},
+    more_names,
     settings::FleetConfig,
 };
 use crate::{
@@ -47,8 +48,8 @@ use crate::{
 /// Intents are documents that no node may lack.
 const INTENTS: &str = "intent/";
 
-/// Names of intents that are asked for, and documents at once. Triggers come last by name: no number of them hides a pause.
-const MOST_INTENTS: u32 = 2_000;
+/// Names of intents that are asked for first, and documents at once.
+const FEW_INTENTS: u32 = 2_000;
 const INTENTS_AT_ONCE: usize = 64;
 
 /// Records asked for at once, and the least when they turn out to be large.
@@ -297,7 +298,7 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
         if inc.is_none() {
             ops.push(Op::DocNames {
                 dir: INTENTS.to_owned(),
-                limit: MOST_INTENTS,
+                limit: FEW_INTENTS,
             });
         }
         let reply = match link.ask(ops).await {
@@ -330,6 +331,22 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
         }
         if last {
             break;
+        }
+    }
+    let mut asked = FEW_INTENTS;
+    while let Some(more) = more_names(asked, names.len()) {
+        asked = more;
+        let all = Op::DocNames {
+            dir: INTENTS.to_owned(),
+            limit: asked,
+        };
+        for answer in link.ask(vec![Op::Admission, all]).await?.answers {
+            match answer {
+                Answer::Admission(shown) if is_same(&mut inc, &shown) => {}
+                Answer::Admission(_) => return Ok(None),
+                Answer::Docs(docs) => names = docs,
+                other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
+            }
         }
     }
     // One by one, some at a time: together they may be larger than any answer that comes in time.
