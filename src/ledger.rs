@@ -77,6 +77,9 @@ pub struct Ledger {
     /// Under which definition it was decided last.
     #[serde(default, skip_serializing_if = "Decided::is_unknown")]
     by: Decided,
+    /// Up to here other schedules than the present one may have decided: see [`Ledger::mixed_upto`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mixed_upto: Option<Timestamp>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -555,6 +558,7 @@ impl Default for Ledger {
             ran_ahead: Vec::new(),
             runs: 0,
             by: Decided::default(),
+            mixed_upto: None,
             rest: Map::new(),
         }
     }
