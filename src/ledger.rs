@@ -30,6 +30,7 @@ use serde_json::{Map, Value};
 use crate::node::Token;
 
 mod ahead;
+mod blanks;
 mod decided;
 mod kept;
 mod refused;
@@ -80,6 +81,9 @@ pub struct Ledger {
     /// Up to here other schedules than the present one may have decided: see [`Ledger::mixed_upto`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mixed_upto: Option<Timestamp>,
+    /// Losses of memory that are accounted for: see [`Ledger::blanks`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    blanks: Vec<Timestamp>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -559,6 +563,7 @@ impl Default for Ledger {
             runs: 0,
             by: Decided::default(),
             mixed_upto: None,
+            blanks: Vec::new(),
             rest: Map::new(),
         }
     }
