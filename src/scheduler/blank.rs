@@ -83,6 +83,14 @@ impl Lead<'_> {
         let mut next = ledger.clone();
         // A clock may have been ahead when that was stamped.
         let upto = before.min(self.wall());
+        let recall = &self.engine.ctx.recall;
+        if ledger.decided_upto().is_none() && recall.is_to_be_said(before) {
+            // A new fleet looks the same.
+            tracing::info!(
+                job = self.engine.name, before = %upto,
+                "nobody knows a ledger of this job from before then: the lock nodes were new or had lost their memory, and no                  replica remembers. Jobs of which nothing is known count as never seen: nothing of them before now runs"
+            );
+        }
         if next.forget_triggers_upto(&intent::trigger_floor(upto)) {
             next.note_blanks(&blanks.stamps);
             if self.write(&next, None).await.is_err() {
