@@ -7,6 +7,7 @@ use crate::{
     due::Misfire,
     event::Event,
     job::{Coordination, Spec},
+    ledger::Ledger,
     testing::Sim,
 };
 
@@ -165,7 +166,7 @@ fn a_loss_by_a_clock_that_was_ahead_is_accounted_for_once() {
     }
 }
 
-/// Nobody remembers: the job is one never seen, as in a new fleet, and nothing is made up.
+/// Nobody remembers: the job is one never seen, as in a new fleet, and nothing is made up. Its ledger says since when that is.
 #[test]
 fn what_nobody_remembers_is_not_told() {
     let starts = Starts::default();
@@ -187,6 +188,14 @@ fn what_nobody_remembers_is_not_told() {
         fleet.advance(MINUTE * 10).await;
         assert_eq!(unknown(&fleet.events()), []);
         assert_eq!(starts.ticks().len(), 4, "00:10 to 00:30, and 01:10");
+        // What `explain` tells of ticks from before.
+        let key = "job/report";
+        let views = fleet.operator().list(key).await.unwrap();
+        let records = views.into_iter().flatten().filter(|view| view.key == key);
+        let newest = records.max_by_key(|view| view.record.version).unwrap();
+        let ledger = Ledger::from_body(&newest.record.body).unwrap();
+        let known_from = *ledger.blanks().last().unwrap();
+        assert!(known_from > starts.ticks()[2] && known_from < starts.ticks()[3]);
     });
 }
 
