@@ -246,11 +246,27 @@ impl Facts<'_> {
                  so far. Ticks are decided up to {}.",
                 At(upto)
             );
-            return say(answer, text, "forgotten");
+            let verdict = say(answer, text, "forgotten");
+            return self.say_blank(tick, answer, verdict);
         }
         let text = "It is decided, and neither a run nor a reason is written down: it came before the job was first \
                     seen, or what was written is lost.";
-        say(answer, text.to_owned(), "first-sight")
+        let verdict = say(answer, text.to_owned(), "first-sight");
+        self.say_blank(tick, answer, verdict)
+    }
+
+    /// Of a tick from before the lock nodes knew anything.
+    fn say_blank(&self, tick: Timestamp, answer: &mut Explanation, verdict: String) -> String {
+        let blanks = self.ledger.map_or(&[][..], Ledger::blanks);
+        // A clock may have been ahead when that was stamped.
+        let blank = blanks.last().map(|before| (*before).min(self.now));
+        if let Some(before) = blank.filter(|before| tick <= *before) {
+            answer.sentences.push(format!(
+                "Lock nodes were new at {}, or had lost their memory: whether it had run before then nobody knows.",
+                At(before)
+            ));
+        }
+        verdict
     }
 
     /// The latest tick up to the moment that is asked about.

@@ -32,6 +32,7 @@ use serde_json::{Map, Value};
 use crate::node::Token;
 
 mod ahead;
+mod blanks;
 mod decided;
 mod kept;
 mod refused;
@@ -83,6 +84,12 @@ pub struct Ledger {
     /// Under which definition it was decided last.
     #[serde(default, skip_serializing_if = "Decided::is_unknown")]
     by: Decided,
+    /// Up to here other schedules than the present one may have decided: see [`Ledger::mixed_upto`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mixed_upto: Option<Timestamp>,
+    /// Losses of memory that are accounted for: see [`Ledger::blanks`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    blanks: Vec<Timestamp>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -601,6 +608,8 @@ impl Default for Ledger {
             ran_ahead: Vec::new(),
             runs: 0,
             by: Decided::default(),
+            mixed_upto: None,
+            blanks: Vec::new(),
             rest: Map::new(),
         }
     }

@@ -35,7 +35,8 @@ pub struct TakenBack {
 /// The bounded word for ticks that ran ahead of their time, in events and metrics.
 const AHEAD: &str = "ahead";
 
-/// Takes a ledger that is decided beyond `upto` back to there: see [the module](self). Nothing when it is not.
+/// Takes a ledger that is decided beyond `upto` back to there. Of the ticks after it none that may have been started starts
+/// again; the others are undecided again, and run when they are due. Nothing when it is not decided so far.
 #[must_use]
 pub fn take_back(ledger: &Ledger, schedule: &Schedule, upto: Timestamp) -> Option<TakenBack> {
     let from = ledger.decided_upto().filter(|decided| *decided > upto)?;
@@ -92,7 +93,9 @@ fn maybe_started(
 ) -> Vec<Span> {
     // Under another schedule there may have been ticks where this one has none.
     let mut rows = ledger.skipped().iter().filter(|row| row.to > upto);
-    let changed = rows.any(|row| row.why == Changed::word());
+    // An older version has left a row only.
+    let changed = ledger.mixed_upto().is_some_and(|mixed| mixed > upto)
+        || rows.any(|row| row.why == Changed::word());
     let mut spans = Vec::new();
     let mut after = upto;
     for free in not_started(ledger, schedule, upto, changed) {
@@ -321,6 +324,41 @@ mod tests {
         assert_eq!((back.again, back.ran), (None, vec![row]));
         assert_eq!(job.at("17:59:00"), []);
         assert_eq!(job.at("18:10:00"), [at("18:10:00")]);
+    }
+
+    #[test]
+    fn what_ran_ahead_does_not_run_again_when_the_schedule_changes_and_changes_back() {
+        let by = |ticks: &str| crate::ledger::Decided {
+            ticks: ticks.to_owned(),
+            whole: ticks.to_owned(),
+        };
+        let quarters = Schedule::parse("7,22,37,52 * * * *", None, None).unwrap();
+        // Changed while the ledger is ahead, and also after a first jump was taken back.
+        for twice in [false, true] {
+            let mut job = Bench::new(Misfire::Once);
+            job.ledger.decide_by(by("ten"));
+            let ran = at("2026-05-05T12:00:00Z");
+            assert_eq!(job.at(TOMORROW), [ran], "by a clock of tomorrow");
+            if twice {
+                job.take_back("12:05:00");
+            }
+            let changed = |job: &Bench, schedule: &Schedule, ticks, now| {
+                let by = by(ticks);
+                crate::due::account_for_change(&job.ledger, schedule, &by, at(now)).unwrap()
+            };
+            job.ledger = changed(&job, &quarters, "quarters", "12:06:00").ledger;
+            let tens = std::mem::replace(&mut job.schedule, quarters.clone());
+            if twice {
+                let later = "2026-05-05T13:10:00Z";
+                assert_eq!(job.at(later), [at("2026-05-05T13:07:00Z")]);
+            }
+            job.take_back("12:06:30");
+            job.ledger = changed(&job, &tens, "ten", "12:08:00").ledger;
+            job.schedule = tens;
+            assert_eq!(job.at("12:10:00"), [at("12:10:00")]);
+            job.at("2026-05-05T11:50:00Z");
+            assert!(!job.at("2026-05-05T12:00:00Z").contains(&ran), "{twice}");
+        }
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub fn account_for_change(
     next.decide_by(by.clone());
     // Nobody knows what an older version decided by: as if by the same.
     let same = was.ticks.is_empty() || was.ticks == by.ticks;
+    if !same {
+        next.mix(now);
+    }
     let undecided = ledger.decided_upto().filter(|upto| !same && *upto < now);
     let schedule = schedule.without_spans(ledger);
     let gap = undecided.zip(ledger.undecided_from()).map(|(upto, from)| {

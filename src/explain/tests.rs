@@ -220,3 +220,19 @@ fn a_run_says_what_it_resumed_from_and_what_it_was_given_by_name() {
     );
     assert!(said.contains("parameters day, pages."), "{said}");
 }
+
+#[test]
+fn a_tick_from_before_the_nodes_knew_anything_is_nobodys_to_tell() {
+    let mut case = Case::new();
+    let said = |case: &Case, when| case.ask(when).sentences.join(" ");
+    assert!(!said(&case, "06:00").contains("memory"));
+    case.ledger.note_blanks(&[at("06:29")]);
+    let before = case.ask("06:00");
+    assert_eq!(before.verdict, "forgotten");
+    let text = before.sentences.join(" ");
+    assert!(text.contains("Lock nodes were new at"), "{text}");
+    assert!(text.contains("nobody knows"), "{text}");
+    case.skip("07:00", "09:00", 3, "paused");
+    assert!(!said(&case, "08:00").contains("memory"), "that is known");
+    assert!(!said(&case, "10:00").contains("memory"), "after it");
+}

@@ -37,6 +37,19 @@ impl Ledger {
         self.by = by;
     }
 
+    /// Up to here ticks may have been decided under other schedules than the one that decides now, also ahead of their time.
+    #[must_use]
+    pub fn mixed_upto(&self) -> Option<Timestamp> {
+        self.mixed_upto
+    }
+
+    /// The schedule has changed at `now`: whatever is decided until then, or ahead of it, was decided under another one.
+    pub fn mix(&mut self, now: Timestamp) {
+        let ahead = self.ran_ahead.iter().map(|span| span.to);
+        let upto = ahead.chain(self.decided_upto).chain(self.mixed_upto).max();
+        self.mixed_upto = upto.map(|upto| upto.max(now));
+    }
+
     /// What is undecided up to `upto` is decided by a change of the schedule; the row stands for it even where it holds no
     /// tick. Nothing happens when all of it is decided, or the job was never seen.
     pub fn pass_over(&mut self, mut row: Skipped) {

@@ -2,6 +2,7 @@
 //!
 //! # Rules
 //! - More than the skew is said at once. No tick is due then, and most such things pass.
+//! - Each term begins anew, and so does whoever has not looked for long.
 //! - When it has stood for [`STANDS`] beside a clock that goes steadily, the ledger is taken back to when it was noticed:
 //!   [`crate::due::take_back`] says what that means.
 
@@ -20,6 +21,9 @@ use crate::{
 /// How long a ledger is ahead of the clock before it is taken back.
 pub(super) const STANDS: Duration = Duration::from_secs(30);
 
+/// Nobody has looked for so long: whatever was seen before was something else. Longer than any pause between two looks.
+const FORGOTTEN: Duration = STANDS.saturating_mul(2);
+
 /// Since when a job's ledger has been ahead of the clock.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead(Option<Since>);
@@ -28,6 +32,8 @@ pub(crate) struct Ahead(Option<Since>);
 struct Since {
     moment: Moment,
     wall: Timestamp,
+    /// When it was looked at last.
+    looked: Moment,
 }
 
 /// What to do about it.
@@ -55,8 +61,14 @@ impl Ahead {
             self.0 = None;
             return Next::Level;
         }
-        let Some(since) = self.0 else {
-            self.0 = Some(Since { moment, wall });
+        let anew = Since {
+            moment,
+            wall,
+            looked: moment,
+        };
+        let known = self.0.filter(|s| moment.since(s.looked) <= FORGOTTEN);
+        let Some(since) = known else {
+            self.0 = Some(anew);
             return Next::Say;
         };
         let stood = moment.since(since.moment);
@@ -66,9 +78,13 @@ impl Ahead {
             (shown - stood).unsigned_abs() <= skew
         });
         if !steady {
-            self.0 = Some(Since { moment, wall });
+            self.0 = Some(anew);
             return Next::Wait(STANDS);
         }
+        self.0 = Some(Since {
+            looked: moment,
+            ..since
+        });
         match STANDS.checked_sub(stood).filter(|left| !left.is_zero()) {
             Some(left) => Next::Wait(left),
             None => Next::TakeBack(since.wall.min(wall)),
@@ -172,6 +188,19 @@ mod tests {
         ahead.on(DAY, at(0, 0), SKEW);
         assert_eq!(ahead.on(None, at(29, 86_400), SKEW), Next::Level);
         assert_eq!(ahead.on(DAY, at(60, 60), SKEW), Next::Say);
+    }
+
+    #[test]
+    fn what_was_seen_in_a_term_long_ago_is_another_matter() {
+        let mut ahead = Ahead::default();
+        assert_eq!(ahead.on(DAY, at(0, 0), SKEW), Next::Say);
+        let left = Next::Wait(Duration::from_secs(20));
+        assert_eq!(ahead.on(DAY, at(10, 10), SKEW), left);
+        // Others have led for three hours.
+        let (later, moment) = (at(10_800, 10_800), at(10_830, 10_830));
+        assert_eq!(ahead.on(DAY, later, SKEW), Next::Say);
+        let back = Next::TakeBack(later.1);
+        assert_eq!(ahead.on(DAY, moment, SKEW), back);
     }
 
     #[test]

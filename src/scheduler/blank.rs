@@ -1,4 +1,9 @@
 //! G3: before a leader decides anything, it accounts for what the nodes have forgotten.
+//!
+//! A loss bears the time of the clocks then, which may have been ahead: until that time has come every ledger is older than it.
+//! So the ledger notes which losses it has accounted for. When every node tells what it knows, and of no other loss, the
+//! ledger was written after all of them. While one is silent, or does not vote, that cannot be known, and the latest stamp
+//! counts whatever is noted.
 
 use jiff::Timestamp;
 
@@ -25,7 +30,8 @@ impl Lead<'_> {
         if self.lease.is_none() {
             return Ok(());
         }
-        let before = self.blank_before().await?;
+        let blanks = self.blanks().await?;
+        let before = blanks.unaccounted(ledger);
         let decided = ledger.decided_upto();
         let told = match before {
             Some(_) if decided < before => self.handed_on().await?,
@@ -39,14 +45,15 @@ impl Lead<'_> {
         };
         let accounted = due::account_for_loss(ledger, &self.engine.schedule, &loss);
         let Some(Accounted {
-            ledger: next,
+            ledger: mut next,
             was,
             decisions,
             upto,
         }) = accounted
         else {
-            return self.forget_triggers(ledger, before).await;
+            return self.forget_triggers(ledger, before, &blanks).await;
         };
+        next.note_blanks(&blanks.stamps);
         if self.write(&next, None).await.is_err() {
             return Err(Over);
         }
@@ -68,12 +75,24 @@ impl Lead<'_> {
         &self,
         ledger: &mut Ledger,
         before: Option<Timestamp>,
+        blanks: &Blanks,
     ) -> Result<(), Over> {
         let Some(before) = before else {
             return Ok(());
         };
         let mut next = ledger.clone();
-        if next.forget_triggers_upto(&intent::trigger_floor(before)) {
+        // A clock may have been ahead when that was stamped.
+        let upto = before.min(self.wall());
+        let recall = &self.engine.ctx.recall;
+        if ledger.decided_upto().is_none() && recall.is_to_be_said(before) {
+            // A new fleet looks the same.
+            tracing::info!(
+                job = self.engine.name, before = %upto,
+                "nobody knows a ledger of this job from before then: the lock nodes were new or had lost their memory, and no                  replica remembers. Jobs of which nothing is known count as never seen: nothing of them before now runs"
+            );
+        }
+        if next.forget_triggers_upto(&intent::trigger_floor(upto)) {
+            next.note_blanks(&blanks.stamps);
             if self.write(&next, None).await.is_err() {
                 return Err(Over);
             }
@@ -95,17 +114,17 @@ impl Lead<'_> {
         Err(Over)
     }
 
-    /// The latest blank of any node: whatever was decided earlier may be missing. Asked until a majority of those that
+    /// The blanks of all nodes: whatever was decided before one of them may be missing. Asked until a majority of those that
     /// vote has told: whoever is silent may be the one that knows of it.
-    async fn blank_before(&self) -> Result<Option<Timestamp>, Over> {
+    async fn blanks(&self) -> Result<Blanks, Over> {
         let locks = &self.engine.ctx.locks;
         if !locks.is_guarded() {
-            return Ok(None);
+            return Ok(Blanks::default());
         }
         while self.is_open() {
             let nodes = locks.admissions().await.map_err(|_| Over)?;
-            if let Some(latest) = latest_blank(&nodes) {
-                return Ok(latest.and_then(|at| Timestamp::from_millisecond(at).ok()));
+            if let Some(blanks) = Blanks::told(&nodes) {
+                return Ok(blanks);
             }
             self.clock().sleep(locks.timing().node_timeout).await;
         }
@@ -115,11 +134,32 @@ impl Lead<'_> {
 
 // === decisions ===
 
-/// The latest blank that any node tells of, once a majority of those that vote has told; `None` before.
-fn latest_blank(nodes: &[AdmissionReport]) -> Option<Option<i64>> {
-    let votes = |node: &&AdmissionReport| node.state == AdmissionState::Admitted;
-    let told = nodes.iter().filter(votes).count() >= majority(nodes.len());
-    told.then(|| nodes.iter().filter_map(|node| node.blank_before).max())
+/// What the nodes tell of what they have forgotten.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Blanks {
+    stamps: Vec<Timestamp>,
+    /// Every node votes and has told.
+    of_all: bool,
+}
+
+impl Blanks {
+    /// Once a majority of those that vote has told; `None` before.
+    fn told(nodes: &[AdmissionReport]) -> Option<Self> {
+        let votes = |node: &&AdmissionReport| node.state == AdmissionState::Admitted;
+        let told = nodes.iter().filter(votes).count();
+        let stamps = nodes.iter().filter_map(|node| node.blank_before);
+        let stamps = stamps.filter_map(|at| Timestamp::from_millisecond(at).ok());
+        (told >= majority(nodes.len())).then(|| Self {
+            stamps: stamps.collect(),
+            of_all: told == nodes.len(),
+        })
+    }
+
+    /// The latest loss that this ledger may not have seen: whatever was decided before may be missing from it.
+    fn unaccounted(&self, ledger: &Ledger) -> Option<Timestamp> {
+        let noted = |stamp: &Timestamp| self.of_all && ledger.blanks().contains(stamp);
+        self.stamps.iter().copied().filter(|s| !noted(s)).max()
+    }
 }
 
 #[cfg(test)]
@@ -146,24 +186,45 @@ mod tests {
             )
         };
         let watched = |blank| node(AdmissionState::Watched { left: None }, blank);
+        let latest = |nodes: &[AdmissionReport]| {
+            let blanks = Blanks::told(nodes)?;
+            let latest = blanks.unaccounted(&Ledger::default());
+            Some(latest.map(Timestamp::as_millisecond))
+        };
         assert_eq!(
-            latest_blank(&[votes(None), votes(Some(5)), silent()]),
+            latest(&[votes(None), votes(Some(5)), silent()]),
             Some(Some(5))
         );
-        assert_eq!(
-            latest_blank(&[votes(None), votes(None), silent()]),
-            Some(None)
-        );
+        assert_eq!(latest(&[votes(None), votes(None), silent()]), Some(None));
         // The silent ones may know of one.
-        assert_eq!(latest_blank(&[votes(None), silent(), silent()]), None);
+        assert_eq!(latest(&[votes(None), silent(), silent()]), None);
         // Whoever does not vote may have forgotten it with all else.
+        assert_eq!(latest(&[votes(None), watched(None), watched(None)]), None);
         assert_eq!(
-            latest_blank(&[votes(None), watched(None), watched(None)]),
-            None
-        );
-        assert_eq!(
-            latest_blank(&[votes(Some(3)), votes(None), watched(Some(7))]),
+            latest(&[votes(Some(3)), votes(None), watched(Some(7))]),
             Some(Some(7))
+        );
+    }
+
+    #[test]
+    fn a_loss_is_accounted_for_once_when_every_node_tells_of_no_other() {
+        let votes = |blank| node(AdmissionState::Admitted, blank);
+        let silent = || {
+            let down = NodeError::Unreachable("test".into());
+            node(AdmissionState::Silent(down), None)
+        };
+        let at = |ms| Timestamp::from_millisecond(ms).unwrap();
+        let mut ledger = Ledger::default();
+        ledger.note_blanks(&[at(5), at(9)]);
+        let left = |nodes: &[AdmissionReport]| Blanks::told(nodes).unwrap().unaccounted(&ledger);
+        assert_eq!(left(&[votes(Some(5)), votes(Some(9)), votes(None)]), None);
+        // Lost again, by a clock that is right by now.
+        let again = [votes(Some(5)), votes(Some(7)), votes(Some(9))];
+        assert_eq!(left(&again), Some(at(7)));
+        // Whoever is silent may know of another loss.
+        assert_eq!(
+            left(&[votes(Some(5)), votes(Some(9)), silent()]),
+            Some(at(9))
         );
     }
 }

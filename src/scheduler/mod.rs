@@ -194,6 +194,8 @@ impl Engine {
 
     async fn lead(&mut self, elected: Elected, pass: &Pass) -> (Loss, Ended) {
         let Elected { term, leaderless } = elected;
+        // Others may have led since it was seen.
+        *self.ahead.get_mut().unwrap_or_else(|e| e.into_inner()) = ahead::Ahead::default();
         let (job, token) = (self.name.clone(), term.lease().token());
         self.ctx.events.tell(Event::Leading {
             job,

@@ -20,6 +20,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::{
@@ -43,6 +44,8 @@ struct Inner {
     known: Mutex<BTreeMap<String, Known>>,
     /// Counts how often enough nodes vote again.
     back: watch::Sender<u64>,
+    /// The latest loss of which it was said that nobody knows a ledger from before it.
+    said: Mutex<Option<Timestamp>>,
 }
 
 /// A ledger that was once written.
@@ -93,6 +96,16 @@ impl Recall {
     pub(crate) fn ledger(&self, job: &str) -> Option<Ledger> {
         let body = self.known().get(job)?.body.clone();
         Ledger::from_body(&body).ok()
+    }
+
+    /// Nobody knows a ledger from before this loss: whether that is still to be said, once for all jobs.
+    pub(super) fn is_to_be_said(&self, lost: Timestamp) -> bool {
+        let mut said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = said.is_none_or(|said| said < lost);
+        if new {
+            *said = Some(lost);
+        }
+        new
     }
 
     /// Hands on what is remembered while too few nodes vote, looking so often, until the task is dropped.
@@ -244,6 +257,15 @@ mod tests {
         assert_eq!(known(), body(90));
         recall.forget("report");
         assert!(recall.known().is_empty());
+    }
+
+    #[test]
+    fn what_nobody_knows_is_said_once_for_all_jobs() {
+        let recall = Recall::default();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        assert!(recall.is_to_be_said(at(100)));
+        assert!(!recall.clone().is_to_be_said(at(100)));
+        assert!(recall.is_to_be_said(at(200)), "lost again");
     }
 
     #[test]

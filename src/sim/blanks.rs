@@ -7,6 +7,7 @@ use crate::{
     due::Misfire,
     event::Event,
     job::{Coordination, Spec},
+    ledger::Ledger,
     testing::Sim,
 };
 
@@ -106,7 +107,66 @@ fn all_forget(coordination: Coordination, leader_dies: bool, failover: bool) {
     });
 }
 
-/// Nobody remembers: the job is one never seen, as in a new fleet, and nothing is made up.
+/// The replicas' clocks are a day ahead while the nodes lose their memory: the loss bears a time of tomorrow.
+#[test]
+fn a_loss_by_a_clock_that_was_ahead_is_accounted_for_once() {
+    for coordination in [Coordination::Leader, Coordination::Tick] {
+        for nodes in [1, 3] {
+            let case = format!("{coordination}, {nodes} nodes");
+            let starts = Starts::default();
+            let seen = starts.clone();
+            let spec = Spec::every(MINUTE * 10)
+                .misfire(Misfire::All)
+                .coordination(coordination);
+            let sim = Sim::new().replicas(2).nodes(nodes);
+            let sim = sim.job("report", move |_| quick(&seen), spec);
+            sim.run(|fleet| async move {
+                fleet.advance(MINUTE * 35).await;
+                let day = MINUTE * 60 * 24;
+                let replicas = fleet.replicas();
+                replicas.iter().for_each(|r| fleet.clock_ahead(*r, day));
+                (1..=nodes).for_each(|node| fleet.restart_node_empty(node));
+                fleet.advance(MINUTE * 3).await;
+                let zero = Duration::ZERO;
+                replicas.iter().for_each(|r| fleet.clock_ahead(*r, zero));
+                // 00:40 to 01:10.
+                fleet.advance(MINUTE * 33).await;
+                if let Some(leader) = fleet.leader("report") {
+                    fleet.kill(leader);
+                }
+                // 01:20 to 01:40: those who take over have nothing to account for.
+                fleet.advance(MINUTE * 30).await;
+                starts.assert_once();
+                let (ran, told) = (starts.ticks().len(), unknown(&fleet.events()));
+                assert_eq!((ran, told), (10, vec![]), "{case}: {:?}", starts.ticks());
+                if coordination == Coordination::Tick {
+                    return;
+                }
+                // Lost again, by clocks that are right: one node shows a ledger from before the last tick.
+                if nodes == 3 {
+                    fleet.lose_node(3);
+                }
+                fleet.advance(MINUTE * 10).await;
+                assert_eq!(starts.ticks().len(), 11, "{case}");
+                replicas.iter().for_each(|r| fleet.kill(*r));
+                (1..=nodes.min(2)).for_each(|node| fleet.restart_node_empty(node));
+                if nodes == 3 {
+                    fleet.restart_node(3);
+                }
+                replicas.iter().for_each(|r| fleet.start(*r));
+                fleet.advance(MINUTE * 25).await;
+                starts.assert_once();
+                let last = starts.ticks()[10];
+                let told = unknown(&fleet.events());
+                let expected = (nodes == 3).then_some((last, last, 1));
+                assert_eq!(told, expected.into_iter().collect::<Spans>(), "{case}");
+                assert_eq!(starts.ticks().len(), 13, "{case}: {:?}", starts.ticks());
+            });
+        }
+    }
+}
+
+/// Nobody remembers: the job is one never seen, as in a new fleet, and nothing is made up. Its ledger says since when that is.
 #[test]
 fn what_nobody_remembers_is_not_told() {
     let starts = Starts::default();
@@ -128,6 +188,14 @@ fn what_nobody_remembers_is_not_told() {
         fleet.advance(MINUTE * 10).await;
         assert_eq!(unknown(&fleet.events()), []);
         assert_eq!(starts.ticks().len(), 4, "00:10 to 00:30, and 01:10");
+        // What `explain` tells of ticks from before.
+        let key = "job/report";
+        let views = fleet.operator().list(key).await.unwrap();
+        let records = views.into_iter().flatten().filter(|view| view.key == key);
+        let newest = records.max_by_key(|view| view.record.version).unwrap();
+        let ledger = Ledger::from_body(&newest.record.body).unwrap();
+        let known_from = *ledger.blanks().last().unwrap();
+        assert!(known_from > starts.ticks()[2] && known_from < starts.ticks()[3]);
     });
 }
 

@@ -458,7 +458,7 @@ impl Fleet {
         &self.0.book
     }
 
-    pub(super) fn operator(&self) -> &Locks {
+    pub(crate) fn operator(&self) -> &Locks {
         &self.0.operator
     }
 

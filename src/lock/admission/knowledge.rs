@@ -103,7 +103,7 @@ pub(crate) fn merge(nonce: &str, nodes: usize, readings: &[Reading], outside: Ou
         let lost = outside.lost_before;
         (
             counter.max(outside.floor),
-            Some(inherited.map_or(lost, |before| before.max(lost))),
+            Some(inherited.map_or(lost, |before| told_apart(before, lost))),
         )
     };
     Merged {
@@ -112,6 +112,22 @@ pub(crate) fn merge(nonce: &str, nodes: usize, readings: &[Reading], outside: Ou
         blank_before,
         complete,
     }
+}
+
+/// The stamp of a loss that is no earlier than `lost`, and later than one before it. Where the clock was ahead at that one, it
+/// bears a stamp of its own nevertheless: ledgers note by their stamps which losses they have accounted for. (g3_a_loss_has_a_stamp_of_its_own)
+fn told_apart(before: i64, lost: i64) -> i64 {
+    const HOUR: i64 = 3_600_000;
+    // Nodes that lost their memory together have one stamp.
+    if before <= lost {
+        return lost;
+    }
+    // Nobody knows which stamps others bear, or bore: hardly these. Where clocks are right, a second is no matter.
+    let room = match before.saturating_sub(lost) > HOUR {
+        true => HOUR,
+        false => 1_000,
+    };
+    before.saturating_add(1 + lost.rem_euclid(room))
 }
 
 #[cfg(test)]
@@ -222,6 +238,26 @@ mod tests {
         let merged = merge("n", 3, &[], closed);
         assert_eq!((merged.complete, merged.blank_before), (true, Some(300)));
         assert_eq!(merged.counter, Token(0), "its own counter stands");
+    }
+
+    #[test]
+    fn g3_a_loss_has_a_stamp_of_its_own() {
+        let day = 86_400_000;
+        let ahead = Reading {
+            blank_before: Some(day),
+            ..knows(1, &[])
+        };
+        let stamps: Vec<i64> = [1_000, 61_234, 3_599_000]
+            .iter()
+            .filter_map(|lost_before| {
+                let outside = Outside {
+                    lost_before: *lost_before,
+                    ..OUTSIDE
+                };
+                merge("n", 3, std::slice::from_ref(&ahead), outside).blank_before
+            })
+            .collect();
+        assert_eq!(stamps, [day + 1_001, day + 61_235, day + 3_599_001]);
     }
 
     #[test]
