@@ -53,6 +53,12 @@ pub enum Error {
     /// The lock service failed in a way that waiting cannot cure.
     #[error(transparent)]
     Lock(#[from] LockError),
+    /// The replica has ended by a panic: nothing runs here any more.
+    #[error("the replica has died: {why}")]
+    Died {
+        /// What the panic says.
+        why: String,
+    },
     /// Threads or signals could not be set up.
     #[error("cannot set up the process: {0}")]
     Process(#[source] std::io::Error),
