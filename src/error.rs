@@ -1,17 +1,14 @@
 //! Why a worker did not start, or ended.
 
-use std::{
-    fmt::{self, Write},
-    path::PathBuf,
-};
+use std::{fmt, path::PathBuf};
 
-use crate::{config::Problems, lock::LockError};
+use crate::{config::Problems, escape, lock::LockError};
 
 /// Why a worker did not start, or ended.
 ///
 /// `Debug` writes what `Display` does, in the words of the command `check`: it is what Rust prints of an error that `main`
 /// returns. Of a faulty configuration that is a line for each problem, with its place and its remedy. Characters that would
-/// command a terminal are written as their numbers.
+/// command a terminal are written as JSON writes them: `\u001b`.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -53,6 +50,12 @@ pub enum Error {
     /// The lock service failed in a way that waiting cannot cure.
     #[error(transparent)]
     Lock(#[from] LockError),
+    /// The replica has ended by a panic: nothing runs here any more.
+    #[error("the replica has died: {why}")]
+    Died {
+        /// What the panic says.
+        why: String,
+    },
     /// Threads or signals could not be set up.
     #[error("cannot set up the process: {0}")]
     Process(#[source] std::io::Error),
@@ -66,24 +69,11 @@ impl fmt::Debug for Error {
         match self {
             Self::Config(problems) => {
                 let text = format!("{}; nothing was started\n{problems}", problems.tally());
-                shown(&text, f)
+                f.write_str(&escape::lines(&text))
             }
-            other => shown(&other.to_string(), f),
+            other => f.write_str(&escape::lines(&other.to_string())),
         }
     }
-}
-
-/// Names that somebody gave stand in the text: they must not move the cursor, colour, or turn round what a person reads.
-fn shown(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for c in text.chars() {
-        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if turns || (c.is_control() && c != '\n') {
-            write!(f, "{}", c.escape_unicode())?;
-        } else {
-            f.write_char(c)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -116,12 +106,12 @@ mod tests {
     #[test]
     fn what_main_prints_commands_no_terminal() {
         let error = Error::Job {
-            name: "a\u{1b}[31m\u{202e}".to_owned(),
-            why: "no\u{9b}ne".to_owned(),
+            name: "a\u{1b}[31m\u{202e}\u{200b}".to_owned(),
+            why: "no\u{9b}ne\u{2028}\u{feff}\u{e0041}".to_owned(),
         };
         assert_eq!(
             format!("{error:?}"),
-            "job a\\u{1b}[31m\\u{202e}: no\\u{9b}ne"
+            "job a\\u001b[31m\\u202e\\u200b: no\\u009bne\\u2028\\ufeff\\udb40\\udc41"
         );
     }
 }

@@ -94,6 +94,7 @@ pub mod config;
 pub mod due;
 pub mod election;
 mod error;
+mod escape;
 pub mod event;
 pub mod explain;
 pub mod fence;

@@ -14,11 +14,12 @@
 
 use std::{
     borrow::Cow,
-    fmt::Write as _,
     io::{self, Write},
 };
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::escape::{self, escape, is_obeyed, push_escaped};
 
 /// Columns of a cell of a table, or of a name within a sentence.
 pub const CELL: usize = 200;
@@ -57,7 +58,7 @@ fn write(mut to: impl Write, text: &str) {
 /// `text` with what a terminal would obey written out; lines and tabs stay. Also for JSON as a whole.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
-    escape(text, |c| is_obeyed(c) && c != '\n' && c != '\t')
+    escape::lines(text)
 }
 
 /// `text` as one line, with newlines and tabs written out, too.
@@ -129,36 +130,6 @@ fn colour(text: &str) -> usize {
     }
 }
 
-fn escape(text: &str, wrong: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.contains(&wrong) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match wrong(c) {
-            true => push_escaped(&mut shown, c),
-            false => shown.push(c),
-        }
-    }
-    Cow::Owned(shown)
-}
-
-/// As JSON writes it.
-fn push_escaped(to: &mut String, c: char) {
-    match c {
-        '\n' => to.push_str("\\n"),
-        '\r' => to.push_str("\\r"),
-        '\t' => to.push_str("\\t"),
-        c => {
-            let mut units = [0; 2];
-            for unit in c.encode_utf16(&mut units) {
-                // Writing to a text cannot fail.
-                let _ = write!(to, "\\u{unit:04x}");
-            }
-        }
-    }
-}
-
 /// Reads no more of `text` than it needs: a value may be as long as a store allows.
 fn cut(text: &str, most: usize) -> String {
     let head = match text.char_indices().nth(most + 1) {
@@ -179,20 +150,6 @@ fn cut(text: &str, most: usize) -> String {
         kept.push(c);
     }
     kept + "…"
-}
-
-/// What a terminal acts on, what turns the direction of the text around it, and what nobody sees.
-fn is_obeyed(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
-            | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ pub trait AdminSource: Send + Sync + 'static {
     /// Whether this replica is able to do its part: not draining, fit, and a store was reached once. Must not wait.
     ///
     /// # Errors
-    /// What is in the way.
+    /// What is in the way: `NAME: WHY`, of which the name is shown to everybody, or a sentence for everybody.
     fn ready(&self) -> Result<(), String>;
 
     /// Whether this replica leads `job` now; `None` when it does not know the job. Must not wait.

@@ -176,8 +176,14 @@ async fn livez(State(shared): State<Shared>) -> Response {
     health(shared.admin.source.live())
 }
 
-async fn readyz(State(shared): State<Shared>) -> Response {
-    health(shared.admin.source.ready())
+async fn readyz(State(shared): State<Shared>, Extension(seen): Extension<Seen>) -> Response {
+    health(ready(&shared, seen))
+}
+
+/// Why not: in full with the token.
+fn ready(shared: &Shared, seen: Seen) -> Result<(), String> {
+    let ready = shared.admin.source.ready();
+    ready.map_err(|why| if seen.token { why } else { in_short(&why) })
 }
 
 fn health(state: Result<(), String>) -> Response {
@@ -228,13 +234,25 @@ async fn read_fleet(shared: &Shared, seen: Seen) -> FleetStatus {
     fleet
 }
 
-/// Takes away what is more than names and standings: what runs say of themselves, and what stands in a configuration.
+/// Takes away what is more than names and standings: what runs, panics and checks say, and what stands in a configuration.
 fn withhold(fleet: &mut FleetStatus) {
     for run in fleet.jobs.iter_mut().flat_map(|job| &mut job.running) {
         run.message = None;
     }
     for reload in fleet.replicas.iter_mut().filter_map(|r| r.reload.as_mut()) {
         reload.error = reload.error.as_ref().map(|_| WITHHELD.to_owned());
+    }
+    for why in fleet.replicas.iter_mut().filter_map(|r| r.unfit.as_mut()) {
+        *why = in_short(why);
+    }
+}
+
+/// Why a replica is unfit, without what a job has said in its panic, or a check in its error: the name of either alone, which
+/// stands before it.
+fn in_short(why: &str) -> String {
+    match why.split_once(": ") {
+        Some((what, _)) => format!("{what}: {WITHHELD}"),
+        None => why.to_owned(),
     }
 }
 
@@ -314,7 +332,7 @@ async fn home(State(shared): State<Shared>, Extension(seen): Extension<Seen>) ->
         fleet: &fleet,
         signed_in: seen.token,
         replica: &shared.admin.source.replica(),
-        ready: shared.admin.source.ready(),
+        ready: ready(&shared, seen),
         now: shared.admin.source.wall(),
     };
     let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];

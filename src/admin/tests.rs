@@ -29,6 +29,7 @@ struct Fake {
     no_locks: bool,
     stalled: bool,
     draining: AtomicBool,
+    unready: Option<&'static str>,
     hangs: bool,
     no_token: bool,
     read_only: bool,
@@ -85,7 +86,10 @@ impl AdminSource for Fake {
         if self.draining.load(Ordering::SeqCst) {
             return Err("draining".into());
         }
-        Ok(())
+        match self.unready {
+            Some(why) => Err(why.into()),
+            None => Ok(()),
+        }
     }
     fn leads(&self, job: &str) -> Option<bool> {
         match job {

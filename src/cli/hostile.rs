@@ -1,21 +1,31 @@
 //! Tests: whatever others write, the terminal is told nothing but text, and every row stays a row.
 
+use std::{collections::BTreeMap, time::Duration};
+
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::{
     Failure, check, doctor, explain, history, jobs, json_text, listed, locks, orders, paragraph,
-    status,
+    status, triggers,
 };
 use crate::{
     chance::Chance,
     config::{Config, Flag, LoadOptions, Spec, load},
-    intent::Trigger,
+    intent::{Given, Trigger, TriggerState},
+    ledger::Ledger,
     lock::{BreakReport, BreakVote},
-    node::{Expiry, NodeError, Token},
-    status::{FleetStatus, LockDetail, LockStatus, RunRecord, leaks::Leak},
+    node::{Expiry, NodeError, Record, Token, View},
+    status::{
+        DefinitionStatus, FleetStatus, HeldItems, HolderStatus, JobPresence, JobStatus, LastSeen,
+        LeaderStatus, LockDetail, LockState, LockStatus, NodeStatus, Presence, Rate, ReloadStatus,
+        ReplicaStatus, Role, RunProgress, RunRecord, RunStatus, Standing,
+        leaks::{Leak, LeakKind},
+        locks::{LedgerStatus, NodeLock},
+        runs::{BatchCounts, Resumed},
+    },
     terminal,
-    worker::asking::{DrainAnswer, PauseAnswer, ResignAnswer, Until},
+    worker::asking::{DrainAnswer, PauseAnswer, ResignAnswer, Until, WaitingTrigger},
 };
 
 const STRINGS: u64 = 2_000;
@@ -66,57 +76,377 @@ fn text(chance: &Chance, number: u64) -> String {
     text
 }
 
-/// A value whose texts are all `text`: in the template they are `?`.
-fn with<T: DeserializeOwned>(template: &str, text: &str) -> T {
-    let text = serde_json::to_string(text).unwrap();
-    serde_json::from_str(&template.replace("\"?\"", &text)).unwrap()
+/// Values in which every text is the hostile one. They name each field, so that a new one is missed by the compiler.
+struct Of<'a>(&'a str);
+
+impl Of<'_> {
+    fn own(&self) -> String {
+        self.0.to_owned()
+    }
+
+    fn some(&self) -> Option<String> {
+        Some(self.own())
+    }
+
+    fn several(&self) -> Vec<String> {
+        vec![self.own(), self.own()]
+    }
+
+    fn at() -> Timestamp {
+        "2026-05-04T08:00:00.123456789Z".parse().unwrap()
+    }
+
+    fn reload(&self, ok: bool) -> ReloadStatus {
+        ReloadStatus {
+            at: Self::at(),
+            ok,
+            error: self.some().filter(|_| !ok),
+            needs_restart: self.several(),
+        }
+    }
+
+    fn replica(&self, unfit: bool, reloaded: bool) -> ReplicaStatus {
+        ReplicaStatus {
+            id: self.own(),
+            name: self.own(),
+            host: self.own(),
+            pid: 7,
+            version: self.own(),
+            role: Role::Standby,
+            priority: 0,
+            draining: false,
+            fit: !unfit,
+            unfit: self.some().filter(|_| unfit),
+            started: Self::at(),
+            seen_ms_ago: 5,
+            admin: self.some(),
+            reload: Some(self.reload(reloaded)),
+        }
+    }
+
+    fn run(&self, batch: bool) -> RunStatus {
+        RunStatus {
+            run_id: self.own(),
+            replica: self.own(),
+            tick: Self::at(),
+            attempt: 1,
+            token: Some(Token(7)),
+            started: Self::at(),
+            batch: self.some().filter(|_| batch),
+            done: Some(1),
+            total: Some(2),
+            per_second: Some(Rate::new(0.5)),
+            left_ms: Some(5),
+            message: self.some(),
+        }
+    }
+
+    fn job(&self, led: bool) -> JobStatus {
+        let leader = LeaderStatus {
+            replica: self.own(),
+            name: self.own(),
+            host: self.own(),
+            pid: 7,
+            token: Token(7),
+            since: Some(Self::at()),
+            remaining_ms: Some(5),
+            margin: Some(1),
+        };
+        let last_seen = LastSeen {
+            replica: self.own(),
+            name: self.own(),
+            host: self.own(),
+            pid: 7,
+            token: Token(7),
+            at: Self::at(),
+            ms_ago: 5,
+        };
+        let definition = DefinitionStatus {
+            definition: self.own(),
+            replicas: self.several(),
+            loaded: Some(Self::at()),
+            leads: led,
+            stands_back: self.some(),
+        };
+        JobStatus {
+            name: self.own(),
+            coordination: self.own(),
+            schedule: self.own(),
+            zone: self.some(),
+            definitions: vec![definition],
+            leader: Some(leader).filter(|_| led),
+            leader_known: led,
+            last_seen: Some(last_seen).filter(|_| !led),
+            last_tick: Some(Self::at()),
+            next_tick: Some(Self::at()),
+            last_outcome: self.some(),
+            last_ended: Some(Self::at()),
+            paused: true,
+            paused_why: self.some(),
+            paused_by: self.some(),
+            paused_since: Some(Self::at()),
+            backlog: Some(5),
+            held: Some(Self::held()),
+            running: vec![self.run(false), self.run(true)],
+        }
+    }
+
+    fn held() -> HeldItems {
+        HeldItems {
+            retry: 1,
+            dead: 2,
+            in_doubt: 3,
+            parked: 4,
+        }
+    }
+
+    fn node(&self) -> NodeStatus {
+        NodeStatus {
+            name: self.own(),
+            up: true,
+            votes: false,
+            votes_in_ms: Some(5),
+            cause: self.some(),
+            error: self.some(),
+            rtt_us: Some(5),
+            offset_ms: Some(5),
+        }
+    }
+
+    fn fleet(&self) -> FleetStatus {
+        FleetStatus {
+            replicas: vec![self.replica(true, false), self.replica(false, false)],
+            jobs: vec![self.job(true), self.job(false)],
+            nodes: vec![self.node()],
+        }
+    }
+
+    /// What a replica tells, where its engine has died or it is unfit, and what becomes of that.
+    fn told(&self, died: bool) -> Presence {
+        let job = JobPresence {
+            name: self.own(),
+            coordination: self.own(),
+            schedule: self.own(),
+            zone: self.some(),
+            definition: format!("{}{died}", self.0),
+            loaded: Some(Self::at()),
+            stands_back: self.some(),
+            engine_died: self.some(),
+            standing: Standing::StandingBy,
+            token: Some(Token(7)),
+            since: Some(Self::at()),
+            remaining_ms: Some(5),
+            margin: Some(1),
+            believe_ms: Some(5),
+            last_tick: Some(Self::at()),
+            next_tick: Some(Self::at()),
+            paused: true,
+            last_outcome: self.some(),
+            last_ended: Some(Self::at()),
+            backlog: Some(5),
+            held: Some(Self::held()),
+            running: vec![self.run(true)],
+        };
+        Presence {
+            id: format!("{}{died}", self.0),
+            tag: self.own(),
+            name: self.own(),
+            host: self.own(),
+            pid: 7,
+            version: self.own(),
+            started: Self::at(),
+            mode: self.own(),
+            role: Role::Standby,
+            priority: 0,
+            draining: false,
+            unfit: self.some().filter(|_| !died),
+            admin: self.some(),
+            reload: Some(self.reload(died)),
+            watches: Vec::new(),
+            jobs: vec![job],
+            rev: 1,
+            written_at: Self::at(),
+        }
+    }
+
+    fn holder(&self, program: bool) -> HolderStatus {
+        HolderStatus {
+            id: self.own(),
+            name: self.own(),
+            host: self.own(),
+            pid: 7,
+            command: self.some().filter(|_| program),
+            since: Some(Self::at()),
+        }
+    }
+
+    fn row(&self, program: bool) -> LockStatus {
+        LockStatus {
+            key: self.own(),
+            owner: self.own(),
+            token: Token(7),
+            remaining_ms: Some(5),
+            held: true,
+            nodes: 2,
+            released: false,
+            replica: self.some(),
+            holder: Some(self.holder(program)),
+        }
+    }
+
+    fn lock(&self, program: bool) -> LockDetail {
+        let node = |error: bool, foreign| NodeLock {
+            node: self.own(),
+            error: self.some().filter(|_| error),
+            holder: self.some(),
+            foreign,
+            remaining_ms: Some(5),
+            endless: false,
+            owner: self.some(),
+            seq: 7,
+            watched_ms: Some(5),
+            token: Token(7),
+            released: false,
+            body_token: Token(7),
+            rev: 1,
+        };
+        LockDetail {
+            key: self.own(),
+            state: LockState::Held,
+            owner: self.some(),
+            token: Token(7),
+            remaining_ms: Some(5),
+            nodes: 2,
+            needed: 2,
+            configured: 3,
+            margin: Some(0),
+            holder: Some(self.holder(program)),
+            ledger: Some(LedgerStatus {
+                decided_upto: Some(Self::at()),
+                open: 1,
+                waiting: 1,
+                error: self.some(),
+            }),
+            by_node: vec![node(true, false), node(false, true), node(false, false)],
+        }
+    }
+
+    /// A record whose ticks are decided far ahead.
+    fn view(&self) -> View {
+        let mut ledger = Ledger::default();
+        ledger.first_sight(Self::at()).unwrap();
+        View {
+            key: format!("job/{}", self.0),
+            record: Record {
+                body: ledger.to_body(),
+                ..Record::default()
+            },
+            ..View::default()
+        }
+    }
+
+    fn leak(&self) -> Leak {
+        Leak {
+            key: self.own(),
+            kind: LeakKind::Endless,
+            owner: self.own(),
+            nodes: self.several(),
+            remaining_ms: None,
+            finding: self.own(),
+            remedy: self.own(),
+        }
+    }
+
+    fn record(&self, batch: bool, batches: bool) -> RunRecord {
+        RunRecord {
+            run_id: self.own(),
+            job: self.own(),
+            tick: Self::at(),
+            attempt: 1,
+            token: Some(Token(7)),
+            replica: self.own(),
+            replica_name: self.own(),
+            outcome: self.own(),
+            detail: self.own(),
+            started: Some(Self::at()),
+            ended: Some(Self::at()),
+            took_ms: Some(5),
+            output: self.some(),
+            output_bytes: 5,
+            params: self.several(),
+            resumed: Some(Resumed {
+                bytes: 5,
+                saved: Some(Self::at()),
+            }),
+            progress: Some(RunProgress {
+                done: Some(1),
+                total: Some(2),
+                per_second: Some(Rate::new(0.5)),
+                left_ms: Some(5),
+                message: self.some(),
+            }),
+            seq: 7,
+            batch: self.some().filter(|_| batch),
+            batches: batches.then_some(BatchCounts {
+                done: 1,
+                skipped: 2,
+                failed: 3,
+            }),
+            items: BTreeMap::from([(self.own(), 1)]),
+        }
+    }
+
+    fn trigger(&self, state: TriggerState) -> Trigger {
+        Trigger {
+            job: self.own(),
+            id: self.own(),
+            by: self.own(),
+            // Whoever reads it takes what others wrote.
+            given: serde_json::from_value::<Given>(json!({ (self.0): self.0 })).unwrap(),
+            asked: Self::at(),
+            withdrawn_by: self.own(),
+            state,
+            replica: self.own(),
+            run_id: self.own(),
+            outcome: self.own(),
+            detail: self.own(),
+            ended: Some(Self::at()),
+        }
+    }
 }
 
-const FLEET: &str = r#"{
-    "replicas": [
-        {"id": "?", "name": "?", "host": "?", "version": "?", "unfit": "?", "admin": "?"},
-        {"id": "?", "name": "?", "reload": {"ok": false, "error": "?", "changed": ["?"], "needs_restart": ["?"]}}
-    ],
-    "jobs": [{
-        "name": "?", "coordination": "?", "schedule": "?", "zone": "?", "last_outcome": "?", "paused_why": "?",
-        "leader": {"replica": "?", "name": "?", "host": "?"},
-        "definitions": [{"definition": "?", "replicas": ["?"], "schedule": "?", "zone": "?"}],
-        "running": [{"run_id": "?", "replica": "?", "batch": "?", "message": "?", "done": 1, "total": 2}]
-    }],
-    "nodes": [{"name": "?", "cause": "?", "error": "?"}]
-}"#;
-
-const LOCKS: &str = r#"[{"key": "?", "owner": "?", "replica": "?", "held": true, "remaining_ms": 5}, {"key": "?", "owner": "?"}]"#;
-
-const LOCK: &str = r#"{
-    "key": "?", "state": "held", "owner": "?", "nodes": 2, "needed": 2, "configured": 3,
-    "replica": {"id": "?", "name": "?", "host": "?"}, "ledger": {"error": "?"},
-    "by_node": [{"node": "?", "error": "?"}, {"node": "?", "holder": "?", "foreign": true, "owner": "?"}]
-}"#;
-
-const LEAKS: &str = r#"[{
-    "key": "?", "kind": "endless", "owner": "?", "nodes": ["?", "?"], "remaining_ms": null, "finding": "?", "remedy": "?"
-}]"#;
-
-const RUNS: &str = r#"[{
-    "run_id": "?", "job": "?", "tick": "2026-05-04T08:00:00.123456789Z", "replica": "?", "replica_name": "?", "outcome": "?",
-    "detail": "?", "started": "2026-05-04T08:00:00.123456789Z", "took_ms": 5, "output": "?", "params": ["?"],
-    "progress": {"done": 1, "message": "?"}
-}]"#;
-
-const TRIGGER: &str = r#"{"job": "?", "id": "?", "by": "?", "replica": "?", "run_id": "?", "outcome": "?", "detail": "?", "state": "ended"}"#;
+const STATES: [TriggerState; 5] = [
+    TriggerState::Asked,
+    TriggerState::Accepted,
+    TriggerState::Withdrawing,
+    TriggerState::Started,
+    TriggerState::Ended,
+];
 
 /// Everything that a terminal shows, with the name of the place.
 fn shown(text: &str) -> Vec<(&'static str, String)> {
     let config = Config::default();
     let now: Timestamp = "2026-05-04T08:01:30Z".parse().unwrap();
     let own = || text.to_owned();
-    let fleet: FleetStatus = with(FLEET, text);
-    let rows: Vec<LockStatus> = with(LOCKS, text);
-    let lock: LockDetail = with(LOCK, text);
-    let leaks: Vec<Leak> = with(LEAKS, text);
-    let runs: Vec<RunRecord> = with(RUNS, text);
-    let trigger: Trigger = with(TRIGGER, text);
+    let of = Of(text);
+    let fleet = of.fleet();
+    let merged = FleetStatus::from_presences([of.told(true), of.told(false)], vec![of.node()], now);
+    let rows = vec![of.row(true), of.row(false)];
+    let (lock, replicas) = (of.lock(true), of.lock(false));
+    let leaks = vec![of.leak()];
+    let runs = vec![
+        of.record(false, false),
+        of.record(true, false),
+        of.record(false, true),
+    ];
+    let trigger = of.trigger(TriggerState::Ended);
+    let asked = STATES.map(|state| of.trigger(state));
+    let waiting = STATES.map(|state| WaitingTrigger::of(of.trigger(state), &fleet, Some(true)));
+    let unknown = FleetStatus::default();
+    let unrun = STATES.map(|state| WaitingTrigger::of(of.trigger(state), &unknown, Some(false)));
+    let long_ago = now - Duration::from_secs(36_000);
+    let ahead = doctor::ahead(&[vec![of.view()]], long_ago, Duration::from_secs(1));
+    assert_eq!(ahead.len(), 1);
     let broken = BreakReport {
         key: own(),
         owner: own(),
@@ -148,7 +478,10 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
     };
     let said = |told: Result<String, String>| told.unwrap_or_else(|why| why);
     let sentence = |told| terminal::sentence(&said(told));
-    let json = json_text(&(&fleet, &rows, &lock, &leaks, &runs, &pause)).unwrap_or_default();
+    let json = json_text(&(
+        &fleet, &merged, &rows, &lock, &leaks, &runs, &pause, &waiting,
+    ))
+    .unwrap_or_default();
     let spec = Spec {
         kind: Some(own()),
         ..Spec::continuous()
@@ -156,7 +489,9 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
     vec![
         ("status", status::show(&fleet, &config, now)),
         ("locks", status::show_locks(&rows)),
+        ("status, merged", status::show(&merged, &config, now)),
         ("locks show", locks::describe(&lock)),
+        ("locks show, of a replica", locks::describe(&replicas)),
         ("locks --leaked", locks::show_leaks(&leaks)),
         ("locks break", locks::node_results(&broken)),
         ("history", history::show(&runs, false)),
@@ -165,6 +500,14 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
             "doctor",
             doctor::show(&[doctor::Finding::error(text, text, text)]),
         ),
+        ("doctor, ledgers", doctor::show(&ahead)),
+        (
+            "doctor, fleet",
+            doctor::show(&doctor::judge(&fleet, &[lock.clone(), replicas.clone()])),
+        ),
+        ("triggers", triggers::show(&waiting)),
+        ("triggers of nobody", triggers::show(&unrun)),
+        ("triggers withdraw", triggers::all_told(&asked)),
         ("explain", explain::in_lines(&[own(), own()])),
         (
             "trigger",
@@ -178,7 +521,8 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
 
 /// Where lines of the text itself stay lines.
 fn with_lines(text: &str) -> Vec<(&'static str, String)> {
-    let runs: Vec<RunRecord> = with(RUNS, text);
+    let of = Of(text);
+    let runs = vec![of.record(false, false), of.record(true, false)];
     let pause = PauseAnswer {
         job: text.to_owned(),
         paused: true,

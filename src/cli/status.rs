@@ -289,7 +289,8 @@ pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> Stri
             }
             if let Some(held) = &job.held {
                 let backlog = job.backlog.unwrap_or(0);
-                text += &format!("{}: {backlog} items to be sent; {held}\n", job.name);
+                let name = terminal::cell(&job.name);
+                text += &format!("{name}: {backlog} items to be sent; {held}\n");
             }
         }
     }

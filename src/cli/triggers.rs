@@ -15,6 +15,7 @@ use crate::{
     config::Config,
     intent::{Trigger, TriggerState},
     lock::Locks,
+    terminal::sentence,
     worker::{
         asking::{AskError, Asker, WaitingTrigger},
         seeing,
@@ -82,7 +83,7 @@ fn list(config: &Config, job: Option<&str>, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show(found: &[WaitingTrigger]) -> String {
+pub(super) fn show(found: &[WaitingTrigger]) -> String {
     if found.is_empty() {
         return "no trigger is outstanding".to_owned();
     }
@@ -131,7 +132,7 @@ fn withdraw(config: &Config, what: &str, all: bool, json: bool) -> Result<(), Fa
         print_json(&json!(shown.collect::<Vec<_>>()))?;
     }
     let started = asked.iter().any(|trigger| !is_withdrawn(trigger));
-    let told = asked.iter().map(told).collect::<Vec<_>>().join("\n");
+    let told = all_told(&asked);
     match (started, json) {
         (false, true) => Ok(()),
         (true, true) => Err(Failure::Told),
@@ -158,6 +159,12 @@ fn is_withdrawn(trigger: &Trigger) -> bool {
         TriggerState::Ended => trigger.outcome == "withdrawn",
         state => state == TriggerState::Withdrawing,
     }
+}
+
+/// A line for each of them.
+pub(super) fn all_told(asked: &[Trigger]) -> String {
+    let told = asked.iter().map(|trigger| sentence(&told(trigger)));
+    told.collect::<Vec<_>>().join("\n")
 }
 
 fn told(trigger: &Trigger) -> String {

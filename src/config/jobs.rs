@@ -17,6 +17,7 @@ use crate::{
     job::{Coordination, Spec, Unstoppable},
     ledger::MAX_WAITING,
     schedule::{Schedule, ScheduleError},
+    secret::redact,
 };
 
 /// Something a kind does not like about its parameters.
@@ -33,6 +34,9 @@ pub struct ParamProblem {
 /// From where on a schedule's intervals are looked at: the first tick after it, and so many.
 const JITTER_FROM: Timestamp = Timestamp::constant(1_767_225_600, 0);
 const JITTER_TICKS: usize = 1000;
+
+/// In the place of a sentence that would quote a password.
+const UNSHOWN: &str = "this does not fit here, and looks like an address with a password";
 
 /// Texts given for parameters are tried in every reading up to this many of them.
 const MOST_TEXTS: usize = 6;
@@ -202,10 +206,35 @@ impl At<'_> {
         match schedule {
             Ok(schedule) => self.jitter(schedule, found),
             // These sentences say themselves what to do.
-            Err(errors) => errors
-                .iter()
-                .for_each(|error| found.error(&[error.key()], error.to_string(), "")),
+            Err(errors) => {
+                for error in errors {
+                    let message = match self.holds_password(error.key()) {
+                        true => UNSHOWN.to_owned(),
+                        false => error.to_string(),
+                    };
+                    found.error(&[error.key()], message, "");
+                }
+            }
         }
+    }
+
+    /// Whether one of the texts that make the schedule looks like an address with a password: all but `schedule` itself are
+    /// quoted under their own key.
+    fn holds_password(&self, key: &str) -> bool {
+        let spec = self.spec;
+        let texts: Vec<&str> = match key {
+            "zone" => vec![&spec.zone],
+            "starting" | "until" => [&spec.starting, &spec.until]
+                .into_iter()
+                .filter_map(|text| text.as_deref())
+                .collect(),
+            "except" => spec.except.iter().map(String::as_str).collect(),
+            _ => {
+                let written = spec.schedule.as_ref().map_or(&[][..], |s| s.as_slice());
+                written.iter().map(String::as_str).collect()
+            }
+        };
+        texts.iter().any(|text| redact(text) != **text)
     }
 
     /// A delay as long as the interval would run into the next tick.

@@ -198,7 +198,8 @@ impl Loaded {
         if !self.config.jobs.is_empty() || !self.config.worker.candidate {
             return Ok(self);
         }
-        let remedy = "add one in code (Worker::job) or as [jobs.NAME] in a file, named by --config or WATCHKEEPER_CONFIG                       where it is in no usual place";
+        let remedy = "add one in code (Worker::job) or as [jobs.NAME] in a file, named by --config or WATCHKEEPER_CONFIG \
+                      where it is in no usual place";
         if self.store_by_default().is_some() && self.file.is_none() {
             let message = format!("there is no job, and {}", self.no_file());
             self.problems

@@ -87,6 +87,13 @@ impl<'de> Deserialize<'de> for Expressions {
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Expressions, A::Error> {
                 let mut expressions = Vec::new();
                 while let Some(expression) = seq.next_element::<String>()? {
+                    // None begins so: a list within a list that came as a text.
+                    if expression.trim_start().starts_with('[') {
+                        return Err(de::Error::invalid_type(
+                            de::Unexpected::Str(&expression),
+                            &"a text in quotes",
+                        ));
+                    }
                     expressions.push(expression);
                 }
                 Ok(Expressions(expressions))

@@ -8,7 +8,10 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -39,6 +42,8 @@ const GATHER: Duration = Duration::from_millis(50);
 /// A store that does not answer is asked so often, with pauses between: without its end a run would be shown as running.
 const TRIES: u32 = 5;
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// A record of batches takes another number so often, where another process has taken the one it had.
+const RENUMBERED: usize = 20;
 /// Bytes of a reason that are kept.
 const MAX_DETAIL: usize = 1024;
 
@@ -99,8 +104,8 @@ enum Writing {
     /// Of batches, whose numbers this replica counts by itself.
     Batch {
         record: Box<RunRecord>,
-        /// Set at the first try, so that another one does not tell it twice.
-        seq: OnceLock<u64>,
+        /// Set at the first try, so that another one does not tell it twice; 0 before.
+        seq: AtomicU64,
     },
 }
 
@@ -180,7 +185,7 @@ impl History {
         record.detail = job::cut(record.detail, MAX_DETAIL);
         self.add(Writing::Batch {
             record: Box::new(record),
-            seq: OnceLock::new(),
+            seq: AtomicU64::new(0),
         });
     }
 
@@ -273,28 +278,54 @@ impl History {
                 record.interrupt(self.0.locks.wall());
                 self.put(&record, Stage::Interrupted, None).await
             }
-            Writing::Batch { record, seq } => {
-                let number = match seq.get() {
-                    Some(number) => *number,
-                    None => self.next_number(&record.job).await?,
-                };
-                let record = RunRecord {
-                    seq: *seq.get_or_init(|| number),
-                    ..(**record).clone()
-                };
-                self.put(&record, Stage::Ended, None).await
-            }
+            Writing::Batch { record, seq } => self.put_batch(record, seq).await,
         }
     }
 
-    /// The next number in this replica's ring of a job.
-    async fn next_number(&self, job: &str) -> Result<u64, LockError> {
+    /// Two replicas of one machine that have no names share a ring: the number that one of them takes may be the other's by
+    /// then, and of two documents of one revision a node keeps the first. So it is looked whose it is.
+    async fn put_batch(&self, record: &RunRecord, seq: &AtomicU64) -> Result<(), LockError> {
+        let mut taken = None;
+        for _ in 0..RENUMBERED {
+            let number = match (seq.load(Ordering::Relaxed), taken) {
+                (number, None) if number > 0 => number,
+                (_, taken) => self.next_number(&record.job, taken).await?,
+            };
+            seq.store(number, Ordering::Relaxed);
+            let record = RunRecord {
+                seq: number,
+                ..record.clone()
+            };
+            self.put(&record, Stage::Ended, None).await?;
+            let (name, _) = self.documents(&record);
+            let Some(found) = self.0.locks.doc(&name).await? else {
+                return Ok(());
+            };
+            let whose = RunRecord::from_doc(&record.job, &found);
+            if whose.is_some_and(|found| found.seq == number && found.replica == record.replica) {
+                return Ok(());
+            }
+            taken = Some(RunRecord::attempt_of(found.rev));
+        }
+        tracing::debug!(
+            job = record.job,
+            "a record of batches found no place in the history"
+        );
+        Ok(())
+    }
+
+    /// The next number in this replica's ring of a job; `taken` is one that another process has used meanwhile.
+    async fn next_number(&self, job: &str, taken: Option<u64>) -> Result<u64, LockError> {
         let mut numbers = self.0.numbers.lock().await;
-        let last = match numbers.get(job) {
-            Some(last) => *last,
-            None => {
+        let known = numbers.get(job).copied();
+        let last = match (known, taken) {
+            (Some(last), None) => last,
+            (Some(last), Some(taken)) if last > taken => last,
+            _ => {
                 let docs = self.0.locks.docs(&RunRecord::directory(job)).await?;
                 RunRecord::last_of_ring(job, &self.0.author.ring, &docs)
+                    .max(known.unwrap_or(0))
+                    .max(taken.unwrap_or(0))
             }
         };
         numbers.insert(job.to_owned(), last.saturating_add(1));
@@ -505,6 +536,40 @@ mod tests {
             .collect();
         found.sort_unstable();
         assert_eq!(found, [(1, 1), (2, 2), (3, 3), (4, 4)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_replicas_without_names_on_one_machine_lose_no_record_of_batches() {
+        let (first, _node, time) = history();
+        let author = Author {
+            id: "a-2".to_owned(),
+            name: "a-2".to_owned(),
+            ..first.0.author.clone()
+        };
+        let second = History::new(first.0.locks.clone(), time.clock(), Spawn::system(), author);
+        for n in 0..20 {
+            for history in [&first, &second] {
+                // Some at a time, and the second is ahead or behind.
+                for _ in 0..=n % 3 {
+                    history.batch(RunRecord {
+                        job: "job".to_owned(),
+                        token: Some(crate::node::Token(7)),
+                        batch: Some(format!("{n}")),
+                        ..RunRecord::default()
+                    });
+                }
+            }
+            first.flush(Duration::from_secs(60)).await;
+            second.flush(Duration::from_secs(60)).await;
+        }
+        let docs = first.0.locks.docs("history/job/").await.unwrap();
+        let count = |id: &str| {
+            let found = docs
+                .iter()
+                .filter_map(|doc| RunRecord::from_doc("job", doc));
+            found.filter(|record| record.replica == id).count()
+        };
+        assert_eq!((count("a-1"), count("a-2")), (39, 39));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use tokio::{sync::oneshot, task::JoinError};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
@@ -21,6 +22,7 @@ use crate::{
     error::{Error, Result},
     event::Event,
     job::{Coordination, Hooks, Spec},
+    panics::message,
     scheduler::{Author, Board, Context, History, Intents, Place, Recall},
     signals::{Signal, Signals},
     spawn::Spawn,
@@ -184,11 +186,13 @@ pub(super) async fn run(
     let (mut reloader, desk) = Reloader::new(worker, config, file, jobs_now, ctx.clone(), metrics);
     let running = spawn.spawn(replica.run_with(desk));
     // A task of its own: it goes on when nobody waits for the worker any more.
-    let mut winding_down = {
+    let (tell, mut winding_down) = oneshot::channel();
+    {
         let (me, ctx) = (me.clone(), ctx.clone());
         spawn.spawn(async move {
-            if let Err(error) = running.await {
-                tracing::error!(%error, "the replica has died");
+            let ended = survived(running.await);
+            if let Err(error) = &ended {
+                tracing::error!(%error, "nothing runs here any more");
             }
             drop(presence);
             take_leave(&me, &ctx).await;
@@ -197,15 +201,19 @@ pub(super) async fn run(
             if let Some(admin) = admin {
                 let _ = admin.await;
             }
-        })
-    };
+            let _ = tell.send(ended);
+        });
+    }
     // Also when this future is dropped: a replica that nobody can stop would work on for ever.
     let drain = ctx.gate.drain().clone();
     let _drains = drain.clone().drop_guard();
-    loop {
+    let ended = loop {
         tokio::select! {
             biased;
-            _ = &mut winding_down => break,
+            ended = &mut winding_down => break ended.unwrap_or_else(|_| {
+                let why = "it could not take its leave".to_owned();
+                Err(Error::Died { why })
+            }),
             () = told.cancelled(), if !drain.is_cancelled() => drain.cancel(),
             signal = next(&mut signals) => match signal {
                 Some(Signal::Drain) | None => drain.cancel(),
@@ -220,9 +228,20 @@ pub(super) async fn run(
                 Some(Signal::Hangup) => reloader.reload().await,
             }
         }
-    }
+    };
     tracing::info!("worker ended");
-    Ok(())
+    ended
+}
+
+/// What the end of the replica's task means to whoever started the worker: a service manager starts it again after a failure
+/// alone.
+fn survived(ended: Result<(), JoinError>) -> Result<()> {
+    ended.map_err(|error| Error::Died {
+        why: match error.try_into_panic() {
+            Ok(panic) => message(&*panic),
+            Err(error) => error.to_string(),
+        },
+    })
 }
 
 /// The next signal; never one where the program hears them itself.
@@ -681,5 +700,22 @@ mod admin {
         _: CancellationToken,
     ) -> Result<Option<tokio::task::JoinHandle<()>>> {
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_replica_that_dies_is_an_error() {
+        let spawn = Spawn::system();
+        assert!(survived(spawn.spawn(async {}).await).is_ok());
+        let dead = spawn.spawn(async { panic!("no {}", "more") }).await;
+        let error = survived(dead).unwrap_err();
+        assert_eq!(error.to_string(), "the replica has died: no more");
+        let stuck = spawn.spawn(std::future::pending());
+        stuck.abort();
+        assert!(matches!(survived(stuck.await), Err(Error::Died { .. })));
     }
 }

@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Handles and plain values: know nothing of each other, or nearly.
     ("chance", &[]),
     ("clock", &[]),
+    ("escape", &[]),
     ("files", &[]),
     ("finding", &[]),
     ("human", &[]),
@@ -27,7 +28,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("secret", &[]),
     ("signals", &[]),
     ("spawn", &[]),
-    ("terminal", &[]),
+    ("terminal", &["escape"]),
     ("backoff", &["chance"]),
     ("sim_clock", &["clock"]),
     // One lock server, and what is held on a majority of them.
@@ -130,7 +131,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "owned", "schedule", "secret",
         ],
     ),
-    ("error", &["config", "lock"]),
+    ("error", &["config", "escape", "lock"]),
     (
         "worker",
         &[

@@ -8,7 +8,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use watchkeeper::{Worker, clock::Clock};
+use watchkeeper::{Worker, clock::Clock, terminal};
 use watchkeeper_jobs::notifications::{
     cell::ItemId,
     delivery::State,
@@ -166,7 +166,7 @@ fn confirm(items: usize, mailing: &Mailing, verb: &str, yes: bool) -> Result<(),
         )));
     }
     let again = if verb == "send" { " again" } else { "" };
-    show::ask(&format!(
+    terminal::ask(&format!(
         "{verb} {items} items of {}{again}? [y/N] ",
         mailing.job
     ));
@@ -215,9 +215,9 @@ fn report(mailing: &Mailing, told: Told, order: &str, json: bool) -> Result<(), 
         let said: Vec<String> = said
             .map(|(n, what)| format!("{}: {n} {what}", mailing.job))
             .collect();
-        show::out(&said.join("\n"));
+        terminal::out(&said.join("\n"));
         for (id, why) in &told.alone {
-            show::err(&format!("{}: {why}", show::id(id)));
+            terminal::err(&format!("{}: {why}", terminal::cell(id)));
         }
     }
     match n(Did::Sending) + n(Did::Unknown) {

@@ -20,7 +20,7 @@ mod which;
 
 use std::process::ExitCode;
 
-use watchkeeper::{Error, Worker};
+use watchkeeper::{Error, Worker, terminal};
 use watchkeeper_jobs::notifications::{
     delivery::State, source::SourceError, sqlite::SqliteOperator,
 };
@@ -53,7 +53,7 @@ pub(crate) fn main(worker: &Worker, args: NotifyArgs) -> ExitCode {
         Err(Failure::Failed(why)) => (1, why),
         Err(Failure::Told) => return ExitCode::FAILURE,
     };
-    show::err(&format!("error: {why}"));
+    terminal::err(&format!("error: {why}"));
     ExitCode::from(code)
 }
 
@@ -70,7 +70,7 @@ fn status(worker: &Worker, args: &StatusArgs) -> Result<(), Failure> {
     if args.json {
         show::json(&found.iter().map(show::standing_json).collect::<Vec<_>>());
     } else {
-        show::out(&show::standings(&found));
+        terminal::out(&show::standings(&found));
     }
     match found.iter().any(|(_, standing)| standing.is_err()) {
         true => Err(Failure::Told),
@@ -97,7 +97,7 @@ fn dead(worker: &Worker, args: &DeadArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let standing = table.standing()?;
-    show::out(&show::entries(&mailing, states, &entries, &standing, limit));
+    terminal::out(&show::entries(&mailing, states, &entries, &standing, limit));
     Ok(())
 }
 

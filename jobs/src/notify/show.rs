@@ -1,10 +1,11 @@
-//! What `notify` prints. Ids, reasons and names of tables are anybody's: what a terminal would obey is written out.
-
-use std::io::{self, Write};
+//! What `notify` prints. Ids, reasons and names of tables are anybody's.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use watchkeeper::cli::Table;
+use watchkeeper::{
+    cli::Table,
+    terminal::{cell, out},
+};
 use watchkeeper_jobs::notifications::{
     cell::ItemId,
     delivery::State,
@@ -12,9 +13,6 @@ use watchkeeper_jobs::notifications::{
 };
 
 use super::which::Mailing;
-
-/// Characters of a cell.
-const CELL: usize = 100;
 
 pub(super) fn standing_json((mailing, standing): &(&Mailing, Result<Standing, String>)) -> Value {
     let found = standing.as_ref().ok();
@@ -46,9 +44,9 @@ pub(super) fn standings(found: &[(&Mailing, Result<Standing, String>)]) -> Strin
         "NOTE",
     ]);
     for (mailing, standing) in found {
-        let job = cell(&mailing.job);
+        let job = mailing.job.clone();
         let Ok(s) = standing else {
-            let why = standing.as_ref().err().map(|why| cell(why));
+            let why = standing.as_ref().err().cloned();
             let unknown = || String::new();
             table.row([
                 job,
@@ -75,7 +73,7 @@ pub(super) fn standings(found: &[(&Mailing, Result<Standing, String>)]) -> Strin
             s.items.parked.to_string(),
             s.items.in_doubt.to_string(),
             s.sending.to_string(),
-            cell(&note),
+            note,
         ]);
     }
     table.to_string()
@@ -113,9 +111,10 @@ pub(super) fn entries(
             true => "",
             false => " (no sender has served its table yet)",
         };
+        let job = cell(&mailing.job);
         return match all {
-            0 => format!("{}: no item is {words}{never}", mailing.job),
-            _ => format!("{}: no further item is {words}", mailing.job),
+            0 => format!("{job}: no item is {words}{never}"),
+            _ => format!("{job}: no further item is {words}"),
         };
     };
     let mut table = Table::new(&["ID", "STATE", "ATTEMPTS", "SINCE", "REASON"]);
@@ -127,11 +126,11 @@ pub(super) fn entries(
             RowState::Gone => format!("(its row is gone) {}", e.reason),
         };
         table.row([
-            id(&entry.id.to_string()),
+            entry.id.to_string(),
             e.state.word().to_owned(),
             e.attempts.to_string(),
             since(&entry.updated),
-            cell(&reason),
+            reason,
         ]);
     }
     let mut text = table.to_string();
@@ -158,36 +157,8 @@ fn not_before(entry: &Entry) -> Option<Timestamp> {
 fn since(updated: &str) -> String {
     match updated.parse::<Timestamp>() {
         Ok(at) => at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        Err(_) => cell(updated),
+        Err(_) => updated.to_owned(),
     }
-}
-
-/// An id as one word of a line.
-pub(super) fn id(text: &str) -> String {
-    cell(text)
-}
-
-/// One line, of a width that fits.
-fn cell(text: &str) -> String {
-    let shown = escaped(&text.split_whitespace().collect::<Vec<_>>().join(" "));
-    match shown.char_indices().nth(CELL) {
-        Some((at, _)) => format!("{}…", &shown[..at]),
-        None => shown,
-    }
-}
-
-/// What a terminal would obey is written as `\u001b`; lines stay. JSON means the same afterwards.
-fn escaped(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        let directs = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}');
-        if c != '\n' && (c.is_control() || directs) {
-            shown += &format!("\\u{:04x}", u32::from(c));
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
 }
 
 pub(super) fn json(value: &impl serde::Serialize) {
@@ -195,44 +166,61 @@ pub(super) fn json(value: &impl serde::Serialize) {
     out(&text);
 }
 
-pub(super) fn out(text: &str) {
-    write(io::stdout().lock(), text);
-}
-
-pub(super) fn err(text: &str) {
-    write(io::stderr().lock(), text);
-}
-
-/// A question: no newline follows it.
-pub(super) fn ask(text: &str) {
-    let mut to = io::stderr().lock();
-    let _ = to.write_all(escaped(text).as_bytes());
-    let _ = to.flush();
-}
-
-/// A reader that has gone away (`… | head`) is no failure of ours.
-fn write(mut to: impl Write, text: &str) {
-    let mut shown = escaped(text);
-    if !shown.ends_with('\n') {
-        shown.push('\n');
-    }
-    let _ = to.write_all(shown.as_bytes());
-    let _ = to.flush();
-}
-
 #[cfg(test)]
 mod tests {
+    use watchkeeper::{node::Token, terminal};
+    use watchkeeper_jobs::notifications::{
+        NotificationsParams, delivery::Exception, source::Counts,
+    };
+
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_written_out_and_json_keeps_its_meaning() {
-        let hostile = "a\u{1b}[2J\u{9b}31m\u{202e}b\tc";
-        let line = cell(hostile);
-        assert!(!line.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{line}");
-        let text = escaped(&json!([hostile]).to_string());
-        assert!(!text.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{text}");
-        let read: Vec<String> = serde_json::from_str(&text).unwrap();
-        assert_eq!(read, [hostile]);
-        assert_eq!(cell(&"x".repeat(100_000)).chars().count(), CELL + 1);
+    fn what_others_wrote_commands_no_terminal_and_every_row_stays_a_row() {
+        let own = |text: &str| text.to_owned();
+        for hostile in [
+            "a\u{1b}[2J\u{9b}31m\u{7}",
+            "a\nb\r\n\tc",
+            "\u{202e}\u{200b}\u{2028}\u{feff}",
+            "\u{ad}\u{2060}\u{e0041}",
+        ] {
+            let mailing = Mailing {
+                job: own(hostile),
+                params: NotificationsParams::default(),
+                database: hostile.into(),
+            };
+            let entry = |id| Entry {
+                id,
+                exception: Exception {
+                    state: State::Dead,
+                    attempts: 3,
+                    not_before_ms: 0,
+                    reason: own(hostile),
+                    doubted: false,
+                },
+                token: Token(1),
+                batch: own(hostile),
+                updated: own(hostile),
+                key: own(hostile),
+                row: RowState::Gone,
+            };
+            let found = [entry(ItemId::Int(1)), entry(ItemId::Text(own(hostile)))];
+            let standing = Standing {
+                served: true,
+                items: Counts {
+                    dead: 9,
+                    ..Counts::default()
+                },
+                ..Standing::default()
+            };
+            let listed = entries(&mailing, &[State::Dead], &found, &standing, 2);
+            assert_eq!(terminal::lines(&listed), listed);
+            assert_eq!(listed.lines().count(), 4, "{listed}");
+            let none = entries(&mailing, &[State::Dead], &[], &standing, 2);
+            assert_eq!(terminal::line(&none), none);
+            let counted = standings(&[(&mailing, Ok(standing)), (&mailing, Err(own(hostile)))]);
+            assert_eq!(terminal::lines(&counted), counted);
+            assert_eq!(counted.lines().count(), 3, "{counted}");
+        }
     }
 }

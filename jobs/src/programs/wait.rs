@@ -10,6 +10,7 @@ use watchkeeper::{
     lock::{LockError, Sighting},
     node::NodeError,
     status::HolderStatus,
+    terminal,
     worker::{holding, store},
 };
 
@@ -27,6 +28,10 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// From the end of a node's watch to its first vote.
 const SLACK: Duration = Duration::from_secs(3);
+
+/// The shortest wait where the limit is not zero: without a wait an attempt sits out the time of a holder that has gone, for a
+/// whole ttl of it.
+const BRIEFLY: Duration = Duration::from_millis(1);
 
 /// Pauses between attempts that met nobody.
 const RETRY: Duration = Duration::from_millis(40);
@@ -145,11 +150,8 @@ async fn patiently(
     let mut spoken = false;
     loop {
         let left = until.since(clock.now());
-        let slice = if spoken && until == given {
-            left
-        } else {
-            left.min(SILENCE)
-        };
+        let whole = spoken && until == given;
+        let slice = slice(left, whole, sits_out);
         let error = match locks.lock_key(key).wait(slice).acquire().await {
             Ok(lease) => return Ok(lease),
             Err(LockError::Closed | LockError::TtlTooLong { .. }) => {
@@ -201,6 +203,16 @@ async fn patiently(
         }
         let pause = RETRY / 4 + locks.chance().up_to(RETRY);
         clock.sleep(pause).await;
+    }
+}
+
+/// How long one attempt may wait, where so much of the limit is left: `whole` when nothing is to be said meanwhile.
+fn slice(left: Duration, whole: bool, sits_out: bool) -> Duration {
+    let slice = if whole { left } else { left.min(SILENCE) };
+    match sits_out {
+        true => slice,
+        // The limit may be over by now.
+        false => slice.max(BRIEFLY),
     }
 }
 
@@ -260,6 +272,14 @@ async fn nodes_in_trouble(locks: &Locks, error: &LockError) -> String {
     )
 }
 
+/// Who the lock is held by, in a sentence.
+fn taken(what: &str, who: Option<&HolderStatus>) -> String {
+    // What others wrote stays within it.
+    let who = who.map(|who| terminal::cell(&who.to_string()));
+    let who = who.as_deref().unwrap_or("somebody else");
+    format!("the {what} is held by {who}; nothing was run")
+}
+
 // === impl NotHeld ===
 
 impl NotHeld {
@@ -268,14 +288,7 @@ impl NotHeld {
     pub(super) fn tell(&self, what: &str, voice: Voice, not_held: u8, told: fn(Heard) -> u8) -> u8 {
         match self {
             Self::Taken(who) => {
-                let who = who.as_ref().map(|who| {
-                    // What others wrote must not command the terminal.
-                    who.to_string().replace(char::is_control, "\u{fffd}")
-                });
-                let who = who.as_deref().unwrap_or("somebody else");
-                voice.mention(&format_args!(
-                    "the {what} is held by {who}; nothing was run"
-                ));
+                voice.mention(&taken(what, who.as_deref()));
                 not_held
             }
             Self::Orphaned(rest) => {
@@ -341,6 +354,45 @@ mod tests {
         assert_eq!(
             give_up(Verdict::Silence, patience, patience),
             Some(Verdict::Silence)
+        );
+    }
+
+    #[test]
+    fn a_limit_that_is_over_does_not_sit_out_a_holder_that_has_gone() {
+        let hour = Duration::from_secs(3600);
+        for whole in [false, true] {
+            assert!(!slice(Duration::ZERO, whole, false).is_zero());
+            assert!(slice(Duration::ZERO, whole, true).is_zero());
+        }
+        assert_eq!(slice(hour, false, false), SILENCE);
+        assert_eq!(slice(hour, true, false), hour);
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_commands_no_terminal() {
+        let own = |text: &str| text.to_owned();
+        for hostile in [
+            "a\u{1b}[2J\u{9b}31m",
+            "a\nb\u{202e}",
+            "\u{2028}\u{e0041}\u{ad}",
+        ] {
+            for command in [None, Some(own(hostile))] {
+                let who = HolderStatus {
+                    id: own(hostile),
+                    name: own(hostile),
+                    host: own(hostile),
+                    command,
+                    ..HolderStatus::default()
+                };
+                let said = taken("lock x", Some(&who));
+                assert_eq!(terminal::line(&said), said);
+                assert!(said.starts_with("the lock x is held by "), "{said}");
+                assert!(said.ends_with("; nothing was run"), "{said}");
+            }
+        }
+        assert_eq!(
+            taken("lock x", None),
+            "the lock x is held by somebody else; nothing was run"
         );
     }
 }

@@ -90,6 +90,40 @@ async fn without_the_token_runs_say_nothing_of_themselves() {
 }
 
 #[tokio::test]
+async fn without_the_token_neither_panics_nor_checks_are_quoted() {
+    let why = "the engine of mail has died, and begins again: hunter2: so it goes";
+    let mut fleet = fleet();
+    fleet.replicas[0].unfit = Some("disk: hunter2".into());
+    fleet.replicas[0].fit = false;
+    let server = serving(Fake {
+        fleet,
+        unready: Some(why),
+        ..Fake::default()
+    })
+    .await;
+    for path in ["/readyz", "/", "/api/v1/fleet"] {
+        let (shut, open) = (server.look(path, "").await, server.get(path).await);
+        assert!(!shut.body.contains("hunter2"), "{path}\n{}", shut.body);
+        assert!(open.body.contains("hunter2"), "{path}\n{}", open.body);
+    }
+    let shut = server.look("/readyz", "").await;
+    assert_eq!(shut.status, 503);
+    assert_eq!(
+        shut.body,
+        "the engine of mail has died, and begins again: sign in to see why\n"
+    );
+    let fleet = server.look("/api/v1/fleet", "").await.body;
+    assert!(fleet.contains("disk: sign in to see why"), "{fleet}");
+    // What says nothing of anybody's is shown.
+    let server = serving(Fake {
+        unready: Some("no store was reached yet"),
+        ..Fake::default()
+    });
+    let shut = server.await.look("/readyz", "").await;
+    assert_eq!(shut.body, "no store was reached yet\n");
+}
+
+#[tokio::test]
 async fn without_any_token_nobody_asks() {
     let server = serving(Fake {
         no_token: true,

@@ -8,7 +8,7 @@ use crate::status::{FleetStatus, LockDetail};
 /// A replica tells of itself every two seconds; one that is silent for longer is frozen, gone or cut off.
 const SILENT_MS: u64 = 4_000;
 
-pub(super) fn judge(fleet: &FleetStatus, locks: &[LockDetail]) -> Vec<Finding> {
+pub(in crate::cli) fn judge(fleet: &FleetStatus, locks: &[LockDetail]) -> Vec<Finding> {
     let mut found = replicas(fleet);
     found.extend(jobs(fleet));
     found.extend(margins(locks));

@@ -8,7 +8,7 @@ use super::Finding;
 use crate::{human::Span, ledger::Ledger, node::View};
 
 /// Jobs whose ticks are decided further than the clock shows, from the locks as each node shows them.
-pub(super) fn ahead(locks: &[Vec<View>], now: Timestamp, skew: Duration) -> Vec<Finding> {
+pub(in crate::cli) fn ahead(locks: &[Vec<View>], now: Timestamp, skew: Duration) -> Vec<Finding> {
     let mut found = Vec::new();
     for views in locks {
         let newest = views.iter().max_by_key(|view| view.record.version);

@@ -35,6 +35,8 @@ use crate::{
     worker::{seeing, store},
 };
 use probe::NodeState;
+#[cfg(test)]
+pub(super) use {fleet::judge, ledgers::ahead};
 
 /// `watchkeeper doctor`
 #[derive(Clone, Debug, Default, Args)]

@@ -355,6 +355,7 @@ fn a_password_at_a_wrong_place_is_in_no_message() {
         "worker.threads = \"redis://:hunter2@h\"",
         "locks = \"redis://:hunter2@h\"",
         "jobs.a.schedule = [[\"redis://:hunter2@h\"]]",
+        "jobs.a.schedule = [[\"redis://:hunter2@h\", 1], \"@daily\"]",
     ] {
         let line = problem(wrong);
         assert!(!line.contains("hunter2"), "{line}");
@@ -362,6 +363,30 @@ fn a_password_at_a_wrong_place_is_in_no_message() {
         let name = path.to_uppercase().replace('.', "__");
         let lines = Setup::empty().env(&name, value).lines().join("\n");
         assert!(!lines.contains("hunter2"), "{lines}");
+    }
+    // Texts that are none of their kind are quoted where they are told to be none.
+    for key in ["schedule", "zone", "starting", "until", "except"] {
+        for value in [
+            "redis://:hunter2@h",
+            "[redis://:hunter2@h",
+            "a:hunter2 b@h c d",
+        ] {
+            let file = match key {
+                "schedule" => job(&format!("schedule = \"{value}\"")),
+                "except" => job(&format!("schedule = \"@daily\"\nexcept = [\"{value}\"]")),
+                _ => job(&format!("schedule = \"@daily\"\n{key} = \"{value}\"")),
+            };
+            let name = format!("JOBS__A__{}", key.to_uppercase());
+            let from_file = Setup::file(&file).lines();
+            let plain = Setup::file(&job("schedule = \"@daily\""));
+            let from_env = plain.env(&name, value).lines();
+            for lines in [from_file, from_env] {
+                assert!(!lines.is_empty(), "{key} = {value}");
+                let lines = lines.join("\n");
+                assert!(!lines.contains("hunter2"), "{lines}");
+                assert!(lines.contains(&format!("jobs.a.{key}")), "{lines}");
+            }
+        }
     }
     // The password in the place of the file that holds it.
     for key in ["LOCKS__REDIS__PASSWORD_FILE", "ADMIN__TOKEN_FILE"] {
@@ -575,6 +600,17 @@ fn a_schedule_may_be_a_list_also_in_the_environment() {
             .unwrap()
             .is("0 8,10 * * *")
     );
+}
+
+#[test]
+fn whoever_has_no_job_is_told_in_whole_sentences() {
+    let alone = Setup::empty().loaded().runnable().unwrap_err().to_string();
+    let elsewhere = Setup::file("locks.backend = \"redis\"\nlocks.redis.nodes = [\"redis://a\"]");
+    let warned = elsewhere.loaded().runnable().unwrap().problems.to_string();
+    for said in [alone, warned] {
+        assert!(said.contains("there is no job"), "{said}");
+        assert!(!said.contains("  "), "{said}");
+    }
 }
 
 #[test]
