@@ -48,6 +48,8 @@ struct Inner {
     known: Mutex<BTreeMap<String, Known>>,
     /// Revisions of documents that were read and say nothing: of another version, or over.
     in_vain: Mutex<BTreeMap<String, u64>>,
+    /// Revisions of which the last look found the name alone.
+    missed: Mutex<BTreeMap<String, u64>>,
     /// Counts the changes.
     news: watch::Sender<u64>,
     /// Something was said here that the nodes do not know.
@@ -122,6 +124,10 @@ impl Intents {
         let now = locks.wall();
         self.take(docs.iter(), now);
         self.pass_over(&shown, &docs);
+        if self.fell_behind(&shown, &news) {
+            // What is known is older than what a majority has told of: whoever decides by it looks again.
+            return Err(LockError::TooSlow);
+        }
         let mut writes = 0;
         let mut living = self.living(now);
         // Somebody waits for what was said here.
@@ -177,6 +183,30 @@ impl Intents {
         for doc in read.iter().filter(unknown) {
             in_vain.insert(doc.name.clone(), doc.rev);
         }
+    }
+
+    /// Whether the name of a pause was shown with a revision that could not be read just now: the only node that has it may have
+    /// been silent for a moment. What is missed twice in a row is gone, or is never told, and keeps nobody up. Triggers come and
+    /// go; of them the ledger knows.
+    fn fell_behind(&self, shown: &BTreeMap<&str, (u64, usize)>, news: &[String]) -> bool {
+        let (known, in_vain) = (self.known(), self.in_vain());
+        let read = |name: &String| {
+            let read = known.get(name).map(|known| known.rev);
+            read.max(in_vain.get(name).copied())
+        };
+        let revisions = news
+            .iter()
+            .filter_map(|name| Some((name.clone(), shown.get(name.as_str())?.0)));
+        let missed: BTreeMap<String, u64> = revisions
+            .filter(|(name, rev)| intent::trigger_of(name).is_none() && read(name) < Some(*rev))
+            .collect();
+        let missed_before = self.0.missed.lock();
+        let mut missed_before = missed_before.unwrap_or_else(PoisonError::into_inner);
+        let news = missed
+            .iter()
+            .any(|(name, rev)| missed_before.get(name) != Some(rev));
+        *missed_before = missed;
+        news
     }
 
     /// What is behind the last name that was read is unknown here: pauses before triggers, in the order of their names.
@@ -373,5 +403,29 @@ impl Known {
     fn is_to_be_kept(&self) -> bool {
         let ended = matches!(&self.intent, Intent::Trigger(trigger) if trigger.state == TriggerState::Ended);
         self.ours || !ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_of_which_only_the_name_was_read_is_looked_for_again() {
+        let intents = Intents::default();
+        let news = [
+            intent::pause_document("report"),
+            intent::trigger_document("report", "1"),
+        ];
+        let [pause, trigger] = news.each_ref().map(String::as_str);
+        let shown = BTreeMap::from([(pause, (3, 2)), (trigger, (1, 2))]);
+        assert!(intents.fell_behind(&shown, &news), "its body is unknown");
+        assert!(!intents.fell_behind(&shown, &news), "it is never told");
+        let newer = BTreeMap::from([(pause, (4, 2))]);
+        assert!(intents.fell_behind(&newer, &news), "another revision");
+        // Read, and of another version.
+        intents.in_vain().insert(pause.to_owned(), 5);
+        let read = BTreeMap::from([(pause, (5, 2))]);
+        assert!(!intents.fell_behind(&read, &news));
     }
 }
