@@ -332,7 +332,7 @@ mod tests {
             ticks: ticks.to_owned(),
             whole: ticks.to_owned(),
         };
-        let quarters = Schedule::parse("7,22,37,52 * * * *", None, None).unwrap();
+        let other = Schedule::parse("37 * * * *", None, None).unwrap();
         // Changed while the ledger is ahead, and also after a first jump was taken back.
         for twice in [false, true] {
             let mut job = Bench::new(Misfire::Once);
@@ -346,16 +346,17 @@ mod tests {
                 let by = by(ticks);
                 crate::due::account_for_change(&job.ledger, schedule, &by, at(now)).unwrap()
             };
-            job.ledger = changed(&job, &quarters, "quarters", "12:06:00").ledger;
-            let tens = std::mem::replace(&mut job.schedule, quarters.clone());
+            job.ledger = changed(&job, &other, "other", "12:06:00").ledger;
+            let tens = std::mem::replace(&mut job.schedule, other.clone());
             if twice {
-                let later = "2026-05-05T13:10:00Z";
-                assert_eq!(job.at(later), [at("2026-05-05T13:07:00Z")]);
+                let later = "2026-05-05T14:40:00Z";
+                assert_eq!(job.at(later), [at("2026-05-05T14:37:00Z")]);
             }
             job.take_back("12:06:30");
             job.ledger = changed(&job, &tens, "ten", "12:08:00").ledger;
             job.schedule = tens;
-            assert_eq!(job.at("12:10:00"), [at("12:10:00")]);
+            // Of two schedules nobody can tell in which gaps of the one the other had ticks.
+            assert_eq!(job.at("12:40:00"), [at("12:40:00")]);
             job.at("2026-05-05T11:50:00Z");
             assert!(!job.at("2026-05-05T12:00:00Z").contains(&ran), "{twice}");
         }
