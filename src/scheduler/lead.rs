@@ -78,12 +78,12 @@ impl Lead<'_> {
             return Ended::Outdated;
         }
         // Before anything is written: that is newer than whatever is remembered.
-        let own = self.engine.ctx.recall.ledger(job);
+        let own = self.engine.ctx.recall.ledger(job).map(Box::new);
         // First of all: a minority write of the last leader becomes the truth, or is gone, for everybody.
         if ledger != Ledger::default() && Box::pin(self.write(&ledger, None)).await.is_err() {
             return Ended::Over;
         }
-        if Box::pin(self.account_for_blank(&mut ledger, own))
+        if Box::pin(self.account_for_blank(&mut ledger, own.map(|own| *own)))
             .await
             .is_err()
         {
