@@ -88,8 +88,8 @@ pub struct Ledger {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mixed_upto: Option<Timestamp>,
     /// Losses of memory that are accounted for: see [`Ledger::blanks`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    blanks: Vec<Timestamp>,
+    #[serde(default, skip_serializing_if = "<[Timestamp]>::is_empty")]
+    blanks: Box<[Timestamp]>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -609,7 +609,7 @@ impl Default for Ledger {
             runs: 0,
             by: Decided::default(),
             mixed_upto: None,
-            blanks: Vec::new(),
+            blanks: Box::default(),
             rest: Map::new(),
         }
     }

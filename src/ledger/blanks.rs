@@ -17,11 +17,12 @@ impl Ledger {
 
     /// These losses are accounted for.
     pub fn note_blanks(&mut self, stamps: &[Timestamp]) {
-        self.blanks.extend_from_slice(stamps);
-        self.blanks.sort_unstable();
-        self.blanks.dedup();
-        let surplus = self.blanks.len().saturating_sub(MAX_BLANKS);
-        self.blanks.drain(..surplus);
+        let mut blanks = [&*self.blanks, stamps].concat();
+        blanks.sort_unstable();
+        blanks.dedup();
+        let surplus = blanks.len().saturating_sub(MAX_BLANKS);
+        blanks.drain(..surplus);
+        self.blanks = blanks.into();
     }
 }
 

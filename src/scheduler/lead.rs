@@ -133,6 +133,7 @@ impl Lead<'_> {
                 break;
             };
             if let ahead::Next::TakeBack(upto) = self.engine.look_ahead(plan.ahead) {
+                drop(plan);
                 if Box::pin(self.take_back(&mut ledger, upto)).await.is_err() {
                     break;
                 }
