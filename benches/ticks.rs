@@ -30,11 +30,11 @@ mod process;
 mod rest;
 #[path = "ticks/scene.rs"]
 mod scene;
-#[path = "../tests/redis/server.rs"]
+#[path = "../lock/tests/redis/server.rs"]
 mod server;
 #[path = "lock/table.rs"]
 mod table;
-#[path = "../tests/redis/tap.rs"]
+#[path = "../lock/tests/redis/tap.rs"]
 mod tap;
 
 use table::Table;

@@ -75,7 +75,7 @@ impl Process {
             .clock(clock.clone())
             .chance(plan.chance.clone())
             .tag(plan.id.replace(' ', "-"))
-            .events(events.clone())
+            .events(events.of_locks())
             .keeper_here(spawn.clone())
             .look_every(plan.look_every)
             .on_unstoppable(move |_| {
