@@ -14,7 +14,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-#[path = "lock/asked.rs"]
+#[path = "../lock/benches/lock/asked.rs"]
 mod asked;
 #[path = "ticks/at_once.rs"]
 mod at_once;
@@ -32,7 +32,7 @@ mod rest;
 mod scene;
 #[path = "../lock/tests/redis/server.rs"]
 mod server;
-#[path = "lock/table.rs"]
+#[path = "../lock/benches/lock/table.rs"]
 mod table;
 #[path = "../lock/tests/redis/tap.rs"]
 mod tap;

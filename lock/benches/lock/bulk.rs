@@ -1,7 +1,7 @@
 //! A hundred claims in one call.
 
 use serde_json::json;
-use watchkeeper::lock::{Claim, Claimed};
+use watchkeeper_lock::lock::{Claim, Claimed};
 
 use crate::{
     Plan,

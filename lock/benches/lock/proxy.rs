@@ -11,7 +11,7 @@ use tokio::{
     sync::mpsc,
     task::JoinSet,
 };
-use watchkeeper::clock::Clock;
+use watchkeeper_lock::clock::Clock;
 
 use crate::{scene::url_of, server::RedisServer};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
-use watchkeeper::{
+use watchkeeper_lock::{
     event::Event,
     lease::Lease,
     lock::{Claim, Claimed},

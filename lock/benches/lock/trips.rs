@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use watchkeeper::node::Expiry;
+use watchkeeper_lock::node::Expiry;
 
 use crate::{
     Plan,

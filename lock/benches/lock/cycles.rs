@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::json;
 use tokio::task::JoinSet;
-use watchkeeper::{
+use watchkeeper_lock::{
     chance::Chance,
     clock::Clock,
     lock::{Claim, Claimed, LockError, Locks, NodeTroubles},

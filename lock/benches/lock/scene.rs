@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use tokio::sync::broadcast;
-use watchkeeper::{
+use watchkeeper_lock::{
     chance::Chance,
     clock::Clock,
     event::Event,

@@ -36,7 +36,7 @@ mod raw;
 mod renewals;
 #[path = "lock/scene.rs"]
 mod scene;
-#[path = "../lock/tests/redis/server.rs"]
+#[path = "../tests/redis/server.rs"]
 mod server;
 #[path = "lock/table.rs"]
 mod table;

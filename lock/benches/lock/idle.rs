@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use watchkeeper::{
+use watchkeeper_lock::{
     election::Elector,
     lock::{Claim, Claimed, Locks},
 };

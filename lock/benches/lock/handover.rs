@@ -6,7 +6,7 @@ use deadpool_redis::redis::Client;
 use futures_util::StreamExt;
 use serde_json::json;
 use tokio::{sync::mpsc, task::JoinSet};
-use watchkeeper::{
+use watchkeeper_lock::{
     chance::Chance,
     lock::Locks,
     node::{Expiry, Kind},
