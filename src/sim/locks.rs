@@ -139,12 +139,13 @@ fn join(world: &World, n: usize) -> Machine {
     machine
 }
 
-/// How many schedules each test runs; `WATCHKEEPER_SIM_SCHEDULES` changes it.
+/// How many schedules each test runs: a few every day, many in the long run. `WATCHKEEPER_SIM_SCHEDULES` changes it.
 fn schedules() -> u64 {
     let asked = std::env::var("WATCHKEEPER_SIM_SCHEDULES")
         .ok()
         .and_then(|n| n.parse().ok());
-    asked.unwrap_or(250)
+    let long = std::env::var_os("WATCHKEEPER_LONG").is_some();
+    asked.unwrap_or(if long { 250 } else { 40 })
 }
 
 /// The seeds of those schedules; `WATCHKEEPER_SIM_SEED` names a single one.

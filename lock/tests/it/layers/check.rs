@@ -98,7 +98,8 @@ fn edges() -> BTreeMap<(String, String), BTreeSet<String>> {
         let from = module_of(&inner);
         for target in targets(&fs::read_to_string(&file).unwrap()) {
             // `crate::Worker` is a name that the root passes on.
-            let to = reexports.get(&target).unwrap_or(&target).clone();
+            let to = reexports.get(&target).unwrap_or(&target);
+            let to = reexports.get(to).unwrap_or(to).clone();
             if to != from && to != OTHER {
                 found
                     .entry((from.clone(), to))
@@ -214,7 +215,7 @@ fn word(text: &str) -> Option<String> {
 fn reexports(root: &str) -> BTreeMap<String, String> {
     let lines = root
         .split(';')
-        .filter_map(|item| item.trim().rsplit_once("pub use "));
+        .filter_map(|item| item.trim().rsplit_once("use "));
     let pairs = lines.filter_map(|(_, path)| path.split_once("::"));
     let mut found = BTreeMap::new();
     for (module, names) in pairs {
