@@ -62,13 +62,13 @@ use crate::{
     schedule::Schedule,
 };
 pub use ahead::{TakenBack, WithoutSpans, take_back};
-pub use blank::{Accounted, Loss, account_for_loss};
 pub use changed::{Changed, account_for_change};
+pub use memory_loss::{Accounted, Loss, account_for_loss};
 use table::Table;
 
 mod ahead;
-mod blank;
 mod changed;
+mod memory_loss;
 mod policy;
 mod table;
 #[cfg(test)]

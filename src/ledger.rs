@@ -32,9 +32,9 @@ use serde_json::{Map, Value};
 use crate::node::Token;
 
 mod ahead;
-mod blanks;
 mod decided;
 mod kept;
+mod memory_loss;
 mod refused;
 mod run;
 #[cfg(test)]

@@ -116,6 +116,7 @@ pub mod node;
 #[doc(hidden)]
 pub mod owned;
 mod panics;
+mod run;
 pub mod schedule;
 pub(crate) mod scheduler;
 #[doc(hidden)]

@@ -27,11 +27,8 @@ use crate::{
     lock::{Claim, Claimed},
     node::Kind,
     panics::{caught, caught_later},
-    scheduler::{
-        Context, Pass,
-        execute::{Ended, Limits, execute},
-        stuck_at,
-    },
+    run::execute::{Ended, Limits, execute},
+    scheduler::{Context, Pass, stuck_at},
     seldom::Seldom,
     status::Standing,
 };

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use crate::{
     clock::Moment,
     job::Run,
-    scheduler::execute::Ended,
+    run::execute::Ended,
     status::{RunRecord, runs::BatchCounts},
 };
 

@@ -51,8 +51,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 mod bounds;
+mod busy_minute;
 mod civil;
-mod crowd;
 mod days;
 mod error;
 mod expressions;
@@ -64,7 +64,7 @@ mod oddity;
 mod tests;
 mod zone;
 
-pub use crowd::{CROWD, Crowd, crowds};
+pub use busy_minute::{CROWD, Crowd, crowds};
 pub use error::{Field, ScheduleError};
 pub use expressions::Expressions;
 pub use oddity::Oddity;

@@ -5,17 +5,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use super::{
-    execute::Ended as RunEnd,
-    flight::{Flight, Flights, Saving},
-    lead::{Lead, Over},
-};
+use super::term_loop::{Lead, Over};
 use crate::{
     due::{self, Decision, Facts, Interrupted, Plan},
     event::Event,
     job::JobError,
     ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
     lock::WriteError,
+    run::{
+        execute::Ended as RunEnd,
+        in_flight::{Flight, Flights, Saving},
+    },
     status::runs::INTERRUPTED,
 };
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::lead::{Lead, Over};
+use super::term_loop::{Lead, Over};
 use crate::{
     clock::Moment,
     due::{self, TakenBack},

@@ -1,6 +1,6 @@
 //! Before a leader decides anything, it accounts for a change of the job's schedule since the last decision.
 
-use super::lead::{Lead, Over};
+use super::term_loop::{Lead, Over};
 use crate::{
     due::{self, Changed},
     event::Event,

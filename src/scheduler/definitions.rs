@@ -21,7 +21,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::{Board, Engine, Pass, lead::Ended, place::LOOK};
+use super::{Board, Engine, Pass, peers::LOOK, term_loop::Ended};
 use crate::{
     event::{Event, Events},
     job::Disagreement,
@@ -317,7 +317,7 @@ impl Engine {
     }
 }
 
-impl super::lead::Lead<'_> {
+impl super::term_loop::Lead<'_> {
     /// Why this term is to end, or to go on under another definition, as soon as nothing runs; nothing new starts until
     /// then.
     pub(super) fn leaving(&self) -> Option<Ended> {

@@ -19,12 +19,12 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::execute::Ended;
 use crate::{
     clock::{Clock, Moment},
     job::{self, Run},
     ledger::OpenRun,
     lock::{LockError, Locks},
+    run::execute::Ended,
     spawn::Spawn,
     status::{
         RunRecord,

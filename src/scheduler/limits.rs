@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::{Context, lead::Lead};
+use super::{Context, term_loop::Lead};
 use crate::{
     clock::Moment,
     due::{Decision, Plan},

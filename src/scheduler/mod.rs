@@ -21,29 +21,26 @@ mod acts;
 mod ahead;
 mod alarm;
 mod balance;
-mod blank;
-mod board;
 mod by_tick;
 mod changed;
 pub(crate) mod context;
 mod definitions;
-mod departure;
-pub(crate) mod execute;
-mod flight;
 mod gate;
 mod history;
 pub(crate) mod intents;
-mod lead;
+mod ledger_store;
 mod limits;
+mod local_status;
+mod memory_loss;
+mod next_definition;
 mod orders;
-mod pad;
-mod place;
+mod peers;
+mod ready;
 mod recall;
 #[cfg(test)]
 mod sizes;
-mod span;
 mod spread;
-mod successor;
+mod term_loop;
 
 use std::{
     sync::{Arc, Mutex},
@@ -51,7 +48,6 @@ use std::{
 };
 
 pub(crate) use balance::{Given, balance};
-pub(crate) use board::Board;
 pub(crate) use context::Context;
 #[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 pub(crate) use context::sortable_id;
@@ -60,10 +56,11 @@ pub(crate) use history::{Author, History};
 pub(crate) use intents::Intents;
 use jiff::{SignedDuration, Timestamp};
 pub(crate) use limits::stuck_at;
-pub(crate) use place::Place;
+pub(crate) use local_status::Board;
+pub(crate) use next_definition::{Definition, Successor};
+pub(crate) use peers::Place;
 pub(crate) use recall::Recall;
 pub(crate) use spread::WHOLE_REPLICA;
-pub(crate) use successor::{Definition, Successor};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -78,8 +75,8 @@ use crate::{
     status::Standing,
     term::Term,
 };
-use lead::{Ended, Lead};
-use pad::Pad;
+use ledger_store::Pad;
+use term_loop::{Ended, Lead};
 
 /// One job of this replica.
 pub(crate) struct Engine {

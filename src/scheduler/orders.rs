@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use super::{
     Context, Engine, Pass, intents,
-    lead::{Lead, Over},
+    term_loop::{Lead, Over},
 };
 use crate::{
     clock::Moment,

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::{Engine, lead::Lead};
+use super::{Engine, term_loop::Lead};
 use crate::election::Elector;
 
 /// Bytes of the future that this function makes.

@@ -77,12 +77,18 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("election", &["backoff", "clock", "lock", "node", "term"]),
+    // One run: of a tick or of a batch.
+    (
+        "run",
+        &["clock", "human", "job", "lease", "ledger", "panics"],
+    ),
     // Runs of jobs under a term, and batches under claims.
     (
         "scheduler",
         &[
             "backoff", "chance", "clock", "due", "election", "event", "human", "intent", "job",
-            "lease", "ledger", "lock", "node", "panics", "schedule", "spawn", "status", "term",
+            "lease", "ledger", "lock", "node", "panics", "run", "schedule", "spawn", "status",
+            "term",
         ],
     ),
     (
@@ -96,6 +102,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "lock",
             "node",
             "panics",
+            "run",
             "schedule",
             "scheduler",
             "seldom",

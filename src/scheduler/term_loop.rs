@@ -10,11 +10,10 @@ use super::{
     Engine,
     acts::Carried,
     ahead, by_tick,
-    flight::{Flights, Saving},
     gate::Pass,
+    ledger_store::Pad,
     limits::{LOOK_AT_LEASE, has_standby},
     orders::Notice,
-    pad::Pad,
 };
 use crate::{
     event::Event,
@@ -22,6 +21,7 @@ use crate::{
     ledger::Ledger,
     lock::WriteError,
     node::Token,
+    run::in_flight::{Flights, Saving},
 };
 
 /// The longest sleep between two looks at the wall clock: it may be set meanwhile.

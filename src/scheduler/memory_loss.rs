@@ -8,15 +8,15 @@
 use jiff::Timestamp;
 
 use super::{
-    flight::Flights,
-    lead::{Lead, Over},
     recall,
+    term_loop::{Lead, Over},
 };
 use crate::{
     due::{self, Accounted, Loss},
     intent,
     ledger::Ledger,
     lock::{AdmissionReport, AdmissionState, tally::majority},
+    run::in_flight::Flights,
 };
 
 impl Lead<'_> {

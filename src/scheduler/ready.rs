@@ -18,10 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     acts::open_run,
     alarm::{self, Alarm, Switch},
-    execute::{Ended, Limits, execute},
-    flight::{CheckpointDesk, Flight, Flights, Saving},
     history::Entry,
-    lead::Lead,
+    term_loop::Lead,
 };
 use crate::{
     clock::Moment,
@@ -31,6 +29,10 @@ use crate::{
     job::{Run, RunFacts},
     lease::LeaseView,
     ledger::{Ledger, OpenRun, RunKey},
+    run::{
+        execute::{Ended, Limits, execute},
+        in_flight::{CheckpointDesk, Flight, Flights, Saving},
+    },
 };
 
 /// How long before its tick a run without a lock is made ready: a thousand of them take less.

@@ -15,31 +15,31 @@ use crate::{
 };
 
 /// A run in flight.
-pub(super) struct Flight {
-    pub(super) key: RunKey,
-    pub(super) run: Run,
-    pub(super) end: oneshot::Receiver<Ended>,
-    pub(super) started: Moment,
+pub(crate) struct Flight {
+    pub(crate) key: RunKey,
+    pub(crate) run: Run,
+    pub(crate) end: oneshot::Receiver<Ended>,
+    pub(crate) started: Moment,
     /// Dropped when its outcome is written: the lease is not let go before that, as far as there is time.
-    pub(super) noted: oneshot::Sender<()>,
+    pub(crate) noted: oneshot::Sender<()>,
 }
 
 /// The runs of one job that are in flight, in the order of their starts; a ledger holds few open.
 #[derive(Default)]
-pub(super) struct Flights(Vec<Flight>);
+pub(crate) struct Flights(Vec<Flight>);
 
 /// A checkpoint of a run on its way to the ledger. Boxed on its way: a channel has room for many, and every leader has one.
-pub(super) struct Saving {
-    pub(super) key: RunKey,
-    pub(super) checkpoint: Value,
+pub(crate) struct Saving {
+    pub(crate) key: RunKey,
+    pub(crate) checkpoint: Value,
     /// The run may have ended meanwhile.
-    pub(super) reply: oneshot::Sender<Result<(), JobError>>,
+    pub(crate) reply: oneshot::Sender<Result<(), JobError>>,
 }
 
 /// Takes a run's checkpoints to the loop that keeps the ledger.
-pub(super) struct CheckpointDesk {
-    pub(super) key: RunKey,
-    pub(super) to: mpsc::Sender<Box<Saving>>,
+pub(crate) struct CheckpointDesk {
+    pub(crate) key: RunKey,
+    pub(crate) to: mpsc::Sender<Box<Saving>>,
 }
 
 #[async_trait]
@@ -60,30 +60,30 @@ impl Checkpoints for CheckpointDesk {
 // === impl Flights ===
 
 impl Flights {
-    pub(super) fn add(&mut self, flight: Flight) {
+    pub(crate) fn add(&mut self, flight: Flight) {
         self.0.push(flight);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// What counts as alive when ticks are decided.
-    pub(super) fn keys(&self) -> Vec<RunKey> {
+    pub(crate) fn keys(&self) -> Vec<RunKey> {
         self.0.iter().map(|flight| flight.key.clone()).collect()
     }
 
-    pub(super) fn runs(&self) -> Vec<Run> {
+    pub(crate) fn runs(&self) -> Vec<Run> {
         self.0.iter().map(|flight| flight.run.clone()).collect()
     }
 
     /// Whether this attempt is in flight.
-    pub(super) fn has(&self, key: &RunKey) -> bool {
+    pub(crate) fn has(&self, key: &RunKey) -> bool {
         self.0.iter().any(|flight| flight.key == *key)
     }
 
     /// Tells this attempt to stop; nothing when it has ended.
-    pub(super) fn stop(&self, key: &RunKey, why: &str) {
+    pub(crate) fn stop(&self, key: &RunKey, why: &str) {
         let flight = self.0.iter().find(|flight| flight.key == *key);
         if let Some(flight) = flight {
             flight.run.stop(why);
@@ -91,7 +91,7 @@ impl Flights {
     }
 
     /// Tells all of them to stop.
-    pub(super) fn stop_all(&self, why: &str) {
+    pub(crate) fn stop_all(&self, why: &str) {
         for flight in &self.0 {
             flight.run.stop(why);
         }
@@ -99,7 +99,7 @@ impl Flights {
 
     /// Waits for the end of any of them; for ever when there is none. It stays here until [`Flights::remove`]: what is
     /// decided before its end is recorded counts it as alive. Cancel-safe.
-    pub(super) async fn next_end(&mut self) -> (RunKey, Ended) {
+    pub(crate) async fn next_end(&mut self) -> (RunKey, Ended) {
         poll_fn(|cx| {
             for flight in &mut self.0 {
                 if let Poll::Ready(ended) = Pin::new(&mut flight.end).poll(cx) {
@@ -113,7 +113,7 @@ impl Flights {
     }
 
     /// Takes the run whose end was told.
-    pub(super) fn remove(&mut self, key: &RunKey) -> Option<Flight> {
+    pub(crate) fn remove(&mut self, key: &RunKey) -> Option<Flight> {
         let place = self.0.iter().position(|flight| flight.key == *key)?;
         Some(self.0.remove(place))
     }
