@@ -13,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
@@ -22,13 +21,13 @@ use crate::{
     backoff::Backoff,
     clock::Moment,
     event::Event,
-    job::{Run, RunFacts, Spec},
+    job::{Run, RunFacts, RunSetup, Spec},
     lease::{Care, Lease, LeaseView},
     lock::{Claim, Claimed},
     node::Kind,
     panics::{caught, caught_later},
-    run::execute::{Ended, Limits, execute},
-    scheduler::{Context, Pass, stuck_at},
+    run::{Ended, Flight, InFlight, Pass, PreparedRun, WindDown, stuck_at},
+    scheduler::Context,
     seldom::Seldom,
     status::Standing,
 };
@@ -51,8 +50,7 @@ pub(crate) struct BatchEngine {
 /// Batches in flight, and those to be left alone for a while.
 #[derive(Default)]
 struct Floor {
-    running: FuturesUnordered<BoxFuture<'static, (String, Option<Ended>)>>,
-    runs: BTreeMap<String, Run>,
+    in_flight: InFlight<String>,
     resting: BTreeMap<String, (Moment, u32)>,
     records: Records,
     /// As the job said last.
@@ -108,7 +106,7 @@ impl BatchEngine {
                     None => self.look(floor, pass, tick).await,
                     Some(why) => {
                         // The same ladder as a term's: the work is told to stop while its claim is renewed.
-                        let leases = floor.runs.values().filter_map(Run::lease);
+                        let leases = floor.in_flight.runs().filter_map(Run::lease);
                         leases.for_each(|lease| lease.cordon(&why));
                         Look::Idle
                     }
@@ -120,7 +118,7 @@ impl BatchEngine {
                 () = pass.over() => return,
                 look = looking => look,
             };
-            let full = floor.runs.len() >= floor.limits.concurrency.max(1);
+            let full = floor.in_flight.len() >= floor.limits.concurrency.max(1);
             // While there is no room the job is still asked whether this replica is fit for it.
             let pause_when_full = ctx.health_every();
             let pause = match look {
@@ -133,9 +131,7 @@ impl BatchEngine {
             tokio::select! {
                 biased;
                 () = pass.over() => return,
-                Some((batch, ended)) = floor.running.next(), if !floor.running.is_empty() => {
-                    floor.ended(&batch, ended.as_ref(), self);
-                }
+                (batch, ended) = floor.in_flight.next_end() => floor.ended(&batch, &ended, self),
                 () = ctx.clock.sleep(if full { pause_when_full } else { pause }) => {}
             }
         }
@@ -151,7 +147,10 @@ impl BatchEngine {
             }
         };
         floor.limits = limits;
-        let room = limits.concurrency.max(1).saturating_sub(floor.runs.len());
+        let room = limits
+            .concurrency
+            .max(1)
+            .saturating_sub(floor.in_flight.len());
         if room == 0 {
             return Look::Claimed;
         }
@@ -168,7 +167,7 @@ impl BatchEngine {
             .resting
             .retain(|_, (until, failures)| now < *until || *failures > 0);
         pending.retain(|batch| {
-            !floor.runs.contains_key(batch)
+            !floor.in_flight.has(batch)
                 && floor
                     .resting
                     .get(batch)
@@ -207,8 +206,6 @@ impl BatchEngine {
 
     fn start(&self, floor: &mut Floor, batch: String, lease: Lease, pass: &Pass, tick: Timestamp) {
         let ctx = &self.ctx;
-        let timing = ctx.locks.timing();
-        let (ttl, grace) = (lease.ttl(), self.spec.grace);
         let facts = RunFacts {
             job: self.name.clone(),
             id: ctx.run_id(),
@@ -219,56 +216,41 @@ impl BatchEngine {
             params: self.spec.params.clone(),
             checkpoint: None,
         };
-        let now = ctx.clock.now();
-        let until = self.spec.timeout.map_or(Moment::NEVER, |limit| now + limit);
-        let margin = timing.cancel_margin(ttl, grace);
-        let run = Run::new(
-            facts,
-            ctx.clock.clone(),
-            Some(lease.view().clone()),
-            margin,
-            until,
-        )
-        .within(grace, pass.lease().cloned());
-        let at = ctx.locks.wall();
+        let setup = RunSetup {
+            lease: Some(lease.view().clone()),
+            also: pass.lease().cloned(),
+            ..RunSetup::new(facts, ctx.clock.clone())
+        };
+        let (now, at) = (setup.begins, ctx.locks.wall());
+        let prepared = PreparedRun::by(&self.spec, ctx.locks.timing(), &ctx.hooks, setup);
+        let run = prepared.run().clone();
         ctx.board.started(&run, at);
-        floor.records.begun(&batch, &run, now, at);
         let (job, token) = (self.name.clone(), lease.token());
         ctx.events.tell(Event::BatchClaimed {
             job,
             batch: batch.clone(),
             token,
         });
-        let limits = Limits {
-            grace,
-            abort_margin: timing.abort_margin(ttl),
-            also: pass.lease().cloned(),
-            hooks: ctx.hooks.clone(),
-        };
-        let (told, end) = oneshot::channel();
-        let (job, of, name) = (self.job.clone(), run.clone(), batch.clone());
-        let (clock, board, events) = (ctx.clock.clone(), ctx.board.clone(), ctx.events.clone());
-        let locks = ctx.locks.clone();
-        let work = lease.begin_work();
         lease.take_care(Care {
-            grace: Some(grace),
+            grace: Some(self.spec.grace),
             unstoppable: self.spec.unstoppable,
         });
-        ctx.spawn.spawn(async move {
+        let view = lease.view().clone();
+        let may = async move {
             // Frozen since the claim: what cannot be confirmed any more does not begin, as the run finds by itself.
-            let _ = lease.startable().await;
-            let ended = execute(
-                async { job.process(&name, of.clone()).await },
-                &of,
-                limits,
-                &clock,
-            )
-            .await;
+            let _ = view.startable().await;
+            true
+        };
+        let (job, name) = (self.job.clone(), batch.clone());
+        let work = move |run: Run| async move { job.process(&name, run).await };
+        let (of, clock) = (run.clone(), ctx.clock.clone());
+        let (status, events, locks) = (ctx.board.clone(), ctx.events.clone(), ctx.locks.clone());
+        let name = batch.clone();
+        let then = move |ended: Ended, mark, tell: oneshot::Sender<Ended>| async move {
             // Order matters: the work is gone, then the claim.
-            drop((job, work));
-            board.ended(&of, ended.word(), locks.wall());
+            drop(mark);
+            status.ended(&of, ended.word(), locks.wall());
             lease.release().await;
-            let took = clock.now().since(now);
             let (job, outcome) = (of.job().to_owned(), ended.word());
             if !matches!(ended, Ended::Done | Ended::Skipped(_)) {
                 tracing::warn!(
@@ -283,15 +265,20 @@ impl BatchEngine {
                 job,
                 batch: name,
                 outcome,
-                took,
+                took: clock.now().since(now),
             });
-            // Nobody listens any more when the worker has gone on.
-            let _ = told.send(ended);
+            // The engine does not listen any more when the worker has gone on.
+            let _ = tell.send(ended);
+        };
+        let end = prepared.begin((&ctx.spawn, &ctx.clock), may, work, then);
+        floor.in_flight.add(Flight {
+            key: batch,
+            run,
+            end,
+            started: now,
+            at,
+            noted: None,
         });
-        floor.runs.insert(batch.clone(), run);
-        floor
-            .running
-            .push(Box::pin(async move { (batch, end.await.ok()) }));
     }
 
     /// Nothing new is claimed; batches in flight go on to their end, or are told to stop after the drain timeout.
@@ -302,21 +289,13 @@ impl BatchEngine {
         } else {
             Duration::ZERO
         };
-        let stop_at = ctx.clock.now() + patience;
-        let mut stopped = false;
-        while !floor.running.is_empty() {
+        let mut wind_down = WindDown::until(ctx.clock.now() + patience);
+        while !floor.in_flight.is_empty() {
             tokio::select! {
                 biased;
-                Some((batch, ended)) = floor.running.next() => {
-                    floor.ended(&batch, ended.as_ref(), self);
-                }
-                () = pass.lost(), if !stopped => {
-                    stopped = true;
-                    floor.runs.values().for_each(|run| run.stop("this replica is no longer the active one"));
-                }
-                () = ctx.clock.sleep_until(stop_at), if !stopped => {
-                    stopped = true;
-                    floor.runs.values().for_each(|run| run.stop(pass.why_draining()));
+                (batch, ended) = floor.in_flight.next_end() => floor.ended(&batch, &ended, self),
+                why = wind_down.over(pass, &ctx.clock) => {
+                    floor.in_flight.stop_all(why.unwrap_or_else(|| pass.why_draining()));
                 }
             }
         }
@@ -344,7 +323,7 @@ impl Floor {
     fn stop_what_is_stuck(&self, engine: &BatchEngine) {
         let ctx = &engine.ctx;
         let thawed = ctx.locks.fitness().thawed();
-        for run in self.runs.values() {
+        for run in self.in_flight.runs() {
             let at = stuck_at(run.progress_at(), thawed, engine.spec.progress_deadline);
             let doubt = run.lease().is_some_and(LeaseView::in_doubt);
             if ctx.clock.now() >= at && !doubt {
@@ -355,26 +334,29 @@ impl Floor {
         }
     }
 
-    fn ended(&mut self, batch: &str, ended: Option<&Ended>, engine: &BatchEngine) {
-        self.runs.remove(batch);
+    fn ended(&mut self, batch: &str, ended: &Ended, engine: &BatchEngine) {
         let ctx = &engine.ctx;
         let now = ctx.clock.now();
-        if let Some(record) = self.records.ended(batch, ended, now, ctx.locks.wall()) {
+        if let Some(flight) = self.in_flight.remove(&batch.to_owned())
+            && let Some(record) = self.records.ended(
+                &flight.run,
+                (flight.started, flight.at),
+                ended,
+                (now, ctx.locks.wall()),
+            )
+        {
             ctx.history.batch(record);
         }
         let failures = self.resting.get(batch).map_or(0, |(_, failures)| *failures);
         match ended {
-            Some(Ended::Cancelled(why)) if why != NO_PROGRESS => {
+            Ended::Cancelled(why) if why != NO_PROGRESS => {
                 self.resting.remove(batch);
             }
-            Some(Ended::Done | Ended::Skipped(_)) => {
+            Ended::Done | Ended::Skipped(_) => {
                 self.resting.remove(batch);
             }
-            Some(Ended::RetryAfter(pause)) => self.rest(batch.to_owned(), now + *pause, 0),
-            Some(
-                Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) | Ended::Cancelled(_),
-            )
-            | None => {
+            Ended::RetryAfter(pause) => self.rest(batch.to_owned(), now + *pause, 0),
+            Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) | Ended::Cancelled(_) => {
                 let retry = &engine.spec.retry;
                 let pause = retry.backoff.saturating_mul(1 << failures.min(16));
                 let pause = pause.min(retry.max_backoff).max(IDLE.0);
@@ -386,7 +368,11 @@ impl Floor {
     /// Writes down what is told of batches together, when it is time, or all of it.
     fn tell(&mut self, engine: &BatchEngine, all: bool) {
         let ctx = &engine.ctx;
-        if let Some(record) = self.records.summary(&engine.name, ctx.clock.now(), all) {
+        let at_work = !self.in_flight.is_empty();
+        if let Some(record) = self
+            .records
+            .summary(&engine.name, ctx.clock.now(), at_work, all)
+        {
             ctx.history.batch(record);
         }
     }

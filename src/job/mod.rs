@@ -4,9 +4,11 @@ pub(crate) mod definition;
 mod error;
 mod hook;
 mod output;
+mod pace;
 pub(crate) mod params;
 mod progress;
 mod run;
+mod setup;
 pub mod spec;
 
 pub use definition::Disagreement;
@@ -15,8 +17,10 @@ pub(crate) use hook::Hooks;
 pub use hook::{RunEnd, RunHook};
 pub use output::MAX_OUTPUT;
 pub(crate) use output::cut;
-pub use progress::HowFar;
-pub use run::{Checkpoints, Run, RunFacts, Stopped};
+pub use progress::{Rate, RunProgress};
+pub use run::{Run, Stopped};
+pub use setup::RunFacts;
+pub(crate) use setup::{Checkpoints, RunSetup};
 pub use spec::{Coordination, Retry, Spec};
 
 pub use crate::lease::Unstoppable;

@@ -1,67 +1,44 @@
-//! Runs in flight, and what they send back to the loop that leads their job.
+//! Runs in flight, and how their ends reach the engine of their job.
 
 use std::{future::poll_fn, pin::Pin, task::Poll};
 
-use async_trait::async_trait;
 use futures_util::Future;
-use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use jiff::Timestamp;
+use tokio::sync::oneshot;
 
 use super::execute::Ended;
-use crate::{
-    clock::Moment,
-    job::{Checkpoints, JobError, Run},
-    ledger::RunKey,
-};
+use crate::{clock::Moment, job::Run};
 
-/// A run in flight.
-pub(crate) struct Flight {
-    pub(crate) key: RunKey,
+/// A run in flight. `K` is what its engine knows it by: an attempt, or a batch.
+pub(crate) struct Flight<K> {
+    pub(crate) key: K,
     pub(crate) run: Run,
     pub(crate) end: oneshot::Receiver<Ended>,
     pub(crate) started: Moment,
-    /// Dropped when its outcome is written: the lease is not let go before that, as far as there is time.
-    pub(crate) noted: oneshot::Sender<()>,
+    /// The same by the fleet's time.
+    pub(crate) at: Timestamp,
+    /// Dropped when its outcome is written, for a task that keeps the lease until then.
+    pub(crate) noted: Option<oneshot::Sender<()>>,
 }
 
-/// The runs of one job that are in flight, in the order of their starts; a ledger holds few open.
-#[derive(Default)]
-pub(crate) struct Flights(Vec<Flight>);
+/// The runs of one job that are in flight, in the order of their starts.
+pub(crate) struct InFlight<K>(Vec<Flight<K>>);
 
-/// A checkpoint of a run on its way to the ledger. Boxed on its way: a channel has room for many, and every leader has one.
-pub(crate) struct Saving {
-    pub(crate) key: RunKey,
-    pub(crate) checkpoint: Value,
-    /// The run may have ended meanwhile.
-    pub(crate) reply: oneshot::Sender<Result<(), JobError>>,
-}
+// === impl InFlight ===
 
-/// Takes a run's checkpoints to the loop that keeps the ledger.
-pub(crate) struct CheckpointDesk {
-    pub(crate) key: RunKey,
-    pub(crate) to: mpsc::Sender<Box<Saving>>,
-}
-
-#[async_trait]
-impl Checkpoints for CheckpointDesk {
-    async fn save(&self, checkpoint: Value) -> Result<(), JobError> {
-        let (reply, answer) = oneshot::channel();
-        let key = self.key.clone();
-        let saving = Box::new(Saving {
-            key,
-            checkpoint,
-            reply,
-        });
-        self.to.send(saving).await?;
-        answer.await?
+impl<K> Default for InFlight<K> {
+    fn default() -> Self {
+        Self(Vec::new())
     }
 }
 
-// === impl Flights ===
-
-impl Flights {
-    pub(crate) fn add(&mut self, flight: Flight) {
+impl<K: Clone + PartialEq> InFlight<K> {
+    pub(crate) fn add(&mut self, flight: Flight<K>) {
         self.0.push(flight);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -69,21 +46,21 @@ impl Flights {
     }
 
     /// What counts as alive when ticks are decided.
-    pub(crate) fn keys(&self) -> Vec<RunKey> {
+    pub(crate) fn keys(&self) -> Vec<K> {
         self.0.iter().map(|flight| flight.key.clone()).collect()
     }
 
-    pub(crate) fn runs(&self) -> Vec<Run> {
-        self.0.iter().map(|flight| flight.run.clone()).collect()
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.0.iter().map(|flight| &flight.run)
     }
 
-    /// Whether this attempt is in flight.
-    pub(crate) fn has(&self, key: &RunKey) -> bool {
+    /// Whether this one is in flight.
+    pub(crate) fn has(&self, key: &K) -> bool {
         self.0.iter().any(|flight| flight.key == *key)
     }
 
-    /// Tells this attempt to stop; nothing when it has ended.
-    pub(crate) fn stop(&self, key: &RunKey, why: &str) {
+    /// Tells this one to stop; nothing when it has ended.
+    pub(crate) fn stop(&self, key: &K, why: &str) {
         let flight = self.0.iter().find(|flight| flight.key == *key);
         if let Some(flight) = flight {
             flight.run.stop(why);
@@ -92,14 +69,12 @@ impl Flights {
 
     /// Tells all of them to stop.
     pub(crate) fn stop_all(&self, why: &str) {
-        for flight in &self.0 {
-            flight.run.stop(why);
-        }
+        self.runs().for_each(|run| run.stop(why));
     }
 
-    /// Waits for the end of any of them; for ever when there is none. It stays here until [`Flights::remove`]: what is
+    /// Waits for the end of any of them; for ever when there is none. It stays here until [`InFlight::remove`]: what is
     /// decided before its end is recorded counts it as alive. Cancel-safe.
-    pub(crate) async fn next_end(&mut self) -> (RunKey, Ended) {
+    pub(crate) async fn next_end(&mut self) -> (K, Ended) {
         poll_fn(|cx| {
             for flight in &mut self.0 {
                 if let Poll::Ready(ended) = Pin::new(&mut flight.end).poll(cx) {
@@ -113,7 +88,7 @@ impl Flights {
     }
 
     /// Takes the run whose end was told.
-    pub(crate) fn remove(&mut self, key: &RunKey) -> Option<Flight> {
+    pub(crate) fn remove(&mut self, key: &K) -> Option<Flight<K>> {
         let place = self.0.iter().position(|flight| flight.key == *key)?;
         Some(self.0.remove(place))
     }

@@ -64,7 +64,7 @@ mod oddity;
 mod tests;
 mod zone;
 
-pub use busy_minute::{CROWD, Crowd, crowds};
+pub use busy_minute::{BUSY, BusyMinute, busy_minutes};
 pub use error::{Field, ScheduleError};
 pub use expressions::Expressions;
 pub use oddity::Oddity;

@@ -32,7 +32,7 @@ const DOUBLINGS: u32 = 6;
 
 /// When this replica handed which job over. Cheap to clone: it outlives whoever looks at the others.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Given(Arc<Mutex<BTreeMap<String, Vec<Moment>>>>);
+pub(crate) struct HandoverLog(Arc<Mutex<BTreeMap<String, Vec<Moment>>>>);
 
 /// Looks and hands over until the worker drains. `min_terms` of the jobs that have a leader; nothing is asked of the others
 /// unless this replica `bids` for any lock. What is `given` away is noted there.
@@ -40,7 +40,7 @@ pub(crate) async fn balance(
     ctx: Context,
     min_terms: BTreeMap<String, Duration>,
     bids: bool,
-    given: Given,
+    given: HandoverLog,
 ) {
     if !ctx.place.candidate || !(bids || ctx.place.failover) {
         // It never bids.
@@ -67,7 +67,7 @@ pub(crate) async fn balance(
 }
 
 /// Hands one term over, if one is to go.
-async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &Given) {
+async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &HandoverLog) {
     let now = ctx.clock.now();
     given.forget(now);
     let terms = held(ctx, min_terms, given, now);
@@ -111,7 +111,7 @@ async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &Give
 fn held(
     ctx: &Context,
     min_terms: &BTreeMap<String, Duration>,
-    given: &Given,
+    given: &HandoverLog,
     now: Moment,
 ) -> Vec<Held> {
     let leases: BTreeMap<_, _> = ctx.board.leases().into_iter().collect();
@@ -133,9 +133,9 @@ fn held(
         .collect()
 }
 
-// === impl Given ===
+// === impl HandoverLog ===
 
-impl Given {
+impl HandoverLog {
     pub(crate) fn note(&self, job: &str, at: Moment) {
         self.jobs().entry(job.to_owned()).or_default().push(at);
     }
@@ -174,7 +174,7 @@ mod tests {
     fn what_comes_back_stays_longer_each_time() {
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let minute = Duration::from_secs(60);
-        let given = Given::default();
+        let given = HandoverLog::default();
         assert_eq!(given.min_term("job", minute), minute);
         for n in 0..20 {
             given.note("job", at(n));
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_job_that_is_no_more_is_forgotten_and_no_other() {
-        let (given, minute) = (Given::default(), Duration::from_secs(60));
+        let (given, minute) = (HandoverLog::default(), Duration::from_secs(60));
         for job in ["job", "mail"] {
             given.clone().note(job, Moment::ZERO);
         }

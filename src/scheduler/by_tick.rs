@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Engine, ahead, term_loop::LOOK_AGAIN};
+use super::{ahead, engine::Engine, term::LOOK_AGAIN};
 use crate::{
     backoff::Backoff,
     clock::Moment,

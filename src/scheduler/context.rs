@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Board, Gate, History, Intents, Place, Recall};
+use super::{History, Intents, LocalStatus, Peers, Recall};
 use crate::{
     chance::Chance,
     clock::Clock,
@@ -13,6 +13,7 @@ use crate::{
     job::{Health, Hooks},
     lock::Locks,
     panics::{bury, caught_later},
+    run::Gate,
     spawn::Spawn,
 };
 
@@ -24,14 +25,14 @@ pub(crate) struct Context {
     pub(crate) chance: Chance,
     pub(crate) spawn: Spawn,
     pub(crate) events: Events,
-    pub(crate) board: Board,
+    pub(crate) board: LocalStatus,
     pub(crate) gate: Gate,
     pub(crate) history: History,
     pub(crate) intents: Intents,
     pub(crate) recall: Recall,
     /// Called around every run.
     pub(crate) hooks: Hooks,
-    pub(crate) place: Place,
+    pub(crate) place: Peers,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.

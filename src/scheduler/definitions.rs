@@ -21,11 +21,9 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::{Board, Engine, Pass, peers::LOOK, term_loop::Ended};
+use super::LocalStatus;
 use crate::{
     event::{Event, Events},
-    job::Disagreement,
-    ledger::{Decided, Ledger},
     node::Token,
     status::{Presence, Role, Standing},
 };
@@ -36,7 +34,7 @@ pub(crate) struct Definitions(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    others: Mutex<BTreeMap<String, Vec<Word>>>,
+    others: Mutex<BTreeMap<String, Vec<PeerDefinition>>>,
     /// Counts the changes; 0 before the first look.
     news: watch::Sender<u64>,
     /// How many definitions of a job were told of last.
@@ -45,7 +43,7 @@ struct Inner {
 
 /// One replica's word about one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct PeerDefinition {
     pub(crate) replica: String,
     pub(crate) name: String,
     pub(crate) definition: String,
@@ -67,8 +65,8 @@ pub(crate) enum Stance {
 // === decisions ===
 
 /// `newest`: the definition that was loaded last by a replica that could lead.
-pub(crate) fn newest(me: &Word, others: &[Word]) -> Stance {
-    let told = |word: &&Word| word.could_lead && !word.definition.is_empty();
+pub(crate) fn newest(me: &PeerDefinition, others: &[PeerDefinition]) -> Stance {
+    let told = |word: &&PeerDefinition| word.could_lead && !word.definition.is_empty();
     let last = others.iter().filter(told).chain([me]);
     let last = last.max_by(|a, b| (a.loaded, &a.replica).cmp(&(b.loaded, &b.replica)));
     match last {
@@ -81,9 +79,10 @@ pub(crate) fn newest(me: &Word, others: &[Word]) -> Stance {
 }
 
 /// `refuse`: the definition under which the job is led, or was led `last`; any once all agree on it.
-pub(crate) fn refuse(me: &Word, others: &[Word], last: &str) -> Stance {
+pub(crate) fn refuse(me: &PeerDefinition, others: &[PeerDefinition], last: &str) -> Stance {
     let theirs = || others.iter().filter(|word| !word.definition.is_empty());
-    let disagree: Vec<&Word> = theirs().filter(|w| w.definition != me.definition).collect();
+    let disagree: Vec<&PeerDefinition> =
+        theirs().filter(|w| w.definition != me.definition).collect();
     let leads = theirs().filter(|word| word.leads.is_some());
     let leader = leads.max_by_key(|word| word.leads);
     let counts = leader.map_or(last, |word| &word.definition);
@@ -104,11 +103,11 @@ pub(crate) fn refuse(me: &Word, others: &[Word], last: &str) -> Stance {
 impl Definitions {
     /// Takes note of what the others tell that are alive.
     pub(super) fn saw<'a>(&self, alive: impl Iterator<Item = &'a Presence>) {
-        let mut others: BTreeMap<String, Vec<Word>> = BTreeMap::new();
+        let mut others: BTreeMap<String, Vec<PeerDefinition>> = BTreeMap::new();
         for presence in alive.filter(|presence| !presence.draining) {
             for job in &presence.jobs {
                 let fit = presence.unfit.is_none() && presence.role != Role::Observer;
-                let word = Word {
+                let word = PeerDefinition {
                     replica: presence.id.clone(),
                     name: presence.name.clone(),
                     definition: job.definition.clone(),
@@ -127,36 +126,33 @@ impl Definitions {
     }
 
     /// Tells of each job on which the fleet has begun or ceased to disagree.
-    pub(super) fn tell(&self, board: &Board, events: &Events) {
+    pub(super) fn tell(&self, status: &LocalStatus, events: &Events) {
         let others = lock(&self.0.others).clone();
         let mut told = lock(&self.0.told);
-        for job in board.jobs(LOOK) {
-            let theirs = others.get(&job.name).into_iter().flatten();
-            let mut all: BTreeSet<&str> = theirs.map(|word| word.definition.as_str()).collect();
-            all.insert(&job.definition);
+        for (job, definition) in status.definitions() {
+            let theirs = others.get(&job).into_iter().flatten();
+            let mut all: BTreeSet<&str> = theirs.map(|peer| peer.definition.as_str()).collect();
+            all.insert(&definition);
             all.remove("");
             let count = all.len();
-            let before = told.insert(job.name.clone(), count).unwrap_or(1);
+            let before = told.insert(job.clone(), count).unwrap_or(1);
             if before != count {
-                events.tell(Event::Definitions {
-                    job: job.name.clone(),
-                    count,
-                });
+                events.tell(Event::Definitions { job, count });
             }
         }
     }
 
-    fn of(&self, job: &str) -> Vec<Word> {
+    pub(super) fn of(&self, job: &str) -> Vec<PeerDefinition> {
         lock(&self.0.others).get(job).cloned().unwrap_or_default()
     }
 
     /// Completes at the next news. Cancel-safe when `seen` was read before.
-    async fn changed(&self, seen: u64) {
+    pub(super) async fn changed(&self, seen: u64) {
         let mut news = self.0.news.subscribe();
         let _ = news.wait_for(|now| *now != seen).await;
     }
 
-    fn seen(&self) -> u64 {
+    pub(super) fn seen(&self) -> u64 {
         *self.0.news.borrow()
     }
 }
@@ -166,192 +162,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// === impl Engine ===
-
-impl Engine {
-    /// What this replica tells of the job.
-    fn word(&self) -> Word {
-        Word {
-            replica: self.ctx.replica.clone(),
-            name: String::new(),
-            definition: self.print.whole.clone(),
-            loaded: self.loaded,
-            could_lead: true,
-            leads: None,
-        }
-    }
-
-    /// As the ledger remembers it.
-    pub(super) fn decided(&self) -> Decided {
-        Decided {
-            ticks: self.print.ticks.clone(),
-            whole: self.print.whole.clone(),
-        }
-    }
-
-    /// Whether this replica, which leads the job, is to leave it to one with a newer definition. Known at once: it costs
-    /// nothing to ask.
-    pub(super) fn is_outdated(&self) -> bool {
-        if self.spec.definition == Disagreement::Refuse {
-            return false;
-        }
-        let others = self.ctx.place.definitions.of(&self.name);
-        newest(&self.word(), &others) != Stance::Counts
-    }
-
-    /// Whether a term may begin, or go on, under this definition, when the ledger says under which one it was decided.
-    pub(super) fn may_lead_after(&self, ledger: &Ledger) -> bool {
-        if self.ctx.place.failover || self.spec.definition == Disagreement::Newest {
-            return true;
-        }
-        // Whoever said to lead does so no more: this replica holds the lock.
-        let mut others = self.ctx.place.definitions.of(&self.name);
-        others.iter_mut().for_each(|word| word.leads = None);
-        refuse(&self.word(), &others, &ledger.decided_by().whole) == Stance::Counts
-    }
-
-    /// Whether this replica may be a candidate.
-    async fn stance(&self) -> Stance {
-        let ctx = &self.ctx;
-        if ctx.place.failover {
-            // The replica lock decides; all jobs are where it is.
-            return Stance::Counts;
-        }
-        let definitions = &ctx.place.definitions;
-        if self.spec.definition == Disagreement::Newest {
-            return newest(&self.word(), &definitions.of(&self.name));
-        }
-        if definitions.seen() == 0 {
-            definitions.changed(0).await;
-        }
-        let others = definitions.of(&self.name);
-        let me = self.word();
-        if others.iter().any(|word| word.leads.is_some()) {
-            return refuse(&me, &others, "");
-        }
-        if others
-            .iter()
-            .all(|word| word.definition == me.definition || word.definition.is_empty())
-        {
-            return Stance::Counts;
-        }
-        match self.led_last().await {
-            Some(last) => refuse(&me, &others, &last),
-            None => Stance::StandBack(
-                "the replicas disagree on the definition, and too few lock nodes tell under which one it was led last"
-                    .to_owned(),
-            ),
-        }
-    }
-
-    /// Under which definition the job was led last: empty when nobody knows, nothing when the nodes do not answer.
-    async fn led_last(&self) -> Option<String> {
-        let key = format!("job/{}", self.name);
-        let views = self.ctx.locks.list(&key).await.ok()?;
-        let records = views.into_iter().flatten().filter(|view| view.key == key);
-        let newest = records.max_by_key(|view| view.record.version);
-        let ledger = newest.and_then(|view| Ledger::from_body(&view.record.body).ok());
-        Some(
-            ledger
-                .map(|ledger| ledger.decided_by().whole.clone())
-                .unwrap_or_default(),
-        )
-    }
-
-    /// Completes when another definition than this replica's counts, or there is a new one here.
-    pub(super) async fn outvoted(&self) {
-        let definitions = &self.ctx.place.definitions;
-        loop {
-            let seen = definitions.seen();
-            tokio::select! {
-                biased;
-                () = self.successor.there() => return,
-                stance = self.stance() => if stance != Stance::Counts { return },
-            }
-            tokio::select! {
-                biased;
-                () = self.successor.there() => return,
-                () = definitions.changed(seen) => {}
-            }
-        }
-    }
-
-    /// Stands back while another definition counts; says whether it did.
-    pub(super) async fn stand_back_for_definition(&self, pass: &Pass) -> bool {
-        let ctx = &self.ctx;
-        let mut said = None;
-        while !pass.is_over() && !self.successor.is_there() {
-            let seen = ctx.place.definitions.seen();
-            let stance = tokio::select! {
-                biased;
-                () = pass.over() => break,
-                () = self.successor.there() => break,
-                stance = self.stance() => stance,
-            };
-            let Stance::StandBack(why) = stance else {
-                break;
-            };
-            if said.as_ref() != Some(&why) {
-                tracing::warn!(
-                    job = self.name,
-                    definition = self.print.whole,
-                    why,
-                    "stands back: another definition of the job counts"
-                );
-                ctx.board.stands_back(&self.name, Some(why.clone()));
-                said = Some(why);
-            }
-            tokio::select! {
-                biased;
-                () = pass.over() => {}
-                () = self.successor.there() => {}
-                () = ctx.place.definitions.changed(seen) => {}
-                // Who was led last is asked of the nodes.
-                () = ctx.clock.sleep(LOOK) => {}
-            }
-        }
-        if said.is_some() {
-            ctx.board.stands_back(&self.name, None);
-        }
-        said.is_some()
-    }
-}
-
-impl super::term_loop::Lead<'_> {
-    /// Why this term is to end, or to go on under another definition, as soon as nothing runs; nothing new starts until
-    /// then.
-    pub(super) fn leaving(&self) -> Option<Ended> {
-        if self.engine.successor.is_there() {
-            return Some(Ended::Changed);
-        }
-        // Without a lock every replica follows its own; in failover mode all jobs are where the replica lock is.
-        let elected = self.lease.is_some() && self.pass.lease().is_none();
-        (elected && self.engine.is_outdated()).then_some(Ended::Outdated)
-    }
-
-    /// Completes when [`Lead::leaving`] has something to say.
-    pub(super) async fn to_leave(&self) {
-        let definitions = &self.engine.ctx.place.definitions;
-        loop {
-            let seen = definitions.seen();
-            if self.leaving().is_some() {
-                return;
-            }
-            tokio::select! {
-                biased;
-                () = self.engine.successor.there() => return,
-                () = definitions.changed(seen) => {}
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn word(replica: &str, definition: &str, loaded: i64) -> Word {
-        Word {
+    fn word(replica: &str, definition: &str, loaded: i64) -> PeerDefinition {
+        PeerDefinition {
             replica: replica.to_owned(),
             name: replica.to_owned(),
             definition: definition.to_owned(),
@@ -383,7 +199,7 @@ mod tests {
     #[test]
     fn whoever_could_not_lead_keeps_nobody_from_it() {
         let old = word("a", "old", 100);
-        let ill = Word {
+        let ill = PeerDefinition {
             could_lead: false,
             ..word("b", "new", 200)
         };
@@ -401,7 +217,7 @@ mod tests {
                 word("c", "x", loaded / 9),
             ];
             let counting = (0..3).filter(|me| {
-                let others: Vec<Word> = all
+                let others: Vec<PeerDefinition> = all
                     .iter()
                     .filter(|w| w.replica != all[*me].replica)
                     .cloned()
@@ -422,7 +238,7 @@ mod tests {
     #[test]
     fn nobody_begins_under_another_definition_than_the_leaders() {
         let me = word("c", "new", 300);
-        let leader = Word {
+        let leader = PeerDefinition {
             leads: Some(Token(7)),
             ..word("a", "old", 100)
         };

@@ -24,7 +24,7 @@ use crate::{
     job::{self, Run},
     ledger::OpenRun,
     lock::{LockError, Locks},
-    run::execute::Ended,
+    run::Ended,
     spawn::Spawn,
     status::{
         RunRecord,

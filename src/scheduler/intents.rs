@@ -25,7 +25,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
-use super::Board;
+use super::LocalStatus;
 use crate::{
     clock::Clock,
     intent::{self, Drain, Intent, Outstanding, Pause, Resign, Trigger, TriggerState},
@@ -91,7 +91,7 @@ impl Intents {
     }
 
     /// Reads and writes until the task is dropped.
-    pub(crate) async fn follow(self, locks: Locks, clock: Clock, board: Board) {
+    pub(crate) async fn follow(self, locks: Locks, clock: Clock, board: LocalStatus) {
         let mut told = 0;
         loop {
             let _ = self.refresh(&locks).await;

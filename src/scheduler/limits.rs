@@ -7,23 +7,18 @@
 
 use std::time::Duration;
 
-use super::{Context, term_loop::Lead};
+use super::{Context, term::TermLoop};
 use crate::{
     clock::Moment,
     due::{Decision, Plan},
     job::Run,
-    lease::{LeaseView, Unstoppable},
+    lease::Unstoppable,
+    run::stuck_at,
     status::{PRESENCE_PREFIX, Presence, Role, Standing},
 };
 
 /// How soon a leader that holds back a start looks again whether its lease was extended.
 pub(super) const LOOK_AT_LEASE: Duration = Duration::from_millis(50);
-
-/// When a run counts as stuck that last said something at `said`. What passes while the process is frozen does not
-/// count: `thawed` is the end of its last freeze.
-pub(crate) fn stuck_at(said: Moment, thawed: Moment, limit: Option<Duration>) -> Moment {
-    limit.map_or(Moment::NEVER, |limit| said.max(thawed) + limit)
-}
 
 /// Whether another replica than `me` stands by for the job, as far as these documents tell. One of smaller priority does
 /// not count: it would give the job back.
@@ -47,7 +42,7 @@ pub(super) async fn has_standby(ctx: &Context, job: &str) -> Option<bool> {
     Some(stands_by(&Presence::from_docs(&docs), me, priority, job))
 }
 
-impl Lead<'_> {
+impl TermLoop<'_> {
     /// When somebody else is to lead. In failover mode nobody else can: all jobs are where the replica lock is. A lock that
     /// was taken for a tick goes with the tick's work, and no earlier.
     pub(super) fn term_end(&self) -> Moment {
@@ -77,35 +72,11 @@ impl Lead<'_> {
         }
     }
 
-    pub(super) async fn out_of_time(&self) {
-        let Some(replica) = self.pass.lease() else {
-            return std::future::pending().await;
-        };
-        let timing = self.engine.ctx.locks.timing();
-        let abort_margin = timing.abort_margin(replica.ttl());
-        // What comes after: the release of the term, which waits for its nodes.
-        let margin = abort_margin + abort_margin / 2 + timing.node_timeout * 2;
-        loop {
-            // Extensions move it on.
-            let at = replica.deadline().back(margin);
-            if self.clock().now() >= at {
-                return;
-            }
-            self.clock().sleep_until(at).await;
-        }
-    }
-
     /// Whether what would start were told to stop at once, because the lease is about to end: an attempt would be lost
     /// for nothing. The lease may be extended yet. The same for a lease in doubt, which may be confirmed yet.
     pub(super) fn starts_too_late(&self, plan: &Plan) -> bool {
         let starts = |d: &Decision| matches!(d, Decision::Start { .. });
         (self.is_about_to_end() || self.in_doubt()) && plan.decisions.iter().any(starts)
-    }
-
-    /// Whether this process was frozen, and its leases are not confirmed yet.
-    pub(super) fn in_doubt(&self) -> bool {
-        let leases = self.lease.iter().chain(self.pass.lease());
-        leases.into_iter().any(LeaseView::in_doubt)
     }
 
     fn is_about_to_end(&self) -> bool {
@@ -128,21 +99,6 @@ impl Lead<'_> {
         }
     }
 
-    pub(super) async fn closing(&self) {
-        let lease = async {
-            match &self.lease {
-                Some(lease) => drop(lease.closing().await),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            () = self.pass.over() => {}
-            () = self.unfit.cancelled() => {}
-            () = lease => {}
-        }
-    }
-
     /// Completes when the keeper has let the lease go although its work goes on: nothing can be written any more, and
     /// nobody waits for the run.
     pub(super) async fn abandoned(&self) {
@@ -162,15 +118,6 @@ impl Lead<'_> {
 mod tests {
     use super::*;
     use crate::status::JobPresence;
-
-    #[test]
-    fn a_freeze_is_no_lack_of_progress() {
-        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
-        let limit = Some(Duration::from_secs(60));
-        assert_eq!(stuck_at(at(10), at(0), limit), at(70));
-        assert_eq!(stuck_at(at(10), at(500), limit), at(560));
-        assert_eq!(stuck_at(at(10), at(0), None), Moment::NEVER);
-    }
 
     #[test]
     fn only_another_replica_that_could_take_over_stands_by() {

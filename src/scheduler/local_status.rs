@@ -15,12 +15,12 @@ use crate::{
     job::Run,
     lease::LeaseView,
     node::Token,
-    status::{HeldItems, JobPresence, LastSeen, Presence, Rate, ReloadStatus, RunStatus, Standing},
+    status::{HeldItems, JobPresence, LastSeen, Presence, ReloadStatus, RunStatus, Standing},
 };
 
 /// Shared by the engines of all jobs; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Board(Arc<Mutex<Notes>>);
+pub(crate) struct LocalStatus(Arc<Mutex<Notes>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
@@ -45,7 +45,7 @@ pub(crate) struct JobNotes {
     runs: BTreeMap<String, (Run, Timestamp)>,
 }
 
-impl Board {
+impl LocalStatus {
     fn notes(&self) -> MutexGuard<'_, Notes> {
         // Every change is complete before the lock is given back.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -253,6 +253,14 @@ impl Board {
         });
     }
 
+    /// The jobs that this replica has, and the definition of each.
+    pub(super) fn definitions(&self) -> Vec<(String, String)> {
+        let notes = self.notes();
+        let all = notes.jobs.iter();
+        all.map(|(name, job)| (name.clone(), job.facts.definition.clone()))
+            .collect()
+    }
+
     /// The jobs that this replica has.
     pub(crate) fn names(&self) -> Vec<String> {
         self.notes().jobs.keys().cloned().collect()
@@ -333,8 +341,8 @@ impl JobNotes {
                     batch: run.batch().map(str::to_owned),
                     done: far.done,
                     total: far.total,
-                    per_second: far.per_second.map(Rate::new),
-                    left_ms: far.left.map(millis),
+                    per_second: far.per_second,
+                    left_ms: far.left_ms,
                     message: far.message,
                 }
             })

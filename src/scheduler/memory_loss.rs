@@ -9,20 +9,20 @@ use jiff::Timestamp;
 
 use super::{
     recall,
-    term_loop::{Lead, Over},
+    term::{Over, TermLoop},
 };
 use crate::{
     due::{self, Accounted, Loss},
     intent,
     ledger::Ledger,
     lock::{AdmissionReport, AdmissionState, tally::majority},
-    run::in_flight::Flights,
+    run::InFlight,
 };
 
-impl Lead<'_> {
+impl TermLoop<'_> {
     /// Writes that what a majority of nodes may have forgotten does not run, by what living replicas remember of it, and
     /// reports it.
-    pub(super) async fn account_for_blank(
+    pub(super) async fn account_for_memory_loss(
         &self,
         ledger: &mut Ledger,
         own: Option<Ledger>,
@@ -65,7 +65,7 @@ impl Lead<'_> {
         );
         *ledger = next;
         for decision in decisions {
-            self.report(decision, &was, &Flights::default());
+            self.report(decision, &was, &InFlight::default());
         }
         Ok(())
     }

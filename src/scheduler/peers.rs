@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    Board,
+    LocalStatus,
     definitions::Definitions,
     spread::{self, Peer},
 };
@@ -27,7 +27,7 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// Settings of this replica, and what it knows of the others. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Peers {
     pub(crate) replica: String,
     /// Larger is preferred.
     pub(crate) priority: i32,
@@ -48,9 +48,9 @@ struct View {
     calm: Option<(Vec<Peer>, Moment)>,
 }
 
-// === impl Place ===
+// === impl Peers ===
 
-impl Place {
+impl Peers {
     pub(crate) fn new(replica: &str, priority: i32, candidate: bool, failover: bool) -> Self {
         Self {
             replica: replica.to_owned(),
@@ -63,7 +63,7 @@ impl Place {
     }
 
     /// Takes note of what the others tell.
-    pub(super) fn saw(&self, presences: &[Presence], board: &Board, now: Moment) {
+    pub(super) fn saw(&self, presences: &[Presence], board: &LocalStatus, now: Moment) {
         let mut view = self.view();
         let mut heard = BTreeMap::new();
         for presence in presences.iter().filter(|p| p.id != self.replica) {
@@ -116,7 +116,7 @@ impl Place {
     }
 
     /// How long this replica waits before a bid for what looks free.
-    pub(crate) fn bid_after(&self, job: &str, board: &Board, ttl: Duration) -> Duration {
+    pub(crate) fn bid_after(&self, job: &str, board: &LocalStatus, ttl: Duration) -> Duration {
         if self.view().others.is_empty() {
             // As the decision below says; what this replica leads is not looked up a thousand times for nothing.
             return Duration::ZERO;
@@ -125,7 +125,7 @@ impl Place {
     }
 
     /// This replica, as it is now.
-    pub(super) fn me(&self, board: &Board) -> Peer {
+    pub(super) fn me(&self, board: &LocalStatus) -> Peer {
         Peer {
             id: self.replica.clone(),
             priority: self.priority,
@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn whoever_writes_nothing_any_more_counts_as_gone() {
-        let place = Place::new("a", 0, true, false);
-        let board = Board::default();
+        let place = Peers::new("a", 0, true, false);
+        let board = LocalStatus::default();
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let other = |rev| Presence {
             id: "b".to_owned(),
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn whoever_is_about_to_count_as_gone_is_looked_at_in_time() {
-        let place = Place::new("a", 0, true, false);
-        let board = Board::default();
+        let place = Peers::new("a", 0, true, false);
+        let board = LocalStatus::default();
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let other = Presence {
             id: "b".to_owned(),

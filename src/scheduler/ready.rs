@@ -1,38 +1,27 @@
-//! The start of a run: all that can be done before its moment, the moment itself, and what is told of it afterwards.
+//! Makes the next run of a job without a lock ready a little before its tick.
 //!
-//! Jobs without a lock ask nobody before they start a run, so theirs waits for the tick in a task of its own, with all that
+//! Jobs without a lock ask no node before they start a run, so theirs waits for the tick in a task of its own, with all that
 //! it needs. A thousand of them that are due at one instant then begin one after the other in a few microseconds each, and
 //! are accounted for afterwards: none waits for the bookkeeping of another one.
 //!
 //! # Invariants
 //! - A1 What was made ready starts within the tolerance of its tick, and only if nothing has happened since; otherwise it is
 //!   as if it had not been made ready.   (what_was_made_ready_does_not_start_when_something_happened_since)
-//! - A2 The start of a run is told before its end.   (a_run_without_a_lock_is_told_in_order)
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use super::{
-    acts::open_run,
-    alarm::{self, Alarm, Switch},
-    history::Entry,
-    term_loop::Lead,
-};
+use super::{acts::open_run, checkpoints::Saving, start::Begun, term::TermLoop};
 use crate::{
-    clock::Moment,
-    due::{Decision, Plan},
-    event::Event,
-    intent::Given,
-    job::{Run, RunFacts},
-    lease::LeaseView,
-    ledger::{Ledger, OpenRun, RunKey},
-    run::{
-        execute::{Ended, Limits, execute},
-        in_flight::{CheckpointDesk, Flight, Flights, Saving},
-    },
+    clock::{Clock, Moment},
+    due::{Decision, Plan, TOLERANCE},
+    ledger::{Ledger, RunKey},
+    run::InFlight,
 };
 
 /// How long before its tick a run without a lock is made ready: a thousand of them take less.
@@ -42,29 +31,9 @@ const AHEAD: Duration = Duration::from_millis(200);
 /// others go first would not wait for all of them.
 const TELL_AFTER: Duration = Duration::from_millis(10);
 
-/// A run that can begin at once.
-pub(super) struct Departure {
-    key: RunKey,
-    run: Run,
-    seq: u64,
-    limits: Limits,
-    is_last: bool,
-}
-
-/// What is still to be told of a run that has begun.
-pub(super) struct Begun {
-    key: RunKey,
-    run: Run,
-    seq: u64,
-    /// The run's end is told after its start.
-    told: oneshot::Sender<Entry>,
-    end: oneshot::Receiver<Ended>,
-    noted: oneshot::Sender<()>,
-}
-
-/// What a job without a lock does at its next tick: its run begins by itself.
+/// What a job without a lock does at its next tick: its run begins by itself, unless this is dropped before.
 pub(super) struct Ready {
-    switch: Switch,
+    start: Switch,
     begins: Moment,
     at: Timestamp,
     plan: Plan,
@@ -72,173 +41,58 @@ pub(super) struct Ready {
     begun: Begun,
 }
 
-impl Lead<'_> {
-    /// This attempt, as the ledger shows it, which begins at `now`.
-    pub(super) fn departure(
-        &self,
-        key: RunKey,
-        kept: Option<OpenRun>,
-        tick: Timestamp,
-        checkpoint: Option<Value>,
-        to: mpsc::Sender<Box<Saving>>,
-        now: Moment,
-    ) -> Departure {
-        let (engine, ctx) = (self.engine, &self.engine.ctx);
-        let timing = ctx.locks.timing();
-        let ttl = self.lease.as_ref().map_or(timing.ttl, LeaseView::ttl);
-        let grace = engine.spec.grace;
-        let (seq, given, checkpoint_at) = kept.map_or((0, Given::default(), None), |run| {
-            (run.seq, run.given, run.checkpoint_at)
-        });
-        let facts = RunFacts {
-            job: engine.name.clone(),
-            id: ctx.run_id(),
-            tick,
-            attempt: key.attempt,
-            replica: ctx.replica.clone(),
-            batch: None,
-            params: given.over(&engine.spec.params),
-            checkpoint,
-        };
-        let until = engine
-            .spec
-            .timeout
-            .map_or(Moment::NEVER, |limit| now + limit);
-        let margin = timing.cancel_margin(ttl, grace);
-        let desk = CheckpointDesk {
-            key: key.clone(),
-            to,
-        };
-        let run = Run::new(facts, ctx.clock.clone(), self.lease.clone(), margin, until)
-            .with_checkpoints(Arc::new(desk))
-            .kept(given.names(), checkpoint_at)
-            .within(grace, self.pass.lease().cloned())
-            .begins_at(now);
-        let limits = Limits {
-            grace,
-            abort_margin: timing.abort_margin(ttl),
-            also: self.pass.lease().cloned(),
-            hooks: ctx.hooks.clone(),
-        };
-        let is_last = !engine.policy.may_follow(key.attempt);
-        Departure {
-            key,
-            run,
-            seq,
-            limits,
-            is_last,
-        }
+/// Whether a run that waits for its tick begins, and when it did. What is said first stands: by its task, or by the loop.
+#[derive(Clone, Default)]
+struct Start(Arc<OnceLock<Option<Moment>>>);
+
+/// Calls the start off when it is dropped.
+struct Switch(Start);
+
+// === impl Start, Switch ===
+
+impl Start {
+    /// Waits for this moment; says whether the run begins. It does not when it was called off, or when the moment has passed
+    /// by more than the tolerance of a tick, because this process or machine stood still.
+    async fn at(self, at: Moment, clock: Clock) -> bool {
+        clock.sleep_until(at).await;
+        let now = clock.now();
+        now.since(at) <= TOLERANCE && self.0.set(Some(now)).is_ok()
     }
 
-    /// The run begins, now or when the alarm rings. Tell of it: its end waits for that.
-    pub(super) fn begin(&self, departure: Departure, alarm: Option<Alarm>) -> Begun {
-        let Departure {
-            key,
-            run,
-            seq,
-            limits,
-            is_last,
-        } = departure;
-        let (engine, ctx) = (self.engine, &self.engine.ctx);
-        let (tell, end) = oneshot::channel();
-        let (noted, is_noted) = oneshot::channel();
-        let (told, is_told) = oneshot::channel::<Entry>();
-        // The work is marked before its task exists: the lease is not let go in between.
-        let work = self.lease.as_ref().map(LeaseView::begin_work);
-        let (job, clock, board) = (engine.job.clone(), ctx.clock.clone(), ctx.board.clone());
-        let locks = ctx.locks.clone();
-        let patience = ctx.locks.timing().node_timeout * 4;
-        let margin = limits.abort_margin + limits.abort_margin / 4;
-        let of = run.clone();
-        ctx.spawn.spawn(async move {
-            if let Some(alarm) = alarm
-                && !alarm.rings().await
-            {
-                return;
-            }
-            let ended = execute(async { job.run(of.clone()).await }, &of, limits, &clock).await;
-            let ended = ended.of_last_attempt(is_last);
-            drop(job);
-            // Nothing is told of a run whose engine has gone.
-            if let Ok(entry) = is_told.await {
-                board.ended(&of, ended.word(), locks.wall());
-                // Before the end is told: a worker that drains writes what it finds here, and no more.
-                entry.ended(&of, &ended);
-            }
-            // Nobody listens any more when the term was given up.
-            let _ = tell.send(ended);
-            if let Some(lease) = of.lease() {
-                // A lease that is to go goes when its work is over: the outcome is still to be written under it. Not for
-                // long, and never so late that the work seems to outlive the lease.
-                let until = (clock.now() + patience).min(lease.deadline().back(margin));
-                let _ = clock.timeout_at(until, is_noted).await;
-            }
-            drop(work);
-        });
-        Begun {
-            key,
-            run,
-            seq,
-            told,
-            end,
-            noted,
-        }
+    /// The run does not begin any more; when it did, if it has.
+    fn call_off(&self) -> Option<Moment> {
+        *self.0.get_or_init(|| None)
     }
+}
 
-    /// Tells status, history and observers of a run that has begun at this time.
-    pub(super) fn tell(&self, begun: Begun, since: Moment, at: Timestamp) -> Flight {
-        let Begun {
-            key,
-            run,
-            seq,
-            told,
-            end,
-            noted,
-        } = begun;
-        let ctx = &self.engine.ctx;
-        ctx.board.started(&run, at);
-        let entry = ctx.history.started(&run, seq, (since, at));
-        self.trigger_started(&key.id, run.id());
-        ctx.events.tell(Event::RunStarted {
-            job: self.engine.name.clone(),
-            run_id: run.id().to_owned(),
-            tick: run.tick(),
-            attempt: key.attempt,
-            token: self.token(),
-            delay: Duration::try_from(at.duration_since(run.tick())).unwrap_or_default(),
-        });
-        // A task that was stopped has nothing to tell.
-        let _ = told.send(entry);
-        Flight {
-            key,
-            run,
-            end,
-            started: since,
-            noted,
-        }
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.0.call_off();
     }
+}
 
-    // --- ahead of the tick ---
+// === impl TermLoop ===
 
+impl TermLoop<'_> {
     /// Lets the run that is due at `wake` wait for it, if that is near: for jobs without a lock, since others write it
-    /// first. It is as if nothing had been done until [`Lead::settle`], which is to come before anything else. Moves `wake` to
+    /// first. It is as if nothing had been done until [`TermLoop::settle`], which is to come before anything else. Moves `wake` to
     /// when there is something to do.
     pub(super) fn make_ready(
         &self,
         ledger: &Ledger,
-        flights: &Flights,
+        in_flight: &InFlight<RunKey>,
         desk: &mpsc::Sender<Box<Saving>>,
         wake: &mut Option<Timestamp>,
     ) -> Option<Box<Ready>> {
         // In failover mode the replica's lock is asked at the last moment.
         let alone = self.lease.is_none() && self.pass.lease().is_none();
-        let at = (*wake).filter(|_| alone && flights.is_empty())?;
+        let at = (*wake).filter(|_| alone && in_flight.is_empty())?;
         let ahead = Duration::try_from(at.duration_since(self.wall())).ok()?;
         if ahead > AHEAD {
             *wake = at.checked_sub(SignedDuration::try_from(AHEAD).ok()?).ok();
             return None;
         }
-        let plan = self.decide_at(at, ledger, flights, true).ok()?;
+        let plan = self.decide_at(at, ledger, in_flight, true).ok()?;
         let [
             Decision::Start {
                 id,
@@ -255,19 +109,19 @@ impl Lead<'_> {
             id: id.clone(),
             attempt: *attempt,
         };
-        let ctx = &self.engine.ctx;
         let kept = open_run(&plan.ledger, &key).cloned();
         let begins = self.clock().now() + ahead;
-        let departure = self.departure(key, kept, *tick, None, desk.clone(), begins);
+        let prepared = self.prepare(key, kept, *tick, None, desk.clone(), begins);
+        let start = Start::default();
         // By the fleet's time as it is known now, a moment before.
-        let (alarm, switch) = alarm::set(begins, ctx.clock.clone());
+        let may = start.clone().at(begins, self.clock().clone());
         *wake = at.checked_add(TELL_AFTER).ok();
         Some(Box::new(Ready {
-            switch,
+            begun: self.begin(prepared, may),
+            start: Switch(start),
             begins,
             at,
             next_tick: self.engine.next_tick(&plan.ledger, at),
-            begun: self.begin(departure, Some(alarm)),
             plan,
         }))
     }
@@ -277,18 +131,74 @@ impl Lead<'_> {
         &self,
         ready: &mut Option<Box<Ready>>,
         ledger: &mut Ledger,
-        flights: &mut Flights,
+        in_flight: &mut InFlight<RunKey>,
     ) {
         let Some(ready) = ready.take() else { return };
-        let Some(since) = ready.switch.off() else {
+        let Some(since) = ready.start.0.call_off() else {
             return;
         };
         let late = since.since(ready.begins);
         let at = ready.at.checked_add(late).unwrap_or(ready.at);
         *ledger = ready.plan.ledger;
-        self.pad.keep(ledger);
+        self.store.keep(ledger);
         let (engine, board) = (self.engine, &self.engine.ctx.board);
         board.ticks(&engine.name, engine.last_tick(ledger), ready.next_tick);
-        flights.add(self.tell(ready.begun, since, at));
+        in_flight.add(self.tell(ready.begun, since, at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim_clock::SimTime;
+
+    const EARLY: Duration = Duration::from_millis(200);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_happens_at_its_time_and_says_when() {
+        let clock = SimTime::new().clock();
+        let at = clock.now() + EARLY;
+        let start = Start::default();
+        assert!(start.clone().at(at, clock.clone()).await);
+        clock.sleep(EARLY).await;
+        assert_eq!(start.call_off(), Some(at));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_was_called_off_never_happens() {
+        let clock = SimTime::new().clock();
+        let start = Start::default();
+        assert_eq!(start.call_off(), None);
+        let at = clock.now() + EARLY;
+        assert!(!start.clone().at(at, clock.clone()).await);
+        assert_eq!(start.call_off(), None);
+
+        let start = Start::default();
+        drop(Switch(start.clone()));
+        let at = clock.now() + EARLY;
+        assert!(
+            !start.at(at, clock).await,
+            "no loop is left to account for it"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_whose_time_has_long_passed_does_not_happen() {
+        let clock = SimTime::new().clock();
+        clock.sleep(TOLERANCE + EARLY).await;
+        let now = clock.now();
+        let start = Start::default();
+        let latest = now.back(TOLERANCE);
+        assert!(
+            start.at(latest, clock.clone()).await,
+            "as late as a tick may be"
+        );
+        let start = Start::default();
+        let late = now.back(TOLERANCE + Duration::from_millis(1));
+        assert!(
+            !start.clone().at(late, clock).await,
+            "this machine stood still"
+        );
+        assert_eq!(start.call_off(), None);
     }
 }

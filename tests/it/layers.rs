@@ -57,7 +57,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "job",
         &["clock", "due", "human", "lease", "node", "schedule"],
     ),
-    ("status", &["clock", "ledger", "node"]),
+    ("status", &["clock", "job", "ledger", "node"]),
     (
         "explain",
         &["human", "intent", "ledger", "schedule", "status"],
