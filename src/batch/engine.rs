@@ -196,7 +196,7 @@ impl BatchEngine {
                     any = Look::Claimed;
                     self.start(floor, batch, lease, pass, tick);
                 }
-                // Somebody works on it: look at others first next time.
+                // Another replica works on it: look at others first next time.
                 Claimed::Held { .. } => floor.rest(batch, now + IDLE.0 * 2, 0),
                 Claimed::NoQuorum(_) | Claimed::TooSlow => {}
             }

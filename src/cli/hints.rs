@@ -21,8 +21,8 @@ pub(super) fn schedules(config: &Config) -> Vec<(&str, Schedule)> {
 /// A sentence each.
 pub(super) fn hints(config: &Config, now: Timestamp) -> Vec<String> {
     let jobs = schedules(config);
-    let busy_minutes = busy_minutes(jobs.iter().map(|(name, s)| (*name, s)), now);
-    busy_minutes
+    let found = busy_minutes(jobs.iter().map(|(name, s)| (*name, s)), now);
+    found
         .into_iter()
         .map(|busy| {
             let count = busy.jobs.len();

@@ -83,10 +83,6 @@ impl Progress {
         self.at
     }
 
-    pub(crate) fn said(&self) -> Option<(u64, Option<u64>)> {
-        self.said
-    }
-
     /// As every surface shows it.
     pub(crate) fn told(&self, now: Moment) -> RunProgress {
         let (done, total) = match self.said {

@@ -1,6 +1,6 @@
 //! One run: what it is for, until when it may act, and how it hears of its end.
 
-mod said;
+mod says;
 
 use std::{
     fmt,
@@ -16,12 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::{Clock, Moment},
-    job::{JobError, RunFacts, RunSetup, params},
+    job::{JobError, RunFacts, RunSetup, params, said::Said},
     lease::{LeaseView, VerifyError},
     node::Token,
 };
-
-use said::Said;
 
 /// One run of a job (or of one batch). Cheap to clone.
 #[derive(Clone)]

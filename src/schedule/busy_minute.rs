@@ -7,24 +7,24 @@ use jiff::{SignedDuration, Timestamp};
 use super::Schedule;
 
 /// So many jobs at the same minute are worth a hint.
-pub const BUSY: usize = 10;
+const BUSY: usize = 10;
 
 /// Jobs that start more often than this in a day are at every crowded minute anyway, and say nothing about it.
 const OFTEN: usize = 24;
 
 /// Jobs that start in the same minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BusyMinute {
+pub(crate) struct BusyMinute {
     /// The beginning of the minute.
-    pub minute: Timestamp,
+    pub(crate) minute: Timestamp,
     /// The jobs, in the order of their names.
-    pub jobs: Vec<String>,
+    pub(crate) jobs: Vec<String>,
 }
 
 /// The minutes of the day after `from` at which [`BUSY`] or more jobs start, delays counted, the most crowded first; of
 /// the same jobs the first minute only.
 #[must_use]
-pub fn busy_minutes<'a>(
+pub(crate) fn busy_minutes<'a>(
     jobs: impl IntoIterator<Item = (&'a str, &'a Schedule)>,
     from: Timestamp,
 ) -> Vec<BusyMinute> {
@@ -43,7 +43,7 @@ pub fn busy_minutes<'a>(
         }
     }
     let mut seen = BTreeSet::new();
-    let mut busy_minutes: Vec<BusyMinute> = Vec::new();
+    let mut found: Vec<BusyMinute> = Vec::new();
     for (minute, names) in minutes {
         if names.len() < BUSY || !seen.insert(names.clone()) {
             continue;
@@ -52,8 +52,8 @@ pub fn busy_minutes<'a>(
             continue;
         };
         let jobs = names.into_iter().map(str::to_owned).collect();
-        busy_minutes.push(BusyMinute { minute, jobs });
+        found.push(BusyMinute { minute, jobs });
     }
-    busy_minutes.sort_by_key(|busy| std::cmp::Reverse(busy.jobs.len()));
-    busy_minutes
+    found.sort_by_key(|busy| std::cmp::Reverse(busy.jobs.len()));
+    found
 }

@@ -2,7 +2,7 @@
 //!
 //! # Rules
 //! - More than the skew is said at once. No tick is due then, and most such things pass.
-//! - Each term begins anew, and so does whoever has not looked for long.
+//! - Each term begins anew, and so does a replica that has not looked for long.
 //! - When it has stood for [`STANDS`] beside a clock that goes steadily, the ledger is taken back to when it was noticed:
 //!   [`crate::due::take_back`] says what that means.
 
@@ -15,7 +15,7 @@ use crate::clock::Moment;
 /// How long a ledger is ahead of the clock before it is taken back.
 pub(super) const STANDS: Duration = Duration::from_secs(30);
 
-/// Nobody has looked for so long: whatever was seen before was something else. Longer than any pause between two looks.
+/// A replica that has not looked for so long begins anew: whatever was seen before was something else. Longer than any pause between two looks.
 const FORGOTTEN: Duration = STANDS.saturating_mul(2);
 
 /// Since when a job's ledger has been ahead of the clock.

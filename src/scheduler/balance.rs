@@ -1,4 +1,4 @@
-//! Looks at the others, and hands terms over to whom they belong: to larger priorities, and to smaller shares.
+//! Looks at the others, and hands terms over to where they belong: to larger priorities, and to smaller shares.
 //!
 //! Slow on purpose: one term at a time, and only while all shares have stood still for a while.
 //!
@@ -23,14 +23,14 @@ use crate::{
     status::{PRESENCE_PREFIX, Presence, Standing},
 };
 
-/// How long all shares must have stood still: everybody has heard of the last change then, and has told it.
+/// How long all shares must have stood still: every replica has heard of the last change then, and has told it.
 const CALM: Duration = Duration::from_secs(5);
 /// How long it is remembered what was handed over.
 const MEMORY: Duration = Duration::from_secs(3600);
 /// The minimum term is doubled so often at most.
 const DOUBLINGS: u32 = 6;
 
-/// When this replica handed which job over. Cheap to clone: it outlives whoever looks at the others.
+/// When this replica handed which job over. Cheap to clone: it outlives the task that looks at the others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandoverLog(Arc<Mutex<BTreeMap<String, Vec<Moment>>>>);
 
@@ -48,7 +48,7 @@ pub(crate) async fn balance(
     }
     let drain = ctx.gate.drain().clone();
     while !drain.is_cancelled() {
-        // Nothing new when nobody answers: those heard of last count as gone soon.
+        // Nothing new when too few nodes answer: those heard of last count as gone soon.
         if let Ok(docs) = ctx.locks.docs(PRESENCE_PREFIX).await {
             let presences = Presence::from_docs(&docs);
             ctx.board.heard(&presences);
@@ -82,7 +82,7 @@ async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &Hand
     let Some(HandOver { job, to, why }) = hand_over(&me, &terms, &others) else {
         return;
     };
-    // What somebody else asks for comes first.
+    // What an operator or a peer asks for comes first.
     let read = ctx.intents.refresh(&ctx.locks).await;
     let token = ctx.board.token(&job);
     let asked = ctx.intents.resign(&job).map(|asked| asked.token);
@@ -153,7 +153,7 @@ impl HandoverLog {
         jobs.retain(|_, times| !times.is_empty());
     }
 
-    /// Whoever was given a job and does not keep it gets it again later and later.
+    /// A replica that was given a job and does not keep it gets it again later and later.
     pub(crate) fn min_term(&self, job: &str, min_term: Duration) -> Duration {
         let times = self.jobs().get(job).map_or(0, Vec::len);
         let doublings = u32::try_from(times).unwrap_or(DOUBLINGS).min(DOUBLINGS);

@@ -62,7 +62,7 @@ impl Context {
         if answer.is_err() && took > within + within / 4 {
             answer = self.clock.timeout(within, &mut asked).await;
         }
-        // Whoever asks goes on, whatever becomes of a check that is given up.
+        // The engine goes on, whatever becomes of a check that is given up.
         bury(asked);
         match answer {
             Ok(Ok(Health::Fit)) => None,

@@ -5,10 +5,10 @@
 //! led, or was led last, until no live replica has it any more.
 //!
 //! # Invariants
-//! - With `newest` somebody may always lead: the replica that loaded its definition last.   (somebody_always_counts)
-//! - Who starts first among equals is the same for everybody.   (everybody_finds_the_same_one_newest)
+//! - With `newest` a replica may always lead: the replica that loaded its definition last.   (somebody_always_counts)
+//! - Who starts first among equals is the same on every replica.   (everybody_finds_the_same_one_newest)
 //! # When things fail
-//! A replica that hears of nobody follows its own definition. News is as old as the last look at the others, so an older
+//! A replica that hears of no peer follows its own definition. News is as old as the last look at the others, so an older
 //! definition may start a tick in that time; never beside another run of the job.
 //! # Not promised
 //! Which definition a program's own code has: the hash is of what is configured.

@@ -47,7 +47,7 @@ impl Engine {
         format!("job/{}", self.name)
     }
 
-    /// Watches the job's lock, so that whoever holds it is known to be over in time should this replica need it.
+    /// Watches the job's lock, so that its holder is known to be over in time should this replica need it.
     /// What it sees of the ledger is remembered, too: a spare replica of a failover fleet never looks at it otherwise.
     pub(super) fn keep_watching(&self) -> Watching {
         let (recall, job) = (self.ctx.recall.clone(), self.name.clone());

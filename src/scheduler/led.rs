@@ -41,7 +41,7 @@ impl Engine {
             if Box::pin(self.stand_back_for_definition(&pass)).await {
                 continue;
             }
-            // Boxed, here and below: whoever leads needs no room for a campaign.
+            // Boxed, here and below: a leader needs no room for a campaign.
             let campaign = Box::pin(elector.campaign_timed());
             let elected = tokio::select! {
                 biased;
@@ -71,7 +71,7 @@ impl Engine {
         ctx.board.stands(&self.name, Standing::Off);
     }
 
-    /// Whoever has just shown to be unfit, has led for long, or was told to go.
+    /// A leader that has just shown to be unfit, has led for long, or was told to go.
     pub(super) fn lets_others_go_first(why: &Loss, ended: TermEnd) -> bool {
         matches!(why, Loss::Unfit(_) | Loss::MaxTerm) || ended == TermEnd::Resigned
     }
@@ -116,7 +116,7 @@ impl Engine {
                 brief,
                 unfit: CancellationToken::new(),
             };
-            // Boxed: whoever stands by for a thousand jobs needs no room for leading them.
+            // Boxed: a standby of a thousand jobs needs no room for leading them.
             let ended = Box::pin(term_loop.run()).await;
             health.abort();
             if ended != TermEnd::Changed || !self.keeps_term(&lease, &store) {
@@ -124,7 +124,7 @@ impl Engine {
             }
         };
         if self.spec.unstoppable == Unstoppable::Hold {
-            // The run was dropped, and part of it goes on: nobody else may start beside it.
+            // The run was dropped, and part of it goes on: no other replica may start beside it.
             while lease.work_in_flight() > 0 && lease.is_held() {
                 lease.work_changed().await;
             }

@@ -43,7 +43,7 @@ pub(super) async fn has_standby(ctx: &Context, job: &str) -> Option<bool> {
 }
 
 impl TermLoop<'_> {
-    /// When somebody else is to lead. In failover mode nobody else can: all jobs are where the replica lock is. A lock that
+    /// When another replica is to lead. In failover mode no other can: all jobs are where the replica lock is. A lock that
     /// was taken for a tick goes with the tick's work, and no earlier.
     pub(super) fn term_end(&self) -> Moment {
         match (&self.lease, self.pass.lease()) {
@@ -100,7 +100,7 @@ impl TermLoop<'_> {
     }
 
     /// Completes when the keeper has let the lease go although its work goes on: nothing can be written any more, and
-    /// nobody waits for the run.
+    /// the loop does not wait for the run.
     pub(super) async fn abandoned(&self) {
         match &self.lease {
             Some(lease) if self.engine.spec.unstoppable == Unstoppable::Abandon => {

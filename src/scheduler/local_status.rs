@@ -27,9 +27,9 @@ pub(crate) struct Notes {
     /// Boxed: a map has room for more than it holds.
     jobs: BTreeMap<String, Box<JobNotes>>,
     reload: Option<ReloadStatus>,
-    /// Who was last heard to lead what: of other replicas, for when nobody can be asked.
+    /// Which replica was last heard to lead which job: for when no node can be asked.
     last_seen: BTreeMap<String, LastSeen>,
-    /// Asks for a fresh presence document soon: somebody waits for this, or sees a wrong leader.
+    /// Asks for a fresh presence document soon: a client waits for this, or sees a wrong leader.
     dirty: Arc<Notify>,
     /// Asks for one in its turn: the daily business of ticks and runs.
     busy: Arc<Notify>,
@@ -106,7 +106,7 @@ impl LocalStatus {
         notes.dirty.notify_one();
     }
 
-    /// Takes note of who says that it leads what.
+    /// Takes note of which replica says that it leads which job.
     pub(crate) fn heard(&self, presences: &[Presence]) {
         let mut notes = self.notes();
         for presence in presences {
@@ -127,7 +127,7 @@ impl LocalStatus {
         last_seen.retain(|job, _| jobs.contains_key(job));
     }
 
-    /// Who was last heard to lead what.
+    /// Which replica was last heard to lead which job.
     #[cfg(feature = "admin")]
     pub(crate) fn last_seen(&self) -> BTreeMap<String, LastSeen> {
         self.notes().last_seen.clone()

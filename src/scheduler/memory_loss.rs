@@ -115,7 +115,7 @@ impl TermLoop<'_> {
     }
 
     /// The blanks of all nodes: whatever was decided before one of them may be missing. Asked until a majority of those that
-    /// vote has told: whoever is silent may be the one that knows of it.
+    /// vote has told: a silent node may be the one that knows of it.
     async fn blanks(&self) -> Result<Blanks, Over> {
         let locks = &self.engine.ctx.locks;
         if !locks.is_guarded() {
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(latest(&[votes(None), votes(None), silent()]), Some(None));
         // The silent ones may know of one.
         assert_eq!(latest(&[votes(None), silent(), silent()]), None);
-        // Whoever does not vote may have forgotten it with all else.
+        // A node that does not vote may have forgotten it with all else.
         assert_eq!(latest(&[votes(None), watched(None), watched(None)]), None);
         assert_eq!(
             latest(&[votes(Some(3)), votes(None), watched(Some(7))]),
@@ -221,7 +221,7 @@ mod tests {
         // Lost again, by a clock that is right by now.
         let again = [votes(Some(5)), votes(Some(7)), votes(Some(9))];
         assert_eq!(left(&again), Some(at(7)));
-        // Whoever is silent may know of another loss.
+        // A silent node may know of another loss.
         assert_eq!(
             left(&[votes(Some(5)), votes(Some(9)), silent()]),
             Some(at(9))

@@ -11,7 +11,7 @@
 //! - The lock of every job that this replica may come to lead is watched, whatever keeps it from being a candidate now: a closed
 //!   gate, unfitness, another definition.   (a_failover_standby_takes_over_within_one_ttl_and_a_third,
 //!   whoever_gets_well_after_the_leaders_death_takes_over_at_once)
-//! - D3 Never more than `concurrency` runs of a job at a time, whoever leads.
+//! - D3 Never more than `concurrency` runs of a job at a time, whichever replica leads.
 //!   (whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
 //! # When things fail
 //! A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run open: the next leader

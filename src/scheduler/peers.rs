@@ -1,10 +1,10 @@
-//! This replica's place among the others: its settings, and what it knows of them. Read from their presence documents again
+//! What this replica knows of the others, and its own settings among them. Read from their presence documents again
 //! and again.
 //!
 //! # Invariants
-//! - Whoever has not written anew for [`FRESH`] counts as gone, by a clock of our own.
+//! - A replica that has not written anew for [`FRESH`] counts as gone, by a clock of our own.
 //!   (whoever_writes_nothing_any_more_counts_as_gone)
-//! - What a dead replica has said of a job keeps nobody from it for longer than [`LOOK`] and [`FRESH`] together.
+//! - What a dead replica has said of a job keeps no replica from it for longer than [`LOOK`] and [`FRESH`] together.
 //!   (a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most)
 
 use std::{
@@ -89,7 +89,7 @@ impl Peers {
         }
     }
 
-    /// How long until the next look: sooner when somebody would count as gone before that.
+    /// How long until the next look: sooner when a peer would count as gone before that.
     pub(super) fn look_after(&self, now: Moment) -> Duration {
         let view = self.view();
         let ends = view.heard.values().map(|(_, at)| *at + FRESH);

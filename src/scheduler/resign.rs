@@ -30,7 +30,7 @@ enum Leave {
     Stay,
 }
 
-/// `since_due`: since everybody has heard of it, `None` before that.
+/// `since_due`: since all replicas have heard of it, `None` before that.
 fn leave(asked: &Resign, since_due: Option<Duration>, busy: bool, taker: bool) -> Leave {
     let Some(waited) = since_due else {
         return Leave::Wait;
@@ -45,7 +45,7 @@ fn leave(asked: &Resign, since_due: Option<Duration>, busy: bool, taker: bool) -
 }
 
 impl TermLoop<'_> {
-    /// Whether this term is to be given up now, as somebody wishes. `busy`: a run is in flight.
+    /// Whether this term is to be given up now, as an operator or a peer wishes. `busy`: a run is in flight.
     pub(super) fn leaves(&self, notice: &mut Notice, busy: bool) -> bool {
         let Some(asked) = self.asked_to_resign() else {
             *notice = Notice::default();

@@ -61,7 +61,7 @@ impl Engine {
         if self.ctx.place.failover || self.spec.definition == Disagreement::Newest {
             return true;
         }
-        // Whoever said to lead does so no more: this replica holds the lock.
+        // A peer that said to lead does so no more: this replica holds the lock.
         let mut others = self.ctx.place.definitions.of(&self.name);
         others.iter_mut().for_each(|word| word.leads = None);
         refuse(&self.word(), &others, &ledger.decided_by().whole) == Stance::Counts
@@ -101,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// Under which definition the job was led last: empty when nobody knows, nothing when too few nodes answer.
+    /// Under which definition the job was led last: empty when it never was, nothing when too few nodes answer.
     async fn led_last(&self) -> Option<String> {
         let seen = self.elector().look().await.ok()?;
         let answers = seen.nodes.iter().filter(|node| node.is_ok()).count();
@@ -183,14 +183,14 @@ impl Engine {
         }
     }
 
-    /// Lets the one that is to lead go first: until somebody leads in a later term, or nobody has led for a ttl.
+    /// Lets the one that is to lead go first: until a peer leads in a later term, or the job was without a leader for a ttl.
     pub(super) async fn stand_back(&self, asked: &Resign, pass: &Pass) {
         let Context { clock, locks, .. } = &self.ctx;
         let ttl = self.spec.ttl.unwrap_or(locks.timing().ttl);
         let mut free = None;
         while !pass.is_over() {
             if self.ctx.intents.resign(&self.name).as_ref() != Some(asked) {
-                // Somebody has thought better of it.
+                // The wish was taken back, or is another one.
                 return;
             }
             let docs = locks.docs(PRESENCE_PREFIX).await.unwrap_or_default();
@@ -239,7 +239,7 @@ impl TermLoop<'_> {
     }
 }
 
-/// The largest token under which somebody says to lead the job.
+/// The largest token under which a replica says to lead the job.
 fn leader(presences: &[Presence], job: &str) -> Option<u64> {
     let jobs = presences.iter().flat_map(|presence| &presence.jobs);
     let terms = jobs.filter(|j| j.name == job && j.standing == Standing::Leading);

@@ -39,9 +39,9 @@ pub(super) struct Over;
 pub(super) enum TermEnd {
     /// Its lease says why, or it was handed over.
     Over,
-    /// It has lasted long enough, and somebody else stands by.
+    /// It has lasted long enough, and another candidate stands by.
     MaxTerm,
-    /// Somebody asked for it.
+    /// An operator or a peer asked for it.
     Resigned,
     /// There is a new definition of the job, and nothing of it runs.
     Changed,

@@ -38,7 +38,7 @@ impl TermLoop<'_> {
         }
         // Before anything is written: that is newer than whatever is remembered.
         let own = self.engine.ctx.recall.ledger(job).map(Box::new);
-        // First of all: a minority write of the last leader becomes the truth, or is gone, for everybody.
+        // First of all: a minority write of the last leader becomes the truth, or is gone, for all replicas.
         if ledger != Ledger::default() && Box::pin(self.write(&ledger, None)).await.is_err() {
             return TermEnd::Over;
         }
@@ -54,11 +54,11 @@ impl TermLoop<'_> {
         {
             return TermEnd::Over;
         }
-        // Also after it: the pause of a job must be known to whoever leads it next.
+        // Also after it: the pause of a job must be known to its next leader.
         let Some(mut seen) = Box::pin(self.knows_intents()).await else {
             return TermEnd::Over;
         };
-        // Of the last term, or of nobody, until something is decided in this one.
+        // Of the last term, if there was one, until something is decided in this one.
         let next = self.engine.next_tick(&ledger, self.wall());
         let board = &self.engine.ctx.board;
         board.ticks(job, self.engine.last_tick(&ledger), next);
@@ -144,7 +144,7 @@ impl TermLoop<'_> {
                         end = TermEnd::MaxTerm;
                         break;
                     }
-                    // Nobody to hand over to: the time begins anew, and the work goes on.
+                    // No candidate to hand over to: the time begins anew, and the work goes on.
                     term_end = self.clock().now() + self.engine.spec.max_term;
                 }
                 () = self.to_leave(), if leaving.is_none() => {}
@@ -176,7 +176,7 @@ impl TermLoop<'_> {
         let ctx = &self.engine.ctx;
         let known = ctx.intents.known_to_majority(&ctx.locks, &ctx.clock);
         if self.lease.is_none() {
-            // Nothing is shared: a store that does not answer keeps nobody from work of his own.
+            // Nothing is shared: a store that does not answer keeps no replica from its own work.
             let _ = ctx
                 .clock
                 .timeout(ctx.locks.timing().node_timeout * 2, known)

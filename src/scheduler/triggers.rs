@@ -40,7 +40,7 @@ fn fate(trigger: &Trigger, ledger: &Ledger, now: Timestamp) -> Fate {
     } else if ledger.has_withdrawn(&trigger.id) {
         Fate::Ended(WITHDRAWN)
     } else if ledger.knows_trigger(&trigger.id) {
-        // Whoever ended it died before it could tell, or the lock nodes have forgotten.
+        // The leader that ended it died before it could tell, or the lock nodes have forgotten.
         Fate::Ended("unknown")
     } else if trigger.state == TriggerState::Withdrawing {
         // Written by a majority, and a leader reads a majority before it decides anything: no later one starts it either.
@@ -169,7 +169,7 @@ impl TermLoop<'_> {
     fn say_ended(&self, mut trigger: Trigger, outcome: &str, detail: String) {
         outcome.clone_into(&mut trigger.outcome);
         trigger.detail = detail;
-        // Nobody needs it any more, and it may hold secrets.
+        // No attempt needs it any more, and it may hold secrets.
         trigger.given = Given::default();
         trigger.ended = Some(self.wall());
         self.say(trigger, TriggerState::Ended);

@@ -238,10 +238,11 @@ impl OneRun {
                 Span(self.grace)
             ))),
         };
+        let told = run.how_far();
         let ran = Ran {
             outcome,
             checkpoints: kept.all().clone(),
-            progress: run.last_progress(),
+            progress: told.done.zip(told.total),
             output: run.kept_output(),
             stopped: run.why(),
             took: clock.now().since(began),

@@ -1,4 +1,4 @@
-//! What a run says of itself: how far it is, what it is at, text to read, items by what became of them.
+//! What the code of a run says by it: how far it is, what it is at, text to read, items by what became of them.
 
 use std::{
     collections::BTreeMap,
@@ -8,31 +8,11 @@ use std::{
 use super::Run;
 use crate::{
     clock::Moment,
-    job::{RunProgress, output, pace::Progress},
+    job::{RunProgress, output, said::Said},
 };
-
-/// What one run has said.
-pub(super) struct Said {
-    progress: Progress,
-    output: Option<String>,
-    /// Items by what became of them.
-    items: BTreeMap<&'static str, u64>,
-}
 
 /// Words for what became of items that are kept.
 const MOST_OUTCOMES: usize = 16;
-
-impl Said {
-    pub(super) fn begun(at: Moment) -> Self {
-        Self {
-            progress: Progress::begun(at),
-            output: None,
-            items: BTreeMap::new(),
-        }
-    }
-}
-
-// === impl Run ===
 
 impl Run {
     /// Says how far the run is; shown in the status, with the pace and the time that is left. Every call counts as
@@ -52,7 +32,7 @@ impl Run {
     }
 
     /// Says what the run is at, in a few words: 200 bytes are kept. It stays until another one, or none, is said, and
-    /// counts as progress. Everybody who may read the store can read it: keep secrets out.
+    /// counts as progress. Every client that may read the store can read it: keep secrets out.
     pub fn message(&self, message: &str) {
         let now = self.0.setup.clock.now();
         self.said().progress.message(message, now);
@@ -65,22 +45,15 @@ impl Run {
         self.said().progress.told(now)
     }
 
-    /// The last progress that was said, where the total is known.
-    #[must_use]
-    pub fn last_progress(&self) -> Option<(u64, u64)> {
-        let (done, total) = self.said().progress.said()?;
-        Some((done, total?))
-    }
-
     /// When the run last said anything of itself; its start before that.
     #[must_use]
-    pub fn progress_at(&self) -> Moment {
+    pub(crate) fn progress_at(&self) -> Moment {
         self.said().progress.at()
     }
 
     /// Leaves text to read with this run in the history: what a command printed, what was counted. Of more than
     /// [`MAX_OUTPUT`](crate::job::MAX_OUTPUT) bytes the beginning and the end are kept, with a line between them that
-    /// says how many were left out. The last call counts; one after the end of the run changes nothing. Everybody who may
+    /// says how many were left out. The last call counts; one after the end of the run changes nothing. Every client that may
     /// read the store can read it: keep secrets out.
     pub fn keep_output(&self, text: impl Into<String>) {
         // Cut before the lock is taken: no reader waits for a long text.
