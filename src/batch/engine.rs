@@ -102,7 +102,7 @@ impl BatchEngine {
                 if ctx.intents.is_paused(&self.name) {
                     return Look::Idle;
                 }
-                match self.why_unfit().await {
+                match ctx.why_unfit_here(|| self.job.health()).await {
                     None => self.look(floor, pass, tick).await,
                     Some(why) => {
                         // The same ladder as a term's: the work is told to stop while its claim is renewed.
@@ -299,15 +299,6 @@ impl BatchEngine {
                 }
             }
         }
-    }
-
-    async fn why_unfit(&self) -> Option<String> {
-        let ctx = &self.ctx;
-        if let Some((why, _)) = ctx.locks.fitness().unfit() {
-            return Some(why);
-        }
-        ctx.why_unfit(|| self.job.health(), ctx.locks.timing().ttl / 2)
-            .await
     }
 
     fn trouble(&self, floor: &mut Floor, why: &str) -> Look {

@@ -72,6 +72,20 @@ impl Context {
         }
     }
 
+    /// Why this replica is not fit for anything, or for this job alone.
+    pub(crate) async fn why_unfit_here<F>(
+        &self,
+        health: impl FnOnce() -> F + Send,
+    ) -> Option<String>
+    where
+        F: Future<Output = Health> + Send,
+    {
+        match self.locks.fitness().unfit() {
+            Some((why, _)) => Some(why),
+            None => self.why_unfit(health, self.locks.timing().ttl / 2).await,
+        }
+    }
+
     /// How long this replica waits before each bid for `job`, so that others who lead less may go first. Not at all in
     /// failover mode, where the replica lock decides.
     pub(crate) fn hesitation(&self, job: &str, ttl: Option<Duration>) -> Hesitation {

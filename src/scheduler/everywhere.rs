@@ -56,16 +56,8 @@ async fn watch_without_lock(
 ) {
     loop {
         ctx.clock.sleep(ctx.health_every()).await;
-        let replica = ctx.locks.fitness().unfit().map(|(why, _)| why);
-        let why = match replica {
-            Some(why) => why,
-            None => match ctx
-                .why_unfit(|| job.health(), ctx.locks.timing().ttl / 2)
-                .await
-            {
-                Some(why) => why,
-                None => continue,
-            },
+        let Some(why) = ctx.why_unfit_here(|| job.health()).await else {
+            continue;
         };
         tracing::warn!(job = name, why, "not fit: nothing new starts here");
         unfit.cancel();

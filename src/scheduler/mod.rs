@@ -60,4 +60,4 @@ pub(crate) use local_status::LocalStatus;
 pub(crate) use next_definition::{Definition, NextDefinition};
 pub(crate) use peers::Peers;
 pub(crate) use recall::Recall;
-pub(crate) use spread::WHOLE_REPLICA;
+pub(crate) use spread::{WHOLE_REPLICA, liking};

@@ -204,8 +204,8 @@ fn place<'a>(job: &str, peer: &'a Peer) -> (usize, u64, &'a str) {
 
 /// A number that differs for every pair (rendezvous hashing, Thaler and Ravishankar, 1998): FNV-1a with a final mix, the
 /// same in every version and on every machine.
-fn liking(job: &str, replica: &str) -> u64 {
-    let bytes = replica.bytes().chain([0xff]).chain(job.bytes());
+pub(crate) fn liking(what: &str, replica: &str) -> u64 {
+    let bytes = replica.bytes().chain([0xff]).chain(what.bytes());
     let h = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
     });

@@ -80,7 +80,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // One run: of a tick or of a batch.
     (
         "run",
-        &["clock", "human", "job", "lease", "ledger", "panics"],
+        &["clock", "human", "job", "lease", "lock", "panics", "spawn"],
     ),
     // Runs of jobs under a term, and batches under claims.
     (
@@ -161,6 +161,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "node",
             "owned",
             "panics",
+            "run",
             "schedule",
             "scheduler",
             "secret",
