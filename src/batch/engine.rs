@@ -49,7 +49,7 @@ pub(crate) struct BatchEngine {
 
 /// Batches in flight, and those to be left alone for a while.
 #[derive(Default)]
-struct Floor {
+struct Batches {
     in_flight: InFlight<String>,
     resting: BTreeMap<String, (Moment, u32)>,
     records: Records,
@@ -76,22 +76,22 @@ impl BatchEngine {
         let _ = caught(|| self.job.named(&self.name));
         while let Some(pass) = self.ctx.gate.pass().await {
             self.ctx.board.stands(&self.name, Standing::Working);
-            let mut floor = Floor::default();
-            self.work(&pass, &mut floor).await;
-            self.wind_down(&pass, &mut floor).await;
-            floor.tell(&self, true);
+            let mut batches = Batches::default();
+            self.work(&pass, &mut batches).await;
+            self.wind_down(&pass, &mut batches).await;
+            batches.tell(&self, true);
         }
         self.ctx.board.stands(&self.name, Standing::Off);
     }
 
-    async fn work(&self, pass: &Pass, floor: &mut Floor) {
+    async fn work(&self, pass: &Pass, batches: &mut Batches) {
         let ctx = &self.ctx;
         let mut idle = Backoff::new(IDLE.0, IDLE.1);
         // Batches have no ticks: their runs carry the moment at which this replica began to work.
         let tick = ctx.locks.wall();
         while !pass.is_over() {
-            floor.stop_what_is_stuck(self);
-            floor.tell(self, false);
+            batches.stop_what_is_stuck(self);
+            batches.tell(self, false);
             let looking = async {
                 // Frozen as the active replica: whether it still is comes before anything new.
                 if let Some(replica) = pass.lease()
@@ -103,10 +103,10 @@ impl BatchEngine {
                     return Look::Idle;
                 }
                 match ctx.why_unfit_here(|| self.job.health()).await {
-                    None => self.look(floor, pass, tick).await,
+                    None => self.look(batches, pass, tick).await,
                     Some(why) => {
                         // The same ladder as a term's: the work is told to stop while its claim is renewed.
-                        let leases = floor.in_flight.runs().filter_map(Run::lease);
+                        let leases = batches.in_flight.runs().filter_map(Run::lease);
                         leases.for_each(|lease| lease.cordon(&why));
                         Look::Idle
                     }
@@ -118,7 +118,7 @@ impl BatchEngine {
                 () = pass.over() => return,
                 look = looking => look,
             };
-            let full = floor.in_flight.len() >= floor.limits.concurrency.max(1);
+            let full = batches.in_flight.len() >= batches.limits.concurrency.max(1);
             // While there is no room the job is still asked whether this replica is fit for it.
             let pause_when_full = ctx.health_every();
             let pause = match look {
@@ -131,26 +131,26 @@ impl BatchEngine {
             tokio::select! {
                 biased;
                 () = pass.over() => return,
-                (batch, ended) = floor.in_flight.next_end() => floor.ended(&batch, &ended, self),
+                (batch, ended) = batches.in_flight.next_end() => batches.ended(&batch, &ended, self),
                 () = ctx.clock.sleep(if full { pause_when_full } else { pause }) => {}
             }
         }
     }
 
     /// Looks for work and claims what there is room for.
-    async fn look(&self, floor: &mut Floor, pass: &Pass, tick: Timestamp) -> Look {
+    async fn look(&self, batches: &mut Batches, pass: &Pass, tick: Timestamp) -> Look {
         let ctx = &self.ctx;
         let limits = match caught(|| self.job.limits()) {
             Ok(limits) => limits,
             Err(panic) => {
-                return self.trouble(floor, &format!("the job's limits panicked: {panic}"));
+                return self.trouble(batches, &format!("the job's limits panicked: {panic}"));
             }
         };
-        floor.limits = limits;
+        batches.limits = limits;
         let room = limits
             .concurrency
             .max(1)
-            .saturating_sub(floor.in_flight.len());
+            .saturating_sub(batches.in_flight.len());
         if room == 0 {
             return Look::Claimed;
         }
@@ -158,17 +158,17 @@ impl BatchEngine {
         let asking = caught_later(|| self.job.pending(most));
         let mut pending = match ctx.clock.timeout(PENDING_LIMIT, asking).await {
             Ok(Ok(Ok(pending))) => pending,
-            Ok(Ok(Err(error))) => return self.trouble(floor, &error.to_string()),
-            Ok(Err(panic)) => return self.trouble(floor, &format!("it panicked: {panic}")),
-            Err(_) => return self.trouble(floor, "no answer in time"),
+            Ok(Ok(Err(error))) => return self.trouble(batches, &error.to_string()),
+            Ok(Err(panic)) => return self.trouble(batches, &format!("it panicked: {panic}")),
+            Err(_) => return self.trouble(batches, "no answer in time"),
         };
         let now = ctx.clock.now();
-        floor
+        batches
             .resting
             .retain(|_, (until, failures)| now < *until || *failures > 0);
         pending.retain(|batch| {
-            !floor.in_flight.has(batch)
-                && floor
+            !batches.in_flight.has(batch)
+                && batches
                     .resting
                     .get(batch)
                     .is_none_or(|(until, _)| now >= *until)
@@ -187,24 +187,31 @@ impl BatchEngine {
         });
         let claimed = match ctx.locks.claim(claims.collect()).await {
             Ok(claimed) => claimed,
-            Err(error) => return self.trouble(floor, &error.to_string()),
+            Err(error) => return self.trouble(batches, &error.to_string()),
         };
         let mut any = Look::Taken;
         for (batch, claimed) in pending.into_iter().zip(claimed) {
             match claimed {
                 Claimed::Acquired(lease) => {
                     any = Look::Claimed;
-                    self.start(floor, batch, lease, pass, tick);
+                    self.start(batches, batch, lease, pass, tick);
                 }
                 // Another replica works on it: look at others first next time.
-                Claimed::Held { .. } => floor.rest(batch, now + IDLE.0 * 2, 0),
+                Claimed::Held { .. } => batches.rest(batch, now + IDLE.0 * 2, 0),
                 Claimed::NoQuorum(_) | Claimed::TooSlow => {}
             }
         }
         any
     }
 
-    fn start(&self, floor: &mut Floor, batch: String, lease: Lease, pass: &Pass, tick: Timestamp) {
+    fn start(
+        &self,
+        batches: &mut Batches,
+        batch: String,
+        lease: Lease,
+        pass: &Pass,
+        tick: Timestamp,
+    ) {
         let ctx = &self.ctx;
         let facts = RunFacts {
             job: self.name.clone(),
@@ -271,7 +278,7 @@ impl BatchEngine {
             let _ = tell.send(ended);
         };
         let end = prepared.begin((&ctx.spawn, &ctx.clock), may, work, then);
-        floor.in_flight.add(Flight {
+        batches.in_flight.add(Flight {
             key: batch,
             run,
             end,
@@ -282,7 +289,7 @@ impl BatchEngine {
     }
 
     /// Nothing new is claimed; batches in flight go on to their end, or are told to stop after the drain timeout.
-    async fn wind_down(&self, pass: &Pass, floor: &mut Floor) {
+    async fn wind_down(&self, pass: &Pass, batches: &mut Batches) {
         let ctx = &self.ctx;
         let patience = if pass.is_draining() {
             ctx.drain_timeout
@@ -290,26 +297,26 @@ impl BatchEngine {
             Duration::ZERO
         };
         let mut wind_down = WindDown::until(ctx.clock.now() + patience);
-        while !floor.in_flight.is_empty() {
+        while !batches.in_flight.is_empty() {
             tokio::select! {
                 biased;
-                (batch, ended) = floor.in_flight.next_end() => floor.ended(&batch, &ended, self),
+                (batch, ended) = batches.in_flight.next_end() => batches.ended(&batch, &ended, self),
                 why = wind_down.over(pass, &ctx.clock) => {
-                    floor.in_flight.stop_all(why.unwrap_or_else(|| pass.why_draining()));
+                    batches.in_flight.stop_all(why.unwrap_or_else(|| pass.why_draining()));
                 }
             }
         }
     }
 
-    fn trouble(&self, floor: &mut Floor, why: &str) -> Look {
-        if let Some(held_back) = floor.said.say(why, self.ctx.clock.now()) {
+    fn trouble(&self, batches: &mut Batches, why: &str) -> Look {
+        if let Some(held_back) = batches.said.say(why, self.ctx.clock.now()) {
             tracing::warn!(job = self.name, why, held_back, "cannot look for batches");
         }
         Look::Taken
     }
 }
 
-impl Floor {
+impl Batches {
     /// A batch that makes no progress is told to stop, and its claim is given up.
     fn stop_what_is_stuck(&self, engine: &BatchEngine) {
         let ctx = &engine.ctx;

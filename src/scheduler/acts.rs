@@ -72,7 +72,7 @@ impl TermLoop<'_> {
         mut plan: Plan,
         ledger: &mut Ledger,
         in_flight: &mut InFlight<RunKey>,
-        desk: &mpsc::Sender<Box<Saving>>,
+        checkpoints: &mpsc::Sender<Box<Saving>>,
     ) -> Result<Carried, Over> {
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
@@ -122,7 +122,7 @@ impl TermLoop<'_> {
                 let key = RunKey { id, attempt };
                 let kept = open_run(ledger, &key).cloned();
                 let now = self.clock().now();
-                let attempt = self.prepare(key, kept, tick, checkpoint, desk.clone(), now);
+                let attempt = self.prepare(key, kept, tick, checkpoint, checkpoints.clone(), now);
                 let begun = self.begin(attempt, std::future::ready(true));
                 in_flight.add(self.tell(begun, now, self.wall()));
             } else {

@@ -35,12 +35,12 @@ const DOUBLINGS: u32 = 6;
 pub(crate) struct HandoverLog(Arc<Mutex<BTreeMap<String, Vec<Moment>>>>);
 
 /// Looks and hands over until the worker drains. `min_terms` of the jobs that have a leader; nothing is asked of the others
-/// unless this replica `bids` for any lock. What is `given` away is noted there.
+/// unless this replica `bids` for any lock. What it hands over is noted in `log`.
 pub(crate) async fn balance(
     ctx: Context,
     min_terms: BTreeMap<String, Duration>,
     bids: bool,
-    given: HandoverLog,
+    log: HandoverLog,
 ) {
     if !ctx.place.candidate || !(bids || ctx.place.failover) {
         // It never bids.
@@ -55,7 +55,7 @@ pub(crate) async fn balance(
             ctx.place.saw(&presences, &ctx.board, ctx.clock.now());
             ctx.place.definitions.tell(&ctx.board, &ctx.events);
             if !ctx.place.failover {
-                one(&ctx, &min_terms, &given).await;
+                one(&ctx, &min_terms, &log).await;
             }
         }
         tokio::select! {
@@ -67,10 +67,10 @@ pub(crate) async fn balance(
 }
 
 /// Hands one term over, if one is to go.
-async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &HandoverLog) {
+async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, log: &HandoverLog) {
     let now = ctx.clock.now();
-    given.forget(now);
-    let terms = held(ctx, min_terms, given, now);
+    log.forget(now);
+    let terms = held(ctx, min_terms, log, now);
     let under_way = |term: &Held| {
         let asked = ctx.intents.resign(&term.job);
         asked.is_some_and(|asked| Some(asked.token) >= ctx.board.token(&term.job))
@@ -94,7 +94,7 @@ async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &Hand
         Why::Share => "it leads fewer jobs",
     };
     tracing::info!(job, to, reason, "hands its term over");
-    given.note(&job, now);
+    log.note(&job, now);
     let chance = u16::try_from(ctx.chance.below(1 << 16)).unwrap_or(0);
     let resign = Resign {
         job,
@@ -111,7 +111,7 @@ async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &Hand
 fn held(
     ctx: &Context,
     min_terms: &BTreeMap<String, Duration>,
-    given: &HandoverLog,
+    log: &HandoverLog,
     now: Moment,
 ) -> Vec<Held> {
     let leases: BTreeMap<_, _> = ctx.board.leases().into_iter().collect();
@@ -124,7 +124,7 @@ fn held(
             let until_tick = job.next_tick.map(|at| at.duration_since(wall));
             Some(Held {
                 age: now.since(lease.since()),
-                min_term: given.min_term(&job.name, min_term),
+                min_term: log.min_term(&job.name, min_term),
                 idle: job.running.is_empty(),
                 until_tick: until_tick.map(|left| Duration::try_from(left).unwrap_or_default()),
                 job: job.name,
@@ -174,29 +174,29 @@ mod tests {
     fn what_comes_back_stays_longer_each_time() {
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let minute = Duration::from_secs(60);
-        let given = HandoverLog::default();
-        assert_eq!(given.min_term("job", minute), minute);
+        let log = HandoverLog::default();
+        assert_eq!(log.min_term("job", minute), minute);
         for n in 0..20 {
-            given.note("job", at(n));
+            log.note("job", at(n));
         }
-        assert_eq!(given.min_term("job", minute), minute * 64);
-        assert_eq!(given.min_term("mail", minute), minute);
-        given.forget(at(3601));
-        assert_eq!(given.min_term("job", minute), minute * 64);
-        given.forget(at(3618));
-        assert_eq!(given.min_term("job", minute), minute * 2);
-        given.forget(at(3700));
-        assert_eq!(given.min_term("job", minute), minute);
+        assert_eq!(log.min_term("job", minute), minute * 64);
+        assert_eq!(log.min_term("mail", minute), minute);
+        log.forget(at(3601));
+        assert_eq!(log.min_term("job", minute), minute * 64);
+        log.forget(at(3618));
+        assert_eq!(log.min_term("job", minute), minute * 2);
+        log.forget(at(3700));
+        assert_eq!(log.min_term("job", minute), minute);
     }
 
     #[test]
     fn a_job_that_is_no_more_is_forgotten_and_no_other() {
-        let (given, minute) = (HandoverLog::default(), Duration::from_secs(60));
+        let (log, minute) = (HandoverLog::default(), Duration::from_secs(60));
         for job in ["job", "mail"] {
-            given.clone().note(job, Moment::ZERO);
+            log.clone().note(job, Moment::ZERO);
         }
-        given.forget_job("job");
-        assert_eq!(given.min_term("job", minute), minute);
-        assert_eq!(given.min_term("mail", minute), minute * 2);
+        log.forget_job("job");
+        assert_eq!(log.min_term("job", minute), minute);
+        assert_eq!(log.min_term("mail", minute), minute * 2);
     }
 }

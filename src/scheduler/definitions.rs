@@ -41,7 +41,7 @@ struct Inner {
     told: Mutex<BTreeMap<String, usize>>,
 }
 
-/// One replica's word about one job.
+/// What one replica tells of its definition of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PeerDefinition {
     pub(crate) replica: String,
@@ -66,13 +66,13 @@ pub(crate) enum Stance {
 
 /// `newest`: the definition that was loaded last by a replica that could lead.
 pub(crate) fn newest(me: &PeerDefinition, others: &[PeerDefinition]) -> Stance {
-    let told = |word: &&PeerDefinition| word.could_lead && !word.definition.is_empty();
+    let told = |peer: &&PeerDefinition| peer.could_lead && !peer.definition.is_empty();
     let last = others.iter().filter(told).chain([me]);
     let last = last.max_by(|a, b| (a.loaded, &a.replica).cmp(&(b.loaded, &b.replica)));
     match last {
-        Some(word) if word.definition != me.definition => Stance::StandBack(format!(
+        Some(peer) if peer.definition != me.definition => Stance::StandBack(format!(
             "{} has loaded a newer definition ({}): reload or restart this replica with it",
-            word.name, word.definition
+            peer.name, peer.definition
         )),
         _ => Stance::Counts,
     }
@@ -80,16 +80,16 @@ pub(crate) fn newest(me: &PeerDefinition, others: &[PeerDefinition]) -> Stance {
 
 /// `refuse`: the definition under which the job is led, or was led `last`; any once all agree on it.
 pub(crate) fn refuse(me: &PeerDefinition, others: &[PeerDefinition], last: &str) -> Stance {
-    let theirs = || others.iter().filter(|word| !word.definition.is_empty());
+    let theirs = || others.iter().filter(|peer| !peer.definition.is_empty());
     let disagree: Vec<&PeerDefinition> =
         theirs().filter(|w| w.definition != me.definition).collect();
-    let leads = theirs().filter(|word| word.leads.is_some());
-    let leader = leads.max_by_key(|word| word.leads);
-    let counts = leader.map_or(last, |word| &word.definition);
+    let leads = theirs().filter(|peer| peer.leads.is_some());
+    let leader = leads.max_by_key(|peer| peer.leads);
+    let counts = leader.map_or(last, |peer| &peer.definition);
     if disagree.is_empty() || counts.is_empty() || counts == me.definition {
         return Stance::Counts;
     }
-    let names: BTreeSet<&str> = disagree.iter().map(|word| word.name.as_str()).collect();
+    let names: BTreeSet<&str> = disagree.iter().map(|peer| peer.name.as_str()).collect();
     let names: Vec<&str> = names.into_iter().collect();
     Stance::StandBack(format!(
         "the job is led under another definition ({counts}), and definition = \"refuse\": bring all replicas to one \
@@ -107,7 +107,7 @@ impl Definitions {
         for presence in alive.filter(|presence| !presence.draining) {
             for job in &presence.jobs {
                 let fit = presence.unfit.is_none() && presence.role != Role::Observer;
-                let word = PeerDefinition {
+                let told = PeerDefinition {
                     replica: presence.id.clone(),
                     name: presence.name.clone(),
                     definition: job.definition.clone(),
@@ -115,7 +115,7 @@ impl Definitions {
                     could_lead: fit && job.standing != Standing::Off,
                     leads: job.token.filter(|_| job.standing == Standing::Leading),
                 };
-                others.entry(job.name.clone()).or_default().push(word);
+                others.entry(job.name.clone()).or_default().push(told);
             }
         }
         let mut known = lock(&self.0.others);
@@ -166,7 +166,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn word(replica: &str, definition: &str, loaded: i64) -> PeerDefinition {
+    fn peer(replica: &str, definition: &str, loaded: i64) -> PeerDefinition {
         PeerDefinition {
             replica: replica.to_owned(),
             name: replica.to_owned(),
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_definition_that_was_loaded_last_counts() {
-        let (old, new) = (word("a", "old", 100), word("b", "new", 200));
+        let (old, new) = (peer("a", "old", 100), peer("b", "new", 200));
         assert!(counts(&newest(&new, std::slice::from_ref(&old))));
         let Stance::StandBack(why) = newest(&old, &[new]) else {
             panic!("it leads under an old definition")
@@ -192,19 +192,19 @@ mod tests {
             why.starts_with("b has loaded a newer definition (new)"),
             "{why}"
         );
-        let also_new = word("c", "new", 50);
-        assert!(counts(&newest(&also_new, &[word("b", "new", 200), old])));
+        let also_new = peer("c", "new", 50);
+        assert!(counts(&newest(&also_new, &[peer("b", "new", 200), old])));
     }
 
     #[test]
     fn whoever_could_not_lead_keeps_nobody_from_it() {
-        let old = word("a", "old", 100);
+        let old = peer("a", "old", 100);
         let ill = PeerDefinition {
             could_lead: false,
-            ..word("b", "new", 200)
+            ..peer("b", "new", 200)
         };
         assert!(counts(&newest(&old, &[ill])));
-        let older_version = word("c", "", 300);
+        let older_version = peer("c", "", 300);
         assert!(counts(&newest(&old, &[older_version])));
     }
 
@@ -212,9 +212,9 @@ mod tests {
     fn somebody_always_counts() {
         for loaded in 0..27 {
             let all = [
-                word("a", "x", loaded % 3),
-                word("b", "y", loaded / 3 % 3),
-                word("c", "x", loaded / 9),
+                peer("a", "x", loaded % 3),
+                peer("b", "y", loaded / 3 % 3),
+                peer("c", "x", loaded / 9),
             ];
             let counting = (0..3).filter(|me| {
                 let others: Vec<PeerDefinition> = all
@@ -230,17 +230,17 @@ mod tests {
 
     #[test]
     fn everybody_finds_the_same_one_newest() {
-        let (a, b) = (word("a", "x", 100), word("b", "y", 100));
+        let (a, b) = (peer("a", "x", 100), peer("b", "y", 100));
         assert!(!counts(&newest(&a, std::slice::from_ref(&b))));
         assert!(counts(&newest(&b, &[a])));
     }
 
     #[test]
     fn nobody_begins_under_another_definition_than_the_leaders() {
-        let me = word("c", "new", 300);
+        let me = peer("c", "new", 300);
         let leader = PeerDefinition {
             leads: Some(Token(7)),
-            ..word("a", "old", 100)
+            ..peer("a", "old", 100)
         };
         let Stance::StandBack(why) = refuse(&me, std::slice::from_ref(&leader), "") else {
             panic!("it begins a term under another definition")
@@ -249,12 +249,12 @@ mod tests {
             why.contains("old") && why.ends_with("others have a"),
             "{why}"
         );
-        assert!(counts(&refuse(&word("b", "old", 200), &[leader], "")));
+        assert!(counts(&refuse(&peer("b", "old", 200), &[leader], "")));
     }
 
     #[test]
     fn without_a_leader_the_ledger_tells_which_one_counts() {
-        let (me, other) = (word("c", "new", 300), word("a", "old", 100));
+        let (me, other) = (peer("c", "new", 300), peer("a", "old", 100));
         assert!(!counts(&refuse(&me, std::slice::from_ref(&other), "old")));
         assert!(counts(&refuse(&other, std::slice::from_ref(&me), "old")));
         assert!(counts(&refuse(&me, &[other], "")), "never led");
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_new_definition_takes_effect_when_all_have_it() {
-        let (me, other) = (word("c", "new", 300), word("a", "new", 100));
+        let (me, other) = (peer("c", "new", 300), peer("a", "new", 100));
         assert!(counts(&refuse(&me, &[other], "old")));
         assert!(counts(&refuse(&me, &[], "old")), "alone");
     }

@@ -7,40 +7,17 @@
 
 use std::time::Duration;
 
-use super::{Context, term::TermLoop};
+use super::term::TermLoop;
 use crate::{
     clock::Moment,
     due::{Decision, Plan},
     job::Run,
     lease::Unstoppable,
     run::stuck_at,
-    status::{PRESENCE_PREFIX, Presence, Role, Standing},
 };
 
 /// How soon a leader that holds back a start looks again whether its lease was extended.
 pub(super) const LOOK_AT_LEASE: Duration = Duration::from_millis(50);
-
-/// Whether another replica than `me` stands by for the job, as far as these documents tell. One of smaller priority does
-/// not count: it would give the job back.
-fn stands_by(presences: &[Presence], me: &str, priority: i32, job: &str) -> bool {
-    presences.iter().any(|other| {
-        let standing =
-            |j: &crate::status::JobPresence| j.name == job && j.standing == Standing::StandingBy;
-        other.id != me
-            && !other.draining
-            && other.unfit.is_none()
-            && other.role != Role::Observer
-            && other.priority >= priority
-            && other.jobs.iter().any(standing)
-    })
-}
-
-/// Whether another candidate stands by; `None` when the store does not tell.
-pub(super) async fn has_standby(ctx: &Context, job: &str) -> Option<bool> {
-    let docs = ctx.locks.docs(PRESENCE_PREFIX).await.ok()?;
-    let (me, priority) = (&ctx.replica, ctx.place.priority);
-    Some(stands_by(&Presence::from_docs(&docs), me, priority, job))
-}
 
 impl TermLoop<'_> {
     /// When another replica is to lead. In failover mode no other can: all jobs are where the replica lock is. A lock that
@@ -111,44 +88,5 @@ impl TermLoop<'_> {
             }
             _ => std::future::pending().await,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::status::JobPresence;
-
-    #[test]
-    fn only_another_replica_that_could_take_over_stands_by() {
-        let presence = |id: &str, standing| Presence {
-            id: id.to_owned(),
-            jobs: vec![JobPresence {
-                name: "job".to_owned(),
-                standing,
-                ..JobPresence::default()
-            }],
-            ..Presence::default()
-        };
-        let standby = || presence("b", Standing::StandingBy);
-        assert!(stands_by(&[standby()], "a", 0, "job"));
-        assert!(!stands_by(&[standby()], "b", 0, "job"), "that is this one");
-        assert!(!stands_by(&[standby()], "a", 0, "another"));
-        assert!(!stands_by(&[standby()], "a", 1, "job"), "it is worth less");
-        assert!(!stands_by(&[presence("b", Standing::Off)], "a", 0, "job"));
-        let observes = Presence {
-            role: Role::Observer,
-            ..standby()
-        };
-        assert!(!stands_by(&[observes], "a", 0, "job"));
-        let drains = Presence {
-            draining: true,
-            ..standby()
-        };
-        let ill = Presence {
-            unfit: Some("disk full".to_owned()),
-            ..standby()
-        };
-        assert!(!stands_by(&[drains, ill], "a", 0, "job"));
     }
 }

@@ -115,6 +115,12 @@ impl Peers {
         found.is_some_and(|peer| peer.stands_by.contains(job))
     }
 
+    /// Whether any other replica would. One of smaller priority does not count: it would give the job back.
+    pub(super) fn has_standby(&self, job: &str) -> bool {
+        let would = |peer: &Peer| peer.priority >= self.priority && peer.stands_by.contains(job);
+        self.view().others.iter().any(would)
+    }
+
     /// How long this replica waits before a bid for what looks free.
     pub(crate) fn bid_after(&self, job: &str, board: &LocalStatus, ttl: Duration) -> Duration {
         if self.view().others.is_empty() {
@@ -143,6 +149,47 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::{JobPresence, Role, Standing};
+
+    #[test]
+    fn only_another_replica_that_could_take_over_stands_by() {
+        let presence = |id: &str, standing| Presence {
+            id: id.to_owned(),
+            jobs: vec![JobPresence {
+                name: "job".to_owned(),
+                standing,
+                ..JobPresence::default()
+            }],
+            ..Presence::default()
+        };
+        let standby = || presence("b", Standing::StandingBy);
+        let has_standby = |me: &str, priority, other: Presence, job: &str| {
+            let place = Peers::new(me, priority, true, false);
+            place.saw(&[other], &LocalStatus::default(), Moment::ZERO);
+            place.has_standby(job)
+        };
+        assert!(has_standby("a", 0, standby(), "job"));
+        assert!(!has_standby("b", 0, standby(), "job"), "that is this one");
+        assert!(!has_standby("a", 0, standby(), "another"));
+        assert!(!has_standby("a", 1, standby(), "job"), "it is worth less");
+        let off = presence("b", Standing::Off);
+        assert!(!has_standby("a", 0, off, "job"));
+        let observes = Presence {
+            role: Role::Observer,
+            ..standby()
+        };
+        assert!(!has_standby("a", 0, observes, "job"));
+        let drains = Presence {
+            draining: true,
+            ..standby()
+        };
+        assert!(!has_standby("a", 0, drains, "job"));
+        let ill = Presence {
+            unfit: Some("disk full".to_owned()),
+            ..standby()
+        };
+        assert!(!has_standby("a", 0, ill, "job"));
+    }
 
     #[test]
     fn whoever_writes_nothing_any_more_counts_as_gone() {

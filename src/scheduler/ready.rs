@@ -81,7 +81,7 @@ impl TermLoop<'_> {
         &self,
         ledger: &Ledger,
         in_flight: &InFlight<RunKey>,
-        desk: &mpsc::Sender<Box<Saving>>,
+        checkpoints: &mpsc::Sender<Box<Saving>>,
         wake: &mut Option<Timestamp>,
     ) -> Option<Box<Ready>> {
         // In failover mode the replica's lock is asked at the last moment.
@@ -111,7 +111,7 @@ impl TermLoop<'_> {
         };
         let kept = open_run(&plan.ledger, &key).cloned();
         let begins = self.clock().now() + ahead;
-        let prepared = self.prepare(key, kept, *tick, None, desk.clone(), begins);
+        let prepared = self.prepare(key, kept, *tick, None, checkpoints.clone(), begins);
         let start = Start::default();
         // By the fleet's time as it is known now, a moment before.
         let may = start.clone().at(begins, self.clock().clone());

@@ -27,7 +27,7 @@ const LOOK_AT_LEADER: Duration = Duration::from_millis(200);
 
 impl Engine {
     /// What this replica tells of the job.
-    fn word(&self) -> PeerDefinition {
+    fn own_definition(&self) -> PeerDefinition {
         PeerDefinition {
             replica: self.ctx.replica.clone(),
             name: String::new(),
@@ -53,7 +53,7 @@ impl Engine {
             return false;
         }
         let others = self.ctx.place.definitions.of(&self.name);
-        newest(&self.word(), &others) != Stance::Counts
+        newest(&self.own_definition(), &others) != Stance::Counts
     }
 
     /// Whether a term may begin, or go on, under this definition, when the ledger says under which one it was decided.
@@ -63,8 +63,8 @@ impl Engine {
         }
         // A peer that said to lead does so no more: this replica holds the lock.
         let mut others = self.ctx.place.definitions.of(&self.name);
-        others.iter_mut().for_each(|word| word.leads = None);
-        refuse(&self.word(), &others, &ledger.decided_by().whole) == Stance::Counts
+        others.iter_mut().for_each(|peer| peer.leads = None);
+        refuse(&self.own_definition(), &others, &ledger.decided_by().whole) == Stance::Counts
     }
 
     /// Whether this replica may be a candidate.
@@ -76,19 +76,19 @@ impl Engine {
         }
         let definitions = &ctx.place.definitions;
         if self.spec.definition == Disagreement::Newest {
-            return newest(&self.word(), &definitions.of(&self.name));
+            return newest(&self.own_definition(), &definitions.of(&self.name));
         }
         if definitions.seen() == 0 {
             definitions.changed(0).await;
         }
         let others = definitions.of(&self.name);
-        let me = self.word();
-        if others.iter().any(|word| word.leads.is_some()) {
+        let me = self.own_definition();
+        if others.iter().any(|peer| peer.leads.is_some()) {
             return refuse(&me, &others, "");
         }
         if others
             .iter()
-            .all(|word| word.definition == me.definition || word.definition.is_empty())
+            .all(|peer| peer.definition == me.definition || peer.definition.is_empty())
         {
             return Stance::Counts;
         }

@@ -8,7 +8,7 @@ use super::{
     acts::Carried,
     ahead, by_tick,
     checkpoints::Saving,
-    limits::{LOOK_AT_LEASE, has_standby},
+    limits::LOOK_AT_LEASE,
     resign::Notice,
     term::{Over, TermEnd, TermLoop},
 };
@@ -62,7 +62,7 @@ impl TermLoop<'_> {
         let next = self.engine.next_tick(&ledger, self.wall());
         let board = &self.engine.ctx.board;
         board.ticks(job, self.engine.last_tick(&ledger), next);
-        let (desk, mut saving) = mpsc::channel(4);
+        let (checkpoints, mut saving) = mpsc::channel(4);
         let mut in_flight = InFlight::default();
         let mut end = TermEnd::Over;
         let mut term_end = self.term_end();
@@ -104,7 +104,9 @@ impl TermLoop<'_> {
                 held_back = true;
                 wake = self.wall().checked_add(LOOK_AT_LEASE).ok();
             } else {
-                match Box::pin(self.carry_out(plan, &mut ledger, &mut in_flight, &desk)).await {
+                match Box::pin(self.carry_out(plan, &mut ledger, &mut in_flight, &checkpoints))
+                    .await
+                {
                     Ok(Carried::Written) => {}
                     Ok(Carried::TooEarly(ahead)) => {
                         held_back = true;
@@ -119,7 +121,7 @@ impl TermLoop<'_> {
                 break;
             }
             if !held_back && leaving.is_none() {
-                ready = self.make_ready(&ledger, &in_flight, &desk, &mut wake);
+                ready = self.make_ready(&ledger, &in_flight, &checkpoints, &mut wake);
             }
             let runs: Vec<_> = in_flight.runs().cloned().collect();
             tokio::select! {
@@ -136,11 +138,7 @@ impl TermLoop<'_> {
                 }
                 () = self.stuck(&runs) => self.give_up("the run makes no progress"),
                 () = self.clock().sleep_until(term_end) => {
-                    let Some(standby) = Box::pin(has_standby(&self.engine.ctx, job)).await else {
-                        term_end = self.clock().now() + self.engine.ctx.locks.timing().ttl;
-                        continue;
-                    };
-                    if standby {
+                    if self.engine.ctx.place.has_standby(job) {
                         end = TermEnd::MaxTerm;
                         break;
                     }
