@@ -97,6 +97,7 @@ pub mod job;
 pub mod ledger;
 #[doc(hidden)]
 pub mod network;
+mod run;
 pub mod schedule;
 pub(crate) mod scheduler;
 pub mod signals;

@@ -13,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
@@ -22,16 +21,13 @@ use crate::{
     backoff::Backoff,
     clock::Moment,
     event::Event,
-    job::{Run, RunFacts, Spec},
+    job::{Run, RunFacts, RunSetup, Spec},
     lease::{Care, Lease, LeaseView},
     lock::{Claim, Claimed},
     node::Kind,
     panics::{caught, caught_later},
-    scheduler::{
-        Context, Pass,
-        execute::{Ended, Limits, execute},
-        stuck_at,
-    },
+    run::{Ended, Flight, InFlight, Pass, PreparedRun, WindDown, stuck_at},
+    scheduler::Context,
     seldom::Seldom,
     status::Standing,
 };
@@ -53,9 +49,8 @@ pub(crate) struct BatchEngine {
 
 /// Batches in flight, and those to be left alone for a while.
 #[derive(Default)]
-struct Floor {
-    running: FuturesUnordered<BoxFuture<'static, (String, Option<Ended>)>>,
-    runs: BTreeMap<String, Run>,
+struct Batches {
+    in_flight: InFlight<String>,
     resting: BTreeMap<String, (Moment, u32)>,
     records: Records,
     /// As the job said last.
@@ -81,22 +76,22 @@ impl BatchEngine {
         let _ = caught(|| self.job.named(&self.name));
         while let Some(pass) = self.ctx.gate.pass().await {
             self.ctx.board.stands(&self.name, Standing::Working);
-            let mut floor = Floor::default();
-            self.work(&pass, &mut floor).await;
-            self.wind_down(&pass, &mut floor).await;
-            floor.tell(&self, true);
+            let mut batches = Batches::default();
+            self.work(&pass, &mut batches).await;
+            self.wind_down(&pass, &mut batches).await;
+            batches.tell(&self, true);
         }
         self.ctx.board.stands(&self.name, Standing::Off);
     }
 
-    async fn work(&self, pass: &Pass, floor: &mut Floor) {
+    async fn work(&self, pass: &Pass, batches: &mut Batches) {
         let ctx = &self.ctx;
         let mut idle = Backoff::new(IDLE.0, IDLE.1);
         // Batches have no ticks: their runs carry the moment at which this replica began to work.
         let tick = ctx.locks.wall();
         while !pass.is_over() {
-            floor.stop_what_is_stuck(self);
-            floor.tell(self, false);
+            batches.stop_what_is_stuck(self);
+            batches.tell(self, false);
             let looking = async {
                 // Frozen as the active replica: whether it still is comes before anything new.
                 if let Some(replica) = pass.lease()
@@ -107,11 +102,11 @@ impl BatchEngine {
                 if ctx.intents.is_paused(&self.name) {
                     return Look::Idle;
                 }
-                match self.why_unfit().await {
-                    None => self.look(floor, pass, tick).await,
+                match ctx.why_unfit_here(|| self.job.health()).await {
+                    None => self.look(batches, pass, tick).await,
                     Some(why) => {
                         // The same ladder as a term's: the work is told to stop while its claim is renewed.
-                        let leases = floor.runs.values().filter_map(Run::lease);
+                        let leases = batches.in_flight.runs().filter_map(Run::lease);
                         leases.for_each(|lease| lease.cordon(&why));
                         Look::Idle
                     }
@@ -123,7 +118,7 @@ impl BatchEngine {
                 () = pass.over() => return,
                 look = looking => look,
             };
-            let full = floor.runs.len() >= floor.limits.concurrency.max(1);
+            let full = batches.in_flight.len() >= batches.limits.concurrency.max(1);
             // While there is no room the job is still asked whether this replica is fit for it.
             let pause_when_full = ctx.health_every();
             let pause = match look {
@@ -136,25 +131,26 @@ impl BatchEngine {
             tokio::select! {
                 biased;
                 () = pass.over() => return,
-                Some((batch, ended)) = floor.running.next(), if !floor.running.is_empty() => {
-                    floor.ended(&batch, ended.as_ref(), self);
-                }
+                (batch, ended) = batches.in_flight.next_end() => batches.ended(&batch, &ended, self),
                 () = ctx.clock.sleep(if full { pause_when_full } else { pause }) => {}
             }
         }
     }
 
     /// Looks for work and claims what there is room for.
-    async fn look(&self, floor: &mut Floor, pass: &Pass, tick: Timestamp) -> Look {
+    async fn look(&self, batches: &mut Batches, pass: &Pass, tick: Timestamp) -> Look {
         let ctx = &self.ctx;
         let limits = match caught(|| self.job.limits()) {
             Ok(limits) => limits,
             Err(panic) => {
-                return self.trouble(floor, &format!("the job's limits panicked: {panic}"));
+                return self.trouble(batches, &format!("the job's limits panicked: {panic}"));
             }
         };
-        floor.limits = limits;
-        let room = limits.concurrency.max(1).saturating_sub(floor.runs.len());
+        batches.limits = limits;
+        let room = limits
+            .concurrency
+            .max(1)
+            .saturating_sub(batches.in_flight.len());
         if room == 0 {
             return Look::Claimed;
         }
@@ -162,17 +158,17 @@ impl BatchEngine {
         let asking = caught_later(|| self.job.pending(most));
         let mut pending = match ctx.clock.timeout(PENDING_LIMIT, asking).await {
             Ok(Ok(Ok(pending))) => pending,
-            Ok(Ok(Err(error))) => return self.trouble(floor, &error.to_string()),
-            Ok(Err(panic)) => return self.trouble(floor, &format!("it panicked: {panic}")),
-            Err(_) => return self.trouble(floor, "no answer in time"),
+            Ok(Ok(Err(error))) => return self.trouble(batches, &error.to_string()),
+            Ok(Err(panic)) => return self.trouble(batches, &format!("it panicked: {panic}")),
+            Err(_) => return self.trouble(batches, "no answer in time"),
         };
         let now = ctx.clock.now();
-        floor
+        batches
             .resting
             .retain(|_, (until, failures)| now < *until || *failures > 0);
         pending.retain(|batch| {
-            !floor.runs.contains_key(batch)
-                && floor
+            !batches.in_flight.has(batch)
+                && batches
                     .resting
                     .get(batch)
                     .is_none_or(|(until, _)| now >= *until)
@@ -191,17 +187,17 @@ impl BatchEngine {
         });
         let claimed = match ctx.locks.claim(claims.collect()).await {
             Ok(claimed) => claimed,
-            Err(error) => return self.trouble(floor, &error.to_string()),
+            Err(error) => return self.trouble(batches, &error.to_string()),
         };
         let mut any = Look::Taken;
         for (batch, claimed) in pending.into_iter().zip(claimed) {
             match claimed {
                 Claimed::Acquired(lease) => {
                     any = Look::Claimed;
-                    self.start(floor, batch, lease, pass, tick);
+                    self.start(batches, batch, lease, pass, tick);
                 }
-                // Somebody works on it: look at others first next time.
-                Claimed::Held { .. } => floor.rest(batch, now + IDLE.0 * 2, 0),
+                // Another replica works on it: look at others first next time.
+                Claimed::Held { .. } => batches.rest(batch, now + IDLE.0 * 2, 0),
                 // No quorum, or won too late: it is looked at again in the next pass.
                 _ => {}
             }
@@ -209,10 +205,15 @@ impl BatchEngine {
         any
     }
 
-    fn start(&self, floor: &mut Floor, batch: String, lease: Lease, pass: &Pass, tick: Timestamp) {
+    fn start(
+        &self,
+        batches: &mut Batches,
+        batch: String,
+        lease: Lease,
+        pass: &Pass,
+        tick: Timestamp,
+    ) {
         let ctx = &self.ctx;
-        let timing = ctx.locks.timing();
-        let (ttl, grace) = (lease.ttl(), self.spec.grace);
         let facts = RunFacts {
             job: self.name.clone(),
             id: ctx.run_id(),
@@ -223,56 +224,41 @@ impl BatchEngine {
             params: self.spec.params.clone(),
             checkpoint: None,
         };
-        let now = ctx.clock.now();
-        let until = self.spec.timeout.map_or(Moment::NEVER, |limit| now + limit);
-        let margin = timing.cancel_margin(ttl, grace);
-        let run = Run::new(
-            facts,
-            ctx.clock.clone(),
-            Some(lease.view().clone()),
-            margin,
-            until,
-        )
-        .within(grace, pass.lease().cloned());
-        let at = ctx.locks.wall();
+        let setup = RunSetup {
+            lease: Some(lease.view().clone()),
+            also: pass.lease().cloned(),
+            ..RunSetup::new(facts, ctx.clock.clone())
+        };
+        let (now, at) = (setup.begins, ctx.locks.wall());
+        let prepared = PreparedRun::by(&self.spec, ctx.locks.timing(), &ctx.hooks, setup);
+        let run = prepared.run().clone();
         ctx.board.started(&run, at);
-        floor.records.begun(&batch, &run, now, at);
         let (job, token) = (self.name.clone(), lease.token());
         ctx.events.tell(Event::BatchClaimed {
             job,
             batch: batch.clone(),
             token,
         });
-        let limits = Limits {
-            grace,
-            abort_margin: timing.abort_margin(ttl),
-            also: pass.lease().cloned(),
-            hooks: ctx.hooks.clone(),
-        };
-        let (told, end) = oneshot::channel();
-        let (job, of, name) = (self.job.clone(), run.clone(), batch.clone());
-        let (clock, board, events) = (ctx.clock.clone(), ctx.board.clone(), ctx.events.clone());
-        let locks = ctx.locks.clone();
-        let work = lease.begin_work();
         lease.take_care(Care {
-            grace: Some(grace),
+            grace: Some(self.spec.grace),
             unstoppable: self.spec.unstoppable,
         });
-        ctx.spawn.spawn(async move {
+        let view = lease.view().clone();
+        let may = async move {
             // Frozen since the claim: what cannot be confirmed any more does not begin, as the run finds by itself.
-            let _ = lease.startable().await;
-            let ended = execute(
-                async { job.process(&name, of.clone()).await },
-                &of,
-                limits,
-                &clock,
-            )
-            .await;
+            let _ = view.startable().await;
+            true
+        };
+        let (job, name) = (self.job.clone(), batch.clone());
+        let work = move |run: Run| async move { job.process(&name, run).await };
+        let (of, clock) = (run.clone(), ctx.clock.clone());
+        let (status, events, locks) = (ctx.board.clone(), ctx.events.clone(), ctx.locks.clone());
+        let name = batch.clone();
+        let then = move |ended: Ended, mark, tell: oneshot::Sender<Ended>| async move {
             // Order matters: the work is gone, then the claim.
-            drop((job, work));
-            board.ended(&of, ended.word(), locks.wall());
+            drop(mark);
+            status.ended(&of, ended.word(), locks.wall());
             lease.release().await;
-            let took = clock.now().since(now);
             let (job, outcome) = (of.job().to_owned(), ended.word());
             if !matches!(ended, Ended::Done | Ended::Skipped(_)) {
                 tracing::warn!(
@@ -287,68 +273,56 @@ impl BatchEngine {
                 job,
                 batch: name,
                 outcome,
-                took,
+                took: clock.now().since(now),
             });
-            // Nobody listens any more when the worker has gone on.
-            let _ = told.send(ended);
+            // The engine does not listen any more when the worker has gone on.
+            let _ = tell.send(ended);
+        };
+        let end = prepared.begin((&ctx.spawn, &ctx.clock), may, work, then);
+        batches.in_flight.add(Flight {
+            key: batch,
+            run,
+            end,
+            started: now,
+            at,
+            noted: None,
         });
-        floor.runs.insert(batch.clone(), run);
-        floor
-            .running
-            .push(Box::pin(async move { (batch, end.await.ok()) }));
     }
 
     /// Nothing new is claimed; batches in flight go on to their end, or are told to stop after the drain timeout.
-    async fn wind_down(&self, pass: &Pass, floor: &mut Floor) {
+    async fn wind_down(&self, pass: &Pass, batches: &mut Batches) {
         let ctx = &self.ctx;
         let patience = if pass.is_draining() {
             ctx.drain_timeout
         } else {
             Duration::ZERO
         };
-        let stop_at = ctx.clock.now() + patience;
-        let mut stopped = false;
-        while !floor.running.is_empty() {
+        let mut wind_down = WindDown::until(ctx.clock.now() + patience);
+        while !batches.in_flight.is_empty() {
             tokio::select! {
                 biased;
-                Some((batch, ended)) = floor.running.next() => {
-                    floor.ended(&batch, ended.as_ref(), self);
-                }
-                () = pass.lost(), if !stopped => {
-                    stopped = true;
-                    floor.runs.values().for_each(|run| run.stop("this replica is no longer the active one"));
-                }
-                () = ctx.clock.sleep_until(stop_at), if !stopped => {
-                    stopped = true;
-                    floor.runs.values().for_each(|run| run.stop(pass.why_draining()));
+                (batch, ended) = batches.in_flight.next_end() => batches.ended(&batch, &ended, self),
+                why = wind_down.over(pass, &ctx.clock) => {
+                    batches.in_flight.stop_all(why.unwrap_or_else(|| pass.why_draining()));
                 }
             }
         }
     }
 
-    async fn why_unfit(&self) -> Option<String> {
-        let ctx = &self.ctx;
-        if let Some((why, _)) = ctx.locks.fitness().unfit() {
-            return Some(why);
-        }
-        ctx.why_unfit(|| self.job.health(), ctx.locks.timing().ttl / 2)
-            .await
-    }
-
-    fn trouble(&self, floor: &mut Floor, why: &str) -> Look {
-        if let Some(held_back) = floor.said.say(why, self.ctx.clock.now()) {
+    fn trouble(&self, batches: &mut Batches, why: &str) -> Look {
+        if let Some(held_back) = batches.said.say(why, self.ctx.clock.now()) {
             tracing::warn!(job = self.name, why, held_back, "cannot look for batches");
         }
         Look::Taken
     }
 }
 
-impl Floor {
+impl Batches {
     /// A batch that makes no progress is told to stop, and its claim is given up.
     fn stop_what_is_stuck(&self, engine: &BatchEngine) {
         let ctx = &engine.ctx;
         let thawed = ctx.locks.fitness().thawed();
-        for run in self.runs.values() {
+        for run in self.in_flight.runs() {
             let at = stuck_at(run.progress_at(), thawed, engine.spec.progress_deadline);
             let doubt = run.lease().is_some_and(LeaseView::in_doubt);
             if ctx.clock.now() >= at && !doubt {
@@ -359,26 +333,29 @@ impl Floor {
         }
     }
 
-    fn ended(&mut self, batch: &str, ended: Option<&Ended>, engine: &BatchEngine) {
-        self.runs.remove(batch);
+    fn ended(&mut self, batch: &str, ended: &Ended, engine: &BatchEngine) {
         let ctx = &engine.ctx;
         let now = ctx.clock.now();
-        if let Some(record) = self.records.ended(batch, ended, now, ctx.locks.wall()) {
+        if let Some(flight) = self.in_flight.remove(&batch.to_owned())
+            && let Some(record) = self.records.ended(
+                &flight.run,
+                (flight.started, flight.at),
+                ended,
+                (now, ctx.locks.wall()),
+            )
+        {
             ctx.history.batch(record);
         }
         let failures = self.resting.get(batch).map_or(0, |(_, failures)| *failures);
         match ended {
-            Some(Ended::Cancelled(why)) if why != NO_PROGRESS => {
+            Ended::Cancelled(why) if why != NO_PROGRESS => {
                 self.resting.remove(batch);
             }
-            Some(Ended::Done | Ended::Skipped(_)) => {
+            Ended::Done | Ended::Skipped(_) => {
                 self.resting.remove(batch);
             }
-            Some(Ended::RetryAfter(pause)) => self.rest(batch.to_owned(), now + *pause, 0),
-            Some(
-                Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) | Ended::Cancelled(_),
-            )
-            | None => {
+            Ended::RetryAfter(pause) => self.rest(batch.to_owned(), now + *pause, 0),
+            Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) | Ended::Cancelled(_) => {
                 let retry = &engine.spec.retry;
                 let pause = retry.backoff.saturating_mul(1 << failures.min(16));
                 let pause = pause.min(retry.max_backoff).max(IDLE.0);
@@ -390,7 +367,11 @@ impl Floor {
     /// Writes down what is told of batches together, when it is time, or all of it.
     fn tell(&mut self, engine: &BatchEngine, all: bool) {
         let ctx = &engine.ctx;
-        if let Some(record) = self.records.summary(&engine.name, ctx.clock.now(), all) {
+        let at_work = !self.in_flight.is_empty();
+        if let Some(record) = self
+            .records
+            .summary(&engine.name, ctx.clock.now(), at_work, all)
+        {
             ctx.history.batch(record);
         }
     }

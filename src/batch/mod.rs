@@ -1,4 +1,4 @@
-//! Units of work that replicas claim by lock: no "taken" flag in anybody's data.
+//! Units of work that replicas claim by lock: no "taken" flag in the data.
 
 pub(crate) mod engine;
 mod order;
@@ -12,7 +12,7 @@ use crate::job::{Health, JobError, Outcome, Run};
 #[async_trait]
 pub trait BatchJob: Send + Sync + 'static {
     /// Ids of batches that have work now, at most `limit`, the same id for the same batch on every replica.
-    /// May name batches that somebody else is working on: those are not claimed again.
+    /// May name batches that another replica is working on: those are not claimed again.
     ///
     /// # Errors
     /// Any; asked again after a pause.

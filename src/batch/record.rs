@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use crate::{
     clock::Moment,
     job::Run,
-    scheduler::execute::Ended,
+    run::Ended,
     status::{RunRecord, runs::BatchCounts},
 };
 
@@ -33,17 +33,9 @@ const NOTABLE: [&str; 4] = ["dead", "failed", "in_doubt", "parked"];
 /// What is to be told of one job's batches.
 #[derive(Default)]
 pub(super) struct Records {
-    begun: BTreeMap<String, Begun>,
     open: Option<Summary>,
     /// When the last one ended, and how long it could have lasted.
     last: Option<(Moment, Duration)>,
-}
-
-/// A batch in flight.
-struct Begun {
-    run: Run,
-    since: Moment,
-    at: Timestamp,
 }
 
 /// Batches that are told together.
@@ -63,29 +55,17 @@ struct Summary {
 }
 
 impl Records {
-    /// A batch has begun at this moment.
-    pub(super) fn begun(&mut self, batch: &str, run: &Run, since: Moment, at: Timestamp) {
-        let run = run.clone();
-        self.begun
-            .insert(batch.to_owned(), Begun { run, since, at });
-    }
-
-    /// A batch has ended; the record of it, if it gets one of its own.
+    /// The run of a batch, which began then by both clocks, has ended now; the record of it, if it gets one of its own.
     pub(super) fn ended(
         &mut self,
-        batch: &str,
-        ended: Option<&Ended>,
-        now: Moment,
-        wall: Timestamp,
+        run: &Run,
+        (since, at): (Moment, Timestamp),
+        ended: &Ended,
+        (now, wall): (Moment, Timestamp),
     ) -> Option<RunRecord> {
-        let Begun { run, since, at } = self.begun.remove(batch)?;
-        // Without an end its task is gone.
-        let (word, why) = match ended {
-            Some(ended) => (ended.word(), ended.detail()),
-            None => ("failed", "its task ended early".to_owned()),
-        };
+        let (word, why) = (ended.word(), ended.detail());
         let items = run.items();
-        let well = matches!(ended, Some(Ended::Done | Ended::Skipped(_)));
+        let well = matches!(ended, Ended::Done | Ended::Skipped(_));
         let notable = |word: &&'static str| items.get(*word).is_some_and(|n| *n > 0);
         let single = !well || NOTABLE.iter().any(notable);
         let last = self.last;
@@ -106,7 +86,7 @@ impl Records {
                 started: Some(at),
                 ended: Some(wall),
                 took_ms: Some(millis(now.since(since))),
-                batch: Some(batch.to_owned()),
+                batch: run.batch().map(str::to_owned),
                 items,
                 ..RunRecord::default()
             });
@@ -121,15 +101,23 @@ impl Records {
             *summary.items.entry(word).or_insert(0) += n;
         }
         if !well {
+            let batch = run.batch().unwrap_or_default();
             summary.why = format!("{batch} {word}: {why}");
         }
         None
     }
 
-    /// The summary, when its time is over or nothing has happened for a while; in any case with `all`.
-    pub(super) fn summary(&mut self, job: &str, now: Moment, all: bool) -> Option<RunRecord> {
+    /// The summary, when its time is over or nothing has happened for a while: `at_work` says whether batches are in flight.
+    /// In any case with `all`.
+    pub(super) fn summary(
+        &mut self,
+        job: &str,
+        now: Moment,
+        at_work: bool,
+        all: bool,
+    ) -> Option<RunRecord> {
         let open = self.open.as_ref()?;
-        let at_rest = self.begun.is_empty() && now.since(open.ended) >= FIRST;
+        let at_rest = !at_work && now.since(open.ended) >= FIRST;
         if !all && !at_rest && now.since(open.opened) < open.span {
             return None;
         }
@@ -236,19 +224,18 @@ mod tests {
                 run.count_items(word, *n);
             }
             let (now, wall) = (self.began + at, wall(at));
-            self.records.begun(&batch, &run, now, wall);
-            let single = self.records.ended(&batch, Some(ended), now, wall);
+            let single = self.records.ended(&run, (now, wall), ended, (now, wall));
             self.written.extend(single);
             self.look(at);
         }
 
         fn look(&mut self, at: Duration) {
-            let summary = self.records.summary("mail", self.began + at, false);
+            let summary = self.records.summary("mail", self.began + at, false, false);
             self.written.extend(summary);
         }
 
         fn finish(mut self, at: Duration) -> Vec<RunRecord> {
-            let last = self.records.summary("mail", self.began + at, true);
+            let last = self.records.summary("mail", self.began + at, false, true);
             self.written.extend(last);
             self.written
         }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::{
     config::Config,
-    schedule::{Schedule, crowds},
+    schedule::{Schedule, busy_minutes},
 };
 
 /// Jobs that are named before the others are only counted.
@@ -21,13 +21,13 @@ pub(super) fn schedules(config: &Config) -> Vec<(&str, Schedule)> {
 /// A sentence each.
 pub(super) fn hints(config: &Config, now: Timestamp) -> Vec<String> {
     let jobs = schedules(config);
-    let crowds = crowds(jobs.iter().map(|(name, s)| (*name, s)), now);
-    crowds
+    let found = busy_minutes(jobs.iter().map(|(name, s)| (*name, s)), now);
+    found
         .into_iter()
-        .map(|crowd| {
-            let count = crowd.jobs.len();
-            let minute = crowd.minute.strftime("%H:%M UTC on %Y-%m-%d");
-            let (named, more) = crowd.jobs.split_at(NAMED.min(count));
+        .map(|busy| {
+            let count = busy.jobs.len();
+            let minute = busy.minute.strftime("%H:%M UTC on %Y-%m-%d");
+            let (named, more) = busy.jobs.split_at(NAMED.min(count));
             format!(
                 "{count} jobs at {minute} ({} and {} more): write jitter = \"5m\" for some of them, or other minutes",
                 named.join(", "),

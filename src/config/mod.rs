@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::{
     finding::{Finding, Findings, Severity},
-    job::spec::Spec,
+    job::Spec,
     lock::settings::{Backend, EmbeddedSettings, Expiry, LockSettings, RedisSettings},
     network::Network,
     secret::{Secret, SecretUrl},

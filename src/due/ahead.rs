@@ -6,11 +6,12 @@
 //! not started yet waits or is queued, and *all the rest* counts as started. Rows that were pushed out by later ones only make
 //! that rest larger.
 
-use std::borrow::Cow;
-
 use jiff::Timestamp;
 
-use super::{COUNT_LIMIT, Ticks, WhyMissed, changed::Changed};
+use super::{
+    changed::Changed,
+    plan::{COUNT_LIMIT, Ticks, WhyMissed, WithoutSpans},
+};
 use crate::{
     ledger::{Ledger, Skipped, Span},
     schedule::{Schedule, before},
@@ -21,15 +22,15 @@ const MAX_SPANS: usize = 32;
 
 /// What is to be written, and what it means.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TakenBack {
+pub(crate) struct TakenBack {
     /// The ledger to be written.
-    pub ledger: Ledger,
+    pub(crate) ledger: Ledger,
     /// Up to where it was decided.
-    pub from: Timestamp,
+    pub(crate) from: Timestamp,
     /// The ticks that are undecided again.
-    pub again: Option<Ticks>,
+    pub(crate) again: Option<Ticks>,
     /// The ticks that were started ahead of their time, or may have been: they do not run when they are due.
-    pub ran: Vec<Ticks>,
+    pub(crate) ran: Vec<Ticks>,
 }
 
 /// The bounded word for ticks that ran ahead of their time, in events and metrics.
@@ -38,7 +39,11 @@ const AHEAD: &str = "ahead";
 /// Takes a ledger that is decided beyond `upto` back to there. Of the ticks after it none that may have been started starts
 /// again; the others are undecided again, and run when they are due. Nothing when it is not decided so far.
 #[must_use]
-pub fn take_back(ledger: &Ledger, schedule: &Schedule, upto: Timestamp) -> Option<TakenBack> {
+pub(crate) fn take_back(
+    ledger: &Ledger,
+    schedule: &Schedule,
+    upto: Timestamp,
+) -> Option<TakenBack> {
     let from = ledger.decided_upto().filter(|decided| *decided > upto)?;
     let mut next = ledger.clone();
     let spans = match schedule.is_continuous() {
@@ -65,20 +70,8 @@ pub fn take_back(ledger: &Ledger, schedule: &Schedule, upto: Timestamp) -> Optio
 impl TakenBack {
     /// A bounded word for events and metrics.
     #[must_use]
-    pub fn word() -> &'static str {
+    pub(crate) fn word() -> &'static str {
         AHEAD
-    }
-}
-
-/// A schedule as a ledger sees it.
-pub trait WithoutSpans {
-    /// Without the ticks that have run ahead of their time.
-    fn without_spans(&self, ledger: &Ledger) -> Cow<'_, Schedule>;
-}
-
-impl WithoutSpans for Schedule {
-    fn without_spans(&self, ledger: &Ledger) -> Cow<'_, Schedule> {
-        self.without(ledger.ran_ahead().iter().map(|span| (span.from, span.to)))
     }
 }
 
@@ -355,7 +348,7 @@ mod tests {
             job.take_back("12:06:30");
             job.ledger = changed(&job, &tens, "ten", "12:08:00").ledger;
             job.schedule = tens;
-            // Of two schedules nobody can tell in which gaps of the one the other had ticks.
+            // Of two schedules it cannot be told in which gaps of the one the other had ticks.
             assert_eq!(job.at("12:40:00"), [at("12:40:00")]);
             job.at("2026-05-05T11:50:00Z");
             assert!(!job.at("2026-05-05T12:00:00Z").contains(&ran), "{twice}");

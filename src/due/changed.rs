@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{COUNT_LIMIT, Ticks, WithoutSpans};
+use super::plan::{COUNT_LIMIT, Ticks, WithoutSpans};
 use crate::{
     ledger::{Decided, Ledger, Skipped},
     schedule::Schedule,
@@ -13,11 +13,11 @@ const CHANGED: &str = "changed";
 
 /// What is to be written, and what it means.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Changed {
+pub(crate) struct Changed {
     /// The ledger to be written.
-    pub ledger: Ledger,
+    pub(crate) ledger: Ledger,
     /// What was undecided when the schedule changed; absent when the ticks are named as before, or all is decided.
-    pub gap: Option<Ticks>,
+    pub(crate) gap: Option<Ticks>,
 }
 
 /// Takes up a ledger under the definition `by`, whose ticks `schedule` names. When the last leader decided under another
@@ -27,7 +27,7 @@ pub struct Changed {
 ///
 /// Answers with nothing when the ledger names this very definition.
 #[must_use]
-pub fn account_for_change(
+pub(crate) fn account_for_change(
     ledger: &Ledger,
     schedule: &Schedule,
     by: &Decided,
@@ -39,7 +39,7 @@ pub fn account_for_change(
     }
     let mut next = ledger.clone();
     next.decide_by(by.clone());
-    // Nobody knows what an older version decided by: as if by the same.
+    // It is not known what an older version decided by: as if by the same.
     let same = was.ticks.is_empty() || was.ticks == by.ticks;
     if !same {
         next.mix(now);
@@ -65,7 +65,7 @@ impl Skipped {
 impl Changed {
     /// A bounded word for events and metrics.
     #[must_use]
-    pub fn word() -> &'static str {
+    pub(crate) fn word() -> &'static str {
         CHANGED
     }
 }

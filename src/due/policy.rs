@@ -8,29 +8,29 @@ use crate::ledger::{MAX_OPEN, MAX_WAITING};
 
 /// A job's rules, as far as decisions about its ticks need them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub(crate) struct Policy {
     /// About ticks found too late.
-    pub misfire: MisfirePolicy,
+    pub(crate) misfire: MisfirePolicy,
     /// About runs whose holder died.
-    pub interrupted: Interrupted,
+    pub(crate) interrupted: Interrupted,
     /// About ticks that fall due while all places are taken.
-    pub overlap: Overlap,
+    pub(crate) overlap: Overlap,
     /// How many runs may go on at a time. 1 to [`MAX_OPEN`].
-    pub concurrency: usize,
+    pub(crate) concurrency: usize,
     /// How often a run is started at most, whether an attempt failed or died. With 1 an interrupted run is never
     /// started again.
-    pub attempts: u32,
+    pub(crate) attempts: u32,
 }
 
 /// What to do about ticks found too late.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MisfirePolicy {
+pub(crate) struct MisfirePolicy {
     /// Which of them run.
-    pub mode: Misfire,
+    pub(crate) mode: Misfire,
     /// With [`Misfire::All`]: how many of them, the latest ones. 1 to [`MAX_WAITING`].
-    pub limit: usize,
+    pub(crate) limit: usize,
     /// None older than this runs; no limit when absent. A tick that is on time always runs.
-    pub window: Option<Duration>,
+    pub(crate) window: Option<Duration>,
 }
 
 /// Which of the ticks found too late run.
@@ -74,27 +74,12 @@ pub enum Overlap {
     Allow,
 }
 
-/// A rule that cannot be followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PolicyError {
-    /// The limit is out of range.
-    #[error("misfire_limit is {0}: allowed are 1 to {MAX_WAITING}")]
-    Limit(usize),
-    /// The number of places is out of range.
-    #[error("concurrency is {0}: allowed are 1 to {MAX_OPEN}")]
-    Concurrency(usize),
-    /// Nothing would ever start.
-    #[error("attempts is 0: a run is started at least once")]
-    Attempts,
-}
-
 // === impl Overlap, Policy ===
 
 impl Overlap {
     /// How many runs may go on at a time unless the job says it.
     #[must_use]
-    pub fn default_concurrency(self) -> usize {
+    pub(crate) fn default_concurrency(self) -> usize {
         match self {
             Self::Allow => MAX_OPEN,
             Self::Skip | Self::Queue | Self::CancelPrevious => 1,
@@ -103,26 +88,9 @@ impl Overlap {
 }
 
 impl Policy {
-    /// Whether the rules can be followed.
-    ///
-    /// # Errors
-    /// [`PolicyError`] names the setting and what is allowed.
-    pub fn check(&self) -> Result<(), PolicyError> {
-        if !(1..=MAX_WAITING).contains(&self.misfire.limit) {
-            return Err(PolicyError::Limit(self.misfire.limit));
-        }
-        if !(1..=MAX_OPEN).contains(&self.concurrency) {
-            return Err(PolicyError::Concurrency(self.concurrency));
-        }
-        if self.attempts == 0 {
-            return Err(PolicyError::Attempts);
-        }
-        Ok(())
-    }
-
     /// Whether another attempt may follow this one.
     #[must_use]
-    pub fn may_follow(&self, attempt: u32) -> bool {
+    pub(crate) fn may_follow(&self, attempt: u32) -> bool {
         attempt < self.attempts
     }
 }

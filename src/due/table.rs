@@ -1,16 +1,22 @@
 //! The decisions of [`super::decide`], one rule after the other.
 
+mod late;
+mod overlap;
+mod start;
+
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    COUNT_LIMIT, Decision, Facts, Interrupted, Misfire, OVERLAP_PAUSE, Overlap, PAUSED_PAUSE, Plan,
-    RESTART_PAUSE, TOLERANCE, Ticks, WhyMissed,
+    plan::{
+        COUNT_LIMIT, Decision, Facts, OVERLAP_PAUSE, PAUSED_PAUSE, Plan, RESTART_PAUSE, TOLERANCE,
+        Ticks, WhyMissed,
+    },
+    policy::{Interrupted, Misfire, Overlap},
 };
 use crate::{
-    intent::trigger_floor,
-    ledger::{self, Ledger, MAX_OPEN, MAX_WAITING, OpenRun, Refused, RunState},
+    ledger::{self, Ledger, MAX_OPEN, OpenRun, Refused, RunState},
     schedule::before,
 };
 
@@ -164,281 +170,6 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// All places are taken, and something has become due meanwhile.
-    fn overlap(&mut self) -> Result<(), Refused> {
-        let Facts {
-            policy, schedule, ..
-        } = *self.facts;
-        let (Some(after), due) = (self.decided(), self.due()) else {
-            return Ok(());
-        };
-        let queue = match policy.overlap {
-            Overlap::Skip | Overlap::Allow => Vec::new(),
-            Overlap::Queue => schedule.between(after, due, self.room_in_queue()),
-            Overlap::CancelPrevious => {
-                let latest = schedule.latest(after, due, policy.concurrency);
-                self.skip_overlap(latest.first().and_then(|first| before(*first)))?;
-                let keep = policy.concurrency - latest.len();
-                while self.ledger.queued().len() > keep {
-                    let tick = self.ledger.queued()[0];
-                    self.ledger.leave_queue(tick)?;
-                    let ticks = Ticks::single(tick);
-                    self.ledger.note_skipped(ticks.skipped("overlap"));
-                    self.decisions.push(Decision::Overlap { ticks });
-                }
-                latest
-            }
-        };
-        self.queue(&queue)?;
-        self.skip_overlap(Some(due))
-    }
-
-    /// The undecided ticks up to `upto` do not run, because all places were taken.
-    fn skip_overlap(&mut self, upto: Option<Timestamp>) -> Result<(), Refused> {
-        while let Some(ticks) = upto.and_then(|upto| self.undecided_upto(upto)) {
-            self.ledger.skip_upto(ticks.skipped("overlap"))?;
-            self.decisions.push(Decision::Overlap { ticks });
-        }
-        Ok(())
-    }
-
-    fn room_in_queue(&self) -> usize {
-        MAX_WAITING.saturating_sub(self.ledger.queued().len())
-    }
-
-    fn queue(&mut self, ticks: &[Timestamp]) -> Result<(), Refused> {
-        let (Some(from), Some(to)) = (ticks.first(), ticks.last()) else {
-            return Ok(());
-        };
-        ticks.iter().try_for_each(|tick| self.ledger.queue(*tick))?;
-        let ticks = Ticks {
-            from: *from,
-            to: *to,
-            count: ticks.len() as u64,
-        };
-        self.decisions.push(Decision::Queued { ticks });
-        Ok(())
-    }
-
-    /// Makes room for ticks that do not wait for the end of a run, but cause it.
-    fn replace(&mut self) -> Result<(), Refused> {
-        for by in self.without_a_place() {
-            let going = self
-                .running()
-                .filter(|run| !run.replaced && run.ahead_of < Some(by));
-            let Some(oldest) = going.min_by_key(|run| run.seq) else {
-                continue;
-            };
-            let key = oldest.key();
-            self.ledger.replace(&key)?;
-            self.decisions.push(Decision::Replaced { key, by });
-        }
-        Ok(())
-    }
-
-    /// Queued ticks for which no run was stopped yet: there is neither a free place for them, nor a run that is ending, nor one
-    /// that went ahead into a place that was made for them.
-    fn without_a_place(&self) -> Vec<Timestamp> {
-        if self.facts.policy.overlap != Overlap::CancelPrevious {
-            return Vec::new();
-        }
-        let mut ahead: Vec<Timestamp> = self.running().filter_map(|run| run.ahead_of).collect();
-        ahead.sort();
-        let mut ending = self.running().filter(|run| run.replaced).count();
-        // Those that are free now are for the oldest, at once.
-        let mut queued: Vec<Timestamp> = self.ledger.queued().to_vec();
-        queued.drain(..self.free().min(queued.len()));
-        queued.retain(|tick| {
-            if let Some(place) = ahead.iter().position(|upto| upto >= tick) {
-                ahead.remove(place);
-                return false;
-            }
-            let is_ending = ending > 0;
-            ending = ending.saturating_sub(1);
-            !is_ending
-        });
-        queued
-    }
-
-    /// What goes on, started here a moment ago or before. The dead are no longer among them.
-    fn running(&self) -> impl Iterator<Item = &OpenRun> {
-        let open = self.ledger.open().iter();
-        open.filter(|run| run.state == RunState::Running)
-    }
-
-    /// There is room: chooses among the undecided and the waiting ticks those that will run. Behind others they queue.
-    fn late(&mut self, mode: Misfire) -> Result<(), Refused> {
-        let policy = self.facts.policy;
-        let in_line = policy.overlap == Overlap::Queue && !self.ledger.queued().is_empty();
-        let queues = in_line || mode != policy.misfire.mode;
-        if queues && self.room_in_queue() == 0 {
-            return self.overlap();
-        }
-        let places = match mode {
-            Misfire::All => policy.misfire.limit.clamp(1, MAX_WAITING),
-            _ => policy.misfire.places(),
-        };
-        let limit = if queues {
-            places.min(self.room_in_queue())
-        } else {
-            places
-        };
-        let fresh = self.before_window();
-        let (last, chosen) = self.chosen(mode, limit);
-        let taken = if queues { 0 } else { chosen.len() };
-        self.drop_waiting(policy.misfire.places().saturating_sub(taken), fresh)?;
-        // The ones before the first chosen, or all of them.
-        if let Some(upto) = chosen.first().map_or(last, |first| before(*first)) {
-            match (mode, fresh) {
-                (Misfire::Skip, _) => self.missed(upto, WhyMissed::Skip)?,
-                (_, Some(fresh)) => {
-                    self.missed(fresh.min(upto), WhyMissed::Window)?;
-                    self.missed(upto, WhyMissed::Limit)?;
-                }
-                (_, None) => self.missed(upto, WhyMissed::Limit)?,
-            }
-        }
-        if queues {
-            return self.queue(&chosen);
-        }
-        chosen
-            .into_iter()
-            .try_for_each(|tick| self.ledger.wait(tick))
-    }
-
-    /// The latest undecided tick that is due, and those of the undecided that will run, `places` at most.
-    fn chosen(&self, mode: Misfire, places: usize) -> (Option<Timestamp>, Vec<Timestamp>) {
-        let schedule = self.facts.schedule;
-        let fresh = self.before_window();
-        let last = self
-            .decided()
-            .and_then(|upto| schedule.latest_upto(upto, self.due()));
-        let chosen = match (last, mode) {
-            (None, _) => Vec::new(),
-            (Some(last), Misfire::All) => {
-                let after = self.decided().into_iter().chain(fresh).max();
-                let mut ticks = match after {
-                    Some(after) => schedule.latest(after, last, places),
-                    None => Vec::new(),
-                };
-                if ticks.is_empty() && self.on_time(last) {
-                    ticks.push(last);
-                }
-                ticks
-            }
-            (Some(last), Misfire::Once) if fresh.is_none_or(|t| last > t) => vec![last],
-            (Some(last), _) if self.on_time(last) => vec![last],
-            (Some(_), _) => Vec::new(),
-        };
-        (last, chosen)
-    }
-
-    /// Waiting ticks may have grown too old, or later ones need their places.
-    fn drop_waiting(&mut self, places: usize, fresh: Option<Timestamp>) -> Result<(), Refused> {
-        let waiting = self.ledger.waiting().to_vec();
-        let mut left = waiting.len();
-        for tick in waiting {
-            let why = match self.facts.policy.misfire.mode {
-                _ if left > places => WhyMissed::Limit,
-                _ if self.on_time(tick) => continue,
-                Misfire::Skip => WhyMissed::Skip,
-                _ if fresh.is_some_and(|fresh| tick <= fresh) => WhyMissed::Window,
-                _ => continue,
-            };
-            left -= 1;
-            self.late_no_longer(tick, why)?;
-        }
-        Ok(())
-    }
-
-    /// The waiting tick is missed.
-    fn late_no_longer(&mut self, tick: Timestamp, why: WhyMissed) -> Result<(), Refused> {
-        self.ledger.wait_no_longer(tick)?;
-        self.note_missed(tick, why);
-        Ok(())
-    }
-
-    fn note_missed(&mut self, tick: Timestamp, why: WhyMissed) {
-        let ticks = Ticks::single(tick);
-        self.ledger.note_skipped(ticks.skipped(why.as_str()));
-        self.decisions.push(Decision::Missed { ticks, why });
-    }
-
-    /// The undecided ticks up to `upto` are missed.
-    fn missed(&mut self, upto: Timestamp, why: WhyMissed) -> Result<(), Refused> {
-        while let Some(ticks) = self.undecided_upto(upto) {
-            self.ledger.skip_upto(ticks.skipped(why.as_str()))?;
-            self.decisions.push(Decision::Missed { ticks, why });
-        }
-        Ok(())
-    }
-
-    /// Starts at most one run; says whether it did.
-    fn start(&mut self) -> Result<bool, Refused> {
-        let Facts {
-            policy,
-            token,
-            now,
-            triggers,
-            ..
-        } = *self.facts;
-        let room = self.ledger.open().len() < MAX_OPEN;
-        let queued = self.ledger.queued().first().copied().filter(|_| room);
-        let waiting = self.ledger.waiting().first().copied().filter(|_| room);
-        let waiting = waiting.into_iter().chain(queued).min();
-        let retry = self
-            .retries()
-            .filter(|(at, ..)| *at <= now)
-            .min()
-            .map(|(at, _, id)| (at, id.to_owned()));
-        let new =
-            |id: &&String| room && ledger::is_trigger_id(id) && !self.ledger.knows_trigger(id);
-        let trigger = triggers.iter().find(new);
-        // A tick on time goes first; late ones that wait before it keep their order behind the retries.
-        let prompt = waiting.filter(|tick| queued != Some(*tick) && self.on_time(*tick));
-        // A tick that has stopped a run is what that place was made for, but whoever has waited for longer goes ahead: with
-        // runs that outlast the interval there is a queued tick whenever a place is free.
-        let made = queued.filter(|_| policy.overlap == Overlap::CancelPrevious);
-        let (retry, trigger) = match made {
-            Some(tick) => (
-                retry.filter(|(at, ..)| *at <= tick),
-                trigger.filter(|id| **id < trigger_floor(tick)),
-            ),
-            None => (retry, trigger),
-        };
-        let prompt = match retry.is_some() || trigger.is_some() {
-            true => prompt,
-            false => made.or(prompt),
-        };
-        let run = if let Some(tick) = prompt {
-            self.ledger.start_tick(tick, token)?
-        } else if let Some((_, id)) = retry {
-            self.ledger.start_again(&id, token)?
-        } else if let Some(id) = trigger {
-            self.ledger.start_trigger(id, now, token)?
-        } else if let Some(tick) = waiting {
-            self.ledger.start_tick(tick, token)?
-        } else if self.restart_at().is_some_and(|at| at <= now) {
-            self.ledger.start_tick(now, token)?
-        } else {
-            return Ok(false);
-        };
-        let run = run.clone();
-        self.started += 1;
-        // It has the place that a run was stopped for: the tick that was to have it stops no second one.
-        if let Some(last) = self.without_a_place().last() {
-            self.ledger.goes_ahead_of(&run.key(), *last)?;
-        }
-        self.decisions.push(Decision::Start {
-            id: run.id.clone(),
-            tick: run.tick,
-            attempt: run.attempt,
-            interrupted: run.interrupted,
-            checkpoint: run.checkpoint.clone(),
-        });
-        Ok(true)
-    }
-
     fn plan(self) -> Plan {
         let now = self.facts.now;
         let ahead = self
@@ -504,6 +235,12 @@ impl<'a> Table<'a> {
             to,
             count: schedule.count(after, to, COUNT_LIMIT),
         })
+    }
+
+    /// What goes on, started here a moment ago or before. The dead are no longer among them.
+    fn running(&self) -> impl Iterator<Item = &OpenRun> {
+        let open = self.ledger.open().iter();
+        open.filter(|run| run.state == RunState::Running)
     }
 
     /// Attempts that wait: when, for which tick, of which run. In a pause those of triggers alone.

@@ -5,23 +5,10 @@
 //!   out, so that a new key with a default changes nothing.   (a_key_at_its_default_is_no_part_of_it)
 //! - No parameter can be read in it.   (parameters_are_in_it_and_not_to_be_read)
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::Spec;
-
-/// Whose definition of a job counts while the replicas of a fleet disagree on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Disagreement {
-    /// That of the replica which loaded it last. The others finish what they run of the job and stand back from it, as long
-    /// as such a replica is there to lead it.
-    #[default]
-    Newest,
-    /// That under which the job is led, or was led last, until all replicas have another one. Nobody else begins a term.
-    Refuse,
-}
+use super::spec::Spec;
 
 /// Hashes of a definition, in hexadecimal digits; both are empty for one that is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,7 +117,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::job::Coordination;
+    use crate::job::{Coordination, Disagreement};
 
     fn hourly() -> Spec {
         Spec::on("0 * * * *")

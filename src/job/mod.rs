@@ -1,23 +1,31 @@
 //! What a user writes: a [`Job`], and what it gets: a [`Run`].
 
+mod coordination;
 pub(crate) mod definition;
 mod error;
 mod hook;
 mod output;
+mod pace;
 pub(crate) mod params;
 mod progress;
+mod retry;
 mod run;
-pub mod spec;
+mod said;
+mod setup;
+mod spec;
 
-pub use definition::Disagreement;
+pub use coordination::{Coordination, Disagreement};
 pub use error::{FailureKind, JobError};
 pub(crate) use hook::Hooks;
 pub use hook::{RunEnd, RunHook};
 pub use output::MAX_OUTPUT;
 pub(crate) use output::cut;
-pub use progress::HowFar;
-pub use run::{Checkpoints, Run, RunFacts, Stopped};
-pub use spec::{Coordination, Retry, Spec};
+pub use progress::{Rate, RunProgress};
+pub use retry::Retry;
+pub use run::{Run, Stopped};
+pub use setup::RunFacts;
+pub(crate) use setup::{Checkpoints, RunSetup};
+pub use spec::Spec;
 
 pub use crate::lease::Unstoppable;
 

@@ -1,322 +1,180 @@
-//! How far a run is, how fast it goes, and when it will be done if it goes on like this. No clock: `now` is handed in.
-//!
-//! # Invariants
-//! - G1 Nothing is divided by zero, and no number is without end, whatever a job says.   (nonsense_makes_no_nonsense)
-//! - G2 A time that is left is told only where the total is known and the last half minute was steady.
-//!   (an_unsteady_pace_tells_no_end)
+//! How far a run is, as every surface shows it.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use crate::clock::Moment;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How far a run is, as it last said.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub struct HowFar {
-    /// Items done; `None` when it has said nothing.
+/// How far a run is, as it last said, and how it goes on from there.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunProgress {
+    /// Items done; `null` when the job tells none.
     pub done: Option<u64>,
-    /// Items in all; `None` when that is not known.
+    /// Items in all; `null` when that is not known.
     pub total: Option<u64>,
-    /// Items per second in the recent past; `None` before there is anything to measure.
-    pub per_second: Option<f64>,
-    /// Until all are done, at this pace; `None` where that would be a guess.
-    pub left: Option<Duration>,
-    /// What it is at, in its own words.
+    /// Items per second in the recent past; `null` before there is anything to measure.
+    pub per_second: Option<Rate>,
+    /// Time until all are done, at this pace; `null` where that would be a guess.
+    pub left_ms: Option<u64>,
+    /// What it is at, in the job's words.
     pub message: Option<String>,
 }
 
-/// Bytes of a message that are kept.
-pub(crate) const MAX_MESSAGE: usize = 200;
+/// A number per second, to the thousandth; a plain number in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Rate(u64);
 
-/// What a run has said, and when.
-#[derive(Clone, Debug)]
-pub(crate) struct Progress {
-    at: Moment,
-    said: Option<(u64, Option<u64>)>,
-    message: Option<String>,
-    pace: Option<Pace>,
+// === impl Rate ===
+
+impl Rate {
+    /// So many per second; zero for what is no number, or less than none.
+    #[must_use]
+    pub fn new(per_second: f64) -> Self {
+        // The conversion stops at the ends of the range.
+        Self((per_second * 1000.0).round() as u64)
+    }
+
+    /// As a number per second.
+    #[must_use]
+    pub fn per_second(self) -> f64 {
+        self.0 as f64 / 1000.0
+    }
 }
 
-/// A smoothed rate.
-#[derive(Clone, Copy, Debug)]
-struct Pace {
-    since: Moment,
-    /// The last sample.
-    at: Moment,
-    done: u64,
-    samples: u32,
-    /// Items per second, and by how much samples differ from it.
-    rate: f64,
-    spread: f64,
-    /// Seconds between samples.
-    gap: f64,
+impl Serialize for Rate {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(self.per_second())
+    }
 }
 
-/// The recent past: what is older by so much counts a third.
-const RECENT: f64 = 30.0;
-/// Words that follow each other faster are one sample.
-const SAMPLE: Duration = Duration::from_millis(250);
-/// What must be seen before an end is told.
-const ENOUGH: (u32, Duration) = (3, Duration::from_secs(2));
-/// An end that is further away is none.
-const FAR: Duration = Duration::from_secs(1000 * 24 * 3600);
-
-// === impl Progress ===
-
-impl Progress {
-    pub(crate) fn begun(now: Moment) -> Self {
-        Self {
-            at: now,
-            said: None,
-            message: None,
-            pace: None,
-        }
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        f64::deserialize(from).map(Self::new)
     }
+}
 
-    /// The run says how far it is.
-    pub(crate) fn say(&mut self, done: u64, total: Option<u64>, now: Moment) {
-        self.at = now;
-        self.said = Some((done, total));
-        match &mut self.pace {
-            // One that counts anew is measured anew.
-            Some(pace) if done >= pace.done => pace.sample(done, now),
-            pace => *pace = Some(Pace::from(done, now)),
-        }
-    }
-
-    /// The run says what it is at.
-    pub(crate) fn message(&mut self, message: &str, now: Moment) {
-        self.at = now;
-        let kept = message.char_indices().map(|(at, c)| at + c.len_utf8());
-        let end = kept.take_while(|end| *end <= MAX_MESSAGE).last();
-        let kept = &message[..end.unwrap_or(0)];
-        self.message = Some(kept.to_owned()).filter(|kept| !kept.is_empty());
-    }
-
-    /// When the run last said anything; its start before that.
-    pub(crate) fn at(&self) -> Moment {
-        self.at
-    }
-
-    pub(crate) fn said(&self) -> Option<(u64, Option<u64>)> {
-        self.said
-    }
-
-    pub(crate) fn how_far(&self, now: Moment) -> HowFar {
-        let (done, total) = match self.said {
-            Some((done, total)) => (Some(done), total),
-            None => (None, None),
+/// For people: fast ones by the second, slow ones by the minute or the hour.
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = match self.0 {
+            1000.. => (self.per_second(), "s"),
+            17.. => (self.per_second() * 60.0, "min"),
+            _ => (self.per_second() * 3600.0, "h"),
         };
-        let rate = self.pace.and_then(|pace| pace.rate_at(done?, now));
-        let steady = self.pace.is_some_and(|pace| pace.is_steady(now));
-        let left = match (done, total, rate) {
-            (Some(done), Some(total), _) if done >= total => Some(Duration::ZERO),
-            (Some(done), Some(total), Some(rate)) if steady && rate > 0.0 => {
-                let left = (total - done) as f64 / rate;
-                Duration::try_from_secs_f64(left)
-                    .ok()
-                    .filter(|left| *left < FAR)
+        match number {
+            10.0.. => write!(f, "{number:.0}/{unit}"),
+            _ => write!(f, "{number:.1}/{unit}"),
+        }
+    }
+}
+
+// === impl RunProgress ===
+
+impl RunProgress {
+    /// Whether the run has told nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How fast it goes and how long it will take, for people; empty when neither is known.
+    #[must_use]
+    pub fn pace(&self) -> String {
+        let rate = self.per_second.map(|rate| rate.to_string());
+        let left = self.left_ms.filter(|left| *left > 0);
+        let left = left.map(|ms| {
+            // Seconds say nothing of what takes hours.
+            let secs = match ms.div_ceil(1000) {
+                secs @ ..3600 => secs,
+                secs => secs.div_ceil(60) * 60,
+            };
+            let left = humantime::format_duration(Duration::from_secs(secs));
+            format!("about {left} left")
+        });
+        let said: Vec<String> = rate.into_iter().chain(left).collect();
+        said.join(", ")
+    }
+}
+
+/// One line: `120 of 400 (30 %), 2.5/s, about 1m 52s left: copying`.
+impl fmt::Display for RunProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = match (self.done, self.total) {
+            (Some(done), Some(total)) if total > 0 => {
+                let share = u128::from(done.min(total)) * 100 / u128::from(total);
+                Some(format!("{done} of {total} ({share} %)"))
             }
-            _ => None,
+            (Some(done), Some(total)) => Some(format!("{done} of {total}")),
+            (Some(done), None) => Some(format!("{done} done")),
+            (None, _) => None,
         };
-        HowFar {
-            done,
-            total,
-            per_second: rate,
-            left,
-            message: self.message.clone(),
+        let pace = Some(self.pace()).filter(|pace| !pace.is_empty());
+        let numbers: Vec<String> = counted.into_iter().chain(pace).collect();
+        f.write_str(&numbers.join(", "))?;
+        match (&self.message, numbers.is_empty()) {
+            (Some(message), true) => f.write_str(message),
+            (Some(message), false) => write!(f, ": {message}"),
+            (None, _) => Ok(()),
         }
     }
-}
-
-// === impl Pace ===
-
-impl Pace {
-    /// Counted from here: what was done before may be an earlier attempt's.
-    fn from(done: u64, now: Moment) -> Self {
-        Self {
-            since: now,
-            at: now,
-            done,
-            samples: 0,
-            rate: 0.0,
-            spread: 0.0,
-            gap: 0.0,
-        }
-    }
-
-    fn sample(&mut self, done: u64, now: Moment) {
-        let took = now.since(self.at);
-        if took < SAMPLE {
-            return;
-        }
-        let seen = per_second(done - self.done, took);
-        let weight = self.weight(took, now);
-        if self.samples > 0 {
-            self.spread += weight * ((seen - self.rate).abs() - self.spread);
-        }
-        self.rate += weight * (seen - self.rate);
-        self.gap += weight * (took.as_secs_f64() - self.gap);
-        self.samples = self.samples.saturating_add(1);
-        (self.at, self.done) = (now, done);
-    }
-
-    /// The plain mean at first, then the recent past.
-    fn weight(&self, took: Duration, now: Moment) -> f64 {
-        let all = now.since(self.since).as_secs_f64();
-        let took = took.as_secs_f64();
-        let share = if all > 0.0 { took / all } else { 1.0 };
-        share.max(1.0 - (-took / RECENT).exp())
-    }
-
-    /// The rate now: one that has said nothing for longer than usual has slowed down.
-    fn rate_at(&self, done: u64, now: Moment) -> Option<f64> {
-        if self.samples == 0 {
-            return None;
-        }
-        let silent = now.since(self.at);
-        if silent < SAMPLE || silent.as_secs_f64() < 2.0 * self.gap {
-            return Some(self.rate);
-        }
-        let seen = per_second(done.saturating_sub(self.done), silent);
-        let rate = self.rate + self.weight(silent, now) * (seen - self.rate);
-        Some(rate.min(self.rate))
-    }
-
-    fn is_steady(&self, now: Moment) -> bool {
-        let long = now.since(self.since) >= ENOUGH.1;
-        self.samples >= ENOUGH.0 && long && self.spread <= self.rate / 2.0
-    }
-}
-
-fn per_second(items: u64, took: Duration) -> f64 {
-    // Never shorter than a sample.
-    items as f64 / took.max(SAMPLE).as_secs_f64()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
 
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn start() -> (Progress, Moment) {
-        let now = Clock::system().now();
-        (Progress::begun(now), now)
-    }
-
-    /// Says every second what `done` makes of the second.
-    fn told(seconds: u32, total: Option<u64>, done: impl Fn(u32) -> u64) -> (Progress, Moment) {
-        let (mut progress, mut now) = start();
-        for second in 0..=seconds {
-            if second > 0 {
-                now = now + SECOND;
-            }
-            progress.say(done(second), total, now);
+    fn halfway() -> RunProgress {
+        RunProgress {
+            done: Some(120),
+            total: Some(400),
+            per_second: Some(Rate::new(2.5)),
+            left_ms: Some(111_900),
+            message: Some("copying".to_owned()),
         }
-        (progress, now)
     }
 
     #[test]
-    fn a_steady_run_tells_its_pace_and_its_end() {
-        let (progress, now) = told(20, Some(400), |s| u64::from(s) * 10);
-        let far = progress.how_far(now);
-        assert_eq!((far.done, far.total), (Some(200), Some(400)));
-        assert!((far.per_second.unwrap() - 10.0).abs() < 1e-6, "{far:?}");
-        assert!(
-            far.left.unwrap().abs_diff(SECOND * 20) < SECOND / 100,
-            "{far:?}"
+    fn progress_is_one_line_for_people() {
+        assert_eq!(
+            halfway().to_string(),
+            "120 of 400 (30 %), 2.5/s, about 1m 52s left: copying"
         );
+        let unknown = RunProgress {
+            total: None,
+            left_ms: None,
+            message: None,
+            ..halfway()
+        };
+        assert_eq!(unknown.to_string(), "120 done, 2.5/s");
+        let words = RunProgress {
+            message: Some("waiting".to_owned()),
+            ..RunProgress::default()
+        };
+        assert_eq!(words.to_string(), "waiting");
+        assert_eq!(RunProgress::default().to_string(), "");
+        let odd = RunProgress {
+            done: Some(3),
+            total: Some(0),
+            ..RunProgress::default()
+        };
+        assert_eq!(odd.to_string(), "3 of 0");
+        let slow = RunProgress {
+            left_ms: Some(7_199_000),
+            per_second: Some(Rate::new(0.005)),
+            ..RunProgress::default()
+        };
+        assert_eq!(slow.pace(), "18/h, about 2h left");
     }
 
     #[test]
-    fn what_an_earlier_attempt_has_done_is_not_counted_into_the_pace() {
-        let (progress, now) = told(10, Some(2000), |s| 1000 + u64::from(s));
-        let rate = progress.how_far(now).per_second.unwrap();
-        assert!((rate - 1.0).abs() < 1e-6, "{rate}");
-    }
-
-    #[test]
-    fn without_a_total_there_is_a_pace_and_no_end() {
-        let (progress, now) = told(10, None, |s| u64::from(s) * 3);
-        let far = progress.how_far(now);
-        assert!(far.per_second.is_some());
-        assert_eq!((far.total, far.left), (None, None));
-    }
-
-    #[test]
-    fn the_recent_past_counts() {
-        let (progress, now) = told(300, Some(10_000), |s| match s {
-            0..=100 => u64::from(s) * 20,
-            s => 2000 + u64::from(s - 100) * 2,
-        });
-        let rate = progress.how_far(now).per_second.unwrap();
-        assert!((1.9..2.2).contains(&rate), "{rate}");
-    }
-
-    #[test]
-    fn an_unsteady_pace_tells_no_end() {
-        // One large step now and then.
-        let (progress, now) = told(60, Some(100_000), |s| u64::from(s / 15) * 1000);
-        let far = progress.how_far(now);
-        assert_eq!(far.left, None, "{far:?}");
-        // Too little was seen.
-        let (progress, now) = told(1, Some(10), u64::from);
-        assert_eq!(progress.how_far(now).left, None);
-    }
-
-    #[test]
-    fn a_run_that_falls_silent_slows_down() {
-        let (progress, now) = told(20, Some(400), |s| u64::from(s) * 10);
-        let later = |s: u32| progress.how_far(now + SECOND * s).per_second.unwrap();
-        assert!((later(1) - 10.0).abs() < 1e-6);
-        assert!(later(10) < 9.0 && later(100) < later(10));
-        let left = |s: u32| progress.how_far(now + SECOND * s).left.unwrap();
-        assert!(left(100) > left(10));
-    }
-
-    #[test]
-    fn nonsense_makes_no_nonsense() {
-        let (mut progress, now) = start();
-        assert_eq!(progress.how_far(now), HowFar::default());
-        for (done, total) in [
-            (0, Some(0)),
-            (5, Some(3)),
-            (2, Some(3)),
-            (u64::MAX, None),
-            (0, None),
-        ] {
-            for _ in 0..5 {
-                // At one instant, and with nothing in between.
-                progress.say(done, total, now);
-            }
-            let far = progress.how_far(now);
-            assert!(far.per_second.is_none_or(f64::is_finite), "{far:?}");
-        }
-        let (mut progress, mut now) = start();
-        for done in [0, u64::MAX, u64::MAX, 0, 1, 1, 1, 1] {
-            now = now + SECOND;
-            progress.say(done, Some(u64::MAX), now);
-            let far = progress.how_far(now + SECOND * 5);
-            assert!(far.per_second.is_none_or(f64::is_finite), "{far:?}");
-        }
-        // Nothing more gets done: no end in sight.
-        assert_eq!(progress.how_far(now + SECOND * 3600).left, None);
-    }
-
-    #[test]
-    fn all_done_has_no_time_left() {
-        let (progress, now) = told(1, Some(1), u64::from);
-        assert_eq!(progress.how_far(now).left, Some(Duration::ZERO));
-    }
-
-    #[test]
-    fn a_message_is_short_and_no_character_is_cut() {
-        let (mut progress, now) = start();
-        progress.message(&"\u{1f980}".repeat(100), now);
-        let kept = progress.how_far(now).message.unwrap();
-        assert_eq!(kept, "\u{1f980}".repeat(50));
-        progress.message("", now);
-        assert_eq!(progress.how_far(now).message, None);
+    fn a_rate_is_a_number_in_json() {
+        let json = serde_json::to_value(halfway()).unwrap();
+        assert_eq!(json["per_second"], 2.5);
+        assert_eq!(
+            serde_json::from_value::<RunProgress>(json).unwrap(),
+            halfway()
+        );
+        assert_eq!(Rate::new(f64::NAN), Rate::default());
+        assert_eq!(Rate::new(-1.0), Rate::default());
     }
 }

@@ -1,14 +1,14 @@
 //! One run: what it is for, until when it may act, and how it hears of its end.
 
+mod says;
+
 use std::{
-    collections::BTreeMap,
     fmt,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::{Clock, Moment},
-    job::{HowFar, JobError, output, params, progress::Progress},
+    job::{JobError, RunFacts, RunSetup, params, said::Said},
     lease::{LeaseView, VerifyError},
     node::Token,
 };
@@ -25,67 +25,19 @@ use crate::{
 #[derive(Clone)]
 pub struct Run(Arc<Inner>);
 
-/// What a run is for. `Debug` tells neither parameters nor checkpoint: they may hold secrets.
-#[derive(Clone)]
-pub struct RunFacts {
-    /// The job's name.
-    pub job: String,
-    /// A sortable unique id.
-    pub id: String,
-    /// The scheduled instant; the start of the term for `continuous`.
-    pub tick: Timestamp,
-    /// 1 for the first attempt.
-    pub attempt: u32,
-    /// The name of this replica.
-    pub replica: String,
-    /// The batch that is processed, for `batch` jobs.
-    pub batch: Option<String>,
-    /// The job's parameters: as configured, with those of its trigger laid over them.
-    pub params: serde_json::Value,
-    /// What the last attempt left by [`Run::save_checkpoint`].
-    pub checkpoint: Option<serde_json::Value>,
-}
-
 /// The run was told to stop, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stopped: {0}")]
 pub struct Stopped(pub String);
 
-/// Where checkpoints go.
-#[async_trait]
-pub trait Checkpoints: Send + Sync + 'static {
-    /// Stores the checkpoint beside the lock, on a majority of nodes.
-    ///
-    /// # Errors
-    /// When it could not be stored while the lease was held.
-    async fn save(&self, checkpoint: serde_json::Value) -> Result<(), JobError>;
-}
-
 struct Inner {
-    facts: RunFacts,
-    clock: Clock,
-    lease: Option<LeaseView>,
-    /// How long before the end of the lease the run is told to stop.
-    margin: Duration,
-    /// The run's own time limit.
-    until: Moment,
+    setup: RunSetup,
     cancel: CancellationToken,
     why: Mutex<Option<String>>,
-    progress: Mutex<Progress>,
+    /// What it says of itself.
+    said: Mutex<Said>,
     /// Pieces of blocking work that go on, also when the run was dropped.
     blocking: watch::Sender<usize>,
-    output: Mutex<Option<String>>,
-    /// Items by what became of them.
-    items: Mutex<BTreeMap<&'static str, u64>>,
-    checkpoints: Option<Arc<dyn Checkpoints>>,
-    /// From being told to stop to being dropped.
-    grace: Duration,
-    /// Another lease that nothing of this run may outlive: the replica's, in failover mode.
-    also: Option<LeaseView>,
-    /// Names of the parameters that its trigger gave it.
-    given: Vec<String>,
-    /// When the checkpoint was left.
-    checkpoint_at: Option<Timestamp>,
 }
 
 /// A piece of blocking work, until it is dropped.
@@ -104,15 +56,13 @@ impl Drop for Blocking {
     }
 }
 
-/// Words for what became of items that are kept.
-const MOST_OUTCOMES: usize = 16;
 const TIME_LIMIT: &str = "the run's time limit has passed";
 
 // === impl Run ===
 
 impl Run {
     /// A run under `lease` (none for jobs that run everywhere), told to stop `margin` before the lease ends and at
-    /// `until` at the latest. The engine makes these; tests of a job may, too.
+    /// `until` at the latest: for tests of a job.
     #[must_use]
     pub fn new(
         facts: RunFacts,
@@ -121,99 +71,58 @@ impl Run {
         margin: Duration,
         until: Moment,
     ) -> Self {
-        let progress = Mutex::new(Progress::begun(clock.now()));
-        Self(Arc::new(Inner {
-            facts,
-            clock,
+        Self::of(RunSetup {
             lease,
             margin,
             until,
+            ..RunSetup::new(facts, clock)
+        })
+    }
+
+    pub(crate) fn of(setup: RunSetup) -> Self {
+        Self(Arc::new(Inner {
+            said: Mutex::new(Said::begun(setup.begins)),
+            setup,
             cancel: CancellationToken::new(),
-            why: Mutex::new(None),
-            progress,
-            output: Mutex::new(None),
-            items: Mutex::default(),
+            why: Mutex::default(),
             blocking: watch::Sender::new(0),
-            checkpoints: None,
-            grace: Duration::from_secs(10),
-            also: None,
-            given: Vec::new(),
-            checkpoint_at: None,
         }))
-    }
-
-    /// The same run with its grace, 10 seconds unless said, and with another lease that it must not outlive. Call it
-    /// before the run is shared.
-    #[must_use]
-    pub(crate) fn within(mut self, grace: Duration, also: Option<LeaseView>) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.0) {
-            (inner.grace, inner.also) = (grace, also);
-        }
-        self
-    }
-
-    /// The same run that begins at this moment, made a little before. Call it before the run is shared.
-    #[must_use]
-    pub(crate) fn begins_at(mut self, at: Moment) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.0) {
-            inner.progress = Mutex::new(Progress::begun(at));
-        }
-        self
-    }
-
-    /// The same run with what its ledger keeps: the names of the parameters that its trigger gave it, and when its
-    /// checkpoint was left. Call it before the run is shared.
-    #[must_use]
-    pub(crate) fn kept(mut self, given: Vec<String>, checkpoint_at: Option<Timestamp>) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.0) {
-            (inner.given, inner.checkpoint_at) = (given, checkpoint_at);
-        }
-        self
-    }
-
-    /// The same run with a place for checkpoints. Call it before the run is shared.
-    #[must_use]
-    pub fn with_checkpoints(mut self, checkpoints: Arc<dyn Checkpoints>) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.0) {
-            inner.checkpoints = Some(checkpoints);
-        }
-        self
     }
 
     /// The job's name.
     #[must_use]
     pub fn job(&self) -> &str {
-        &self.0.facts.job
+        &self.0.setup.facts.job
     }
 
     /// A sortable unique id of this run.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.0.facts.id
+        &self.0.setup.facts.id
     }
 
     /// The scheduled instant, in UTC.
     #[must_use]
     pub fn tick(&self) -> Timestamp {
-        self.0.facts.tick
+        self.0.setup.facts.tick
     }
 
     /// 1 for the first attempt at this tick.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.0.facts.attempt
+        self.0.setup.facts.attempt
     }
 
     /// The batch that is processed, for `batch` jobs.
     #[must_use]
     pub fn batch(&self) -> Option<&str> {
-        self.0.facts.batch.as_deref()
+        self.0.setup.facts.batch.as_deref()
     }
 
     /// Everything known of this run.
     #[must_use]
     pub fn facts(&self) -> &RunFacts {
-        &self.0.facts
+        &self.0.setup.facts
     }
 
     /// The job's parameters: those of its configuration, with what its trigger gave in the place of those of the same
@@ -223,39 +132,49 @@ impl Run {
     /// A fatal one when they do not fit the type. It names the key and what was expected, and no value: it goes to the
     /// history.
     pub fn params<P: DeserializeOwned>(&self) -> Result<P, JobError> {
-        params::read(&self.0.facts.params).map_err(JobError::fatal)
+        params::read(&self.0.setup.facts.params).map_err(JobError::fatal)
     }
 
     /// Names of the parameters that its trigger gave it, sorted; none for the run of a tick.
     #[must_use]
     pub fn given(&self) -> &[String] {
-        &self.0.given
+        &self.0.setup.given
     }
 
     /// The fencing token of the lease behind this run: give it to whatever the run changes, and let that refuse
     /// smaller ones. Zero for jobs that run without a lock.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.0.lease.as_ref().map_or(Token(0), LeaseView::token)
+        self.0
+            .setup
+            .lease
+            .as_ref()
+            .map_or(Token(0), LeaseView::token)
     }
 
     /// The lease behind this run; `None` for jobs that run without a lock.
     #[must_use]
     pub fn lease(&self) -> Option<&LeaseView> {
-        self.0.lease.as_ref()
+        self.0.setup.lease.as_ref()
     }
 
     /// Every lease that this run must not outlive: its own, and that of the replica in failover mode. For work that
     /// goes on outside of this process.
     #[must_use]
     pub fn leases(&self) -> Vec<LeaseView> {
-        self.0.lease.iter().chain(&self.0.also).cloned().collect()
+        self.0
+            .setup
+            .lease
+            .iter()
+            .chain(&self.0.setup.also)
+            .cloned()
+            .collect()
     }
 
     /// How long this run may go on after it was told to stop; less when its lease ends before.
     #[must_use]
     pub fn grace(&self) -> Duration {
-        self.0.grace
+        self.0.setup.grace
     }
 
     /// Time until this run is told to stop, as things stand: extensions of the lease move it on.
@@ -264,7 +183,7 @@ impl Run {
         if self.0.cancel.is_cancelled() {
             return Duration::ZERO;
         }
-        self.stop_at().since(self.0.clock.now())
+        self.stop_at().since(self.0.setup.clock.now())
     }
 
     /// Completes when the run is to stop: the lease is about to end or is over, the time limit has passed, the
@@ -279,7 +198,7 @@ impl Run {
                 biased;
                 () = self.0.cancel.cancelled() => return,
                 () = self.lease_closing() => {}
-                () = self.0.clock.sleep_until(at) => {}
+                () = self.0.setup.clock.sleep_until(at) => {}
             }
         }
     }
@@ -327,54 +246,6 @@ impl Run {
         }
     }
 
-    /// Says how far the run is; shown in the status, with the pace and the time that is left. Every call counts as
-    /// progress, also one with the numbers of the last, and so does the start: a run that says nothing for longer than
-    /// its job's `progress_deadline` is stopped.
-    pub fn progress(&self, done: u64, total: u64) {
-        let now = self.0.clock.now();
-        self.said().say(done, Some(total), now);
-    }
-
-    /// The same where the total may be unknown, with a message as in [`Run::message`].
-    pub fn progress_with(&self, done: u64, total: Option<u64>, message: &str) {
-        let now = self.0.clock.now();
-        let mut said = self.said();
-        said.say(done, total, now);
-        said.message(message, now);
-    }
-
-    /// Says what the run is at, in a few words: 200 bytes are kept. It stays until another one, or none, is said, and
-    /// counts as progress. Whoever may read the store can read it: keep secrets out.
-    pub fn message(&self, message: &str) {
-        let now = self.0.clock.now();
-        self.said().message(message, now);
-    }
-
-    /// How far the run is, as it last said, and how it goes on from there.
-    #[must_use]
-    pub fn how_far(&self) -> HowFar {
-        let now = self.0.clock.now();
-        self.said().how_far(now)
-    }
-
-    /// The last progress that was said, where the total is known.
-    #[must_use]
-    pub fn last_progress(&self) -> Option<(u64, u64)> {
-        let (done, total) = self.said().said()?;
-        Some((done, total?))
-    }
-
-    /// When the run last said anything of itself; its start before that.
-    #[must_use]
-    pub fn progress_at(&self) -> Moment {
-        self.said().at()
-    }
-
-    fn said(&self) -> MutexGuard<'_, Progress> {
-        let progress = &self.0.progress;
-        progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks the nodes whether every lease of this run still stands, as [`LeaseView::verify`] does: its own, and that of the
     /// replica in failover mode. For the moment before something that cannot be undone; read there what it does not
     /// promise. Cancel-safe.
@@ -391,51 +262,16 @@ impl Run {
         futures_util::future::try_join_all(asked).await.map(drop)
     }
 
-    /// Leaves text to read with this run in the history: what a command printed, what was counted. Of more than
-    /// [`MAX_OUTPUT`](crate::job::MAX_OUTPUT) bytes the beginning and the end are kept, with a line between them that
-    /// says how many were left out. The last call counts; one after the end of the run changes nothing. Whoever may
-    /// read the store can read it: keep secrets out.
-    pub fn keep_output(&self, text: impl Into<String>) {
-        // Cut before the lock is taken: nobody waits for a long text.
-        let kept = output::bounded(text.into());
-        *self.0.output.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
-    }
-
-    /// Counts items of this batch by what became of them, for the history: `sent`, `failed`, any bounded word. One of
-    /// `dead`, `failed`, `in_doubt` and `parked` makes the batch worth a record of its own. Of a run that is no batch
-    /// nothing of it is kept.
-    pub fn count_items(&self, outcome: &'static str, items: u64) {
-        let mut counts = self.0.items.lock().unwrap_or_else(PoisonError::into_inner);
-        if items > 0 && (counts.len() < MOST_OUTCOMES || counts.contains_key(outcome)) {
-            let count = counts.entry(outcome).or_insert(0);
-            *count = count.saturating_add(items);
-        }
-    }
-
-    /// The items that were counted.
-    pub(crate) fn items(&self) -> BTreeMap<String, u64> {
-        let counts = self.0.items.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts = counts.iter().map(|(word, n)| ((*word).to_owned(), *n));
-        counts.collect()
-    }
-
-    /// What the run has left to read, as it is kept; `None` when it left nothing.
-    #[must_use]
-    pub fn kept_output(&self) -> Option<String> {
-        let output = self.0.output.lock().unwrap_or_else(PoisonError::into_inner);
-        output.clone()
-    }
-
     /// What the last attempt at this tick left.
     #[must_use]
     pub fn checkpoint(&self) -> Option<&serde_json::Value> {
-        self.0.facts.checkpoint.as_ref()
+        self.0.setup.facts.checkpoint.as_ref()
     }
 
     /// When the last attempt at this tick left its checkpoint, by the clock of ticks.
     #[must_use]
     pub fn checkpoint_at(&self) -> Option<Timestamp> {
-        self.0.checkpoint_at
+        self.0.setup.checkpoint_at
     }
 
     /// Leaves a checkpoint for the next attempt, should this one die. Small: it is kept beside the lock.
@@ -443,7 +279,7 @@ impl Run {
     /// # Errors
     /// When a majority of nodes did not take it while the lease was held, or this kind of job keeps none.
     pub async fn save_checkpoint(&self, checkpoint: serde_json::Value) -> Result<(), JobError> {
-        match &self.0.checkpoints {
+        match &self.0.setup.checkpoints {
             Some(place) => place.save(checkpoint).await,
             None => Err(JobError::fatal("this kind of job keeps no checkpoints")),
         }
@@ -512,46 +348,33 @@ impl Run {
     }
 
     async fn lease_closing(&self) {
-        match &self.0.lease {
+        match &self.0.setup.lease {
             Some(lease) => drop(lease.closing().await),
             None => std::future::pending().await,
         }
     }
 
     fn stop_at(&self) -> Moment {
-        let lease_end = self.0.lease.as_ref().map_or(Moment::NEVER, |lease| {
-            lease.valid_until().back(self.0.margin)
+        let lease_end = self.0.setup.lease.as_ref().map_or(Moment::NEVER, |lease| {
+            lease.valid_until().back(self.0.setup.margin)
         });
-        lease_end.min(self.0.until)
+        lease_end.min(self.0.setup.until)
     }
 
     fn stop_reason(&self) -> Option<String> {
-        let now = self.0.clock.now();
-        if let Some(lease) = &self.0.lease {
+        let now = self.0.setup.clock.now();
+        if let Some(lease) = &self.0.setup.lease {
             if let Some(loss) = lease.loss() {
                 return Some(loss.to_string());
             }
             if let Some(why) = lease.cordoned() {
                 return Some(why);
             }
-            if now >= lease.valid_until().back(self.0.margin) {
+            if now >= lease.valid_until().back(self.0.setup.margin) {
                 return Some("the lease is about to end and could not be extended".to_owned());
             }
         }
-        (now >= self.0.until).then(|| TIME_LIMIT.to_owned())
-    }
-}
-
-impl fmt::Debug for RunFacts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunFacts")
-            .field("job", &self.job)
-            .field("id", &self.id)
-            .field("tick", &self.tick)
-            .field("attempt", &self.attempt)
-            .field("replica", &self.replica)
-            .field("batch", &self.batch)
-            .finish_non_exhaustive()
+        (now >= self.0.setup.until).then(|| TIME_LIMIT.to_owned())
     }
 }
 

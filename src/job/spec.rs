@@ -1,11 +1,16 @@
 //! How a job is scheduled, coordinated and limited: the same in code and as `[jobs.NAME]`.
 
+mod setters;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::definition::Disagreement;
+use super::{
+    coordination::{Coordination, Disagreement},
+    retry::Retry,
+};
 use crate::{
     due::{Interrupted, Misfire, MisfirePolicy, Overlap, Policy},
     human::Span,
@@ -82,45 +87,6 @@ pub struct Spec {
     /// The job's own parameters.
     #[serde(deserialize_with = "table")]
     pub params: Value,
-}
-
-/// Which replicas do the work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Coordination {
-    /// One replica leads the job and runs it; the others stand by.
-    #[default]
-    Leader,
-    /// The job's lock is taken for each tick, by whichever replica comes first.
-    Tick,
-    /// Every replica runs it; batches of work are claimed.
-    Batch,
-    /// Every replica runs it, without a lock.
-    Everywhere,
-}
-
-/// How often and how soon a failed run is attempted again. `retry = 3` is short for `retry = { attempts = 3 }`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Retry {
-    /// Attempts in all, the first included.
-    pub attempts: u32,
-    /// The pause after the first failure; it doubles with each further one.
-    #[serde(with = "crate::human::duration")]
-    pub backoff: Duration,
-    /// The longest pause.
-    #[serde(with = "crate::human::duration")]
-    pub max_backoff: Duration,
-}
-
-impl std::fmt::Display for Coordination {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Leader => "leader",
-            Self::Tick => "tick",
-            Self::Batch => "batch",
-            Self::Everywhere => "everywhere",
-        })
-    }
 }
 
 // === impl Spec ===
@@ -218,7 +184,7 @@ impl Spec {
     ///
     /// # Errors
     /// At least one; as [`Spec::parse_schedule`].
-    pub fn read_schedule(&self) -> Result<Schedule, Vec<ScheduleError>> {
+    pub(crate) fn read_schedule(&self) -> Result<Schedule, Vec<ScheduleError>> {
         self.written().read()
     }
 
@@ -244,7 +210,7 @@ impl Spec {
 
     /// The rules by which ticks are decided.
     #[must_use]
-    pub fn policy(&self) -> Policy {
+    pub(crate) fn policy(&self) -> Policy {
         Policy {
             misfire: MisfirePolicy {
                 mode: self.misfire,
@@ -260,298 +226,9 @@ impl Spec {
 
     /// How many runs of the job may go on at a time.
     #[must_use]
-    pub fn places(&self) -> usize {
+    pub(crate) fn places(&self) -> usize {
         let unset = self.overlap.default_concurrency();
         self.concurrency.unwrap_or(unset)
-    }
-
-    /// The time zone of the schedule: `"Europe/Rome"`.
-    #[must_use]
-    pub fn zone(mut self, zone: impl Into<String>) -> Self {
-        self.zone = zone.into();
-        self
-    }
-
-    /// No tick before this: `"2026-12-24T18:00:00Z"`, or `"2026-12-24T18:00"` or `"2026-12-24"` in the job's zone.
-    #[must_use]
-    pub fn starting(mut self, time: impl Into<String>) -> Self {
-        self.starting = Some(time.into());
-        self
-    }
-
-    /// No tick after this, written as for [`starting`](Spec::starting); a date alone is the end of that day.
-    #[must_use]
-    pub fn until(mut self, time: impl Into<String>) -> Self {
-        self.until = Some(time.into());
-        self
-    }
-
-    /// Days of the zone's calendar without ticks: `["2026-12-25", "12-24", "Sat-Sun"]`.
-    #[must_use]
-    pub fn except<T: Into<String>>(mut self, days: impl IntoIterator<Item = T>) -> Self {
-        self.except = days.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Delays each start by less than this, so that jobs due at the same instant do not all start at it. The delay is a
-    /// function of the job's name and the tick, the same on every replica, and shorter than the time to the next tick; the
-    /// tick keeps its instant in the ledger and in [`Run::tick`](crate::Run::tick).
-    #[must_use]
-    pub fn jitter(mut self, most: Duration) -> Self {
-        self.jitter = Some(most);
-        self
-    }
-
-    /// How a numeric weekday is read.
-    #[must_use]
-    pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.dialect = Some(dialect);
-        self
-    }
-
-    /// Which replicas do the work.
-    #[must_use]
-    pub fn coordination(mut self, coordination: Coordination) -> Self {
-        self.coordination = coordination;
-        self
-    }
-
-    /// How long the job's lease lasts without an extension.
-    #[must_use]
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// How long one run may take.
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// How long a run that was told to stop may take to end.
-    #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
-        self
-    }
-
-    /// What happens when a run fails: `3` attempts, or a whole [`Retry`].
-    #[must_use]
-    pub fn retry(mut self, retry: impl Into<Retry>) -> Self {
-        self.retry = retry.into();
-        self
-    }
-
-    /// Which of the ticks found too late run.
-    #[must_use]
-    pub fn misfire(mut self, misfire: Misfire) -> Self {
-        self.misfire = misfire;
-        self
-    }
-
-    /// How many of them run with [`Misfire::All`]: the latest ones.
-    #[must_use]
-    pub fn misfire_limit(mut self, limit: usize) -> Self {
-        self.misfire_limit = limit;
-        self
-    }
-
-    /// None older than this runs.
-    #[must_use]
-    pub fn misfire_window(mut self, window: Duration) -> Self {
-        self.misfire_window = Some(window);
-        self
-    }
-
-    /// What happens to a run whose replica died.
-    #[must_use]
-    pub fn interrupted(mut self, interrupted: Interrupted) -> Self {
-        self.interrupted = interrupted;
-        self
-    }
-
-    /// What happens to a tick that falls due while as many runs go on as may at a time.
-    #[must_use]
-    pub fn overlap(mut self, overlap: Overlap) -> Self {
-        self.overlap = overlap;
-        self
-    }
-
-    /// How many runs of the job may go on at a time, under one leader: 1 to 16. A retry that waits takes no place; the run
-    /// of a trigger takes one, and waits for it.
-    #[must_use]
-    pub fn concurrency(mut self, runs: usize) -> Self {
-        self.concurrency = Some(runs);
-        self
-    }
-
-    /// How long a run may say nothing by [`Run::progress`](crate::Run::progress) before it counts as stuck: it is told to
-    /// stop while its lease is renewed, and the job goes to another replica. Its start counts; time in which the process
-    /// was frozen does not.
-    #[must_use]
-    pub fn progress_deadline(mut self, limit: Duration) -> Self {
-        self.progress_deadline = Some(limit);
-        self
-    }
-
-    /// How long one replica leads before the fleet may move the job, between two runs, to a replica that leads fewer jobs
-    /// or has a larger priority: a minute unless set. A drain, `resign`, unfitness and `max_term` do not wait for it.
-    /// Without effect in failover mode, and for jobs without a leader, those of [`Coordination::Tick`] among them.
-    #[must_use]
-    pub fn min_term(mut self, limit: Duration) -> Self {
-        self.min_term = limit;
-        self
-    }
-
-    /// How long one replica leads before it hands over: 24 hours unless set. Only if another candidate of its priority, or
-    /// of a larger one, stands by, as far as the replicas have told each other; else the time begins anew, and the work goes on. A run in flight gets the
-    /// worker's drain timeout to end by itself; a `continuous` one is told to stop. Without effect in failover mode, and
-    /// for jobs without a leader.
-    #[must_use]
-    pub fn max_term(mut self, limit: Duration) -> Self {
-        self.max_term = limit;
-        self
-    }
-
-    /// What happens when a run that was told to stop does not end within its grace: [`Unstoppable::Abort`] unless set.
-    /// [`Unstoppable::Abandon`] is for jobs that are [`fenced`](Spec::fenced) alone. In failover mode the lock of the
-    /// replica stands above it, and that one aborts.
-    #[must_use]
-    pub fn unstoppable(mut self, what: Unstoppable) -> Self {
-        self.unstoppable = what;
-        self
-    }
-
-    /// Declares that every effect of a run goes where its fencing token is compared, so that two runs at a time do no
-    /// harm: what the older one does is refused. See [`crate::fence`].
-    #[must_use]
-    pub fn fenced(mut self) -> Self {
-        self.fenced = true;
-        self
-    }
-
-    /// Whose definition of the job counts while the replicas of the fleet disagree on it: [`Disagreement::Newest`] unless
-    /// set. Without effect in failover mode, where the active replica's does.
-    #[must_use]
-    pub fn definition(mut self, rule: Disagreement) -> Self {
-        self.definition = rule;
-        self
-    }
-
-    /// Whether the job runs at all.
-    #[must_use]
-    pub fn enabled(mut self, enabled: bool) -> Self {
-        self.enabled = enabled;
-        self
-    }
-
-    /// The job's own parameters.
-    #[must_use]
-    pub fn params(mut self, params: Value) -> Self {
-        self.params = params;
-        self
-    }
-}
-
-// === impl Retry ===
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self {
-            attempts: Policy::default().attempts,
-            backoff: Duration::from_secs(1),
-            max_backoff: Duration::from_secs(60),
-        }
-    }
-}
-
-impl Retry {
-    /// The pause after attempt `attempt` (1 is the first) has failed; `None` when it was the last.
-    #[must_use]
-    pub fn pause_after(&self, attempt: u32) -> Option<Duration> {
-        if attempt >= self.attempts {
-            return None;
-        }
-        let doublings = attempt.saturating_sub(1).min(31);
-        Some(
-            self.backoff
-                .saturating_mul(1 << doublings)
-                .min(self.max_backoff),
-        )
-    }
-}
-
-impl From<u32> for Retry {
-    fn from(attempts: u32) -> Self {
-        Self {
-            attempts,
-            ..Self::default()
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Retry {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields, default)]
-        struct Table {
-            attempts: u32,
-            #[serde(with = "crate::human::duration")]
-            backoff: Duration,
-            #[serde(with = "crate::human::duration")]
-            max_backoff: Duration,
-        }
-
-        impl Default for Table {
-            fn default() -> Self {
-                let Retry {
-                    attempts,
-                    backoff,
-                    max_backoff,
-                } = Retry::default();
-                Self {
-                    attempts,
-                    backoff,
-                    max_backoff,
-                }
-            }
-        }
-
-        struct NumberOrTable;
-
-        impl<'de> serde::de::Visitor<'de> for NumberOrTable {
-            type Value = Retry;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number of attempts or { attempts, backoff, max_backoff }")
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, attempts: u64) -> Result<Retry, E> {
-                u32::try_from(attempts).map(Retry::from).map_err(E::custom)
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, attempts: i64) -> Result<Retry, E> {
-                u32::try_from(attempts).map(Retry::from).map_err(E::custom)
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Retry, A::Error> {
-                let table = Table::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
-                let Table {
-                    attempts,
-                    backoff,
-                    max_backoff,
-                } = table;
-                Ok(Retry {
-                    attempts,
-                    backoff,
-                    max_backoff,
-                })
-            }
-        }
-
-        from.deserialize_any(NumberOrTable)
     }
 }
 

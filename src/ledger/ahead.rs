@@ -13,17 +13,17 @@ use super::{Ledger, OpenRun, Skipped, VERSION, WITH_SPANS};
 
 /// Instants in a row, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Span {
+pub(crate) struct Span {
     /// The first.
-    pub from: Timestamp,
+    pub(crate) from: Timestamp,
     /// The last.
-    pub to: Timestamp,
+    pub(crate) to: Timestamp,
 }
 
 impl Span {
     /// Whether the instant lies in it.
     #[must_use]
-    pub fn contains(&self, t: Timestamp) -> bool {
+    pub(crate) fn contains(&self, t: Timestamp) -> bool {
         self.from <= t && t <= self.to
     }
 }
@@ -32,20 +32,20 @@ impl Ledger {
     /// Instants after `decided_upto` that are decided all the same: they were started, or may have been, while a clock was
     /// ahead. In order, without overlap.
     #[must_use]
-    pub fn ran_ahead(&self) -> &[Span] {
+    pub(crate) fn ran_ahead(&self) -> &[Span] {
         &self.ran_ahead
     }
 
     /// Whether the instant lies in one of [`Ledger::ran_ahead`].
     #[must_use]
-    pub fn has_run_ahead(&self, t: Timestamp) -> bool {
+    pub(crate) fn has_run_ahead(&self, t: Timestamp) -> bool {
         self.ran_ahead.iter().any(|span| span.contains(t))
     }
 
     /// The ledger is decided up to `upto` and no further, apart from the spans `ran`, which are to hold whatever may have been
     /// started after it: nothing in them ever starts. Ticks that wait, and rows of skipped ones, are kept up to there; `rows`
     /// stand in the place of all rows.
-    pub fn take_back(&mut self, upto: Timestamp, ran: Vec<Span>, rows: Vec<Skipped>) {
+    pub(crate) fn take_back(&mut self, upto: Timestamp, ran: Vec<Span>, rows: Vec<Skipped>) {
         if self.decided_upto.is_none_or(|decided| decided <= upto) {
             return;
         }
@@ -70,7 +70,10 @@ impl Ledger {
 
     /// Nothing before `upto` is known for sure any more: all of it is decided, and so are open and waiting work, which may have
     /// gone on. Answers with the ticks that waited and the runs that were open. Nothing happens to a job never seen.
-    pub fn forget_upto(&mut self, upto: Timestamp) -> Option<(Vec<Timestamp>, Vec<OpenRun>)> {
+    pub(crate) fn forget_upto(
+        &mut self,
+        upto: Timestamp,
+    ) -> Option<(Vec<Timestamp>, Vec<OpenRun>)> {
         let decided = self.decided_upto?;
         self.decided_upto = Some(decided.max(upto));
         self.pass_spans();
@@ -81,7 +84,7 @@ impl Ledger {
     }
 
     /// Attempts that follow have larger numbers than any that started before `now`, also if some were forgotten.
-    pub fn count_on_from(&mut self, now: Timestamp) {
+    pub(crate) fn count_on_from(&mut self, now: Timestamp) {
         let since = u64::try_from(now.as_millisecond()).unwrap_or(0);
         self.runs = self.runs.max(since);
     }
@@ -89,7 +92,7 @@ impl Ledger {
     /// The same without what runs left for their next attempts, nor what was given them: for those who need to know only what
     /// was decided.
     #[must_use]
-    pub fn outline(&self) -> Self {
+    pub(crate) fn outline(&self) -> Self {
         let mut outline = self.clone();
         for run in &mut outline.open {
             run.checkpoint = None;

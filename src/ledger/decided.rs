@@ -8,19 +8,19 @@ use super::{Ledger, Skipped};
 /// Hashes of the definition that the last leader had; empty where a version wrote that did not know them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Decided {
+pub(crate) struct Decided {
     /// Of what names the ticks.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub ticks: String,
+    pub(crate) ticks: String,
     /// Of the whole definition.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub whole: String,
+    pub(crate) whole: String,
 }
 
 impl Decided {
     /// Whether nothing is written down.
     #[must_use]
-    pub fn is_unknown(&self) -> bool {
+    pub(crate) fn is_unknown(&self) -> bool {
         self.ticks.is_empty() && self.whole.is_empty()
     }
 }
@@ -28,23 +28,23 @@ impl Decided {
 impl Ledger {
     /// Under which definition it was decided last.
     #[must_use]
-    pub fn decided_by(&self) -> &Decided {
+    pub(crate) fn decided_by(&self) -> &Decided {
         &self.by
     }
 
     /// From here on it is decided under this definition.
-    pub fn decide_by(&mut self, by: Decided) {
+    pub(crate) fn decide_by(&mut self, by: Decided) {
         self.by = by;
     }
 
     /// Up to here ticks may have been decided under other schedules than the one that decides now, also ahead of their time.
     #[must_use]
-    pub fn mixed_upto(&self) -> Option<Timestamp> {
+    pub(crate) fn mixed_upto(&self) -> Option<Timestamp> {
         self.mixed_upto
     }
 
     /// The schedule has changed at `now`: whatever is decided until then, or ahead of it, was decided under another one.
-    pub fn mix(&mut self, now: Timestamp) {
+    pub(crate) fn mix(&mut self, now: Timestamp) {
         let ahead = self.ran_ahead.iter().map(|span| span.to);
         let upto = ahead.chain(self.decided_upto).chain(self.mixed_upto).max();
         self.mixed_upto = upto.map(|upto| upto.max(now));
@@ -52,7 +52,7 @@ impl Ledger {
 
     /// What is undecided up to `upto` is decided by a change of the schedule; the row stands for it even where it holds no
     /// tick. Nothing happens when all of it is decided, or the job was never seen.
-    pub fn pass_over(&mut self, mut row: Skipped) {
+    pub(crate) fn pass_over(&mut self, mut row: Skipped) {
         let upto = row.to;
         // A row says that nothing in it has started.
         let ran = self.ran_ahead.iter().filter(|ran| ran.from <= upto);

@@ -2,10 +2,13 @@
 
 use jiff::Timestamp;
 
-use super::{MAX_CHECKPOINT, MAX_OPEN, MAX_WAITING, RunState, WITH_SPANS};
+use super::{
+    limits::{MAX_CHECKPOINT, MAX_OPEN, MAX_WAITING, WITH_SPANS},
+    run::RunState,
+};
 use crate::node::Token;
 
-/// A body that is no ledger of ours. It is left alone: whoever cannot read it must not write it.
+/// A body that is no ledger of ours. It is left alone: a replica that cannot read it must not write it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LedgerError {
@@ -23,7 +26,7 @@ pub enum LedgerError {
 /// Why a transition was refused; the ledger is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub(crate) enum Refused {
     /// The first sight of the job must be recorded before anything starts.
     #[error("the job was never seen before")]
     Unseen,

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Refused;
 use crate::{intent::Given, node::Token};
 
 /// A run that has started and not ended.
@@ -24,28 +23,28 @@ pub struct OpenRun {
     pub token: Token,
     /// The next attempt starts no earlier.
     #[serde(default)]
-    pub not_before: Option<Timestamp>,
+    pub(crate) not_before: Option<Timestamp>,
     /// The attempt died with its holder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub interrupted: bool,
+    pub(crate) interrupted: bool,
     /// A newer tick takes its place: it was told to stop, and no other attempt follows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub replaced: bool,
+    pub(crate) replaced: bool,
     /// It took a place that ticks up to this one had asked for: they wait for its end, and do not replace it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ahead_of: Option<Timestamp>,
+    pub(crate) ahead_of: Option<Timestamp>,
     /// Number of this attempt among all that the job has started; 0 when an older version started it.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub seq: u64,
+    pub(crate) seq: u64,
     /// What the last attempt left for the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<Value>,
+    pub(crate) checkpoint: Option<Value>,
     /// When it left that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint_at: Option<Timestamp>,
+    pub(crate) checkpoint_at: Option<Timestamp>,
     /// What its trigger gives every attempt besides the configuration.
     #[serde(default, rename = "params", skip_serializing_if = "Given::is_empty")]
-    pub given: Given,
+    pub(crate) given: Given,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -62,11 +61,11 @@ pub enum RunState {
 
 /// One attempt of one run: what must not start twice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RunKey {
+pub(crate) struct RunKey {
     /// As in [`OpenRun::id`].
-    pub id: String,
+    pub(crate) id: String,
     /// 1 for the first.
-    pub attempt: u32,
+    pub(crate) attempt: u32,
 }
 
 // === impl OpenRun ===
@@ -74,7 +73,7 @@ pub struct RunKey {
 impl OpenRun {
     /// This attempt.
     #[must_use]
-    pub fn key(&self) -> RunKey {
+    pub(crate) fn key(&self) -> RunKey {
         RunKey {
             id: self.id.clone(),
             attempt: self.attempt,
@@ -98,24 +97,6 @@ impl OpenRun {
             checkpoint_at: None,
             given: Given::default(),
             rest: Map::new(),
-        }
-    }
-
-    pub(super) fn another_may_follow(&self) -> Result<(), Refused> {
-        match self.replaced {
-            true => Err(Refused::Replaced {
-                id: self.id.clone(),
-            }),
-            false => Ok(()),
-        }
-    }
-
-    pub(super) fn moved(&self) -> Refused {
-        Refused::Moved {
-            id: self.id.clone(),
-            attempt: self.attempt,
-            state: self.state,
-            token: self.token,
         }
     }
 }

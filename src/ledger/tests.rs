@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::node::Token;
 
 const OLD: Token = Token(3);
 const NEW: Token = Token(4);

@@ -5,7 +5,7 @@ use jiff::{
     civil::{Date, DateTime},
 };
 
-use super::{before, error::ScheduleError, zone::Zone};
+use super::{error::ScheduleError, instant::before, zone::Zone};
 
 /// The instants between which ticks count; both ends belong to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::{fmt::Write, str::FromStr};
 use chrono::{DateTime, Utc};
 
 use super::{
-    Dialect,
+    dialect::Dialect,
     error::{Field, ScheduleError},
     field::{self, FieldSet, WEEKDAYS},
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Dialect,
+    dialect::Dialect,
     error::{Field, ScheduleError},
 };
 

@@ -2,9 +2,15 @@
 
 use jiff::Timestamp;
 
-use super::{
-    Dialect, LONGEST_EVERY, SHORTEST_EVERY, bounds, civil::Civil, error::ScheduleError, zone::Zone,
-};
+use std::time::Duration;
+
+use super::{bounds, civil::Civil, dialect::Dialect, error::ScheduleError, zone::Zone};
+
+/// The shortest duration `@every` takes: each tick costs a write to a majority of nodes.
+pub(super) const SHORTEST_EVERY: Duration = Duration::from_millis(100);
+
+/// The longest duration `@every` takes.
+pub(super) const LONGEST_EVERY: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// What an expression names.
 #[derive(Clone, Debug)]

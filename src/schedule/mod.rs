@@ -45,18 +45,21 @@
 //! - S4 A delayed tick starts before the next tick, on every replica at the same instant.
 //!   (`delayed_ticks_keep_their_order`)
 
-use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
+use std::{borrow::Cow, fmt, time::Duration};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 mod bounds;
+#[cfg(any(test, feature = "cli"))]
+mod busy_minute;
 mod civil;
-mod crowd;
 mod days;
+mod definition;
+mod dialect;
 mod error;
 mod expressions;
 mod field;
+mod instant;
 mod jitter;
 mod kind;
 mod oddity;
@@ -64,13 +67,18 @@ mod oddity;
 mod tests;
 mod zone;
 
-pub use crowd::{CROWD, Crowd, crowds};
+#[cfg(any(test, feature = "cli"))]
+pub(crate) use busy_minute::busy_minutes;
+pub(crate) use definition::Definition;
+pub use dialect::Dialect;
 pub use error::{Field, ScheduleError};
 pub use expressions::Expressions;
+pub(crate) use instant::before;
 pub use oddity::Oddity;
 
 use bounds::Bounds;
 use days::Days;
+use instant::midpoint;
 use jitter::Jitter;
 use kind::Kind;
 use zone::Zone;
@@ -88,119 +96,8 @@ pub struct Schedule {
     left_out: Vec<(Timestamp, Timestamp)>,
 }
 
-/// A schedule as it is written, key by key.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Definition<'a> {
-    /// One or more expressions.
-    pub expressions: &'a [String],
-    /// How a numeric weekday is read.
-    pub dialect: Option<Dialect>,
-    /// The time zone of everything that is civil time here; UTC when absent. It must exist wherever it is given.
-    pub zone: Option<&'a str>,
-    /// No tick before this. In RFC 3339, or civil time; a date alone is the beginning of that day.
-    pub starting: Option<&'a str>,
-    /// No tick after this. A date alone is the end of that day.
-    pub until: Option<&'a str>,
-    /// Days without ticks: `2026-12-25`, `12-24` (every year), `Sun`, `Sat-Sun`.
-    pub except: &'a [String],
-}
-
-/// How weekday numbers and the two day fields of a cron expression are read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dialect {
-    /// 0 and 7 are Sunday; day of month OR day of week when both are restricted.
-    #[default]
-    Crontab,
-    /// 1 is Sunday; day of month AND day of week.
-    Quartz,
-}
-
-/// The shortest duration `@every` takes: each tick costs a write to a majority of nodes.
-pub const SHORTEST_EVERY: Duration = Duration::from_millis(100);
-
-/// The longest duration `@every` takes.
-pub const LONGEST_EVERY: Duration = Duration::from_secs(366 * 24 * 3600);
-
 /// Excluded days are searched through up to the end of the calendar of cron expressions: 2101-01-01T00:00:00Z.
 const END_OF_SEARCH: i64 = 4_133_980_800;
-
-// === impl Definition ===
-
-impl Definition<'_> {
-    /// Reads it.
-    ///
-    /// # Errors
-    /// [`ScheduleError`], which names the value and what is allowed; [`ScheduleError::key`] says which key it is about.
-    pub fn parse(&self) -> Result<Schedule, ScheduleError> {
-        // At least one error stands in the list: it is what there is instead of a schedule.
-        self.read()
-            .map_err(|errors| errors.into_iter().next().unwrap_or(ScheduleError::Empty))
-    }
-
-    /// Reads it, and says everything that is wrong with it.
-    ///
-    /// # Errors
-    /// At least one [`ScheduleError`], in the order of the keys of [`Definition`], the zone first.
-    pub fn read(&self) -> Result<Schedule, Vec<ScheduleError>> {
-        let mut wrong = Vec::new();
-        // A zone that does not exist must not hide what else is wrong: the rest is read as if it were UTC.
-        let zone = Zone::parse(self.zone).unwrap_or_else(|error| {
-            wrong.push(error);
-            Zone::utc()
-        });
-        let mut kinds = Vec::with_capacity(self.expressions.len());
-        for expression in self.expressions {
-            match Kind::parse(expression.trim(), self.dialect, &zone) {
-                Ok(kind) => kinds.push(kind),
-                Err(errors) => wrong.extend(errors),
-            }
-        }
-        if self.expressions.is_empty() {
-            wrong.push(ScheduleError::Empty);
-        }
-        if self.expressions.len() > 1 {
-            let alone = |text: &&String| matches!(text.trim(), "continuous" | "manual");
-            let alone = self.expressions.iter().filter(alone);
-            wrong.extend(alone.map(|word| ScheduleError::Mixed {
-                word: word.trim().to_owned(),
-            }));
-        }
-        let sure = wrong.is_empty();
-        let bounds = Bounds::parse(self.starting, self.until, &zone);
-        let bounds = bounds.unwrap_or_else(|errors| {
-            // Which comes first can be told in the right zone alone.
-            let order =
-                |error: &ScheduleError| matches!(error, ScheduleError::UntilBeforeStarting { .. });
-            wrong.extend(errors.into_iter().filter(|error| sure || !order(error)));
-            Bounds::default()
-        });
-        let except = Days::parse(self.except).unwrap_or_else(|errors| {
-            wrong.extend(errors);
-            Days::default()
-        });
-        if !wrong.is_empty() {
-            return Err(wrong);
-        }
-        let expressions: Vec<&str> = self.expressions.iter().map(|e| e.trim()).collect();
-        let schedule = Schedule {
-            expression: expressions.join("; "),
-            bounds,
-            except,
-            kinds,
-            zone,
-            jitter: None,
-            left_out: Vec::new(),
-        };
-        let cut = schedule.bounds != Bounds::default() || !schedule.except.is_empty();
-        if cut && schedule.has_ticks() && schedule.next_after(Timestamp::UNIX_EPOCH).is_none() {
-            return Err(vec![ScheduleError::NothingLeft {
-                expression: schedule.expression,
-            }]);
-        }
-        Ok(schedule)
-    }
-}
 
 // === impl Schedule ===
 
@@ -225,7 +122,7 @@ impl Schedule {
 
     /// With the starts of `job` delayed by less than `most`, each tick by its own delay: see [`Schedule::delay`].
     #[must_use]
-    pub fn with_jitter(mut self, job: &str, most: Duration) -> Self {
+    pub(crate) fn with_jitter(mut self, job: &str, most: Duration) -> Self {
         self.jitter = (!most.is_zero()).then(|| Jitter::new(job, most));
         self
     }
@@ -297,7 +194,7 @@ impl Schedule {
     /// The last tick in (`after`, `upto`]: the first or the second of them, as usual, else found by halving, in some fifty
     /// steps, however many ticks there are.
     #[must_use]
-    pub fn latest_upto(&self, after: Timestamp, upto: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn latest_upto(&self, after: Timestamp, upto: Timestamp) -> Option<Timestamp> {
         if let Some(period) = self.plain_period() {
             let tick = upto.as_nanosecond().div_euclid(period) * period;
             return Timestamp::from_nanosecond(tick)
@@ -305,7 +202,7 @@ impl Schedule {
                 .filter(|tick| *tick > after);
         }
         let mut tick = self.next_after(after).filter(|tick| *tick <= upto)?;
-        // Whoever asks in time finds one.
+        // A caller that asks in time finds one.
         match self.next_after(tick) {
             Some(next) if next <= upto => tick = next,
             _ => return Some(tick),
@@ -364,7 +261,7 @@ impl Schedule {
 
     /// Ticks up to here are due at `now`: all that have passed, but not one whose delay has not.
     #[must_use]
-    pub fn due_upto(&self, now: Timestamp) -> Timestamp {
+    pub(crate) fn due_upto(&self, now: Timestamp) -> Timestamp {
         let Some(jitter) = &self.jitter else {
             return now;
         };
@@ -383,7 +280,7 @@ impl Schedule {
 
     /// The shortest time between two of the first `ticks` ticks after `from`; none with fewer than two.
     #[must_use]
-    pub fn shortest_interval(&self, from: Timestamp, ticks: usize) -> Option<Duration> {
+    pub(crate) fn shortest_interval(&self, from: Timestamp, ticks: usize) -> Option<Duration> {
         let ticks = self.between(from, Timestamp::MAX, ticks);
         let pairs = ticks.iter().zip(ticks.iter().skip(1));
         let shortest = pairs.map(|(one, next)| next.duration_since(*one)).min();
@@ -412,13 +309,13 @@ impl Schedule {
 
     /// Whether the job runs as long as its replica leads, without ticks.
     #[must_use]
-    pub fn is_continuous(&self) -> bool {
+    pub(crate) fn is_continuous(&self) -> bool {
         matches!(self.kinds[..], [Kind::Continuous])
     }
 
     /// Whether there are ticks at all: neither `continuous` nor `manual`.
     #[must_use]
-    pub fn has_ticks(&self) -> bool {
+    pub(crate) fn has_ticks(&self) -> bool {
         self.kinds.iter().any(Kind::ticks)
     }
 
@@ -454,42 +351,4 @@ impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.expression)
     }
-}
-
-// === impl Dialect ===
-
-impl fmt::Display for Dialect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Crontab => "crontab",
-            Self::Quartz => "quartz",
-        })
-    }
-}
-
-impl FromStr for Dialect {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, Self::Err> {
-        match word {
-            "crontab" => Ok(Self::Crontab),
-            "quartz" => Ok(Self::Quartz),
-            _ => Err(format!(
-                "unknown dialect {word:?}: known are \"crontab\" and \"quartz\""
-            )),
-        }
-    }
-}
-
-// === helpers ===
-
-/// The instant just before `t`.
-pub(crate) fn before(t: Timestamp) -> Option<Timestamp> {
-    Timestamp::from_nanosecond(t.as_nanosecond() - 1).ok()
-}
-
-/// Half way, nearer to `from`, so that halving ends.
-fn midpoint(from: Timestamp, to: Timestamp) -> Timestamp {
-    let (from_ns, to_ns) = (from.as_nanosecond(), to.as_nanosecond());
-    Timestamp::from_nanosecond(from_ns + (to_ns - from_ns) / 2).unwrap_or(from)
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-mod crowds;
+mod busy_minutes;
 mod oracle;
 mod properties;
 mod terms;

@@ -16,9 +16,9 @@ use jiff::{
 };
 
 use super::{
-    before,
     civil::{Civil, CivilSecond},
     error::ScheduleError,
+    instant::before,
     oddity::Oddity,
 };
 

@@ -6,16 +6,15 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::{
-    execute::Ended as RunEnd,
-    flight::{Flight, Flights, Saving},
-    lead::{Lead, Over},
+    checkpoints::Saving,
+    term::{Over, TermLoop},
 };
 use crate::{
     due::{self, Decision, Facts, Interrupted, Plan},
     event::Event,
-    job::JobError,
     ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
     lock::WriteError,
+    run::{Ended, Flight, InFlight},
     status::runs::INTERRUPTED,
 };
 
@@ -30,26 +29,26 @@ pub(super) enum Carried {
     TooEarly(Duration),
 }
 
-impl Lead<'_> {
+impl TermLoop<'_> {
     pub(super) fn decide(
         &self,
         ledger: &Ledger,
-        flights: &Flights,
+        in_flight: &InFlight<RunKey>,
         may_start: bool,
     ) -> Result<Plan, Over> {
-        self.decide_at(self.wall(), ledger, flights, may_start)
+        self.decide_at(self.wall(), ledger, in_flight, may_start)
     }
 
     pub(super) fn decide_at(
         &self,
         now: Timestamp,
         ledger: &Ledger,
-        flights: &Flights,
+        in_flight: &InFlight<RunKey>,
         may_start: bool,
     ) -> Result<Plan, Over> {
         let engine = self.engine;
         let triggers = self.triggers(ledger);
-        let alive = flights.keys();
+        let alive = in_flight.keys();
         let facts = Facts {
             ledger,
             schedule: &engine.schedule,
@@ -72,8 +71,8 @@ impl Lead<'_> {
         &self,
         mut plan: Plan,
         ledger: &mut Ledger,
-        flights: &mut Flights,
-        desk: &mpsc::Sender<Box<Saving>>,
+        in_flight: &mut InFlight<RunKey>,
+        checkpoints: &mpsc::Sender<Box<Saving>>,
     ) -> Result<Carried, Over> {
         if plan.decisions.is_empty() {
             return Ok(Carried::Written);
@@ -123,18 +122,18 @@ impl Lead<'_> {
                 let key = RunKey { id, attempt };
                 let kept = open_run(ledger, &key).cloned();
                 let now = self.clock().now();
-                let run = self.departure(key, kept, tick, checkpoint, desk.clone(), now);
-                let begun = self.begin(run, None);
-                flights.add(self.tell(begun, now, self.wall()));
+                let attempt = self.prepare(key, kept, tick, checkpoint, checkpoints.clone(), now);
+                let begun = self.begin(attempt, std::future::ready(true));
+                in_flight.add(self.tell(begun, now, self.wall()));
             } else {
-                self.report(decision, &before, flights);
+                self.report(decision, &before, in_flight);
             }
         }
         Ok(Carried::Written)
     }
 
     /// Tells what was decided, also the run whose place a newer tick takes. `before` is the ledger that it was decided from.
-    pub(super) fn report(&self, decision: Decision, before: &Ledger, flights: &Flights) {
+    pub(super) fn report(&self, decision: Decision, before: &Ledger, in_flight: &InFlight<RunKey>) {
         let engine = self.engine;
         let (ticks, why) = match decision {
             Decision::Missed { ticks, why } => (ticks, why.as_str()),
@@ -167,7 +166,7 @@ impl Lead<'_> {
             }
             Decision::Replaced { key, by } => {
                 let why = format!("tick {by} takes its place (overlap = \"cancel-previous\")");
-                return flights.stop(&key, &why);
+                return in_flight.stop(&key, &why);
             }
             Decision::Queued { ticks } => {
                 tracing::debug!(
@@ -191,19 +190,19 @@ impl Lead<'_> {
     pub(super) async fn record(
         &self,
         ledger: &mut Ledger,
-        flights: &mut Flights,
+        in_flight: &mut InFlight<RunKey>,
         key: &RunKey,
-        ended: RunEnd,
+        ended: Ended,
     ) -> Result<(), Over> {
         // Ticks that fell due while it ran are overlap: decided while it still counts as alive.
-        let plan = self.decide(ledger, flights, false);
+        let plan = self.decide(ledger, in_flight, false);
         let Some(Flight {
             key,
             run,
             started,
             noted: _noted,
             ..
-        }) = flights.remove(key)
+        }) = in_flight.remove(key)
         else {
             return Ok(());
         };
@@ -235,23 +234,23 @@ impl Lead<'_> {
         }
         let before = std::mem::replace(ledger, next);
         for decision in plan.decisions {
-            self.report(decision, &before, flights);
+            self.report(decision, &before, in_flight);
         }
         Ok(())
     }
 
     /// When the next attempt may start; `None` when there is none.
-    fn again(&self, ended: &RunEnd, attempt: u32) -> Option<Timestamp> {
+    fn again(&self, ended: &Ended, attempt: u32) -> Option<Timestamp> {
         let engine = self.engine;
         let now = self.wall();
         let pause = match ended {
-            RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Failed { retry: false, .. } => return None,
-            RunEnd::RetryAfter(pause) => engine.policy.may_follow(attempt).then_some(*pause)?,
-            RunEnd::Failed { .. } | RunEnd::TimedOut | RunEnd::Panicked(_) => {
+            Ended::Done | Ended::Skipped(_) | Ended::Failed { retry: false, .. } => return None,
+            Ended::RetryAfter(pause) => engine.policy.may_follow(attempt).then_some(*pause)?,
+            Ended::Failed { .. } | Ended::TimedOut | Ended::Panicked(_) => {
                 engine.spec.retry.pause_after(attempt)?
             }
             // Told to stop in the middle: the same as a run whose replica died, only known in time.
-            RunEnd::Cancelled(_) => {
+            Ended::Cancelled(_) => {
                 let rerun = engine.policy.interrupted == Interrupted::Rerun
                     && engine.policy.may_follow(attempt)
                     && !engine.schedule.is_continuous();
@@ -259,28 +258,6 @@ impl Lead<'_> {
             }
         };
         now.checked_add(pause).ok()
-    }
-
-    pub(super) async fn save(&self, ledger: &mut Ledger, flights: &Flights, saving: Box<Saving>) {
-        let Saving {
-            key,
-            checkpoint,
-            reply,
-        } = *saving;
-        let saved = async {
-            if !flights.has(&key) {
-                return Err(JobError::retry("the run has ended"));
-            }
-            let mut next = ledger.clone();
-            next.save_checkpoint(&key, self.token(), checkpoint)
-                .map_err(JobError::fatal)?;
-            next.note_checkpoint(&key, self.wall());
-            self.write(&next, None).await?;
-            *ledger = next;
-            Ok(())
-        };
-        // The run may have ended meanwhile.
-        let _ = reply.send(saved.await);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # Rules
 //! - More than the skew is said at once. No tick is due then, and most such things pass.
-//! - Each term begins anew, and so does whoever has not looked for long.
+//! - Each term begins anew, and so does a replica that has not looked for long.
 //! - When it has stood for [`STANDS`] beside a clock that goes steadily, the ledger is taken back to when it was noticed:
 //!   [`crate::due::take_back`] says what that means.
 
@@ -10,18 +10,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::lead::{Lead, Over};
-use crate::{
-    clock::Moment,
-    due::{self, TakenBack},
-    event::Event,
-    ledger::Ledger,
-};
+use crate::clock::Moment;
 
 /// How long a ledger is ahead of the clock before it is taken back.
 pub(super) const STANDS: Duration = Duration::from_secs(30);
 
-/// Nobody has looked for so long: whatever was seen before was something else. Longer than any pause between two looks.
+/// A replica that has not looked for so long begins anew: whatever was seen before was something else. Longer than any pause between two looks.
 const FORGOTTEN: Duration = STANDS.saturating_mul(2);
 
 /// Since when a job's ledger has been ahead of the clock.
@@ -89,65 +83,6 @@ impl Ahead {
             Some(left) => Next::Wait(left),
             None => Next::TakeBack(since.wall.min(wall)),
         }
-    }
-}
-
-impl super::Engine {
-    /// What to do about a ledger that is so far ahead of the clock; says what is to be said.
-    pub(super) fn look_ahead(&self, ahead: Option<Duration>) -> Next {
-        let ctx = &self.ctx;
-        let (skew, wall) = (ctx.locks.timing().skew, ctx.locks.wall());
-        let next = {
-            let mut state = self.ahead.lock();
-            let state = state.as_mut().unwrap_or_else(|e| e.get_mut());
-            state.on(ahead, (ctx.clock.now(), wall), skew)
-        };
-        let shown = ahead.filter(|_| next != Next::Level);
-        ctx.board.ahead(&self.name, shown);
-        if next == Next::Say {
-            let ahead_s = ahead.unwrap_or_default().as_secs();
-            tracing::warn!(
-                job = self.name,
-                ahead_s,
-                stands_s = STANDS.as_secs(),
-                "the job's ticks are decided further than the clock shows: a clock had jumped ahead, or this one has gone \
-                 back. No tick is due before it has caught up, or the ledger is taken back because this stands"
-            );
-        }
-        next
-    }
-}
-
-impl Lead<'_> {
-    /// Takes the ledger back to `upto`, and tells which ticks do not run when they are due.
-    pub(super) async fn take_back(&self, ledger: &mut Ledger, upto: Timestamp) -> Result<(), Over> {
-        let engine = self.engine;
-        let Some(back) = due::take_back(ledger, &engine.schedule, upto) else {
-            return Ok(());
-        };
-        if self.write(&back.ledger, None).await.is_err() {
-            return Err(Over);
-        }
-        *ledger = back.ledger;
-        tracing::warn!(
-            job = engine.name,
-            decided_upto = %back.from,
-            taken_back_to = %upto,
-            ticks_again = back.again.map_or(0, |again| again.count),
-            ticks_ran_ahead = back.ran.iter().map(|ran| ran.count).sum::<u64>(),
-            "a clock had jumped ahead: ticks that it had passed over run when they are due, those that may have run ahead of \
-             their time do not run again"
-        );
-        for ran in back.ran {
-            engine.ctx.events.tell(Event::TicksSkipped {
-                job: engine.name.clone(),
-                first: ran.from,
-                last: ran.to,
-                count: ran.count,
-                why: TakenBack::word(),
-            });
-        }
-        Ok(())
     }
 }
 

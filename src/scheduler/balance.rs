@@ -1,4 +1,4 @@
-//! Looks at the others, and hands terms over to whom they belong: to larger priorities, and to smaller shares.
+//! Looks at the others, and hands terms over to where they belong: to larger priorities, and to smaller shares.
 //!
 //! Slow on purpose: one term at a time, and only while all shares have stood still for a while.
 //!
@@ -23,24 +23,24 @@ use crate::{
     status::{PRESENCE_PREFIX, Presence, Standing},
 };
 
-/// How long all shares must have stood still: everybody has heard of the last change then, and has told it.
+/// How long all shares must have stood still: every replica has heard of the last change then, and has told it.
 const CALM: Duration = Duration::from_secs(5);
 /// How long it is remembered what was handed over.
 const MEMORY: Duration = Duration::from_secs(3600);
 /// The minimum term is doubled so often at most.
 const DOUBLINGS: u32 = 6;
 
-/// When this replica handed which job over. Cheap to clone: it outlives whoever looks at the others.
+/// When this replica handed which job over. Cheap to clone: it outlives the task that looks at the others.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Given(Arc<Mutex<BTreeMap<String, Vec<Moment>>>>);
+pub(crate) struct HandoverLog(Arc<Mutex<BTreeMap<String, Vec<Moment>>>>);
 
 /// Looks and hands over until the worker drains. `min_terms` of the jobs that have a leader; nothing is asked of the others
-/// unless this replica `bids` for any lock. What is `given` away is noted there.
+/// unless this replica `bids` for any lock. What it hands over is noted in `log`.
 pub(crate) async fn balance(
     ctx: Context,
     min_terms: BTreeMap<String, Duration>,
     bids: bool,
-    given: Given,
+    log: HandoverLog,
 ) {
     if !ctx.place.candidate || !(bids || ctx.place.failover) {
         // It never bids.
@@ -48,14 +48,14 @@ pub(crate) async fn balance(
     }
     let drain = ctx.gate.drain().clone();
     while !drain.is_cancelled() {
-        // Nothing new when nobody answers: those heard of last count as gone soon.
+        // Nothing new when too few nodes answer: those heard of last count as gone soon.
         if let Ok(docs) = ctx.locks.docs(PRESENCE_PREFIX).await {
             let presences = Presence::from_docs(&docs);
             ctx.board.heard(&presences);
             ctx.place.saw(&presences, &ctx.board, ctx.clock.now());
             ctx.place.definitions.tell(&ctx.board, &ctx.events);
             if !ctx.place.failover {
-                one(&ctx, &min_terms, &given).await;
+                one(&ctx, &min_terms, &log).await;
             }
         }
         tokio::select! {
@@ -67,10 +67,10 @@ pub(crate) async fn balance(
 }
 
 /// Hands one term over, if one is to go.
-async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &Given) {
+async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, log: &HandoverLog) {
     let now = ctx.clock.now();
-    given.forget(now);
-    let terms = held(ctx, min_terms, given, now);
+    log.forget(now);
+    let terms = held(ctx, min_terms, log, now);
     let under_way = |term: &Held| {
         let asked = ctx.intents.resign(&term.job);
         asked.is_some_and(|asked| Some(asked.token) >= ctx.board.token(&term.job))
@@ -82,7 +82,7 @@ async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &Give
     let Some(HandOver { job, to, why }) = hand_over(&me, &terms, &others) else {
         return;
     };
-    // What somebody else asks for comes first.
+    // What an operator or a peer asks for comes first.
     let read = ctx.intents.refresh(&ctx.locks).await;
     let token = ctx.board.token(&job);
     let asked = ctx.intents.resign(&job).map(|asked| asked.token);
@@ -94,7 +94,7 @@ async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &Give
         Why::Share => "it leads fewer jobs",
     };
     tracing::info!(job, to, reason, "hands its term over");
-    given.note(&job, now);
+    log.note(&job, now);
     let chance = u16::try_from(ctx.chance.below(1 << 16)).unwrap_or(0);
     let resign = Resign {
         job,
@@ -111,7 +111,7 @@ async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, given: &Give
 fn held(
     ctx: &Context,
     min_terms: &BTreeMap<String, Duration>,
-    given: &Given,
+    log: &HandoverLog,
     now: Moment,
 ) -> Vec<Held> {
     let leases: BTreeMap<_, _> = ctx.board.leases().into_iter().collect();
@@ -124,7 +124,7 @@ fn held(
             let until_tick = job.next_tick.map(|at| at.duration_since(wall));
             Some(Held {
                 age: now.since(lease.since()),
-                min_term: given.min_term(&job.name, min_term),
+                min_term: log.min_term(&job.name, min_term),
                 idle: job.running.is_empty(),
                 until_tick: until_tick.map(|left| Duration::try_from(left).unwrap_or_default()),
                 job: job.name,
@@ -133,9 +133,9 @@ fn held(
         .collect()
 }
 
-// === impl Given ===
+// === impl HandoverLog ===
 
-impl Given {
+impl HandoverLog {
     pub(crate) fn note(&self, job: &str, at: Moment) {
         self.jobs().entry(job.to_owned()).or_default().push(at);
     }
@@ -153,7 +153,7 @@ impl Given {
         jobs.retain(|_, times| !times.is_empty());
     }
 
-    /// Whoever was given a job and does not keep it gets it again later and later.
+    /// A replica that was given a job and does not keep it gets it again later and later.
     pub(crate) fn min_term(&self, job: &str, min_term: Duration) -> Duration {
         let times = self.jobs().get(job).map_or(0, Vec::len);
         let doublings = u32::try_from(times).unwrap_or(DOUBLINGS).min(DOUBLINGS);
@@ -174,29 +174,29 @@ mod tests {
     fn what_comes_back_stays_longer_each_time() {
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let minute = Duration::from_secs(60);
-        let given = Given::default();
-        assert_eq!(given.min_term("job", minute), minute);
+        let log = HandoverLog::default();
+        assert_eq!(log.min_term("job", minute), minute);
         for n in 0..20 {
-            given.note("job", at(n));
+            log.note("job", at(n));
         }
-        assert_eq!(given.min_term("job", minute), minute * 64);
-        assert_eq!(given.min_term("mail", minute), minute);
-        given.forget(at(3601));
-        assert_eq!(given.min_term("job", minute), minute * 64);
-        given.forget(at(3618));
-        assert_eq!(given.min_term("job", minute), minute * 2);
-        given.forget(at(3700));
-        assert_eq!(given.min_term("job", minute), minute);
+        assert_eq!(log.min_term("job", minute), minute * 64);
+        assert_eq!(log.min_term("mail", minute), minute);
+        log.forget(at(3601));
+        assert_eq!(log.min_term("job", minute), minute * 64);
+        log.forget(at(3618));
+        assert_eq!(log.min_term("job", minute), minute * 2);
+        log.forget(at(3700));
+        assert_eq!(log.min_term("job", minute), minute);
     }
 
     #[test]
     fn a_job_that_is_no_more_is_forgotten_and_no_other() {
-        let (given, minute) = (Given::default(), Duration::from_secs(60));
+        let (log, minute) = (HandoverLog::default(), Duration::from_secs(60));
         for job in ["job", "mail"] {
-            given.clone().note(job, Moment::ZERO);
+            log.clone().note(job, Moment::ZERO);
         }
-        given.forget_job("job");
-        assert_eq!(given.min_term("job", minute), minute);
-        assert_eq!(given.min_term("mail", minute), minute * 2);
+        log.forget_job("job");
+        assert_eq!(log.min_term("job", minute), minute);
+        assert_eq!(log.min_term("mail", minute), minute * 2);
     }
 }

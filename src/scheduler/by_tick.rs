@@ -1,30 +1,30 @@
-//! Runs one job whose lock is taken for each tick by whoever comes first: nobody leads between ticks.
+//! Runs one job whose lock is taken for each tick by the replica that comes first: there is no leader between ticks.
 //!
 //! # States            asleep -> looking -> [ bidding -> leading while anything is open or near ] | watching -> asleep
 //! # Invariants
 //! - B1 A term of such a job is one like any other, which ends when nothing of the job is open and no retry is near: what a
 //!   leader promises holds for it.   (every_tick_runs_once_and_ticks_spread_over_the_replicas,
 //!   whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
-//! - B2 Between ticks nothing is asked of the nodes; at a tick whoever sees that it is decided does not bid. A replica that
+//! - B2 Between ticks nothing is asked of the nodes; a replica that sees that the tick is decided does not bid. A replica that
 //!   may not bid, as the spare one of a failover fleet, watches the lock together with the others that it may need.
 //!   (a_replica_that_waits_for_a_tick_asks_nothing_of_the_nodes,
 //!   the_run_of_a_tick_goes_on_with_the_failover_standby_as_soon)
 //! - B3 What only a minority of the nodes shows is bid for and written back, and so is a record that would be forgotten
-//!   before anybody needs it: released records have an end.   (what_only_a_minority_shows_is_bid_for,
+//!   before a replica needs it: released records have an end.   (what_only_a_minority_shows_is_bid_for,
 //!   a_record_is_kept_through_the_time_between_two_rare_ticks)
 //! - B4 A new definition is written down when it is taken up, not at its first tick: what a change of the schedule passes over
 //!   ends before that.   (a_job_whose_lock_is_taken_for_each_tick_loses_none_by_a_reload)
 //! - B5 An unfit replica leaves its ticks to others, and waits until it is fit.
 //!   (an_unfit_replica_leaves_its_ticks_to_others_and_waits)
 //! # When things fail
-//! Whoever looks while a run is open watches its holder, and takes the lock when the lease is over: the run is found
+//! A replica that looks while a run is open watches its holder, and takes the lock when the lease is over: the run is found
 //! interrupted. A bid that fails is tried again after a random, growing time.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Engine, ahead, lead::LOOK_AGAIN};
+use super::{ahead, engine::Engine, term::LOOK_AGAIN};
 use crate::{
     backoff::Backoff,
     clock::Moment,
@@ -52,7 +52,7 @@ const UNREADABLE: Duration = Duration::from_secs(10);
 enum Next {
     /// There is something to decide: take the lock.
     Bid,
-    /// Somebody holds the lock, or too few nodes answer.
+    /// Another replica holds the lock, or too few nodes answer.
     Watch,
     /// All is decided, until then.
     Sleep(Option<Timestamp>),
@@ -94,7 +94,7 @@ impl Taken {
         (self.token, self.looked) = (token, Some(asked));
     }
 
-    /// When the lock is to be taken again. Nobody knows how old a record is that this replica has not seen change.
+    /// When the lock is to be taken again. It cannot know how old a record is that it has not seen change.
     fn stale_at(&self) -> Moment {
         self.after.map_or(Moment::ZERO, |after| after + self.limit)
     }
@@ -112,7 +112,7 @@ impl Engine {
         let mut taken = Taken::new(limit);
         let mut stood_back = None;
         loop {
-            // Whoever may not bid now is to find a holder that has died in a run over, once it may. Between ticks a replica
+            // A replica that may not bid now is to find a holder that has died in a run over, once it may. Between ticks a replica
             // that waits for the next one asks nothing.
             let watching = self.keep_watching();
             let Some(pass) = ctx.gate.pass().await else {
@@ -318,7 +318,7 @@ fn agreed(seen: &Sighting) -> bool {
     views.filter(|view| view.record.version == newest).count() >= majority(seen.nodes.len())
 }
 
-/// What fell into a pause is written down by whoever comes first after it.
+/// What fell into a pause is written down by the replica that comes first after it.
 fn is_worth_a_bid(decision: &Decision) -> bool {
     let why = WhyMissed::Paused;
     !matches!(decision, Decision::Missed { why: missed, .. } if *missed == why)

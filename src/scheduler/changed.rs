@@ -1,13 +1,13 @@
 //! Before a leader decides anything, it accounts for a change of the job's schedule since the last decision.
 
-use super::lead::{Lead, Over};
+use super::term::{Over, TermLoop};
 use crate::{
     due::{self, Changed},
     event::Event,
     ledger::Ledger,
 };
 
-impl Lead<'_> {
+impl TermLoop<'_> {
     /// Writes that from here on this definition decides. What a change of the schedule has left undecided is reported, and
     /// does not fire.
     pub(super) async fn account_for_change(&self, ledger: &mut Ledger) -> Result<(), Over> {

@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Board, Gate, History, Intents, Place, Recall};
+use super::{History, Intents, LocalStatus, Peers, Recall};
 use crate::{
     chance::Chance,
     clock::Clock,
@@ -13,6 +13,7 @@ use crate::{
     job::{Health, Hooks},
     lock::Locks,
     panics::{bury, caught_later},
+    run::Gate,
     spawn::Spawn,
 };
 
@@ -24,14 +25,14 @@ pub(crate) struct Context {
     pub(crate) chance: Chance,
     pub(crate) spawn: Spawn,
     pub(crate) events: Events,
-    pub(crate) board: Board,
+    pub(crate) board: LocalStatus,
     pub(crate) gate: Gate,
     pub(crate) history: History,
     pub(crate) intents: Intents,
     pub(crate) recall: Recall,
     /// Called around every run.
     pub(crate) hooks: Hooks,
-    pub(crate) place: Place,
+    pub(crate) place: Peers,
     /// Unique: host, process id, nonce.
     pub(crate) replica: String,
     /// How long runs may go on when the worker drains.
@@ -61,13 +62,27 @@ impl Context {
         if answer.is_err() && took > within + within / 4 {
             answer = self.clock.timeout(within, &mut asked).await;
         }
-        // Whoever asks goes on, whatever becomes of a check that is given up.
+        // The engine goes on, whatever becomes of a check that is given up.
         bury(asked);
         match answer {
             Ok(Ok(Health::Fit)) => None,
             Ok(Ok(Health::Unfit(why))) => Some(why),
             Ok(Err(panic)) => Some(format!("the health check panicked: {panic}")),
             Err(_) => Some("the health check does not answer".to_owned()),
+        }
+    }
+
+    /// Why this replica is not fit for anything, or for this job alone.
+    pub(crate) async fn why_unfit_here<F>(
+        &self,
+        health: impl FnOnce() -> F + Send,
+    ) -> Option<String>
+    where
+        F: Future<Output = Health> + Send,
+    {
+        match self.locks.fitness().unfit() {
+            Some((why, _)) => Some(why),
+            None => self.why_unfit(health, self.locks.timing().ttl / 2).await,
         }
     }
 

@@ -5,10 +5,10 @@
 //! led, or was led last, until no live replica has it any more.
 //!
 //! # Invariants
-//! - With `newest` somebody may always lead: the replica that loaded its definition last.   (somebody_always_counts)
-//! - Who starts first among equals is the same for everybody.   (everybody_finds_the_same_one_newest)
+//! - With `newest` a replica may always lead: the replica that loaded its definition last.   (somebody_always_counts)
+//! - Who starts first among equals is the same on every replica.   (everybody_finds_the_same_one_newest)
 //! # When things fail
-//! A replica that hears of nobody follows its own definition. News is as old as the last look at the others, so an older
+//! A replica that hears of no peer follows its own definition. News is as old as the last look at the others, so an older
 //! definition may start a tick in that time; never beside another run of the job.
 //! # Not promised
 //! Which definition a program's own code has: the hash is of what is configured.
@@ -21,11 +21,9 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::{Board, Engine, Pass, lead::Ended, place::LOOK};
+use super::LocalStatus;
 use crate::{
     event::{Event, Events},
-    job::Disagreement,
-    ledger::{Decided, Ledger},
     node::Token,
     status::{Presence, Role, Standing},
 };
@@ -36,16 +34,16 @@ pub(crate) struct Definitions(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    others: Mutex<BTreeMap<String, Vec<Word>>>,
+    others: Mutex<BTreeMap<String, Vec<PeerDefinition>>>,
     /// Counts the changes; 0 before the first look.
     news: watch::Sender<u64>,
     /// How many definitions of a job were told of last.
     told: Mutex<BTreeMap<String, usize>>,
 }
 
-/// One replica's word about one job.
+/// What one replica tells of its definition of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct PeerDefinition {
     pub(crate) replica: String,
     pub(crate) name: String,
     pub(crate) definition: String,
@@ -67,30 +65,31 @@ pub(crate) enum Stance {
 // === decisions ===
 
 /// `newest`: the definition that was loaded last by a replica that could lead.
-pub(crate) fn newest(me: &Word, others: &[Word]) -> Stance {
-    let told = |word: &&Word| word.could_lead && !word.definition.is_empty();
+pub(crate) fn newest(me: &PeerDefinition, others: &[PeerDefinition]) -> Stance {
+    let told = |peer: &&PeerDefinition| peer.could_lead && !peer.definition.is_empty();
     let last = others.iter().filter(told).chain([me]);
     let last = last.max_by(|a, b| (a.loaded, &a.replica).cmp(&(b.loaded, &b.replica)));
     match last {
-        Some(word) if word.definition != me.definition => Stance::StandBack(format!(
+        Some(peer) if peer.definition != me.definition => Stance::StandBack(format!(
             "{} has loaded a newer definition ({}): reload or restart this replica with it",
-            word.name, word.definition
+            peer.name, peer.definition
         )),
         _ => Stance::Counts,
     }
 }
 
 /// `refuse`: the definition under which the job is led, or was led `last`; any once all agree on it.
-pub(crate) fn refuse(me: &Word, others: &[Word], last: &str) -> Stance {
-    let theirs = || others.iter().filter(|word| !word.definition.is_empty());
-    let disagree: Vec<&Word> = theirs().filter(|w| w.definition != me.definition).collect();
-    let leads = theirs().filter(|word| word.leads.is_some());
-    let leader = leads.max_by_key(|word| word.leads);
-    let counts = leader.map_or(last, |word| &word.definition);
+pub(crate) fn refuse(me: &PeerDefinition, others: &[PeerDefinition], last: &str) -> Stance {
+    let theirs = || others.iter().filter(|peer| !peer.definition.is_empty());
+    let disagree: Vec<&PeerDefinition> =
+        theirs().filter(|w| w.definition != me.definition).collect();
+    let leads = theirs().filter(|peer| peer.leads.is_some());
+    let leader = leads.max_by_key(|peer| peer.leads);
+    let counts = leader.map_or(last, |peer| &peer.definition);
     if disagree.is_empty() || counts.is_empty() || counts == me.definition {
         return Stance::Counts;
     }
-    let names: BTreeSet<&str> = disagree.iter().map(|word| word.name.as_str()).collect();
+    let names: BTreeSet<&str> = disagree.iter().map(|peer| peer.name.as_str()).collect();
     let names: Vec<&str> = names.into_iter().collect();
     Stance::StandBack(format!(
         "the job is led under another definition ({counts}), and definition = \"refuse\": bring all replicas to one \
@@ -104,11 +103,11 @@ pub(crate) fn refuse(me: &Word, others: &[Word], last: &str) -> Stance {
 impl Definitions {
     /// Takes note of what the others tell that are alive.
     pub(super) fn saw<'a>(&self, alive: impl Iterator<Item = &'a Presence>) {
-        let mut others: BTreeMap<String, Vec<Word>> = BTreeMap::new();
+        let mut others: BTreeMap<String, Vec<PeerDefinition>> = BTreeMap::new();
         for presence in alive.filter(|presence| !presence.draining) {
             for job in &presence.jobs {
                 let fit = presence.unfit.is_none() && presence.role != Role::Observer;
-                let word = Word {
+                let told = PeerDefinition {
                     replica: presence.id.clone(),
                     name: presence.name.clone(),
                     definition: job.definition.clone(),
@@ -116,7 +115,7 @@ impl Definitions {
                     could_lead: fit && job.standing != Standing::Off,
                     leads: job.token.filter(|_| job.standing == Standing::Leading),
                 };
-                others.entry(job.name.clone()).or_default().push(word);
+                others.entry(job.name.clone()).or_default().push(told);
             }
         }
         let mut known = lock(&self.0.others);
@@ -127,36 +126,33 @@ impl Definitions {
     }
 
     /// Tells of each job on which the fleet has begun or ceased to disagree.
-    pub(super) fn tell(&self, board: &Board, events: &Events) {
+    pub(super) fn tell(&self, status: &LocalStatus, events: &Events) {
         let others = lock(&self.0.others).clone();
         let mut told = lock(&self.0.told);
-        for job in board.jobs(LOOK) {
-            let theirs = others.get(&job.name).into_iter().flatten();
-            let mut all: BTreeSet<&str> = theirs.map(|word| word.definition.as_str()).collect();
-            all.insert(&job.definition);
+        for (job, definition) in status.definitions() {
+            let theirs = others.get(&job).into_iter().flatten();
+            let mut all: BTreeSet<&str> = theirs.map(|peer| peer.definition.as_str()).collect();
+            all.insert(&definition);
             all.remove("");
             let count = all.len();
-            let before = told.insert(job.name.clone(), count).unwrap_or(1);
+            let before = told.insert(job.clone(), count).unwrap_or(1);
             if before != count {
-                events.tell(Event::Definitions {
-                    job: job.name.clone(),
-                    count,
-                });
+                events.tell(Event::Definitions { job, count });
             }
         }
     }
 
-    fn of(&self, job: &str) -> Vec<Word> {
+    pub(super) fn of(&self, job: &str) -> Vec<PeerDefinition> {
         lock(&self.0.others).get(job).cloned().unwrap_or_default()
     }
 
     /// Completes at the next news. Cancel-safe when `seen` was read before.
-    async fn changed(&self, seen: u64) {
+    pub(super) async fn changed(&self, seen: u64) {
         let mut news = self.0.news.subscribe();
         let _ = news.wait_for(|now| *now != seen).await;
     }
 
-    fn seen(&self) -> u64 {
+    pub(super) fn seen(&self) -> u64 {
         *self.0.news.borrow()
     }
 }
@@ -166,192 +162,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// === impl Engine ===
-
-impl Engine {
-    /// What this replica tells of the job.
-    fn word(&self) -> Word {
-        Word {
-            replica: self.ctx.replica.clone(),
-            name: String::new(),
-            definition: self.print.whole.clone(),
-            loaded: self.loaded,
-            could_lead: true,
-            leads: None,
-        }
-    }
-
-    /// As the ledger remembers it.
-    pub(super) fn decided(&self) -> Decided {
-        Decided {
-            ticks: self.print.ticks.clone(),
-            whole: self.print.whole.clone(),
-        }
-    }
-
-    /// Whether this replica, which leads the job, is to leave it to one with a newer definition. Known at once: it costs
-    /// nothing to ask.
-    pub(super) fn is_outdated(&self) -> bool {
-        if self.spec.definition == Disagreement::Refuse {
-            return false;
-        }
-        let others = self.ctx.place.definitions.of(&self.name);
-        newest(&self.word(), &others) != Stance::Counts
-    }
-
-    /// Whether a term may begin, or go on, under this definition, when the ledger says under which one it was decided.
-    pub(super) fn may_lead_after(&self, ledger: &Ledger) -> bool {
-        if self.ctx.place.failover || self.spec.definition == Disagreement::Newest {
-            return true;
-        }
-        // Whoever said to lead does so no more: this replica holds the lock.
-        let mut others = self.ctx.place.definitions.of(&self.name);
-        others.iter_mut().for_each(|word| word.leads = None);
-        refuse(&self.word(), &others, &ledger.decided_by().whole) == Stance::Counts
-    }
-
-    /// Whether this replica may be a candidate.
-    async fn stance(&self) -> Stance {
-        let ctx = &self.ctx;
-        if ctx.place.failover {
-            // The replica lock decides; all jobs are where it is.
-            return Stance::Counts;
-        }
-        let definitions = &ctx.place.definitions;
-        if self.spec.definition == Disagreement::Newest {
-            return newest(&self.word(), &definitions.of(&self.name));
-        }
-        if definitions.seen() == 0 {
-            definitions.changed(0).await;
-        }
-        let others = definitions.of(&self.name);
-        let me = self.word();
-        if others.iter().any(|word| word.leads.is_some()) {
-            return refuse(&me, &others, "");
-        }
-        if others
-            .iter()
-            .all(|word| word.definition == me.definition || word.definition.is_empty())
-        {
-            return Stance::Counts;
-        }
-        match self.led_last().await {
-            Some(last) => refuse(&me, &others, &last),
-            None => Stance::StandBack(
-                "the replicas disagree on the definition, and too few lock nodes tell under which one it was led last"
-                    .to_owned(),
-            ),
-        }
-    }
-
-    /// Under which definition the job was led last: empty when nobody knows, nothing when the nodes do not answer.
-    async fn led_last(&self) -> Option<String> {
-        let key = format!("job/{}", self.name);
-        let views = self.ctx.locks.list(&key).await.ok()?;
-        let records = views.into_iter().flatten().filter(|view| view.key == key);
-        let newest = records.max_by_key(|view| view.record.version);
-        let ledger = newest.and_then(|view| Ledger::from_body(&view.record.body).ok());
-        Some(
-            ledger
-                .map(|ledger| ledger.decided_by().whole.clone())
-                .unwrap_or_default(),
-        )
-    }
-
-    /// Completes when another definition than this replica's counts, or there is a new one here.
-    pub(super) async fn outvoted(&self) {
-        let definitions = &self.ctx.place.definitions;
-        loop {
-            let seen = definitions.seen();
-            tokio::select! {
-                biased;
-                () = self.successor.there() => return,
-                stance = self.stance() => if stance != Stance::Counts { return },
-            }
-            tokio::select! {
-                biased;
-                () = self.successor.there() => return,
-                () = definitions.changed(seen) => {}
-            }
-        }
-    }
-
-    /// Stands back while another definition counts; says whether it did.
-    pub(super) async fn stand_back_for_definition(&self, pass: &Pass) -> bool {
-        let ctx = &self.ctx;
-        let mut said = None;
-        while !pass.is_over() && !self.successor.is_there() {
-            let seen = ctx.place.definitions.seen();
-            let stance = tokio::select! {
-                biased;
-                () = pass.over() => break,
-                () = self.successor.there() => break,
-                stance = self.stance() => stance,
-            };
-            let Stance::StandBack(why) = stance else {
-                break;
-            };
-            if said.as_ref() != Some(&why) {
-                tracing::warn!(
-                    job = self.name,
-                    definition = self.print.whole,
-                    why,
-                    "stands back: another definition of the job counts"
-                );
-                ctx.board.stands_back(&self.name, Some(why.clone()));
-                said = Some(why);
-            }
-            tokio::select! {
-                biased;
-                () = pass.over() => {}
-                () = self.successor.there() => {}
-                () = ctx.place.definitions.changed(seen) => {}
-                // Who was led last is asked of the nodes.
-                () = ctx.clock.sleep(LOOK) => {}
-            }
-        }
-        if said.is_some() {
-            ctx.board.stands_back(&self.name, None);
-        }
-        said.is_some()
-    }
-}
-
-impl super::lead::Lead<'_> {
-    /// Why this term is to end, or to go on under another definition, as soon as nothing runs; nothing new starts until
-    /// then.
-    pub(super) fn leaving(&self) -> Option<Ended> {
-        if self.engine.successor.is_there() {
-            return Some(Ended::Changed);
-        }
-        // Without a lock every replica follows its own; in failover mode all jobs are where the replica lock is.
-        let elected = self.lease.is_some() && self.pass.lease().is_none();
-        (elected && self.engine.is_outdated()).then_some(Ended::Outdated)
-    }
-
-    /// Completes when [`Lead::leaving`] has something to say.
-    pub(super) async fn to_leave(&self) {
-        let definitions = &self.engine.ctx.place.definitions;
-        loop {
-            let seen = definitions.seen();
-            if self.leaving().is_some() {
-                return;
-            }
-            tokio::select! {
-                biased;
-                () = self.engine.successor.there() => return,
-                () = definitions.changed(seen) => {}
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn word(replica: &str, definition: &str, loaded: i64) -> Word {
-        Word {
+    fn peer(replica: &str, definition: &str, loaded: i64) -> PeerDefinition {
+        PeerDefinition {
             replica: replica.to_owned(),
             name: replica.to_owned(),
             definition: definition.to_owned(),
@@ -367,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_definition_that_was_loaded_last_counts() {
-        let (old, new) = (word("a", "old", 100), word("b", "new", 200));
+        let (old, new) = (peer("a", "old", 100), peer("b", "new", 200));
         assert!(counts(&newest(&new, std::slice::from_ref(&old))));
         let Stance::StandBack(why) = newest(&old, &[new]) else {
             panic!("it leads under an old definition")
@@ -376,19 +192,19 @@ mod tests {
             why.starts_with("b has loaded a newer definition (new)"),
             "{why}"
         );
-        let also_new = word("c", "new", 50);
-        assert!(counts(&newest(&also_new, &[word("b", "new", 200), old])));
+        let also_new = peer("c", "new", 50);
+        assert!(counts(&newest(&also_new, &[peer("b", "new", 200), old])));
     }
 
     #[test]
     fn whoever_could_not_lead_keeps_nobody_from_it() {
-        let old = word("a", "old", 100);
-        let ill = Word {
+        let old = peer("a", "old", 100);
+        let ill = PeerDefinition {
             could_lead: false,
-            ..word("b", "new", 200)
+            ..peer("b", "new", 200)
         };
         assert!(counts(&newest(&old, &[ill])));
-        let older_version = word("c", "", 300);
+        let older_version = peer("c", "", 300);
         assert!(counts(&newest(&old, &[older_version])));
     }
 
@@ -396,12 +212,12 @@ mod tests {
     fn somebody_always_counts() {
         for loaded in 0..27 {
             let all = [
-                word("a", "x", loaded % 3),
-                word("b", "y", loaded / 3 % 3),
-                word("c", "x", loaded / 9),
+                peer("a", "x", loaded % 3),
+                peer("b", "y", loaded / 3 % 3),
+                peer("c", "x", loaded / 9),
             ];
             let counting = (0..3).filter(|me| {
-                let others: Vec<Word> = all
+                let others: Vec<PeerDefinition> = all
                     .iter()
                     .filter(|w| w.replica != all[*me].replica)
                     .cloned()
@@ -414,17 +230,17 @@ mod tests {
 
     #[test]
     fn everybody_finds_the_same_one_newest() {
-        let (a, b) = (word("a", "x", 100), word("b", "y", 100));
+        let (a, b) = (peer("a", "x", 100), peer("b", "y", 100));
         assert!(!counts(&newest(&a, std::slice::from_ref(&b))));
         assert!(counts(&newest(&b, &[a])));
     }
 
     #[test]
     fn nobody_begins_under_another_definition_than_the_leaders() {
-        let me = word("c", "new", 300);
-        let leader = Word {
+        let me = peer("c", "new", 300);
+        let leader = PeerDefinition {
             leads: Some(Token(7)),
-            ..word("a", "old", 100)
+            ..peer("a", "old", 100)
         };
         let Stance::StandBack(why) = refuse(&me, std::slice::from_ref(&leader), "") else {
             panic!("it begins a term under another definition")
@@ -433,12 +249,12 @@ mod tests {
             why.contains("old") && why.ends_with("others have a"),
             "{why}"
         );
-        assert!(counts(&refuse(&word("b", "old", 200), &[leader], "")));
+        assert!(counts(&refuse(&peer("b", "old", 200), &[leader], "")));
     }
 
     #[test]
     fn without_a_leader_the_ledger_tells_which_one_counts() {
-        let (me, other) = (word("c", "new", 300), word("a", "old", 100));
+        let (me, other) = (peer("c", "new", 300), peer("a", "old", 100));
         assert!(!counts(&refuse(&me, std::slice::from_ref(&other), "old")));
         assert!(counts(&refuse(&other, std::slice::from_ref(&me), "old")));
         assert!(counts(&refuse(&me, &[other], "")), "never led");
@@ -446,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_new_definition_takes_effect_when_all_have_it() {
-        let (me, other) = (word("c", "new", 300), word("a", "new", 100));
+        let (me, other) = (peer("c", "new", 300), peer("a", "new", 100));
         assert!(counts(&refuse(&me, &[other], "old")));
         assert!(counts(&refuse(&me, &[], "old")), "alone");
     }

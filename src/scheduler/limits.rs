@@ -7,48 +7,20 @@
 
 use std::time::Duration;
 
-use super::{Context, lead::Lead};
+use super::term::TermLoop;
 use crate::{
     clock::Moment,
     due::{Decision, Plan},
     job::Run,
-    lease::{LeaseView, Unstoppable},
-    status::{PRESENCE_PREFIX, Presence, Role, Standing},
+    lease::Unstoppable,
+    run::stuck_at,
 };
 
 /// How soon a leader that holds back a start looks again whether its lease was extended.
 pub(super) const LOOK_AT_LEASE: Duration = Duration::from_millis(50);
 
-/// When a run counts as stuck that last said something at `said`. What passes while the process is frozen does not
-/// count: `thawed` is the end of its last freeze.
-pub(crate) fn stuck_at(said: Moment, thawed: Moment, limit: Option<Duration>) -> Moment {
-    limit.map_or(Moment::NEVER, |limit| said.max(thawed) + limit)
-}
-
-/// Whether another replica than `me` stands by for the job, as far as these documents tell. One of smaller priority does
-/// not count: it would give the job back.
-fn stands_by(presences: &[Presence], me: &str, priority: i32, job: &str) -> bool {
-    presences.iter().any(|other| {
-        let standing =
-            |j: &crate::status::JobPresence| j.name == job && j.standing == Standing::StandingBy;
-        other.id != me
-            && !other.draining
-            && other.unfit.is_none()
-            && other.role != Role::Observer
-            && other.priority >= priority
-            && other.jobs.iter().any(standing)
-    })
-}
-
-/// Whether another candidate stands by; `None` when the store does not tell.
-pub(super) async fn has_standby(ctx: &Context, job: &str) -> Option<bool> {
-    let docs = ctx.locks.docs(PRESENCE_PREFIX).await.ok()?;
-    let (me, priority) = (&ctx.replica, ctx.place.priority);
-    Some(stands_by(&Presence::from_docs(&docs), me, priority, job))
-}
-
-impl Lead<'_> {
-    /// When somebody else is to lead. In failover mode nobody else can: all jobs are where the replica lock is. A lock that
+impl TermLoop<'_> {
+    /// When another replica is to lead. In failover mode no other can: all jobs are where the replica lock is. A lock that
     /// was taken for a tick goes with the tick's work, and no earlier.
     pub(super) fn term_end(&self) -> Moment {
         match (&self.lease, self.pass.lease()) {
@@ -77,35 +49,11 @@ impl Lead<'_> {
         }
     }
 
-    pub(super) async fn out_of_time(&self) {
-        let Some(replica) = self.pass.lease() else {
-            return std::future::pending().await;
-        };
-        let timing = self.engine.ctx.locks.timing();
-        let abort_margin = timing.abort_margin(replica.ttl());
-        // What comes after: the release of the term, which waits for its nodes.
-        let margin = abort_margin + abort_margin / 2 + timing.node_timeout * 2;
-        loop {
-            // Extensions move it on.
-            let at = replica.deadline().back(margin);
-            if self.clock().now() >= at {
-                return;
-            }
-            self.clock().sleep_until(at).await;
-        }
-    }
-
     /// Whether what would start were told to stop at once, because the lease is about to end: an attempt would be lost
     /// for nothing. The lease may be extended yet. The same for a lease in doubt, which may be confirmed yet.
     pub(super) fn starts_too_late(&self, plan: &Plan) -> bool {
         let starts = |d: &Decision| matches!(d, Decision::Start { .. });
         (self.is_about_to_end() || self.in_doubt()) && plan.decisions.iter().any(starts)
-    }
-
-    /// Whether this process was frozen, and its leases are not confirmed yet.
-    pub(super) fn in_doubt(&self) -> bool {
-        let leases = self.lease.iter().chain(self.pass.lease());
-        leases.into_iter().any(LeaseView::in_doubt)
     }
 
     fn is_about_to_end(&self) -> bool {
@@ -128,23 +76,8 @@ impl Lead<'_> {
         }
     }
 
-    pub(super) async fn closing(&self) {
-        let lease = async {
-            match &self.lease {
-                Some(lease) => drop(lease.closing().await),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            () = self.pass.over() => {}
-            () = self.unfit.cancelled() => {}
-            () = lease => {}
-        }
-    }
-
     /// Completes when the keeper has let the lease go although its work goes on: nothing can be written any more, and
-    /// nobody waits for the run.
+    /// the loop does not wait for the run.
     pub(super) async fn abandoned(&self) {
         match &self.lease {
             Some(lease) if self.engine.spec.unstoppable == Unstoppable::Abandon => {
@@ -155,53 +88,5 @@ impl Lead<'_> {
             }
             _ => std::future::pending().await,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::status::JobPresence;
-
-    #[test]
-    fn a_freeze_is_no_lack_of_progress() {
-        let at = |secs| Moment::from_boot(Duration::from_secs(secs));
-        let limit = Some(Duration::from_secs(60));
-        assert_eq!(stuck_at(at(10), at(0), limit), at(70));
-        assert_eq!(stuck_at(at(10), at(500), limit), at(560));
-        assert_eq!(stuck_at(at(10), at(0), None), Moment::NEVER);
-    }
-
-    #[test]
-    fn only_another_replica_that_could_take_over_stands_by() {
-        let presence = |id: &str, standing| Presence {
-            id: id.to_owned(),
-            jobs: vec![JobPresence {
-                name: "job".to_owned(),
-                standing,
-                ..JobPresence::default()
-            }],
-            ..Presence::default()
-        };
-        let standby = || presence("b", Standing::StandingBy);
-        assert!(stands_by(&[standby()], "a", 0, "job"));
-        assert!(!stands_by(&[standby()], "b", 0, "job"), "that is this one");
-        assert!(!stands_by(&[standby()], "a", 0, "another"));
-        assert!(!stands_by(&[standby()], "a", 1, "job"), "it is worth less");
-        assert!(!stands_by(&[presence("b", Standing::Off)], "a", 0, "job"));
-        let observes = Presence {
-            role: Role::Observer,
-            ..standby()
-        };
-        assert!(!stands_by(&[observes], "a", 0, "job"));
-        let drains = Presence {
-            draining: true,
-            ..standby()
-        };
-        let ill = Presence {
-            unfit: Some("disk full".to_owned()),
-            ..standby()
-        };
-        assert!(!stands_by(&[drains, ill], "a", 0, "job"));
     }
 }

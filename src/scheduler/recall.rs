@@ -3,7 +3,7 @@
 //!
 //! A leader remembers what it wrote, a standby what it was shown. While too few nodes vote each replica puts what it remembers
 //! beside the lost records, as documents `known/JOB`; the nodes do not vote before every lease is over, so they stand there
-//! before anybody leads. The next leader takes the newest: [`crate::due::account_for_loss`] says what becomes of it.
+//! before any replica leads. The next leader takes the newest: [`crate::due::account_for_loss`] says what becomes of it.
 //!
 //! # Invariants
 //! - What was written under a larger token is newer, and under one token what its holder says.
@@ -11,7 +11,7 @@
 //! - As long as enough nodes vote nothing is written.   (while_enough_nodes_vote_nothing_is_handed_on)
 //! # Not promised
 //! What only replicas knew that died together with the memory of the nodes; nor what one knew that could not reach them until
-//! somebody led.
+//! a replica led.
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +44,7 @@ struct Inner {
     known: Mutex<BTreeMap<String, Known>>,
     /// Counts how often enough nodes vote again.
     back: watch::Sender<u64>,
-    /// The latest loss of which it was said that nobody knows a ledger from before it.
+    /// The latest loss of which it was said that no replica knows a ledger from before it.
     said: Mutex<Option<Timestamp>>,
 }
 
@@ -98,7 +98,7 @@ impl Recall {
         Ledger::from_body(&body).ok()
     }
 
-    /// Nobody knows a ledger from before this loss: whether that is still to be said, once for all jobs.
+    /// No replica knows a ledger from before this loss: whether that is still to be said, once for all jobs.
     pub(super) fn is_to_be_said(&self, lost: Timestamp) -> bool {
         let mut said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner);
         let new = said.is_none_or(|said| said < lost);

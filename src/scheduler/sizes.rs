@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::{Engine, lead::Lead};
+use super::{engine::Engine, term::TermLoop};
 use crate::election::Elector;
 
 /// Bytes of the future that this function makes.
@@ -14,7 +14,7 @@ fn size<A, F: Future>(_: impl FnOnce(A) -> F) -> usize {
 fn an_engine_takes_little_room_between_its_steps() {
     let campaigns = size(|elector: &'static Elector| elector.campaign_timed());
     let stands_by = size(|engine: &'static mut Engine| engine.run_led()) + campaigns;
-    let leads = size(|lead: Lead<'static>| lead.run());
+    let leads = size(|term: TermLoop<'static>| term.run());
     assert!(stands_by <= 3_000, "{stands_by} ({campaigns})");
     assert!(leads <= 3_000, "{leads}");
 }

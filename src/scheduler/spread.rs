@@ -2,7 +2,7 @@
 //! themselves.
 //!
 //! # Invariants
-//! - F1 A sole candidate bids at once, and nobody waits longer than [`longest_wait`].
+//! - F1 A sole candidate bids at once, and no candidate waits longer than [`longest_wait`].
 //!   (a_sole_candidate_bids_at_once_and_nobody_waits_long)
 //! - F2 From any start the hand-overs come to an end, and nothing moves from then on.
 //!   (from_any_start_terms_come_to_rest)
@@ -28,7 +28,7 @@ pub(crate) const WHOLE_REPLICA: &str = "worker/failover";
 /// The schedule whose run never ends by itself.
 const CONTINUOUS: &str = "continuous";
 
-/// How many terms more than somebody else make a replica give one away. With one it would come back at once.
+/// How many terms more than a peer make a replica give one away. With one it would come back at once.
 const TOO_MANY: usize = 2;
 
 /// One replica, as far as elections go.
@@ -83,7 +83,7 @@ impl Peer {
             && presence.unfit.is_none()
             && presence.role != Role::Observer;
         let with = |standing| presence.jobs.iter().filter(move |j| j.standing == standing);
-        // A lock that is taken for a tick is nobody's share.
+        // A lock that is taken for a tick is no replica's share.
         let leads: BTreeMap<String, bool> = with(Standing::Leading)
             .filter(|j| !is_by_tick(j))
             .map(|j| (j.name.clone(), j.schedule != CONTINUOUS))
@@ -105,7 +105,7 @@ impl Peer {
     }
 }
 
-/// Whether nobody leads the job between its ticks.
+/// Whether the job has no leader between its ticks.
 pub(super) fn is_by_tick(job: &JobPresence) -> bool {
     job.coordination == "tick"
 }
@@ -197,15 +197,15 @@ fn givers_before(me: &Peer, to: &Peer, others: &[Peer]) -> usize {
     before.filter(|peer| order(peer) < order(me)).count()
 }
 
-/// Smaller goes first: the fewest terms, then by chance that is the same for everybody.
+/// Smaller goes first: the fewest terms, then by chance that is the same on every replica.
 fn place<'a>(job: &str, peer: &'a Peer) -> (usize, u64, &'a str) {
     (peer.leads.len(), liking(job, &peer.id), &peer.id)
 }
 
 /// A number that differs for every pair (rendezvous hashing, Thaler and Ravishankar, 1998): FNV-1a with a final mix, the
 /// same in every version and on every machine.
-fn liking(job: &str, replica: &str) -> u64 {
-    let bytes = replica.bytes().chain([0xff]).chain(job.bytes());
+pub(crate) fn liking(what: &str, replica: &str) -> u64 {
+    let bytes = replica.bytes().chain([0xff]).chain(what.bytes());
     let h = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
     });

@@ -293,7 +293,7 @@ mod tests {
         use crate::{
             clock::{Clock, Moment},
             job::{Hooks, Outcome, Run, RunFacts},
-            scheduler::execute::{Limits, execute},
+            run::execute::{Limits, execute},
         };
         let clock = Clock::system();
         let facts = RunFacts {

@@ -15,7 +15,7 @@ use crate::{
     batch::BatchJob,
     clock::Moment,
     human::Span,
-    job::{Checkpoints, Job, JobError, Outcome, Run, RunFacts},
+    job::{Checkpoints, Job, JobError, Outcome, Run, RunFacts, RunSetup},
     lock::Locks,
     node::{Node, memory::MemoryNode},
     sim_clock::SimTime,
@@ -204,9 +204,13 @@ impl OneRun {
         };
         let until = self.time_limit.map_or(Moment::NEVER, |limit| began + limit);
         let view = lease.as_ref().map(|lease| lease.view().clone());
-        let run = Run::new(facts, clock.clone(), view, Duration::ZERO, until)
-            .with_checkpoints(kept.clone())
-            .within(self.grace, None);
+        let run = Run::of(RunSetup {
+            lease: view,
+            until,
+            grace: self.grace,
+            checkpoints: Some(kept.clone()),
+            ..RunSetup::new(facts, clock.clone())
+        });
         let stop = async {
             match self.cancel_after {
                 Some(time) => clock.sleep(time).await,
@@ -234,10 +238,11 @@ impl OneRun {
                 Span(self.grace)
             ))),
         };
+        let told = run.how_far();
         let ran = Ran {
             outcome,
             checkpoints: kept.all().clone(),
-            progress: run.last_progress(),
+            progress: told.done.zip(told.total),
             output: run.kept_output(),
             stopped: run.why(),
             took: clock.now().since(began),

@@ -25,7 +25,8 @@ use crate::{
     clock::Moment,
     event::Event,
     panics::{bury, message},
-    scheduler::{Context, Definition, Gate, Given, Successor, balance},
+    run::Gate,
+    scheduler::{Context, Definition, HandoverLog, NextDefinition, balance},
     status::Standing,
 };
 
@@ -53,14 +54,14 @@ pub(crate) struct Crew {
     /// Looks at the others and hands terms over.
     looks: JoinHandle<()>,
     /// What it has handed over. A reload changes who looks, and not what is known.
-    given: Given,
+    given: HandoverLog,
 }
 
 /// One engine.
 struct Post {
     /// The definition it has, or will have next.
     ready: Ready,
-    successor: Successor,
+    successor: NextDefinition,
     gate: Gate,
     /// Whether there is an engine: not where this replica is no candidate.
     works: bool,
@@ -105,7 +106,7 @@ impl Crew {
             running: FuturesUnordered::new(),
             pauses: FuturesUnordered::new(),
             looks,
-            given: Given::default(),
+            given: HandoverLog::default(),
         };
         for job in jobs.into_iter().filter(|job| job.spec.enabled) {
             crew.post(job);
@@ -205,7 +206,7 @@ impl Crew {
             presence.standing = Standing::Off;
         }
         self.ctx.board.add_job(presence);
-        let (name, successor) = (job.name.clone(), Successor::default());
+        let (name, successor) = (job.name.clone(), NextDefinition::default());
         let gate = self.ctx.gate.of_job();
         if works {
             let ctx = Context {

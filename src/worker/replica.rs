@@ -17,8 +17,9 @@ use crate::{
     job::{Coordination, Spec},
     lease::LeaseView,
     panics::caught_later,
+    run::Gate,
     schedule::Schedule,
-    scheduler::{Context, Engine, Gate, Successor, WHOLE_REPLICA},
+    scheduler::{Context, Engine, NextDefinition, WHOLE_REPLICA},
     status::{JobPresence, Standing},
 };
 
@@ -104,7 +105,7 @@ impl Replica {
 pub(super) fn run_job(
     job: Ready,
     ctx: Context,
-    successor: Successor,
+    successor: NextDefinition,
     loaded: Timestamp,
 ) -> BoxFuture<'static, ()> {
     let Ready {

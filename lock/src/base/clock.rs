@@ -27,10 +27,6 @@ pub trait TimeSource: Send + Sync + 'static {
     fn wall(&self) -> Timestamp;
     /// Completes when `now()` has reached `deadline`, never before. Dropping it cancels the wait.
     fn sleep_until(&self, deadline: Moment) -> BoxFuture<'static, ()>;
-    /// The same, as exactly as this source can: it may cost a processor for the last two milliseconds.
-    fn sleep_exactly_until(&self, deadline: Moment) -> BoxFuture<'static, ()> {
-        self.sleep_until(deadline)
-    }
 }
 
 /// A shared handle to a [`TimeSource`].
@@ -41,9 +37,6 @@ pub struct Clock(Arc<dyn TimeSource>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("timed out")]
 pub struct TimedOut;
-
-/// How late tokio's timers end at most on a machine that is not busy.
-const INEXACT: Duration = Duration::from_millis(2);
 
 // === impl Moment ===
 
@@ -122,13 +115,6 @@ impl Clock {
     /// Waits until `deadline`; returns at once when it has passed.
     pub async fn sleep_until(&self, deadline: Moment) {
         self.0.sleep_until(deadline).await;
-    }
-
-    /// Waits until `deadline`, as exactly as the machine can. Tokio's timers end on whole milliseconds, up to two late; this
-    /// costs a processor for the rest.
-    #[doc(hidden)]
-    pub async fn sleep_exactly_until(&self, deadline: Moment) {
-        self.0.sleep_exactly_until(deadline).await;
     }
 
     /// Waits for `pause`.
@@ -213,16 +199,6 @@ impl TimeSource for SystemTime {
             }
         })
     }
-
-    fn sleep_exactly_until(&self, deadline: Moment) -> BoxFuture<'static, ()> {
-        let most = self.sleep_until(deadline.back(INEXACT));
-        Box::pin(async move {
-            most.await;
-            while SystemTime.now() < deadline {
-                tokio::task::yield_now().await;
-            }
-        })
-    }
 }
 
 #[cfg(test)]
@@ -234,9 +210,6 @@ mod tests {
         let clock = Clock::system();
         let deadline = clock.now() + Duration::from_millis(3);
         clock.sleep_until(deadline).await;
-        assert!(clock.now() >= deadline);
-        let deadline = clock.now() + Duration::from_micros(2_300);
-        clock.sleep_exactly_until(deadline).await;
         assert!(clock.now() >= deadline);
     }
 

@@ -4,7 +4,7 @@
 
 use std::{fmt, time::Duration};
 
-use jiff::{Timestamp, Unit};
+use jiff::{SignedDuration, Timestamp, Unit};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Durations from whole numbers: `10.secs()`, `200.millis()`.
@@ -163,13 +163,11 @@ impl<'de> Deserialize<'de> for Span {
                 if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
                     return Err(E::custom(no_unit(text)));
                 }
-                humantime::parse_duration(text.trim())
-                    .map(Span)
-                    .map_err(|_| {
-                        E::custom(format!(
-                            "\"{text}\" is not a duration such as \"10s\" or \"1h 30m\""
-                        ))
-                    })
+                read(text.trim()).map(Span).ok_or_else(|| {
+                    E::custom(format!(
+                        "\"{text}\" is not a duration such as \"10s\" or \"1h 30m\""
+                    ))
+                })
             }
 
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Span, E> {
@@ -183,6 +181,14 @@ impl<'de> Deserialize<'de> for Span {
 
         from.deserialize_any(Text)
     }
+}
+
+/// A duration with a unit; also with a fraction (`1.5s`) and in ISO 8601 (`PT1M`).
+fn read(text: &str) -> Option<Duration> {
+    let exotic = || text.parse::<SignedDuration>().ok();
+    humantime::parse_duration(text)
+        .ok()
+        .or_else(|| exotic()?.try_into().ok())
 }
 
 fn no_unit(number: &str) -> String {
@@ -210,6 +216,24 @@ mod tests {
                 .unwrap_err()
                 .to_string();
             assert_eq!(error, "a duration needs a unit; write 10s");
+        }
+    }
+
+    #[test]
+    fn whatever_has_a_unit_is_a_duration() {
+        let read = |text: &str| serde_json::from_value::<Span>(text.into()).map(|span| span.0);
+        for (text, ms) in [
+            ("1d", 86_400_000),
+            ("1d 12h", 129_600_000),
+            ("1.5s", 1_500),
+            ("PT1M30S", 90_000),
+            (" 2s ", 2_000),
+        ] {
+            assert_eq!(read(text).ok(), Some(ms.millis()), "{text}");
+        }
+        for text in ["soon", "-2s", "1.5", "", "s"] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains("is not a duration such as"), "{error}");
         }
     }
 

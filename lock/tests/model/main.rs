@@ -82,7 +82,7 @@
 //!   the tests of `src/lock/cluster.rs`, and by `benches/lock`.
 //! - R7, the fair line, decides who is woken and never who may take: `tests/it/conformance/locks.rs`, `tests/it/locks/waiting.rs`.
 //! - R10, the margin, is a number that is told: `src/keeper/renew.rs`.
-//! - G3, what is blank, is about the ledgers of jobs: `src/due/blank.rs` and `src/sim/runs.rs`. G4, a fleet of another
+//! - G3, what is blank, is about the ledgers of jobs: `src/due/memory_loss.rs` and `src/sim/runs.rs`. G4, a fleet of another
 //!   configuration, is a node without a vote: `tests/it/conformance/admission.rs`. G5 is a cost: `tests/faults`.
 //! - T6, arithmetic below 2^53, and T5, the floor after a majority has lost its memory, which is assumed good.
 //!

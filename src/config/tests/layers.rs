@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     due::Misfire,
     human::DurationExt,
-    job::spec::{Coordination, Retry},
+    job::{Coordination, Retry},
 };
 
 #[test]

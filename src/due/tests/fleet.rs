@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::{table::later, *};
+use super::{super::table::later, *};
 use crate::schedule::before;
 
 #[derive(Clone, Debug)]

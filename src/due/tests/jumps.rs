@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::*;
+use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {

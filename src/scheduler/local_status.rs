@@ -15,21 +15,21 @@ use crate::{
     job::Run,
     lease::LeaseView,
     node::Token,
-    status::{HeldItems, JobPresence, LastSeen, Presence, Rate, ReloadStatus, RunStatus, Standing},
+    status::{HeldItems, JobPresence, LastSeen, Presence, ReloadStatus, RunStatus, Standing},
 };
 
 /// Shared by the engines of all jobs; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Board(Arc<Mutex<Notes>>);
+pub(crate) struct LocalStatus(Arc<Mutex<Notes>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     /// Boxed: a map has room for more than it holds.
     jobs: BTreeMap<String, Box<JobNotes>>,
     reload: Option<ReloadStatus>,
-    /// Who was last heard to lead what: of other replicas, for when nobody can be asked.
+    /// Which replica was last heard to lead which job: for when no node can be asked.
     last_seen: BTreeMap<String, LastSeen>,
-    /// Asks for a fresh presence document soon: somebody waits for this, or sees a wrong leader.
+    /// Asks for a fresh presence document soon: a client waits for this, or sees a wrong leader.
     dirty: Arc<Notify>,
     /// Asks for one in its turn: the daily business of ticks and runs.
     busy: Arc<Notify>,
@@ -45,7 +45,7 @@ pub(crate) struct JobNotes {
     runs: BTreeMap<String, (Run, Timestamp)>,
 }
 
-impl Board {
+impl LocalStatus {
     fn notes(&self) -> MutexGuard<'_, Notes> {
         // Every change is complete before the lock is given back.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -106,7 +106,7 @@ impl Board {
         notes.dirty.notify_one();
     }
 
-    /// Takes note of who says that it leads what.
+    /// Takes note of which replica says that it leads which job.
     pub(crate) fn heard(&self, presences: &[Presence]) {
         let mut notes = self.notes();
         for presence in presences {
@@ -127,7 +127,7 @@ impl Board {
         last_seen.retain(|job, _| jobs.contains_key(job));
     }
 
-    /// Who was last heard to lead what.
+    /// Which replica was last heard to lead which job.
     #[cfg(feature = "admin")]
     pub(crate) fn last_seen(&self) -> BTreeMap<String, LastSeen> {
         self.notes().last_seen.clone()
@@ -253,6 +253,14 @@ impl Board {
         });
     }
 
+    /// The jobs that this replica has, and the definition of each.
+    pub(super) fn definitions(&self) -> Vec<(String, String)> {
+        let notes = self.notes();
+        let all = notes.jobs.iter();
+        all.map(|(name, job)| (name.clone(), job.facts.definition.clone()))
+            .collect()
+    }
+
     /// The jobs that this replica has.
     pub(crate) fn names(&self) -> Vec<String> {
         self.notes().jobs.keys().cloned().collect()
@@ -333,8 +341,8 @@ impl JobNotes {
                     batch: run.batch().map(str::to_owned),
                     done: far.done,
                     total: far.total,
-                    per_second: far.per_second.map(Rate::new),
-                    left_ms: far.left.map(millis),
+                    per_second: far.per_second,
+                    left_ms: far.left_ms,
                     message: far.message,
                 }
             })

@@ -1,10 +1,10 @@
-//! This replica's place among the others: its settings, and what it knows of them. Read from their presence documents again
+//! What this replica knows of the others, and its own settings among them. Read from their presence documents again
 //! and again.
 //!
 //! # Invariants
-//! - Whoever has not written anew for [`FRESH`] counts as gone, by a clock of our own.
+//! - A replica that has not written anew for [`FRESH`] counts as gone, by a clock of our own.
 //!   (whoever_writes_nothing_any_more_counts_as_gone)
-//! - What a dead replica has said of a job keeps nobody from it for longer than [`LOOK`] and [`FRESH`] together.
+//! - What a dead replica has said of a job keeps no replica from it for longer than [`LOOK`] and [`FRESH`] together.
 //!   (a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most)
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    Board,
+    LocalStatus,
     definitions::Definitions,
     spread::{self, Peer},
 };
@@ -27,7 +27,7 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// Settings of this replica, and what it knows of the others. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Peers {
     pub(crate) replica: String,
     /// Larger is preferred.
     pub(crate) priority: i32,
@@ -48,9 +48,9 @@ struct View {
     calm: Option<(Vec<Peer>, Moment)>,
 }
 
-// === impl Place ===
+// === impl Peers ===
 
-impl Place {
+impl Peers {
     pub(crate) fn new(replica: &str, priority: i32, candidate: bool, failover: bool) -> Self {
         Self {
             replica: replica.to_owned(),
@@ -63,7 +63,7 @@ impl Place {
     }
 
     /// Takes note of what the others tell.
-    pub(super) fn saw(&self, presences: &[Presence], board: &Board, now: Moment) {
+    pub(super) fn saw(&self, presences: &[Presence], board: &LocalStatus, now: Moment) {
         let mut view = self.view();
         let mut heard = BTreeMap::new();
         for presence in presences.iter().filter(|p| p.id != self.replica) {
@@ -89,7 +89,7 @@ impl Place {
         }
     }
 
-    /// How long until the next look: sooner when somebody would count as gone before that.
+    /// How long until the next look: sooner when a peer would count as gone before that.
     pub(super) fn look_after(&self, now: Moment) -> Duration {
         let view = self.view();
         let ends = view.heard.values().map(|(_, at)| *at + FRESH);
@@ -115,8 +115,14 @@ impl Place {
         found.is_some_and(|peer| peer.stands_by.contains(job))
     }
 
+    /// Whether any other replica would. One of smaller priority does not count: it would give the job back.
+    pub(super) fn has_standby(&self, job: &str) -> bool {
+        let would = |peer: &Peer| peer.priority >= self.priority && peer.stands_by.contains(job);
+        self.view().others.iter().any(would)
+    }
+
     /// How long this replica waits before a bid for what looks free.
-    pub(crate) fn bid_after(&self, job: &str, board: &Board, ttl: Duration) -> Duration {
+    pub(crate) fn bid_after(&self, job: &str, board: &LocalStatus, ttl: Duration) -> Duration {
         if self.view().others.is_empty() {
             // As the decision below says; what this replica leads is not looked up a thousand times for nothing.
             return Duration::ZERO;
@@ -125,7 +131,7 @@ impl Place {
     }
 
     /// This replica, as it is now.
-    pub(super) fn me(&self, board: &Board) -> Peer {
+    pub(super) fn me(&self, board: &LocalStatus) -> Peer {
         Peer {
             id: self.replica.clone(),
             priority: self.priority,
@@ -143,11 +149,52 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::{JobPresence, Role, Standing};
+
+    #[test]
+    fn only_another_replica_that_could_take_over_stands_by() {
+        let presence = |id: &str, standing| Presence {
+            id: id.to_owned(),
+            jobs: vec![JobPresence {
+                name: "job".to_owned(),
+                standing,
+                ..JobPresence::default()
+            }],
+            ..Presence::default()
+        };
+        let standby = || presence("b", Standing::StandingBy);
+        let has_standby = |me: &str, priority, other: Presence, job: &str| {
+            let place = Peers::new(me, priority, true, false);
+            place.saw(&[other], &LocalStatus::default(), Moment::ZERO);
+            place.has_standby(job)
+        };
+        assert!(has_standby("a", 0, standby(), "job"));
+        assert!(!has_standby("b", 0, standby(), "job"), "that is this one");
+        assert!(!has_standby("a", 0, standby(), "another"));
+        assert!(!has_standby("a", 1, standby(), "job"), "it is worth less");
+        let off = presence("b", Standing::Off);
+        assert!(!has_standby("a", 0, off, "job"));
+        let observes = Presence {
+            role: Role::Observer,
+            ..standby()
+        };
+        assert!(!has_standby("a", 0, observes, "job"));
+        let drains = Presence {
+            draining: true,
+            ..standby()
+        };
+        assert!(!has_standby("a", 0, drains, "job"));
+        let ill = Presence {
+            unfit: Some("disk full".to_owned()),
+            ..standby()
+        };
+        assert!(!has_standby("a", 0, ill, "job"));
+    }
 
     #[test]
     fn whoever_writes_nothing_any_more_counts_as_gone() {
-        let place = Place::new("a", 0, true, false);
-        let board = Board::default();
+        let place = Peers::new("a", 0, true, false);
+        let board = LocalStatus::default();
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let other = |rev| Presence {
             id: "b".to_owned(),
@@ -167,8 +214,8 @@ mod tests {
 
     #[test]
     fn whoever_is_about_to_count_as_gone_is_looked_at_in_time() {
-        let place = Place::new("a", 0, true, false);
-        let board = Board::default();
+        let place = Peers::new("a", 0, true, false);
+        let board = LocalStatus::default();
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let other = Presence {
             id: "b".to_owned(),

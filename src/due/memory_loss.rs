@@ -1,12 +1,12 @@
-//! G3: what the lock nodes have forgotten was decided, and nobody knows how, but for what living replicas remember.
+//! G3: what the lock nodes have forgotten was decided, and it is unknown how, but for what living replicas remember.
 //!
 //! # Rules
-//! - The newest ledger that anybody remembers takes the place of the one that was lost. Without any it is first sight: nobody
-//!   can tell a job that was forgotten by everybody from one that never was.
+//! - The newest ledger that a replica remembers takes the place of the one that was lost. Without any it is first sight: a
+//!   job that all have forgotten cannot be told from one that never was.
 //! - What came after it and before the loss is decided as unknown: it is reported and never runs, for it may have run. So is
 //!   what it shows as open or waiting.
-//! - What fell due after the loss, while no node voted, was not started by anybody: it is late like any other tick. Where
-//!   nobody knows when the loss was, all up to now is unknown.
+//! - What fell due after the loss, while no node voted, was not started by any replica: it is late like any other tick. Where
+//!   it is unknown when the loss was, all up to now is unknown.
 
 use jiff::Timestamp;
 
@@ -15,31 +15,35 @@ use crate::{intent::trigger_floor, ledger::Ledger, schedule::Schedule};
 
 /// What may be missing from a ledger that was found.
 #[derive(Clone, Copy, Debug)]
-pub struct Loss<'a> {
+pub(crate) struct Loss<'a> {
     /// The newest ledger that a living replica remembers.
-    pub known: Option<&'a Ledger>,
+    pub(crate) known: Option<&'a Ledger>,
     /// What was decided up to here a majority of nodes may have forgotten, and nothing of what was decided later.
-    pub before: Option<Timestamp>,
+    pub(crate) before: Option<Timestamp>,
     /// Civil time.
-    pub now: Timestamp,
+    pub(crate) now: Timestamp,
 }
 
 /// What is to be written and reported.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Accounted {
+pub(crate) struct Accounted {
     /// The ledger to be written.
-    pub ledger: Ledger,
+    pub(crate) ledger: Ledger,
     /// The one that it was made from.
-    pub was: Ledger,
+    pub(crate) was: Ledger,
     /// What to report.
-    pub decisions: Vec<Decision>,
-    /// Up to here nobody knows.
-    pub upto: Timestamp,
+    pub(crate) decisions: Vec<Decision>,
+    /// Up to here it is unknown.
+    pub(crate) upto: Timestamp,
 }
 
-/// Accounts for what was lost. Nothing when all was written afterwards, and when nobody knows the job.
+/// Accounts for what was lost. Nothing when all was written afterwards, and when no replica knows the job.
 #[must_use]
-pub fn account_for_loss(found: &Ledger, schedule: &Schedule, loss: &Loss<'_>) -> Option<Accounted> {
+pub(crate) fn account_for_loss(
+    found: &Ledger,
+    schedule: &Schedule,
+    loss: &Loss<'_>,
+) -> Option<Accounted> {
     let decided = found.decided_upto();
     if decided.is_some() && decided >= loss.before {
         return None;

@@ -11,12 +11,12 @@ impl Ledger {
     /// The stamps of lost memory that lock nodes told of, and that this ledger has accounted for: it was written after these
     /// losses. A stamp may lie in the future, when a clock was ahead.
     #[must_use]
-    pub fn blanks(&self) -> &[Timestamp] {
+    pub(crate) fn blanks(&self) -> &[Timestamp] {
         &self.blanks
     }
 
     /// These losses are accounted for.
-    pub fn note_blanks(&mut self, stamps: &[Timestamp]) {
+    pub(crate) fn note_blanks(&mut self, stamps: &[Timestamp]) {
         let mut blanks = [&*self.blanks, stamps].concat();
         blanks.sort_unstable();
         blanks.dedup();

@@ -1,6 +1,9 @@
 //! Many jobs at the same minute.
 
-use super::*;
+use super::{
+    super::busy_minute::{BusyMinute, busy_minutes},
+    *,
+};
 
 fn jobs(of: &[(&str, usize)], jitter: Duration) -> Vec<(String, Schedule)> {
     let mut jobs = Vec::new();
@@ -16,9 +19,9 @@ fn jobs(of: &[(&str, usize)], jitter: Duration) -> Vec<(String, Schedule)> {
 
 fn found(jobs: &[(String, Schedule)]) -> Vec<(String, usize)> {
     let named = jobs.iter().map(|(name, s)| (name.as_str(), s));
-    let crowds = crowds(named, at("2026-11-22T12:00:30Z"));
-    let shown = |crowd: Crowd| (crowd.minute.to_string(), crowd.jobs.len());
-    crowds.into_iter().map(shown).collect()
+    let found = busy_minutes(named, at("2026-11-22T12:00:30Z"));
+    let shown = |busy: BusyMinute| (busy.minute.to_string(), busy.jobs.len());
+    found.into_iter().map(shown).collect()
 }
 
 #[test]

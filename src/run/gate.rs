@@ -18,11 +18,11 @@ pub(crate) struct Gate {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Everybody may pass: shared mode.
+    /// Every job may pass: shared mode.
     Open,
     /// This replica holds the replica lock.
     Held(LeaseView),
-    /// Another replica does, or nobody.
+    /// Another replica does, or none.
     Closed,
 }
 

@@ -7,27 +7,27 @@ use jiff::{SignedDuration, Timestamp};
 use super::Schedule;
 
 /// So many jobs at the same minute are worth a hint.
-pub const CROWD: usize = 10;
+const BUSY: usize = 10;
 
 /// Jobs that start more often than this in a day are at every crowded minute anyway, and say nothing about it.
 const OFTEN: usize = 24;
 
 /// Jobs that start in the same minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crowd {
+pub(crate) struct BusyMinute {
     /// The beginning of the minute.
-    pub minute: Timestamp,
+    pub(crate) minute: Timestamp,
     /// The jobs, in the order of their names.
-    pub jobs: Vec<String>,
+    pub(crate) jobs: Vec<String>,
 }
 
-/// The minutes of the day after `from` at which [`CROWD`] or more jobs start, delays counted, the most crowded first; of
+/// The minutes of the day after `from` at which [`BUSY`] or more jobs start, delays counted, the most crowded first; of
 /// the same jobs the first minute only.
 #[must_use]
-pub fn crowds<'a>(
+pub(crate) fn busy_minutes<'a>(
     jobs: impl IntoIterator<Item = (&'a str, &'a Schedule)>,
     from: Timestamp,
-) -> Vec<Crowd> {
+) -> Vec<BusyMinute> {
     let upto = from
         .checked_add(SignedDuration::from_hours(24))
         .unwrap_or(Timestamp::MAX);
@@ -43,17 +43,17 @@ pub fn crowds<'a>(
         }
     }
     let mut seen = BTreeSet::new();
-    let mut crowds: Vec<Crowd> = Vec::new();
+    let mut found: Vec<BusyMinute> = Vec::new();
     for (minute, names) in minutes {
-        if names.len() < CROWD || !seen.insert(names.clone()) {
+        if names.len() < BUSY || !seen.insert(names.clone()) {
             continue;
         }
         let Ok(minute) = Timestamp::from_second(minute * 60) else {
             continue;
         };
         let jobs = names.into_iter().map(str::to_owned).collect();
-        crowds.push(Crowd { minute, jobs });
+        found.push(BusyMinute { minute, jobs });
     }
-    crowds.sort_by_key(|crowd| std::cmp::Reverse(crowd.jobs.len()));
-    crowds
+    found.sort_by_key(|busy| std::cmp::Reverse(busy.jobs.len()));
+    found
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::Engine;
 use crate::{
     due::Policy,
     job::{Job, Spec},
@@ -26,22 +25,22 @@ pub(crate) struct Definition {
 
 /// The place of the next definition; the latest one wins. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Successor(Arc<watch::Sender<Option<Box<Definition>>>>);
+pub(crate) struct NextDefinition(Arc<watch::Sender<Option<Box<Definition>>>>);
 
-// === impl Successor ===
+// === impl NextDefinition ===
 
-impl Default for Successor {
+impl Default for NextDefinition {
     fn default() -> Self {
         Self(Arc::new(watch::channel(None).0))
     }
 }
 
-impl Successor {
+impl NextDefinition {
     pub(crate) fn put(&self, next: Definition) {
         self.0.send_replace(Some(Box::new(next)));
     }
 
-    pub(super) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.0.borrow().is_some()
     }
 
@@ -53,29 +52,7 @@ impl Successor {
         }
     }
 
-    fn take(&self) -> Option<Box<Definition>> {
+    pub(super) fn take(&self) -> Option<Box<Definition>> {
         self.0.send_replace(None)
-    }
-}
-
-// === impl Engine ===
-
-impl Engine {
-    /// Goes on under the next definition, if there is one. Nothing of the job runs here meanwhile.
-    pub(super) fn take_up(&mut self) {
-        let Some(next) = self.successor.take() else {
-            return;
-        };
-        self.print = next.spec.fingerprint();
-        self.loaded = next.loaded;
-        self.job = next.job;
-        self.spec = next.spec;
-        self.schedule = next.schedule;
-        self.policy = next.policy;
-        tracing::info!(
-            job = self.name,
-            definition = self.print.whole,
-            "goes on under its new definition"
-        );
     }
 }

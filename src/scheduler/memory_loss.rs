@@ -8,21 +8,21 @@
 use jiff::Timestamp;
 
 use super::{
-    flight::Flights,
-    lead::{Lead, Over},
     recall,
+    term::{Over, TermLoop},
 };
 use crate::{
     due::{self, Accounted, Loss},
     intent,
     ledger::Ledger,
     lock::{AdmissionReport, AdmissionState, tally::majority},
+    run::InFlight,
 };
 
-impl Lead<'_> {
+impl TermLoop<'_> {
     /// Writes that what a majority of nodes may have forgotten does not run, by what living replicas remember of it, and
     /// reports it.
-    pub(super) async fn account_for_blank(
+    pub(super) async fn account_for_memory_loss(
         &self,
         ledger: &mut Ledger,
         own: Option<Ledger>,
@@ -65,7 +65,7 @@ impl Lead<'_> {
         );
         *ledger = next;
         for decision in decisions {
-            self.report(decision, &was, &Flights::default());
+            self.report(decision, &was, &InFlight::default());
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Lead<'_> {
     }
 
     /// The blanks of all nodes: whatever was decided before one of them may be missing. Asked until a majority of those that
-    /// vote has told: whoever is silent may be the one that knows of it.
+    /// vote has told: a silent node may be the one that knows of it.
     async fn blanks(&self) -> Result<Blanks, Over> {
         let locks = &self.engine.ctx.locks;
         if !locks.is_guarded() {
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(latest(&[votes(None), votes(None), silent()]), Some(None));
         // The silent ones may know of one.
         assert_eq!(latest(&[votes(None), silent(), silent()]), None);
-        // Whoever does not vote may have forgotten it with all else.
+        // A node that does not vote may have forgotten it with all else.
         assert_eq!(latest(&[votes(None), watched(None), watched(None)]), None);
         assert_eq!(
             latest(&[votes(Some(3)), votes(None), watched(Some(7))]),
@@ -221,7 +221,7 @@ mod tests {
         // Lost again, by a clock that is right by now.
         let again = [votes(Some(5)), votes(Some(7)), votes(Some(9))];
         assert_eq!(left(&again), Some(at(7)));
-        // Whoever is silent may know of another loss.
+        // A silent node may know of another loss.
         assert_eq!(
             left(&[votes(Some(5)), votes(Some(9)), silent()]),
             Some(at(9))

@@ -12,14 +12,14 @@ use crate::{
 };
 
 /// The place of one job's ledger.
-pub(crate) struct Pad {
-    place: Option<Place>,
+pub(crate) struct LedgerStore {
+    place: Option<BesideLock>,
     /// What stood there at first, then what was written last.
     last: Mutex<Arc<str>>,
 }
 
 /// Beside the job's lock.
-struct Place {
+struct BesideLock {
     locks: Locks,
     lease: LeaseView,
     job: String,
@@ -27,11 +27,11 @@ struct Place {
     recall: Recall,
 }
 
-impl Pad {
+impl LedgerStore {
     /// Beside the lock, under this lease; `found` is what stood there at the acquisition.
     pub(crate) fn under(ctx: &Context, job: &str, lease: LeaseView, found: &str) -> Self {
         Self {
-            place: Some(Place {
+            place: Some(BesideLock {
                 locks: ctx.locks.clone(),
                 lease,
                 job: job.to_owned(),
@@ -63,7 +63,7 @@ impl Pad {
         let body = ledger.to_body();
         let last: Arc<str> = body.as_str().into();
         if let Some(place) = &self.place {
-            let Place {
+            let BesideLock {
                 locks,
                 lease,
                 job,

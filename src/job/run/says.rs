@@ -1,0 +1,92 @@
+//! What the code of a run says by it: how far it is, what it is at, text to read, items by what became of them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{MutexGuard, PoisonError},
+};
+
+use super::Run;
+use crate::{
+    clock::Moment,
+    job::{RunProgress, output, said::Said},
+};
+
+/// Words for what became of items that are kept.
+const MOST_OUTCOMES: usize = 16;
+
+impl Run {
+    /// Says how far the run is; shown in the status, with the pace and the time that is left. Every call counts as
+    /// progress, also one with the numbers of the last, and so does the start: a run that says nothing for longer than
+    /// its job's `progress_deadline` is stopped.
+    pub fn progress(&self, done: u64, total: u64) {
+        let now = self.0.setup.clock.now();
+        self.said().progress.say(done, Some(total), now);
+    }
+
+    /// The same where the total may be unknown, with a message as in [`Run::message`].
+    pub fn progress_with(&self, done: u64, total: Option<u64>, message: &str) {
+        let now = self.0.setup.clock.now();
+        let progress = &mut self.said().progress;
+        progress.say(done, total, now);
+        progress.message(message, now);
+    }
+
+    /// Says what the run is at, in a few words: 200 bytes are kept. It stays until another one, or none, is said, and
+    /// counts as progress. Every client that may read the store can read it: keep secrets out.
+    pub fn message(&self, message: &str) {
+        let now = self.0.setup.clock.now();
+        self.said().progress.message(message, now);
+    }
+
+    /// How far the run is, as it last said, and how it goes on from there.
+    #[must_use]
+    pub fn how_far(&self) -> RunProgress {
+        let now = self.0.setup.clock.now();
+        self.said().progress.told(now)
+    }
+
+    /// When the run last said anything of itself; its start before that.
+    #[must_use]
+    pub(crate) fn progress_at(&self) -> Moment {
+        self.said().progress.at()
+    }
+
+    /// Leaves text to read with this run in the history: what a command printed, what was counted. Of more than
+    /// [`MAX_OUTPUT`](crate::job::MAX_OUTPUT) bytes the beginning and the end are kept, with a line between them that
+    /// says how many were left out. The last call counts; one after the end of the run changes nothing. Every client that may
+    /// read the store can read it: keep secrets out.
+    pub fn keep_output(&self, text: impl Into<String>) {
+        // Cut before the lock is taken: no reader waits for a long text.
+        let kept = output::bounded(text.into());
+        self.said().output = Some(kept);
+    }
+
+    /// Counts items of this batch by what became of them, for the history: `sent`, `failed`, any bounded word. One of
+    /// `dead`, `failed`, `in_doubt` and `parked` makes the batch worth a record of its own. Of a run that is no batch
+    /// nothing of it is kept.
+    pub fn count_items(&self, outcome: &'static str, items: u64) {
+        let counts = &mut self.said().items;
+        if items > 0 && (counts.len() < MOST_OUTCOMES || counts.contains_key(outcome)) {
+            let count = counts.entry(outcome).or_insert(0);
+            *count = count.saturating_add(items);
+        }
+    }
+
+    /// The items that were counted.
+    pub(crate) fn items(&self) -> BTreeMap<String, u64> {
+        let said = self.said();
+        let counts = said.items.iter();
+        counts.map(|(word, n)| ((*word).to_owned(), *n)).collect()
+    }
+
+    /// What the run has left to read, as it is kept; `None` when it left nothing.
+    #[must_use]
+    pub fn kept_output(&self) -> Option<String> {
+        self.said().output.clone()
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        // Every change is complete before the lock is given back.
+        self.0.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,24 @@
+//! What one run has said of itself.
+
+use std::collections::BTreeMap;
+
+use super::pace::Progress;
+use crate::clock::Moment;
+
+/// How far it is, text to read, and items by what became of them.
+pub(super) struct Said {
+    pub(super) progress: Progress,
+    pub(super) output: Option<String>,
+    /// Items by what became of them.
+    pub(super) items: BTreeMap<&'static str, u64>,
+}
+
+impl Said {
+    pub(super) fn begun(at: Moment) -> Self {
+        Self {
+            progress: Progress::begun(at),
+            output: None,
+            items: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Checkpoints of runs, on their way to the ledger that the term's loop keeps.
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use super::term::TermLoop;
+use crate::{
+    job::{Checkpoints, JobError},
+    ledger::{Ledger, RunKey},
+    run::InFlight,
+};
+
+/// A checkpoint of a run on its way to the ledger. Boxed on its way: a channel has room for many, and every leader has one.
+pub(super) struct Saving {
+    pub(super) key: RunKey,
+    pub(super) checkpoint: Value,
+    /// The run may have ended meanwhile.
+    pub(super) reply: oneshot::Sender<Result<(), JobError>>,
+}
+
+/// Takes a run's checkpoints to the loop that keeps the ledger.
+pub(super) struct CheckpointSender {
+    pub(super) key: RunKey,
+    pub(super) to: mpsc::Sender<Box<Saving>>,
+}
+
+#[async_trait]
+impl Checkpoints for CheckpointSender {
+    async fn save(&self, checkpoint: Value) -> Result<(), JobError> {
+        let (reply, answer) = oneshot::channel();
+        let key = self.key.clone();
+        let saving = Box::new(Saving {
+            key,
+            checkpoint,
+            reply,
+        });
+        self.to.send(saving).await?;
+        answer.await?
+    }
+}
+
+impl TermLoop<'_> {
+    pub(super) async fn save(
+        &self,
+        ledger: &mut Ledger,
+        in_flight: &InFlight<RunKey>,
+        saving: Box<Saving>,
+    ) {
+        let Saving {
+            key,
+            checkpoint,
+            reply,
+        } = *saving;
+        let saved = async {
+            if !in_flight.has(&key) {
+                return Err(JobError::retry("the run has ended"));
+            }
+            let mut next = ledger.clone();
+            next.save_checkpoint(&key, self.token(), checkpoint)
+                .map_err(JobError::fatal)?;
+            next.note_checkpoint(&key, self.wall());
+            self.write(&next, None).await?;
+            *ledger = next;
+            Ok(())
+        };
+        // The run may have ended meanwhile.
+        let _ = reply.send(saved.await);
+    }
+}

@@ -1,0 +1,168 @@
+//! The queue of writings, on a store that does not always answer.
+
+use std::sync::Arc;
+
+use super::{write::TOGETHER, *};
+use crate::{
+    chance::Chance,
+    job::RunFacts,
+    node::{
+        Node,
+        memory::{Cut, MemoryNode},
+    },
+    sim_clock::SimTime,
+};
+
+fn history() -> (History, MemoryNode, SimTime) {
+    let time = SimTime::new();
+    let node = MemoryNode::simulated("m", time.clock(), Spawn::system(), Chance::seeded(1));
+    let nodes: Vec<Arc<dyn Node>> = vec![Arc::new(node.clone())];
+    let locks = Locks::over(nodes)
+        .clock(time.clock())
+        .chance(Chance::seeded(2))
+        .keeper_here(Spawn::system());
+    let author = Author {
+        id: "a-1".to_owned(),
+        name: "a".to_owned(),
+        ring: "a".to_owned(),
+    };
+    let locks = locks.start().unwrap();
+    let history = History::new(locks, time.clock(), Spawn::system(), author);
+    (history, node, time)
+}
+
+fn run(clock: &Clock) -> Run {
+    let facts = RunFacts {
+        job: "job".to_owned(),
+        id: "id".to_owned(),
+        tick: clock.wall(),
+        attempt: 1,
+        replica: "a-1".to_owned(),
+        batch: None,
+        params: serde_json::Value::Null,
+        checkpoint: None,
+    };
+    Run::new(facts, clock.clone(), None, Duration::ZERO, Moment::NEVER)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_answer_costs_a_bounded_queue_and_the_newest_wins() {
+    let (history, node, time) = history();
+    node.faults().partition(Cut::Hang);
+    let run = run(&time.clock());
+    let now = (time.clock().now(), time.clock().wall());
+    for seq in 1..=5000 {
+        history.started(&run, seq, now).ended(&run, &Ended::Done);
+    }
+    assert!(history.waiting().writings.len() <= MAX_WAITING);
+    let began = time.clock().now();
+    history.flush(Duration::from_secs(1)).await;
+    let waited = time.clock().now().since(began);
+    assert!(waited <= Duration::from_millis(1100), "{waited:?}");
+
+    node.faults().heal();
+    history.flush(Duration::from_secs(60)).await;
+    let locks = &history.0.locks;
+    let docs = locks.docs("history/job/").await.unwrap();
+    let mut seqs: Vec<u64> = docs.iter().map(|d| RunRecord::attempt_of(d.rev)).collect();
+    seqs.sort_unstable();
+    assert!(seqs.len() <= MAX_WAITING + TOGETHER, "{seqs:?}");
+    assert_eq!(seqs.last(), Some(&5000));
+    // Written once for both states: the later one was known before the first was sent.
+    let last = docs.iter().find(|d| d.rev / 4 == 5000).unwrap();
+    assert!(last.body.contains("\"done\""), "{}", last.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_of_batches_go_on_behind_those_of_an_earlier_process() {
+    let (history, node, time) = history();
+    let batches = |done| RunRecord {
+        job: "job".to_owned(),
+        token: Some(crate::node::Token(7)),
+        batches: Some(crate::status::runs::BatchCounts {
+            done,
+            ..Default::default()
+        }),
+        ..RunRecord::default()
+    };
+    for done in 1..=3 {
+        history.batch(batches(done));
+    }
+    history.flush(Duration::from_secs(1)).await;
+    let successor = History::new(
+        history.0.locks.clone(),
+        time.clock(),
+        Spawn::system(),
+        history.0.author.clone(),
+    );
+    // The store does not answer at first: the number is asked for again, and given once.
+    node.faults().partition(Cut::Hang);
+    successor.batch(batches(4));
+    successor.flush(Duration::from_secs(2)).await;
+    node.faults().heal();
+    successor.flush(Duration::from_secs(60)).await;
+    let docs = successor.0.locks.docs("history/job/").await.unwrap();
+    let mut found: Vec<(u64, u64)> = docs
+        .iter()
+        .filter_map(|doc| RunRecord::from_doc("job", doc))
+        .map(|record| (record.seq, record.batches.unwrap().done))
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, [(1, 1), (2, 2), (3, 3), (4, 4)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_replicas_without_names_on_one_machine_lose_no_record_of_batches() {
+    let (first, _node, time) = history();
+    let author = Author {
+        id: "a-2".to_owned(),
+        name: "a-2".to_owned(),
+        ..first.0.author.clone()
+    };
+    let second = History::new(first.0.locks.clone(), time.clock(), Spawn::system(), author);
+    for n in 0..20 {
+        for history in [&first, &second] {
+            // Some at a time, and the second is ahead or behind.
+            for _ in 0..=n % 3 {
+                history.batch(RunRecord {
+                    job: "job".to_owned(),
+                    token: Some(crate::node::Token(7)),
+                    batch: Some(format!("{n}")),
+                    ..RunRecord::default()
+                });
+            }
+        }
+        first.flush(Duration::from_secs(60)).await;
+        second.flush(Duration::from_secs(60)).await;
+    }
+    let docs = first.0.locks.docs("history/job/").await.unwrap();
+    let count = |id: &str| {
+        let found = docs
+            .iter()
+            .filter_map(|doc| RunRecord::from_doc("job", doc));
+        found.filter(|record| record.replica == id).count()
+    };
+    assert_eq!((count("a-1"), count("a-2")), (39, 39));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_pause_it_is_written_again() {
+    let (history, _node, time) = history();
+    let run = run(&time.clock());
+    let now = (time.clock().now(), time.clock().wall());
+    for seq in 1..=3 {
+        let entry = history.started(&run, seq, now);
+        history.flush(Duration::from_secs(1)).await;
+        run.keep_output(format!("run {seq}"));
+        entry.ended(&run, &Ended::Skipped("why".repeat(1000)));
+        history.flush(Duration::from_secs(1)).await;
+        let name = format!("history/job/a-{seq:02}");
+        let doc = history.0.locks.doc(&name);
+        let record = RunRecord::from_doc("job", &doc.await.unwrap().unwrap()).unwrap();
+        assert_eq!((record.outcome.as_str(), record.seq), ("skipped", seq));
+        assert!(record.detail.len() <= MAX_DETAIL, "{}", record.detail);
+        let name = format!("output/job/a-{seq:02}");
+        let output = history.0.locks.doc(&name);
+        assert_eq!(output.await.unwrap().unwrap().body, format!("run {seq}"));
+    }
+}

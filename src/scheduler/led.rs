@@ -1,0 +1,196 @@
+//! Runs a job in one replica at a time: campaigns for its lock, holds terms, hands over.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Context,
+    ahead::Ahead,
+    engine::Engine,
+    ledger_store::LedgerStore,
+    term::{TermEnd, TermLoop},
+};
+use crate::{
+    election::Elected,
+    event::Event,
+    job::Job,
+    lease::{Care, LeaseView, Loss, Unstoppable},
+    run::Pass,
+    status::Standing,
+    term::Term,
+};
+
+impl Engine {
+    /// Runs the job in one replica at a time, until the worker drains.
+    pub(crate) async fn run_led(&mut self) {
+        let ctx = &self.ctx.clone();
+        // Whatever keeps this replica from being a candidate now: when it becomes one, the leader may be dead already.
+        let _watching = self.keep_watching();
+        let mut stood_back = None;
+        while let Some(pass) = ctx.gate.pass().await {
+            self.take_up();
+            let elector = self.elector();
+            let elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
+            ctx.board.stands(&self.name, Standing::StandingBy);
+            tokio::select! {
+                biased;
+                () = pass.over() => continue,
+                () = Box::pin(self.wait_until_fit(&pass)) => {}
+            }
+            if Box::pin(self.stand_back_for_definition(&pass)).await {
+                continue;
+            }
+            // Boxed, here and below: a leader needs no room for a campaign.
+            let campaign = Box::pin(elector.campaign_timed());
+            let elected = tokio::select! {
+                biased;
+                () = pass.over() => continue,
+                asked = self.stands_back(stood_back.as_ref()) => {
+                    Box::pin(self.stand_back(&asked, &pass)).await;
+                    stood_back = Some(asked);
+                    continue;
+                }
+                () = self.outvoted() => continue,
+                elected = campaign => elected,
+            };
+            let elected = match elected {
+                Ok(elected) => elected,
+                Err(error) => {
+                    tracing::error!(job = self.name, %error, "cannot stand for election");
+                    ctx.clock.sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+            };
+            let (why, ended) = Box::pin(self.lead(elected, &pass)).await;
+            if Self::lets_others_go_first(&why, ended) {
+                drop(pass);
+                ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
+            }
+        }
+        ctx.board.stands(&self.name, Standing::Off);
+    }
+
+    /// A leader that has just shown to be unfit, has led for long, or was told to go.
+    pub(super) fn lets_others_go_first(why: &Loss, ended: TermEnd) -> bool {
+        matches!(why, Loss::Unfit(_) | Loss::MaxTerm) || ended == TermEnd::Resigned
+    }
+
+    async fn lead(&mut self, elected: Elected, pass: &Pass) -> (Loss, TermEnd) {
+        let Elected { term, leaderless } = elected;
+        // Others may have led since it was seen.
+        *self.ahead.get_mut().unwrap_or_else(|e| e.into_inner()) = Ahead::default();
+        let (job, token) = (self.name.clone(), term.lease().token());
+        self.ctx.events.tell(Event::Leading {
+            job,
+            token,
+            leaderless,
+        });
+        self.hold_term(term, pass, false).await
+    }
+
+    /// A term for the work that is due. It is told by its runs alone: a change of leadership with every tick would be
+    /// no news.
+    pub(super) async fn lead_by_tick(&mut self, term: Term, pass: &Pass) -> (Loss, TermEnd) {
+        self.hold_term(term, pass, true).await
+    }
+
+    async fn hold_term(&mut self, term: Term, pass: &Pass, brief: bool) -> (Loss, TermEnd) {
+        let ctx = &self.ctx.clone();
+        let lease = term.lease().clone();
+        ctx.board.leads(&self.name, lease.clone(), ctx.locks.wall());
+        let store = LedgerStore::under(ctx, &self.name, lease.clone(), &term.record().body);
+        // Once for each definition under which this term is held.
+        let ended = loop {
+            lease.take_care(Care {
+                grace: Some(self.spec.grace),
+                unstoppable: self.spec.unstoppable,
+            });
+            let watch = watch_health(self.job.clone(), lease.clone(), ctx.clone());
+            let health = ctx.spawn.spawn(watch);
+            let term_loop = TermLoop {
+                engine: self,
+                store: &store,
+                lease: Some(lease.clone()),
+                pass,
+                brief,
+                unfit: CancellationToken::new(),
+            };
+            // Boxed: a standby of a thousand jobs needs no room for leading them.
+            let ended = Box::pin(term_loop.run()).await;
+            health.abort();
+            if ended != TermEnd::Changed || !self.keeps_term(&lease, &store) {
+                break ended;
+            }
+        };
+        if self.spec.unstoppable == Unstoppable::Hold {
+            // The run was dropped, and part of it goes on: no other replica may start beside it.
+            while lease.work_in_flight() > 0 && lease.is_held() {
+                lease.work_changed().await;
+            }
+        }
+        let why = match (lease.loss(), lease.cordoned(), ended) {
+            (Some(loss), _, _) => loss,
+            (None, Some(why), _) => Loss::Unfit(why),
+            (None, None, TermEnd::MaxTerm) => Loss::MaxTerm,
+            (
+                None,
+                None,
+                TermEnd::Over
+                | TermEnd::Resigned
+                | TermEnd::Idle
+                | TermEnd::Changed
+                | TermEnd::Outdated,
+            ) => Loss::Released,
+        };
+        ctx.board.stands(&self.name, Standing::StandingBy);
+        if brief {
+            if why != Loss::Released {
+                tracing::warn!(
+                    job = self.name,
+                    ?why,
+                    "the lock was lost in the middle of a tick's work"
+                );
+            }
+        } else {
+            ctx.events.tell(Event::StandingBy {
+                job: self.name.clone(),
+                why: why.clone(),
+            });
+        }
+        term.resign().await;
+        (why, ended)
+    }
+
+    /// Takes up the next definition of the job, and says whether this term goes on under it.
+    fn keeps_term(&mut self, lease: &LeaseView, store: &LedgerStore) -> bool {
+        self.take_up();
+        let ttl = self.spec.ttl.unwrap_or(self.ctx.locks.timing().ttl);
+        let may = store
+            .found()
+            .is_ok_and(|ledger| self.may_lead_after(&ledger));
+        // A lease keeps the ttl that it was granted with.
+        ttl == lease.ttl() && may
+    }
+}
+
+/// Asks the job whether this replica is fit for it, as long as it leads.
+async fn watch_health(job: Arc<dyn Job>, lease: LeaseView, ctx: Context) {
+    while lease.is_open() {
+        ctx.clock.sleep(ctx.health_every()).await;
+        let Some(why) = ctx.why_unfit(|| job.health(), lease.ttl() / 2).await else {
+            continue;
+        };
+        // From here the keeper's ladder leads: nothing new starts, the run is told to stop, then the lease is released.
+        lease.cordon(&why);
+        let job = Event::Fitness {
+            job: resource(&lease),
+            unfit: Some(why),
+        };
+        ctx.events.tell(job);
+    }
+}
+
+fn resource(lease: &LeaseView) -> String {
+    lease.key().trim_start_matches("job/").to_owned()
+}

@@ -1,0 +1,237 @@
+//! One term of a job: gather facts, decide, write, act, wait.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::{
+    acts::Carried,
+    ahead, by_tick,
+    checkpoints::Saving,
+    limits::LOOK_AT_LEASE,
+    resign::Notice,
+    term::{Over, TermEnd, TermLoop},
+};
+use crate::{
+    event::Event,
+    lease::LeaseView,
+    ledger::{Ledger, RunKey},
+    run::{InFlight, WindDown},
+};
+
+impl TermLoop<'_> {
+    /// Leads until nothing new may start, then winds down. Each step has its room only while it goes on: a thousand leaders
+    /// are nearly always between two of them.
+    pub(super) async fn run(self) -> TermEnd {
+        let job = &self.engine.name;
+        let mut ledger = match self.store.found() {
+            Ok(ledger) => ledger,
+            Err(error) => {
+                // Writing over it would lose what a newer version knows.
+                tracing::error!(job, %error, "cannot read the ledger: leaving the job to others");
+                self.clock().sleep(self.engine.ctx.locks.timing().ttl).await;
+                return TermEnd::Over;
+            }
+        };
+        if !self.engine.may_lead_after(&ledger) {
+            return TermEnd::Outdated;
+        }
+        // Before anything is written: that is newer than whatever is remembered.
+        let own = self.engine.ctx.recall.ledger(job).map(Box::new);
+        // First of all: a minority write of the last leader becomes the truth, or is gone, for all replicas.
+        if ledger != Ledger::default() && Box::pin(self.write(&ledger, None)).await.is_err() {
+            return TermEnd::Over;
+        }
+        if Box::pin(self.account_for_memory_loss(&mut ledger, own.map(|own| *own)))
+            .await
+            .is_err()
+        {
+            return TermEnd::Over;
+        }
+        if Box::pin(self.account_for_change(&mut ledger))
+            .await
+            .is_err()
+        {
+            return TermEnd::Over;
+        }
+        // Also after it: the pause of a job must be known to its next leader.
+        let Some(mut seen) = Box::pin(self.knows_intents()).await else {
+            return TermEnd::Over;
+        };
+        // Of the last term, if there was one, until something is decided in this one.
+        let next = self.engine.next_tick(&ledger, self.wall());
+        let board = &self.engine.ctx.board;
+        board.ticks(job, self.engine.last_tick(&ledger), next);
+        let (checkpoints, mut saving) = mpsc::channel(4);
+        let mut in_flight = InFlight::default();
+        let mut end = TermEnd::Over;
+        let mut term_end = self.term_end();
+        let mut notice = Notice::default();
+        let mut ready = None;
+        while self.is_open() {
+            self.settle(&mut ready, &mut ledger, &mut in_flight);
+            if self.leaves(&mut notice, !in_flight.is_empty()) {
+                end = TermEnd::Resigned;
+                break;
+            }
+            let leaving = self.leaving();
+            if let Some(why) = leaving {
+                if in_flight.is_empty() {
+                    end = why;
+                    break;
+                }
+                if self.engine.schedule.is_continuous() {
+                    // It would never end by itself.
+                    in_flight.stop_all("the definition of the job has changed");
+                }
+            }
+            if Box::pin(self.note_withdrawn(&mut ledger)).await.is_err() {
+                break;
+            }
+            let Ok(plan) = self.decide(&ledger, &in_flight, leaving.is_none()) else {
+                break;
+            };
+            if let ahead::Next::TakeBack(upto) = self.engine.look_ahead(plan.ahead) {
+                drop(plan);
+                if Box::pin(self.take_back(&mut ledger, upto)).await.is_err() {
+                    break;
+                }
+                continue;
+            }
+            let mut wake = plan.wake;
+            let mut held_back = false;
+            if self.starts_too_late(&plan) {
+                held_back = true;
+                wake = self.wall().checked_add(LOOK_AT_LEASE).ok();
+            } else {
+                match Box::pin(self.carry_out(plan, &mut ledger, &mut in_flight, &checkpoints))
+                    .await
+                {
+                    Ok(Carried::Written) => {}
+                    Ok(Carried::TooEarly(ahead)) => {
+                        held_back = true;
+                        wake = self.wall().checked_add(ahead).ok();
+                    }
+                    Err(Over) => break,
+                }
+            }
+            let idle = !held_back && in_flight.is_empty() && by_tick::is_done(&ledger, self.wall());
+            if self.brief && idle {
+                end = TermEnd::Idle;
+                break;
+            }
+            if !held_back && leaving.is_none() {
+                ready = self.make_ready(&ledger, &in_flight, &checkpoints, &mut wake);
+            }
+            let runs: Vec<_> = in_flight.runs().cloned().collect();
+            tokio::select! {
+                biased;
+                () = self.closing() => break,
+                (key, ended) = in_flight.next_end() => {
+                    if Box::pin(self.record(&mut ledger, &mut in_flight, &key, ended)).await.is_err() {
+                        break;
+                    }
+                }
+                Some(saving) = saving.recv() => {
+                    self.settle(&mut ready, &mut ledger, &mut in_flight);
+                    Box::pin(self.save(&mut ledger, &in_flight, saving)).await;
+                }
+                () = self.stuck(&runs) => self.give_up("the run makes no progress"),
+                () = self.clock().sleep_until(term_end) => {
+                    if self.engine.ctx.place.has_standby(job) {
+                        end = TermEnd::MaxTerm;
+                        break;
+                    }
+                    // No candidate to hand over to: the time begins anew, and the work goes on.
+                    term_end = self.clock().now() + self.engine.spec.max_term;
+                }
+                () = self.to_leave(), if leaving.is_none() => {}
+                () = self.engine.ctx.intents.changed(&mut seen) => {}
+                () = self.clock().sleep_until(notice.wake(self.clock().now())) => {}
+                () = self.sleep_until(wake) => {}
+            }
+        }
+        self.settle(&mut ready, &mut ledger, &mut in_flight);
+        Box::pin(self.wind_down(&mut ledger, in_flight, &mut saving, end)).await;
+        end
+    }
+
+    /// This replica does not do the job as it should: nothing new starts, and the work is to stop.
+    fn give_up(&self, why: &str) {
+        self.engine.ctx.events.tell(Event::Fitness {
+            job: self.engine.name.clone(),
+            unfit: Some(why.to_owned()),
+        });
+        match &self.lease {
+            // From here the keeper's ladder leads.
+            Some(lease) => lease.cordon(why),
+            None => self.unfit.cancel(),
+        }
+    }
+
+    /// Reads what is asked of the job; says at which change of it. Nothing when the term is over before that.
+    async fn knows_intents(&self) -> Option<u64> {
+        let ctx = &self.engine.ctx;
+        let known = ctx.intents.known_to_majority(&ctx.locks, &ctx.clock);
+        if self.lease.is_none() {
+            // Nothing is shared: a store that does not answer keeps no replica from its own work.
+            let _ = ctx
+                .clock
+                .timeout(ctx.locks.timing().node_timeout * 2, known)
+                .await;
+            return Some(ctx.intents.seen());
+        }
+        tokio::select! {
+            biased;
+            () = self.closing() => None,
+            () = known => Some(ctx.intents.seen()),
+        }
+    }
+
+    /// Nothing new starts. Runs go on while their lease is renewed: to their end when the worker drains, or until their
+    /// grace is over; each outcome is written before the lease goes.
+    async fn wind_down(
+        &self,
+        ledger: &mut Ledger,
+        mut in_flight: InFlight<RunKey>,
+        saving: &mut mpsc::Receiver<Box<Saving>>,
+        end: TermEnd,
+    ) {
+        let ctx = &self.engine.ctx;
+        let calm = (self.pass.is_draining() || end != TermEnd::Over)
+            && !self.pass.is_lost()
+            && !self.unfit.is_cancelled()
+            && self.lease.as_ref().is_none_or(LeaseView::is_open)
+            && !self.engine.schedule.is_continuous();
+        let patience = if calm {
+            ctx.drain_timeout
+        } else {
+            Duration::ZERO
+        };
+        let mut wind_down = WindDown::until(ctx.clock.now() + patience);
+        while !in_flight.is_empty() {
+            tokio::select! {
+                biased;
+                (key, ended) = in_flight.next_end() => {
+                    if self.record(ledger, &mut in_flight, &key, ended).await.is_err() {
+                        tracing::warn!(
+                            job = self.engine.name,
+                            "the outcome of the last run could not be written"
+                        );
+                    }
+                }
+                Some(saving) = saving.recv() => self.save(ledger, &in_flight, saving).await,
+                () = self.abandoned() => return,
+                why = wind_down.over(self.pass, &ctx.clock) => {
+                    let unfit = self.lease.as_ref().and_then(LeaseView::cordoned);
+                    in_flight.stop_all(match (why, &unfit) {
+                        (Some(why), _) => why,
+                        _ if self.pass.is_draining() => self.pass.why_draining(),
+                        (None, Some(why)) => why,
+                        (None, None) => "the term ends",
+                    });
+                }
+            }
+        }
+    }
+}
