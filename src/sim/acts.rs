@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fleet::{Act, Fleet, Member, Starts};
+use crate::testing::cluster::{Act, Fleet, Member, Starts};
 use crate::{
     job::{Job, JobError, Outcome, Run},
     node::memory::MemoryNode,

@@ -9,16 +9,14 @@ use std::{
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
-use super::{
-    fleet::{Fleet, Member},
-    world::TTL,
-};
+use super::world::TTL;
 use crate::{
     batch::BatchJob,
     event::Event,
     job::{Health, JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
     status::RunRecord,
+    testing::cluster::{Fleet, Member},
     worker::{registry::Body, runs},
 };
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{acts::quick, fleet::Starts};
+use super::acts::quick;
+use crate::testing::cluster::Starts;
 use crate::{
     due::Misfire,
     event::Event,

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::{
     acts::{leader, patient, quick},
-    fleet::{Fleet, Member, Starts},
     intents::publish,
 };
 use crate::{
@@ -12,6 +11,7 @@ use crate::{
     due::Misfire,
     event::Event,
     job::{Coordination, Spec},
+    testing::cluster::{Fleet, Member, Starts},
     worker::seeing,
 };
 

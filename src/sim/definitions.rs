@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::{
     acts::{leader, ms},
-    fleet::{Fleet, Member},
     intents::publish,
     reload::{Diary, Line},
     world::TTL,
@@ -15,6 +14,7 @@ use crate::{
     due::Misfire,
     job::{Coordination, Disagreement, Spec},
     status::Standing,
+    testing::cluster::{Fleet, Member},
     worker::registry::Body,
 };
 

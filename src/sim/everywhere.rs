@@ -7,15 +7,13 @@ use std::{
 
 use tokio::sync::broadcast::Receiver;
 
-use super::{
-    acts::{ms, quick},
-    fleet::{Act, Fleet, Member, Starts},
-};
+use super::acts::{ms, quick};
 use crate::{
     due::Misfire,
     event::Event,
     job::{Coordination, Job, Outcome, Run, Spec},
     scheduler::intents::INTERVAL,
+    testing::cluster::{Act, Fleet, Member, Starts},
     worker::{asking::Asker, registry::Body},
 };
 

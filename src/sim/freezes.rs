@@ -7,7 +7,6 @@ use std::{
 
 use super::{
     acts::{leader, ms, patient, quick},
-    fleet::{Fleet, Member, Starts},
     world::TTL,
 };
 use crate::{
@@ -15,6 +14,7 @@ use crate::{
     job::Spec,
     lease::{Lease, Loss},
     node::{Op, memory::MemoryNode},
+    testing::cluster::{Fleet, Member, Starts},
 };
 
 /// Shorter than the time to the first renewal.

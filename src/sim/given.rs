@@ -8,16 +8,14 @@ use std::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{
-    acts::{leader, ms},
-    fleet::{Act, Fleet},
-};
+use super::acts::{leader, ms};
 use crate::{
     config::LoadOptions,
     event::Event,
     intent::{Given, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     status::RunRecord,
+    testing::cluster::{Act, Fleet},
     worker::{Worker, asking::Asker, runs},
 };
 

@@ -6,11 +6,11 @@ use tokio::sync::mpsc;
 
 use super::{
     acts::{leader, quick},
-    fleet::{Fleet, Member, Starts, ready},
     intents::publish,
 };
 use crate::{
     job::Spec,
+    testing::cluster::{Fleet, Member, Starts, ready},
     worker::{
         crew::{Crew, Orders},
         registry::Body,

@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     acts::{leader, ms, patient, quick},
-    fleet::{Act, Fleet, Member, Starts},
     world::TTL,
 };
 use crate::{
@@ -12,6 +11,7 @@ use crate::{
     job::{Coordination, JobError, Outcome, Run, Spec},
     node::Op,
     status::RunRecord,
+    testing::cluster::{Act, Fleet, Member, Starts},
     worker::{registry::Body, runs},
 };
 
@@ -22,7 +22,9 @@ async fn history(member: &Member) -> Vec<RunRecord> {
 }
 
 /// Fails the first time, leaves something to read every time.
-fn second_try(starts: &Starts) -> Act<impl Fn(Run) -> super::fleet::Ran + Send + Sync + 'static> {
+fn second_try(
+    starts: &Starts,
+) -> Act<impl Fn(Run) -> crate::testing::cluster::Ran + Send + Sync + 'static> {
     let starts = starts.clone();
     Act(move |run: Run| {
         starts.note(&run);

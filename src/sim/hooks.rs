@@ -8,14 +8,12 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::{
-    acts::{leader, ms},
-    fleet::{Act, Fleet},
-};
+use super::acts::{leader, ms};
 use crate::{
     batch::{BatchJob, BatchLimits},
     event::Event,
     job::{Hooks, JobError, Outcome, Run, RunEnd, RunHook, Spec},
+    testing::cluster::{Act, Fleet},
     worker::{registry::Body, runs},
 };
 

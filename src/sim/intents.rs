@@ -8,7 +8,6 @@ use std::{
 
 use super::{
     acts::{leader, ms, quick},
-    fleet::{Act, Fleet, Member, Starts},
     world::TTL,
 };
 use crate::{
@@ -19,6 +18,7 @@ use crate::{
     job::{Job, JobError, Outcome, Run, Spec},
     node::{Answer, Doc, memory::Cut},
     scheduler::intents::INTERVAL,
+    testing::cluster::{Act, Fleet, Member, Starts},
     worker::asking::{AskError, Asker, Until},
 };
 

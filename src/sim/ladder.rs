@@ -7,7 +7,6 @@ use std::{
 
 use super::{
     acts::{leader, ms, patient},
-    fleet::{Act, Fleet, Member, Moody, Ran},
     overlaps::ledger,
     world::TTL,
 };
@@ -17,6 +16,7 @@ use crate::{
     job::{JobError, Run, Spec},
     lease::{Loss, Unstoppable, Work},
     status::{JobPresence, Presence, Standing},
+    testing::cluster::{Act, Fleet, Member, Moody, Ran},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

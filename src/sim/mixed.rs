@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     acts::ms,
-    fleet::{Fleet, Member, Starts},
     intents::publish,
     overlaps::{Going, work},
 };
@@ -13,6 +12,7 @@ use crate::{
     due::{Misfire, Overlap},
     event::Event,
     job::{Coordination, Spec},
+    testing::cluster::{Fleet, Member, Starts},
     worker::registry::Body,
 };
 

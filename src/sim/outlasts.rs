@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::{
     acts::{leader, ms, quick},
-    fleet::{Fleet, Member, Starts},
     world::TTL,
 };
 use crate::{
     due::Misfire,
     job::{Coordination, Spec},
+    testing::cluster::{Fleet, Member, Starts},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

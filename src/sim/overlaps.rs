@@ -14,7 +14,6 @@ use serde_json::json;
 
 use super::{
     acts::{leader, ms, quick},
-    fleet::{Act, Fleet, Member, Starts},
     world::TTL,
 };
 use crate::{
@@ -25,6 +24,7 @@ use crate::{
     lease::{LeaseView, Loss},
     ledger::Ledger,
     node::memory::Cut,
+    testing::cluster::{Act, Fleet, Member, Starts},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

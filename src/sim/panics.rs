@@ -11,10 +11,7 @@ use std::{
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::{
-    acts::{leader, ms, quick},
-    fleet::{Fleet, Member, Starts},
-};
+use super::acts::{leader, ms, quick};
 use crate::{
     Worker,
     batch::{BatchJob, BatchLimits},
@@ -23,6 +20,7 @@ use crate::{
     job::{Health, Hooks, Job, JobError, Outcome, Run, RunEnd, RunHook, Spec},
     status::{FleetStatus, Presence},
     telemetry::metrics::Metrics,
+    testing::cluster::{Fleet, Member, Starts},
     worker::{
         registry::Body,
         reload::{Jobs, Reloader},
@@ -201,7 +199,7 @@ async fn a_replica_whose_engine_waits_after_its_death_drains_and_takes_orders() 
         Spec::every(SECOND),
     );
     let orders = crate::worker::crew::Orders {
-        begin: vec![super::fleet::ready(next)],
+        begin: vec![crate::testing::cluster::ready(next)],
         end: Vec::new(),
     };
     a.orders

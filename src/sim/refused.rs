@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use super::{
-    acts::quick,
-    fleet::{Fleet, Member, Starts},
-    intents::publish,
-};
+use super::{acts::quick, intents::publish};
 use crate::{
     event::Event,
     job::{Disagreement, Spec},
+    testing::cluster::{Fleet, Member, Starts},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -9,18 +9,14 @@ use std::{
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::{
-    acts::ms,
-    fleet::{Act, Fleet, Member, Ran, ready},
-    intents::publish,
-    world::TTL,
-};
+use super::{acts::ms, intents::publish, world::TTL};
 use crate::{
     batch::BatchJob,
     clock::Clock,
     config::Config,
     event::Event,
     job::{Coordination, Job, JobError, Outcome, Run, Spec},
+    testing::cluster::{Act, Fleet, Member, Ran, ready},
     worker::{
         crew::Orders,
         registry::Body,

@@ -5,15 +5,13 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    fleet::{Act, Fleet, Moody, Starts},
-    world::TTL,
-};
+use super::world::TTL;
 use crate::{
     event::Event,
     job::{JobError, Outcome, Run, Spec},
     lease::Loss,
     node::{Answer, Op},
+    testing::cluster::{Act, Fleet, Moody, Starts},
 };
 
 use super::acts::{leader, ms, patient, quick};

@@ -8,13 +8,13 @@ use std::{
 
 use super::{
     acts::{ms, quick},
-    fleet::{Act, Fleet, Member, Moody, Ran, Starts},
     intents::publish,
 };
 use crate::{
     due::Misfire,
     event::Event,
     job::{Coordination, Outcome, Run, Spec},
+    testing::cluster::{Act, Fleet, Member, Moody, Ran, Starts},
     worker::{
         asking::{AskError, Asker, Until},
         registry::Body,

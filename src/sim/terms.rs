@@ -2,16 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    fleet::{Fleet, Starts},
-    world::{TTL, World},
-};
+use super::world::{TTL, World};
 use crate::{
     election::Elector,
     event::Event,
     job::Spec,
     lease::Loss,
     lock::{Claim, Claimed},
+    testing::cluster::{Fleet, Starts},
 };
 
 use super::acts::{holder, leader, ms, patient, quick};

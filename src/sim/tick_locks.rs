@@ -13,7 +13,6 @@ use async_trait::async_trait;
 
 use super::{
     acts::{ms, quick},
-    fleet::{Act, Fleet, Member, Starts},
     intents::publish,
     overlaps::{Going, ledger, work},
     world::TTL,
@@ -25,6 +24,7 @@ use crate::{
     node::Op,
     scheduler::intents::INTERVAL,
     status::Standing,
+    testing::cluster::{Act, Fleet, Member, Starts},
     worker::{asking::Asker, registry::Body},
 };
 

@@ -10,12 +10,12 @@ use std::{
 
 use super::{
     acts::{leader, patient, quick},
-    fleet::{Act, Fleet, Moody, Ran, Starts},
     world::TTL,
 };
 use crate::{
     job::{JobError, Run, Spec},
     node::Op,
+    testing::cluster::{Act, Fleet, Moody, Ran, Starts},
     worker::registry::Body,
 };
 

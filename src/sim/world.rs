@@ -21,7 +21,7 @@ use crate::{
     },
     sim_clock::SimTime,
     spawn::Spawn,
-    testing::cage::Cage,
+    testing::process_tasks::Cage,
 };
 
 pub(crate) const TTL: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{cage::Cage, sim::at};
+use super::{process_tasks::Cage, sim::at};
 use crate::{
     batch::BatchJob,
     clock::Moment,

@@ -16,8 +16,8 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use super::{
     Replica, Sim,
     book::Book,
-    cage::Cage,
     process::{Plan, Process},
+    process_tasks::Cage,
 };
 use crate::{
     chance::Chance,

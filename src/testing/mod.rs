@@ -77,9 +77,11 @@ mod alone;
 mod asks;
 mod asserts;
 mod book;
-pub(crate) mod cage;
+#[cfg(test)]
+pub(crate) mod cluster;
 mod fleet;
 pub(crate) mod process;
+pub(crate) mod process_tasks;
 mod report;
 mod sim;
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use super::cage::Cage;
+use super::process_tasks::Cage;
 use crate::{
     chance::Chance,
     event::Events,

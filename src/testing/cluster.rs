@@ -11,7 +11,6 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
-use super::world::World;
 use crate::{
     chance::Chance,
     clock::Clock,
@@ -19,11 +18,12 @@ use crate::{
     job::{Health, Hooks, Job, JobError, Outcome, Run, Spec},
     node::{Expiry, Node, memory::MemoryNode},
     scheduler::{Context, Intents},
+    sim::world::World,
     sim_clock::SimTime,
     spawn::Spawn,
     testing::{
-        cage::Cage,
         process::{Plan, Process},
+        process_tasks::Cage,
     },
     worker::{crew::Orders, registry::Body, replica::Ready},
 };
@@ -49,9 +49,9 @@ pub(crate) struct Member {
     /// How often the keeper would have aborted the process.
     pub(crate) aborts: Arc<Mutex<u32>>,
     /// The jobs that it is configured to run.
-    pub(super) jobs: Arc<Mutex<BTreeMap<String, Spec>>>,
+    pub(crate) jobs: Arc<Mutex<BTreeMap<String, Spec>>>,
     /// Where it is told of others.
-    pub(super) orders: mpsc::Sender<Orders>,
+    pub(crate) orders: mpsc::Sender<Orders>,
     /// True once its replica has wound down.
     over: watch::Receiver<bool>,
 }
@@ -209,7 +209,7 @@ impl Fleet {
     }
 }
 
-pub(super) fn ready((name, body, spec): (&str, Body, Spec)) -> Ready {
+pub(crate) fn ready((name, body, spec): (&str, Body, Spec)) -> Ready {
     Ready {
         name: name.to_owned(),
         body,
