@@ -88,7 +88,7 @@ async fn a_clock_that_jumped_ahead_is_told_and_its_ticks_run_when_they_are_due()
             let tomorrow = fleet.clock().wall() + SECOND * 3600;
             let any = starts.ticks().iter().any(|tick| *tick > tomorrow);
             assert_eq!(told, any, "{case}");
-            members.iter().for_each(|member| member.cage.crash());
+            members.iter().for_each(|member| member.tasks.crash());
         }
     }
 }
@@ -134,7 +134,7 @@ async fn jumps(seed: u64) {
             4 => members[pick(2)].time.set_wall_offset(off),
             _ => {
                 let victim = pick(2);
-                members[victim].cage.crash();
+                members[victim].tasks.crash();
                 members[victim] = member();
             }
         }

@@ -69,7 +69,7 @@ impl Scene {
         {
             self.fleet.sleep(ms(20)).await;
         }
-        member.cage.crash();
+        member.tasks.crash();
     }
 
     /// Who begins which runs in the next twenty seconds: these replicas and no others, under this definition.
@@ -204,7 +204,7 @@ async fn a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most
             }
             scene.fleet.sleep(ms(after)).await;
             assert!(first.leads(), "{rule:?}, {read:?}: it leads to its end");
-            first.cage.crash();
+            first.tasks.crash();
             let died = scene.fleet.time.elapsed();
             leader(&scene.fleet, &[&members[0], &members[1], &members[2]]).await;
             longest = longest.max(scene.fleet.time.elapsed() - died);

@@ -54,9 +54,9 @@ async fn what_was_made_ready_does_not_start_when_something_happened_since() {
         fleet.sleep(SECOND * 3).await;
         before_a_tick(&fleet, early).await;
         let before = starts.len();
-        member.cage.freeze();
+        member.tasks.freeze();
         fleet.sleep(SECOND * 3).await;
-        member.cage.thaw();
+        member.tasks.thaw();
         fleet.sleep(SECOND * 3).await;
         assert_eq!(starts.len(), before, "frozen {early:?} before the tick");
         assert!(member.heard(|e| matches!(e, Event::TicksSkipped { why: "misfire", .. })));

@@ -59,13 +59,13 @@ async fn after_a_freeze_nothing_starts_before_the_lease_is_verified() {
     fleet.sleep(ms(20)).await;
     assert!(lease.may_start());
     let told = watch(&fleet.nodes);
-    member.cage.freeze();
+    member.tasks.freeze();
     fleet.sleep(FREEZE).await;
     // Whoever wakes up before the keeper does is told by the clock.
     assert!(lease.is_held() && lease.is_open());
     assert!(!lease.may_start(), "the keeper has not looked yet");
     assert!(told.lock().unwrap().is_empty());
-    member.cage.thaw();
+    member.tasks.thaw();
     tokio::task::yield_now().await;
     assert!(!lease.may_start() && lease.is_held());
     let thawed = fleet.time.elapsed();
@@ -84,7 +84,7 @@ async fn a_lease_that_was_taken_during_a_freeze_starts_nothing() {
     let (member, other) = (idle(&fleet, "a"), idle(&fleet, "b"));
     let mine = lease(&member).await;
     fleet.sleep(ms(20)).await;
-    member.cage.freeze();
+    member.tasks.freeze();
     let locks = &other.ctx.locks;
     locks
         .break_lease("lock/x", mine.owner(), true)
@@ -93,7 +93,7 @@ async fn a_lease_that_was_taken_during_a_freeze_starts_nothing() {
     let _theirs = lease(&other).await;
     fleet.sleep(FREEZE).await;
     assert!(mine.is_held(), "as far as its clock knows");
-    member.cage.thaw();
+    member.tasks.thaw();
     let view = mine.view().clone();
     let started = Arc::new(Mutex::new(false));
     let seen = started.clone();
@@ -113,10 +113,10 @@ async fn a_lease_that_nobody_confirms_after_a_freeze_is_given_up() {
     let lease = lease(&member).await;
     let _work = lease.begin_work();
     fleet.sleep(ms(20)).await;
-    member.cage.freeze();
+    member.tasks.freeze();
     fleet.sleep(FREEZE).await;
     fleet.nodes.iter().for_each(|n| n.faults().fail_all());
-    member.cage.thaw();
+    member.tasks.thaw();
     let thawed = fleet.time.elapsed();
     let Loss::Unfit(why) = lease.closing().await else {
         panic!("{:?}", lease.loss());
@@ -144,9 +144,9 @@ async fn a_frozen_leader_goes_on_when_its_lease_still_stands() {
     });
     for _ in 0..5 {
         fleet.sleep(ms(400)).await;
-        member.cage.freeze();
+        member.tasks.freeze();
         fleet.sleep(ms(300)).await;
-        member.cage.thaw();
+        member.tasks.thaw();
     }
     fleet.sleep(TTL * 3).await;
     assert!(member.leads());
@@ -181,10 +181,10 @@ async fn no_tick_starts_after_a_freeze_before_the_lease_is_verified() {
         let wall = member.ctx.clock.wall().as_millisecond();
         let to_tick = u64::try_from(1_000 - wall.rem_euclid(1_000)).unwrap();
         fleet.sleep(ms(to_tick + 900)).await;
-        member.cage.freeze();
+        member.tasks.freeze();
         fleet.sleep(FREEZE).await;
         written.lock().unwrap().clear();
-        member.cage.thaw();
+        member.tasks.thaw();
         let thawed = fleet.time.elapsed();
         while starts.len() < before + 2 {
             fleet.sleep(ms(1)).await;

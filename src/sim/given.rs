@@ -69,7 +69,7 @@ async fn parameters_of_a_trigger_reach_its_retries_on_other_replicas() {
     }
     // The retry waits in the ledger, with what it was given.
     fleet.sleep(ms(100)).await;
-    a.cage.crash();
+    a.tasks.crash();
     let b = fleet.join("b", reads(&seen), spec());
     let done = |e: &Event| {
         matches!(
@@ -193,7 +193,7 @@ async fn a_run_resumes_at_the_last_checkpoint_of_a_killed_replica() {
     while pages.lock().unwrap().len() < 9 {
         fleet.sleep(ms(10)).await;
     }
-    a.cage.crash();
+    a.tasks.crash();
     let before = pages.lock().unwrap().len();
     let b = fleet.join("b", book(), spec());
     let done = |e: &Event| {
@@ -249,7 +249,7 @@ async fn every_replica_can_show_how_far_a_run_is() {
         admin: None,
     };
     let publish = crate::worker::presence::publish(me, a.ctx.clone());
-    a.cage.spawn().spawn(publish);
+    a.tasks.spawn().spawn(publish);
     fleet.sleep(SECOND * 30).await;
     let b = fleet.join("b", super::acts::patient(), Spec::continuous());
     fleet.sleep(SECOND).await;

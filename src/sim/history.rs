@@ -100,7 +100,7 @@ async fn an_interrupted_run_is_marked_by_its_successor() {
         (before[0].outcome.as_str(), before[0].ended),
         ("running", None)
     );
-    a.cage.crash();
+    a.tasks.crash();
     let b = fleet.join("b", patient(), spec());
     leader(&fleet, &[&b]).await;
     fleet.sleep(SECOND).await;
@@ -127,11 +127,11 @@ async fn an_outcome_that_came_too_late_does_not_hide_the_interruption() {
         fleet.sleep(ms(20)).await;
     }
     let (first, second) = if ran(&a) { (&a, &b) } else { (&b, &a) };
-    first.cage.freeze();
+    first.tasks.freeze();
     leader(&fleet, &[second]).await;
     fleet.sleep(TTL).await;
     // It wakes up, is told that its lease is over, and says so.
-    first.cage.thaw();
+    first.tasks.thaw();
     fleet.sleep(SECOND * 2).await;
     let shown = history(second).await;
     let dead = &shown[0];
@@ -145,7 +145,7 @@ async fn a_start_that_nobody_told_of_is_shown_as_interrupted() {
     let spec = || Spec::every(SECOND * 30);
     let a = fleet.join("a", patient(), spec());
     // It dies with the first word of its history on the way.
-    let doomed = a.cage.clone();
+    let doomed = a.tasks.clone();
     for node in &fleet.nodes {
         let doomed = doomed.clone();
         node.observe(move |done| {
@@ -155,7 +155,7 @@ async fn a_start_that_nobody_told_of_is_shown_as_interrupted() {
             }
         });
     }
-    while !a.cage.is_crashed() {
+    while !a.tasks.is_crashed() {
         fleet.sleep(ms(20)).await;
     }
     let b = fleet.join("b", patient(), spec());
@@ -188,7 +188,7 @@ async fn a_worker_that_drains_writes_what_its_last_run_left() {
     member.drain();
     member.ended().await;
     // The process is gone with the end of its replica.
-    member.cage.crash();
+    member.tasks.crash();
     let onlooker = fleet.join("b", patient(), Spec::continuous().enabled(false));
     let shown = history(&onlooker).await;
     assert_eq!(shown.len(), 1);

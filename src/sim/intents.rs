@@ -73,7 +73,7 @@ async fn a_new_leader_knows_of_a_pause_at_once() {
         leader(&fleet, &[&a]).await;
         pause(&a, true).await;
         fleet.sleep(HEARD).await;
-        a.cage.crash();
+        a.tasks.crash();
         let before = starts.len();
         let b = fleet.join("b", quick(&starts), Spec::every(SECOND));
         leader(&fleet, &[&b]).await;
@@ -95,7 +95,7 @@ async fn a_pause_outlives_the_memory_of_every_node_one_after_the_other() {
         node.faults().flush();
         fleet.sleep(HEARD).await;
     }
-    a.cage.crash();
+    a.tasks.crash();
     let before = starts.len();
     let b = fleet.join("b", quick(&starts), Spec::every(SECOND));
     fleet.sleep(TTL * 3 + SECOND * 5).await;
@@ -174,7 +174,7 @@ async fn what_is_written_is_never_said_to_have_failed() {
         let person = fleet.join("person", quick(&Starts::default()), spec);
         let asker = asker(&person);
         // It hears of nothing.
-        a.cage.freeze();
+        a.tasks.freeze();
         let cuts = async {
             let kind = format!("{}{order}.", intent::DIRECTORY);
             loop {
@@ -330,15 +330,15 @@ fn triggers(seed: u64, nodes: usize) {
                 _ => usize::try_from(chance.below(3)).unwrap(),
             };
             match chance.below(7) {
-                0..=2 => members[victim].cage.crash(),
-                3 => members[victim].cage.freeze(),
+                0..=2 => members[victim].tasks.crash(),
+                3 => members[victim].tasks.freeze(),
                 4 => members[victim].drain(),
                 5 => fleet.nodes[usize::try_from(chance.below(nodes as u64)).unwrap()]
                     .faults()
                     .partition(Cut::Hang),
                 _ => {
                     fleet.nodes.iter().for_each(|n| n.faults().heal());
-                    members.iter().for_each(|m| m.cage.thaw());
+                    members.iter().for_each(|m| m.tasks.thaw());
                     continue;
                 }
             }
@@ -347,7 +347,7 @@ fn triggers(seed: u64, nodes: usize) {
             members[victim] = fresh;
         }
         fleet.nodes.iter().for_each(|n| n.faults().heal());
-        all.iter().for_each(|m| m.cage.thaw());
+        all.iter().for_each(|m| m.tasks.thaw());
         fleet.sleep(SECOND * 30).await;
         let starts = starts.lock().unwrap().clone();
         for ((tick, attempt), who) in &starts {
@@ -529,7 +529,7 @@ fn what_is_said_to_be_withdrawn_never_runs() {
                 let trigger = asker.trigger("job").await.unwrap();
                 fleet.sleep(chance.up_to(ms(2500))).await;
                 if chance.hits(0.4) {
-                    member.cage.crash();
+                    member.tasks.crash();
                     member = fleet.join(&format!("m{n}"), counted(&starts, &chance), spec());
                 }
                 let found = asker.withdraw(vec![trigger], TTL * 4).await.unwrap();
@@ -716,7 +716,7 @@ async fn a_job_handed_to_a_dead_replica_goes_to_another_one() {
         publish(member);
     }
     fleet.sleep(SECOND).await;
-    b.cage.crash();
+    b.tasks.crash();
     let answer = asker(&c)
         .resign("job", Some("b"), SECOND * 30)
         .await
@@ -742,5 +742,5 @@ pub(super) fn publish(member: &Member) {
         admin: None,
     };
     let publish = crate::worker::presence::publish(me, member.ctx.clone());
-    member.cage.spawn().spawn(publish);
+    member.tasks.spawn().spawn(publish);
 }

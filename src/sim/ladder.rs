@@ -97,9 +97,9 @@ async fn progress_keeps_a_run_going_and_a_freeze_is_no_lack_of_it() {
     leader(&fleet, &[&member]).await;
     for _ in 0..5 {
         fleet.sleep(SECOND).await;
-        member.cage.freeze();
+        member.tasks.freeze();
         fleet.sleep(ms(400)).await;
-        member.cage.thaw();
+        member.tasks.thaw();
     }
     fleet.sleep(SECOND * 5).await;
     assert!(member.leads());

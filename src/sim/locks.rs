@@ -43,14 +43,14 @@ fn within(world: impl FnOnce() -> World) -> (Option<String>, Counts) {
             let victim = usize::try_from(chance.below(fleet.len() as u64)).unwrap();
             match chance.below(10) {
                 0 => {
-                    fleet[victim].cage.crash();
+                    fleet[victim].tasks.crash();
                     fleet[victim] = join(&world, born);
                     born += 1;
                 }
-                1 | 2 => fleet[victim].cage.freeze(),
-                3 | 4 => fleet[victim].cage.thaw(),
+                1 | 2 => fleet[victim].tasks.freeze(),
+                3 | 4 => fleet[victim].tasks.thaw(),
                 5 => {
-                    fleet.iter().for_each(|m| m.cage.thaw());
+                    fleet.iter().for_each(|m| m.tasks.thaw());
                     world.calm();
                 }
                 _ => world.strike(),
@@ -66,7 +66,7 @@ fn within(world: impl FnOnce() -> World) -> (Option<String>, Counts) {
 /// P5: after the faults somebody leads within a ttl and a little, and no candidate's loop has ended.
 async fn recover(world: &World, fleet: &[Machine]) {
     world.calm();
-    fleet.iter().for_each(|m| m.cage.thaw());
+    fleet.iter().for_each(|m| m.tasks.thaw());
     let clock = world.time.clock();
     let before = world.checker.counts().acquisitions;
     // Nodes that have just lost their memory are watched for the longest lease first.

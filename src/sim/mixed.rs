@@ -132,11 +132,11 @@ async fn one_fleet(seed: u64) {
     stays(&fleet, &replicas, SECOND * 15, seed).await;
     let gone = replicas.swap_remove(chance.below(replicas.len() as u64) as usize);
     if chance.below(2) == 0 {
-        gone.member.cage.crash();
+        gone.member.tasks.crash();
     } else {
         gone.member.drain();
         gone.member.ended().await;
-        gone.member.cage.crash();
+        gone.member.tasks.crash();
     }
     fleet.sleep(SECOND * 3).await;
     until_at_rest(&fleet, &replicas, seed).await;

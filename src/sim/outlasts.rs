@@ -24,7 +24,7 @@ async fn a_job_that_is_due_more_seldom_than_its_workers_restart_runs_all_the_sam
         let worker = join(n);
         fleet.sleep(SECOND * 25).await;
         if n % 3 == 0 {
-            worker.cage.crash();
+            worker.tasks.crash();
         } else {
             worker.drain();
             worker.ended().await;

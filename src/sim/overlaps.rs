@@ -135,7 +135,7 @@ async fn a_queued_tick_survives_its_leader() {
     until(&fleet, 21).await;
     assert!(a.leads());
     assert_eq!(starts.ticks().len(), 1);
-    a.cage.crash();
+    a.tasks.crash();
     let b = fleet.join("b", job(), spec());
     until(&fleet, 31).await;
     // What fell due under both of them waits, and none has run beside another.
@@ -270,7 +270,7 @@ async fn each_of_several_runs_goes_on_from_its_own_checkpoint() {
     let spec = || Spec::every(SECOND * 10).overlap(Overlap::Allow);
     let a = fleet.join("a", job(), spec());
     until(&fleet, 31).await;
-    a.cage.crash();
+    a.tasks.crash();
     fleet.join("b", job(), spec());
     until(&fleet, 36).await;
     let found = found.lock().unwrap();
@@ -359,7 +359,7 @@ async fn a_tick_between_two_leaders_fires_once() {
         until(&fleet, 19).await;
         assert!(a.leads());
         match crash {
-            true => a.cage.crash(),
+            true => a.tasks.crash(),
             false => {
                 a.drain();
                 a.ended().await;
@@ -432,8 +432,8 @@ fn schedule(seed: u64, nodes: usize) {
             decided.extend(rows.skipped().iter().map(|row| (row.from, row.to)));
             let victim = usize::try_from(chance.below(3)).unwrap();
             match chance.below(8) {
-                0 | 1 => members[victim].cage.crash(),
-                2 => members[victim].cage.freeze(),
+                0 | 1 => members[victim].tasks.crash(),
+                2 => members[victim].tasks.freeze(),
                 3 => members[victim].drain(),
                 4 => fleet.nodes[usize::try_from(chance.below(nodes as u64)).unwrap()]
                     .faults()
@@ -445,7 +445,7 @@ fn schedule(seed: u64, nodes: usize) {
                 }
                 _ => {
                     fleet.nodes.iter().for_each(|n| n.faults().heal());
-                    members.iter().for_each(|m| m.cage.thaw());
+                    members.iter().for_each(|m| m.tasks.thaw());
                     continue;
                 }
             }
@@ -455,7 +455,7 @@ fn schedule(seed: u64, nodes: usize) {
             members[victim] = fresh;
         }
         fleet.nodes.iter().for_each(|n| n.faults().heal());
-        all.iter().for_each(|m| m.cage.thaw());
+        all.iter().for_each(|m| m.tasks.thaw());
         fleet.sleep(TTL * 12).await;
         starts.assert_once();
         assert!(going.most() <= places, "{} at a time", going.most());

@@ -37,11 +37,11 @@ async fn under_a_refused_definition_nobody_leads_while_a_replica_has_the_old_one
         .filter(|e| matches!(e, Event::Leading { .. }))
         .count();
     assert_eq!(led, 1, "in one term");
-    a.cage.crash();
+    a.tasks.crash();
     fleet.sleep(SECOND * 20).await;
     assert_eq!([&b, &c].map(leads), [true, false], "its like takes over");
     assert_eq!(new.len(), 0, "nothing has run under the new one");
-    b.cage.crash();
+    b.tasks.crash();
     fleet.sleep(SECOND * 20).await;
     assert!(c.leads() && new.len() > 2, "the last one that is left");
     old.assert_once();

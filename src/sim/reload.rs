@@ -504,7 +504,7 @@ async fn in_failover_mode_both_replicas_reload_and_the_active_one_stays_active()
         }
         assert_eq!(diary.of("same").len(), 1);
         // The standby takes over what it has read, the job that was added too.
-        a.cage.crash();
+        a.tasks.crash();
         let mark = diary.len();
         fleet.sleep(SECOND * 10).await;
         assert_eq!(b.terms("replica").len(), 1);

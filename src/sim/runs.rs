@@ -72,11 +72,11 @@ async fn a_run_sees_its_cancellation_first() {
     let member = fleet.join("a", job, Spec::continuous());
     leader(&fleet, &[&member]).await;
     fleet.sleep(ms(350)).await;
-    member.cage.freeze();
+    member.tasks.freeze();
     fleet.sleep(TTL * 3).await;
     let before = seen.lock().unwrap().len();
     assert!(before > 0);
-    member.cage.thaw();
+    member.tasks.thaw();
     fleet.sleep(ms(30)).await;
     let seen = seen.lock().unwrap();
     assert_eq!(
@@ -160,7 +160,7 @@ async fn a_new_leader_writes_back_what_it_found() {
     let every = || Spec::every(Duration::from_secs(1));
     let a = fleet.join("a", quick(&starts), every());
     fleet.sleep(Duration::from_secs(3)).await;
-    a.cage.crash();
+    a.tasks.crash();
     let onlooker = fleet.join("onlooker", quick(&starts), every().enabled(false));
     let seen = onlooker
         .ctx
@@ -426,7 +426,7 @@ async fn a_run_that_takes_too_long_is_stopped_and_tried_again_by_whoever_leads()
         fleet.sleep(ms(20)).await;
     }
     // The retry waits in the ledger and survives its replica.
-    a.cage.crash();
+    a.tasks.crash();
     let b = fleet.join("b", slow(), spec());
     fleet.sleep(Duration::from_secs(5)).await;
     let done = |e: &Event| {

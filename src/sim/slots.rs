@@ -57,13 +57,13 @@ fn never_more_holders_than_slots_whatever_fails() {
                 let victim = usize::try_from(chance.below(fleet.len() as u64)).unwrap();
                 match chance.below(10) {
                     0 => {
-                        fleet[victim].cage.crash();
+                        fleet[victim].tasks.crash();
                         fleet[victim] = join(&world, fleet.len());
                     }
-                    1 | 2 => fleet[victim].cage.freeze(),
-                    3 | 4 => fleet[victim].cage.thaw(),
+                    1 | 2 => fleet[victim].tasks.freeze(),
+                    3 | 4 => fleet[victim].tasks.thaw(),
                     5 => {
-                        fleet.iter().for_each(|m| m.cage.thaw());
+                        fleet.iter().for_each(|m| m.tasks.thaw());
                         world.calm();
                     }
                     _ => world.strike(),

@@ -52,7 +52,7 @@ fn join(fleet: &Fleet, name: &str, starts: &All, priority: i32) -> Member {
 }
 
 fn share(member: &Member) -> usize {
-    match member.cage.is_crashed() {
+    match member.tasks.is_crashed() {
         true => 0,
         false => member.ctx.board.leases().len(),
     }
@@ -121,7 +121,7 @@ async fn a_rolling_deploy_ends_with_equal_shares() {
     for (n, name) in ["d", "e", "f"].iter().enumerate() {
         members[n].drain();
         members[n].ended().await;
-        members[n].cage.crash();
+        members[n].tasks.crash();
         members[n] = join(&fleet, name, &starts, 0);
         fleet.sleep(SECOND * 10).await;
     }
@@ -141,7 +141,7 @@ async fn what_a_dead_replica_has_led_is_shared() {
     until(&fleet, &[&a], &[9]).await;
     let (b, c) = (join(&fleet, "b", &starts, 0), join(&fleet, "c", &starts, 0));
     fleet.sleep(ms(2500)).await;
-    a.cage.crash();
+    a.tasks.crash();
     fleet.sleep(ms(1500)).await;
     let at_once = shares(&[&b, &c]);
     assert_eq!(at_once.iter().sum::<usize>(), 9, "within ttl and a half");
@@ -165,7 +165,7 @@ async fn the_larger_priority_leads_whoever_came_first_and_nothing_comes_back() {
     fleet.sleep(SECOND * 60).await;
     assert_eq!(terms(&[&a, &b]), before, "no term has moved since");
     assert_no_tick_lost(&starts);
-    b.cage.crash();
+    b.tasks.crash();
     fleet.sleep(ms(1500)).await;
     assert_eq!(
         shares(&[&a]),
@@ -260,12 +260,12 @@ async fn among_standbys_the_larger_priority_takes_over() {
         let (b, c) = (join("b", first), join("c", second));
         fleet.sleep(SECOND * 20).await;
         assert_eq!(shares(&[&a, &b, &c]), [9, 0, 0], "the active one stays");
-        a.cage.crash();
+        a.tasks.crash();
         fleet.sleep(ms(1800)).await;
         let wanted = if first > second { [9, 0] } else { [0, 9] };
         assert_eq!(shares(&[&b, &c]), wanted);
         let (next, last) = if first > second { (b, c) } else { (c, b) };
-        next.cage.crash();
+        next.tasks.crash();
         fleet.sleep(ms(1800)).await;
         assert_eq!(shares(&[&last]), [9]);
         assert_no_double(&starts);
@@ -286,7 +286,7 @@ async fn a_replica_that_is_asked_to_drain_goes_and_nobody_else_does() {
     let answer = asker.drain("a", Until::Heard, SECOND * 5).await.unwrap();
     assert!(answer.heard, "{answer:?}");
     a.ended().await;
-    a.cage.crash();
+    a.tasks.crash();
     until(&fleet, &[&b], &[9]).await;
     // Its documents are still there for others to read.
     fleet.sleep(SECOND * 30).await;

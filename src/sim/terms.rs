@@ -46,7 +46,7 @@ async fn the_clock_ends_a_lease_before_any_message() {
     let member = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&member]).await;
     let (_, lease) = member.ctx.board.leases().remove(0);
-    member.cage.freeze();
+    member.tasks.freeze();
     fleet.sleep(TTL).await;
     // Nothing of the process has run since, and still nobody is told that it leads.
     assert!(!lease.is_held() && lease.remaining().is_zero());
@@ -246,7 +246,7 @@ async fn standby_takes_over_within_one_ttl() {
     );
     let first = leader(&fleet, &[&a, &b]).await;
     let other = if std::ptr::eq(first, &a) { &b } else { &a };
-    first.cage.crash();
+    first.tasks.crash();
     let start = fleet.time.elapsed();
     leader(&fleet, &[other]).await;
     assert!(

@@ -184,7 +184,7 @@ async fn the_run_of_a_dead_replica_goes_on_elsewhere() {
         .collect();
     until(&fleet, 32).await;
     let runner = members.iter().find(|m| m.leads()).expect("a run goes on");
-    runner.cage.crash();
+    runner.tasks.crash();
     fleet.sleep(TTL * 2).await;
     let again = |m: &Member| {
         m.heard(|e| {
@@ -199,7 +199,7 @@ async fn the_run_of_a_dead_replica_goes_on_elsewhere() {
         })
     };
     assert!(members.iter().any(again));
-    let alive = members.iter().find(|m| !m.cage.is_crashed()).unwrap();
+    let alive = members.iter().find(|m| !m.tasks.is_crashed()).unwrap();
     assert!(ledger(alive).await.open().is_empty());
     starts.assert_once();
     assert_eq!(starts.len(), 2);
@@ -233,7 +233,7 @@ async fn a_retry_is_done_by_whoever_comes_first() {
         "nobody waits with the lock in hand"
     );
     let first = members.iter().find(|m| ran(m) == 1).unwrap();
-    first.cage.crash();
+    first.tasks.crash();
     until(&fleet, 38).await;
     assert_eq!(starts.len(), 2);
     starts.assert_once();

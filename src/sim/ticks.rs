@@ -56,8 +56,8 @@ fn schedule(seed: u64, nodes: usize) {
             fleet.sleep(chance.up_to(SECOND * 4)).await;
             let victim = usize::try_from(chance.below(3)).unwrap();
             match chance.below(8) {
-                0 | 1 => members[victim].cage.crash(),
-                2 => members[victim].cage.freeze(),
+                0 | 1 => members[victim].tasks.crash(),
+                2 => members[victim].tasks.freeze(),
                 3 => members[victim].drain(),
                 4 => fleet.nodes[usize::try_from(chance.below(nodes as u64)).unwrap()]
                     .faults()
@@ -69,7 +69,7 @@ fn schedule(seed: u64, nodes: usize) {
                 }
                 _ => {
                     fleet.nodes.iter().for_each(|n| n.faults().heal());
-                    members.iter().for_each(|m| m.cage.thaw());
+                    members.iter().for_each(|m| m.tasks.thaw());
                     continue;
                 }
             }
@@ -79,7 +79,7 @@ fn schedule(seed: u64, nodes: usize) {
             members[victim] = fresh;
         }
         fleet.nodes.iter().for_each(|n| n.faults().heal());
-        all.iter().for_each(|m| m.cage.thaw());
+        all.iter().for_each(|m| m.tasks.thaw());
         fleet.sleep(SECOND * 12).await;
         starts.assert_once();
         accounted(&all, &starts);

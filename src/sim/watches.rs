@@ -84,7 +84,7 @@ async fn whoever_gets_well_after_the_leaders_death_takes_over_at_once() {
     let unfit = Arc::new(Mutex::new(Some("not yet".to_owned())));
     let second = fleet.join("b", moody(&unfit), Spec::continuous());
     fleet.sleep(TTL * 2).await;
-    first.cage.crash();
+    first.tasks.crash();
     fleet.sleep(TTL * 2).await;
     assert!(!second.leads());
     let well = fleet.time.elapsed();
@@ -105,7 +105,7 @@ async fn a_replica_that_gets_well_after_the_leaders_death_takes_over_at_once() {
     let fitness = second.ctx.locks.fitness();
     fitness.report("disk", Err("full".to_owned()));
     fleet.sleep(TTL * 2).await;
-    first.cage.crash();
+    first.tasks.crash();
     fleet.sleep(TTL * 2).await;
     assert!(!second.leads());
     let well = fleet.time.elapsed();

@@ -23,7 +23,7 @@ use crate::{
     spawn::Spawn,
     testing::{
         process::{Plan, Process},
-        process_tasks::Cage,
+        process_tasks::ProcessTasks,
     },
     worker::{crew::Orders, registry::Body, replica::Ready},
 };
@@ -41,7 +41,7 @@ pub(crate) struct Fleet {
 /// One replica of a fleet.
 #[derive(Clone)]
 pub(crate) struct Member {
-    pub(crate) cage: Cage,
+    pub(crate) tasks: ProcessTasks,
     pub(crate) time: SimTime,
     pub(crate) ctx: Context,
     /// Everything it has told.
@@ -188,7 +188,7 @@ impl Fleet {
             look_every: None,
             aborted: Box::new(move || *count.lock().unwrap() += 1),
         };
-        let Process { cage, ctx, over } = Process::start(plan).unwrap();
+        let Process { tasks, ctx, over } = Process::start(plan).unwrap();
         let told = Arc::new(Mutex::new(Vec::new()));
         let (ears, mut heard) = (told.clone(), ctx.events.observe());
         Spawn::system().spawn(async move {
@@ -197,7 +197,7 @@ impl Fleet {
             }
         });
         Member {
-            cage,
+            tasks,
             time,
             ctx,
             told,
@@ -223,7 +223,7 @@ pub(crate) fn ready((name, body, spec): (&str, Body, Spec)) -> Ready {
 
 impl Member {
     pub(crate) fn leads(&self) -> bool {
-        !self.cage.is_crashed() && self.ctx.board.leases().iter().any(|(_, l)| l.is_held())
+        !self.tasks.is_crashed() && self.ctx.board.leases().iter().any(|(_, l)| l.is_held())
     }
 
     pub(crate) fn drain(&self) {

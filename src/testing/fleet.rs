@@ -17,7 +17,7 @@ use super::{
     Replica, Sim,
     book::Book,
     process::{Plan, Process},
-    process_tasks::Cage,
+    process_tasks::ProcessTasks,
 };
 use crate::{
     chance::Chance,
@@ -111,7 +111,7 @@ impl Fleet {
             })
             .collect();
         let starting = sim.starting;
-        let usher = Cage::default();
+        let usher = ProcessTasks::default();
         let ushers = locks_over(&nodes, guard, &timing, &time, &chance, usher.spawn());
         let ushers = started(ushers.guarded(guard).start());
         let clock = time.clock();
@@ -188,7 +188,7 @@ impl Fleet {
     pub fn leader(&self, job: &str) -> Option<Replica> {
         let seats = self.seats();
         let leads = |seat: &&Seat| match &seat.process {
-            Some((process, _)) if !process.cage.is_crashed() => {
+            Some((process, _)) if !process.tasks.is_crashed() => {
                 let leases = process.ctx.board.leases();
                 leases
                     .iter()
@@ -258,7 +258,7 @@ impl Fleet {
         self.0.book.did(format!("kill({replica})"));
         self.at(replica, |seat| {
             if let Some((process, _)) = &seat.process {
-                process.cage.crash();
+                process.tasks.crash();
             }
         });
         self.0.book.died(replica, "its process was killed");
@@ -273,7 +273,7 @@ impl Fleet {
         let freeze = self.at(replica, |seat| {
             seat.freezes += 1;
             if let Some((process, _)) = &seat.process {
-                process.cage.freeze();
+                process.tasks.freeze();
             }
             seat.freezes
         });
@@ -297,7 +297,7 @@ impl Fleet {
         self.at(replica, |seat| {
             seat.freezes += 1;
             if let Some((process, _)) = &seat.process {
-                process.cage.thaw();
+                process.tasks.thaw();
             }
         });
     }
@@ -504,7 +504,7 @@ impl Fleet {
     /// Writes everything that the process tells into the book.
     fn listen(&self, replica: Replica, process: &Process) {
         let (book, mut heard) = (self.0.book.clone(), process.ctx.events.observe());
-        // Outside of the cage: what was told before the process died is news all the same.
+        // Not among its tasks: what was told before the process died is news all the same.
         Spawn::system().spawn(async move {
             while let Ok(event) = heard.recv().await {
                 book.told(replica, event);
@@ -533,9 +533,9 @@ impl Fleet {
             me.clone(),
             ctx.clone(),
         ));
-        let (mut over, cage, book) = (
+        let (mut over, tasks, book) = (
             process.over.clone(),
-            process.cage.clone(),
+            process.tasks.clone(),
             self.0.book.clone(),
         );
         ctx.spawn.clone().spawn(async move {
@@ -548,7 +548,7 @@ impl Fleet {
             let _ = ctx.clock.timeout(limit, ctx.locks.remove_doc(&name)).await;
             ctx.locks.settle().await;
             book.did(format!("(not the test) {replica} has ended"));
-            cage.crash();
+            tasks.crash();
         });
     }
 }
@@ -565,7 +565,7 @@ impl fmt::Debug for Fleet {
 impl Seat {
     fn is_up(&self) -> bool {
         let process = self.process.as_ref();
-        process.is_some_and(|(process, _)| !process.cage.is_crashed())
+        process.is_some_and(|(process, _)| !process.tasks.is_crashed())
     }
 
     fn cut(&mut self, cut: bool) {

@@ -1,10 +1,10 @@
-//! One replica as a process of a simulation: clocks and connections of its own, and all its tasks in one cage.
+//! One replica as a process of a simulation: clocks and connections of its own, and all its tasks together.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use super::process_tasks::Cage;
+use super::process_tasks::ProcessTasks;
 use crate::{
     chance::Chance,
     event::Events,
@@ -55,7 +55,7 @@ pub(crate) struct Plan {
 
 /// A process that was started.
 pub(crate) struct Process {
-    pub(crate) cage: Cage,
+    pub(crate) tasks: ProcessTasks,
     pub(crate) ctx: Context,
     /// True once its replica has wound down.
     pub(crate) over: watch::Receiver<bool>,
@@ -67,9 +67,9 @@ impl Process {
     /// # Errors
     /// When the keeper cannot be started.
     pub(crate) fn start(plan: Plan) -> std::io::Result<Self> {
-        let cage = Cage::default();
-        let (clock, spawn, events) = (plan.time.clock(), cage.spawn(), Events::default());
-        let (doomed, aborted) = (cage.clone(), plan.aborted);
+        let tasks = ProcessTasks::default();
+        let (clock, spawn, events) = (plan.time.clock(), tasks.spawn(), Events::default());
+        let (doomed, aborted) = (tasks.clone(), plan.aborted);
         let locks = Locks::over(plan.nodes)
             .timing(plan.timing)
             .clock(clock.clone())
@@ -119,6 +119,6 @@ impl Process {
             replica.run_with(plan.desk).await;
             wound_down.send_replace(true);
         });
-        Ok(Self { cage, ctx, over })
+        Ok(Self { tasks, ctx, over })
     }
 }
