@@ -32,6 +32,8 @@ mod function;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod given;
 pub mod holding;
+#[cfg(feature = "admin")]
+mod page;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;
