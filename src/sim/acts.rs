@@ -1,12 +1,53 @@
-//! What the tests of terms, runs and batches have in common.
+//! What the tests of terms, runs and batches have in common: jobs, and what they note.
 
-use std::time::Duration;
-
-use crate::testing::cluster::{Act, Fleet, Member, Starts};
-use crate::{
-    job::{Job, JobError, Outcome, Run},
-    node::memory::MemoryNode,
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
 };
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+
+use crate::{
+    job::{Health, Job, JobError, Outcome, Run},
+    node::memory::MemoryNode,
+    testing::{cluster::Cluster, members::Member},
+};
+
+/// A job made of a closure.
+pub(crate) struct Act<F>(pub(crate) F);
+
+pub(crate) type Ran = BoxFuture<'static, Result<Outcome, JobError>>;
+
+#[async_trait]
+impl<F: Fn(Run) -> Ran + Send + Sync + 'static> Job for Act<F> {
+    async fn run(&self, run: Run) -> Result<Outcome, JobError> {
+        (self.0)(run).await
+    }
+}
+
+/// A job whose fitness a test decides.
+pub(crate) struct Moody<F> {
+    pub(crate) act: Act<F>,
+    pub(crate) unfit: Arc<Mutex<Option<String>>>,
+}
+
+#[async_trait]
+impl<F: Fn(Run) -> Ran + Send + Sync + 'static> Job for Moody<F> {
+    async fn run(&self, run: Run) -> Result<Outcome, JobError> {
+        self.act.run(run).await
+    }
+
+    async fn health(&self) -> Health {
+        self.unfit
+            .lock()
+            .unwrap()
+            .clone()
+            .map_or(Health::Fit, Health::Unfit)
+    }
+}
 
 /// Who holds `lock/x` on a node.
 pub(crate) fn holder(node: &MemoryNode) -> Option<String> {
@@ -37,7 +78,7 @@ pub(crate) fn quick(starts: &Starts) -> impl Job + use<> {
     })
 }
 
-pub(crate) async fn leader<'a>(fleet: &Fleet, of: &[&'a Member]) -> &'a Member {
+pub(crate) async fn leader<'a>(fleet: &Cluster, of: &[&'a Member]) -> &'a Member {
     for _ in 0..10_000 {
         if let Some(leader) = of.iter().find(|m| m.leads()) {
             return leader;
@@ -45,4 +86,49 @@ pub(crate) async fn leader<'a>(fleet: &Fleet, of: &[&'a Member]) -> &'a Member {
         fleet.sleep(ms(5)).await;
     }
     panic!("nobody leads");
+}
+
+/// Every start of every run, over a whole fleet: `(tick, attempt)` and the replicas that started it.
+#[derive(Clone, Default)]
+pub(crate) struct Starts(Arc<Mutex<Started>>);
+
+/// By tick and attempt.
+type Started = BTreeMap<(Timestamp, u32), Vec<String>>;
+
+impl Starts {
+    pub(crate) fn note(&self, run: &Run) {
+        let mut starts = self.0.lock().unwrap();
+        let who = run.facts().replica.clone();
+        starts
+            .entry((run.tick(), run.attempt()))
+            .or_default()
+            .push(who);
+    }
+
+    /// P4: nothing was started twice.
+    pub(crate) fn assert_once(&self) {
+        for ((tick, attempt), who) in &*self.0.lock().unwrap() {
+            assert_eq!(
+                who.len(),
+                1,
+                "{tick}, attempt {attempt}: started by {who:?}"
+            );
+        }
+    }
+
+    pub(crate) fn ticks(&self) -> Vec<Timestamp> {
+        let mut ticks: Vec<_> = self
+            .0
+            .lock()
+            .unwrap()
+            .keys()
+            .map(|(tick, _)| *tick)
+            .collect();
+        ticks.dedup();
+        ticks
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
 }

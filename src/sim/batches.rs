@@ -16,7 +16,7 @@ use crate::{
     job::{Health, JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
     status::RunRecord,
-    testing::cluster::{Fleet, Member},
+    testing::{cluster::Cluster, members::Member},
     worker::{registry::Body, runs},
 };
 
@@ -60,7 +60,7 @@ pub(super) fn batches(
 }
 
 fn join<F: Fn(Run) -> Ran + Send + Sync + 'static>(
-    fleet: &Fleet,
+    fleet: &Cluster,
     name: &str,
     left: &Arc<Mutex<BTreeSet<String>>>,
     work: F,
@@ -103,7 +103,7 @@ impl Drop for LastSight {
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_is_processed_under_its_claim() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let left = batches(0..40);
     let (busy, seen) = (
         Arc::new(Mutex::new(BTreeSet::new())),
@@ -156,7 +156,7 @@ async fn a_batch_is_processed_under_its_claim() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_claim_cancels_one_batch() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let left = batches(["lost", "kept"]);
     let runs = Arc::new(Mutex::new(BTreeMap::new()));
     let notes = runs.clone();
@@ -190,7 +190,7 @@ async fn a_lost_claim_cancels_one_batch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_outlives_its_work() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let left = batches(["deaf", "willing"]);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (nodes, notes) = (fleet.nodes.clone(), seen.clone());
@@ -234,7 +234,7 @@ async fn a_claim_outlives_its_work() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_claimed_once_the_worker_drains() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let left = batches(["late"]);
     let work = |_: Run| Box::pin(async { Ok(Outcome::Done) }) as Ran;
     for node in &fleet.nodes {
@@ -279,7 +279,7 @@ impl<F: Fn(Run) -> Ran + Send + Sync + 'static> BatchJob for Moody<F> {
 
 #[tokio::test(start_paused = true)]
 async fn an_unfit_replica_ends_the_batches_it_works_on() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     // More than it can work on at once: it has no room to look for others, and is asked all the same.
     let left = batches(0..40);
     let (unfit, stopped) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(0)));
@@ -319,7 +319,7 @@ async fn an_unfit_replica_ends_the_batches_it_works_on() {
 
 #[tokio::test(start_paused = true)]
 async fn the_history_tells_of_every_batch_in_few_records() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let left = batches(0..600);
     let members = ["a", "b"].map(|name| {
         let work = |run: Run| {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::acts::quick;
-use crate::testing::cluster::Starts;
+use super::acts::{Starts, quick};
 use crate::{
     due::Misfire,
     event::Event,

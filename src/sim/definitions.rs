@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::{
     acts::{leader, ms},
-    intents::publish,
     reload::{Diary, Line},
     world::TTL,
 };
@@ -14,7 +13,7 @@ use crate::{
     due::Misfire,
     job::{Coordination, Disagreement, Spec},
     status::Standing,
-    testing::cluster::{Fleet, Member},
+    testing::{cluster::Cluster, members::Member},
     worker::registry::Body,
 };
 
@@ -26,7 +25,7 @@ const FORGOTTEN: Duration = Duration::from_secs(7);
 
 /// A fleet with one job, and what its runs note.
 struct Scene {
-    fleet: Fleet,
+    fleet: Cluster,
     diary: Diary,
     spec: Spec,
 }
@@ -38,7 +37,7 @@ impl Scene {
     fn new(coordination: Coordination, rule: Disagreement) -> Self {
         let spec = Spec::every(SECOND * 2).misfire(Misfire::All);
         Self {
-            fleet: Fleet::new(3),
+            fleet: Cluster::new(3),
             diary: Diary::default(),
             spec: spec.coordination(coordination).definition(rule),
         }
@@ -51,7 +50,7 @@ impl Scene {
 
     fn join(&self, name: &str, word: &str) -> Member {
         let member = self.fleet.join_with(name, self.jobs(word), false);
-        publish(&member);
+        member.publish();
         member
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    acts::{leader, ms, patient, quick},
+    acts::{Starts, leader, ms, patient, quick},
     world::TTL,
 };
 use crate::{
@@ -14,14 +14,14 @@ use crate::{
     job::Spec,
     lease::{Lease, Loss},
     node::{Op, memory::MemoryNode},
-    testing::cluster::{Fleet, Member, Starts},
+    testing::{cluster::Cluster, members::Member},
 };
 
 /// Shorter than the time to the first renewal.
 const FREEZE: Duration = Duration::from_millis(250);
 
 /// A process whose jobs do nothing.
-fn idle(fleet: &Fleet, name: &str) -> Member {
+fn idle(fleet: &Cluster, name: &str) -> Member {
     fleet.join(name, patient(), Spec::continuous().enabled(false))
 }
 
@@ -50,7 +50,7 @@ fn watch(nodes: &[MemoryNode]) -> Arc<Mutex<String>> {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_freeze_nothing_starts_before_the_lease_is_verified() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = idle(&fleet, "a");
     let lease = lease(&member).await;
     for node in &fleet.nodes {
@@ -80,7 +80,7 @@ async fn after_a_freeze_nothing_starts_before_the_lease_is_verified() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_taken_during_a_freeze_starts_nothing() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (member, other) = (idle(&fleet, "a"), idle(&fleet, "b"));
     let mine = lease(&member).await;
     fleet.sleep(ms(20)).await;
@@ -108,7 +108,7 @@ async fn a_lease_that_was_taken_during_a_freeze_starts_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_nobody_confirms_after_a_freeze_is_given_up() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = idle(&fleet, "a");
     let lease = lease(&member).await;
     let _work = lease.begin_work();
@@ -129,7 +129,7 @@ async fn a_lease_that_nobody_confirms_after_a_freeze_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_frozen_leader_goes_on_when_its_lease_still_stands() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&member]).await;
     // The heart of its runtime stands still, too.
@@ -158,7 +158,7 @@ async fn a_frozen_leader_goes_on_when_its_lease_still_stands() {
 
 #[tokio::test(start_paused = true)]
 async fn no_tick_starts_after_a_freeze_before_the_lease_is_verified() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let member = fleet.join("a", quick(&starts), Spec::every(Duration::from_secs(1)));
     leader(&fleet, &[&member]).await;

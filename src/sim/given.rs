@@ -8,14 +8,14 @@ use std::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::acts::{leader, ms};
+use super::acts::{Act, leader, ms};
 use crate::{
     config::LoadOptions,
     event::Event,
     intent::{Given, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     status::RunRecord,
-    testing::cluster::{Act, Fleet},
+    testing::cluster::Cluster,
     worker::{Worker, asking::Asker, runs},
 };
 
@@ -57,7 +57,7 @@ fn spec() -> Spec {
 
 #[tokio::test(start_paused = true)]
 async fn parameters_of_a_trigger_reach_its_retries_on_other_replicas() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let seen = Seen::default();
     let a = fleet.join("a", reads(&seen), spec());
     leader(&fleet, &[&a]).await;
@@ -106,7 +106,7 @@ async fn parameters_of_a_trigger_reach_its_retries_on_other_replicas() {
 
 #[tokio::test(start_paused = true)]
 async fn parameters_that_do_not_fit_end_the_run_for_good_and_are_not_told() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let seen = Seen::default();
     let a = fleet.join("a", reads(&seen), spec());
     leader(&fleet, &[&a]).await;
@@ -148,7 +148,7 @@ async fn a_job_of_a_kind_is_made_anew_from_what_its_trigger_gives() {
     let mut spec = spec();
     spec.kind = Some("pages".to_owned());
     let body = worker.registry.body("job", &spec).unwrap();
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let a = fleet.join_with("a", vec![("job", body, spec)], false);
     leader(&fleet, &[&a]).await;
     let asker = Asker::new(&a.ctx.locks, "test".to_owned());
@@ -168,7 +168,7 @@ async fn a_job_of_a_kind_is_made_anew_from_what_its_trigger_gives() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_resumes_at_the_last_checkpoint_of_a_killed_replica() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let pages: Arc<Mutex<Vec<(u32, u64)>>> = Arc::default();
     let book = || {
         let pages = pages.clone();
@@ -226,7 +226,7 @@ async fn a_run_resumes_at_the_last_checkpoint_of_a_killed_replica() {
 
 #[tokio::test(start_paused = true)]
 async fn every_replica_can_show_how_far_a_run_is() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let counts = Act(|run: Run| {
         Box::pin(async move {
             let clock = run.lease().ok_or("no lease")?.clock().clone();
@@ -239,17 +239,7 @@ async fn every_replica_can_show_how_far_a_run_is() {
     });
     let a = fleet.join("a", counts, Spec::continuous());
     leader(&fleet, &[&a]).await;
-    let me = crate::worker::presence::Identity {
-        id: "a".to_owned(),
-        name: "a".to_owned(),
-        host: "host".to_owned(),
-        pid: 1,
-        started: a.ctx.clock.wall(),
-        mode: "shared",
-        admin: None,
-    };
-    let publish = crate::worker::presence::publish(me, a.ctx.clone());
-    a.tasks.spawn().spawn(publish);
+    a.publish();
     fleet.sleep(SECOND * 30).await;
     let b = fleet.join("b", super::acts::patient(), Spec::continuous());
     fleet.sleep(SECOND).await;

@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 
-use super::{
-    acts::{leader, quick},
-    intents::publish,
-};
+use super::acts::{Starts, leader, quick};
 use crate::{
     job::Spec,
-    testing::cluster::{Fleet, Member, Starts, ready},
+    testing::{
+        cluster::Cluster,
+        members::{Member, ready},
+    },
     worker::{
         crew::{Crew, Orders},
         registry::Body,
@@ -25,23 +25,23 @@ fn spec() -> Spec {
 }
 
 /// Somebody who is preferred.
-fn preferred(fleet: &Fleet, name: &str, starts: &Starts) -> Member {
+fn preferred(fleet: &Cluster, name: &str, starts: &Starts) -> Member {
     let body = Body::Job(Arc::new(quick(starts)));
     let member = fleet.join_as(name, vec![("job", body, spec())], false, 1, true);
-    publish(&member);
+    member.publish();
     member
 }
 
 /// What was handed over and came back stays for twice its minimum term, with a reload in between, too.
 #[tokio::test(start_paused = true)]
 async fn a_reload_forgets_nothing_of_the_jobs_that_stay() {
-    let (fleet, starts) = (Fleet::new(3), Starts::default());
+    let (fleet, starts) = (Cluster::new(3), Starts::default());
     let a = fleet.join_as("a", Vec::new(), false, 0, true);
-    publish(&a);
+    a.publish();
     let body = Body::Job(Arc::new(quick(&starts)));
     let job = ready(("job", body, spec()));
     let (orders, desk) = mpsc::channel(1);
-    let crew = Crew::begin(a.ctx.clone(), false, vec![job]);
+    let crew = Crew::begin(a.ctx.clone(), vec![job]);
     a.ctx.spawn.spawn(crew.work(desk));
     leader(&fleet, &[&a]).await;
     let b = preferred(&fleet, "b", &starts);

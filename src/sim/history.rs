@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
-    acts::{leader, ms, patient, quick},
+    acts::{Act, Starts, leader, ms, patient, quick},
     world::TTL,
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     job::{Coordination, JobError, Outcome, Run, Spec},
     node::Op,
     status::RunRecord,
-    testing::cluster::{Act, Fleet, Member, Starts},
+    testing::{cluster::Cluster, members::Member},
     worker::{registry::Body, runs},
 };
 
@@ -22,9 +22,7 @@ async fn history(member: &Member) -> Vec<RunRecord> {
 }
 
 /// Fails the first time, leaves something to read every time.
-fn second_try(
-    starts: &Starts,
-) -> Act<impl Fn(Run) -> crate::testing::cluster::Ran + Send + Sync + 'static> {
+fn second_try(starts: &Starts) -> Act<impl Fn(Run) -> super::acts::Ran + Send + Sync + 'static> {
     let starts = starts.clone();
     Act(move |run: Run| {
         starts.note(&run);
@@ -40,7 +38,7 @@ fn second_try(
 
 #[tokio::test(start_paused = true)]
 async fn the_history_shows_each_run_once_per_attempt() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let spec = || Spec::every(Duration::from_secs(3)).retry(2);
     let a = fleet.join("a", second_try(&starts), spec());
@@ -87,7 +85,7 @@ async fn the_history_shows_each_run_once_per_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_run_is_marked_by_its_successor() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::every(SECOND * 30);
     let a = fleet.join("a", patient(), spec());
     while !a.heard(|e| matches!(e, Event::RunStarted { .. })) {
@@ -118,7 +116,7 @@ async fn an_interrupted_run_is_marked_by_its_successor() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outcome_that_came_too_late_does_not_hide_the_interruption() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::every(SECOND * 30);
     let a = fleet.join("a", patient(), spec());
     let b = fleet.join("b", patient(), spec());
@@ -141,7 +139,7 @@ async fn an_outcome_that_came_too_late_does_not_hide_the_interruption() {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_that_nobody_told_of_is_shown_as_interrupted() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::every(SECOND * 30);
     let a = fleet.join("a", patient(), spec());
     // It dies with the first word of its history on the way.
@@ -170,7 +168,7 @@ async fn a_start_that_nobody_told_of_is_shown_as_interrupted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_drains_writes_what_its_last_run_left() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     for node in &fleet.nodes {
         node.faults().delay_requests(ms(10), ms(20));
     }
@@ -198,7 +196,7 @@ async fn a_worker_that_drains_writes_what_its_last_run_left() {
 
 #[tokio::test(start_paused = true)]
 async fn the_last_hundred_runs_are_shown() {
-    let fleet = Fleet::new(1);
+    let fleet = Cluster::new(1);
     let starts = Starts::default();
     let member = fleet.join("a", quick(&starts), Spec::every(SECOND));
     // Not on a tick: its run may or may not have been told.
@@ -214,7 +212,7 @@ async fn the_last_hundred_runs_are_shown() {
 
 #[tokio::test(start_paused = true)]
 async fn each_replica_has_its_runs_of_a_job_that_runs_everywhere() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let everywhere = || {
         let spec = Spec::every(SECOND * 2).coordination(Coordination::Everywhere);
         let job = Body::Job(Arc::new(quick(&Starts::default())));

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    acts::{leader, ms, quick},
+    acts::{Act, Starts, leader, ms, quick},
     world::TTL,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     job::{Job, JobError, Outcome, Run, Spec},
     node::{Answer, Doc, memory::Cut},
     scheduler::intents::INTERVAL,
-    testing::cluster::{Act, Fleet, Member, Starts},
+    testing::{cluster::Cluster, members::Member},
     worker::asking::{AskError, Asker, Until},
 };
 
@@ -41,7 +41,7 @@ async fn pause(member: &Member, paused: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_job_starts_nothing_and_its_ticks_are_reported() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let spec = || Spec::every(SECOND).misfire(Misfire::All);
     let a = fleet.join("a", quick(&starts), spec());
@@ -67,7 +67,7 @@ async fn a_paused_job_starts_nothing_and_its_ticks_are_reported() {
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_knows_of_a_pause_at_once() {
     for nodes in [1, 3, 5] {
-        let fleet = Fleet::new(nodes);
+        let fleet = Cluster::new(nodes);
         let starts = Starts::default();
         let a = fleet.join("a", quick(&starts), Spec::every(SECOND));
         leader(&fleet, &[&a]).await;
@@ -85,7 +85,7 @@ async fn a_new_leader_knows_of_a_pause_at_once() {
 /// Replicas write again what nodes have lost; the guard of real masters is exercised by the fleets.
 #[tokio::test(start_paused = true)]
 async fn a_pause_outlives_the_memory_of_every_node_one_after_the_other() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let a = fleet.join("a", quick(&starts), Spec::every(SECOND));
     leader(&fleet, &[&a]).await;
@@ -105,7 +105,7 @@ async fn a_pause_outlives_the_memory_of_every_node_one_after_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wish_needs_a_majority() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     leader(&fleet, &[&a]).await;
     for node in &fleet.nodes[..2] {
@@ -129,10 +129,10 @@ async fn a_wish_needs_a_majority() {
 /// As a file does that another process writes to, or two masters that are started again.
 #[tokio::test(start_paused = true)]
 async fn a_wish_waits_for_a_store_that_is_busy() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     leader(&fleet, &[&a]).await;
-    publish(&a);
+    a.publish();
     fleet.sleep(SECOND * 3).await;
     for cut in [Cut::Refuse, Cut::Hang] {
         for wish in ["pause", "trigger", "resume"] {
@@ -165,10 +165,10 @@ async fn a_wish_waits_for_a_store_that_is_busy() {
 #[tokio::test(start_paused = true)]
 async fn what_is_written_is_never_said_to_have_failed() {
     for order in ["pause", "trigger", "resign", "drain"] {
-        let fleet = Fleet::new(3);
+        let fleet = Cluster::new(3);
         let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
         leader(&fleet, &[&a]).await;
-        publish(&a);
+        a.publish();
         fleet.sleep(SECOND * 3).await;
         let spec = Spec::every(SECOND).enabled(false);
         let person = fleet.join("person", quick(&Starts::default()), spec);
@@ -222,7 +222,7 @@ async fn what_is_written_is_never_said_to_have_failed() {
 /// An order that must be answered in time writes nothing once that is over.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_after_the_time_of_an_order() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     leader(&fleet, &[&a]).await;
     let late = asker(&a).no_later_than(fleet.clock().now());
@@ -233,7 +233,7 @@ async fn nothing_is_written_after_the_time_of_an_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_trigger_runs_beside_no_other_run_and_in_a_pause() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let noted = starts.clone();
     let slow = Act(move |run: Run| {
@@ -299,7 +299,7 @@ fn triggers(seed: u64, nodes: usize) {
         .build()
         .unwrap();
     runtime.block_on(async move {
-        let fleet = Fleet::seeded(nodes, seed);
+        let fleet = Cluster::seeded(nodes, seed);
         let (starts, chance) = (Counted::default(), Chance::seeded(seed));
         // No tick falls due meanwhile: whatever starts was triggered. The memory nodes keep their memory.
         let spec = || Spec::every(SECOND * 1_000_000).retry(20);
@@ -388,12 +388,12 @@ fn a_trigger_runs_exactly_once_also_when_the_leader_dies_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_tick_between_two_leaders_fires_once() {
     for misfire in [Misfire::Once, Misfire::All] {
-        let fleet = Fleet::new(3);
+        let fleet = Cluster::new(3);
         let starts = Starts::default();
         let spec = || Spec::every(SECOND * 60).misfire(misfire);
         let a = fleet.join("a", quick(&starts), spec());
         leader(&fleet, &[&a]).await;
-        let next = |fleet: &Fleet| {
+        let next = |fleet: &Cluster| {
             let now = fleet.clock().wall().as_millisecond();
             u64::try_from(60_000 - now.rem_euclid(60_000)).unwrap()
         };
@@ -416,7 +416,7 @@ async fn a_tick_between_two_leaders_fires_once() {
 
 #[tokio::test(start_paused = true)]
 async fn triggers_are_refused_from_the_limit_on() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     // Nobody runs the job: what is asked for stays asked for.
     let person = fleet.join("person", quick(&starts), Spec::every(SECOND).enabled(false));
@@ -469,7 +469,7 @@ async fn triggers_are_refused_from_the_limit_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_trigger_is_withdrawn_before_its_start_stands_in_the_ledger_and_not_after_it() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let noted = starts.clone();
     let slow = Act(move |run: Run| {
@@ -517,7 +517,7 @@ fn what_is_said_to_be_withdrawn_never_runs() {
             .build()
             .unwrap();
         runtime.block_on(async move {
-            let fleet = Fleet::seeded(3, seed);
+            let fleet = Cluster::seeded(3, seed);
             let (starts, chance) = (Counted::default(), Chance::seeded(seed));
             let spec = || Spec::every(SECOND * 1_000_000).retry(20);
             let person = fleet.join("person", quick(&Starts::default()), spec().enabled(false));
@@ -554,7 +554,7 @@ fn what_is_said_to_be_withdrawn_never_runs() {
 /// A node or a replica that was away for longer than anybody tells of the withdrawal has the wish still.
 #[tokio::test(start_paused = true)]
 async fn a_withdrawn_trigger_that_comes_back_does_not_run() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let a = fleet.join("a", quick(&starts), Spec::every(SECOND * 1_000_000));
     leader(&fleet, &[&a]).await;
@@ -590,7 +590,7 @@ async fn a_withdrawn_trigger_that_comes_back_does_not_run() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_is_read_once() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let person = fleet.join(
         "person",
         quick(&Starts::default()),
@@ -621,7 +621,7 @@ async fn what_waits_is_read_once() {
 
 #[tokio::test(start_paused = true)]
 async fn many_pauses_hide_neither_pauses_nor_triggers() {
-    let fleet = Fleet::new(1);
+    let fleet = Cluster::new(1);
     let starts = Starts::default();
     let spec = Spec::every(SECOND).enabled(false);
     let person = fleet.join("person", quick(&Starts::default()), spec);
@@ -654,13 +654,13 @@ async fn many_pauses_hide_neither_pauses_nor_triggers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_is_told_to_resign_ends_its_run_and_another_one_leads() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let join = |name: &str| fleet.join(name, quick(&starts), Spec::every(SECOND));
     let (a, b, c) = (join("a"), join("b"), join("c"));
     let all = [&a, &b, &c];
     for member in all {
-        publish(member);
+        member.publish();
     }
     for _ in 0..4 {
         let old = leader(&fleet, &all).await;
@@ -683,11 +683,11 @@ async fn a_leader_that_is_told_to_resign_ends_its_run_and_another_one_leads() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_goes_to_the_replica_that_was_named() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let join = |name: &str| fleet.join(name, quick(&starts), Spec::every(SECOND));
     let all = [join("a"), join("b"), join("c"), join("d")];
-    all.iter().for_each(publish);
+    all.iter().for_each(Member::publish);
     let all: Vec<&Member> = all.iter().collect();
     for to in ["b", "d", "a", "c", "b"] {
         let old = leader(&fleet, &all).await.ctx.replica.clone();
@@ -706,14 +706,14 @@ async fn a_job_goes_to_the_replica_that_was_named() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_handed_to_a_dead_replica_goes_to_another_one() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let join = |name: &str| fleet.join(name, quick(&starts), Spec::every(SECOND));
     let a = join("a");
     leader(&fleet, &[&a]).await;
     let (b, c) = (join("b"), join("c"));
     for member in [&a, &b, &c] {
-        publish(member);
+        member.publish();
     }
     fleet.sleep(SECOND).await;
     b.tasks.crash();
@@ -725,22 +725,4 @@ async fn a_job_handed_to_a_dead_replica_goes_to_another_one() {
         matches!(answer.leader.as_deref(), Some("a" | "c")),
         "{answer:?}"
     );
-}
-
-/// Presence documents, which a process publishes beside its replica.
-pub(super) fn publish(member: &Member) {
-    let me = crate::worker::presence::Identity {
-        id: member.ctx.replica.clone(),
-        name: member.ctx.replica.clone(),
-        host: "host".to_owned(),
-        pid: 1,
-        started: member.ctx.clock.wall(),
-        mode: match member.ctx.place.failover {
-            true => "failover",
-            false => "shared",
-        },
-        admin: None,
-    };
-    let publish = crate::worker::presence::publish(me, member.ctx.clone());
-    member.tasks.spawn().spawn(publish);
 }

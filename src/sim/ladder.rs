@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    acts::{leader, ms, patient},
+    acts::{Act, Moody, Ran, leader, ms, patient},
     overlaps::ledger,
     world::TTL,
 };
@@ -16,7 +16,7 @@ use crate::{
     job::{JobError, Run, Spec},
     lease::{Loss, Unstoppable, Work},
     status::{JobPresence, Presence, Standing},
-    testing::cluster::{Act, Fleet, Member, Moody, Ran},
+    testing::{cluster::Cluster, members::Member},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ fn stands_by_for(member: &Member, wanted: fn(&Loss) -> bool) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_without_progress_is_stopped_and_the_job_goes_elsewhere() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::continuous().progress_deadline(SECOND * 2);
     let (a, b) = (
         fleet.join("a", patient(), spec()),
@@ -66,7 +66,7 @@ async fn a_run_without_progress_is_stopped_and_the_job_goes_elsewhere() {
 /// The lease goes when the work is over, but not before the next leader can read how it ended.
 #[tokio::test(start_paused = true)]
 async fn how_a_run_without_progress_ended_is_written_before_its_lease_goes() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     // An outcome that is not written is an interruption, which is told.
     let spec = || {
         Spec::every(SECOND * 10)
@@ -91,7 +91,7 @@ async fn how_a_run_without_progress_ended_is_written_before_its_lease_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn progress_keeps_a_run_going_and_a_freeze_is_no_lack_of_it() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = Spec::continuous().progress_deadline(ms(450));
     let member = fleet.join("a", talkative(ms(200), fleet.clock()), spec);
     leader(&fleet, &[&member]).await;
@@ -124,7 +124,7 @@ async fn announce(member: &Member) {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_hands_over_after_max_term_only_if_another_stands_by() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::continuous().max_term(SECOND * 5);
     let a = fleet.join("a", patient(), spec());
     leader(&fleet, &[&a]).await;
@@ -147,9 +147,9 @@ async fn a_leader_hands_over_after_max_term_only_if_another_stands_by() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_with_an_end_is_let_finish_when_its_leader_hands_over() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::every(SECOND * 4).max_term(SECOND * 5);
-    let job = |fleet: &Fleet| {
+    let job = |fleet: &Cluster| {
         let clock = fleet.clock();
         Act(move |run: Run| {
             let clock = clock.clone();
@@ -193,14 +193,14 @@ fn stubborn(
 }
 
 struct Stubborn {
-    fleet: Fleet,
+    fleet: Cluster,
     member: Member,
     left: Arc<Mutex<Vec<Work>>>,
 }
 
 /// A leader that has become unfit while its work does not end.
 async fn unfit_and_working(unstoppable: Unstoppable) -> Stubborn {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (left, unfit) = (Arc::default(), Arc::default());
     let spec = Spec::continuous()
         .grace(ms(300))

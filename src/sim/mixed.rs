@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
-    acts::ms,
-    intents::publish,
+    acts::{Starts, ms},
     overlaps::{Going, work},
 };
 use crate::{
@@ -12,7 +11,7 @@ use crate::{
     due::{Misfire, Overlap},
     event::Event,
     job::{Coordination, Spec},
-    testing::cluster::{Fleet, Member, Starts},
+    testing::{cluster::Cluster, members::Member},
     worker::registry::Body,
 };
 
@@ -58,9 +57,9 @@ fn jobs(starts: &All) -> Vec<(&'static str, Body, Spec)> {
 }
 
 impl Replica {
-    fn join(fleet: &Fleet, name: &str, starts: &All, priority: i32) -> Self {
+    fn join(fleet: &Cluster, name: &str, starts: &All, priority: i32) -> Self {
         let member = fleet.join_as(name, jobs(starts), false, priority, true);
-        publish(&member);
+        member.publish();
         Self { member, priority }
     }
 
@@ -95,7 +94,7 @@ fn shown(replicas: &[Replica]) -> Vec<(i32, usize)> {
     replicas.iter().map(|r| (r.priority, r.share())).collect()
 }
 
-async fn until_at_rest(fleet: &Fleet, replicas: &[Replica], seed: u64) {
+async fn until_at_rest(fleet: &Cluster, replicas: &[Replica], seed: u64) {
     for _ in 0..480 {
         if is_at_rest(replicas) {
             return;
@@ -106,7 +105,7 @@ async fn until_at_rest(fleet: &Fleet, replicas: &[Replica], seed: u64) {
 }
 
 /// Nothing moves for `length`.
-async fn stays(fleet: &Fleet, replicas: &[Replica], length: Duration, seed: u64) {
+async fn stays(fleet: &Cluster, replicas: &[Replica], length: Duration, seed: u64) {
     let before: usize = replicas.iter().map(Replica::terms).sum();
     fleet.sleep(length).await;
     let after: usize = replicas.iter().map(Replica::terms).sum();
@@ -116,7 +115,7 @@ async fn stays(fleet: &Fleet, replicas: &[Replica], length: Duration, seed: u64)
 
 /// Two or three replicas join one after the other; later one of them goes, in one way or the other.
 async fn one_fleet(seed: u64) {
-    let (fleet, chance) = (Fleet::seeded(3, seed), Chance::seeded(seed));
+    let (fleet, chance) = (Cluster::seeded(3, seed), Chance::seeded(seed));
     let starts: All = LED
         .iter()
         .chain(&BY_TICK)

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use super::{
-    acts::{leader, ms, quick},
+    acts::{Starts, leader, ms, quick},
     world::TTL,
 };
 use crate::{
     due::Misfire,
     job::{Coordination, Spec},
-    testing::cluster::{Fleet, Member, Starts},
+    testing::{cluster::Cluster, members::Member},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_due_more_seldom_than_its_workers_restart_runs_all_the_same() {
-    let (fleet, starts) = (Fleet::new(3), Starts::default());
+    let (fleet, starts) = (Cluster::new(3), Starts::default());
     let spec = || Spec::every(SECOND * 120).misfire(Misfire::Once);
     let join = |n: u32| fleet.join(&format!("worker-{n}"), quick(&starts), spec());
     // Four restarts between two ticks, of one worker that is alone; some of them stop and kill it at a tick.
@@ -41,7 +41,7 @@ async fn a_job_that_is_due_more_seldom_than_its_workers_restart_runs_all_the_sam
 }
 
 /// The replica still works: it runs every tick of the next ten seconds.
-async fn works(fleet: &Fleet, member: &Member, starts: &Starts, after: &str) {
+async fn works(fleet: &Cluster, member: &Member, starts: &Starts, after: &str) {
     leader(fleet, &[member]).await;
     fleet.sleep(SECOND * 2).await;
     let before = starts.len();
@@ -53,7 +53,7 @@ async fn works(fleet: &Fleet, member: &Member, starts: &Starts, after: &str) {
 #[tokio::test(start_paused = true)]
 async fn slow_replies_and_a_restart_of_the_store_end_no_worker() {
     for nodes in [1, 3] {
-        let (fleet, starts) = (Fleet::new(nodes), Starts::default());
+        let (fleet, starts) = (Cluster::new(nodes), Starts::default());
         let member = fleet.join("a", quick(&starts), Spec::every(SECOND));
         works(&fleet, &member, &starts, "the start").await;
         let all = || fleet.nodes.iter().map(|node| node.faults());
@@ -78,7 +78,7 @@ async fn slow_replies_and_a_restart_of_the_store_end_no_worker() {
 #[tokio::test(start_paused = true)]
 async fn ticks_that_nobody_can_decide_are_shown_as_overdue() {
     for coordination in [Coordination::Tick, Coordination::Leader] {
-        let (fleet, starts) = (Fleet::new(3), Starts::default());
+        let (fleet, starts) = (Cluster::new(3), Starts::default());
         let spec = Spec::every(SECOND * 2).coordination(coordination);
         let member = fleet.join("a", quick(&starts), spec);
         fleet.sleep(SECOND * 10).await;

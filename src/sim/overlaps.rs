@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::{
-    acts::{leader, ms, quick},
+    acts::{Act, Starts, leader, ms, quick},
     world::TTL,
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     lease::{LeaseView, Loss},
     ledger::Ledger,
     node::memory::Cut,
-    testing::cluster::{Act, Fleet, Member, Starts},
+    testing::{cluster::Cluster, members::Member},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -110,7 +110,7 @@ fn ends(member: &Member) -> Vec<(i64, u32, &'static str, String)> {
     ended.collect()
 }
 
-async fn until(fleet: &Fleet, second: u64) {
+async fn until(fleet: &Cluster, second: u64) {
     let at = Duration::from_secs(second);
     fleet.sleep(at.saturating_sub(fleet.time.elapsed())).await;
 }
@@ -123,7 +123,7 @@ pub(super) async fn ledger(member: &Member) -> Ledger {
 
 #[tokio::test(start_paused = true)]
 async fn a_queued_tick_survives_its_leader() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (starts, going) = (Starts::default(), Going::default());
     let spec = || {
         Spec::every(SECOND * 10)
@@ -155,7 +155,7 @@ async fn a_queued_tick_survives_its_leader() {
 
 #[tokio::test(start_paused = true)]
 async fn a_newer_tick_stops_the_run_before_it_for_good() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (starts, going) = (Starts::default(), Going::default());
     let (seen, went) = (starts.clone(), going.clone());
     // It takes a second to stop.
@@ -191,7 +191,7 @@ async fn a_newer_tick_stops_the_run_before_it_for_good() {
 
 #[tokio::test(start_paused = true)]
 async fn runs_go_beside_each_other_as_many_as_may() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (starts, going) = (Starts::default(), Going::default());
     let job = work(&starts, &going, |_| SECOND * 25);
     let spec = Spec::every(SECOND * 10)
@@ -207,7 +207,7 @@ async fn runs_go_beside_each_other_as_many_as_may() {
 
 #[tokio::test(start_paused = true)]
 async fn a_term_is_resigned_after_all_its_runs() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (starts, going) = (Starts::default(), Going::default());
     let job = work(&starts, &going, |_| SECOND * 4);
     let spec = Spec::every(SECOND * 2).concurrency(2);
@@ -246,7 +246,7 @@ async fn a_term_is_resigned_after_all_its_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn each_of_several_runs_goes_on_from_its_own_checkpoint() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let found = Arc::new(Mutex::new(BTreeMap::new()));
     let job = || {
         let found = found.clone();
@@ -282,7 +282,7 @@ async fn each_of_several_runs_goes_on_from_its_own_checkpoint() {
 
 #[tokio::test(start_paused = true)]
 async fn one_of_several_runs_that_says_nothing_makes_its_replica_hand_over() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let job = || {
         Act(|run: Run| {
             Box::pin(async move {
@@ -314,7 +314,7 @@ async fn one_of_several_runs_that_says_nothing_makes_its_replica_hand_over() {
 }
 
 async fn t1_waits_for_its_retry_while_t2_fires(coordination: Coordination) {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let seen = starts.clone();
     let job = Act(move |run: Run| {
@@ -352,7 +352,7 @@ async fn a_tick_waits_for_its_retry_while_the_next_one_fires_and_both_end() {
 #[tokio::test(start_paused = true)]
 async fn a_tick_between_two_leaders_fires_once() {
     for crash in [false, true] {
-        let fleet = Fleet::new(3);
+        let fleet = Cluster::new(3);
         let starts = Starts::default();
         let spec = || Spec::every(SECOND * 20);
         let a = fleet.join("a", quick(&starts), spec());
@@ -408,7 +408,7 @@ fn schedule(seed: u64, nodes: usize) {
         .build()
         .unwrap();
     runtime.block_on(async move {
-        let fleet = Fleet::seeded(nodes, seed);
+        let fleet = Cluster::seeded(nodes, seed);
         let (starts, going, chance) = (Starts::default(), Going::default(), Chance::seeded(seed));
         let (spec, places) = drawn(seed, &chance);
         println!("{:?}, {places} places, {}", spec.overlap, spec.coordination);

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::acts::{leader, ms, quick};
+use super::acts::{Starts, leader, ms, quick};
 use crate::{
     Worker,
     batch::{BatchJob, BatchLimits},
@@ -20,7 +20,7 @@ use crate::{
     job::{Health, Hooks, Job, JobError, Outcome, Run, RunEnd, RunHook, Spec},
     status::{FleetStatus, Presence},
     telemetry::metrics::Metrics,
-    testing::cluster::{Fleet, Member, Starts},
+    testing::{cluster::Cluster, members::Member},
     worker::{
         registry::Body,
         reload::{Jobs, Reloader},
@@ -127,7 +127,7 @@ fn deaths(member: &Member) -> Vec<Duration> {
 #[tokio::test(start_paused = true)]
 async fn whatever_of_a_batch_job_panics_its_engine_lives_and_the_work_is_done() {
     for place in ["limits", "pending", "process", "health"] {
-        let fleet = Fleet::new(3);
+        let fleet = Cluster::new(3);
         let (mines, done) = (Mines::default(), Arc::default());
         mines.lay(place, 7);
         let jobs = vec![("work", work(&mines, &done, 0), Spec::every(SECOND))];
@@ -140,7 +140,7 @@ async fn whatever_of_a_batch_job_panics_its_engine_lives_and_the_work_is_done() 
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_dies_begins_again_after_a_growing_pause() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (done, starts) = (Arc::default(), Starts::default());
     let body = Body::Job(Arc::new(quick(&starts)));
     let jobs = vec![
@@ -183,7 +183,7 @@ async fn an_engine_that_dies_begins_again_after_a_growing_pause() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_whose_engine_waits_after_its_death_drains_and_takes_orders() {
-    let fleet = Fleet::new(1);
+    let fleet = Cluster::new(1);
     let done = Arc::default();
     let jobs = vec![(
         "work",
@@ -199,7 +199,7 @@ async fn a_replica_whose_engine_waits_after_its_death_drains_and_takes_orders() 
         Spec::every(SECOND),
     );
     let orders = crate::worker::crew::Orders {
-        begin: vec![crate::testing::cluster::ready(next)],
+        begin: vec![crate::testing::members::ready(next)],
         end: Vec::new(),
     };
     a.orders
@@ -261,7 +261,7 @@ impl RunHook for Hook {
 #[tokio::test(start_paused = true)]
 async fn whatever_of_a_job_or_its_hooks_panics_later_ticks_run() {
     for place in ["run", "health", "before", "after"] {
-        let mut fleet = Fleet::new(3);
+        let mut fleet = Cluster::new(3);
         let (mines, starts) = (Mines::default(), Starts::default());
         fleet.hooks = Hooks::new([Arc::new(Hook(mines.clone())) as Arc<dyn RunHook>]);
         mines.lay(place, 3);
@@ -279,7 +279,7 @@ async fn whatever_of_a_job_or_its_hooks_panics_later_ticks_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_health_check_of_the_replica_that_panics_makes_it_unfit_until_it_does_not() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     let mines = Mines::default();
     mines.lay("check", 4);
@@ -317,7 +317,7 @@ fn with_bad_kinds() -> Worker {
 
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_panics_changes_nothing() {
-    let fleet = Fleet::new(1);
+    let fleet = Cluster::new(1);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     for (kind, why) in [
         ("bad", "the kind `bad` panicked: made of {\"x\":1}"),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{acts::quick, intents::publish};
+use super::acts::{Starts, quick};
 use crate::{
     event::Event,
     job::{Disagreement, Spec},
-    testing::cluster::{Fleet, Member, Starts},
+    testing::{cluster::Cluster, members::Member},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -14,11 +14,11 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The newest definition waits, although its replica is first in the line, until nobody has the old one any more.
 #[tokio::test(start_paused = true)]
 async fn under_a_refused_definition_nobody_leads_while_a_replica_has_the_old_one() {
-    let (fleet, old, new) = (Fleet::new(3), Starts::default(), Starts::default());
+    let (fleet, old, new) = (Cluster::new(3), Starts::default(), Starts::default());
     let join = |name, starts: &Starts, seconds: u32| {
         let spec = Spec::every(SECOND * seconds).definition(Disagreement::Refuse);
         let member = fleet.join(name, quick(starts), spec);
-        publish(&member);
+        member.publish();
         member
     };
     let a = join("a", &old, 2);

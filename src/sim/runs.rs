@@ -11,14 +11,14 @@ use crate::{
     job::{JobError, Outcome, Run, Spec},
     lease::Loss,
     node::{Answer, Op},
-    testing::cluster::{Act, Fleet, Moody, Starts},
+    testing::cluster::Cluster,
 };
 
-use super::acts::{leader, ms, patient, quick};
+use super::acts::{Act, Moody, Starts, leader, ms, patient, quick};
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_unfit_is_stopped_and_handed_over() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let unfit = Arc::new(Mutex::new(None));
     let act = Act(|run: Run| {
         Box::pin(async move {
@@ -47,7 +47,7 @@ async fn a_job_that_is_unfit_is_stopped_and_handed_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_sees_its_cancellation_first() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let notes = seen.clone();
     let job = Act(move |run: Run| {
@@ -89,7 +89,7 @@ async fn a_run_sees_its_cancellation_first() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_ignores_cancellation_is_dropped() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let deaf = Act(|run: Run| {
         Box::pin(async move {
             let lease = run.lease().ok_or("no lease")?.clone();
@@ -117,7 +117,7 @@ async fn a_run_that_ignores_cancellation_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tick_is_written_before_it_runs() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let written = Arc::new(Mutex::new([0_u32; 3]));
     for (n, node) in fleet.nodes.iter().enumerate() {
         let written = written.clone();
@@ -155,7 +155,7 @@ async fn a_tick_is_written_before_it_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_writes_back_what_it_found() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let every = || Spec::every(Duration::from_secs(1));
     let a = fleet.join("a", quick(&starts), every());
@@ -195,7 +195,7 @@ async fn a_new_leader_writes_back_what_it_found() {
 
 #[tokio::test(start_paused = true)]
 async fn a_term_is_resigned_after_its_run() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let job = Act(|run: Run| {
         Box::pin(async move {
             let clock = run.lease().ok_or("no lease")?.clock().clone();
@@ -234,7 +234,7 @@ async fn a_term_is_resigned_after_its_run() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unfit_replica_starts_nothing_that_needs_no_lock() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let body = crate::worker::registry::Body::Job(Arc::new(quick(&starts)));
     let spec =
@@ -262,7 +262,7 @@ async fn ticks_go_by_the_nodes_clocks_when_a_replicas_own_is_wrong() {
 
 /// One replica whose clock is so many milliseconds ahead.
 async fn ticks_by_the_nodes(off: i64) {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let late = Arc::new(Mutex::new(Vec::new()));
     let (notes, clock) = (late.clone(), fleet.clock());
     let job = Act(move |run: Run| {
@@ -283,7 +283,7 @@ async fn ticks_by_the_nodes(off: i64) {
 
 #[tokio::test(start_paused = true)]
 async fn jitter_delays_starts_and_leaves_ticks_where_they_are_whoever_leads() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let spec = Spec::every(Duration::from_secs(20)).jitter(Duration::from_secs(15));
     let join = |name| {
@@ -317,7 +317,7 @@ async fn jitter_delays_starts_and_leaves_ticks_where_they_are_whoever_leads() {
 
 #[tokio::test(start_paused = true)]
 async fn blocking_work_holds_its_lease_although_its_run_was_dropped() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&member]).await;
     let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
@@ -353,7 +353,7 @@ async fn blocking_work_holds_its_lease_although_its_run_was_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_a_failure_of_its_run_and_of_nothing_else() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let seen = starts.clone();
     let job = Act(move |run: Run| {
@@ -393,7 +393,7 @@ async fn a_panic_is_a_failure_of_its_run_and_of_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_takes_too_long_is_stopped_and_tried_again_by_whoever_leads() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let slow = || {
         let seen = starts.clone();

@@ -6,15 +6,12 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    acts::{ms, quick},
-    intents::publish,
-};
+use super::acts::{Act, Moody, Ran, Starts, ms, quick};
 use crate::{
     due::Misfire,
     event::Event,
     job::{Coordination, Outcome, Run, Spec},
-    testing::cluster::{Act, Fleet, Member, Moody, Ran, Starts},
+    testing::{cluster::Cluster, members::Member},
     worker::{
         asking::{AskError, Asker, Until},
         registry::Body,
@@ -45,9 +42,9 @@ fn jobs(starts: &All) -> Vec<(&'static str, Body, Spec)> {
         .collect()
 }
 
-fn join(fleet: &Fleet, name: &str, starts: &All, priority: i32) -> Member {
+fn join(fleet: &Cluster, name: &str, starts: &All, priority: i32) -> Member {
     let member = fleet.join_as(name, jobs(starts), false, priority, true);
-    publish(&member);
+    member.publish();
     member
 }
 
@@ -69,7 +66,7 @@ fn terms(members: &[&Member]) -> usize {
 }
 
 /// Waits until the shares are these, in this order.
-async fn until(fleet: &Fleet, members: &[&Member], wanted: &[usize]) {
+async fn until(fleet: &Cluster, members: &[&Member], wanted: &[usize]) {
     for _ in 0..1200 {
         if shares(members) == wanted {
             return;
@@ -95,7 +92,7 @@ fn assert_no_tick_lost(starts: &All) {
 /// The first replica leads all; those that join get their shares, and then nothing moves any more.
 #[tokio::test(start_paused = true)]
 async fn replicas_that_join_later_get_their_share_and_then_nothing_moves() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let a = join(&fleet, "a", &starts, 0);
     until(&fleet, &[&a], &[9]).await;
     let (b, c) = (join(&fleet, "b", &starts, 0), join(&fleet, "c", &starts, 0));
@@ -112,7 +109,7 @@ async fn replicas_that_join_later_get_their_share_and_then_nothing_moves() {
 /// Each replica is replaced by a new one, as a rolling deploy does it.
 #[tokio::test(start_paused = true)]
 async fn a_rolling_deploy_ends_with_equal_shares() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let mut members: Vec<Member> = ["a", "b", "c"]
         .iter()
         .map(|name| join(&fleet, name, &starts, 0))
@@ -136,7 +133,7 @@ async fn a_rolling_deploy_ends_with_equal_shares() {
 /// Those that are left share what a dead one has led.
 #[tokio::test(start_paused = true)]
 async fn what_a_dead_replica_has_led_is_shared() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let a = join(&fleet, "a", &starts, 0);
     until(&fleet, &[&a], &[9]).await;
     let (b, c) = (join(&fleet, "b", &starts, 0), join(&fleet, "c", &starts, 0));
@@ -155,7 +152,7 @@ fn assert_no_double(starts: &All) {
 
 #[tokio::test(start_paused = true)]
 async fn the_larger_priority_leads_whoever_came_first_and_nothing_comes_back() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let a = join(&fleet, "a", &starts, 0);
     until(&fleet, &[&a], &[9]).await;
     let b = join(&fleet, "b", &starts, 5);
@@ -176,7 +173,7 @@ async fn the_larger_priority_leads_whoever_came_first_and_nothing_comes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_is_no_candidate_never_leads_and_does_what_needs_no_leader() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (led, each) = (Starts::default(), Starts::default());
     let jobs = || {
         let body = |starts| Body::Job(Arc::new(quick(starts)));
@@ -187,12 +184,12 @@ async fn a_replica_that_is_no_candidate_never_leads_and_does_what_needs_no_leade
         ]
     };
     let a = fleet.join_as("a", jobs(), false, 9, false);
-    publish(&a);
+    a.publish();
     fleet.sleep(SECOND * 10).await;
     assert_eq!((share(&a), led.len()), (0, 0), "nobody leads");
     assert!(each.len() > 2);
     let b = fleet.join_as("b", jobs(), false, 0, true);
-    publish(&b);
+    b.publish();
     fleet.sleep(SECOND * 30).await;
     assert_eq!(shares(&[&a, &b]), [0, 1]);
     let asker = Asker::new(&b.ctx.locks, "test".to_owned());
@@ -206,7 +203,7 @@ async fn a_replica_that_is_no_candidate_never_leads_and_does_what_needs_no_leade
 
 #[tokio::test(start_paused = true)]
 async fn a_term_that_somebody_moved_stays_for_its_minimum_term() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let long = SECOND * 40;
     let jobs = || {
         let jobs = jobs(&starts).into_iter();
@@ -214,10 +211,10 @@ async fn a_term_that_somebody_moved_stays_for_its_minimum_term() {
         jobs.take(2).collect::<Vec<_>>()
     };
     let a = fleet.join_as("a", jobs(), false, 0, true);
-    publish(&a);
+    a.publish();
     until(&fleet, &[&a], &[2]).await;
     let b = fleet.join_as("b", jobs(), false, 0, true);
-    publish(&b);
+    b.publish();
     until(&fleet, &[&a, &b], &[1, 1]).await;
     assert!(fleet.time.elapsed() >= long);
     let job = a.ctx.board.leases().remove(0).0;
@@ -249,10 +246,10 @@ async fn a_term_that_somebody_moved_stays_for_its_minimum_term() {
 #[tokio::test(start_paused = true)]
 async fn among_standbys_the_larger_priority_takes_over() {
     for (first, second) in [(1, 2), (2, 1)] {
-        let (fleet, starts) = (Fleet::new(3), all());
+        let (fleet, starts) = (Cluster::new(3), all());
         let join = |name: &str, priority| {
             let member = fleet.join_as(name, jobs(&starts), true, priority, true);
-            publish(&member);
+            member.publish();
             member
         };
         let a = join("a", 0);
@@ -274,7 +271,7 @@ async fn among_standbys_the_larger_priority_takes_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_is_asked_to_drain_goes_and_nobody_else_does() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let a = join(&fleet, "a", &starts, 0);
     until(&fleet, &[&a], &[9]).await;
     let b = join(&fleet, "b", &starts, 0);
@@ -297,7 +294,7 @@ async fn a_replica_that_is_asked_to_drain_goes_and_nobody_else_does() {
 /// Neither a person nor the fleet hands a job to a replica that could not lead it.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_is_not_fit_for_a_job_is_not_given_it() {
-    let (fleet, starts) = (Fleet::new(3), Starts::default());
+    let (fleet, starts) = (Cluster::new(3), Starts::default());
     let unfit = Arc::new(Mutex::new(Some("no disk".to_owned())));
     let seen = starts.clone();
     let act = Act(move |run: Run| {
@@ -309,11 +306,11 @@ async fn a_replica_that_is_not_fit_for_a_job_is_not_given_it() {
         unfit: unfit.clone(),
     };
     let a = fleet.join("a", quick(&starts), spec());
-    publish(&a);
+    a.publish();
     until(&fleet, &[&a], &[1]).await;
     let body = Body::Job(Arc::new(moody));
     let b = fleet.join_as("b", vec![("job", body, spec())], false, 5, true);
-    publish(&b);
+    b.publish();
     fleet.sleep(SECOND * 20).await;
     assert_eq!(shares(&[&a, &b]), [1, 0], "its priority is larger");
     let asker = Asker::new(&a.ctx.locks, "test".to_owned());
@@ -330,9 +327,9 @@ async fn a_replica_that_is_not_fit_for_a_job_is_not_given_it() {
 /// It is fit again as soon as it has lost the job: without a memory the job would go to and fro for ever.
 #[tokio::test(start_paused = true)]
 async fn what_comes_back_is_given_away_later_each_time() {
-    let (fleet, starts) = (Fleet::new(3), Starts::default());
+    let (fleet, starts) = (Cluster::new(3), Starts::default());
     let a = fleet.join("a", quick(&starts), spec());
-    publish(&a);
+    a.publish();
     let unfit = Arc::new(Mutex::new(None));
     let moody = Moody {
         act: Act(|_: Run| Box::pin(async { Ok(Outcome::Done) }) as Ran),
@@ -340,7 +337,7 @@ async fn what_comes_back_is_given_away_later_each_time() {
     };
     let body = Body::Job(Arc::new(moody));
     let b = fleet.join_as("b", vec![("job", body, spec())], false, 5, true);
-    publish(&b);
+    b.publish();
     until(&fleet, &[&a, &b], &[0, 1]).await;
     for times in 1..4 {
         *unfit.lock().unwrap() = Some("no disk".to_owned());

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::testing::cluster::{Act, Fleet, Member, Starts};
+use super::acts::{Act, Starts};
+use crate::testing::{cluster::Cluster, members::Member};
 use crate::{
     chance::Chance,
     due::Misfire,
@@ -37,7 +38,7 @@ fn schedule(seed: u64, nodes: usize) {
         .build()
         .unwrap();
     runtime.block_on(async move {
-        let fleet = Fleet::seeded(nodes, seed);
+        let fleet = Cluster::seeded(nodes, seed);
         let (starts, chance) = (Starts::default(), Chance::seeded(seed));
         let spec = || {
             Spec::every(SECOND)

@@ -9,13 +9,13 @@ use std::{
 };
 
 use super::{
-    acts::{leader, patient, quick},
+    acts::{Act, Moody, Ran, Starts, leader, patient, quick},
     world::TTL,
 };
 use crate::{
     job::{JobError, Run, Spec},
     node::Op,
-    testing::cluster::{Act, Fleet, Moody, Ran, Starts},
+    testing::cluster::Cluster,
     worker::registry::Body,
 };
 
@@ -23,7 +23,7 @@ const JOBS: usize = 40;
 
 /// How often a node is asked, in twenty ttl, what it shows of locks, while one replica of two leads all jobs.
 async fn looks(failover: bool) -> u64 {
-    let fleet = Fleet::observed(3);
+    let fleet = Cluster::observed(3);
     let names: Vec<String> = (0..JOBS).map(|n| format!("job-{n}")).collect();
     let jobs = || {
         let hourly = Spec::every(Duration::from_secs(3600));
@@ -78,7 +78,7 @@ fn moody(unfit: &Arc<Mutex<Option<String>>>) -> Moody<impl Fn(Run) -> Ran + Send
 
 #[tokio::test(start_paused = true)]
 async fn whoever_gets_well_after_the_leaders_death_takes_over_at_once() {
-    let fleet = Fleet::observed(3);
+    let fleet = Cluster::observed(3);
     let first = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&first]).await;
     let unfit = Arc::new(Mutex::new(Some("not yet".to_owned())));
@@ -98,7 +98,7 @@ async fn whoever_gets_well_after_the_leaders_death_takes_over_at_once() {
 /// The same of a replica that is unfit as a whole.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_gets_well_after_the_leaders_death_takes_over_at_once() {
-    let fleet = Fleet::observed(3);
+    let fleet = Cluster::observed(3);
     let first = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&first]).await;
     let second = fleet.join("b", patient(), Spec::continuous());

@@ -77,9 +77,10 @@ mod alone;
 mod asks;
 mod asserts;
 mod book;
-#[cfg(test)]
 pub(crate) mod cluster;
 mod fleet;
+#[cfg(test)]
+pub(crate) mod members;
 pub(crate) mod process;
 pub(crate) mod process_tasks;
 mod report;

@@ -223,7 +223,7 @@ impl Sim {
                 let fleet = Fleet::begin(self).await;
                 seen = Some(fleet.clone());
                 let done = test(fleet.clone()).await;
-                // Whoever was told something at this very instant notes it.
+                // What was told at this very instant is noted.
                 tokio::task::yield_now().await;
                 if checked {
                     fleet.check_all();
@@ -277,16 +277,13 @@ impl Recruit {
 
     /// The job as a replica runs it.
     pub(super) fn ready(&self, of: Replica, watch: impl FnOnce(Body) -> Body) -> Ready {
-        let schedule = match self.spec.schedule_of(&self.name) {
-            Ok(schedule) => schedule,
+        match Ready::new(
+            &self.name,
+            watch((self.make)(of)),
+            Arc::new(self.spec.clone()),
+        ) {
+            Ok(ready) => ready,
             Err(error) => panic!("job {:?} has no schedule: {error}", self.name),
-        };
-        Ready {
-            name: self.name.clone(),
-            body: watch((self.make)(of)),
-            spec: Arc::new(self.spec.clone()),
-            schedule: Arc::new(schedule),
-            policy: self.spec.policy(),
         }
     }
 }

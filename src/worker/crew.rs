@@ -44,7 +44,6 @@ pub(crate) type Desk = mpsc::Receiver<Orders>;
 /// The engines of one replica.
 pub(crate) struct Crew {
     ctx: Context,
-    failover: bool,
     /// Boxed: a map has room for more than it holds.
     posts: BTreeMap<String, Box<Post>>,
     running: FuturesUnordered<BoxFuture<'static, (String, Result<(), JoinError>)>>,
@@ -96,11 +95,10 @@ enum Next {
 // === impl Crew ===
 
 impl Crew {
-    pub(crate) fn begin(ctx: Context, failover: bool, jobs: Vec<Ready>) -> Self {
+    pub(crate) fn begin(ctx: Context, jobs: Vec<Ready>) -> Self {
         let looks = ctx.spawn.spawn(std::future::ready(()));
         let mut crew = Self {
             ctx,
-            failover,
             posts: BTreeMap::new(),
             running: FuturesUnordered::new(),
             pauses: FuturesUnordered::new(),
@@ -198,9 +196,9 @@ impl Crew {
         let loaded = self.ctx.locks.wall();
         let mut presence = presence_of(&job);
         presence.loaded = Some(loaded);
-        let candidate = self.ctx.place.candidate;
+        let place = &self.ctx.place;
         // Its jobs are the others'; what needs no leader runs here, too.
-        let works = candidate || !(self.failover || job.is_led());
+        let works = place.candidate || !(place.failover || job.is_led());
         if !works {
             presence.standing = Standing::Off;
         }

@@ -26,11 +26,14 @@
     allow(dead_code, reason = "tests ask for less than people do")
 )]
 pub(crate) mod asking;
+pub(crate) mod assemble;
 mod builder;
 pub(crate) mod crew;
 mod function;
+mod gauges;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod given;
+mod heartbeat;
 pub mod holding;
 #[cfg(feature = "admin")]
 mod page;

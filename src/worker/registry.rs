@@ -6,9 +6,11 @@ use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::replica::Ready;
 use crate::{
     batch::BatchJob,
     config::{ParamProblem, WorkFacts},
+    error::Error,
     job::{Health, Job, JobError, Outcome, Run, Spec, params},
     panics::caught,
 };
@@ -158,6 +160,16 @@ impl Registry {
             })),
             batch => batch,
         })
+    }
+
+    /// A configured job, ready to run. What fails here is a defect of the check before it, and nothing has started.
+    pub(super) fn ready(&self, name: &str, spec: &Arc<Spec>) -> Result<Ready, Error> {
+        let failed = |why| Error::Job {
+            name: name.to_owned(),
+            why,
+        };
+        let body = self.body(name, spec).map_err(failed)?;
+        Ready::new(name, body, spec.clone()).map_err(|error| failed(error.to_string()))
     }
 }
 

@@ -4,9 +4,12 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration}
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     crew::{Crew, Desk},
+    presence::{self, Identity, Pace},
     registry::Body,
 };
 use crate::{
@@ -17,9 +20,9 @@ use crate::{
     job::{Coordination, Spec},
     lease::LeaseView,
     panics::caught_later,
-    schedule::Schedule,
-    scheduler::{Context, Engine, Gate, Successor, WHOLE_REPLICA},
-    status::{JobPresence, Standing},
+    schedule::{Schedule, ScheduleError},
+    scheduler::{Context, Engine, Successor, WHOLE_REPLICA},
+    status::{HeldItems, JobPresence, Standing},
 };
 
 /// The key of the lock that makes one replica the active one of a failover fleet.
@@ -42,17 +45,38 @@ pub(crate) struct Ready {
 pub(crate) type HealthCheck =
     Arc<dyn Fn() -> futures_util::future::BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// One replica.
+/// One replica, made by [`Parts::assemble`](super::assemble::Parts::assemble).
 pub(crate) struct Replica {
     pub(crate) ctx: Context,
+    pub(crate) me: Identity,
     pub(crate) jobs: Vec<Ready>,
-    pub(crate) failover: bool,
     pub(crate) checks: Vec<(String, HealthCheck)>,
 }
 
+// === impl Replica ===
+
 impl Replica {
+    /// Runs until the gate drains and everything has wound down. With a pace it tells the fleet of itself meanwhile, and takes
+    /// its leave. An error is a panic of its own.
+    pub(crate) async fn live(self, desk: Desk, pace: Option<Pace>) -> Result<(), JoinError> {
+        let (me, ctx) = (self.me.clone(), self.ctx.clone());
+        let _backlog = AbortOnDropHandle::new(ctx.spawn.spawn(follow_backlog(ctx.clone())));
+        let told = pace.map(|pace| {
+            let publish = presence::publish(me.clone(), ctx.clone(), pace);
+            AbortOnDropHandle::new(ctx.spawn.spawn(publish))
+        });
+        // A task of its own: what is told of it must go also when it has died.
+        let ended = ctx.spawn.spawn(self.run(desk)).await;
+        if let Some(told) = told {
+            drop(told);
+            presence::withdraw(&me, &ctx).await;
+            ctx.locks.settle().await;
+        }
+        ended
+    }
+
     /// Runs all jobs, following the orders of reloads, until the gate drains and everything has wound down.
-    pub(crate) async fn run_with(self, desk: Desk) {
+    async fn run(self, desk: Desk) {
         let ctx = self.ctx;
         let (intents, locks) = (ctx.intents.clone(), ctx.locks.clone());
         let intents = intents.follow(locks, ctx.clock.clone(), ctx.board.clone());
@@ -62,9 +86,9 @@ impl Replica {
                 .clone()
                 .follow(ctx.locks.clone(), ctx.clock.clone(), ctx.intents.pace());
         let recall = ctx.spawn.spawn(recall);
-        let crew = Crew::begin(ctx.clone(), self.failover, self.jobs);
+        let crew = Crew::begin(ctx.clone(), self.jobs);
         let crew = ctx.spawn.spawn(crew.work(desk));
-        let guard = (self.failover && ctx.place.candidate)
+        let guard = (ctx.place.failover && ctx.place.candidate)
             .then(|| ctx.spawn.spawn(hold_the_gate(ctx.clone())));
         let checks: Vec<_> = self
             .checks
@@ -239,10 +263,48 @@ pub(crate) async fn watch(name: String, check: HealthCheck, ctx: Context) {
     }
 }
 
+// === impl Ready ===
+
 impl Ready {
+    pub(crate) fn new(name: &str, body: Body, spec: Arc<Spec>) -> Result<Self, ScheduleError> {
+        Ok(Self {
+            name: name.to_owned(),
+            body,
+            schedule: Arc::new(spec.schedule_of(name)?),
+            policy: spec.policy(),
+            spec,
+        })
+    }
+
     /// Whether one replica leads it.
     pub(super) fn is_led(&self) -> bool {
         matches!(self.body, Body::Job(_)) && self.spec.coordination != Coordination::Everywhere
+    }
+}
+
+/// What jobs tell of the work that waits for them goes to the board, where status and presence read it.
+async fn follow_backlog(ctx: Context) {
+    let mut events = ctx.events.observe();
+    loop {
+        match events.recv().await {
+            Ok(Event::Backlog { job, items }) => ctx.board.backlog(&job, items),
+            Ok(Event::HeldItems {
+                job,
+                retry,
+                dead,
+                in_doubt,
+                parked,
+            }) => {
+                let held = HeldItems {
+                    retry,
+                    dead,
+                    in_doubt,
+                    parked,
+                };
+                ctx.board.held(&job, held);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -262,14 +324,5 @@ pub(super) fn presence_of(job: &Ready) -> JobPresence {
         definition: job.spec.fingerprint().whole,
         standing: Standing::StandingBy,
         ..JobPresence::default()
-    }
-}
-
-/// A gate for this mode.
-pub(crate) fn gate(failover: bool) -> Gate {
-    if failover {
-        Gate::failover()
-    } else {
-        Gate::open()
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use super::{
     Worker,
     crew::{Desk, Orders, TAKEN},
-    process::{declare, ready},
+    gauges::declare,
     replica::Ready,
 };
 use crate::{
@@ -172,7 +172,7 @@ impl Reloader {
             .collect();
         let begin = reload.added.iter().chain(&reload.changed);
         let begin: Result<Vec<Ready>, Error> = begin
-            .filter_map(|name| Some(ready(&self.worker, name, jobs.get(name)?)))
+            .filter_map(|name| Some(self.worker.registry.ready(name, jobs.get(name)?)))
             .collect();
         let orders = Orders {
             begin: begin?,
