@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 use crate::{
+    batch::BatchJob,
     job::{Health, Job, JobError, Outcome, Run},
     node::memory::MemoryNode,
     testing::{cluster::Cluster, members::Member},
@@ -28,24 +29,42 @@ impl<F: Fn(Run) -> Ran + Send + Sync + 'static> Job for Act<F> {
     }
 }
 
-/// A job whose fitness a test decides.
-pub(crate) struct Moody<F> {
-    pub(crate) act: Act<F>,
+/// A job, or a batch job, whose fitness a test decides.
+pub(crate) struct Moody<J> {
+    pub(crate) job: J,
     pub(crate) unfit: Arc<Mutex<Option<String>>>,
 }
 
+impl<J> Moody<J> {
+    fn mood(&self) -> Health {
+        let unfit = self.unfit.lock().unwrap().clone();
+        unfit.map_or(Health::Fit, Health::Unfit)
+    }
+}
+
 #[async_trait]
-impl<F: Fn(Run) -> Ran + Send + Sync + 'static> Job for Moody<F> {
+impl<J: Job> Job for Moody<J> {
     async fn run(&self, run: Run) -> Result<Outcome, JobError> {
-        self.act.run(run).await
+        self.job.run(run).await
     }
 
     async fn health(&self) -> Health {
-        self.unfit
-            .lock()
-            .unwrap()
-            .clone()
-            .map_or(Health::Fit, Health::Unfit)
+        self.mood()
+    }
+}
+
+#[async_trait]
+impl<J: BatchJob> BatchJob for Moody<J> {
+    async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
+        self.job.pending(limit).await
+    }
+
+    async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
+        self.job.process(batch, run).await
+    }
+
+    async fn health(&self) -> Health {
+        self.mood()
     }
 }
 
@@ -69,6 +88,32 @@ pub(crate) fn patient() -> impl Job {
     })
 }
 
+/// Goes on for ever, whatever it is told.
+pub(crate) fn deaf() -> impl Job {
+    Act(|run: Run| {
+        Box::pin(async move {
+            let lease = run.lease().ok_or("no lease")?.clone();
+            while lease.clock().wall().as_second() > 0 {
+                lease.clock().sleep(ms(10)).await;
+            }
+            Ok(Outcome::Done)
+        }) as _
+    })
+}
+
+/// Takes so long, and notes that it begins.
+pub(crate) fn slow(starts: &Starts, takes: Duration) -> impl Job + use<> {
+    let starts = starts.clone();
+    Act(move |run: Run| {
+        starts.note(&run);
+        Box::pin(async move {
+            let clock = run.lease().ok_or("no lease")?.clock().clone();
+            clock.sleep(takes).await;
+            Ok(Outcome::Done)
+        }) as _
+    })
+}
+
 /// Does nothing, at once, and notes it.
 pub(crate) fn quick(starts: &Starts) -> impl Job + use<> {
     let starts = starts.clone();
@@ -78,6 +123,12 @@ pub(crate) fn quick(starts: &Starts) -> impl Job + use<> {
     })
 }
 
+/// Waits for this second of the story.
+pub(crate) async fn until(fleet: &Cluster, second: u64) {
+    let at = Duration::from_secs(second);
+    fleet.sleep(at.saturating_sub(fleet.time.elapsed())).await;
+}
+
 pub(crate) async fn leader<'a>(fleet: &Cluster, of: &[&'a Member]) -> &'a Member {
     for _ in 0..10_000 {
         if let Some(leader) = of.iter().find(|m| m.leads()) {
@@ -85,7 +136,7 @@ pub(crate) async fn leader<'a>(fleet: &Cluster, of: &[&'a Member]) -> &'a Member
         }
         fleet.sleep(ms(5)).await;
     }
-    panic!("nobody leads");
+    panic!("no replica leads");
 }
 
 /// Every start of every run, over a whole fleet: `(tick, attempt)` and the replicas that started it.

@@ -7,20 +7,20 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
 
-use super::world::TTL;
+use super::{
+    acts::{Moody, Ran, ms},
+    world::TTL,
+};
 use crate::{
     batch::BatchJob,
     event::Event,
-    job::{Health, JobError, Outcome, Run, Spec},
+    job::{JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
     status::RunRecord,
     testing::{cluster::Cluster, members::Member},
     worker::{registry::Body, runs},
 };
-
-type Ran = BoxFuture<'static, Result<Outcome, JobError>>;
 
 /// Batches that are pending until they are done, and a closure that works on one.
 pub(super) struct Sheaf<F> {
@@ -46,10 +46,6 @@ impl<F: Fn(Run) -> Ran + Send + Sync + 'static> BatchJob for Sheaf<F> {
         self.left.lock().unwrap().remove(batch);
         Ok(outcome)
     }
-}
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
 }
 
 pub(super) fn batches(
@@ -252,31 +248,6 @@ async fn nothing_is_claimed_once_the_worker_drains() {
     }
 }
 
-/// Batches whose fitness a test decides.
-struct Moody<F> {
-    sheaf: Sheaf<F>,
-    unfit: Arc<Mutex<Option<String>>>,
-}
-
-#[async_trait]
-impl<F: Fn(Run) -> Ran + Send + Sync + 'static> BatchJob for Moody<F> {
-    async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
-        self.sheaf.pending(limit).await
-    }
-
-    async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
-        self.sheaf.process(batch, run).await
-    }
-
-    async fn health(&self) -> Health {
-        self.unfit
-            .lock()
-            .unwrap()
-            .clone()
-            .map_or(Health::Fit, Health::Unfit)
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_unfit_replica_ends_the_batches_it_works_on() {
     let fleet = Cluster::new(3);
@@ -294,7 +265,7 @@ async fn an_unfit_replica_ends_the_batches_it_works_on() {
         }) as Ran
     };
     let moody = Moody {
-        sheaf: Sheaf { left, work },
+        job: Sheaf { left, work },
         unfit: unfit.clone(),
     };
     let body = Body::Batch(Arc::new(moody));

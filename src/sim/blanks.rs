@@ -39,19 +39,9 @@ fn what_a_majority_has_forgotten_is_reported_and_never_runs_again() {
             starts.assert_once();
             let ticks = starts.ticks();
             assert_eq!(ticks.len(), 8, "{coordination}: 01:10 and 01:20: {ticks:?}");
-            let told = fleet.events();
-            let unknown = told.iter().find_map(|told| match &told.event {
-                Event::TicksSkipped {
-                    why: "unknown",
-                    first,
-                    last,
-                    count,
-                    ..
-                } => Some((*first, *last, *count)),
-                _ => None,
-            });
             let expected = (ticks[3], ticks[5], 3);
-            assert_eq!(unknown, Some(expected), "{coordination}");
+            let unknown = unknown(&fleet.events());
+            assert_eq!(unknown.first(), Some(&expected), "{coordination}");
         });
     }
 }

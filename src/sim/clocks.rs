@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::acts::{Starts, leader, patient, quick};
+use super::{
+    acts::{Starts, leader, patient, quick},
+    unrest::play,
+};
 use crate::{
     chance::Chance,
     due::Misfire,
@@ -94,12 +97,7 @@ async fn a_clock_that_jumped_ahead_is_told_and_its_ticks_run_when_they_are_due()
 #[test]
 fn no_tick_starts_twice_whatever_the_clocks_of_nodes_and_replicas_do() {
     for seed in 0..12 {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(jumps(seed));
+        play(jumps(seed));
     }
 }
 

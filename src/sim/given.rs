@@ -71,16 +71,7 @@ async fn parameters_of_a_trigger_reach_its_retries_on_other_replicas() {
     fleet.sleep(ms(100)).await;
     a.tasks.crash();
     let b = fleet.join("b", reads(&seen), spec());
-    let done = |e: &Event| {
-        matches!(
-            e,
-            Event::RunEnded {
-                outcome: "done",
-                ..
-            }
-        )
-    };
-    while !b.heard(done) {
+    while !b.ended_as("done") {
         fleet.sleep(ms(50)).await;
     }
     let wanted = Params {
@@ -196,16 +187,7 @@ async fn a_run_resumes_at_the_last_checkpoint_of_a_killed_replica() {
     a.tasks.crash();
     let before = pages.lock().unwrap().len();
     let b = fleet.join("b", book(), spec());
-    let done = |e: &Event| {
-        matches!(
-            e,
-            Event::RunEnded {
-                outcome: "done",
-                ..
-            }
-        )
-    };
-    while !b.heard(done) {
+    while !b.ended_as("done") {
         fleet.sleep(ms(50)).await;
     }
     let pages = pages.lock().unwrap().clone();

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::acts::{Act, leader, ms};
+use super::acts::{Act, deaf, leader, ms};
 use crate::{
     batch::{BatchJob, BatchLimits},
     event::Event,
@@ -55,17 +55,12 @@ async fn a_hook_that_hangs_is_dropped_in_time() {
     let mut fleet = Cluster::new(3);
     let count = Count::default();
     fleet.hooks = Hooks::new([Arc::new(count.clone()) as Arc<dyn RunHook>, Arc::new(Hangs)]);
-    let deaf = Act(|run: Run| {
-        Box::pin(async move {
-            let lease = run.lease().ok_or("no lease")?.clone();
-            while lease.clock().wall().as_second() > 0 {
-                lease.clock().sleep(ms(10)).await;
-            }
-            Ok(Outcome::Done)
-        }) as _
-    });
     // A grace that alone would outlive the lease.
-    let member = fleet.join("a", deaf, Spec::continuous().grace(Duration::from_secs(60)));
+    let member = fleet.join(
+        "a",
+        deaf(),
+        Spec::continuous().grace(Duration::from_secs(60)),
+    );
     leader(&fleet, &[&member]).await;
     let (_, lease) = member.ctx.board.leases().remove(0);
     fleet.sleep(ms(50)).await;

@@ -7,7 +7,8 @@ use std::{
 };
 
 use super::{
-    acts::{Act, Starts, leader, ms, quick},
+    acts::{Act, Starts, leader, ms, quick, slow},
+    unrest::{Fault, Unrest, play, play_all},
     world::TTL,
 };
 use crate::{
@@ -235,15 +236,7 @@ async fn nothing_is_written_after_the_time_of_an_order() {
 async fn a_trigger_runs_beside_no_other_run_and_in_a_pause() {
     let fleet = Cluster::new(3);
     let starts = Starts::default();
-    let noted = starts.clone();
-    let slow = Act(move |run: Run| {
-        noted.note(&run);
-        Box::pin(async move {
-            let clock = run.lease().ok_or("no lease")?.clock().clone();
-            clock.sleep(SECOND * 3).await;
-            Ok(Outcome::Done)
-        }) as _
-    });
+    let slow = slow(&starts, SECOND * 3);
     let a = fleet.join("a", slow, Spec::every(SECOND * 1000));
     leader(&fleet, &[&a]).await;
     pause(&a, true).await;
@@ -293,25 +286,16 @@ fn counted(starts: &Counted, chance: &Chance) -> impl Job + use<> {
 
 /// Triggers while leaders die, freeze and drain: each is started once per attempt, and none is lost.
 fn triggers(seed: u64, nodes: usize) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async move {
+    play(async move {
         let fleet = Cluster::seeded(nodes, seed);
         let (starts, chance) = (Counted::default(), Chance::seeded(seed));
         // No tick falls due meanwhile: whatever starts was triggered. The memory nodes keep their memory.
         let spec = || Spec::every(SECOND * 1_000_000).retry(20);
-        let mut born = 0;
-        let mut member = || {
-            born += 1;
-            fleet.join(&format!("m{born}"), counted(&starts, &chance), spec())
-        };
         let person = fleet.join("person", quick(&Starts::default()), spec().enabled(false));
         let asker = asker(&person);
-        let mut members: Vec<Member> = (0..3).map(|_| member()).collect();
-        let mut all = members.clone();
+        let mut unrest = Unrest::begin(&fleet, &chance, |name| {
+            fleet.join(name, counted(&starts, &chance), spec())
+        });
         fleet.sleep(SECOND).await;
         let (mut asked, mut perhaps) = (Vec::<Trigger>::new(), 0);
         while fleet.time.elapsed() < SECOND * 40 {
@@ -325,30 +309,21 @@ fn triggers(seed: u64, nodes: usize) {
                 // Often the leader has just heard of it, or has just begun.
                 fleet.sleep(chance.up_to(ms(1300))).await;
             }
-            let victim = match (0..3).find(|n| members[*n].leads()) {
+            let leader = (0..3).find(|n| unrest.members[*n].leads());
+            let victim = match leader {
                 Some(leader) if chance.hits(0.7) => leader,
-                _ => usize::try_from(chance.below(3)).unwrap(),
+                _ => unrest.any(),
             };
-            match chance.below(7) {
-                0..=2 => members[victim].tasks.crash(),
-                3 => members[victim].tasks.freeze(),
-                4 => members[victim].drain(),
-                5 => fleet.nodes[usize::try_from(chance.below(nodes as u64)).unwrap()]
-                    .faults()
-                    .partition(Cut::Hang),
-                _ => {
-                    fleet.nodes.iter().for_each(|n| n.faults().heal());
-                    members.iter().for_each(|m| m.tasks.thaw());
-                    continue;
-                }
-            }
-            let fresh = member();
-            all.push(fresh.clone());
-            members[victim] = fresh;
+            let fault = match chance.below(7) {
+                0..=2 => Fault::Crash,
+                3 => Fault::Freeze,
+                4 => Fault::Drain,
+                5 => Fault::Partition,
+                _ => Fault::Calm,
+            };
+            unrest.hit(victim, fault);
         }
-        fleet.nodes.iter().for_each(|n| n.faults().heal());
-        all.iter().for_each(|m| m.tasks.thaw());
-        fleet.sleep(SECOND * 30).await;
+        unrest.recover(SECOND * 30).await;
         let starts = starts.lock().unwrap().clone();
         for ((tick, attempt), who) in &starts {
             assert_eq!(who.len(), 1, "{tick}, attempt {attempt}: {who:?}");
@@ -373,15 +348,7 @@ fn triggers(seed: u64, nodes: usize) {
 
 #[test]
 fn a_trigger_runs_exactly_once_also_when_the_leader_dies_at_once() {
-    let only = std::env::var("WATCHKEEPER_SIM_SEED")
-        .ok()
-        .and_then(|n| n.parse::<u64>().ok());
-    for seed in only.map_or(0..25, |seed| seed..seed + 1) {
-        for nodes in [1, 3, 5] {
-            println!("WATCHKEEPER_SIM_SEED={seed}, {nodes} nodes");
-            triggers(seed, nodes);
-        }
-    }
+    play_all(25, triggers);
 }
 
 /// The leader stops a second before the tick, and its successor is elected a second after it.
@@ -471,15 +438,7 @@ async fn triggers_are_refused_from_the_limit_on() {
 async fn a_trigger_is_withdrawn_before_its_start_stands_in_the_ledger_and_not_after_it() {
     let fleet = Cluster::new(3);
     let starts = Starts::default();
-    let noted = starts.clone();
-    let slow = Act(move |run: Run| {
-        noted.note(&run);
-        Box::pin(async move {
-            let clock = run.lease().ok_or("no lease")?.clock().clone();
-            clock.sleep(SECOND * 20).await;
-            Ok(Outcome::Done)
-        }) as _
-    });
+    let slow = slow(&starts, SECOND * 20);
     let a = fleet.join("a", slow, Spec::every(SECOND * 1_000_000));
     leader(&fleet, &[&a]).await;
     let asker = asker(&a);
@@ -511,12 +470,7 @@ async fn a_trigger_is_withdrawn_before_its_start_stands_in_the_ledger_and_not_af
 #[test]
 fn what_is_said_to_be_withdrawn_never_runs() {
     for seed in 0..12 {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(async move {
+        play(async move {
             let fleet = Cluster::seeded(3, seed);
             let (starts, chance) = (Counted::default(), Chance::seeded(seed));
             let spec = || Spec::every(SECOND * 1_000_000).retry(20);
@@ -671,13 +625,7 @@ async fn a_leader_that_is_told_to_resign_ends_its_run_and_another_one_leads() {
         assert_ne!(new, answer.from);
         assert!(answer.leader_token.unwrap() > answer.token);
     }
-    assert!(!all.iter().any(|m| m.heard(|e| matches!(
-        e,
-        Event::RunEnded {
-            outcome: "cancelled",
-            ..
-        }
-    ))));
+    assert!(!all.iter().any(|m| m.ended_as("cancelled")));
     starts.assert_once();
 }
 

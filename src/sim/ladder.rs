@@ -176,7 +176,7 @@ async fn a_run_with_an_end_is_let_finish_when_its_leader_hands_over() {
 fn stubborn(
     left: &Arc<Mutex<Vec<Work>>>,
     unfit: &Arc<Mutex<Option<String>>>,
-) -> Moody<impl Fn(Run) -> Ran + Send + Sync + use<>> {
+) -> Moody<impl Job + use<>> {
     let left = left.clone();
     let act = Act(move |run: Run| {
         let work = run.lease().map(crate::lease::LeaseView::begin_work);
@@ -187,7 +187,7 @@ fn stubborn(
         }) as _
     });
     Moody {
-        act,
+        job: act,
         unfit: unfit.clone(),
     }
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use super::{
     acts::{Starts, ms},
     overlaps::{Going, work},
+    unrest::{number, seeds},
 };
 use crate::{
     chance::Chance,
@@ -157,10 +158,7 @@ async fn one_fleet(seed: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn terms_come_to_rest_beside_locks_that_are_taken_for_ticks() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let only = number("WATCHKEEPER_SIM_SEED");
-    let seeds = number("WATCHKEEPER_SIM_SCHEDULES").unwrap_or(SEEDS);
-    for seed in only.map_or(0..seeds, |seed| seed..seed + 1) {
+    for seed in seeds(number("WATCHKEEPER_SIM_SCHEDULES").unwrap_or(SEEDS)) {
         one_fleet(seed).await;
     }
 }

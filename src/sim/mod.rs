@@ -28,5 +28,6 @@ mod takeovers;
 mod terms;
 mod tick_locks;
 mod ticks;
+mod unrest;
 mod watches;
 pub(crate) mod world;

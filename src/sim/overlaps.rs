@@ -13,7 +13,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::{
-    acts::{Act, Starts, leader, ms, quick},
+    acts::{Act, Starts, leader, ms, quick, until},
+    unrest::{Unrest, play, seeds},
     world::TTL,
 };
 use crate::{
@@ -23,7 +24,6 @@ use crate::{
     job::{Coordination, Job, JobError, Outcome, Run, Spec},
     lease::{LeaseView, Loss},
     ledger::Ledger,
-    node::memory::Cut,
     testing::{cluster::Cluster, members::Member},
 };
 
@@ -108,11 +108,6 @@ fn ends(member: &Member) -> Vec<(i64, u32, &'static str, String)> {
         _ => None,
     });
     ended.collect()
-}
-
-async fn until(fleet: &Cluster, second: u64) {
-    let at = Duration::from_secs(second);
-    fleet.sleep(at.saturating_sub(fleet.time.elapsed())).await;
 }
 
 /// The ledger as the nodes show it now.
@@ -402,64 +397,31 @@ fn drawn(seed: u64, chance: &Chance) -> (Spec, usize) {
 
 /// One schedule of a fleet of three; every start is noted, every tick accounted for.
 fn schedule(seed: u64, nodes: usize) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async move {
+    play(async move {
         let fleet = Cluster::seeded(nodes, seed);
         let (starts, going, chance) = (Starts::default(), Going::default(), Chance::seeded(seed));
         let (spec, places) = drawn(seed, &chance);
         println!("{:?}, {places} places, {}", spec.overlap, spec.coordination);
-        let mut born = 0;
-        let mut member = || {
-            born += 1;
+        let mut unrest = Unrest::begin(&fleet, &chance, |name| {
             let chance = chance.clone();
             let job = work(&starts, &going, move |_| {
                 chance.up_to(ms(1300)) * u32::try_from(places.min(3)).unwrap()
             });
-            fleet.join(&format!("m{born}"), job, spec.clone())
-        };
-        let mut members: Vec<Member> = (0..3).map(|_| member()).collect();
+            fleet.join(name, job, spec.clone())
+        });
         let onlooker = fleet.join("onlooker", quick(&starts), spec.clone().enabled(false));
-        let mut all = members.clone();
         let mut decided: BTreeMap<Timestamp, Timestamp> = BTreeMap::new();
         while fleet.time.elapsed() < SECOND * 40 {
             fleet.sleep(chance.up_to(SECOND * 4)).await;
-            // Whoever wrote a row may die before he tells.
+            // A leader that has written a row may die before it tells.
             let rows = ledger(&onlooker).await;
             decided.extend(rows.skipped().iter().map(|row| (row.from, row.to)));
-            let victim = usize::try_from(chance.below(3)).unwrap();
-            match chance.below(8) {
-                0 | 1 => members[victim].tasks.crash(),
-                2 => members[victim].tasks.freeze(),
-                3 => members[victim].drain(),
-                4 => fleet.nodes[usize::try_from(chance.below(nodes as u64)).unwrap()]
-                    .faults()
-                    .partition(Cut::Hang),
-                5 => {
-                    let skew = i64::try_from(chance.below(1600)).unwrap() - 800;
-                    members[victim].time.set_wall_offset(skew);
-                    continue;
-                }
-                _ => {
-                    fleet.nodes.iter().for_each(|n| n.faults().heal());
-                    members.iter().for_each(|m| m.tasks.thaw());
-                    continue;
-                }
-            }
-            let fresh = member();
-            all.push(fresh.clone());
-            // The frozen one stays around, to act late if it can.
-            members[victim] = fresh;
+            unrest.strike();
         }
-        fleet.nodes.iter().for_each(|n| n.faults().heal());
-        all.iter().for_each(|m| m.tasks.thaw());
-        fleet.sleep(TTL * 12).await;
+        unrest.recover(TTL * 12).await;
         starts.assert_once();
         assert!(going.most() <= places, "{} at a time", going.most());
-        accounted(&all, &starts, &ledger(&onlooker).await, decided);
+        accounted(&unrest.all, &starts, &ledger(&onlooker).await, decided);
     });
 }
 
@@ -498,10 +460,7 @@ fn accounted(
 
 #[test]
 fn whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost() {
-    let only = std::env::var("WATCHKEEPER_SIM_SEED")
-        .ok()
-        .and_then(|n| n.parse::<u64>().ok());
-    for seed in only.map_or(0..48, |seed| seed..seed + 1) {
+    for seed in seeds(48) {
         let nodes = [1, 3, 5][usize::try_from(seed / 6 % 3).unwrap()];
         println!("WATCHKEEPER_SIM_SEED={seed}, {nodes} nodes");
         schedule(seed, nodes);

@@ -14,20 +14,14 @@ use crate::{
     testing::cluster::Cluster,
 };
 
-use super::acts::{Act, Moody, Starts, leader, ms, patient, quick};
+use super::acts::{Act, Moody, Starts, deaf, leader, ms, patient, quick};
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_unfit_is_stopped_and_handed_over() {
     let fleet = Cluster::new(3);
     let unfit = Arc::new(Mutex::new(None));
-    let act = Act(|run: Run| {
-        Box::pin(async move {
-            run.cancelled().await;
-            Err(JobError::from("stopped"))
-        }) as _
-    });
     let moody = Moody {
-        act,
+        job: patient(),
         unfit: unfit.clone(),
     };
     let a = fleet.join("a", moody, Spec::continuous());
@@ -36,13 +30,7 @@ async fn a_job_that_is_unfit_is_stopped_and_handed_over() {
     *unfit.lock().unwrap() = Some("no database".to_owned());
     leader(&fleet, &[&b]).await;
     assert!(!a.leads());
-    assert!(a.heard(|e| matches!(
-        e,
-        Event::RunEnded {
-            outcome: "cancelled",
-            ..
-        }
-    )));
+    assert!(a.ended_as("cancelled"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,16 +78,7 @@ async fn a_run_sees_its_cancellation_first() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_ignores_cancellation_is_dropped() {
     let fleet = Cluster::new(3);
-    let deaf = Act(|run: Run| {
-        Box::pin(async move {
-            let lease = run.lease().ok_or("no lease")?.clone();
-            while lease.clock().wall().as_second() > 0 {
-                lease.clock().sleep(ms(10)).await;
-            }
-            Ok(Outcome::Done)
-        }) as _
-    });
-    let member = fleet.join("a", deaf, Spec::continuous().grace(ms(200)));
+    let member = fleet.join("a", deaf(), Spec::continuous().grace(ms(200)));
     leader(&fleet, &[&member]).await;
     let (_, lease) = member.ctx.board.leases().remove(0);
     fleet.sleep(ms(50)).await;
@@ -144,13 +123,7 @@ async fn a_tick_is_written_before_it_runs() {
     let member = fleet.join("a", job, Spec::every(Duration::from_secs(1)));
     fleet.sleep(Duration::from_secs(6)).await;
     assert!(*runs.lock().unwrap() >= 4);
-    assert!(!member.heard(|e| matches!(
-        e,
-        Event::RunEnded {
-            outcome: "panicked",
-            ..
-        }
-    )));
+    assert!(!member.ended_as("panicked"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -414,15 +387,7 @@ async fn a_run_that_takes_too_long_is_stopped_and_tried_again_by_whoever_leads()
             .retry(3)
     };
     let a = fleet.join("a", slow(), spec());
-    while !a.heard(|e| {
-        matches!(
-            e,
-            Event::RunEnded {
-                outcome: "timeout",
-                ..
-            }
-        )
-    }) {
+    while !a.ended_as("timeout") {
         fleet.sleep(ms(20)).await;
     }
     // The retry waits in the ledger and survives its replica.

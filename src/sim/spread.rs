@@ -302,7 +302,7 @@ async fn a_replica_that_is_not_fit_for_a_job_is_not_given_it() {
         Box::pin(async { Ok(Outcome::Done) }) as Ran
     });
     let moody = Moody {
-        act,
+        job: act,
         unfit: unfit.clone(),
     };
     let a = fleet.join("a", quick(&starts), spec());
@@ -332,7 +332,7 @@ async fn what_comes_back_is_given_away_later_each_time() {
     a.publish();
     let unfit = Arc::new(Mutex::new(None));
     let moody = Moody {
-        act: Act(|_: Run| Box::pin(async { Ok(Outcome::Done) }) as Ran),
+        job: Act(|_: Run| Box::pin(async { Ok(Outcome::Done) }) as Ran),
         unfit: unfit.clone(),
     };
     let body = Body::Job(Arc::new(moody));

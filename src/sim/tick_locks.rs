@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 
 use super::{
-    acts::{Act, Starts, ms, quick},
+    acts::{Act, Starts, ms, quick, until},
     overlaps::{Going, ledger, work},
     world::TTL,
 };
@@ -31,11 +31,6 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn every(seconds: u32) -> Spec {
     Spec::every(SECOND * seconds).coordination(Coordination::Tick)
-}
-
-async fn until(fleet: &Cluster, second: u64) {
-    let at = Duration::from_secs(second);
-    fleet.sleep(at.saturating_sub(fleet.time.elapsed())).await;
 }
 
 fn ran(member: &Member) -> usize {

@@ -65,15 +65,12 @@ async fn a_failover_standby_asks_no_more_than_a_candidate() {
 }
 
 /// Fit when the test says so.
-fn moody(unfit: &Arc<Mutex<Option<String>>>) -> Moody<impl Fn(Run) -> Ran + Send + Sync + use<>> {
-    let act = Act(|run: Run| {
-        Box::pin(async move {
-            run.cancelled().await;
-            Err(JobError::from("stopped"))
-        }) as _
-    });
+fn moody(unfit: &Arc<Mutex<Option<String>>>) -> Moody<impl Job + use<>> {
     let unfit = unfit.clone();
-    Moody { act, unfit }
+    Moody {
+        job: patient(),
+        unfit,
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -256,6 +256,27 @@ impl World {
         }
     }
 
+    /// After a while something goes wrong with one of the machines or with a node, or all gets well. A machine that dies has a
+    /// successor.
+    pub(crate) async fn trouble(&self, fleet: &mut [Machine], successor: impl FnOnce() -> Machine) {
+        let pause = 1 + self.chance.below(self.weights.faults_every_ms * 2);
+        self.time.clock().sleep(Duration::from_millis(pause)).await;
+        let victim = usize::try_from(self.chance.below(fleet.len() as u64)).unwrap();
+        match self.chance.below(10) {
+            0 => {
+                fleet[victim].tasks.crash();
+                fleet[victim] = successor();
+            }
+            1 | 2 => fleet[victim].tasks.freeze(),
+            3 | 4 => fleet[victim].tasks.thaw(),
+            5 => {
+                fleet.iter().for_each(|m| m.tasks.thaw());
+                self.calm();
+            }
+            _ => self.strike(),
+        }
+    }
+
     /// A fresh process on a machine of its own.
     pub(crate) fn machine(&self, name: &str) -> Machine {
         let tasks = ProcessTasks::default();
