@@ -17,7 +17,7 @@
 //! future of its run is dropped: then it winds down by itself, for as long as its runtime lives.
 //!
 //! # Reload
-//! SIGHUP: the configuration is read again and checked as a whole; then jobs begin, end, or go on under another definition
+//! SIGHUP or [`Handle::reload`]: the configuration is read again and checked as a whole; then jobs begin, end, or go on under another definition
 //! between two runs. What has not changed hears nothing of it. A faulty configuration changes nothing.
 
 #[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
@@ -60,6 +60,7 @@ use std::{future::Future, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -108,12 +109,16 @@ pub struct Worker {
     pub(crate) events: Events,
     pub(crate) checks: Vec<(String, HealthCheck)>,
     pub(crate) hooks: Vec<Arc<dyn RunHook>>,
-    stop: CancellationToken,
+    handle: Handle,
 }
 
-/// Stops a worker from elsewhere in its program; made by [`Worker::handle`]. Cheap to clone, and of no effect when dropped.
-#[derive(Clone, Debug)]
-pub struct Handle(CancellationToken);
+/// Stops or reloads a worker from elsewhere in its program; made by [`Worker::handle`]. Cheap to clone, and of no effect when
+/// dropped.
+#[derive(Clone, Debug, Default)]
+pub struct Handle {
+    stop: CancellationToken,
+    reload: watch::Sender<()>,
+}
 
 impl Worker {
     /// Configured by the environment of the process: defaults, then the file named by `WATCHKEEPER_CONFIG` (else
@@ -143,7 +148,7 @@ impl Worker {
             events,
             checks: Vec::new(),
             hooks: Vec::new(),
-            stop: CancellationToken::new(),
+            handle: Handle::default(),
         }
     }
 
@@ -307,10 +312,10 @@ impl Worker {
         options
     }
 
-    /// Stops this worker and its clones, while they run or before.
+    /// Stops this worker and its clones, while they run or before; or reloads those that run.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle(self.stop.clone())
+        self.handle.clone()
     }
 
     /// Runs until SIGTERM or SIGINT, then drains. A second signal ends the process at once. [`Worker::handle`] stops it,
@@ -337,8 +342,8 @@ impl Worker {
         self.run_loaded(loaded).await
     }
 
-    /// The same until `stop` is ready, then drains. Signals are left to the program: without a way to reload or to dump the
-    /// status, but beside anything else that handles them.
+    /// The same until `stop` is ready, then drains. Signals are left to the program, so that it can stand beside anything else
+    /// that handles them: [`Handle::reload`] does what SIGHUP would.
     ///
     /// ```no_run
     /// # use watchkeeper::Worker;
@@ -356,7 +361,7 @@ impl Worker {
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<()> {
         let loaded = self.load_to_run()?;
         let _log = self.begin(&loaded)?;
-        let told = self.stop.child_token();
+        let told = self.handle.stop.child_token();
         let running = process::run(self, loaded, None, told.clone());
         let asked = async {
             stop.await;
@@ -391,7 +396,7 @@ impl Worker {
     pub(crate) async fn run_loaded(self, loaded: Loaded) -> Result<()> {
         // Signals first: one that comes while the store is opened must drain, too.
         let signals = Signals::listen().map_err(Error::Process)?;
-        let stop = self.stop.child_token();
+        let stop = self.handle.stop.child_token();
         process::run(self, loaded, Some(signals), stop).await
     }
 }
@@ -402,7 +407,14 @@ impl Handle {
     /// Tells the worker to drain, as SIGTERM does: nothing new starts, what runs may end, leases are handed over, then
     /// [`Worker::run`] returns. Returns at once. A worker that is told before it runs drains as soon as it does.
     pub fn stop(&self) {
-        self.0.cancel();
+        self.stop.cancel();
+    }
+
+    /// Tells the worker to read its configuration again, as SIGHUP does: jobs begin, end or go on under another definition, and
+    /// a faulty configuration changes nothing. Returns at once; the log and [`Event::Reloaded`](crate::event::Event::Reloaded)
+    /// say what came of it. A worker that does not run yet reads its configuration when it does.
+    pub fn reload(&self) {
+        self.reload.send_replace(());
     }
 }
 

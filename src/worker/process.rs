@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use tokio::{sync::oneshot, task::JoinError};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinError,
+};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
@@ -39,6 +42,7 @@ pub(super) async fn run(
     mut signals: Option<Signals>,
     told: CancellationToken,
 ) -> Result<()> {
+    let mut reload = worker.handle.reload.subscribe();
     for warning in &loaded.problems {
         tracing::warn!("{warning}");
     }
@@ -140,14 +144,14 @@ pub(super) async fn run(
                 Err(Error::Died { why })
             }),
             () = told.cancelled(), if !drain.is_cancelled() => drain.cancel(),
-            signal = next(&mut signals) => match signal {
+            signal = next(&mut signals, &mut reload) => match signal {
                 Some(Signal::Drain) | None => drain.cancel(),
                 Some(Signal::Dump) => match seeing::fleet(&locks).await {
                     Ok(fleet) => event_log::dump(&fleet),
                     Err(error) => tracing::warn!(%error, "the status cannot be read"),
                 },
                 Some(Signal::Hangup) if drain.is_cancelled() => {
-                    tracing::warn!("SIGHUP: not reloaded, the worker drains");
+                    tracing::warn!("not reloaded: the worker drains");
                 }
                 // A signal that comes meanwhile is heard afterwards; several are one.
                 Some(Signal::Hangup) => reloader.reload().await,
@@ -169,11 +173,18 @@ fn survived(ended: Result<(), JoinError>) -> Result<()> {
     })
 }
 
-/// The next signal; never one where the program hears them itself.
-async fn next(signals: &mut Option<Signals>) -> Option<Signal> {
-    match signals {
-        Some(signals) => signals.recv().await,
-        None => std::future::pending().await,
+/// The next signal, or a reload by the worker's handle. Without signals the program hears them itself.
+async fn next(signals: &mut Option<Signals>, reload: &mut watch::Receiver<()>) -> Option<Signal> {
+    let signal = async {
+        match signals {
+            Some(signals) => signals.recv().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        signal = signal => signal,
+        Ok(()) = reload.changed() => Some(Signal::Hangup),
     }
 }
 
