@@ -121,7 +121,7 @@ pub(crate) mod scheduler;
 #[doc(hidden)]
 pub mod secret;
 mod seldom;
-pub mod signals;
+mod signals;
 #[cfg(test)]
 mod sim;
 #[doc(hidden)]
