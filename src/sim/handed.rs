@@ -12,8 +12,8 @@ use crate::{
         members::{Member, ready},
     },
     worker::{
-        crew::{Crew, Orders},
         registry::Body,
+        supervisor::{Crew, Orders},
     },
 };
 

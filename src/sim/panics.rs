@@ -198,7 +198,7 @@ async fn a_replica_whose_engine_waits_after_its_death_drains_and_takes_orders() 
         work(&Mines::default(), &done, 0),
         Spec::every(SECOND),
     );
-    let orders = crate::worker::crew::Orders {
+    let orders = crate::worker::supervisor::Orders {
         begin: vec![crate::testing::members::ready(next)],
         end: Vec::new(),
     };

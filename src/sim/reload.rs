@@ -24,9 +24,9 @@ use crate::{
         members::{Jobs, Member, ready},
     },
     worker::{
-        crew::Orders,
         registry::Body,
         reload::{Reload, plan},
+        supervisor::Orders,
     },
 };
 

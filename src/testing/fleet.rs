@@ -32,7 +32,7 @@ use crate::{
     scheduler::Intents,
     sim_clock::SimTime,
     spawn::Spawn,
-    worker::{crew::closed_desk, presence::Pace, store},
+    worker::{presence::Pace, store, supervisor::closed_desk},
 };
 
 /// How often replicas tell of themselves and look for what people ask, when nothing happens: seldom, because a day of it

@@ -23,10 +23,10 @@ use crate::{
     sim::world::World,
     sim_clock::SimTime,
     worker::{
-        crew::Orders,
         presence::{self, Pace},
         registry::Body,
         replica::Ready,
+        supervisor::Orders,
     },
 };
 

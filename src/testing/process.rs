@@ -14,9 +14,9 @@ use crate::{
     spawn::Spawn,
     worker::{
         assemble::Parts,
-        crew::Desk,
         presence::{Identity, Pace},
         replica::Ready,
+        supervisor::Desk,
     },
 };
 

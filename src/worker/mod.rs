@@ -28,7 +28,6 @@
 pub(crate) mod asking;
 pub(crate) mod assemble;
 mod builder;
-pub(crate) mod crew;
 mod function;
 mod gauges;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
@@ -51,6 +50,7 @@ pub(crate) mod runs;
 pub(crate) mod seeing;
 pub(crate) mod start;
 pub mod store;
+pub(crate) mod supervisor;
 #[cfg(any(feature = "cli", feature = "admin"))]
 pub(crate) mod token;
 

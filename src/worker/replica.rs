@@ -8,9 +8,9 @@ use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    crew::{Crew, Desk},
     presence::{self, Identity, Pace},
     registry::Body,
+    supervisor::{Crew, Desk},
 };
 use crate::{
     batch::engine::BatchEngine,

@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 
 use super::{
     Worker,
-    crew::{Desk, Orders, TAKEN},
     gauges::declare,
     replica::Ready,
+    supervisor::{Desk, Orders, TAKEN},
 };
 use crate::{
     config::{Config, Problems, Severity},
