@@ -1,4 +1,4 @@
-//! What a crew remembers of the terms that it has handed over, when the configuration is read again.
+//! What a supervisor remembers of the terms that it has handed over, when the configuration is read again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     },
     worker::{
         registry::Body,
-        supervisor::{Crew, Orders},
+        supervisor::{JobChanges, Supervisor},
     },
 };
 
@@ -40,9 +40,9 @@ async fn a_reload_forgets_nothing_of_the_jobs_that_stay() {
     a.publish();
     let body = Body::Job(Arc::new(quick(&starts)));
     let job = ready(("job", body, spec()));
-    let (orders, desk) = mpsc::channel(1);
-    let crew = Crew::begin(a.ctx.clone(), vec![job]);
-    a.ctx.spawn.spawn(crew.work(desk));
+    let (changer, changes) = mpsc::channel(1);
+    let supervisor = Supervisor::begin(a.ctx.clone(), vec![job]);
+    a.ctx.spawn.spawn(supervisor.work(changes));
     leader(&fleet, &[&a]).await;
     let b = preferred(&fleet, "b", &starts);
     leader(&fleet, &[&b]).await;
@@ -50,7 +50,7 @@ async fn a_reload_forgets_nothing_of_the_jobs_that_stay() {
     b.ended().await;
     leader(&fleet, &[&a]).await;
     let since = fleet.time.elapsed();
-    orders.send(Orders::default()).await.unwrap();
+    changer.send(JobChanges::default()).await.unwrap();
     let c = preferred(&fleet, "c", &starts);
     leader(&fleet, &[&c]).await;
     let stayed = fleet.time.elapsed().saturating_sub(since);

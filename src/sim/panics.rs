@@ -198,12 +198,12 @@ async fn a_replica_whose_engine_waits_after_its_death_drains_and_takes_orders() 
         work(&Mines::default(), &done, 0),
         Spec::every(SECOND),
     );
-    let orders = crate::worker::supervisor::Orders {
+    let changes = crate::worker::supervisor::JobChanges {
         begin: vec![crate::testing::members::ready(next)],
         end: Vec::new(),
     };
-    a.orders
-        .send(orders)
+    a.changer
+        .send(changes)
         .await
         .unwrap_or_else(|_| panic!("nobody takes it"));
     fleet.sleep(SECOND * 5).await;
@@ -329,7 +329,7 @@ async fn a_reload_that_panics_changes_nothing() {
             "[locks]\nbackend = \"memory\"\n[jobs.new]\nkind = \"{kind}\"\nschedule = \"@every 1m\"\nparams = {{ x = 1 }}\n"
         );
         std::fs::write(&file, text).unwrap();
-        let (mut reloader, mut desk) = Reloader::new(
+        let (mut reloader, mut changes) = Reloader::new(
             with_bad_kinds(),
             in_memory(),
             Some(file.clone()),
@@ -342,7 +342,7 @@ async fn a_reload_that_panics_changes_nothing() {
         let told = a.ctx.board.reload().unwrap();
         let error = told.error.unwrap_or_default();
         assert!(!told.ok && error.contains(why), "{kind}: {error}");
-        assert!(desk.try_recv().is_err(), "{kind}: nothing is ordered");
+        assert!(changes.try_recv().is_err(), "{kind}: nothing is ordered");
     }
 }
 

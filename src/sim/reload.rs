@@ -26,7 +26,7 @@ use crate::{
     worker::{
         registry::Body,
         reload::{Reload, plan},
-        supervisor::Orders,
+        supervisor::JobChanges,
     },
 };
 
@@ -76,11 +76,11 @@ impl Member {
             names.any(|begins| begins == name)
         };
         let begin = jobs.into_iter().filter(|(name, ..)| begins(name));
-        let orders = Orders {
+        let changes = JobChanges {
             begin: begin.map(ready).collect(),
             end: reload.removed.clone(),
         };
-        assert!(self.orders.send(orders).await.is_ok(), "it has ended");
+        assert!(self.changer.send(changes).await.is_ok(), "it has ended");
         reload
     }
 

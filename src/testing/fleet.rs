@@ -32,7 +32,7 @@ use crate::{
     scheduler::Intents,
     sim_clock::SimTime,
     spawn::Spawn,
-    worker::{presence::Pace, store, supervisor::closed_desk},
+    worker::{presence::Pace, store, supervisor::no_changes},
 };
 
 /// How often replicas tell of themselves and look for what people ask, when nothing happens: seldom, because a day of it
@@ -324,7 +324,7 @@ impl Fleet {
             time,
             chance: Chance::seeded(inner.chance.below(u64::MAX)),
             jobs: jobs.collect(),
-            desk: closed_desk(),
+            changes: no_changes(),
             failover: inner.sim.failover,
             priority: 0,
             candidate: true,

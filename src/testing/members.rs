@@ -26,7 +26,7 @@ use crate::{
         presence::{self, Pace},
         registry::Body,
         replica::Ready,
-        supervisor::Orders,
+        supervisor::JobChanges,
     },
 };
 
@@ -46,7 +46,7 @@ pub(crate) struct Member {
     /// The jobs that it is configured to run.
     pub(crate) jobs: Arc<Mutex<BTreeMap<String, Spec>>>,
     /// Where it is told of others.
-    pub(crate) orders: mpsc::Sender<Orders>,
+    pub(crate) changer: mpsc::Sender<JobChanges>,
 }
 
 // === impl Cluster ===
@@ -96,7 +96,7 @@ impl Cluster {
         let specs = jobs.iter();
         let specs = specs.map(|(name, _, spec)| ((*name).to_owned(), spec.clone()));
         let specs = Arc::new(Mutex::new(specs.collect()));
-        let (orders, desk) = mpsc::channel(1);
+        let (changer, changes) = mpsc::channel(1);
         let (told, aborts) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
         let (heard, count) = (told.clone(), aborts.clone());
         let time = self.time.sibling();
@@ -106,7 +106,7 @@ impl Cluster {
             time: time.clone(),
             chance: Chance::seeded(number),
             jobs: jobs.into_iter().map(ready).collect(),
-            desk,
+            changes,
             failover,
             priority,
             candidate,
@@ -123,7 +123,7 @@ impl Cluster {
             told,
             aborts,
             jobs: specs,
-            orders,
+            changer,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
         assemble::Parts,
         presence::{Identity, Pace},
         replica::Ready,
-        supervisor::Desk,
+        supervisor::Changes,
     },
 };
 
@@ -30,8 +30,8 @@ pub(crate) struct Plan {
     pub(crate) time: SimTime,
     pub(crate) chance: Chance,
     pub(crate) jobs: Vec<Ready>,
-    /// Where the orders of reloads come in.
-    pub(crate) desk: Desk,
+    /// Where the changes of reloads come in.
+    pub(crate) changes: Changes,
     pub(crate) failover: bool,
     /// Its place among candidates.
     pub(crate) priority: i32,
@@ -104,7 +104,7 @@ impl Process {
         }
         .assemble();
         let (ctx, me) = (replica.ctx.clone(), replica.me.clone());
-        let (told, desk, pace) = (plan.told, plan.desk, plan.pace);
+        let (told, changes, pace) = (plan.told, plan.changes, plan.pace);
         let mut heard = events.observe();
         // Not among its tasks: what was told before the process died is news all the same.
         Spawn::system().spawn(async move {
@@ -114,7 +114,7 @@ impl Process {
         });
         let (wound_down, over) = watch::channel(false);
         spawn.spawn(async move {
-            let _ = replica.live(desk, pace).await;
+            let _ = replica.live(changes, pace).await;
             wound_down.send_replace(true);
         });
         Ok(Self {

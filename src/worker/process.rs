@@ -118,11 +118,12 @@ pub(super) async fn run(
     let page = None::<tokio::task::JoinHandle<()>>;
     start::show_replica(&replica);
 
-    let (mut reloader, desk) = Reloader::new(worker, config, file, jobs_now, ctx.clone(), metrics);
+    let (mut reloader, changes) =
+        Reloader::new(worker, config, file, jobs_now, ctx.clone(), metrics);
     // A task of its own: it goes on when the future of the worker is dropped.
     let (tell, mut winding_down) = oneshot::channel();
     spawn.spawn(async move {
-        let ended = survived(replica.live(desk, Some(Pace::default())).await);
+        let ended = survived(replica.live(changes, Some(Pace::default())).await);
         if let Err(error) = &ended {
             tracing::error!(%error, "nothing runs here any more");
         }

@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     presence::{self, Identity, Pace},
     registry::Body,
-    supervisor::{Crew, Desk},
+    supervisor::{Changes, Supervisor},
 };
 use crate::{
     batch::engine::BatchEngine,
@@ -58,7 +58,7 @@ pub(crate) struct Replica {
 impl Replica {
     /// Runs until the gate drains and everything has wound down. With a pace it tells the fleet of itself meanwhile, and takes
     /// its leave. An error is a panic of its own.
-    pub(crate) async fn live(self, desk: Desk, pace: Option<Pace>) -> Result<(), JoinError> {
+    pub(crate) async fn live(self, changes: Changes, pace: Option<Pace>) -> Result<(), JoinError> {
         let (me, ctx) = (self.me.clone(), self.ctx.clone());
         let _backlog = AbortOnDropHandle::new(ctx.spawn.spawn(follow_backlog(ctx.clone())));
         let told = pace.map(|pace| {
@@ -66,7 +66,7 @@ impl Replica {
             AbortOnDropHandle::new(ctx.spawn.spawn(publish))
         });
         // A task of its own: what is told of it must go also when it has died.
-        let ended = ctx.spawn.spawn(self.run(desk)).await;
+        let ended = ctx.spawn.spawn(self.run(changes)).await;
         if let Some(told) = told {
             drop(told);
             presence::withdraw(&me, &ctx).await;
@@ -75,8 +75,8 @@ impl Replica {
         ended
     }
 
-    /// Runs all jobs, following the orders of reloads, until the gate drains and everything has wound down.
-    async fn run(self, desk: Desk) {
+    /// Runs all jobs, following reloads, until the gate drains and everything has wound down.
+    async fn run(self, changes: Changes) {
         let ctx = self.ctx;
         let (intents, locks) = (ctx.intents.clone(), ctx.locks.clone());
         let intents = intents.follow(locks, ctx.clock.clone(), ctx.board.clone());
@@ -86,8 +86,8 @@ impl Replica {
                 .clone()
                 .follow(ctx.locks.clone(), ctx.clock.clone(), ctx.intents.pace());
         let recall = ctx.spawn.spawn(recall);
-        let crew = Crew::begin(ctx.clone(), self.jobs);
-        let crew = ctx.spawn.spawn(crew.work(desk));
+        let supervisor = Supervisor::begin(ctx.clone(), self.jobs);
+        let supervisor = ctx.spawn.spawn(supervisor.work(changes));
         let guard = (ctx.place.failover && ctx.place.candidate)
             .then(|| ctx.spawn.spawn(hold_the_gate(ctx.clone())));
         let checks: Vec<_> = self
@@ -107,7 +107,7 @@ impl Replica {
         }
         ctx.events.tell(Event::Draining);
         ctx.board.told();
-        let _ = crew.await;
+        let _ = supervisor.await;
         if let Some(guard) = guard {
             let _ = guard.await;
         }
