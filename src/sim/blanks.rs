@@ -72,7 +72,7 @@ fn all_forget(coordination: Coordination, leader_dies: bool, failover: bool) {
     }
     let sim = sim.job("report", move |_| quick(&seen), spec);
     sim.run(|fleet| async move {
-        // Just before a tick, which falls due before anybody has noticed, or while no node votes.
+        // Just before a tick, which falls due before a replica has noticed, or while no node votes.
         fleet
             .advance(MINUTE * 40 - Duration::from_millis(500))
             .await;
@@ -156,7 +156,7 @@ fn a_loss_by_a_clock_that_was_ahead_is_accounted_for_once() {
     }
 }
 
-/// Nobody remembers: the job is one never seen, as in a new fleet, and nothing is made up. Its ledger says since when that is.
+/// No replica remembers: the job is one never seen, as in a new fleet, and nothing is made up. Its ledger says since when that is.
 #[test]
 fn what_nobody_remembers_is_not_told() {
     let starts = Starts::default();

@@ -61,7 +61,7 @@ async fn after_a_freeze_nothing_starts_before_the_lease_is_verified() {
     let told = watch(&fleet.nodes);
     member.tasks.freeze();
     fleet.sleep(FREEZE).await;
-    // Whoever wakes up before the keeper does is told by the clock.
+    // A task that wakes up before the keeper does is told by the clock.
     assert!(lease.is_held() && lease.is_open());
     assert!(!lease.may_start(), "the keeper has not looked yet");
     assert!(told.lock().unwrap().is_empty());

@@ -24,7 +24,7 @@ fn spec() -> Spec {
     Spec::every(SECOND * 2).min_term(MIN_TERM)
 }
 
-/// Somebody who is preferred.
+/// A replica that is preferred.
 fn preferred(fleet: &Cluster, name: &str, starts: &Starts) -> Member {
     let body = Body::Job(Arc::new(quick(starts)));
     let member = fleet.join_as(name, vec![("job", body, spec())], false, 1, true);

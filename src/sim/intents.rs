@@ -31,7 +31,7 @@ fn asker(member: &Member) -> Asker {
     Asker::new(&member.ctx.locks, "test".to_owned())
 }
 
-/// No presence documents are published here: nobody is waited for.
+/// No presence documents are published here: no replica is waited for.
 async fn pause(member: &Member, paused: bool) {
     let asker = asker(member);
     asker
@@ -385,7 +385,7 @@ async fn a_tick_between_two_leaders_fires_once() {
 async fn triggers_are_refused_from_the_limit_on() {
     let fleet = Cluster::new(3);
     let starts = Starts::default();
-    // Nobody runs the job: what is asked for stays asked for.
+    // No replica runs the job: what is asked for stays asked for.
     let person = fleet.join("person", quick(&starts), Spec::every(SECOND).enabled(false));
     let asker = asker(&person);
     let mut asked = Vec::new();
@@ -417,7 +417,7 @@ async fn triggers_are_refused_from_the_limit_on() {
         why.starts_with("the fleet has 1000 outstanding triggers"),
         "{why}"
     );
-    // Withdrawn, they make room, although nobody has heard of it.
+    // Withdrawn, they make room, although no replica has heard of it.
     let withdrawn = asker.withdraw(asked, ms(0)).await.unwrap();
     assert!(
         withdrawn
@@ -425,7 +425,7 @@ async fn triggers_are_refused_from_the_limit_on() {
             .all(|t| t.state == TriggerState::Withdrawing)
     );
     asker.trigger("job").await.unwrap();
-    // Whoever leads then runs what was not withdrawn, once.
+    // The next leader runs what was not withdrawn, once.
     let a = fleet.join("a", quick(&starts), Spec::every(SECOND * 1_000_000));
     leader(&fleet, &[&a]).await;
     fleet.sleep(SECOND * 30).await;
@@ -505,7 +505,7 @@ fn what_is_said_to_be_withdrawn_never_runs() {
     }
 }
 
-/// A node or a replica that was away for longer than anybody tells of the withdrawal has the wish still.
+/// A node or a replica that was away for longer than the withdrawal is told has the wish still.
 #[tokio::test(start_paused = true)]
 async fn a_withdrawn_trigger_that_comes_back_does_not_run() {
     let fleet = Cluster::new(3);

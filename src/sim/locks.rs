@@ -47,7 +47,7 @@ fn within(world: impl FnOnce() -> World) -> (Option<String>, Counts) {
     })
 }
 
-/// P5: after the faults somebody leads within a ttl and a little, and no candidate's loop has ended.
+/// P5: after the faults a machine leads within a ttl and a little, and no candidate's loop has ended.
 async fn recover(world: &World, fleet: &[Machine]) {
     world.calm();
     fleet.iter().for_each(|m| m.tasks.thaw());
@@ -63,7 +63,7 @@ async fn recover(world: &World, fleet: &[Machine]) {
     if world.checker.violation().is_none() && world.checker.counts().acquisitions == before {
         world
             .checker
-            .violate("nobody acquired anything within four ttl of calm".to_owned());
+            .violate("nothing was acquired within four ttl of calm".to_owned());
     }
 }
 
@@ -183,7 +183,7 @@ fn holds_although_memory_is_lost(nodes: usize) {
         acquisitions += counts.acquisitions;
     }
     println!("{nodes} nodes: {acquisitions} acquisitions");
-    // Schedules in which nobody votes prove nothing.
+    // Schedules in which no node votes prove nothing.
     assert!(acquisitions > 2 * seeds.len() as u64, "{acquisitions}");
 }
 

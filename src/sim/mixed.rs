@@ -18,7 +18,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 const LED: [&str; 5] = ["led-1", "led-2", "led-3", "led-4", "led-5"];
-/// Some that nobody leads: counted as somebody's share they would move terms about.
+/// Some without a leader: counted as a replica's share they would move terms about.
 const BY_TICK: [&str; 3] = ["tick-1", "tick-2", "tick-3"];
 const MIN_TERM: Duration = Duration::from_secs(3);
 const REPLICAS: [&str; 3] = ["a", "b", "c"];

@@ -57,7 +57,7 @@ async fn slow_replies_and_a_restart_of_the_store_end_no_worker() {
         let member = fleet.join("a", quick(&starts), Spec::every(SECOND));
         works(&fleet, &member, &starts, "the start").await;
         let all = || fleet.nodes.iter().map(|node| node.faults());
-        // Longer than anybody waits for a reply, and longer than a lease lasts.
+        // Longer than a call waits for a reply, and longer than a lease lasts.
         all().for_each(|faults| faults.delay_replies(ms(500), ms(500)));
         fleet.sleep(TTL * 4).await;
         all().for_each(|faults| faults.clear());
@@ -90,7 +90,7 @@ async fn ticks_that_nobody_can_decide_are_shown_as_overdue() {
         fleet.sleep(SECOND * 10).await;
         match coordination {
             Coordination::Tick => assert!(late(&overdue()) >= Some(SECOND * 7)),
-            // Nobody leads: that has a metric of its own.
+            // No leader: that has a metric of its own.
             _ => assert_eq!(overdue(), []),
         }
         fleet.nodes.iter().for_each(|node| node.faults().thaw());

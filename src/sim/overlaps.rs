@@ -361,7 +361,7 @@ async fn a_tick_between_two_leaders_fires_once() {
             }
         }
         until(&fleet, 21).await;
-        assert_eq!(starts.len(), 0, "nobody leads when it falls due");
+        assert_eq!(starts.len(), 0, "no replica leads when it falls due");
         let b = fleet.join("b", quick(&starts), spec());
         leader(&fleet, &[&b]).await;
         fleet.sleep(SECOND * 3).await;

@@ -205,7 +205,7 @@ async fn a_replica_whose_engine_waits_after_its_death_drains_and_takes_orders() 
     a.changer
         .send(changes)
         .await
-        .unwrap_or_else(|_| panic!("nobody takes it"));
+        .unwrap_or_else(|_| panic!("it is not taken"));
     fleet.sleep(SECOND * 5).await;
     assert_eq!(done.load(Ordering::SeqCst), 20);
     assert_eq!(a.ctx.board.dead_engine(), None);

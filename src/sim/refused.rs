@@ -11,7 +11,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The newest definition waits, although its replica is first in the line, until nobody has the old one any more.
+/// The newest definition waits, although its replica is first in the line, until no replica has the old one any more.
 #[tokio::test(start_paused = true)]
 async fn under_a_refused_definition_nobody_leads_while_a_replica_has_the_old_one() {
     let (fleet, old, new) = (Cluster::new(3), Starts::default(), Starts::default());

@@ -257,7 +257,7 @@ async fn batches_in_flight_end_as_they_began_and_none_is_lost_or_done_twice() {
         !lines.iter().any(|line| line.what == "stopped"),
         "all end by themselves"
     );
-    // What the old source had left is nobody's any more; everything that was begun was ended, once.
+    // What the old source had left is never done; everything that was begun was ended, once.
     let mut ended = BTreeSet::new();
     for line in lines.iter().filter(|line| line.what == "ended") {
         assert!(ended.insert(line.batch.clone()), "{line:?} again");
@@ -380,7 +380,7 @@ async fn a_changed_service_starts_anew_once_and_an_unchanged_one_is_not_touched(
     }
     assert_eq!(leader.terms("changed").len(), 1);
     assert_eq!(diary.of("same").len(), 1);
-    // Taken over by whoever has the newest definition, and it stays there.
+    // Taken over by the replica with the newest definition, and it stays there.
     other.reload(jobs("newest")).await;
     fleet.sleep(SECOND * 30).await;
     leader.reload(jobs("newest")).await;

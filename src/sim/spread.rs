@@ -30,7 +30,7 @@ fn all() -> All {
 }
 
 fn spec() -> Spec {
-    // Whoever is late makes up for every tick: what is lost shows.
+    // A late leader makes up for every tick: what is lost shows.
     let spec = Spec::every(SECOND * 2).misfire(Misfire::All);
     spec.min_term(MIN_TERM)
 }
@@ -167,7 +167,7 @@ async fn the_larger_priority_leads_whoever_came_first_and_nothing_comes_back() {
     assert_eq!(
         shares(&[&a]),
         [9],
-        "a smaller priority is better than nobody"
+        "a smaller priority is better than no leader"
     );
 }
 
@@ -186,7 +186,7 @@ async fn a_replica_that_is_no_candidate_never_leads_and_does_what_needs_no_leade
     let a = fleet.join_as("a", jobs(), false, 9, false);
     a.publish();
     fleet.sleep(SECOND * 10).await;
-    assert_eq!((share(&a), led.len()), (0, 0), "nobody leads");
+    assert_eq!((share(&a), led.len()), (0, 0), "no leader");
     assert!(each.len() > 2);
     let b = fleet.join_as("b", jobs(), false, 0, true);
     b.publish();

@@ -48,7 +48,7 @@ async fn the_clock_ends_a_lease_before_any_message() {
     let (_, lease) = member.ctx.board.leases().remove(0);
     member.tasks.freeze();
     fleet.sleep(TTL).await;
-    // Nothing of the process has run since, and still nobody is told that it leads.
+    // Nothing of the process has run since, and still no code is told that it leads.
     assert!(!lease.is_held() && lease.remaining().is_zero());
 }
 
@@ -137,7 +137,7 @@ async fn work_that_cannot_be_stopped_ends_the_process_before_its_lease() {
 async fn a_lost_attempt_leaves_nothing() {
     let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
-    // Two nodes are somebody else's; the third grants, and its reply is lost.
+    // Two nodes are held by another owner; the third grants, and its reply is lost.
     for node in &fleet.nodes[..2] {
         node.faults().plant("lock/x", "foreign", None);
     }
@@ -178,7 +178,7 @@ async fn a_standby_loop_never_ends() {
     fleet.nodes.iter().for_each(|n| n.faults().fail_all());
     fleet.sleep(TTL).await;
     let calls = |fleet: &Cluster| fleet.nodes.iter().map(|n| n.executed()).sum::<u64>();
-    assert!(!a.leads() && !b.leads(), "nobody leads without a store");
+    assert!(!a.leads() && !b.leads(), "no leader without a store");
     let before = calls(&fleet);
     fleet.sleep(TTL * 60).await;
     assert!(!a.leads() && !b.leads());

@@ -54,7 +54,7 @@ async fn every_tick_runs_once_and_ticks_spread_over_the_replicas() {
         assert_eq!(going.most(), 1);
         for member in &members {
             assert!(ran(member) >= 3, "{nodes} nodes: {}", ran(member));
-            // Nobody leads between ticks, and nobody is told of a new leader thirty times.
+            // There is no leader between ticks, and no talk of a new one thirty times.
             assert!(!member.leads());
             assert!(!member.heard(|e| matches!(e, Event::Leading { .. })));
             assert_eq!(
@@ -65,7 +65,7 @@ async fn every_tick_runs_once_and_ticks_spread_over_the_replicas() {
     }
 }
 
-/// Counts how often it is asked whether it is fit. Whoever asks without end gets another answer, so that a test ends.
+/// Counts how often it is asked whether it is fit. An engine that asks without end gets another answer, so that a test ends.
 struct Asked<J> {
     job: J,
     times: Arc<AtomicUsize>,
@@ -224,7 +224,7 @@ async fn a_retry_is_done_by_whoever_comes_first() {
     assert_eq!(starts.len(), 1);
     assert!(
         members.iter().all(|m| !m.leads()),
-        "nobody waits with the lock in hand"
+        "no replica waits with the lock in hand"
     );
     let first = members.iter().find(|m| ran(m) == 1).unwrap();
     first.tasks.crash();

@@ -54,7 +54,7 @@ fn schedule(seed: u64, nodes: usize) {
     });
 }
 
-/// Every second between the first and the last started tick was started, or reported as skipped by somebody.
+/// Every second between the first and the last started tick was started, or reported as skipped by a member.
 fn accounted(all: &[Member], starts: &Starts) {
     let ticks = starts.ticks();
     assert!(ticks.len() > 20, "only {} ticks started", ticks.len());
@@ -77,7 +77,7 @@ fn accounted(all: &[Member], starts: &Starts) {
         let reported = skipped
             .iter()
             .any(|(first, last)| (*first..=*last).contains(&tick));
-        // A replica that was crashed between writing and telling reported it to nobody that is left; its ledger
+        // A replica that was crashed between writing and telling reported it to no member that is left; its ledger
         // entry is what the next leader found. Such a tick is open there and is started again as the next attempt.
         assert!(
             started || reported,

@@ -58,7 +58,7 @@ pub(crate) struct World {
 pub(crate) enum Memory {
     /// It lasts.
     Kept,
-    /// It is lost now and then, and nobody guards against it.
+    /// It is lost now and then, without a guard.
     Lost,
     /// It is lost now and then, under the guard.
     Guarded,
@@ -378,7 +378,7 @@ impl Checker {
     pub(crate) fn acquired(&self, machine: &Machine, lease: &LeaseView) {
         let mut seen = self.0.lock().unwrap();
         if !lease.is_held() {
-            // Its holder was frozen between the acquisition and this line: nobody acts on it.
+            // Its holder was frozen between the acquisition and this line: no code acts on it.
             return;
         }
         seen.acquisitions += 1;

@@ -244,7 +244,7 @@ impl Worker {
     }
 
     /// Parameters of a kind that the configuration alone may say, and no trigger: programs to run, files to write, places
-    /// to send to. Whoever may trigger a job may not say these.
+    /// to send to. The right to trigger a job does not include these.
     #[must_use]
     pub fn fixed_params(mut self, kind: &str, keys: &[&str]) -> Self {
         self.registry.set_fixed(kind, keys);
@@ -331,7 +331,7 @@ impl Worker {
     ///
     /// # Cancellation
     /// When the future is dropped the worker drains by itself, as on SIGTERM, for as long as the runtime lives: nothing new
-    /// starts, runs may end within `worker.drain_timeout`, leases are handed over. Nobody hears of its end then. A runtime
+    /// starts, runs may end within `worker.drain_timeout`, leases are handed over. Its end is not told to the program then. A runtime
     /// that ends takes the runs with it; what they held expires by itself, after one ttl at most.
     ///
     /// # Errors

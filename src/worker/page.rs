@@ -34,7 +34,7 @@ const HEARD: Duration = Duration::from_millis(2_500);
 /// Nothing is written later than this after an order came: the server gives up an answer after 5 s, and what is written is
 /// answered as that. With what an order waits for its turn, and for those whom it concerns.
 const LAST_WRITE: Duration = Duration::from_millis(2_200);
-/// When nobody is waited for any more.
+/// When no replica is waited for any more.
 const ENOUGH: Duration = Duration::from_millis(3_500);
 /// Between two looks at a store that is busy.
 const LOOK: Duration = Duration::from_millis(100);
@@ -265,7 +265,7 @@ impl Source {
     }
 }
 
-/// What must be said to the page. A worker works without one, but nobody can order anything there.
+/// What must be said to the page. A worker works without one, but takes no orders there.
 fn said(config: &Config, ctx: &Context) -> Option<Secret> {
     if let Some(token) = &config.admin.token {
         return Some(token.clone());

@@ -117,7 +117,7 @@ impl Replica {
         // What became of the last triggers.
         let last = ctx.intents.refresh(&ctx.locks);
         let _ = ctx.clock.timeout(LAST_HISTORY, last).await;
-        // After everything was handed over: nobody waits for it.
+        // After everything was handed over: no other replica waits for it.
         ctx.history.flush(LAST_HISTORY).await;
         ctx.locks.settle().await;
     }
@@ -309,7 +309,7 @@ async fn follow_backlog(ctx: Context) {
 }
 
 pub(super) fn min_terms<'a>(jobs: impl Iterator<Item = &'a Ready>) -> BTreeMap<String, Duration> {
-    // A lock that is taken for a tick is given back before anybody could hand it over.
+    // A lock that is taken for a tick is given back before it could be handed over.
     let led = jobs.filter(|job| job.is_led() && job.spec.coordination != Coordination::Tick);
     led.map(|job| (job.name.clone(), job.spec.min_term))
         .collect()

@@ -181,7 +181,7 @@ pub async fn refuse_twins(locks: &Locks) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to start where nobody can ever lead: so many nodes want a person (a wrong password, rights that are missing,
+/// Refuses to start where no replica can ever lead: so many nodes want a person (a wrong password, rights that are missing,
 /// a certificate) that the others are no majority. Fewer of them are told in the log, and lived with. Nodes that are
 /// silent may come, and are no reason. Cancel-safe.
 ///

@@ -34,7 +34,7 @@ use crate::{
 };
 pub(crate) use plan::{Reload, plan};
 
-/// The jobs that are configured now, for whoever asks. Cheap to clone.
+/// The jobs that are configured now. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Jobs(Arc<RwLock<Specs>>);
 
