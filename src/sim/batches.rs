@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -19,7 +18,7 @@ use crate::{
     node::memory::MemoryNode,
     status::RunRecord,
     testing::{cluster::Cluster, members::Member},
-    worker::{registry::Body, runs},
+    worker::{ready::Body, runs},
 };
 
 /// Batches that are pending until they are done, and a closure that works on one.

@@ -14,7 +14,7 @@ use crate::{
     job::{Coordination, Disagreement, Spec},
     status::Standing,
     testing::{cluster::Cluster, members::Member},
-    worker::registry::Body,
+    worker::ready::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

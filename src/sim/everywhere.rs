@@ -14,7 +14,7 @@ use crate::{
     job::{Coordination, Job, Outcome, Run, Spec},
     scheduler::intents::INTERVAL,
     testing::{cluster::Cluster, members::Member},
-    worker::{asking::Asker, registry::Body},
+    worker::{asking::Asker, ready::Body},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

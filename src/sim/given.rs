@@ -11,7 +11,6 @@ use serde_json::json;
 use super::acts::{Act, leader, ms};
 use crate::{
     config::LoadOptions,
-    event::Event,
     intent::{Given, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     status::RunRecord,

@@ -12,7 +12,7 @@ use crate::{
         members::{Member, ready},
     },
     worker::{
-        registry::Body,
+        ready::Body,
         supervisor::{JobChanges, Supervisor},
     },
 };

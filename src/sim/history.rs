@@ -12,7 +12,7 @@ use crate::{
     node::Op,
     status::RunRecord,
     testing::{cluster::Cluster, members::Member},
-    worker::{registry::Body, runs},
+    worker::{ready::Body, runs},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ use crate::{
     event::Event,
     job::{Hooks, JobError, Outcome, Run, RunEnd, RunHook, Spec},
     testing::cluster::Cluster,
-    worker::{registry::Body, runs},
+    worker::{ready::Body, runs},
 };
 
 /// Begun and ended calls, and the last outcome.

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     due::Interrupted,
     event::Event,
-    job::{JobError, Run, Spec},
+    job::{Job, JobError, Run, Spec},
     lease::{Loss, Unstoppable, Work},
     status::{JobPresence, Presence, Standing},
     testing::{cluster::Cluster, members::Member},

@@ -13,7 +13,7 @@ use crate::{
     event::Event,
     job::{Coordination, Spec},
     testing::{cluster::Cluster, members::Member},
-    worker::registry::Body,
+    worker::ready::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

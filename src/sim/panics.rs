@@ -22,9 +22,9 @@ use crate::{
     telemetry::metrics::Metrics,
     testing::{cluster::Cluster, members::Member},
     worker::{
-        registry::Body,
+        health::{HealthCheck, watch},
+        ready::Body,
         reload::{Jobs, Reloader},
-        replica::{HealthCheck, watch},
     },
 };
 

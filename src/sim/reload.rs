@@ -24,7 +24,7 @@ use crate::{
         members::{Jobs, Member, ready},
     },
     worker::{
-        registry::Body,
+        ready::Body,
         reload::{Reload, plan},
         supervisor::JobChanges,
     },

@@ -209,7 +209,7 @@ async fn a_term_is_resigned_after_its_run() {
 async fn an_unfit_replica_starts_nothing_that_needs_no_lock() {
     let fleet = Cluster::new(3);
     let starts = Starts::default();
-    let body = crate::worker::registry::Body::Job(Arc::new(quick(&starts)));
+    let body = crate::worker::ready::Body::Job(Arc::new(quick(&starts)));
     let spec =
         Spec::every(Duration::from_secs(1)).coordination(crate::job::Coordination::Everywhere);
     let member = fleet.join_with("a", vec![("job", body, spec)], false);

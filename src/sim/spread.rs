@@ -14,7 +14,7 @@ use crate::{
     testing::{cluster::Cluster, members::Member},
     worker::{
         asking::{AskError, Asker, Until},
-        registry::Body,
+        ready::Body,
     },
 };
 

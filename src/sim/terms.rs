@@ -260,7 +260,7 @@ async fn standby_takes_over_within_one_ttl() {
 async fn a_failover_gate_keeps_the_standby_from_every_job() {
     let fleet = Cluster::new(3);
     let starts = Starts::default();
-    let body = || crate::worker::registry::Body::Job(Arc::new(quick(&starts)));
+    let body = || crate::worker::ready::Body::Job(Arc::new(quick(&starts)));
     let spec =
         || Spec::every(Duration::from_secs(1)).coordination(crate::job::Coordination::Everywhere);
     let a = fleet.join_with("a", vec![("job", body(), spec())], true);
@@ -304,7 +304,7 @@ async fn a_claimer_gets_no_lock_that_a_majority_refuses() {
 #[tokio::test(start_paused = true)]
 async fn an_active_replica_that_loses_its_store_stands_down_and_lives() {
     let fleet = Cluster::new(3);
-    let body = || crate::worker::registry::Body::Job(Arc::new(patient()));
+    let body = || crate::worker::ready::Body::Job(Arc::new(patient()));
     let everywhere = || Spec::continuous().coordination(crate::job::Coordination::Everywhere);
     let jobs = vec![
         ("led", body(), Spec::continuous()),

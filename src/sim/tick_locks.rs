@@ -24,7 +24,7 @@ use crate::{
     scheduler::intents::INTERVAL,
     status::Standing,
     testing::{cluster::Cluster, members::Member},
-    worker::{asking::Asker, registry::Body},
+    worker::{asking::Asker, ready::Body},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -9,14 +9,14 @@ use std::{
 };
 
 use super::{
-    acts::{Act, Moody, Ran, Starts, leader, patient, quick},
+    acts::{Moody, Starts, leader, patient, quick},
     world::TTL,
 };
 use crate::{
-    job::{JobError, Run, Spec},
+    job::{Job, Spec},
     node::Op,
     testing::cluster::Cluster,
-    worker::registry::Body,
+    worker::ready::Body,
 };
 
 const JOBS: usize = 40;

@@ -24,8 +24,7 @@ use crate::{
     sim_clock::SimTime,
     worker::{
         presence::{self, Pace},
-        registry::Body,
-        replica::Ready,
+        ready::{Body, Ready},
         supervisor::JobChanges,
     },
 };

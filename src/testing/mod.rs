@@ -91,7 +91,7 @@ use std::fmt;
 pub use alone::{OneRun, Ran, batch, run};
 pub use book::{BatchRecord, Told};
 pub use fleet::Fleet;
-pub use sim::{SEED, Sim};
+pub use sim::Sim;
 
 /// A replica of a simulated fleet: `r1` is the first. It keeps its name when its process is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

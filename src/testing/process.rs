@@ -15,7 +15,7 @@ use crate::{
     worker::{
         assemble::Parts,
         presence::{Identity, Pace},
-        replica::Ready,
+        ready::Ready,
         supervisor::Changes,
     },
 };

@@ -16,11 +16,11 @@ use crate::{
     batch::BatchJob,
     human::Span,
     job::{Coordination, Job, Spec},
-    worker::{registry::Body, replica::Ready},
+    worker::ready::{Body, Ready},
 };
 
 /// The variable of the environment that says which seed every simulation takes.
-pub const SEED: &str = "WATCHKEEPER_SIM_SEED";
+const SEED: &str = "WATCHKEEPER_SIM_SEED";
 
 /// Makes the work of one replica.
 type Make = Arc<dyn Fn(Replica) -> Body + Send + Sync>;
@@ -101,7 +101,7 @@ impl Sim {
     }
 
     /// Decides how long messages take, who is quicker in an election, and all else that is left to chance: the same seed
-    /// plays the same story. The variable [`SEED`] of the environment wins over it.
+    /// plays the same story. The variable `WATCHKEEPER_SIM_SEED` of the environment wins over it.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;

@@ -5,10 +5,7 @@
 
 use std::time::Duration;
 
-use super::{
-    presence::Identity,
-    replica::{HealthCheck, Ready, Replica},
-};
+use super::{health::HealthCheck, presence::Identity, ready::Ready, replica::Replica};
 use crate::{
     job::Hooks,
     lock::Locks,

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::replica::Ready;
+use super::ready::Ready;
 use crate::{
     job::Coordination,
     lease::LeaseView,

@@ -28,16 +28,19 @@
 pub(crate) mod asking;
 pub(crate) mod assemble;
 mod builder;
+mod failover;
 mod function;
 mod gauges;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod given;
+pub(crate) mod health;
 mod heartbeat;
 pub mod holding;
 #[cfg(feature = "admin")]
 mod page;
 pub(crate) mod presence;
 mod process;
+pub(crate) mod ready;
 pub(crate) mod registry;
 pub(crate) mod reload;
 pub(crate) mod replica;
@@ -70,8 +73,9 @@ use crate::{
     event::Events,
     job::{Coordination, Job, JobError, Outcome, Run, RunHook, Spec},
 };
-use registry::{Body, Registry, check_by_reading};
-use replica::HealthCheck;
+use health::HealthCheck;
+use ready::Body;
+use registry::{Registry, check_by_reading};
 
 use crate::signals::Signals;
 

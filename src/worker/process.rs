@@ -15,8 +15,8 @@ use super::{
     gauges,
     heartbeat::beat,
     presence::{Identity, Pace},
+    ready::Ready,
     reload::{Jobs, Reloader},
-    replica::Ready,
     seeing, start, store,
 };
 use crate::{

@@ -1,49 +1,21 @@
 //! One replica: the engines of all jobs behind one gate. Knows nothing of processes, so that a simulation can run many.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use jiff::Timestamp;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
+    failover,
+    health::{self, HealthCheck},
     presence::{self, Identity, Pace},
-    registry::Body,
+    ready::Ready,
     supervisor::{Changes, Supervisor},
 };
-use crate::{
-    batch::engine::BatchEngine,
-    due::Policy,
-    election::Elector,
-    event::Event,
-    job::{Coordination, Spec},
-    lease::LeaseView,
-    panics::caught_later,
-    schedule::{Schedule, ScheduleError},
-    scheduler::{Context, Engine, Successor, WHOLE_REPLICA},
-    status::{HeldItems, JobPresence, Standing},
-};
-
-/// The key of the lock that makes one replica the active one of a failover fleet.
-const REPLICA_LOCK: &str = WHOLE_REPLICA;
+use crate::{event::Event, scheduler::Context, status::HeldItems};
 
 /// How long the history of the last runs may take to be written when the worker drains.
 const LAST_HISTORY: Duration = Duration::from_secs(1);
-
-/// A job, ready to run. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Ready {
-    pub(crate) name: String,
-    pub(crate) body: Body,
-    pub(crate) spec: Arc<Spec>,
-    pub(crate) schedule: Arc<Schedule>,
-    pub(crate) policy: Policy,
-}
-
-/// A check of the replica's own health: fit, or why not.
-pub(crate) type HealthCheck =
-    Arc<dyn Fn() -> futures_util::future::BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// One replica, made by [`Parts::assemble`](super::assemble::Parts::assemble).
 pub(crate) struct Replica {
@@ -89,11 +61,11 @@ impl Replica {
         let supervisor = Supervisor::begin(ctx.clone(), self.jobs);
         let supervisor = ctx.spawn.spawn(supervisor.work(changes));
         let guard = (ctx.place.failover && ctx.place.candidate)
-            .then(|| ctx.spawn.spawn(hold_the_gate(ctx.clone())));
+            .then(|| ctx.spawn.spawn(failover::hold_the_gate(ctx.clone())));
         let checks: Vec<_> = self
             .checks
             .into_iter()
-            .map(|(name, check)| ctx.spawn.spawn(watch(name, check, ctx.clone())))
+            .map(|(name, check)| ctx.spawn.spawn(health::watch(name, check, ctx.clone())))
             .collect();
         let drain = ctx.gate.drain();
         tokio::select! {
@@ -123,165 +95,6 @@ impl Replica {
     }
 }
 
-/// The engine of one job. It stands in one place and is borrowed from there: moved into a task, each of its stages would
-/// have room for another one.
-pub(super) fn run_job(
-    job: Ready,
-    ctx: Context,
-    successor: Successor,
-    loaded: Timestamp,
-) -> BoxFuture<'static, ()> {
-    let Ready {
-        name,
-        body,
-        spec,
-        schedule,
-        policy,
-    } = job;
-    let job = match body {
-        Body::Batch(job) => {
-            let engine = BatchEngine {
-                name,
-                job,
-                spec,
-                ctx,
-            };
-            return Box::pin(engine.run());
-        }
-        Body::Job(job) => job,
-    };
-    let print = spec.fingerprint();
-    let coordination = spec.coordination;
-    let mut engine = Box::new(Engine {
-        name,
-        job,
-        spec,
-        schedule,
-        policy,
-        print,
-        loaded,
-        successor,
-        ahead: std::sync::Mutex::default(),
-        ctx,
-    });
-    match coordination {
-        Coordination::Everywhere => Box::pin(async move { engine.run_everywhere().await }),
-        Coordination::Tick => Box::pin(async move { engine.run_by_tick().await }),
-        Coordination::Leader | Coordination::Batch => {
-            Box::pin(async move { engine.run_led().await })
-        }
-    }
-}
-
-/// Failover mode: opens the gate while this replica holds the replica lock. The engines watch their jobs' locks all the while,
-/// so that they have them as soon as it is open.
-async fn hold_the_gate(ctx: Context) {
-    let elector = Elector::for_key(&ctx.locks, REPLICA_LOCK.to_owned())
-        .hesitating(ctx.hesitation(REPLICA_LOCK, None));
-    let drain = ctx.gate.drain().clone();
-    while !drain.is_cancelled() {
-        let elected = tokio::select! {
-            biased;
-            () = drain.cancelled() => return,
-            elected = elector.campaign_timed() => elected,
-        };
-        let Ok(elected) = elected else {
-            ctx.clock.sleep(Duration::from_secs(1)).await;
-            continue;
-        };
-        let lease = elected.term.lease().clone();
-        let (job, token) = ("replica".to_owned(), lease.token());
-        ctx.events.tell(Event::Leading {
-            job,
-            token,
-            leaderless: elected.leaderless,
-        });
-        ctx.gate.hold(lease.clone());
-        let held = async {
-            let why = tokio::select! {
-                biased;
-                () = drain.cancelled() => crate::lease::Loss::Released,
-                why = lease.closing() => why,
-            };
-            ctx.gate.close();
-            // The passes of all jobs hold the lease: it is handed over when the last of them has wound down.
-            while lease.work_in_flight() > 0 && lease.is_held() {
-                lease.work_changed().await;
-            }
-            why
-        };
-        // Also while the jobs wind down: work that is told only at the end of the lease outlives it.
-        let why = tokio::select! {
-            biased;
-            why = held => why,
-            never = cordon_in_time(&lease, &ctx) => match never {},
-        };
-        elected.term.resign().await;
-        ctx.events.tell(Event::StandingBy {
-            job: "replica".to_owned(),
-            why,
-        });
-    }
-}
-
-/// Closes a lease that could not be extended so early that the work under it can still end before it does.
-async fn cordon_in_time(lease: &LeaseView, ctx: &Context) -> Infallible {
-    let timing = ctx.locks.timing();
-    let margin = timing.cancel_margin(lease.ttl(), timing.grace);
-    while lease.is_open() {
-        // Extensions move it on.
-        let at = lease.valid_until().back(margin);
-        if ctx.clock.now() >= at {
-            lease.cordon("the replica lock is about to end and could not be extended");
-        } else {
-            ctx.clock.sleep_until(at).await;
-        }
-    }
-    std::future::pending().await
-}
-
-/// Reports a health check of the replica to the keeper, again and again.
-pub(crate) async fn watch(name: String, check: HealthCheck, ctx: Context) {
-    let mut was_fit = true;
-    loop {
-        let limit = ctx.locks.timing().ttl / 2;
-        let verdict = match ctx.clock.timeout(limit, caught_later(&*check)).await {
-            Ok(Ok(verdict)) => verdict,
-            Ok(Err(panic)) => Err(format!("the check panicked: {panic}")),
-            Err(_) => Err("no answer in time".to_owned()),
-        };
-        if verdict.is_ok() != was_fit {
-            was_fit = verdict.is_ok();
-            let unfit = verdict.as_ref().err().map(|why| format!("{name}: {why}"));
-            ctx.events.tell(Event::Fitness {
-                job: "replica".to_owned(),
-                unfit,
-            });
-        }
-        ctx.locks.fitness().report(&name, verdict);
-        ctx.clock.sleep(ctx.health_every()).await;
-    }
-}
-
-// === impl Ready ===
-
-impl Ready {
-    pub(crate) fn new(name: &str, body: Body, spec: Arc<Spec>) -> Result<Self, ScheduleError> {
-        Ok(Self {
-            name: name.to_owned(),
-            body,
-            schedule: Arc::new(spec.schedule_of(name)?),
-            policy: spec.policy(),
-            spec,
-        })
-    }
-
-    /// Whether one replica leads it.
-    pub(super) fn is_led(&self) -> bool {
-        matches!(self.body, Body::Job(_)) && self.spec.coordination != Coordination::Everywhere
-    }
-}
-
 /// What jobs tell of the work that waits for them goes to the board, where status and presence read it.
 async fn follow_backlog(ctx: Context) {
     let mut events = ctx.events.observe();
@@ -305,24 +118,5 @@ async fn follow_backlog(ctx: Context) {
             }
             _ => {}
         }
-    }
-}
-
-pub(super) fn min_terms<'a>(jobs: impl Iterator<Item = &'a Ready>) -> BTreeMap<String, Duration> {
-    // A lock that is taken for a tick is given back before it could be handed over.
-    let led = jobs.filter(|job| job.is_led() && job.spec.coordination != Coordination::Tick);
-    led.map(|job| (job.name.clone(), job.spec.min_term))
-        .collect()
-}
-
-pub(super) fn presence_of(job: &Ready) -> JobPresence {
-    JobPresence {
-        name: job.name.clone(),
-        coordination: job.spec.coordination.to_string(),
-        schedule: job.schedule.to_string(),
-        zone: job.schedule.zone().map(str::to_owned),
-        definition: job.spec.fingerprint().whole,
-        standing: Standing::StandingBy,
-        ..JobPresence::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::replica::{Ready, Replica};
+use super::{ready::Ready, replica::Replica};
 use crate::config::{Backend, Loaded, LockSettings, TelemetrySettings};
 
 /// So many jobs are shown with their next tick; the command `jobs` shows the others.
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::{
         job::{JobError, Outcome, Run, Spec},
-        worker::{function::Function, registry::Body},
+        worker::{function::Function, ready::Body},
     };
 
     fn ready(spec: Spec) -> Ready {

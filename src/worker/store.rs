@@ -16,7 +16,7 @@ use crate::{
 ///
 /// # Errors
 /// [`Error::Store`] for a file that cannot be opened or an address that makes no sense.
-pub fn nodes(
+pub(crate) fn nodes(
     settings: &LockSettings,
     namespace: &str,
     clock: &Clock,
@@ -187,7 +187,7 @@ pub async fn refuse_twins(locks: &Locks) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Store`] with the first of these nodes, and what to do.
-pub async fn refuse_closed(locks: &Locks) -> Result<()> {
+pub(crate) async fn refuse_closed(locks: &Locks) -> Result<()> {
     let reports = locks.nodes().await?;
     let looking = locks.look(vec!["preflight".to_owned()]);
     let Ok(seen) = locks.clock().timeout(Duration::from_secs(1), looking).await else {

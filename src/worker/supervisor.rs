@@ -18,8 +18,8 @@ use tokio::{
 };
 
 use super::{
-    registry::Body,
-    replica::{Ready, min_terms, presence_of, run_job},
+    ready::Body,
+    ready::{Ready, min_terms, presence_of, run_job},
 };
 use crate::{
     clock::Moment,

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use super::{
     Worker,
     gauges::declare,
-    replica::Ready,
+    ready::Ready,
     supervisor::{Changes, JobChanges, TAKEN},
 };
 use crate::{
