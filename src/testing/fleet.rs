@@ -32,7 +32,7 @@ use crate::{
     scheduler::Intents,
     sim_clock::SimTime,
     spawn::Spawn,
-    worker::{presence::Pace, store, supervisor::no_changes},
+    worker::{assemble::Setup, presence::Pace, store, supervisor::no_changes},
 };
 
 /// How often replicas tell of themselves and look for what people ask, when nothing happens: seldom, because a day of it
@@ -318,18 +318,17 @@ impl Fleet {
             again => format!("{replica}-{again}"),
         };
         let (book, heard) = (inner.book.clone(), inner.book.clone());
+        let setup = Setup {
+            failover: inner.sim.failover,
+            intents: Intents::every(CHATTER),
+            drain_timeout: inner.sim.drain_timeout,
+            ..Setup::of(&id, &replica.to_string(), &time, jobs.collect())
+        };
         let plan = Plan {
-            id,
-            name: replica.to_string(),
+            setup,
             time,
             chance: Chance::seeded(inner.chance.below(u64::MAX)),
-            jobs: jobs.collect(),
             changes: no_changes(),
-            failover: inner.sim.failover,
-            priority: 0,
-            candidate: true,
-            drain_timeout: inner.sim.drain_timeout,
-            intents: Intents::every(CHATTER),
             pace: Some(Pace {
                 interval: CHATTER,
                 lifetime: CHATTER * 3,

@@ -19,10 +19,10 @@ use crate::{
     event::Event,
     job::{Job, Spec},
     node::Expiry,
-    scheduler::Intents,
     sim::world::World,
     sim_clock::SimTime,
     worker::{
+        assemble::Setup,
         presence::{self, Pace},
         ready::{Body, Ready},
         supervisor::JobChanges,
@@ -99,18 +99,18 @@ impl Cluster {
         let (told, aborts) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
         let (heard, count) = (told.clone(), aborts.clone());
         let time = self.time.sibling();
-        let plan = Plan {
-            id: name.to_owned(),
-            name: name.to_owned(),
-            time: time.clone(),
-            chance: Chance::seeded(number),
-            jobs: jobs.into_iter().map(ready).collect(),
-            changes,
+        let jobs = jobs.into_iter().map(ready).collect();
+        let setup = Setup {
             failover,
             priority,
             candidate,
-            drain_timeout: Duration::from_secs(5),
-            intents: Intents::default(),
+            ..Setup::of(name, name, &time, jobs)
+        };
+        let plan = Plan {
+            setup,
+            time: time.clone(),
+            chance: Chance::seeded(number),
+            changes,
             pace: None,
             look_every: None,
             told: Box::new(move |event| heard.lock().unwrap().push(event)),

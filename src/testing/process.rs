@@ -8,12 +8,13 @@ use super::{cluster::Cluster, process_tasks::ProcessTasks};
 use crate::{
     chance::Chance,
     event::{Event, Events},
+    job::Hooks,
     node::memory::{Cut, Link, MemoryNode},
     scheduler::{Context, Intents},
     sim_clock::SimTime,
     spawn::Spawn,
     worker::{
-        assemble::Parts,
+        assemble::Setup,
         presence::{Identity, Pace},
         ready::Ready,
         supervisor::Changes,
@@ -22,23 +23,12 @@ use crate::{
 
 /// What a process is started with.
 pub(crate) struct Plan {
-    /// Unique among all processes there ever were.
-    pub(crate) id: String,
-    /// What people call it; it keeps it when it is started again.
-    pub(crate) name: String,
+    pub(crate) setup: Setup,
     /// The clocks of its machine.
     pub(crate) time: SimTime,
     pub(crate) chance: Chance,
-    pub(crate) jobs: Vec<Ready>,
     /// Where the changes of reloads come in.
     pub(crate) changes: Changes,
-    pub(crate) failover: bool,
-    /// Its place among candidates.
-    pub(crate) priority: i32,
-    pub(crate) candidate: bool,
-    pub(crate) drain_timeout: Duration,
-    /// Where it learns what people ask for.
-    pub(crate) intents: Intents,
     /// How often it tells the others of itself; not at all without a pace.
     pub(crate) pace: Option<Pace>,
     /// How often its keeper looks at its leases, where it is not as often as in a real process.
@@ -60,6 +50,33 @@ pub(crate) struct Process {
     over: watch::Receiver<bool>,
 }
 
+impl Setup {
+    /// A replica like others: `id` is unique among all processes there ever were, and people call it by its name, which it keeps
+    /// when it is started again.
+    pub(crate) fn of(id: &str, name: &str, time: &SimTime, jobs: Vec<Ready>) -> Self {
+        let name = name.to_owned();
+        Self {
+            ring: name.clone(),
+            me: Identity {
+                id: id.to_owned(),
+                host: name.clone(),
+                name,
+                pid: 1,
+                started: time.clock().wall(),
+                admin: None,
+            },
+            failover: false,
+            priority: 0,
+            candidate: true,
+            hooks: Hooks::default(),
+            intents: Intents::default(),
+            drain_timeout: Duration::from_secs(5),
+            jobs,
+            checks: Vec::new(),
+        }
+    }
+}
+
 impl Process {
     /// Starts it. It does nothing before the caller awaits.
     ///
@@ -73,7 +90,7 @@ impl Process {
         let links = connections.iter().map(MemoryNode::link).collect();
         let locks = cluster
             .locks(connections, plan.time.clock(), plan.chance, spawn.clone())
-            .tag(plan.id.replace(' ', "-"))
+            .tag(plan.setup.me.id.replace(' ', "-"))
             .events(events.clone())
             .look_every(plan.look_every)
             .on_unstoppable(move |_| {
@@ -81,28 +98,11 @@ impl Process {
                 doomed.crash();
             })
             .start()?;
-        let replica = Parts {
-            me: Identity {
-                id: plan.id,
-                name: plan.name.clone(),
-                host: plan.name.clone(),
-                pid: 1,
-                started: locks.wall(),
-                admin: None,
-            },
-            ring: plan.name,
-            locks,
-            spawn: spawn.clone(),
-            failover: plan.failover,
-            priority: plan.priority,
-            candidate: plan.candidate,
+        let setup = Setup {
             hooks: cluster.hooks.clone(),
-            intents: plan.intents,
-            drain_timeout: plan.drain_timeout,
-            jobs: plan.jobs,
-            checks: Vec::new(),
-        }
-        .assemble();
+            ..plan.setup
+        };
+        let replica = setup.assemble(locks, spawn.clone());
         let (ctx, me) = (replica.ctx.clone(), replica.me.clone());
         let (told, changes, pace) = (plan.told, plan.changes, plan.pace);
         let mut heard = events.observe();

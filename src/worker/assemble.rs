@@ -1,7 +1,8 @@
 //! Assembles one replica, for the process of a worker and for the simulated ones of the testing kit alike.
 //!
 //! # Invariants
-//! - What differs between a real replica and a simulated one is said in [`Parts`], and nowhere else.
+//! - What differs between a real replica and a simulated one is said in its [`Setup`] and by the locks and tasks it is given, and
+//!   nowhere else.
 
 use std::time::Duration;
 
@@ -13,11 +14,8 @@ use crate::{
     spawn::Spawn,
 };
 
-/// What surrounds a replica, and what it is to run.
-pub(crate) struct Parts {
-    /// They bring the clocks, the chance and the events of the process.
-    pub(crate) locks: Locks,
-    pub(crate) spawn: Spawn,
+/// What a replica is, and what it is to run.
+pub(crate) struct Setup {
     pub(crate) me: Identity,
     /// Whose runs of jobs that run everywhere stand together: the same over restarts.
     pub(crate) ring: String,
@@ -37,9 +35,9 @@ pub(crate) struct Parts {
     pub(crate) checks: Vec<(String, HealthCheck)>,
 }
 
-impl Parts {
-    pub(crate) fn assemble(self) -> Replica {
-        let Self { locks, spawn, .. } = self;
+impl Setup {
+    /// A replica with these locks, which bring the clocks, the chance and the events of its process, and with these tasks.
+    pub(crate) fn assemble(self, locks: Locks, spawn: Spawn) -> Replica {
         let clock = locks.clock().clone();
         let author = Author {
             id: self.me.id.clone(),

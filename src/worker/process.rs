@@ -11,7 +11,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     Worker,
-    assemble::Parts,
+    assemble::Setup,
     gauges,
     heartbeat::beat,
     presence::{Identity, Pace},
@@ -81,15 +81,12 @@ pub(super) async fn run(
     let beat = AbortOnDropHandle::new(spawn.spawn(beat(locks.clone())));
 
     let me = Identity::here(config.worker.name.as_deref(), &nonce, locks.wall());
-    #[cfg_attr(not(feature = "admin"), allow(unused_mut, reason = "it has no page"))]
-    let mut replica = Parts {
+    let setup = Setup {
         ring: config
             .worker
             .name
             .clone()
             .unwrap_or_else(|| me.host.clone()),
-        locks: locks.clone(),
-        spawn: spawn.clone(),
         me,
         failover: config.worker.mode == Mode::Failover,
         priority: config.worker.priority,
@@ -99,8 +96,9 @@ pub(super) async fn run(
         drain_timeout: config.worker.drain_timeout,
         jobs,
         checks: worker.checks.clone(),
-    }
-    .assemble();
+    };
+    #[cfg_attr(not(feature = "admin"), allow(unused_mut, reason = "it has no page"))]
+    let mut replica = setup.assemble(locks.clone(), spawn.clone());
     let ctx = replica.ctx.clone();
     gauges::connect(&metrics, &ctx, &replica.jobs).await?;
     #[cfg(feature = "admin")]

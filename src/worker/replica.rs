@@ -17,7 +17,7 @@ use crate::{event::Event, scheduler::Context, status::HeldItems};
 /// How long the history of the last runs may take to be written when the worker drains.
 const LAST_HISTORY: Duration = Duration::from_secs(1);
 
-/// One replica, made by [`Parts::assemble`](super::assemble::Parts::assemble).
+/// One replica, made by [`Setup::assemble`](super::assemble::Setup::assemble).
 pub(crate) struct Replica {
     pub(crate) ctx: Context,
     pub(crate) me: Identity,
