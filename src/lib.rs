@@ -100,7 +100,7 @@ pub mod network;
 mod run;
 pub mod schedule;
 pub(crate) mod scheduler;
-pub mod signals;
+mod signals;
 #[cfg(test)]
 mod sim;
 pub mod status;

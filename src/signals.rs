@@ -6,7 +6,7 @@
 //! | SIGUSR1 | [`Signal::Dump`] |
 //! | SIGHUP | [`Signal::Hangup`] |
 //!
-//! The second signal needs nobody: it works in the signal handler itself, also when every thread of the program is
+//! The second signal needs no task of the program: it works in the signal handler itself, also when every thread of the program is
 //! stuck. The process then exits with 128 + the signal's number, as shells count it; its leases expire by themselves.
 
 use std::{
@@ -27,8 +27,7 @@ use signal_hook::{
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Signal {
+pub(crate) enum Signal {
     /// End the work in order, then exit.
     Drain,
     /// Write the status to the log.
@@ -40,8 +39,8 @@ pub enum Signal {
 /// The signals that arrive from now on, as a stream. Several of one kind in a row may arrive as one.
 ///
 /// Several of them in one process hear the same signals. When the last one is dropped, SIGTERM and SIGINT end the process
-/// at once, until somebody listens again: a program whose workers have all ended is not deaf.
-pub struct Signals {
+/// at once, until another one listens: a program whose workers have all ended is not deaf.
+pub(crate) struct Signals {
     stream: signal_hook_tokio::Signals,
     _listener: Listener,
 }
@@ -67,7 +66,7 @@ impl Signals {
     ///
     /// # Errors
     /// Those of the operating system.
-    pub fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let listener = Listener::register()?;
         let stream = signal_hook_tokio::Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])?;
         Ok(Self {
@@ -77,7 +76,7 @@ impl Signals {
     }
 
     /// Waits for the next signal. Cancel-safe.
-    pub async fn recv(&mut self) -> Option<Signal> {
+    pub(crate) async fn recv(&mut self) -> Option<Signal> {
         self.next().await
     }
 }
@@ -88,7 +87,7 @@ impl Listener {
     fn register() -> io::Result<Self> {
         let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
         match &listeners.asked {
-            // Nobody has listened for a while: the next signal is a first one.
+            // There was no listener for a while: the next signal is a first one.
             Some(asked) if listeners.many == 0 => asked.store(false, Ordering::SeqCst),
             Some(_) => {}
             None => {

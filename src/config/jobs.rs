@@ -38,11 +38,8 @@ const JITTER_TICKS: usize = 1000;
 /// In the place of a sentence that would quote a password.
 const UNSHOWN: &str = "this does not fit here, and looks like an address with a password";
 
-/// Texts given for parameters are tried in every reading up to this many of them.
-const MOST_TEXTS: usize = 6;
-
 /// Lets each kind decide whether a parameter that came as a text (from the environment or a flag) is a text, a number
-/// or something else: the reading it likes best is taken.
+/// or something else: a text that its check complains of is read the other way where that helps.
 pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenance: &Provenance) {
     let Some(check) = &options.check_params else {
         return;
@@ -57,29 +54,49 @@ pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenan
             let key = format!("jobs.{name}.params{}", pointer.replace('/', "."));
             matches!(provenance.of(&key), Source::Env(_) | Source::Flag(_))
         });
-        texts.truncate(MOST_TEXTS);
-        // Not the first without a problem: the kind may have others to report.
-        let mut fewest = check(kind, &spec.params).len();
-        let written = spec.params.clone();
-        for choice in 1..1_u32 << texts.len() {
-            if fewest == 0 {
-                break;
-            }
-            let mut params = written.clone();
-            for (i, (pointer, reading)) in texts.iter().enumerate() {
-                if choice & (1 << i) != 0
-                    && let Some(place) = params.pointer_mut(pointer)
-                {
-                    *place = reading.clone();
-                }
-            }
-            let count = check(kind, &params).len();
-            if count < fewest {
-                fewest = count;
-                spec.params = params;
+        let mut problems = check(kind, &spec.params);
+        let mut no_help = Vec::new();
+        while let Some(at) = texts.iter().position(|text| about(&problems, &text.0)) {
+            let text = texts.remove(at);
+            let params = read_otherwise(&spec.params, [&text]);
+            let found = check(kind, &params);
+            // A check that stops at the first problem complains of the next one then.
+            let next = found.len() == problems.len() && !about(&found, &text.0);
+            if found.len() < problems.len() || next {
+                (spec.params, problems) = (params, found);
+            } else {
+                no_help.push(text);
             }
         }
+        // One problem may have several causes.
+        let params = read_otherwise(&spec.params, &no_help);
+        if !no_help.is_empty() && check(kind, &params).len() < problems.len() {
+            spec.params = params;
+        }
     }
+}
+
+/// Whether any of the problems is about the text at this place, or about what it is part of.
+fn about(problems: &[ParamProblem], pointer: &str) -> bool {
+    let place = format!("{}.", pointer.replace('/', "."));
+    let whole = |problem: &ParamProblem| format!(".{}.", problem.key);
+    problems
+        .iter()
+        .any(|problem| problem.key.is_empty() || place.starts_with(&whole(problem)))
+}
+
+/// The parameters with these texts in their other readings.
+fn read_otherwise<'a>(
+    params: &Value,
+    texts: impl IntoIterator<Item = &'a (String, Value)>,
+) -> Value {
+    let mut params = params.clone();
+    for (pointer, reading) in texts {
+        if let Some(place) = params.pointer_mut(pointer) {
+            *place = reading.clone();
+        }
+    }
+    params
 }
 
 /// Texts within `value` that have another reading, by JSON pointer.

@@ -62,6 +62,13 @@ impl Peers {
         }
     }
 
+    pub(crate) fn mode(&self) -> &'static str {
+        match self.failover {
+            true => "failover",
+            false => "shared",
+        }
+    }
+
     /// Takes note of what the others tell.
     pub(super) fn saw(&self, presences: &[Presence], board: &LocalStatus, now: Moment) {
         let mut view = self.view();

@@ -3,26 +3,23 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
 
 use super::{
-    fleet::{Fleet, Member},
+    acts::{Moody, Ran, ms},
     world::TTL,
 };
 use crate::{
     batch::BatchJob,
     event::Event,
-    job::{Health, JobError, Outcome, Run, Spec},
+    job::{JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
     status::RunRecord,
-    worker::{registry::Body, runs},
+    testing::{cluster::Cluster, members::Member},
+    worker::{ready::Body, runs},
 };
-
-type Ran = BoxFuture<'static, Result<Outcome, JobError>>;
 
 /// Batches that are pending until they are done, and a closure that works on one.
 pub(super) struct Sheaf<F> {
@@ -50,10 +47,6 @@ impl<F: Fn(Run) -> Ran + Send + Sync + 'static> BatchJob for Sheaf<F> {
     }
 }
 
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
 pub(super) fn batches(
     names: impl IntoIterator<Item = impl ToString>,
 ) -> Arc<Mutex<BTreeSet<String>>> {
@@ -62,7 +55,7 @@ pub(super) fn batches(
 }
 
 fn join<F: Fn(Run) -> Ran + Send + Sync + 'static>(
-    fleet: &Fleet,
+    fleet: &Cluster,
     name: &str,
     left: &Arc<Mutex<BTreeSet<String>>>,
     work: F,
@@ -105,7 +98,7 @@ impl Drop for LastSight {
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_is_processed_under_its_claim() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let left = batches(0..40);
     let (busy, seen) = (
         Arc::new(Mutex::new(BTreeSet::new())),
@@ -158,7 +151,7 @@ async fn a_batch_is_processed_under_its_claim() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_claim_cancels_one_batch() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let left = batches(["lost", "kept"]);
     let runs = Arc::new(Mutex::new(BTreeMap::new()));
     let notes = runs.clone();
@@ -192,7 +185,7 @@ async fn a_lost_claim_cancels_one_batch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_outlives_its_work() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let left = batches(["deaf", "willing"]);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (nodes, notes) = (fleet.nodes.clone(), seen.clone());
@@ -236,7 +229,7 @@ async fn a_claim_outlives_its_work() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_claimed_once_the_worker_drains() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let left = batches(["late"]);
     let work = |_: Run| Box::pin(async { Ok(Outcome::Done) }) as Ran;
     for node in &fleet.nodes {
@@ -254,34 +247,9 @@ async fn nothing_is_claimed_once_the_worker_drains() {
     }
 }
 
-/// Batches whose fitness a test decides.
-struct Moody<F> {
-    sheaf: Sheaf<F>,
-    unfit: Arc<Mutex<Option<String>>>,
-}
-
-#[async_trait]
-impl<F: Fn(Run) -> Ran + Send + Sync + 'static> BatchJob for Moody<F> {
-    async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
-        self.sheaf.pending(limit).await
-    }
-
-    async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
-        self.sheaf.process(batch, run).await
-    }
-
-    async fn health(&self) -> Health {
-        self.unfit
-            .lock()
-            .unwrap()
-            .clone()
-            .map_or(Health::Fit, Health::Unfit)
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_unfit_replica_ends_the_batches_it_works_on() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     // More than it can work on at once: it has no room to look for others, and is asked all the same.
     let left = batches(0..40);
     let (unfit, stopped) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(0)));
@@ -296,7 +264,7 @@ async fn an_unfit_replica_ends_the_batches_it_works_on() {
         }) as Ran
     };
     let moody = Moody {
-        sheaf: Sheaf { left, work },
+        job: Sheaf { left, work },
         unfit: unfit.clone(),
     };
     let body = Body::Batch(Arc::new(moody));
@@ -321,7 +289,7 @@ async fn an_unfit_replica_ends_the_batches_it_works_on() {
 
 #[tokio::test(start_paused = true)]
 async fn the_history_tells_of_every_batch_in_few_records() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let left = batches(0..600);
     let members = ["a", "b"].map(|name| {
         let work = |run: Run| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{acts::quick, fleet::Starts};
+use super::acts::{Starts, quick};
 use crate::{
     due::Misfire,
     event::Event,
@@ -39,19 +39,9 @@ fn what_a_majority_has_forgotten_is_reported_and_never_runs_again() {
             starts.assert_once();
             let ticks = starts.ticks();
             assert_eq!(ticks.len(), 8, "{coordination}: 01:10 and 01:20: {ticks:?}");
-            let told = fleet.events();
-            let unknown = told.iter().find_map(|told| match &told.event {
-                Event::TicksSkipped {
-                    why: "unknown",
-                    first,
-                    last,
-                    count,
-                    ..
-                } => Some((*first, *last, *count)),
-                _ => None,
-            });
             let expected = (ticks[3], ticks[5], 3);
-            assert_eq!(unknown, Some(expected), "{coordination}");
+            let unknown = unknown(&fleet.events());
+            assert_eq!(unknown.first(), Some(&expected), "{coordination}");
         });
     }
 }
@@ -82,7 +72,7 @@ fn all_forget(coordination: Coordination, leader_dies: bool, failover: bool) {
     }
     let sim = sim.job("report", move |_| quick(&seen), spec);
     sim.run(|fleet| async move {
-        // Just before a tick, which falls due before anybody has noticed, or while no node votes.
+        // Just before a tick, which falls due before a replica has noticed, or while no node votes.
         fleet
             .advance(MINUTE * 40 - Duration::from_millis(500))
             .await;
@@ -166,7 +156,7 @@ fn a_loss_by_a_clock_that_was_ahead_is_accounted_for_once() {
     }
 }
 
-/// Nobody remembers: the job is one never seen, as in a new fleet, and nothing is made up. Its ledger says since when that is.
+/// No replica remembers: the job is one never seen, as in a new fleet, and nothing is made up. Its ledger says since when that is.
 #[test]
 fn what_nobody_remembers_is_not_told() {
     let starts = Starts::default();

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::{
-    acts::{leader, patient, quick},
-    fleet::{Fleet, Member, Starts},
-    intents::publish,
+    acts::{Starts, leader, patient, quick},
+    unrest::play,
 };
 use crate::{
     chance::Chance,
     due::Misfire,
     event::Event,
     job::{Coordination, Spec},
+    testing::{cluster::Cluster, members::Member},
     worker::seeing,
 };
 
@@ -23,10 +23,10 @@ const DAY_MS: i64 = 86_400_000;
 async fn who_leads_is_shown_by_the_nodes_clocks_whichever_replica_is_wrong() {
     for off in [3_600_000, -3_600_000] {
         for wrong in [0, 1] {
-            let fleet = Fleet::new(3);
+            let fleet = Cluster::new(3);
             let members = ["a", "b"].map(|name| fleet.join(name, patient(), Spec::continuous()));
             members[wrong].time.set_wall_offset(off);
-            members.iter().for_each(publish);
+            members.iter().for_each(Member::publish);
             leader(&fleet, &[&members[0], &members[1]]).await;
             fleet.sleep(Duration::from_secs(5)).await;
             for member in &members {
@@ -43,7 +43,7 @@ async fn who_leads_is_shown_by_the_nodes_clocks_whichever_replica_is_wrong() {
     }
 }
 
-fn set_nodes(fleet: &Fleet, ms: i64) {
+fn set_nodes(fleet: &Cluster, ms: i64) {
     fleet
         .nodes
         .iter()
@@ -63,7 +63,7 @@ async fn a_clock_that_jumped_ahead_is_told_and_its_ticks_run_when_they_are_due()
     for coordination in [Coordination::Leader, Coordination::Tick] {
         for misfire in [Misfire::Once, Misfire::All, Misfire::Skip] {
             let case = format!("{coordination}, {misfire:?}");
-            let fleet = Fleet::new(1);
+            let fleet = Cluster::new(1);
             let starts = Starts::default();
             let spec = Spec::every(SECOND * 10)
                 .misfire(misfire)
@@ -88,7 +88,7 @@ async fn a_clock_that_jumped_ahead_is_told_and_its_ticks_run_when_they_are_due()
             let tomorrow = fleet.clock().wall() + SECOND * 3600;
             let any = starts.ticks().iter().any(|tick| *tick > tomorrow);
             assert_eq!(told, any, "{case}");
-            members.iter().for_each(|member| member.cage.crash());
+            members.iter().for_each(|member| member.tasks.crash());
         }
     }
 }
@@ -97,18 +97,13 @@ async fn a_clock_that_jumped_ahead_is_told_and_its_ticks_run_when_they_are_due()
 #[test]
 fn no_tick_starts_twice_whatever_the_clocks_of_nodes_and_replicas_do() {
     for seed in 0..12 {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(jumps(seed));
+        play(jumps(seed));
     }
 }
 
 async fn jumps(seed: u64) {
     let nodes = if seed.is_multiple_of(2) { 1 } else { 3 };
-    let fleet = Fleet::seeded(nodes, seed);
+    let fleet = Cluster::seeded(nodes, seed);
     let chance = Chance::seeded(seed);
     let starts = Starts::default();
     let pick = |n: u64| usize::try_from(chance.below(n)).unwrap();
@@ -134,7 +129,7 @@ async fn jumps(seed: u64) {
             4 => members[pick(2)].time.set_wall_offset(off),
             _ => {
                 let victim = pick(2);
-                members[victim].cage.crash();
+                members[victim].tasks.crash();
                 members[victim] = member();
             }
         }

@@ -6,8 +6,6 @@ use serde_json::json;
 
 use super::{
     acts::{leader, ms},
-    fleet::{Fleet, Member},
-    intents::publish,
     reload::{Diary, Line},
     world::TTL,
 };
@@ -15,18 +13,19 @@ use crate::{
     due::Misfire,
     job::{Coordination, Disagreement, Spec},
     status::Standing,
-    worker::registry::Body,
+    testing::{cluster::Cluster, members::Member},
+    worker::ready::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-/// When all know what somebody has loaded.
+/// When all know what a replica has loaded.
 const KNOWN: Duration = Duration::from_secs(3);
 /// How long the definition of a dead replica counts at most.
 const FORGOTTEN: Duration = Duration::from_secs(7);
 
 /// A fleet with one job, and what its runs note.
 struct Scene {
-    fleet: Fleet,
+    fleet: Cluster,
     diary: Diary,
     spec: Spec,
 }
@@ -34,11 +33,11 @@ struct Scene {
 // === impl Scene ===
 
 impl Scene {
-    /// Whoever is late makes up for every tick: what is lost shows.
+    /// A late leader makes up for every tick: what is lost shows.
     fn new(coordination: Coordination, rule: Disagreement) -> Self {
         let spec = Spec::every(SECOND * 2).misfire(Misfire::All);
         Self {
-            fleet: Fleet::new(3),
+            fleet: Cluster::new(3),
             diary: Diary::default(),
             spec: spec.coordination(coordination).definition(rule),
         }
@@ -51,7 +50,7 @@ impl Scene {
 
     fn join(&self, name: &str, word: &str) -> Member {
         let member = self.fleet.join_with(name, self.jobs(word), false);
-        publish(&member);
+        member.publish();
         member
     }
 
@@ -69,7 +68,7 @@ impl Scene {
         {
             self.fleet.sleep(ms(20)).await;
         }
-        member.cage.crash();
+        member.tasks.crash();
     }
 
     /// Who begins which runs in the next twenty seconds: these replicas and no others, under this definition.
@@ -118,7 +117,7 @@ async fn with_newest_whoever_has_the_newest_definition_takes_the_ticks() {
     scene.fleet.sleep(KNOWN).await;
     assert_eq!([&a, &b, &c].map(stands_back), [true, true, false]);
     scene.only("new", &["c"]).await;
-    // Nobody is left who has it: the job goes on.
+    // No replica is left that has it: the job goes on.
     scene.crash(&c).await;
     scene.fleet.sleep(FORGOTTEN + SECOND).await;
     scene.only("old", &["a", "b"]).await;
@@ -144,7 +143,7 @@ async fn with_refuse_a_new_definition_takes_no_tick_before_all_have_it() {
     scene.fleet.sleep(KNOWN).await;
     assert_eq!([&a, &b, &c].map(stands_back), [false; 3]);
     scene.only("new", &["a", "b", "c"]).await;
-    // The ledger remembers, also when nobody holds the lock and the newcomer was loaded last.
+    // The ledger remembers, also when the lock is free and the newcomer was loaded last.
     let d = scene.join("d", "old");
     scene.only("new", &["a", "b", "c"]).await;
     assert!(stands_back(&d));
@@ -172,7 +171,7 @@ async fn with_refuse_those_that_are_left_take_the_ticks_when_they_agree() {
 /// Who has read the new file when the leader dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
-    Nobody,
+    None,
     Leader,
     /// The leader last of all, just before its death.
     All,
@@ -184,10 +183,10 @@ async fn a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most
     for (rule, read) in [
         (Disagreement::Newest, Read::Leader),
         (Disagreement::Refuse, Read::All),
-        (Disagreement::Refuse, Read::Nobody),
+        (Disagreement::Refuse, Read::None),
     ] {
         let mut longest = Duration::ZERO;
-        // The shortest time is too short to tell anybody.
+        // The shortest time is too short to tell the others.
         for after in [5, 60, 110, 700, 1300, 1900, 2500] {
             let scene = Scene::new(Coordination::Leader, rule);
             let members = ["a", "b", "c"].map(|name| scene.join(name, "old"));
@@ -199,25 +198,25 @@ async fn a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most
                 }
             }
             scene.fleet.sleep(KNOWN).await;
-            if read != Read::Nobody {
+            if read != Read::None {
                 scene.reload(first, "new").await;
             }
             scene.fleet.sleep(ms(after)).await;
             assert!(first.leads(), "{rule:?}, {read:?}: it leads to its end");
-            first.cage.crash();
+            first.tasks.crash();
             let died = scene.fleet.time.elapsed();
             leader(&scene.fleet, &[&members[0], &members[1], &members[2]]).await;
             longest = longest.max(scene.fleet.time.elapsed() - died);
         }
         println!("{rule:?}, {read:?}: {longest:?} without a leader at most");
-        let limit = if read == Read::Nobody { TTL } else { FORGOTTEN };
+        let limit = if read == Read::None { TTL } else { FORGOTTEN };
         assert!(
             longest <= limit + TTL / 2,
             "{rule:?}, {read:?}: {longest:?}"
         );
         // What is awaited is the last word of the dead one, and no more than that.
         assert!(
-            read == Read::Nobody || longest > TTL * 2,
+            read == Read::None || longest > TTL * 2,
             "{rule:?}: {longest:?}"
         );
     }

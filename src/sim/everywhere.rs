@@ -7,27 +7,25 @@ use std::{
 
 use tokio::sync::broadcast::Receiver;
 
-use super::{
-    acts::{ms, quick},
-    fleet::{Act, Fleet, Member, Starts},
-};
+use super::acts::{Act, Starts, ms, quick};
 use crate::{
     due::Misfire,
     event::Event,
     job::{Coordination, Job, Outcome, Run, Spec},
     scheduler::intents::INTERVAL,
-    worker::{asking::Asker, registry::Body},
+    testing::{cluster::Cluster, members::Member},
+    worker::{asking::Asker, ready::Body},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn join(fleet: &Fleet, job: impl Job, spec: Spec) -> Member {
+fn join(fleet: &Cluster, job: impl Job, spec: Spec) -> Member {
     let spec = spec.coordination(Coordination::Everywhere);
     fleet.join_with("a", vec![("job", Body::Job(Arc::new(job)), spec)], false)
 }
 
 /// Waits until so long before the next tick of a job that is due every ten seconds.
-async fn before_a_tick(fleet: &Fleet, early: Duration) {
+async fn before_a_tick(fleet: &Cluster, early: Duration) {
     let period = SECOND * 10;
     let now = fleet.clock().wall();
     let into =
@@ -41,7 +39,7 @@ async fn what_was_made_ready_does_not_start_when_something_happened_since() {
     let spec = || Spec::every(SECOND * 10).misfire(Misfire::Skip);
     for early in [1, 20, 100, 150, 190, 210, 400].map(ms) {
         // The replica drains.
-        let (fleet, starts) = (Fleet::new(3), Starts::default());
+        let (fleet, starts) = (Cluster::new(3), Starts::default());
         let member = join(&fleet, quick(&starts), spec());
         fleet.sleep(SECOND * 3).await;
         before_a_tick(&fleet, early).await;
@@ -51,14 +49,14 @@ async fn what_was_made_ready_does_not_start_when_something_happened_since() {
         assert_eq!(starts.len(), before, "drained {early:?} before the tick");
 
         // The process stands still, and goes on when the tick is no longer on time.
-        let (fleet, starts) = (Fleet::new(3), Starts::default());
+        let (fleet, starts) = (Cluster::new(3), Starts::default());
         let member = join(&fleet, quick(&starts), spec());
         fleet.sleep(SECOND * 3).await;
         before_a_tick(&fleet, early).await;
         let before = starts.len();
-        member.cage.freeze();
+        member.tasks.freeze();
         fleet.sleep(SECOND * 3).await;
-        member.cage.thaw();
+        member.tasks.thaw();
         fleet.sleep(SECOND * 3).await;
         assert_eq!(starts.len(), before, "frozen {early:?} before the tick");
         assert!(member.heard(|e| matches!(e, Event::TicksSkipped { why: "misfire", .. })));
@@ -70,7 +68,7 @@ async fn what_was_made_ready_does_not_start_when_something_happened_since() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_that_was_heard_of_holds_whatever_was_made_ready() {
     for phase in 0..10 {
-        let (fleet, starts) = (Fleet::new(3), Starts::default());
+        let (fleet, starts) = (Cluster::new(3), Starts::default());
         let member = join(&fleet, quick(&starts), Spec::every(ms(300)));
         fleet.sleep(SECOND * 3 + ms(phase * 31)).await;
         let asker = Asker::new(&member.ctx.locks, "test".to_owned());
@@ -89,7 +87,7 @@ async fn a_pause_that_was_heard_of_holds_whatever_was_made_ready() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_without_a_lock_is_told_in_order() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let clock = fleet.clock();
     let slow = Act(move |run: Run| {
         let clock = clock.clone();
@@ -127,7 +125,7 @@ async fn a_run_without_a_lock_is_told_in_order() {
 #[tokio::test(start_paused = true)]
 async fn of_many_jobs_due_at_once_all_begin_before_any_is_told() {
     const JOBS: usize = 50;
-    let fleet = Fleet::new(1);
+    let fleet = Cluster::new(1);
     let told: Arc<Mutex<Option<Receiver<Event>>>> = Arc::default();
     let begun = Arc::new(Mutex::new(Vec::new()));
     let names: Vec<String> = (0..JOBS).map(|job| format!("job-{job}")).collect();

@@ -6,8 +6,7 @@ use std::{
 };
 
 use super::{
-    acts::{leader, ms, patient, quick},
-    fleet::{Fleet, Member, Starts},
+    acts::{Starts, leader, ms, patient, quick},
     world::TTL,
 };
 use crate::{
@@ -15,13 +14,14 @@ use crate::{
     job::Spec,
     lease::{Lease, Loss},
     node::{Op, memory::MemoryNode},
+    testing::{cluster::Cluster, members::Member},
 };
 
 /// Shorter than the time to the first renewal.
 const FREEZE: Duration = Duration::from_millis(250);
 
 /// A process whose jobs do nothing.
-fn idle(fleet: &Fleet, name: &str) -> Member {
+fn idle(fleet: &Cluster, name: &str) -> Member {
     fleet.join(name, patient(), Spec::continuous().enabled(false))
 }
 
@@ -50,7 +50,7 @@ fn watch(nodes: &[MemoryNode]) -> Arc<Mutex<String>> {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_freeze_nothing_starts_before_the_lease_is_verified() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = idle(&fleet, "a");
     let lease = lease(&member).await;
     for node in &fleet.nodes {
@@ -59,13 +59,13 @@ async fn after_a_freeze_nothing_starts_before_the_lease_is_verified() {
     fleet.sleep(ms(20)).await;
     assert!(lease.may_start());
     let told = watch(&fleet.nodes);
-    member.cage.freeze();
+    member.tasks.freeze();
     fleet.sleep(FREEZE).await;
-    // Whoever wakes up before the keeper does is told by the clock.
+    // A task that wakes up before the keeper does is told by the clock.
     assert!(lease.is_held() && lease.is_open());
     assert!(!lease.may_start(), "the keeper has not looked yet");
     assert!(told.lock().unwrap().is_empty());
-    member.cage.thaw();
+    member.tasks.thaw();
     tokio::task::yield_now().await;
     assert!(!lease.may_start() && lease.is_held());
     let thawed = fleet.time.elapsed();
@@ -80,11 +80,11 @@ async fn after_a_freeze_nothing_starts_before_the_lease_is_verified() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_taken_during_a_freeze_starts_nothing() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (member, other) = (idle(&fleet, "a"), idle(&fleet, "b"));
     let mine = lease(&member).await;
     fleet.sleep(ms(20)).await;
-    member.cage.freeze();
+    member.tasks.freeze();
     let locks = &other.ctx.locks;
     locks
         .break_lease("lock/x", mine.owner(), true)
@@ -93,7 +93,7 @@ async fn a_lease_that_was_taken_during_a_freeze_starts_nothing() {
     let _theirs = lease(&other).await;
     fleet.sleep(FREEZE).await;
     assert!(mine.is_held(), "as far as its clock knows");
-    member.cage.thaw();
+    member.tasks.thaw();
     let view = mine.view().clone();
     let started = Arc::new(Mutex::new(false));
     let seen = started.clone();
@@ -108,15 +108,15 @@ async fn a_lease_that_was_taken_during_a_freeze_starts_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_nobody_confirms_after_a_freeze_is_given_up() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = idle(&fleet, "a");
     let lease = lease(&member).await;
     let _work = lease.begin_work();
     fleet.sleep(ms(20)).await;
-    member.cage.freeze();
+    member.tasks.freeze();
     fleet.sleep(FREEZE).await;
     fleet.nodes.iter().for_each(|n| n.faults().fail_all());
-    member.cage.thaw();
+    member.tasks.thaw();
     let thawed = fleet.time.elapsed();
     let Loss::Unfit(why) = lease.closing().await else {
         panic!("{:?}", lease.loss());
@@ -129,7 +129,7 @@ async fn a_lease_that_nobody_confirms_after_a_freeze_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_frozen_leader_goes_on_when_its_lease_still_stands() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&member]).await;
     // The heart of its runtime stands still, too.
@@ -144,9 +144,9 @@ async fn a_frozen_leader_goes_on_when_its_lease_still_stands() {
     });
     for _ in 0..5 {
         fleet.sleep(ms(400)).await;
-        member.cage.freeze();
+        member.tasks.freeze();
         fleet.sleep(ms(300)).await;
-        member.cage.thaw();
+        member.tasks.thaw();
     }
     fleet.sleep(TTL * 3).await;
     assert!(member.leads());
@@ -158,7 +158,7 @@ async fn a_frozen_leader_goes_on_when_its_lease_still_stands() {
 
 #[tokio::test(start_paused = true)]
 async fn no_tick_starts_after_a_freeze_before_the_lease_is_verified() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let member = fleet.join("a", quick(&starts), Spec::every(Duration::from_secs(1)));
     leader(&fleet, &[&member]).await;
@@ -181,10 +181,10 @@ async fn no_tick_starts_after_a_freeze_before_the_lease_is_verified() {
         let wall = member.ctx.clock.wall().as_millisecond();
         let to_tick = u64::try_from(1_000 - wall.rem_euclid(1_000)).unwrap();
         fleet.sleep(ms(to_tick + 900)).await;
-        member.cage.freeze();
+        member.tasks.freeze();
         fleet.sleep(FREEZE).await;
         written.lock().unwrap().clear();
-        member.cage.thaw();
+        member.tasks.thaw();
         let thawed = fleet.time.elapsed();
         while starts.len() < before + 2 {
             fleet.sleep(ms(1)).await;

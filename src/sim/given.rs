@@ -8,16 +8,13 @@ use std::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{
-    acts::{leader, ms},
-    fleet::{Act, Fleet},
-};
+use super::acts::{Act, leader, ms};
 use crate::{
     config::LoadOptions,
-    event::Event,
     intent::{Given, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     status::RunRecord,
+    testing::cluster::Cluster,
     worker::{Worker, asking::Asker, runs},
 };
 
@@ -59,7 +56,7 @@ fn spec() -> Spec {
 
 #[tokio::test(start_paused = true)]
 async fn parameters_of_a_trigger_reach_its_retries_on_other_replicas() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let seen = Seen::default();
     let a = fleet.join("a", reads(&seen), spec());
     leader(&fleet, &[&a]).await;
@@ -71,18 +68,9 @@ async fn parameters_of_a_trigger_reach_its_retries_on_other_replicas() {
     }
     // The retry waits in the ledger, with what it was given.
     fleet.sleep(ms(100)).await;
-    a.cage.crash();
+    a.tasks.crash();
     let b = fleet.join("b", reads(&seen), spec());
-    let done = |e: &Event| {
-        matches!(
-            e,
-            Event::RunEnded {
-                outcome: "done",
-                ..
-            }
-        )
-    };
-    while !b.heard(done) {
+    while !b.ended_as("done") {
         fleet.sleep(ms(50)).await;
     }
     let wanted = Params {
@@ -108,7 +96,7 @@ async fn parameters_of_a_trigger_reach_its_retries_on_other_replicas() {
 
 #[tokio::test(start_paused = true)]
 async fn parameters_that_do_not_fit_end_the_run_for_good_and_are_not_told() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let seen = Seen::default();
     let a = fleet.join("a", reads(&seen), spec());
     leader(&fleet, &[&a]).await;
@@ -150,7 +138,7 @@ async fn a_job_of_a_kind_is_made_anew_from_what_its_trigger_gives() {
     let mut spec = spec();
     spec.kind = Some("pages".to_owned());
     let body = worker.registry.body("job", &spec).unwrap();
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let a = fleet.join_with("a", vec![("job", body, spec)], false);
     leader(&fleet, &[&a]).await;
     let asker = Asker::new(&a.ctx.locks, "test".to_owned());
@@ -170,7 +158,7 @@ async fn a_job_of_a_kind_is_made_anew_from_what_its_trigger_gives() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_resumes_at_the_last_checkpoint_of_a_killed_replica() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let pages: Arc<Mutex<Vec<(u32, u64)>>> = Arc::default();
     let book = || {
         let pages = pages.clone();
@@ -195,19 +183,10 @@ async fn a_run_resumes_at_the_last_checkpoint_of_a_killed_replica() {
     while pages.lock().unwrap().len() < 9 {
         fleet.sleep(ms(10)).await;
     }
-    a.cage.crash();
+    a.tasks.crash();
     let before = pages.lock().unwrap().len();
     let b = fleet.join("b", book(), spec());
-    let done = |e: &Event| {
-        matches!(
-            e,
-            Event::RunEnded {
-                outcome: "done",
-                ..
-            }
-        )
-    };
-    while !b.heard(done) {
+    while !b.ended_as("done") {
         fleet.sleep(ms(50)).await;
     }
     let pages = pages.lock().unwrap().clone();
@@ -228,7 +207,7 @@ async fn a_run_resumes_at_the_last_checkpoint_of_a_killed_replica() {
 
 #[tokio::test(start_paused = true)]
 async fn every_replica_can_show_how_far_a_run_is() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let counts = Act(|run: Run| {
         Box::pin(async move {
             let clock = run.lease().ok_or("no lease")?.clock().clone();
@@ -241,17 +220,7 @@ async fn every_replica_can_show_how_far_a_run_is() {
     });
     let a = fleet.join("a", counts, Spec::continuous());
     leader(&fleet, &[&a]).await;
-    let me = crate::worker::presence::Identity {
-        id: "a".to_owned(),
-        name: "a".to_owned(),
-        host: "host".to_owned(),
-        pid: 1,
-        started: a.ctx.clock.wall(),
-        mode: "shared",
-        admin: None,
-    };
-    let publish = crate::worker::presence::publish(me, a.ctx.clone());
-    a.cage.spawn().spawn(publish);
+    a.publish();
     fleet.sleep(SECOND * 30).await;
     let b = fleet.join("b", super::acts::patient(), Spec::continuous());
     fleet.sleep(SECOND).await;

@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
-    acts::{leader, ms, patient, quick},
-    fleet::{Act, Fleet, Member, Starts},
+    acts::{Act, Starts, leader, ms, patient, quick},
     world::TTL,
 };
 use crate::{
@@ -12,7 +11,8 @@ use crate::{
     job::{Coordination, JobError, Outcome, Run, Spec},
     node::Op,
     status::RunRecord,
-    worker::{registry::Body, runs},
+    testing::{cluster::Cluster, members::Member},
+    worker::{ready::Body, runs},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ async fn history(member: &Member) -> Vec<RunRecord> {
 }
 
 /// Fails the first time, leaves something to read every time.
-fn second_try(starts: &Starts) -> Act<impl Fn(Run) -> super::fleet::Ran + Send + Sync + 'static> {
+fn second_try(starts: &Starts) -> Act<impl Fn(Run) -> super::acts::Ran + Send + Sync + 'static> {
     let starts = starts.clone();
     Act(move |run: Run| {
         starts.note(&run);
@@ -38,7 +38,7 @@ fn second_try(starts: &Starts) -> Act<impl Fn(Run) -> super::fleet::Ran + Send +
 
 #[tokio::test(start_paused = true)]
 async fn the_history_shows_each_run_once_per_attempt() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let spec = || Spec::every(Duration::from_secs(3)).retry(2);
     let a = fleet.join("a", second_try(&starts), spec());
@@ -85,7 +85,7 @@ async fn the_history_shows_each_run_once_per_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_run_is_marked_by_its_successor() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::every(SECOND * 30);
     let a = fleet.join("a", patient(), spec());
     while !a.heard(|e| matches!(e, Event::RunStarted { .. })) {
@@ -98,7 +98,7 @@ async fn an_interrupted_run_is_marked_by_its_successor() {
         (before[0].outcome.as_str(), before[0].ended),
         ("running", None)
     );
-    a.cage.crash();
+    a.tasks.crash();
     let b = fleet.join("b", patient(), spec());
     leader(&fleet, &[&b]).await;
     fleet.sleep(SECOND).await;
@@ -116,7 +116,7 @@ async fn an_interrupted_run_is_marked_by_its_successor() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outcome_that_came_too_late_does_not_hide_the_interruption() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::every(SECOND * 30);
     let a = fleet.join("a", patient(), spec());
     let b = fleet.join("b", patient(), spec());
@@ -125,11 +125,11 @@ async fn an_outcome_that_came_too_late_does_not_hide_the_interruption() {
         fleet.sleep(ms(20)).await;
     }
     let (first, second) = if ran(&a) { (&a, &b) } else { (&b, &a) };
-    first.cage.freeze();
+    first.tasks.freeze();
     leader(&fleet, &[second]).await;
     fleet.sleep(TTL).await;
     // It wakes up, is told that its lease is over, and says so.
-    first.cage.thaw();
+    first.tasks.thaw();
     fleet.sleep(SECOND * 2).await;
     let shown = history(second).await;
     let dead = &shown[0];
@@ -139,11 +139,11 @@ async fn an_outcome_that_came_too_late_does_not_hide_the_interruption() {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_that_nobody_told_of_is_shown_as_interrupted() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::every(SECOND * 30);
     let a = fleet.join("a", patient(), spec());
     // It dies with the first word of its history on the way.
-    let doomed = a.cage.clone();
+    let doomed = a.tasks.clone();
     for node in &fleet.nodes {
         let doomed = doomed.clone();
         node.observe(move |done| {
@@ -153,7 +153,7 @@ async fn a_start_that_nobody_told_of_is_shown_as_interrupted() {
             }
         });
     }
-    while !a.cage.is_crashed() {
+    while !a.tasks.is_crashed() {
         fleet.sleep(ms(20)).await;
     }
     let b = fleet.join("b", patient(), spec());
@@ -168,7 +168,7 @@ async fn a_start_that_nobody_told_of_is_shown_as_interrupted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_drains_writes_what_its_last_run_left() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     for node in &fleet.nodes {
         node.faults().delay_requests(ms(10), ms(20));
     }
@@ -186,7 +186,7 @@ async fn a_worker_that_drains_writes_what_its_last_run_left() {
     member.drain();
     member.ended().await;
     // The process is gone with the end of its replica.
-    member.cage.crash();
+    member.tasks.crash();
     let onlooker = fleet.join("b", patient(), Spec::continuous().enabled(false));
     let shown = history(&onlooker).await;
     assert_eq!(shown.len(), 1);
@@ -196,7 +196,7 @@ async fn a_worker_that_drains_writes_what_its_last_run_left() {
 
 #[tokio::test(start_paused = true)]
 async fn the_last_hundred_runs_are_shown() {
-    let fleet = Fleet::new(1);
+    let fleet = Cluster::new(1);
     let starts = Starts::default();
     let member = fleet.join("a", quick(&starts), Spec::every(SECOND));
     // Not on a tick: its run may or may not have been told.
@@ -212,7 +212,7 @@ async fn the_last_hundred_runs_are_shown() {
 
 #[tokio::test(start_paused = true)]
 async fn each_replica_has_its_runs_of_a_job_that_runs_everywhere() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let everywhere = || {
         let spec = Spec::every(SECOND * 2).coordination(Coordination::Everywhere);
         let job = Body::Job(Arc::new(quick(&Starts::default())));

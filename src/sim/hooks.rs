@@ -8,15 +8,13 @@ use std::{
 
 use async_trait::async_trait;
 
-use super::{
-    acts::{leader, ms},
-    fleet::{Act, Fleet},
-};
+use super::acts::{Act, deaf, leader, ms};
 use crate::{
     batch::{BatchJob, BatchLimits},
     event::Event,
     job::{Hooks, JobError, Outcome, Run, RunEnd, RunHook, Spec},
-    worker::{registry::Body, runs},
+    testing::cluster::Cluster,
+    worker::{ready::Body, runs},
 };
 
 /// Begun and ended calls, and the last outcome.
@@ -54,20 +52,15 @@ impl RunHook for Hangs {
 
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_hangs_is_dropped_in_time() {
-    let mut fleet = Fleet::new(3);
+    let mut fleet = Cluster::new(3);
     let count = Count::default();
     fleet.hooks = Hooks::new([Arc::new(count.clone()) as Arc<dyn RunHook>, Arc::new(Hangs)]);
-    let deaf = Act(|run: Run| {
-        Box::pin(async move {
-            let lease = run.lease().ok_or("no lease")?.clone();
-            while lease.clock().wall().as_second() > 0 {
-                lease.clock().sleep(ms(10)).await;
-            }
-            Ok(Outcome::Done)
-        }) as _
-    });
     // A grace that alone would outlive the lease.
-    let member = fleet.join("a", deaf, Spec::continuous().grace(Duration::from_secs(60)));
+    let member = fleet.join(
+        "a",
+        deaf(),
+        Spec::continuous().grace(Duration::from_secs(60)),
+    );
     leader(&fleet, &[&member]).await;
     let (_, lease) = member.ctx.board.leases().remove(0);
     fleet.sleep(ms(50)).await;
@@ -85,7 +78,7 @@ async fn a_hook_that_hangs_is_dropped_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn every_run_that_begins_is_seen_to_end_by_the_hooks() {
-    let mut fleet = Fleet::new(3);
+    let mut fleet = Cluster::new(3);
     let count = Count::default();
     fleet.hooks = Hooks::new([Arc::new(count.clone()) as Arc<dyn RunHook>]);
     let job = Act(|run: Run| {
@@ -139,7 +132,7 @@ impl BatchJob for Cells {
 
 #[tokio::test(start_paused = true)]
 async fn batches_have_hooks_as_runs_have() {
-    let mut fleet = Fleet::new(3);
+    let mut fleet = Cluster::new(3);
     let count = Count::default();
     fleet.hooks = Hooks::new([Arc::new(count.clone()) as Arc<dyn RunHook>]);
     let cells = (0..10).map(|n| format!("cell-{n}")).collect();
@@ -156,7 +149,7 @@ async fn batches_have_hooks_as_runs_have() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wish_for_another_attempt_after_the_last_one_is_a_failure_in_the_history() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let job = Act(|_: Run| Box::pin(async { Ok(Outcome::RetryAfter(ms(100))) }) as _);
     let member = fleet.join("a", job, Spec::every(Duration::from_secs(30)).retry(2));
     let last = |e: &Event| matches!(e, Event::RunEnded { attempt: 2, .. });

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    acts::{leader, ms, quick},
-    fleet::{Act, Fleet, Member, Starts},
+    acts::{Act, Starts, leader, ms, quick, slow},
+    unrest::{Fault, Unrest, play, play_all},
     world::TTL,
 };
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     job::{Job, JobError, Outcome, Run, Spec},
     node::{Answer, Doc, memory::Cut},
     scheduler::intents::INTERVAL,
+    testing::{cluster::Cluster, members::Member},
     worker::asking::{AskError, Asker, Until},
 };
 
@@ -30,7 +31,7 @@ fn asker(member: &Member) -> Asker {
     Asker::new(&member.ctx.locks, "test".to_owned())
 }
 
-/// No presence documents are published here: nobody is waited for.
+/// No presence documents are published here: no replica is waited for.
 async fn pause(member: &Member, paused: bool) {
     let asker = asker(member);
     asker
@@ -41,7 +42,7 @@ async fn pause(member: &Member, paused: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_job_starts_nothing_and_its_ticks_are_reported() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let spec = || Spec::every(SECOND).misfire(Misfire::All);
     let a = fleet.join("a", quick(&starts), spec());
@@ -67,13 +68,13 @@ async fn a_paused_job_starts_nothing_and_its_ticks_are_reported() {
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_knows_of_a_pause_at_once() {
     for nodes in [1, 3, 5] {
-        let fleet = Fleet::new(nodes);
+        let fleet = Cluster::new(nodes);
         let starts = Starts::default();
         let a = fleet.join("a", quick(&starts), Spec::every(SECOND));
         leader(&fleet, &[&a]).await;
         pause(&a, true).await;
         fleet.sleep(HEARD).await;
-        a.cage.crash();
+        a.tasks.crash();
         let before = starts.len();
         let b = fleet.join("b", quick(&starts), Spec::every(SECOND));
         leader(&fleet, &[&b]).await;
@@ -85,7 +86,7 @@ async fn a_new_leader_knows_of_a_pause_at_once() {
 /// Replicas write again what nodes have lost; the guard of real masters is exercised by the fleets.
 #[tokio::test(start_paused = true)]
 async fn a_pause_outlives_the_memory_of_every_node_one_after_the_other() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let a = fleet.join("a", quick(&starts), Spec::every(SECOND));
     leader(&fleet, &[&a]).await;
@@ -95,7 +96,7 @@ async fn a_pause_outlives_the_memory_of_every_node_one_after_the_other() {
         node.faults().flush();
         fleet.sleep(HEARD).await;
     }
-    a.cage.crash();
+    a.tasks.crash();
     let before = starts.len();
     let b = fleet.join("b", quick(&starts), Spec::every(SECOND));
     fleet.sleep(TTL * 3 + SECOND * 5).await;
@@ -105,7 +106,7 @@ async fn a_pause_outlives_the_memory_of_every_node_one_after_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wish_needs_a_majority() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     leader(&fleet, &[&a]).await;
     for node in &fleet.nodes[..2] {
@@ -129,10 +130,10 @@ async fn a_wish_needs_a_majority() {
 /// As a file does that another process writes to, or two masters that are started again.
 #[tokio::test(start_paused = true)]
 async fn a_wish_waits_for_a_store_that_is_busy() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     leader(&fleet, &[&a]).await;
-    publish(&a);
+    a.publish();
     fleet.sleep(SECOND * 3).await;
     for cut in [Cut::Refuse, Cut::Hang] {
         for wish in ["pause", "trigger", "resume"] {
@@ -165,16 +166,16 @@ async fn a_wish_waits_for_a_store_that_is_busy() {
 #[tokio::test(start_paused = true)]
 async fn what_is_written_is_never_said_to_have_failed() {
     for order in ["pause", "trigger", "resign", "drain"] {
-        let fleet = Fleet::new(3);
+        let fleet = Cluster::new(3);
         let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
         leader(&fleet, &[&a]).await;
-        publish(&a);
+        a.publish();
         fleet.sleep(SECOND * 3).await;
         let spec = Spec::every(SECOND).enabled(false);
         let person = fleet.join("person", quick(&Starts::default()), spec);
         let asker = asker(&person);
         // It hears of nothing.
-        a.cage.freeze();
+        a.tasks.freeze();
         let cuts = async {
             let kind = format!("{}{order}.", intent::DIRECTORY);
             loop {
@@ -222,7 +223,7 @@ async fn what_is_written_is_never_said_to_have_failed() {
 /// An order that must be answered in time writes nothing once that is over.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_after_the_time_of_an_order() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     leader(&fleet, &[&a]).await;
     let late = asker(&a).no_later_than(fleet.clock().now());
@@ -233,17 +234,9 @@ async fn nothing_is_written_after_the_time_of_an_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_trigger_runs_beside_no_other_run_and_in_a_pause() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
-    let noted = starts.clone();
-    let slow = Act(move |run: Run| {
-        noted.note(&run);
-        Box::pin(async move {
-            let clock = run.lease().ok_or("no lease")?.clock().clone();
-            clock.sleep(SECOND * 3).await;
-            Ok(Outcome::Done)
-        }) as _
-    });
+    let slow = slow(&starts, SECOND * 3);
     let a = fleet.join("a", slow, Spec::every(SECOND * 1000));
     leader(&fleet, &[&a]).await;
     pause(&a, true).await;
@@ -293,25 +286,16 @@ fn counted(starts: &Counted, chance: &Chance) -> impl Job + use<> {
 
 /// Triggers while leaders die, freeze and drain: each is started once per attempt, and none is lost.
 fn triggers(seed: u64, nodes: usize) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async move {
-        let fleet = Fleet::seeded(nodes, seed);
+    play(async move {
+        let fleet = Cluster::seeded(nodes, seed);
         let (starts, chance) = (Counted::default(), Chance::seeded(seed));
         // No tick falls due meanwhile: whatever starts was triggered. The memory nodes keep their memory.
         let spec = || Spec::every(SECOND * 1_000_000).retry(20);
-        let mut born = 0;
-        let mut member = || {
-            born += 1;
-            fleet.join(&format!("m{born}"), counted(&starts, &chance), spec())
-        };
         let person = fleet.join("person", quick(&Starts::default()), spec().enabled(false));
         let asker = asker(&person);
-        let mut members: Vec<Member> = (0..3).map(|_| member()).collect();
-        let mut all = members.clone();
+        let mut unrest = Unrest::begin(&fleet, &chance, |name| {
+            fleet.join(name, counted(&starts, &chance), spec())
+        });
         fleet.sleep(SECOND).await;
         let (mut asked, mut perhaps) = (Vec::<Trigger>::new(), 0);
         while fleet.time.elapsed() < SECOND * 40 {
@@ -325,30 +309,21 @@ fn triggers(seed: u64, nodes: usize) {
                 // Often the leader has just heard of it, or has just begun.
                 fleet.sleep(chance.up_to(ms(1300))).await;
             }
-            let victim = match (0..3).find(|n| members[*n].leads()) {
+            let leader = (0..3).find(|n| unrest.members[*n].leads());
+            let victim = match leader {
                 Some(leader) if chance.hits(0.7) => leader,
-                _ => usize::try_from(chance.below(3)).unwrap(),
+                _ => unrest.any(),
             };
-            match chance.below(7) {
-                0..=2 => members[victim].cage.crash(),
-                3 => members[victim].cage.freeze(),
-                4 => members[victim].drain(),
-                5 => fleet.nodes[usize::try_from(chance.below(nodes as u64)).unwrap()]
-                    .faults()
-                    .partition(Cut::Hang),
-                _ => {
-                    fleet.nodes.iter().for_each(|n| n.faults().heal());
-                    members.iter().for_each(|m| m.cage.thaw());
-                    continue;
-                }
-            }
-            let fresh = member();
-            all.push(fresh.clone());
-            members[victim] = fresh;
+            let fault = match chance.below(7) {
+                0..=2 => Fault::Crash,
+                3 => Fault::Freeze,
+                4 => Fault::Drain,
+                5 => Fault::Partition,
+                _ => Fault::Calm,
+            };
+            unrest.hit(victim, fault);
         }
-        fleet.nodes.iter().for_each(|n| n.faults().heal());
-        all.iter().for_each(|m| m.cage.thaw());
-        fleet.sleep(SECOND * 30).await;
+        unrest.recover(SECOND * 30).await;
         let starts = starts.lock().unwrap().clone();
         for ((tick, attempt), who) in &starts {
             assert_eq!(who.len(), 1, "{tick}, attempt {attempt}: {who:?}");
@@ -373,27 +348,19 @@ fn triggers(seed: u64, nodes: usize) {
 
 #[test]
 fn a_trigger_runs_exactly_once_also_when_the_leader_dies_at_once() {
-    let only = std::env::var("WATCHKEEPER_SIM_SEED")
-        .ok()
-        .and_then(|n| n.parse::<u64>().ok());
-    for seed in only.map_or(0..25, |seed| seed..seed + 1) {
-        for nodes in [1, 3, 5] {
-            println!("WATCHKEEPER_SIM_SEED={seed}, {nodes} nodes");
-            triggers(seed, nodes);
-        }
-    }
+    play_all(25, triggers);
 }
 
 /// The leader stops a second before the tick, and its successor is elected a second after it.
 #[tokio::test(start_paused = true)]
 async fn a_tick_between_two_leaders_fires_once() {
     for misfire in [Misfire::Once, Misfire::All] {
-        let fleet = Fleet::new(3);
+        let fleet = Cluster::new(3);
         let starts = Starts::default();
         let spec = || Spec::every(SECOND * 60).misfire(misfire);
         let a = fleet.join("a", quick(&starts), spec());
         leader(&fleet, &[&a]).await;
-        let next = |fleet: &Fleet| {
+        let next = |fleet: &Cluster| {
             let now = fleet.clock().wall().as_millisecond();
             u64::try_from(60_000 - now.rem_euclid(60_000)).unwrap()
         };
@@ -416,9 +383,9 @@ async fn a_tick_between_two_leaders_fires_once() {
 
 #[tokio::test(start_paused = true)]
 async fn triggers_are_refused_from_the_limit_on() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
-    // Nobody runs the job: what is asked for stays asked for.
+    // No replica runs the job: what is asked for stays asked for.
     let person = fleet.join("person", quick(&starts), Spec::every(SECOND).enabled(false));
     let asker = asker(&person);
     let mut asked = Vec::new();
@@ -450,7 +417,7 @@ async fn triggers_are_refused_from_the_limit_on() {
         why.starts_with("the fleet has 1000 outstanding triggers"),
         "{why}"
     );
-    // Withdrawn, they make room, although nobody has heard of it.
+    // Withdrawn, they make room, although no replica has heard of it.
     let withdrawn = asker.withdraw(asked, ms(0)).await.unwrap();
     assert!(
         withdrawn
@@ -458,7 +425,7 @@ async fn triggers_are_refused_from_the_limit_on() {
             .all(|t| t.state == TriggerState::Withdrawing)
     );
     asker.trigger("job").await.unwrap();
-    // Whoever leads then runs what was not withdrawn, once.
+    // The next leader runs what was not withdrawn, once.
     let a = fleet.join("a", quick(&starts), Spec::every(SECOND * 1_000_000));
     leader(&fleet, &[&a]).await;
     fleet.sleep(SECOND * 30).await;
@@ -469,17 +436,9 @@ async fn triggers_are_refused_from_the_limit_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_trigger_is_withdrawn_before_its_start_stands_in_the_ledger_and_not_after_it() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
-    let noted = starts.clone();
-    let slow = Act(move |run: Run| {
-        noted.note(&run);
-        Box::pin(async move {
-            let clock = run.lease().ok_or("no lease")?.clock().clone();
-            clock.sleep(SECOND * 20).await;
-            Ok(Outcome::Done)
-        }) as _
-    });
+    let slow = slow(&starts, SECOND * 20);
     let a = fleet.join("a", slow, Spec::every(SECOND * 1_000_000));
     leader(&fleet, &[&a]).await;
     let asker = asker(&a);
@@ -511,13 +470,8 @@ async fn a_trigger_is_withdrawn_before_its_start_stands_in_the_ledger_and_not_af
 #[test]
 fn what_is_said_to_be_withdrawn_never_runs() {
     for seed in 0..12 {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(async move {
-            let fleet = Fleet::seeded(3, seed);
+        play(async move {
+            let fleet = Cluster::seeded(3, seed);
             let (starts, chance) = (Counted::default(), Chance::seeded(seed));
             let spec = || Spec::every(SECOND * 1_000_000).retry(20);
             let person = fleet.join("person", quick(&Starts::default()), spec().enabled(false));
@@ -529,7 +483,7 @@ fn what_is_said_to_be_withdrawn_never_runs() {
                 let trigger = asker.trigger("job").await.unwrap();
                 fleet.sleep(chance.up_to(ms(2500))).await;
                 if chance.hits(0.4) {
-                    member.cage.crash();
+                    member.tasks.crash();
                     member = fleet.join(&format!("m{n}"), counted(&starts, &chance), spec());
                 }
                 let found = asker.withdraw(vec![trigger], TTL * 4).await.unwrap();
@@ -551,10 +505,10 @@ fn what_is_said_to_be_withdrawn_never_runs() {
     }
 }
 
-/// A node or a replica that was away for longer than anybody tells of the withdrawal has the wish still.
+/// A node or a replica that was away for longer than the withdrawal is told has the wish still.
 #[tokio::test(start_paused = true)]
 async fn a_withdrawn_trigger_that_comes_back_does_not_run() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let a = fleet.join("a", quick(&starts), Spec::every(SECOND * 1_000_000));
     leader(&fleet, &[&a]).await;
@@ -590,7 +544,7 @@ async fn a_withdrawn_trigger_that_comes_back_does_not_run() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_is_read_once() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let person = fleet.join(
         "person",
         quick(&Starts::default()),
@@ -621,7 +575,7 @@ async fn what_waits_is_read_once() {
 
 #[tokio::test(start_paused = true)]
 async fn many_pauses_hide_neither_pauses_nor_triggers() {
-    let fleet = Fleet::new(1);
+    let fleet = Cluster::new(1);
     let starts = Starts::default();
     let spec = Spec::every(SECOND).enabled(false);
     let person = fleet.join("person", quick(&Starts::default()), spec);
@@ -654,13 +608,13 @@ async fn many_pauses_hide_neither_pauses_nor_triggers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_is_told_to_resign_ends_its_run_and_another_one_leads() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let join = |name: &str| fleet.join(name, quick(&starts), Spec::every(SECOND));
     let (a, b, c) = (join("a"), join("b"), join("c"));
     let all = [&a, &b, &c];
     for member in all {
-        publish(member);
+        member.publish();
     }
     for _ in 0..4 {
         let old = leader(&fleet, &all).await;
@@ -671,23 +625,17 @@ async fn a_leader_that_is_told_to_resign_ends_its_run_and_another_one_leads() {
         assert_ne!(new, answer.from);
         assert!(answer.leader_token.unwrap() > answer.token);
     }
-    assert!(!all.iter().any(|m| m.heard(|e| matches!(
-        e,
-        Event::RunEnded {
-            outcome: "cancelled",
-            ..
-        }
-    ))));
+    assert!(!all.iter().any(|m| m.ended_as("cancelled")));
     starts.assert_once();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_goes_to_the_replica_that_was_named() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let join = |name: &str| fleet.join(name, quick(&starts), Spec::every(SECOND));
     let all = [join("a"), join("b"), join("c"), join("d")];
-    all.iter().for_each(publish);
+    all.iter().for_each(Member::publish);
     let all: Vec<&Member> = all.iter().collect();
     for to in ["b", "d", "a", "c", "b"] {
         let old = leader(&fleet, &all).await.ctx.replica.clone();
@@ -706,17 +654,17 @@ async fn a_job_goes_to_the_replica_that_was_named() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_handed_to_a_dead_replica_goes_to_another_one() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let join = |name: &str| fleet.join(name, quick(&starts), Spec::every(SECOND));
     let a = join("a");
     leader(&fleet, &[&a]).await;
     let (b, c) = (join("b"), join("c"));
     for member in [&a, &b, &c] {
-        publish(member);
+        member.publish();
     }
     fleet.sleep(SECOND).await;
-    b.cage.crash();
+    b.tasks.crash();
     let answer = asker(&c)
         .resign("job", Some("b"), SECOND * 30)
         .await
@@ -725,22 +673,4 @@ async fn a_job_handed_to_a_dead_replica_goes_to_another_one() {
         matches!(answer.leader.as_deref(), Some("a" | "c")),
         "{answer:?}"
     );
-}
-
-/// Presence documents, which a process publishes beside its replica.
-pub(super) fn publish(member: &Member) {
-    let me = crate::worker::presence::Identity {
-        id: member.ctx.replica.clone(),
-        name: member.ctx.replica.clone(),
-        host: "host".to_owned(),
-        pid: 1,
-        started: member.ctx.clock.wall(),
-        mode: match member.ctx.place.failover {
-            true => "failover",
-            false => "shared",
-        },
-        admin: None,
-    };
-    let publish = crate::worker::presence::publish(me, member.ctx.clone());
-    member.cage.spawn().spawn(publish);
 }

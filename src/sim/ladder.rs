@@ -6,17 +6,17 @@ use std::{
 };
 
 use super::{
-    acts::{leader, ms, patient},
-    fleet::{Act, Fleet, Member, Moody, Ran},
+    acts::{Act, Moody, Ran, leader, ms, patient},
     overlaps::ledger,
     world::TTL,
 };
 use crate::{
     due::Interrupted,
     event::Event,
-    job::{JobError, Run, Spec},
+    job::{Job, JobError, Run, Spec},
     lease::{Loss, Unstoppable, Work},
     status::{JobPresence, Presence, Standing},
+    testing::{cluster::Cluster, members::Member},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ fn stands_by_for(member: &Member, wanted: fn(&Loss) -> bool) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_without_progress_is_stopped_and_the_job_goes_elsewhere() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::continuous().progress_deadline(SECOND * 2);
     let (a, b) = (
         fleet.join("a", patient(), spec()),
@@ -66,7 +66,7 @@ async fn a_run_without_progress_is_stopped_and_the_job_goes_elsewhere() {
 /// The lease goes when the work is over, but not before the next leader can read how it ended.
 #[tokio::test(start_paused = true)]
 async fn how_a_run_without_progress_ended_is_written_before_its_lease_goes() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     // An outcome that is not written is an interruption, which is told.
     let spec = || {
         Spec::every(SECOND * 10)
@@ -91,15 +91,15 @@ async fn how_a_run_without_progress_ended_is_written_before_its_lease_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn progress_keeps_a_run_going_and_a_freeze_is_no_lack_of_it() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = Spec::continuous().progress_deadline(ms(450));
     let member = fleet.join("a", talkative(ms(200), fleet.clock()), spec);
     leader(&fleet, &[&member]).await;
     for _ in 0..5 {
         fleet.sleep(SECOND).await;
-        member.cage.freeze();
+        member.tasks.freeze();
         fleet.sleep(ms(400)).await;
-        member.cage.thaw();
+        member.tasks.thaw();
     }
     fleet.sleep(SECOND * 5).await;
     assert!(member.leads());
@@ -124,7 +124,7 @@ async fn announce(member: &Member) {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_hands_over_after_max_term_only_if_another_stands_by() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::continuous().max_term(SECOND * 5);
     let a = fleet.join("a", patient(), spec());
     leader(&fleet, &[&a]).await;
@@ -147,9 +147,9 @@ async fn a_leader_hands_over_after_max_term_only_if_another_stands_by() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_with_an_end_is_let_finish_when_its_leader_hands_over() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let spec = || Spec::every(SECOND * 4).max_term(SECOND * 5);
-    let job = |fleet: &Fleet| {
+    let job = |fleet: &Cluster| {
         let clock = fleet.clock();
         Act(move |run: Run| {
             let clock = clock.clone();
@@ -176,7 +176,7 @@ async fn a_run_with_an_end_is_let_finish_when_its_leader_hands_over() {
 fn stubborn(
     left: &Arc<Mutex<Vec<Work>>>,
     unfit: &Arc<Mutex<Option<String>>>,
-) -> Moody<impl Fn(Run) -> Ran + Send + Sync + use<>> {
+) -> Moody<impl Job + use<>> {
     let left = left.clone();
     let act = Act(move |run: Run| {
         let work = run.lease().map(crate::lease::LeaseView::begin_work);
@@ -187,20 +187,20 @@ fn stubborn(
         }) as _
     });
     Moody {
-        act,
+        job: act,
         unfit: unfit.clone(),
     }
 }
 
 struct Stubborn {
-    fleet: Fleet,
+    fleet: Cluster,
     member: Member,
     left: Arc<Mutex<Vec<Work>>>,
 }
 
 /// A leader that has become unfit while its work does not end.
 async fn unfit_and_working(unstoppable: Unstoppable) -> Stubborn {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (left, unfit) = (Arc::default(), Arc::default());
     let spec = Spec::continuous()
         .grace(ms(300))

@@ -3,22 +3,22 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
-    acts::ms,
-    fleet::{Fleet, Member, Starts},
-    intents::publish,
+    acts::{Starts, ms},
     overlaps::{Going, work},
+    unrest::{number, seeds},
 };
 use crate::{
     chance::Chance,
     due::{Misfire, Overlap},
     event::Event,
     job::{Coordination, Spec},
-    worker::registry::Body,
+    testing::{cluster::Cluster, members::Member},
+    worker::ready::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 const LED: [&str; 5] = ["led-1", "led-2", "led-3", "led-4", "led-5"];
-/// Some that nobody leads: counted as somebody's share they would move terms about.
+/// Some without a leader: counted as a replica's share they would move terms about.
 const BY_TICK: [&str; 3] = ["tick-1", "tick-2", "tick-3"];
 const MIN_TERM: Duration = Duration::from_secs(3);
 const REPLICAS: [&str; 3] = ["a", "b", "c"];
@@ -58,9 +58,9 @@ fn jobs(starts: &All) -> Vec<(&'static str, Body, Spec)> {
 }
 
 impl Replica {
-    fn join(fleet: &Fleet, name: &str, starts: &All, priority: i32) -> Self {
+    fn join(fleet: &Cluster, name: &str, starts: &All, priority: i32) -> Self {
         let member = fleet.join_as(name, jobs(starts), false, priority, true);
-        publish(&member);
+        member.publish();
         Self { member, priority }
     }
 
@@ -95,7 +95,7 @@ fn shown(replicas: &[Replica]) -> Vec<(i32, usize)> {
     replicas.iter().map(|r| (r.priority, r.share())).collect()
 }
 
-async fn until_at_rest(fleet: &Fleet, replicas: &[Replica], seed: u64) {
+async fn until_at_rest(fleet: &Cluster, replicas: &[Replica], seed: u64) {
     for _ in 0..480 {
         if is_at_rest(replicas) {
             return;
@@ -106,7 +106,7 @@ async fn until_at_rest(fleet: &Fleet, replicas: &[Replica], seed: u64) {
 }
 
 /// Nothing moves for `length`.
-async fn stays(fleet: &Fleet, replicas: &[Replica], length: Duration, seed: u64) {
+async fn stays(fleet: &Cluster, replicas: &[Replica], length: Duration, seed: u64) {
     let before: usize = replicas.iter().map(Replica::terms).sum();
     fleet.sleep(length).await;
     let after: usize = replicas.iter().map(Replica::terms).sum();
@@ -116,7 +116,7 @@ async fn stays(fleet: &Fleet, replicas: &[Replica], length: Duration, seed: u64)
 
 /// Two or three replicas join one after the other; later one of them goes, in one way or the other.
 async fn one_fleet(seed: u64) {
-    let (fleet, chance) = (Fleet::seeded(3, seed), Chance::seeded(seed));
+    let (fleet, chance) = (Cluster::seeded(3, seed), Chance::seeded(seed));
     let starts: All = LED
         .iter()
         .chain(&BY_TICK)
@@ -132,11 +132,11 @@ async fn one_fleet(seed: u64) {
     stays(&fleet, &replicas, SECOND * 15, seed).await;
     let gone = replicas.swap_remove(chance.below(replicas.len() as u64) as usize);
     if chance.below(2) == 0 {
-        gone.member.cage.crash();
+        gone.member.tasks.crash();
     } else {
         gone.member.drain();
         gone.member.ended().await;
-        gone.member.cage.crash();
+        gone.member.tasks.crash();
     }
     fleet.sleep(SECOND * 3).await;
     until_at_rest(&fleet, &replicas, seed).await;
@@ -158,10 +158,7 @@ async fn one_fleet(seed: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn terms_come_to_rest_beside_locks_that_are_taken_for_ticks() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let only = number("WATCHKEEPER_SIM_SEED");
-    let seeds = number("WATCHKEEPER_SIM_SCHEDULES").unwrap_or(SEEDS);
-    for seed in only.map_or(0..seeds, |seed| seed..seed + 1) {
+    for seed in seeds(number("WATCHKEEPER_SIM_SCHEDULES").unwrap_or(SEEDS)) {
         one_fleet(seed).await;
     }
 }

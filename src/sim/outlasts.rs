@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use super::{
-    acts::{leader, ms, quick},
-    fleet::{Fleet, Member, Starts},
+    acts::{Starts, leader, ms, quick},
     world::TTL,
 };
 use crate::{
     due::Misfire,
     job::{Coordination, Spec},
+    testing::{cluster::Cluster, members::Member},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_due_more_seldom_than_its_workers_restart_runs_all_the_same() {
-    let (fleet, starts) = (Fleet::new(3), Starts::default());
+    let (fleet, starts) = (Cluster::new(3), Starts::default());
     let spec = || Spec::every(SECOND * 120).misfire(Misfire::Once);
     let join = |n: u32| fleet.join(&format!("worker-{n}"), quick(&starts), spec());
     // Four restarts between two ticks, of one worker that is alone; some of them stop and kill it at a tick.
@@ -24,7 +24,7 @@ async fn a_job_that_is_due_more_seldom_than_its_workers_restart_runs_all_the_sam
         let worker = join(n);
         fleet.sleep(SECOND * 25).await;
         if n % 3 == 0 {
-            worker.cage.crash();
+            worker.tasks.crash();
         } else {
             worker.drain();
             worker.ended().await;
@@ -41,7 +41,7 @@ async fn a_job_that_is_due_more_seldom_than_its_workers_restart_runs_all_the_sam
 }
 
 /// The replica still works: it runs every tick of the next ten seconds.
-async fn works(fleet: &Fleet, member: &Member, starts: &Starts, after: &str) {
+async fn works(fleet: &Cluster, member: &Member, starts: &Starts, after: &str) {
     leader(fleet, &[member]).await;
     fleet.sleep(SECOND * 2).await;
     let before = starts.len();
@@ -53,11 +53,11 @@ async fn works(fleet: &Fleet, member: &Member, starts: &Starts, after: &str) {
 #[tokio::test(start_paused = true)]
 async fn slow_replies_and_a_restart_of_the_store_end_no_worker() {
     for nodes in [1, 3] {
-        let (fleet, starts) = (Fleet::new(nodes), Starts::default());
+        let (fleet, starts) = (Cluster::new(nodes), Starts::default());
         let member = fleet.join("a", quick(&starts), Spec::every(SECOND));
         works(&fleet, &member, &starts, "the start").await;
         let all = || fleet.nodes.iter().map(|node| node.faults());
-        // Longer than anybody waits for a reply, and longer than a lease lasts.
+        // Longer than a call waits for a reply, and longer than a lease lasts.
         all().for_each(|faults| faults.delay_replies(ms(500), ms(500)));
         fleet.sleep(TTL * 4).await;
         all().for_each(|faults| faults.clear());
@@ -78,7 +78,7 @@ async fn slow_replies_and_a_restart_of_the_store_end_no_worker() {
 #[tokio::test(start_paused = true)]
 async fn ticks_that_nobody_can_decide_are_shown_as_overdue() {
     for coordination in [Coordination::Tick, Coordination::Leader] {
-        let (fleet, starts) = (Fleet::new(3), Starts::default());
+        let (fleet, starts) = (Cluster::new(3), Starts::default());
         let spec = Spec::every(SECOND * 2).coordination(coordination);
         let member = fleet.join("a", quick(&starts), spec);
         fleet.sleep(SECOND * 10).await;
@@ -90,7 +90,7 @@ async fn ticks_that_nobody_can_decide_are_shown_as_overdue() {
         fleet.sleep(SECOND * 10).await;
         match coordination {
             Coordination::Tick => assert!(late(&overdue()) >= Some(SECOND * 7)),
-            // Nobody leads: that has a metric of its own.
+            // No leader: that has a metric of its own.
             _ => assert_eq!(overdue(), []),
         }
         fleet.nodes.iter().for_each(|node| node.faults().thaw());

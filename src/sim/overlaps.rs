@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::{
-    acts::{leader, ms, quick},
-    fleet::{Act, Fleet, Member, Starts},
+    acts::{Act, Starts, leader, ms, quick, until},
+    unrest::{Unrest, play, seeds},
     world::TTL,
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     job::{Coordination, Job, JobError, Outcome, Run, Spec},
     lease::{LeaseView, Loss},
     ledger::Ledger,
-    node::memory::Cut,
+    testing::{cluster::Cluster, members::Member},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -110,11 +110,6 @@ fn ends(member: &Member) -> Vec<(i64, u32, &'static str, String)> {
     ended.collect()
 }
 
-async fn until(fleet: &Fleet, second: u64) {
-    let at = Duration::from_secs(second);
-    fleet.sleep(at.saturating_sub(fleet.time.elapsed())).await;
-}
-
 /// The ledger as the nodes show it now.
 pub(super) async fn ledger(member: &Member) -> Ledger {
     let seen = member.ctx.locks.look(vec!["job/job".to_owned()]).await;
@@ -123,7 +118,7 @@ pub(super) async fn ledger(member: &Member) -> Ledger {
 
 #[tokio::test(start_paused = true)]
 async fn a_queued_tick_survives_its_leader() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (starts, going) = (Starts::default(), Going::default());
     let spec = || {
         Spec::every(SECOND * 10)
@@ -135,7 +130,7 @@ async fn a_queued_tick_survives_its_leader() {
     until(&fleet, 21).await;
     assert!(a.leads());
     assert_eq!(starts.ticks().len(), 1);
-    a.cage.crash();
+    a.tasks.crash();
     let b = fleet.join("b", job(), spec());
     until(&fleet, 31).await;
     // What fell due under both of them waits, and none has run beside another.
@@ -155,7 +150,7 @@ async fn a_queued_tick_survives_its_leader() {
 
 #[tokio::test(start_paused = true)]
 async fn a_newer_tick_stops_the_run_before_it_for_good() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (starts, going) = (Starts::default(), Going::default());
     let (seen, went) = (starts.clone(), going.clone());
     // It takes a second to stop.
@@ -191,7 +186,7 @@ async fn a_newer_tick_stops_the_run_before_it_for_good() {
 
 #[tokio::test(start_paused = true)]
 async fn runs_go_beside_each_other_as_many_as_may() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (starts, going) = (Starts::default(), Going::default());
     let job = work(&starts, &going, |_| SECOND * 25);
     let spec = Spec::every(SECOND * 10)
@@ -207,7 +202,7 @@ async fn runs_go_beside_each_other_as_many_as_may() {
 
 #[tokio::test(start_paused = true)]
 async fn a_term_is_resigned_after_all_its_runs() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (starts, going) = (Starts::default(), Going::default());
     let job = work(&starts, &going, |_| SECOND * 4);
     let spec = Spec::every(SECOND * 2).concurrency(2);
@@ -246,7 +241,7 @@ async fn a_term_is_resigned_after_all_its_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn each_of_several_runs_goes_on_from_its_own_checkpoint() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let found = Arc::new(Mutex::new(BTreeMap::new()));
     let job = || {
         let found = found.clone();
@@ -270,7 +265,7 @@ async fn each_of_several_runs_goes_on_from_its_own_checkpoint() {
     let spec = || Spec::every(SECOND * 10).overlap(Overlap::Allow);
     let a = fleet.join("a", job(), spec());
     until(&fleet, 31).await;
-    a.cage.crash();
+    a.tasks.crash();
     fleet.join("b", job(), spec());
     until(&fleet, 36).await;
     let found = found.lock().unwrap();
@@ -282,7 +277,7 @@ async fn each_of_several_runs_goes_on_from_its_own_checkpoint() {
 
 #[tokio::test(start_paused = true)]
 async fn one_of_several_runs_that_says_nothing_makes_its_replica_hand_over() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let job = || {
         Act(|run: Run| {
             Box::pin(async move {
@@ -314,7 +309,7 @@ async fn one_of_several_runs_that_says_nothing_makes_its_replica_hand_over() {
 }
 
 async fn t1_waits_for_its_retry_while_t2_fires(coordination: Coordination) {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let seen = starts.clone();
     let job = Act(move |run: Run| {
@@ -352,21 +347,21 @@ async fn a_tick_waits_for_its_retry_while_the_next_one_fires_and_both_end() {
 #[tokio::test(start_paused = true)]
 async fn a_tick_between_two_leaders_fires_once() {
     for crash in [false, true] {
-        let fleet = Fleet::new(3);
+        let fleet = Cluster::new(3);
         let starts = Starts::default();
         let spec = || Spec::every(SECOND * 20);
         let a = fleet.join("a", quick(&starts), spec());
         until(&fleet, 19).await;
         assert!(a.leads());
         match crash {
-            true => a.cage.crash(),
+            true => a.tasks.crash(),
             false => {
                 a.drain();
                 a.ended().await;
             }
         }
         until(&fleet, 21).await;
-        assert_eq!(starts.len(), 0, "nobody leads when it falls due");
+        assert_eq!(starts.len(), 0, "no replica leads when it falls due");
         let b = fleet.join("b", quick(&starts), spec());
         leader(&fleet, &[&b]).await;
         fleet.sleep(SECOND * 3).await;
@@ -402,64 +397,31 @@ fn drawn(seed: u64, chance: &Chance) -> (Spec, usize) {
 
 /// One schedule of a fleet of three; every start is noted, every tick accounted for.
 fn schedule(seed: u64, nodes: usize) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async move {
-        let fleet = Fleet::seeded(nodes, seed);
+    play(async move {
+        let fleet = Cluster::seeded(nodes, seed);
         let (starts, going, chance) = (Starts::default(), Going::default(), Chance::seeded(seed));
         let (spec, places) = drawn(seed, &chance);
         println!("{:?}, {places} places, {}", spec.overlap, spec.coordination);
-        let mut born = 0;
-        let mut member = || {
-            born += 1;
+        let mut unrest = Unrest::begin(&fleet, &chance, |name| {
             let chance = chance.clone();
             let job = work(&starts, &going, move |_| {
                 chance.up_to(ms(1300)) * u32::try_from(places.min(3)).unwrap()
             });
-            fleet.join(&format!("m{born}"), job, spec.clone())
-        };
-        let mut members: Vec<Member> = (0..3).map(|_| member()).collect();
+            fleet.join(name, job, spec.clone())
+        });
         let onlooker = fleet.join("onlooker", quick(&starts), spec.clone().enabled(false));
-        let mut all = members.clone();
         let mut decided: BTreeMap<Timestamp, Timestamp> = BTreeMap::new();
         while fleet.time.elapsed() < SECOND * 40 {
             fleet.sleep(chance.up_to(SECOND * 4)).await;
-            // Whoever wrote a row may die before he tells.
+            // A leader that has written a row may die before it tells.
             let rows = ledger(&onlooker).await;
             decided.extend(rows.skipped().iter().map(|row| (row.from, row.to)));
-            let victim = usize::try_from(chance.below(3)).unwrap();
-            match chance.below(8) {
-                0 | 1 => members[victim].cage.crash(),
-                2 => members[victim].cage.freeze(),
-                3 => members[victim].drain(),
-                4 => fleet.nodes[usize::try_from(chance.below(nodes as u64)).unwrap()]
-                    .faults()
-                    .partition(Cut::Hang),
-                5 => {
-                    let skew = i64::try_from(chance.below(1600)).unwrap() - 800;
-                    members[victim].time.set_wall_offset(skew);
-                    continue;
-                }
-                _ => {
-                    fleet.nodes.iter().for_each(|n| n.faults().heal());
-                    members.iter().for_each(|m| m.cage.thaw());
-                    continue;
-                }
-            }
-            let fresh = member();
-            all.push(fresh.clone());
-            // The frozen one stays around, to act late if it can.
-            members[victim] = fresh;
+            unrest.strike();
         }
-        fleet.nodes.iter().for_each(|n| n.faults().heal());
-        all.iter().for_each(|m| m.cage.thaw());
-        fleet.sleep(TTL * 12).await;
+        unrest.recover(TTL * 12).await;
         starts.assert_once();
         assert!(going.most() <= places, "{} at a time", going.most());
-        accounted(&all, &starts, &ledger(&onlooker).await, decided);
+        accounted(&unrest.all, &starts, &ledger(&onlooker).await, decided);
     });
 }
 
@@ -498,10 +460,7 @@ fn accounted(
 
 #[test]
 fn whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost() {
-    let only = std::env::var("WATCHKEEPER_SIM_SEED")
-        .ok()
-        .and_then(|n| n.parse::<u64>().ok());
-    for seed in only.map_or(0..48, |seed| seed..seed + 1) {
+    for seed in seeds(48) {
         let nodes = [1, 3, 5][usize::try_from(seed / 6 % 3).unwrap()];
         println!("WATCHKEEPER_SIM_SEED={seed}, {nodes} nodes");
         schedule(seed, nodes);

@@ -11,10 +11,7 @@ use std::{
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::{
-    acts::{leader, ms, quick},
-    fleet::{Fleet, Member, Starts},
-};
+use super::acts::{Starts, leader, ms, quick};
 use crate::{
     Worker,
     batch::{BatchJob, BatchLimits},
@@ -23,10 +20,11 @@ use crate::{
     job::{Health, Hooks, Job, JobError, Outcome, Run, RunEnd, RunHook, Spec},
     status::{FleetStatus, Presence},
     telemetry::metrics::Metrics,
+    testing::{cluster::Cluster, members::Member},
     worker::{
-        registry::Body,
+        health::{HealthCheck, watch},
+        ready::Body,
         reload::{Jobs, Reloader},
-        replica::{HealthCheck, watch},
     },
 };
 
@@ -129,7 +127,7 @@ fn deaths(member: &Member) -> Vec<Duration> {
 #[tokio::test(start_paused = true)]
 async fn whatever_of_a_batch_job_panics_its_engine_lives_and_the_work_is_done() {
     for place in ["limits", "pending", "process", "health"] {
-        let fleet = Fleet::new(3);
+        let fleet = Cluster::new(3);
         let (mines, done) = (Mines::default(), Arc::default());
         mines.lay(place, 7);
         let jobs = vec![("work", work(&mines, &done, 0), Spec::every(SECOND))];
@@ -142,7 +140,7 @@ async fn whatever_of_a_batch_job_panics_its_engine_lives_and_the_work_is_done() 
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_dies_begins_again_after_a_growing_pause() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (done, starts) = (Arc::default(), Starts::default());
     let body = Body::Job(Arc::new(quick(&starts)));
     let jobs = vec![
@@ -185,7 +183,7 @@ async fn an_engine_that_dies_begins_again_after_a_growing_pause() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_whose_engine_waits_after_its_death_drains_and_takes_orders() {
-    let fleet = Fleet::new(1);
+    let fleet = Cluster::new(1);
     let done = Arc::default();
     let jobs = vec![(
         "work",
@@ -200,14 +198,14 @@ async fn a_replica_whose_engine_waits_after_its_death_drains_and_takes_orders() 
         work(&Mines::default(), &done, 0),
         Spec::every(SECOND),
     );
-    let orders = crate::worker::crew::Orders {
-        begin: vec![super::fleet::ready(next)],
+    let changes = crate::worker::supervisor::JobChanges {
+        begin: vec![crate::testing::members::ready(next)],
         end: Vec::new(),
     };
-    a.orders
-        .send(orders)
+    a.changer
+        .send(changes)
         .await
-        .unwrap_or_else(|_| panic!("nobody takes it"));
+        .unwrap_or_else(|_| panic!("it is not taken"));
     fleet.sleep(SECOND * 5).await;
     assert_eq!(done.load(Ordering::SeqCst), 20);
     assert_eq!(a.ctx.board.dead_engine(), None);
@@ -263,7 +261,7 @@ impl RunHook for Hook {
 #[tokio::test(start_paused = true)]
 async fn whatever_of_a_job_or_its_hooks_panics_later_ticks_run() {
     for place in ["run", "health", "before", "after"] {
-        let mut fleet = Fleet::new(3);
+        let mut fleet = Cluster::new(3);
         let (mines, starts) = (Mines::default(), Starts::default());
         fleet.hooks = Hooks::new([Arc::new(Hook(mines.clone())) as Arc<dyn RunHook>]);
         mines.lay(place, 3);
@@ -281,7 +279,7 @@ async fn whatever_of_a_job_or_its_hooks_panics_later_ticks_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_health_check_of_the_replica_that_panics_makes_it_unfit_until_it_does_not() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     let mines = Mines::default();
     mines.lay("check", 4);
@@ -319,7 +317,7 @@ fn with_bad_kinds() -> Worker {
 
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_panics_changes_nothing() {
-    let fleet = Fleet::new(1);
+    let fleet = Cluster::new(1);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     for (kind, why) in [
         ("bad", "the kind `bad` panicked: made of {\"x\":1}"),
@@ -331,7 +329,7 @@ async fn a_reload_that_panics_changes_nothing() {
             "[locks]\nbackend = \"memory\"\n[jobs.new]\nkind = \"{kind}\"\nschedule = \"@every 1m\"\nparams = {{ x = 1 }}\n"
         );
         std::fs::write(&file, text).unwrap();
-        let (mut reloader, mut desk) = Reloader::new(
+        let (mut reloader, mut changes) = Reloader::new(
             with_bad_kinds(),
             in_memory(),
             Some(file.clone()),
@@ -344,7 +342,7 @@ async fn a_reload_that_panics_changes_nothing() {
         let told = a.ctx.board.reload().unwrap();
         let error = told.error.unwrap_or_default();
         assert!(!told.ok && error.contains(why), "{kind}: {error}");
-        assert!(desk.try_recv().is_err(), "{kind}: nothing is ordered");
+        assert!(changes.try_recv().is_err(), "{kind}: nothing is ordered");
     }
 }
 

@@ -2,26 +2,23 @@
 
 use std::time::Duration;
 
-use super::{
-    acts::quick,
-    fleet::{Fleet, Member, Starts},
-    intents::publish,
-};
+use super::acts::{Starts, quick};
 use crate::{
     event::Event,
     job::{Disagreement, Spec},
+    testing::{cluster::Cluster, members::Member},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The newest definition waits, although its replica is first in the line, until nobody has the old one any more.
+/// The newest definition waits, although its replica is first in the line, until no replica has the old one any more.
 #[tokio::test(start_paused = true)]
 async fn under_a_refused_definition_nobody_leads_while_a_replica_has_the_old_one() {
-    let (fleet, old, new) = (Fleet::new(3), Starts::default(), Starts::default());
+    let (fleet, old, new) = (Cluster::new(3), Starts::default(), Starts::default());
     let join = |name, starts: &Starts, seconds: u32| {
         let spec = Spec::every(SECOND * seconds).definition(Disagreement::Refuse);
         let member = fleet.join(name, quick(starts), spec);
-        publish(&member);
+        member.publish();
         member
     };
     let a = join("a", &old, 2);
@@ -40,11 +37,11 @@ async fn under_a_refused_definition_nobody_leads_while_a_replica_has_the_old_one
         .filter(|e| matches!(e, Event::Leading { .. }))
         .count();
     assert_eq!(led, 1, "in one term");
-    a.cage.crash();
+    a.tasks.crash();
     fleet.sleep(SECOND * 20).await;
     assert_eq!([&b, &c].map(leads), [true, false], "its like takes over");
     assert_eq!(new.len(), 0, "nothing has run under the new one");
-    b.cage.crash();
+    b.tasks.crash();
     fleet.sleep(SECOND * 20).await;
     assert!(c.leads() && new.len() > 2, "the last one that is left");
     old.assert_once();

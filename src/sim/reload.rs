@@ -10,9 +10,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    acts::ms,
-    fleet::{Act, Fleet, Member, Ran, ready},
-    intents::publish,
+    acts::{Act, Ran, ms},
     world::TTL,
 };
 use crate::{
@@ -21,10 +19,14 @@ use crate::{
     config::Config,
     event::Event,
     job::{Coordination, Job, JobError, Outcome, Run, Spec},
+    testing::{
+        cluster::Cluster,
+        members::{Jobs, Member, ready},
+    },
     worker::{
-        crew::Orders,
-        registry::Body,
+        ready::Body,
         reload::{Reload, plan},
+        supervisor::JobChanges,
     },
 };
 
@@ -54,8 +56,6 @@ struct Cells {
     act: Act<Box<dyn Fn(Run) -> Ran + Send + Sync>>,
 }
 
-type Jobs<'a> = Vec<(&'a str, Body, Spec)>;
-
 // === impl Member ===
 
 impl Member {
@@ -76,11 +76,11 @@ impl Member {
             names.any(|begins| begins == name)
         };
         let begin = jobs.into_iter().filter(|(name, ..)| begins(name));
-        let orders = Orders {
+        let changes = JobChanges {
             begin: begin.map(ready).collect(),
             end: reload.removed.clone(),
         };
-        assert!(self.orders.send(orders).await.is_ok(), "it has ended");
+        assert!(self.changer.send(changes).await.is_ok(), "it has ended");
         reload
     }
 
@@ -186,7 +186,7 @@ impl BatchJob for Cells {
     }
 }
 
-pub(super) async fn until(fleet: &Fleet, what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) async fn until(fleet: &Cluster, what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..6000 {
         if holds() {
             return;
@@ -201,7 +201,7 @@ pub(super) async fn until(fleet: &Fleet, what: &str, mut holds: impl FnMut() -> 
 /// A source is replaced by another one with longer claims, one replica after the other, while all of them work.
 #[tokio::test(start_paused = true)]
 async fn batches_in_flight_end_as_they_began_and_none_is_lost_or_done_twice() {
-    let (fleet, diary) = (Fleet::new(3), Diary::default());
+    let (fleet, diary) = (Cluster::new(3), Diary::default());
     let cells = |from: usize| {
         Arc::new(Mutex::new(
             (from..from + 60)
@@ -225,7 +225,7 @@ async fn batches_in_flight_end_as_they_began_and_none_is_lost_or_done_twice() {
     };
     let members = ["a", "b", "c"].map(|name| {
         let member = fleet.join_with(name, jobs("old"), false);
-        publish(&member);
+        member.publish();
         member
     });
     let mut before = BTreeMap::new();
@@ -257,7 +257,7 @@ async fn batches_in_flight_end_as_they_began_and_none_is_lost_or_done_twice() {
         !lines.iter().any(|line| line.what == "stopped"),
         "all end by themselves"
     );
-    // What the old source had left is nobody's any more; everything that was begun was ended, once.
+    // What the old source had left is never done; everything that was begun was ended, once.
     let mut ended = BTreeSet::new();
     for line in lines.iter().filter(|line| line.what == "ended") {
         assert!(ended.insert(line.batch.clone()), "{line:?} again");
@@ -299,7 +299,7 @@ async fn batches_in_flight_end_as_they_began_and_none_is_lost_or_done_twice() {
 /// One that outlives the drain timeout is told to stop, comes back, and is done under the new definition.
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_outlives_the_drain_timeout_is_done_again_under_the_new_definition() {
-    let (fleet, diary) = (Fleet::new(3), Diary::default());
+    let (fleet, diary) = (Cluster::new(3), Diary::default());
     let left = Arc::new(Mutex::new(BTreeSet::from(["one".to_owned()])));
     let jobs = |takes: Duration| {
         let cells = Cells {
@@ -338,7 +338,7 @@ async fn a_batch_that_outlives_the_drain_timeout_is_done_again_under_the_new_def
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_service_starts_anew_once_and_an_unchanged_one_is_not_touched() {
-    let (fleet, diary) = (Fleet::new(3), Diary::default());
+    let (fleet, diary) = (Cluster::new(3), Diary::default());
     let jobs = |word: &str| {
         let job = |params: &str| {
             (
@@ -354,7 +354,7 @@ async fn a_changed_service_starts_anew_once_and_an_unchanged_one_is_not_touched(
     };
     let members = ["a", "b"].map(|name| {
         let member = fleet.join_with(name, jobs("old"), false);
-        publish(&member);
+        member.publish();
         member
     });
     until(&fleet, "both services", || diary.len() == 2).await;
@@ -380,7 +380,7 @@ async fn a_changed_service_starts_anew_once_and_an_unchanged_one_is_not_touched(
     }
     assert_eq!(leader.terms("changed").len(), 1);
     assert_eq!(diary.of("same").len(), 1);
-    // Taken over by whoever has the newest definition, and it stays there.
+    // Taken over by the replica with the newest definition, and it stays there.
     other.reload(jobs("newest")).await;
     fleet.sleep(SECOND * 30).await;
     leader.reload(jobs("newest")).await;
@@ -400,7 +400,7 @@ async fn a_changed_service_starts_anew_once_and_an_unchanged_one_is_not_touched(
 
 /// Jobs of every coordination, as this word says.
 fn of_every_kind(
-    fleet: &Fleet,
+    fleet: &Cluster,
     diary: &Diary,
     word: &str,
     left: &Arc<Mutex<BTreeSet<String>>>,
@@ -444,11 +444,11 @@ fn of_every_kind(
 #[tokio::test(start_paused = true)]
 async fn in_failover_mode_both_replicas_reload_and_the_active_one_stays_active() {
     for active_first in [true, false] {
-        let (fleet, diary) = (Fleet::new(3), Diary::default());
+        let (fleet, diary) = (Cluster::new(3), Diary::default());
         let left = Arc::new(Mutex::new((1000..3000).map(|n| n.to_string()).collect()));
         let jobs = |word| of_every_kind(&fleet, &diary, word, &left);
         let a = fleet.join_with("a", jobs("old"), true);
-        publish(&a);
+        a.publish();
         until(&fleet, "all kinds of work", || {
             ["led", "each", "tick", "mail", "service", "same"]
                 .iter()
@@ -456,7 +456,7 @@ async fn in_failover_mode_both_replicas_reload_and_the_active_one_stays_active()
         })
         .await;
         let b = fleet.join_with("b", jobs("old"), true);
-        publish(&b);
+        b.publish();
         fleet.sleep(SECOND * 5).await;
         let order = if active_first { [&a, &b] } else { [&b, &a] };
         let mut mark = 0;
@@ -508,7 +508,7 @@ async fn in_failover_mode_both_replicas_reload_and_the_active_one_stays_active()
         }
         assert_eq!(diary.of("same").len(), 1);
         // The standby takes over what it has read, the job that was added too.
-        a.cage.crash();
+        a.tasks.crash();
         let mark = diary.len();
         fleet.sleep(SECOND * 10).await;
         assert_eq!(b.terms("replica").len(), 1);
@@ -529,7 +529,7 @@ async fn in_failover_mode_both_replicas_reload_and_the_active_one_stays_active()
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_runs_everywhere_follows_the_file_of_each_replica() {
-    let (fleet, diary) = (Fleet::new(3), Diary::default());
+    let (fleet, diary) = (Cluster::new(3), Diary::default());
     let jobs = |word: &str| {
         let spec = Spec::every(SECOND * if word == "new" { 3 } else { 2 })
             .coordination(Coordination::Everywhere);
@@ -584,7 +584,7 @@ async fn a_job_that_runs_everywhere_follows_the_file_of_each_replica() {
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_lock_is_taken_for_each_tick_loses_none_by_a_reload() {
     for (every, rarer) in [(2, 10), (2, 2), (10, 2)] {
-        let (fleet, diary) = (Fleet::new(3), Diary::default());
+        let (fleet, diary) = (Cluster::new(3), Diary::default());
         let jobs = |word: &str| {
             let seconds = if word == "new" { rarer } else { every };
             let spec = Spec::every(SECOND * seconds).coordination(Coordination::Tick);
@@ -597,7 +597,7 @@ async fn a_job_whose_lock_is_taken_for_each_tick_loses_none_by_a_reload() {
         };
         let members = ["a", "b", "c"].map(|name| {
             let member = fleet.join_with(name, jobs("old"), false);
-            publish(&member);
+            member.publish();
             member
         });
         fleet.sleep(ms(23_200)).await;

@@ -5,31 +5,23 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    fleet::{Act, Fleet, Moody, Starts},
-    world::TTL,
-};
+use super::world::TTL;
 use crate::{
     event::Event,
     job::{JobError, Outcome, Run, Spec},
     lease::Loss,
     node::{Answer, Op},
+    testing::cluster::Cluster,
 };
 
-use super::acts::{leader, ms, patient, quick};
+use super::acts::{Act, Moody, Starts, deaf, leader, ms, patient, quick};
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_unfit_is_stopped_and_handed_over() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let unfit = Arc::new(Mutex::new(None));
-    let act = Act(|run: Run| {
-        Box::pin(async move {
-            run.cancelled().await;
-            Err(JobError::from("stopped"))
-        }) as _
-    });
     let moody = Moody {
-        act,
+        job: patient(),
         unfit: unfit.clone(),
     };
     let a = fleet.join("a", moody, Spec::continuous());
@@ -38,18 +30,12 @@ async fn a_job_that_is_unfit_is_stopped_and_handed_over() {
     *unfit.lock().unwrap() = Some("no database".to_owned());
     leader(&fleet, &[&b]).await;
     assert!(!a.leads());
-    assert!(a.heard(|e| matches!(
-        e,
-        Event::RunEnded {
-            outcome: "cancelled",
-            ..
-        }
-    )));
+    assert!(a.ended_as("cancelled"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_sees_its_cancellation_first() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let notes = seen.clone();
     let job = Act(move |run: Run| {
@@ -74,11 +60,11 @@ async fn a_run_sees_its_cancellation_first() {
     let member = fleet.join("a", job, Spec::continuous());
     leader(&fleet, &[&member]).await;
     fleet.sleep(ms(350)).await;
-    member.cage.freeze();
+    member.tasks.freeze();
     fleet.sleep(TTL * 3).await;
     let before = seen.lock().unwrap().len();
     assert!(before > 0);
-    member.cage.thaw();
+    member.tasks.thaw();
     fleet.sleep(ms(30)).await;
     let seen = seen.lock().unwrap();
     assert_eq!(
@@ -91,17 +77,8 @@ async fn a_run_sees_its_cancellation_first() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_ignores_cancellation_is_dropped() {
-    let fleet = Fleet::new(3);
-    let deaf = Act(|run: Run| {
-        Box::pin(async move {
-            let lease = run.lease().ok_or("no lease")?.clone();
-            while lease.clock().wall().as_second() > 0 {
-                lease.clock().sleep(ms(10)).await;
-            }
-            Ok(Outcome::Done)
-        }) as _
-    });
-    let member = fleet.join("a", deaf, Spec::continuous().grace(ms(200)));
+    let fleet = Cluster::new(3);
+    let member = fleet.join("a", deaf(), Spec::continuous().grace(ms(200)));
     leader(&fleet, &[&member]).await;
     let (_, lease) = member.ctx.board.leases().remove(0);
     fleet.sleep(ms(50)).await;
@@ -119,7 +96,7 @@ async fn a_run_that_ignores_cancellation_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tick_is_written_before_it_runs() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let written = Arc::new(Mutex::new([0_u32; 3]));
     for (n, node) in fleet.nodes.iter().enumerate() {
         let written = written.clone();
@@ -146,23 +123,17 @@ async fn a_tick_is_written_before_it_runs() {
     let member = fleet.join("a", job, Spec::every(Duration::from_secs(1)));
     fleet.sleep(Duration::from_secs(6)).await;
     assert!(*runs.lock().unwrap() >= 4);
-    assert!(!member.heard(|e| matches!(
-        e,
-        Event::RunEnded {
-            outcome: "panicked",
-            ..
-        }
-    )));
+    assert!(!member.ended_as("panicked"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_writes_back_what_it_found() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let every = || Spec::every(Duration::from_secs(1));
     let a = fleet.join("a", quick(&starts), every());
     fleet.sleep(Duration::from_secs(3)).await;
-    a.cage.crash();
+    a.tasks.crash();
     let onlooker = fleet.join("onlooker", quick(&starts), every().enabled(false));
     let seen = onlooker
         .ctx
@@ -197,7 +168,7 @@ async fn a_new_leader_writes_back_what_it_found() {
 
 #[tokio::test(start_paused = true)]
 async fn a_term_is_resigned_after_its_run() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let job = Act(|run: Run| {
         Box::pin(async move {
             let clock = run.lease().ok_or("no lease")?.clock().clone();
@@ -236,9 +207,9 @@ async fn a_term_is_resigned_after_its_run() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unfit_replica_starts_nothing_that_needs_no_lock() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
-    let body = crate::worker::registry::Body::Job(Arc::new(quick(&starts)));
+    let body = crate::worker::ready::Body::Job(Arc::new(quick(&starts)));
     let spec =
         Spec::every(Duration::from_secs(1)).coordination(crate::job::Coordination::Everywhere);
     let member = fleet.join_with("a", vec![("job", body, spec)], false);
@@ -264,7 +235,7 @@ async fn ticks_go_by_the_nodes_clocks_when_a_replicas_own_is_wrong() {
 
 /// One replica whose clock is so many milliseconds ahead.
 async fn ticks_by_the_nodes(off: i64) {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let late = Arc::new(Mutex::new(Vec::new()));
     let (notes, clock) = (late.clone(), fleet.clock());
     let job = Act(move |run: Run| {
@@ -285,7 +256,7 @@ async fn ticks_by_the_nodes(off: i64) {
 
 #[tokio::test(start_paused = true)]
 async fn jitter_delays_starts_and_leaves_ticks_where_they_are_whoever_leads() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let spec = Spec::every(Duration::from_secs(20)).jitter(Duration::from_secs(15));
     let join = |name| {
@@ -319,7 +290,7 @@ async fn jitter_delays_starts_and_leaves_ticks_where_they_are_whoever_leads() {
 
 #[tokio::test(start_paused = true)]
 async fn blocking_work_holds_its_lease_although_its_run_was_dropped() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&member]).await;
     let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
@@ -355,7 +326,7 @@ async fn blocking_work_holds_its_lease_although_its_run_was_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_a_failure_of_its_run_and_of_nothing_else() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let seen = starts.clone();
     let job = Act(move |run: Run| {
@@ -395,7 +366,7 @@ async fn a_panic_is_a_failure_of_its_run_and_of_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_takes_too_long_is_stopped_and_tried_again_by_whoever_leads() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let slow = || {
         let seen = starts.clone();
@@ -416,19 +387,11 @@ async fn a_run_that_takes_too_long_is_stopped_and_tried_again_by_whoever_leads()
             .retry(3)
     };
     let a = fleet.join("a", slow(), spec());
-    while !a.heard(|e| {
-        matches!(
-            e,
-            Event::RunEnded {
-                outcome: "timeout",
-                ..
-            }
-        )
-    }) {
+    while !a.ended_as("timeout") {
         fleet.sleep(ms(20)).await;
     }
     // The retry waits in the ledger and survives its replica.
-    a.cage.crash();
+    a.tasks.crash();
     let b = fleet.join("b", slow(), spec());
     fleet.sleep(Duration::from_secs(5)).await;
     let done = |e: &Event| {

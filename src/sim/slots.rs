@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::world::{Machine, Memory, TTL, World};
+use super::{
+    unrest::play,
+    world::{Machine, Memory, TTL, World},
+};
 use crate::lock::mutant::Mutant;
 
 const SLOTS: usize = 2;
@@ -36,38 +39,15 @@ fn join(world: &World, n: usize) -> Machine {
 fn never_more_holders_than_slots_whatever_fails() {
     let mut acquisitions = 0;
     for seed in 0..60 {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        acquisitions += runtime.block_on(async move {
+        acquisitions += play(async move {
             let world = match seed % 4 {
                 0 | 1 => World::new(seed, 3, Mutant::default()),
                 // A node that loses its memory is a minority that forgets who holds what.
                 _ => World::forgetful(seed, 3, Memory::Guarded),
             };
             let mut fleet: Vec<_> = (0..4).map(|n| join(&world, n)).collect();
-            let (chance, clock) = (world.chance.clone(), world.time.clock());
             while world.time.elapsed() < LENGTH && world.checker.violation().is_none() {
-                let most = world.weights.faults_every_ms * 2;
-                clock
-                    .sleep(Duration::from_millis(1 + chance.below(most)))
-                    .await;
-                let victim = usize::try_from(chance.below(fleet.len() as u64)).unwrap();
-                match chance.below(10) {
-                    0 => {
-                        fleet[victim].cage.crash();
-                        fleet[victim] = join(&world, fleet.len());
-                    }
-                    1 | 2 => fleet[victim].cage.freeze(),
-                    3 | 4 => fleet[victim].cage.thaw(),
-                    5 => {
-                        fleet.iter().for_each(|m| m.cage.thaw());
-                        world.calm();
-                    }
-                    _ => world.strike(),
-                }
+                world.trouble(&mut fleet, || join(&world, 4)).await;
             }
             assert_eq!(world.checker.violation(), None, "seed {seed}");
             world.checker.counts().acquisitions

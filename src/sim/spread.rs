@@ -6,18 +6,15 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    acts::{ms, quick},
-    fleet::{Act, Fleet, Member, Moody, Ran, Starts},
-    intents::publish,
-};
+use super::acts::{Act, Moody, Ran, Starts, ms, quick};
 use crate::{
     due::Misfire,
     event::Event,
     job::{Coordination, Outcome, Run, Spec},
+    testing::{cluster::Cluster, members::Member},
     worker::{
         asking::{AskError, Asker, Until},
-        registry::Body,
+        ready::Body,
     },
 };
 
@@ -33,7 +30,7 @@ fn all() -> All {
 }
 
 fn spec() -> Spec {
-    // Whoever is late makes up for every tick: what is lost shows.
+    // A late leader makes up for every tick: what is lost shows.
     let spec = Spec::every(SECOND * 2).misfire(Misfire::All);
     spec.min_term(MIN_TERM)
 }
@@ -45,14 +42,14 @@ fn jobs(starts: &All) -> Vec<(&'static str, Body, Spec)> {
         .collect()
 }
 
-fn join(fleet: &Fleet, name: &str, starts: &All, priority: i32) -> Member {
+fn join(fleet: &Cluster, name: &str, starts: &All, priority: i32) -> Member {
     let member = fleet.join_as(name, jobs(starts), false, priority, true);
-    publish(&member);
+    member.publish();
     member
 }
 
 fn share(member: &Member) -> usize {
-    match member.cage.is_crashed() {
+    match member.tasks.is_crashed() {
         true => 0,
         false => member.ctx.board.leases().len(),
     }
@@ -69,7 +66,7 @@ fn terms(members: &[&Member]) -> usize {
 }
 
 /// Waits until the shares are these, in this order.
-async fn until(fleet: &Fleet, members: &[&Member], wanted: &[usize]) {
+async fn until(fleet: &Cluster, members: &[&Member], wanted: &[usize]) {
     for _ in 0..1200 {
         if shares(members) == wanted {
             return;
@@ -95,7 +92,7 @@ fn assert_no_tick_lost(starts: &All) {
 /// The first replica leads all; those that join get their shares, and then nothing moves any more.
 #[tokio::test(start_paused = true)]
 async fn replicas_that_join_later_get_their_share_and_then_nothing_moves() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let a = join(&fleet, "a", &starts, 0);
     until(&fleet, &[&a], &[9]).await;
     let (b, c) = (join(&fleet, "b", &starts, 0), join(&fleet, "c", &starts, 0));
@@ -112,7 +109,7 @@ async fn replicas_that_join_later_get_their_share_and_then_nothing_moves() {
 /// Each replica is replaced by a new one, as a rolling deploy does it.
 #[tokio::test(start_paused = true)]
 async fn a_rolling_deploy_ends_with_equal_shares() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let mut members: Vec<Member> = ["a", "b", "c"]
         .iter()
         .map(|name| join(&fleet, name, &starts, 0))
@@ -121,7 +118,7 @@ async fn a_rolling_deploy_ends_with_equal_shares() {
     for (n, name) in ["d", "e", "f"].iter().enumerate() {
         members[n].drain();
         members[n].ended().await;
-        members[n].cage.crash();
+        members[n].tasks.crash();
         members[n] = join(&fleet, name, &starts, 0);
         fleet.sleep(SECOND * 10).await;
     }
@@ -136,12 +133,12 @@ async fn a_rolling_deploy_ends_with_equal_shares() {
 /// Those that are left share what a dead one has led.
 #[tokio::test(start_paused = true)]
 async fn what_a_dead_replica_has_led_is_shared() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let a = join(&fleet, "a", &starts, 0);
     until(&fleet, &[&a], &[9]).await;
     let (b, c) = (join(&fleet, "b", &starts, 0), join(&fleet, "c", &starts, 0));
     fleet.sleep(ms(2500)).await;
-    a.cage.crash();
+    a.tasks.crash();
     fleet.sleep(ms(1500)).await;
     let at_once = shares(&[&b, &c]);
     assert_eq!(at_once.iter().sum::<usize>(), 9, "within ttl and a half");
@@ -155,7 +152,7 @@ fn assert_no_double(starts: &All) {
 
 #[tokio::test(start_paused = true)]
 async fn the_larger_priority_leads_whoever_came_first_and_nothing_comes_back() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let a = join(&fleet, "a", &starts, 0);
     until(&fleet, &[&a], &[9]).await;
     let b = join(&fleet, "b", &starts, 5);
@@ -165,18 +162,18 @@ async fn the_larger_priority_leads_whoever_came_first_and_nothing_comes_back() {
     fleet.sleep(SECOND * 60).await;
     assert_eq!(terms(&[&a, &b]), before, "no term has moved since");
     assert_no_tick_lost(&starts);
-    b.cage.crash();
+    b.tasks.crash();
     fleet.sleep(ms(1500)).await;
     assert_eq!(
         shares(&[&a]),
         [9],
-        "a smaller priority is better than nobody"
+        "a smaller priority is better than no leader"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_is_no_candidate_never_leads_and_does_what_needs_no_leader() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (led, each) = (Starts::default(), Starts::default());
     let jobs = || {
         let body = |starts| Body::Job(Arc::new(quick(starts)));
@@ -187,12 +184,12 @@ async fn a_replica_that_is_no_candidate_never_leads_and_does_what_needs_no_leade
         ]
     };
     let a = fleet.join_as("a", jobs(), false, 9, false);
-    publish(&a);
+    a.publish();
     fleet.sleep(SECOND * 10).await;
-    assert_eq!((share(&a), led.len()), (0, 0), "nobody leads");
+    assert_eq!((share(&a), led.len()), (0, 0), "no leader");
     assert!(each.len() > 2);
     let b = fleet.join_as("b", jobs(), false, 0, true);
-    publish(&b);
+    b.publish();
     fleet.sleep(SECOND * 30).await;
     assert_eq!(shares(&[&a, &b]), [0, 1]);
     let asker = Asker::new(&b.ctx.locks, "test".to_owned());
@@ -206,7 +203,7 @@ async fn a_replica_that_is_no_candidate_never_leads_and_does_what_needs_no_leade
 
 #[tokio::test(start_paused = true)]
 async fn a_term_that_somebody_moved_stays_for_its_minimum_term() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let long = SECOND * 40;
     let jobs = || {
         let jobs = jobs(&starts).into_iter();
@@ -214,10 +211,10 @@ async fn a_term_that_somebody_moved_stays_for_its_minimum_term() {
         jobs.take(2).collect::<Vec<_>>()
     };
     let a = fleet.join_as("a", jobs(), false, 0, true);
-    publish(&a);
+    a.publish();
     until(&fleet, &[&a], &[2]).await;
     let b = fleet.join_as("b", jobs(), false, 0, true);
-    publish(&b);
+    b.publish();
     until(&fleet, &[&a, &b], &[1, 1]).await;
     assert!(fleet.time.elapsed() >= long);
     let job = a.ctx.board.leases().remove(0).0;
@@ -249,10 +246,10 @@ async fn a_term_that_somebody_moved_stays_for_its_minimum_term() {
 #[tokio::test(start_paused = true)]
 async fn among_standbys_the_larger_priority_takes_over() {
     for (first, second) in [(1, 2), (2, 1)] {
-        let (fleet, starts) = (Fleet::new(3), all());
+        let (fleet, starts) = (Cluster::new(3), all());
         let join = |name: &str, priority| {
             let member = fleet.join_as(name, jobs(&starts), true, priority, true);
-            publish(&member);
+            member.publish();
             member
         };
         let a = join("a", 0);
@@ -260,12 +257,12 @@ async fn among_standbys_the_larger_priority_takes_over() {
         let (b, c) = (join("b", first), join("c", second));
         fleet.sleep(SECOND * 20).await;
         assert_eq!(shares(&[&a, &b, &c]), [9, 0, 0], "the active one stays");
-        a.cage.crash();
+        a.tasks.crash();
         fleet.sleep(ms(1800)).await;
         let wanted = if first > second { [9, 0] } else { [0, 9] };
         assert_eq!(shares(&[&b, &c]), wanted);
         let (next, last) = if first > second { (b, c) } else { (c, b) };
-        next.cage.crash();
+        next.tasks.crash();
         fleet.sleep(ms(1800)).await;
         assert_eq!(shares(&[&last]), [9]);
         assert_no_double(&starts);
@@ -274,7 +271,7 @@ async fn among_standbys_the_larger_priority_takes_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_is_asked_to_drain_goes_and_nobody_else_does() {
-    let (fleet, starts) = (Fleet::new(3), all());
+    let (fleet, starts) = (Cluster::new(3), all());
     let a = join(&fleet, "a", &starts, 0);
     until(&fleet, &[&a], &[9]).await;
     let b = join(&fleet, "b", &starts, 0);
@@ -286,7 +283,7 @@ async fn a_replica_that_is_asked_to_drain_goes_and_nobody_else_does() {
     let answer = asker.drain("a", Until::Heard, SECOND * 5).await.unwrap();
     assert!(answer.heard, "{answer:?}");
     a.ended().await;
-    a.cage.crash();
+    a.tasks.crash();
     until(&fleet, &[&b], &[9]).await;
     // Its documents are still there for others to read.
     fleet.sleep(SECOND * 30).await;
@@ -297,7 +294,7 @@ async fn a_replica_that_is_asked_to_drain_goes_and_nobody_else_does() {
 /// Neither a person nor the fleet hands a job to a replica that could not lead it.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_is_not_fit_for_a_job_is_not_given_it() {
-    let (fleet, starts) = (Fleet::new(3), Starts::default());
+    let (fleet, starts) = (Cluster::new(3), Starts::default());
     let unfit = Arc::new(Mutex::new(Some("no disk".to_owned())));
     let seen = starts.clone();
     let act = Act(move |run: Run| {
@@ -305,15 +302,15 @@ async fn a_replica_that_is_not_fit_for_a_job_is_not_given_it() {
         Box::pin(async { Ok(Outcome::Done) }) as Ran
     });
     let moody = Moody {
-        act,
+        job: act,
         unfit: unfit.clone(),
     };
     let a = fleet.join("a", quick(&starts), spec());
-    publish(&a);
+    a.publish();
     until(&fleet, &[&a], &[1]).await;
     let body = Body::Job(Arc::new(moody));
     let b = fleet.join_as("b", vec![("job", body, spec())], false, 5, true);
-    publish(&b);
+    b.publish();
     fleet.sleep(SECOND * 20).await;
     assert_eq!(shares(&[&a, &b]), [1, 0], "its priority is larger");
     let asker = Asker::new(&a.ctx.locks, "test".to_owned());
@@ -330,17 +327,17 @@ async fn a_replica_that_is_not_fit_for_a_job_is_not_given_it() {
 /// It is fit again as soon as it has lost the job: without a memory the job would go to and fro for ever.
 #[tokio::test(start_paused = true)]
 async fn what_comes_back_is_given_away_later_each_time() {
-    let (fleet, starts) = (Fleet::new(3), Starts::default());
+    let (fleet, starts) = (Cluster::new(3), Starts::default());
     let a = fleet.join("a", quick(&starts), spec());
-    publish(&a);
+    a.publish();
     let unfit = Arc::new(Mutex::new(None));
     let moody = Moody {
-        act: Act(|_: Run| Box::pin(async { Ok(Outcome::Done) }) as Ran),
+        job: Act(|_: Run| Box::pin(async { Ok(Outcome::Done) }) as Ran),
         unfit: unfit.clone(),
     };
     let body = Body::Job(Arc::new(moody));
     let b = fleet.join_as("b", vec![("job", body, spec())], false, 5, true);
-    publish(&b);
+    b.publish();
     until(&fleet, &[&a, &b], &[0, 1]).await;
     for times in 1..4 {
         *unfit.lock().unwrap() = Some("no disk".to_owned());

@@ -63,7 +63,7 @@ fn sim(failover: bool, seed: u64) -> Sim {
     if failover { sim.failover() } else { sim }
 }
 
-/// With a job that nobody leads, and whose run never ends by itself.
+/// With a job without a leader, and whose run never ends by itself.
 fn with_ticks(sim: Sim) -> Sim {
     let spec = Spec::every(SECOND * 7).coordination(Coordination::Tick);
     sim.job("tick", |_| Endless, spec)
@@ -83,11 +83,11 @@ fn starts(told: &Told, of: &str) -> bool {
     matches!(&told.event, Event::RunStarted { job, .. } if job == of)
 }
 
-/// Kills whoever leads `job` at a moment of chance, and waits for its successor.
+/// Kills the leader of `job` at a moment of chance, and waits for its successor.
 async fn takeover(fleet: &Fleet, job: &str, chance: &Chance) -> Gap {
     // Long enough for the others to have watched it, in any phase of the renewals.
     fleet.advance(TTL * 2 + chance.up_to(TTL)).await;
-    let dies: Replica = fleet.leader(job).expect("somebody leads");
+    let dies: Replica = fleet.leader(job).expect("a leader");
     let killed = fleet.now();
     fleet.kill(dies);
     let limit = TTL * 4;
@@ -165,7 +165,7 @@ fn most() -> Duration {
 fn pair(sim: Sim, what: impl AsyncFn(&Fleet, Replica)) {
     sim.run(async |fleet| {
         fleet.advance(TTL * 2 + SECOND / 3).await;
-        let active = fleet.leader("led").expect("somebody leads");
+        let active = fleet.leader("led").expect("a leader");
         what(&fleet, active).await;
     });
 }
@@ -178,7 +178,7 @@ async fn next_run(fleet: &Fleet, job: &str, since: Timestamp) -> (Replica, Durat
     (run.replica, between(since, run.at))
 }
 
-/// Nobody leads it: its lock was taken for the tick, and is the dead replica's until it was watched for its ttl.
+/// It has no leader: its lock was taken for the tick, and is the dead replica's until it was watched for its ttl.
 #[test]
 fn the_run_of_a_tick_goes_on_with_the_failover_standby_as_soon() {
     pair(with_ticks(sim(true, 7)), async |fleet, active| {

@@ -2,23 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    fleet::{Fleet, Starts},
-    world::{TTL, World},
-};
+use super::world::{TTL, World};
 use crate::{
     election::Elector,
     event::Event,
     job::Spec,
     lease::Loss,
     lock::{Claim, Claimed},
+    testing::cluster::Cluster,
 };
 
-use super::acts::{holder, leader, ms, patient, quick};
+use super::acts::{Starts, holder, leader, ms, patient, quick};
 
 #[tokio::test(start_paused = true)]
 async fn term_ends_with_its_lease() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&member]).await;
     fleet.nodes.iter().for_each(|n| n.faults().freeze());
@@ -31,7 +29,7 @@ async fn term_ends_with_its_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_ends_at_its_deadline() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
     fleet.nodes.iter().for_each(|n| n.faults().freeze());
@@ -44,19 +42,19 @@ async fn a_lease_ends_at_its_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn the_clock_ends_a_lease_before_any_message() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&member]).await;
     let (_, lease) = member.ctx.board.leases().remove(0);
-    member.cage.freeze();
+    member.tasks.freeze();
     fleet.sleep(TTL).await;
-    // Nothing of the process has run since, and still nobody is told that it leads.
+    // Nothing of the process has run since, and still no code is told that it leads.
     assert!(!lease.is_held() && lease.remaining().is_zero());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lease_stays_lost() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
     fleet.nodes.iter().for_each(|n| n.faults().freeze());
@@ -73,7 +71,7 @@ async fn a_lost_lease_stays_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn an_extension_counts_from_its_first_byte() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
     for node in &fleet.nodes {
@@ -101,7 +99,7 @@ async fn an_extension_counts_from_its_first_byte() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_released_after_its_work() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
     let view = lease.view().clone();
@@ -118,7 +116,7 @@ async fn a_lease_is_released_after_its_work() {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_cannot_be_stopped_ends_the_process_before_its_lease() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     let lease = member.ctx.locks.lock("x").acquire().await.unwrap();
     let _work = lease.begin_work();
@@ -137,9 +135,9 @@ async fn work_that_cannot_be_stopped_ends_the_process_before_its_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_attempt_leaves_nothing() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
-    // Two nodes are somebody else's; the third grants, and its reply is lost.
+    // Two nodes are held by another owner; the third grants, and its reply is lost.
     for node in &fleet.nodes[..2] {
         node.faults().plant("lock/x", "foreign", None);
     }
@@ -154,7 +152,7 @@ async fn a_lost_attempt_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_acquire_leaves_nothing() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     for node in &fleet.nodes {
         node.faults().delay_replies(ms(20), ms(20));
@@ -170,7 +168,7 @@ async fn a_cancelled_acquire_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_loop_never_ends() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (a, b) = (
         fleet.join("a", patient(), Spec::continuous()),
         fleet.join("b", patient(), Spec::continuous()),
@@ -179,8 +177,8 @@ async fn a_standby_loop_never_ends() {
     // Every store call fails, for long.
     fleet.nodes.iter().for_each(|n| n.faults().fail_all());
     fleet.sleep(TTL).await;
-    let calls = |fleet: &Fleet| fleet.nodes.iter().map(|n| n.executed()).sum::<u64>();
-    assert!(!a.leads() && !b.leads(), "nobody leads without a store");
+    let calls = |fleet: &Cluster| fleet.nodes.iter().map(|n| n.executed()).sum::<u64>();
+    assert!(!a.leads() && !b.leads(), "no leader without a store");
     let before = calls(&fleet);
     fleet.sleep(TTL * 60).await;
     assert!(!a.leads() && !b.leads());
@@ -198,7 +196,7 @@ async fn a_standby_loop_never_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unfit_replica_does_not_campaign() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&member]).await;
     let fitness = member.ctx.locks.fitness();
@@ -214,7 +212,7 @@ async fn an_unfit_replica_does_not_campaign() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stalled_runtime_hands_over_although_its_keeper_lives() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (a, b) = (
         fleet.join("a", patient(), Spec::continuous()),
         fleet.join("b", patient(), Spec::continuous()),
@@ -241,14 +239,14 @@ async fn a_stalled_runtime_hands_over_although_its_keeper_lives() {
 
 #[tokio::test(start_paused = true)]
 async fn standby_takes_over_within_one_ttl() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (a, b) = (
         fleet.join("a", patient(), Spec::continuous()),
         fleet.join("b", patient(), Spec::continuous()),
     );
     let first = leader(&fleet, &[&a, &b]).await;
     let other = if std::ptr::eq(first, &a) { &b } else { &a };
-    first.cage.crash();
+    first.tasks.crash();
     let start = fleet.time.elapsed();
     leader(&fleet, &[other]).await;
     assert!(
@@ -260,9 +258,9 @@ async fn standby_takes_over_within_one_ttl() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failover_gate_keeps_the_standby_from_every_job() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
-    let body = || crate::worker::registry::Body::Job(Arc::new(quick(&starts)));
+    let body = || crate::worker::ready::Body::Job(Arc::new(quick(&starts)));
     let spec =
         || Spec::every(Duration::from_secs(1)).coordination(crate::job::Coordination::Everywhere);
     let a = fleet.join_with("a", vec![("job", body(), spec())], true);
@@ -284,7 +282,7 @@ async fn a_failover_gate_keeps_the_standby_from_every_job() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claimer_gets_no_lock_that_a_majority_refuses() {
-    let fleet = Fleet::new(5);
+    let fleet = Cluster::new(5);
     let member = fleet.join("a", patient(), Spec::continuous());
     for node in &fleet.nodes[..3] {
         node.faults().plant("lock/x", "foreign", Some(TTL));
@@ -305,8 +303,8 @@ async fn a_claimer_gets_no_lock_that_a_majority_refuses() {
 
 #[tokio::test(start_paused = true)]
 async fn an_active_replica_that_loses_its_store_stands_down_and_lives() {
-    let fleet = Fleet::new(3);
-    let body = || crate::worker::registry::Body::Job(Arc::new(patient()));
+    let fleet = Cluster::new(3);
+    let body = || crate::worker::ready::Body::Job(Arc::new(patient()));
     let everywhere = || Spec::continuous().coordination(crate::job::Coordination::Everywhere);
     let jobs = vec![
         ("led", body(), Spec::continuous()),
@@ -329,7 +327,7 @@ async fn an_active_replica_that_loses_its_store_stands_down_and_lives() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_named_twice_in_one_call_is_acquired_once() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     let twice = vec![
         Claim::named("lock/x"),

@@ -12,9 +12,7 @@ use std::{
 use async_trait::async_trait;
 
 use super::{
-    acts::{ms, quick},
-    fleet::{Act, Fleet, Member, Starts},
-    intents::publish,
+    acts::{Act, Starts, ms, quick, until},
     overlaps::{Going, ledger, work},
     world::TTL,
 };
@@ -25,18 +23,14 @@ use crate::{
     node::Op,
     scheduler::intents::INTERVAL,
     status::Standing,
-    worker::{asking::Asker, registry::Body},
+    testing::{cluster::Cluster, members::Member},
+    worker::{asking::Asker, ready::Body},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn every(seconds: u32) -> Spec {
     Spec::every(SECOND * seconds).coordination(Coordination::Tick)
-}
-
-async fn until(fleet: &Fleet, second: u64) {
-    let at = Duration::from_secs(second);
-    fleet.sleep(at.saturating_sub(fleet.time.elapsed())).await;
 }
 
 fn ran(member: &Member) -> usize {
@@ -48,7 +42,7 @@ fn ran(member: &Member) -> usize {
 #[tokio::test(start_paused = true)]
 async fn every_tick_runs_once_and_ticks_spread_over_the_replicas() {
     for nodes in [1, 3] {
-        let fleet = Fleet::new(nodes);
+        let fleet = Cluster::new(nodes);
         let (starts, going) = (Starts::default(), Going::default());
         let members: Vec<Member> = ["a", "b", "c"]
             .iter()
@@ -60,7 +54,7 @@ async fn every_tick_runs_once_and_ticks_spread_over_the_replicas() {
         assert_eq!(going.most(), 1);
         for member in &members {
             assert!(ran(member) >= 3, "{nodes} nodes: {}", ran(member));
-            // Nobody leads between ticks, and nobody is told of a new leader thirty times.
+            // There is no leader between ticks, and no talk of a new one thirty times.
             assert!(!member.leads());
             assert!(!member.heard(|e| matches!(e, Event::Leading { .. })));
             assert_eq!(
@@ -71,7 +65,7 @@ async fn every_tick_runs_once_and_ticks_spread_over_the_replicas() {
     }
 }
 
-/// Counts how often it is asked whether it is fit. Whoever asks without end gets another answer, so that a test ends.
+/// Counts how often it is asked whether it is fit. An engine that asks without end gets another answer, so that a test ends.
 struct Asked<J> {
     job: J,
     times: Arc<AtomicUsize>,
@@ -93,7 +87,7 @@ impl<J: Job> Job for Asked<J> {
 
 #[tokio::test(start_paused = true)]
 async fn an_unfit_replica_leaves_its_ticks_to_others_and_waits() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (starts, going) = (Starts::default(), Going::default());
     let times = Arc::new(AtomicUsize::new(0));
     let job = Asked {
@@ -120,12 +114,12 @@ async fn an_unfit_replica_leaves_its_ticks_to_others_and_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn the_work_of_a_tick_is_not_cut_short_by_max_term() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (starts, going) = (Starts::default(), Going::default());
     let spec = every(60).max_term(SECOND * 2);
     for name in ["a", "b"] {
         let job = work(&starts, &going, |_| SECOND * 20);
-        publish(&fleet.join(name, job, spec.clone()));
+        fleet.join(name, job, spec.clone()).publish();
     }
     until(&fleet, 145).await;
     assert_eq!(starts.ticks().len(), 2);
@@ -134,7 +128,7 @@ async fn the_work_of_a_tick_is_not_cut_short_by_max_term() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_waits_for_a_tick_asks_nothing_of_the_nodes() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let asked = Arc::new(Mutex::new((0, 0)));
     let members: Vec<Member> = ["a", "b", "c"]
@@ -170,7 +164,7 @@ async fn a_replica_that_waits_for_a_tick_asks_nothing_of_the_nodes() {
 
 #[tokio::test(start_paused = true)]
 async fn the_run_of_a_dead_replica_goes_on_elsewhere() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let (starts, going) = (Starts::default(), Going::default());
     let members: Vec<Member> = ["a", "b", "c"]
         .iter()
@@ -184,7 +178,7 @@ async fn the_run_of_a_dead_replica_goes_on_elsewhere() {
         .collect();
     until(&fleet, 32).await;
     let runner = members.iter().find(|m| m.leads()).expect("a run goes on");
-    runner.cage.crash();
+    runner.tasks.crash();
     fleet.sleep(TTL * 2).await;
     let again = |m: &Member| {
         m.heard(|e| {
@@ -199,7 +193,7 @@ async fn the_run_of_a_dead_replica_goes_on_elsewhere() {
         })
     };
     assert!(members.iter().any(again));
-    let alive = members.iter().find(|m| !m.cage.is_crashed()).unwrap();
+    let alive = members.iter().find(|m| !m.tasks.is_crashed()).unwrap();
     assert!(ledger(alive).await.open().is_empty());
     starts.assert_once();
     assert_eq!(starts.len(), 2);
@@ -207,7 +201,7 @@ async fn the_run_of_a_dead_replica_goes_on_elsewhere() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_done_by_whoever_comes_first() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let job = || {
         let seen = starts.clone();
@@ -230,10 +224,10 @@ async fn a_retry_is_done_by_whoever_comes_first() {
     assert_eq!(starts.len(), 1);
     assert!(
         members.iter().all(|m| !m.leads()),
-        "nobody waits with the lock in hand"
+        "no replica waits with the lock in hand"
     );
     let first = members.iter().find(|m| ran(m) == 1).unwrap();
-    first.cage.crash();
+    first.tasks.crash();
     until(&fleet, 38).await;
     assert_eq!(starts.len(), 2);
     starts.assert_once();
@@ -241,7 +235,7 @@ async fn a_retry_is_done_by_whoever_comes_first() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_a_trigger_and_a_resumption_work_without_a_leader() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let members = ["a", "b", "c"].map(|name| fleet.join(name, quick(&starts), every(10)));
     until(&fleet, 12).await;
@@ -269,7 +263,7 @@ async fn a_pause_a_trigger_and_a_resumption_work_without_a_leader() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failover_standby_takes_no_tick() {
-    let fleet = Fleet::new(3);
+    let fleet = Cluster::new(3);
     let starts = Starts::default();
     let join = |name| {
         let body = Body::Job(Arc::new(quick(&starts)));
@@ -288,7 +282,7 @@ async fn a_failover_standby_takes_no_tick() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_is_kept_through_the_time_between_two_rare_ticks() {
-    let fleet = Fleet::new(1);
+    let fleet = Cluster::new(1);
     let starts = Starts::default();
     // Longer than a released record is kept.
     let hours = 30;

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use super::fleet::{Act, Fleet, Member, Starts};
+use super::{
+    acts::{Act, Starts},
+    unrest::{Unrest, play, play_all},
+};
+use crate::testing::{cluster::Cluster, members::Member};
 use crate::{
     chance::Chance,
     due::Misfire,
     event::Event,
     job::{Job, Outcome, Run, Spec},
-    node::memory::Cut,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -31,62 +34,27 @@ fn job(starts: &Starts, chance: &Chance) -> impl Job + use<> {
 
 /// One schedule of a fleet of three; every start is noted, every tick accounted for.
 fn schedule(seed: u64, nodes: usize) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async move {
-        let fleet = Fleet::seeded(nodes, seed);
+    play(async move {
+        let fleet = Cluster::seeded(nodes, seed);
         let (starts, chance) = (Starts::default(), Chance::seeded(seed));
-        let spec = || {
-            Spec::every(SECOND)
-                .misfire(Misfire::All)
-                .misfire_limit(60)
-                .retry(5)
-        };
-        let mut born = 0;
-        let mut member = || {
-            born += 1;
-            fleet.join(&format!("m{born}"), job(&starts, &chance), spec())
-        };
-        let mut members: Vec<Member> = (0..3).map(|_| member()).collect();
-        let mut all = members.clone();
+        let spec = Spec::every(SECOND)
+            .misfire(Misfire::All)
+            .misfire_limit(60)
+            .retry(5);
+        let mut unrest = Unrest::begin(&fleet, &chance, |name| {
+            fleet.join(name, job(&starts, &chance), spec.clone())
+        });
         while fleet.time.elapsed() < SECOND * 40 {
             fleet.sleep(chance.up_to(SECOND * 4)).await;
-            let victim = usize::try_from(chance.below(3)).unwrap();
-            match chance.below(8) {
-                0 | 1 => members[victim].cage.crash(),
-                2 => members[victim].cage.freeze(),
-                3 => members[victim].drain(),
-                4 => fleet.nodes[usize::try_from(chance.below(nodes as u64)).unwrap()]
-                    .faults()
-                    .partition(Cut::Hang),
-                5 => {
-                    let skew = i64::try_from(chance.below(1600)).unwrap() - 800;
-                    members[victim].time.set_wall_offset(skew);
-                    continue;
-                }
-                _ => {
-                    fleet.nodes.iter().for_each(|n| n.faults().heal());
-                    members.iter().for_each(|m| m.cage.thaw());
-                    continue;
-                }
-            }
-            let fresh = member();
-            all.push(fresh.clone());
-            // The frozen one stays around, to act late if it can.
-            members[victim] = fresh;
+            unrest.strike();
         }
-        fleet.nodes.iter().for_each(|n| n.faults().heal());
-        all.iter().for_each(|m| m.cage.thaw());
-        fleet.sleep(SECOND * 12).await;
+        unrest.recover(SECOND * 12).await;
         starts.assert_once();
-        accounted(&all, &starts);
+        accounted(&unrest.all, &starts);
     });
 }
 
-/// Every second between the first and the last started tick was started, or reported as skipped by somebody.
+/// Every second between the first and the last started tick was started, or reported as skipped by a member.
 fn accounted(all: &[Member], starts: &Starts) {
     let ticks = starts.ticks();
     assert!(ticks.len() > 20, "only {} ticks started", ticks.len());
@@ -109,7 +77,7 @@ fn accounted(all: &[Member], starts: &Starts) {
         let reported = skipped
             .iter()
             .any(|(first, last)| (*first..=*last).contains(&tick));
-        // A replica that was crashed between writing and telling reported it to nobody that is left; its ledger
+        // A replica that was crashed between writing and telling reported it to no member that is left; its ledger
         // entry is what the next leader found. Such a tick is open there and is started again as the next attempt.
         assert!(
             started || reported,
@@ -121,14 +89,5 @@ fn accounted(all: &[Member], starts: &Starts) {
 
 #[test]
 fn every_tick_is_started_once_per_attempt_whatever_dies() {
-    let only = std::env::var("WATCHKEEPER_SIM_SEED")
-        .ok()
-        .and_then(|n| n.parse::<u64>().ok());
-    for seed in only.map_or(0..40, |seed| seed..seed + 1) {
-        for nodes in [1, 3, 5] {
-            println!("WATCHKEEPER_SIM_SEED={seed}, {nodes} nodes");
-            schedule(seed, nodes);
-        }
-    }
-    assert!(Starts::default().len() == 0);
+    play_all(40, schedule);
 }

@@ -9,21 +9,21 @@ use std::{
 };
 
 use super::{
-    acts::{leader, patient, quick},
-    fleet::{Act, Fleet, Moody, Ran, Starts},
+    acts::{Moody, Starts, leader, patient, quick},
     world::TTL,
 };
 use crate::{
-    job::{JobError, Run, Spec},
+    job::{Job, Spec},
     node::Op,
-    worker::registry::Body,
+    testing::cluster::Cluster,
+    worker::ready::Body,
 };
 
 const JOBS: usize = 40;
 
 /// How often a node is asked, in twenty ttl, what it shows of locks, while one replica of two leads all jobs.
 async fn looks(failover: bool) -> u64 {
-    let fleet = Fleet::observed(3);
+    let fleet = Cluster::observed(3);
     let names: Vec<String> = (0..JOBS).map(|n| format!("job-{n}")).collect();
     let jobs = || {
         let hourly = Spec::every(Duration::from_secs(3600));
@@ -65,26 +65,23 @@ async fn a_failover_standby_asks_no_more_than_a_candidate() {
 }
 
 /// Fit when the test says so.
-fn moody(unfit: &Arc<Mutex<Option<String>>>) -> Moody<impl Fn(Run) -> Ran + Send + Sync + use<>> {
-    let act = Act(|run: Run| {
-        Box::pin(async move {
-            run.cancelled().await;
-            Err(JobError::from("stopped"))
-        }) as _
-    });
+fn moody(unfit: &Arc<Mutex<Option<String>>>) -> Moody<impl Job + use<>> {
     let unfit = unfit.clone();
-    Moody { act, unfit }
+    Moody {
+        job: patient(),
+        unfit,
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_gets_well_after_the_leaders_death_takes_over_at_once() {
-    let fleet = Fleet::observed(3);
+    let fleet = Cluster::observed(3);
     let first = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&first]).await;
     let unfit = Arc::new(Mutex::new(Some("not yet".to_owned())));
     let second = fleet.join("b", moody(&unfit), Spec::continuous());
     fleet.sleep(TTL * 2).await;
-    first.cage.crash();
+    first.tasks.crash();
     fleet.sleep(TTL * 2).await;
     assert!(!second.leads());
     let well = fleet.time.elapsed();
@@ -98,14 +95,14 @@ async fn whoever_gets_well_after_the_leaders_death_takes_over_at_once() {
 /// The same of a replica that is unfit as a whole.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_gets_well_after_the_leaders_death_takes_over_at_once() {
-    let fleet = Fleet::observed(3);
+    let fleet = Cluster::observed(3);
     let first = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&first]).await;
     let second = fleet.join("b", patient(), Spec::continuous());
     let fitness = second.ctx.locks.fitness();
     fitness.report("disk", Err("full".to_owned()));
     fleet.sleep(TTL * 2).await;
-    first.cage.crash();
+    first.tasks.crash();
     fleet.sleep(TTL * 2).await;
     assert!(!second.leads());
     let well = fleet.time.elapsed();

@@ -20,7 +20,7 @@ use crate::{
     },
     sim_clock::SimTime,
     spawn::Spawn,
-    testing::cage::Cage,
+    testing::process_tasks::ProcessTasks,
 };
 
 pub(crate) const TTL: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub(crate) struct World {
 pub(crate) enum Memory {
     /// It lasts.
     Kept,
-    /// It is lost now and then, and nobody guards against it.
+    /// It is lost now and then, without a guard.
     Lost,
     /// It is lost now and then, under the guard.
     Guarded,
@@ -67,7 +67,7 @@ pub(crate) enum Memory {
 #[derive(Clone)]
 pub(crate) struct Machine {
     pub(crate) name: String,
-    pub(crate) cage: Cage,
+    pub(crate) tasks: ProcessTasks,
     pub(crate) locks: Locks,
     pub(crate) chance: Chance,
     pub(crate) clock: Clock,
@@ -80,7 +80,7 @@ pub(crate) struct Checker(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
-    leases: BTreeMap<String, Vec<(String, Cage, LeaseView)>>,
+    leases: BTreeMap<String, Vec<(String, ProcessTasks, LeaseView)>>,
     tokens: BTreeMap<String, u64>,
     released: BTreeMap<String, BTreeSet<(String, String)>>,
     violation: Option<String>,
@@ -255,16 +255,37 @@ impl World {
         }
     }
 
+    /// After a while something goes wrong with one of the machines or with a node, or all gets well. A machine that dies has a
+    /// successor.
+    pub(crate) async fn trouble(&self, fleet: &mut [Machine], successor: impl FnOnce() -> Machine) {
+        let pause = 1 + self.chance.below(self.weights.faults_every_ms * 2);
+        self.time.clock().sleep(Duration::from_millis(pause)).await;
+        let victim = usize::try_from(self.chance.below(fleet.len() as u64)).unwrap();
+        match self.chance.below(10) {
+            0 => {
+                fleet[victim].tasks.crash();
+                fleet[victim] = successor();
+            }
+            1 | 2 => fleet[victim].tasks.freeze(),
+            3 | 4 => fleet[victim].tasks.thaw(),
+            5 => {
+                fleet.iter().for_each(|m| m.tasks.thaw());
+                self.calm();
+            }
+            _ => self.strike(),
+        }
+    }
+
     /// A fresh process on a machine of its own.
     pub(crate) fn machine(&self, name: &str) -> Machine {
-        let cage = Cage::default();
+        let tasks = ProcessTasks::default();
         let time = self.time.sibling();
         time.set_offset(i64::try_from(self.chance.below(50_000)).unwrap());
         let spread = self.weights.rate;
         let rate = 1.0 - spread + 2.0 * spread * (self.chance.below(1000) as f64 / 1000.0);
         time.set_rate(rate);
         let chance = Chance::seeded(self.chance.below(u64::MAX));
-        let (clock, spawn) = (time.clock(), cage.spawn());
+        let (clock, spawn) = (time.clock(), tasks.spawn());
         // A clone of a node is a connection of its own.
         let guarded = self.memory == Memory::Guarded;
         let guard = match guarded {
@@ -280,7 +301,7 @@ impl World {
             .map(|n| n.clone().guarded(guard.clone()))
             .map(|n| Rewired::to(&n, &chance, self.weights.restless))
             .collect();
-        let doomed = cage.clone();
+        let doomed = tasks.clone();
         let locks = Locks::over(nodes)
             .timing(Self::timing())
             .clock(clock.clone())
@@ -297,7 +318,7 @@ impl World {
         let locks = locks.start().unwrap();
         Machine {
             name: name.to_owned(),
-            cage,
+            tasks,
             locks,
             chance,
             clock,
@@ -356,12 +377,12 @@ impl Checker {
     pub(crate) fn acquired(&self, machine: &Machine, lease: &LeaseView) {
         let mut seen = self.0.lock().unwrap();
         if !lease.is_held() {
-            // Its holder was frozen between the acquisition and this line: nobody acts on it.
+            // Its holder was frozen between the acquisition and this line: no code acts on it.
             return;
         }
         seen.acquisitions += 1;
         let (key, token) = (lease.key().to_owned(), lease.token().0);
-        let entry = (machine.name.clone(), machine.cage.clone(), lease.clone());
+        let entry = (machine.name.clone(), machine.tasks.clone(), lease.clone());
         seen.leases.entry(key.clone()).or_default().push(entry);
         let before = seen.tokens.insert(key.clone(), token).unwrap_or(0);
         if token <= before {
@@ -399,7 +420,7 @@ impl Seen {
     fn one_holder(&mut self, at: &str) {
         let mut found = None;
         for (key, leases) in &mut self.leases {
-            leases.retain(|(_, cage, lease)| !cage.is_crashed() && lease.is_held());
+            leases.retain(|(_, tasks, lease)| !tasks.is_crashed() && lease.is_held());
             if let [(a, _, one), (b, _, two), ..] = &leases[..] {
                 let held = |l: &LeaseView| format!("token {} for {:?}", l.token(), l.remaining());
                 found = Some(format!(

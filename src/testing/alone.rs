@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{cage::Cage, sim::at};
+use super::{process_tasks::ProcessTasks, sim::at};
 use crate::{
     batch::BatchJob,
     clock::Moment,
@@ -179,11 +179,11 @@ impl OneRun {
         };
         let clock = time.clock();
         // One node in memory, on which nothing else happens.
-        let cage = Cage::default();
+        let tasks = ProcessTasks::default();
         let node = MemoryNode::new("memory", clock.clone());
         let locks = Locks::over(vec![Arc::new(node) as Arc<dyn Node>])
             .clock(clock.clone())
-            .keeper_here(cage.spawn())
+            .keeper_here(tasks.spawn())
             .start();
         let locks = match locks {
             Ok(locks) => locks,
@@ -248,7 +248,7 @@ impl OneRun {
             took: clock.now().since(began),
         };
         drop(lease);
-        cage.crash();
+        tasks.crash();
         ran
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 
 /// How long an answer waits for those whom it concerns.
 const HEARD: Duration = Duration::from_secs(10);
-/// How often replicas look for what was asked while somebody waits for them.
+/// How often replicas look for what was asked while the test waits for them.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Fleet {
@@ -64,7 +64,7 @@ impl Fleet {
     /// at most.
     ///
     /// # Panics
-    /// When nobody leads it, `to` cannot, or no majority of the lock nodes takes it.
+    /// When no replica leads it, `to` cannot, or no majority of the lock nodes takes it.
     pub async fn resign(&self, job: &str, to: Option<Replica>) -> Option<Replica> {
         self.book().did(format!("resign({job:?})"));
         let to = to.map(|to| to.to_string());

@@ -23,7 +23,7 @@ use crate::{
         RunRecord,
         runs::{INTERRUPTED, RUNNING},
     },
-    worker::registry::Body,
+    worker::ready::Body,
 };
 
 /// An event of a simulated fleet.

@@ -16,26 +16,23 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use super::{
     Replica, Sim,
     book::Book,
-    cage::Cage,
+    cluster::Cluster,
     process::{Plan, Process},
+    process_tasks::ProcessTasks,
 };
 use crate::{
     chance::Chance,
     clock::Clock,
     human::Span,
-    lock::{AdmissionState, FleetConfig, LockSettings, Locks, Timing, settings::Backend},
+    lock::{AdmissionState, FleetConfig, LockSettings, Locks, settings::Backend},
     node::{
-        Expiry, GuardSettings, Node, RestartGuard,
-        memory::{Cut, Link, MemoryNode},
+        Expiry,
+        memory::{Cut, MemoryNode},
     },
     scheduler::Intents,
     sim_clock::SimTime,
     spawn::Spawn,
-    worker::{
-        crew::closed_desk,
-        presence::{self, Identity},
-        store,
-    },
+    worker::{assemble::Setup, presence::Pace, store, supervisor::no_changes},
 };
 
 /// How often replicas tell of themselves and look for what people ask, when nothing happens: seldom, because a day of it
@@ -51,12 +48,9 @@ pub struct Fleet(Arc<Inner>);
 
 struct Inner {
     sim: Sim,
-    time: SimTime,
-    nodes: Vec<MemoryNode>,
-    guard: FleetConfig,
-    timing: Timing,
+    cluster: Cluster,
     chance: Chance,
-    /// The connections of whoever asks something of the fleet.
+    /// The connections of the people who ask something of the fleet.
     operator: Locks,
     book: Book,
     seats: Mutex<Vec<Seat>>,
@@ -71,7 +65,7 @@ struct Seat {
     cut: bool,
     /// How often it was frozen: a thaw that was promised for an earlier freeze does not end a later one.
     freezes: u64,
-    process: Option<(Process, Vec<Link>)>,
+    process: Option<Process>,
 }
 
 // === impl Fleet ===
@@ -98,23 +92,14 @@ impl Fleet {
         let before = settings.max_ttl + settings.max_ttl / 3 + Duration::from_secs(5);
         let before = SignedDuration::try_from(before).unwrap_or_default();
         let time = SimTime::at(sim.starting - before);
-        let chance = Chance::seeded(sim.seed);
-        let nodes: Vec<MemoryNode> = (1..=sim.nodes)
-            .map(|number| {
-                let drawn = Chance::seeded(chance.below(u64::MAX));
-                let clock = time.sibling().clock();
-                let node =
-                    MemoryNode::simulated(format!("n{number}"), clock, Spawn::system(), drawn);
-                node.faults().delay_requests(Duration::ZERO, sim.latency);
-                node.faults().delay_replies(Duration::ZERO, sim.latency);
-                node
-            })
-            .collect();
-        let starting = sim.starting;
-        let usher = Cage::default();
-        let ushers = locks_over(&nodes, guard, &timing, &time, &chance, usher.spawn());
-        let ushers = started(ushers.guarded(guard).start());
-        let clock = time.clock();
+        let cluster = Cluster::over(time, sim.nodes, sim.seed, timing, guard.expiry).guarded(guard);
+        cluster.latency(sim.latency);
+        let chance = Chance::seeded(cluster.seed);
+        let draw = || Chance::seeded(chance.below(u64::MAX));
+        let (starting, clock) = (sim.starting, cluster.time.clock());
+        let locks = |spawn| cluster.locks(cluster.connections(), clock.clone(), draw(), spawn);
+        let usher = ProcessTasks::default();
+        let ushers = started(locks(usher.spawn()).start());
         let until = async |instant: Timestamp| {
             let left = instant.duration_since(clock.wall());
             clock
@@ -133,24 +118,20 @@ impl Fleet {
         }
         usher.crash();
         until(starting).await;
-        let operator = locks_over(&nodes, guard, &timing, &time, &chance, Spawn::system());
-        let operator = started(operator.guarded(guard).bystander().start());
+        let operator = started(locks(Spawn::system()).bystander().start());
         let seats = (1..=sim.replicas).map(|number| Seat {
             replica: Replica(number),
-            time: time.sibling(),
+            time: cluster.time.sibling(),
             starts: 0,
             cut: false,
             freezes: 0,
             process: None,
         });
         let fleet = Self(Arc::new(Inner {
-            book: Book::new(time.clock()),
+            book: Book::new(clock),
             seats: Mutex::new(seats.collect()),
             sim,
-            time,
-            nodes,
-            guard,
-            timing,
+            cluster,
             chance,
             operator,
         }));
@@ -188,7 +169,7 @@ impl Fleet {
     pub fn leader(&self, job: &str) -> Option<Replica> {
         let seats = self.seats();
         let leads = |seat: &&Seat| match &seat.process {
-            Some((process, _)) if !process.cage.is_crashed() => {
+            Some(process) if !process.tasks.is_crashed() => {
                 let leases = process.ctx.board.leases();
                 leases
                     .iter()
@@ -210,7 +191,7 @@ impl Fleet {
     /// The true clocks, for code that takes a [`Clock`].
     #[must_use]
     pub fn clock(&self) -> Clock {
-        self.0.time.clock()
+        self.0.cluster.time.clock()
     }
 
     /// Lets so much time pass, with all that happens in it.
@@ -252,13 +233,13 @@ impl Fleet {
 
     // === Processes ===
 
-    /// The process is gone at once, with everything it had in memory, as by `SIGKILL` or a cable that was pulled. Nobody
-    /// is told. Nothing happens to a process that is gone already.
+    /// The process is gone at once, with everything it had in memory, as by `SIGKILL` or a cable that was pulled, without
+    /// a word. Nothing happens to a process that is gone already.
     pub fn kill(&self, replica: Replica) {
         self.0.book.did(format!("kill({replica})"));
         self.at(replica, |seat| {
-            if let Some((process, _)) = &seat.process {
-                process.cage.crash();
+            if let Some(process) = &seat.process {
+                process.tasks.crash();
             }
         });
         self.0.book.died(replica, "its process was killed");
@@ -272,8 +253,8 @@ impl Fleet {
             .did(format!("freeze({replica}, {})", Span(time)));
         let freeze = self.at(replica, |seat| {
             seat.freezes += 1;
-            if let Some((process, _)) = &seat.process {
-                process.cage.freeze();
+            if let Some(process) = &seat.process {
+                process.tasks.freeze();
             }
             seat.freezes
         });
@@ -296,8 +277,8 @@ impl Fleet {
         self.0.book.did(format!("thaw({replica})"));
         self.at(replica, |seat| {
             seat.freezes += 1;
-            if let Some((process, _)) = &seat.process {
-                process.cage.thaw();
+            if let Some(process) = &seat.process {
+                process.tasks.thaw();
             }
         });
     }
@@ -307,7 +288,7 @@ impl Fleet {
     pub fn stop(&self, replica: Replica) {
         self.0.book.did(format!("stop({replica})"));
         self.at(replica, |seat| {
-            if let Some((process, _)) = &seat.process {
+            if let Some(process) = &seat.process {
                 process.ctx.gate.drain().cancel();
             }
         });
@@ -328,13 +309,6 @@ impl Fleet {
             let most = job.most_at_once();
             job.ready(replica, |body| inner.book.watch(body, replica, most))
         });
-        let jobs = jobs.collect();
-        let nodes = connections(&inner.nodes, inner.guard);
-        let links: Vec<Link> = nodes.iter().map(MemoryNode::link).collect();
-        let nodes = nodes
-            .into_iter()
-            .map(|node| Arc::new(node) as Arc<dyn Node>);
-        let nodes = nodes.collect();
         let (starts, time) = self.at(replica, |seat| {
             seat.starts += 1;
             (seat.starts, seat.time.clone())
@@ -343,39 +317,40 @@ impl Fleet {
             1 => replica.to_string(),
             again => format!("{replica}-{again}"),
         };
-        let book = inner.book.clone();
+        let (book, heard) = (inner.book.clone(), inner.book.clone());
+        let setup = Setup {
+            failover: inner.sim.failover,
+            intents: Intents::every(CHATTER),
+            drain_timeout: inner.sim.drain_timeout,
+            ..Setup::of(&id, &replica.to_string(), &time, jobs.collect())
+        };
         let plan = Plan {
-            id: id.clone(),
-            name: replica.to_string(),
-            nodes,
+            setup,
             time,
             chance: Chance::seeded(inner.chance.below(u64::MAX)),
-            timing: inner.timing.clone(),
-            guard: Some(inner.guard),
-            expiry: inner.guard.expiry,
-            jobs,
-            desk: closed_desk(),
-            failover: inner.sim.failover,
-            priority: 0,
-            candidate: true,
-            hooks: crate::job::Hooks::default(),
-            drain_timeout: inner.sim.drain_timeout,
-            intents: Intents::every(CHATTER),
+            changes: no_changes(),
+            pace: Some(Pace {
+                interval: CHATTER,
+                lifetime: CHATTER * 3,
+            }),
             look_every: Some(inner.sim.ttl / 20),
+            told: Box::new(move |event| heard.told(replica, event)),
             aborted: Box::new(move || {
                 let why = "its process was aborted: work would have outlived its lease";
                 book.did(format!("(not the test) {replica}: {why}"));
                 book.died(replica, why);
             }),
         };
-        let process = started(Process::start(plan));
-        self.listen(replica, &process);
-        self.present(replica, id, &process);
+        let process = started(Process::start(&inner.cluster, plan));
+        let (ending, book) = (process.clone(), inner.book.clone());
+        process.ctx.spawn.spawn(async move {
+            ending.ended().await;
+            book.did(format!("(not the test) {} has ended", ending.me.name));
+            ending.tasks.crash();
+        });
         self.at(replica, |seat| {
-            if seat.cut {
-                links.iter().for_each(|link| link.cut(Cut::Hang));
-            }
-            seat.process = Some((process, links));
+            process.cut(seat.cut);
+            seat.process = Some(process);
         });
     }
 
@@ -410,7 +385,7 @@ impl Fleet {
 
     // === Lock nodes ===
 
-    /// The lock node is gone: nobody reaches it. The first is 1.
+    /// The lock node is gone: no process reaches it. The first is 1.
     ///
     /// # Panics
     /// When there is no such node.
@@ -419,8 +394,8 @@ impl Fleet {
         self.node(number).faults().partition(Cut::Refuse);
     }
 
-    /// The lock node is there again with everything it knew, after [`Fleet::lose_node`] or without. It has restarted:
-    /// whether it lost anything nobody can tell, so it has no vote for the longest lease (30 seconds unless the ttl is longer).
+    /// The lock node is there again with everything it knew, after [`Fleet::lose_node`] or without. It has restarted,
+    /// and may have lost something: it has no vote for the longest lease (30 seconds unless the ttl is longer).
     ///
     /// # Panics
     /// When there is no such node.
@@ -447,7 +422,7 @@ impl Fleet {
     /// All replicas look for what people ask, and tell of themselves.
     pub(super) fn look(&self) {
         for seat in self.seats().iter().filter(|seat| seat.is_up()) {
-            if let Some((process, _)) = &seat.process {
+            if let Some(process) = &seat.process {
                 process.ctx.intents.look();
                 process.ctx.board.told();
             }
@@ -487,7 +462,7 @@ impl Fleet {
     }
 
     fn node(&self, number: usize) -> &MemoryNode {
-        let nodes = &self.0.nodes;
+        let nodes = &self.0.cluster.nodes;
         match nodes.get(number.wrapping_sub(1)) {
             Some(node) => node,
             None => panic!(
@@ -499,57 +474,6 @@ impl Fleet {
 
     fn set_clock(&self, replica: Replica, ms: i64) {
         self.at(replica, |seat| seat.time.set_wall_offset(ms));
-    }
-
-    /// Writes everything that the process tells into the book.
-    fn listen(&self, replica: Replica, process: &Process) {
-        let (book, mut heard) = (self.0.book.clone(), process.ctx.events.observe());
-        // Outside of the cage: what was told before the process died is news all the same.
-        Spawn::system().spawn(async move {
-            while let Ok(event) = heard.recv().await {
-                book.told(replica, event);
-            }
-        });
-    }
-
-    /// What surrounds a replica in a process: it tells the others that it is there, and when it goes.
-    fn present(&self, replica: Replica, id: String, process: &Process) {
-        let ctx = process.ctx.clone();
-        let me = Identity {
-            id,
-            name: replica.to_string(),
-            host: replica.to_string(),
-            pid: 1,
-            started: ctx.clock.wall(),
-            mode: match self.0.sim.failover {
-                true => "failover",
-                false => "shared",
-            },
-            admin: None,
-        };
-        let published = ctx.spawn.spawn(presence::publish_every(
-            CHATTER,
-            CHATTER * 3,
-            me.clone(),
-            ctx.clone(),
-        ));
-        let (mut over, cage, book) = (
-            process.over.clone(),
-            process.cage.clone(),
-            self.0.book.clone(),
-        );
-        ctx.spawn.clone().spawn(async move {
-            if over.wait_for(|over| *over).await.is_err() {
-                return;
-            }
-            published.abort();
-            let name = presence::now(&me, &ctx, 0).document_name();
-            let limit = Duration::from_secs(1);
-            let _ = ctx.clock.timeout(limit, ctx.locks.remove_doc(&name)).await;
-            ctx.locks.settle().await;
-            book.did(format!("(not the test) {replica} has ended"));
-            cage.crash();
-        });
     }
 }
 
@@ -565,47 +489,15 @@ impl fmt::Debug for Fleet {
 impl Seat {
     fn is_up(&self) -> bool {
         let process = self.process.as_ref();
-        process.is_some_and(|(process, _)| !process.cage.is_crashed())
+        process.is_some_and(|process| !process.tasks.is_crashed())
     }
 
     fn cut(&mut self, cut: bool) {
         self.cut = cut;
-        for link in self.process.iter().flat_map(|(_, links)| links) {
-            match cut {
-                true => link.cut(Cut::Hang),
-                false => link.mend(),
-            }
+        if let Some(process) = &self.process {
+            process.cut(cut);
         }
     }
-}
-
-/// Connections of one process to all nodes.
-fn connections(nodes: &[MemoryNode], guard: FleetConfig) -> Vec<MemoryNode> {
-    let guarding = GuardSettings {
-        mode: RestartGuard::Call,
-        config: guard.to_string(),
-    };
-    let nodes = nodes.iter();
-    nodes.map(|n| n.clone().guarded(guarding.clone())).collect()
-}
-
-/// A lock service for those who are no replica.
-fn locks_over(
-    nodes: &[MemoryNode],
-    guard: FleetConfig,
-    timing: &Timing,
-    time: &SimTime,
-    chance: &Chance,
-    spawn: Spawn,
-) -> crate::lock::LocksBuilder {
-    let nodes = connections(nodes, guard).into_iter();
-    let nodes = nodes.map(|node| Arc::new(node) as Arc<dyn Node>);
-    Locks::over(nodes.collect())
-        .timing(timing.clone())
-        .expiry(guard.expiry)
-        .clock(time.clock())
-        .chance(Chance::seeded(chance.below(u64::MAX)))
-        .keeper_here(spawn)
 }
 
 fn started<T>(start: std::io::Result<T>) -> T {

@@ -77,9 +77,12 @@ mod alone;
 mod asks;
 mod asserts;
 mod book;
-pub(crate) mod cage;
+pub(crate) mod cluster;
 mod fleet;
+#[cfg(test)]
+pub(crate) mod members;
 pub(crate) mod process;
+pub(crate) mod process_tasks;
 mod report;
 mod sim;
 
@@ -88,7 +91,7 @@ use std::fmt;
 pub use alone::{OneRun, Ran, batch, run};
 pub use book::{BatchRecord, Told};
 pub use fleet::Fleet;
-pub use sim::{SEED, Sim};
+pub use sim::Sim;
 
 /// A replica of a simulated fleet: `r1` is the first. It keeps its name when its process is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

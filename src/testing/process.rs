@@ -1,124 +1,145 @@
-//! One replica as a process of a simulation: clocks and connections of its own, and all its tasks in one cage.
+//! One replica as a process of a simulation: clocks and connections of its own, and all its tasks together.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::cage::Cage;
+use super::{cluster::Cluster, process_tasks::ProcessTasks};
 use crate::{
     chance::Chance,
-    event::Events,
+    event::{Event, Events},
     job::Hooks,
-    lock::{FleetConfig, Locks, Timing},
-    node::{Expiry, Node},
-    scheduler::{Author, Context, History, Intents, LocalStatus, Peers, Recall},
+    node::memory::{Cut, Link, MemoryNode},
+    scheduler::{Context, Intents},
     sim_clock::SimTime,
+    spawn::Spawn,
     worker::{
-        crew::Desk,
-        replica::{Ready, Replica, gate},
+        assemble::Setup,
+        presence::{Identity, Pace},
+        ready::Ready,
+        supervisor::Changes,
     },
 };
 
 /// What a process is started with.
 pub(crate) struct Plan {
-    /// Unique among all processes there ever were.
-    pub(crate) id: String,
-    /// What people call it; it keeps it when it is started again.
-    pub(crate) name: String,
-    /// Its connections.
-    pub(crate) nodes: Vec<Arc<dyn Node>>,
+    pub(crate) setup: Setup,
     /// The clocks of its machine.
     pub(crate) time: SimTime,
     pub(crate) chance: Chance,
-    pub(crate) timing: Timing,
-    /// What its nodes are guarded with, as masters of Redis are; `None` when they cannot lose their memory.
-    pub(crate) guard: Option<FleetConfig>,
-    /// What decides that a holder is over, where the nodes are not guarded.
-    pub(crate) expiry: Expiry,
-    pub(crate) jobs: Vec<Ready>,
-    /// Where the orders of reloads come in.
-    pub(crate) desk: Desk,
-    pub(crate) failover: bool,
-    /// Its place among candidates.
-    pub(crate) priority: i32,
-    pub(crate) candidate: bool,
-    /// Called around every run.
-    pub(crate) hooks: Hooks,
-    pub(crate) drain_timeout: Duration,
-    /// Where it learns what people ask for.
-    pub(crate) intents: Intents,
+    /// Where the changes of reloads come in.
+    pub(crate) changes: Changes,
+    /// How often it tells the others of itself; not at all without a pace.
+    pub(crate) pace: Option<Pace>,
     /// How often its keeper looks at its leases, where it is not as often as in a real process.
     pub(crate) look_every: Option<Duration>,
+    /// Hears every event, also those from just before the process died.
+    pub(crate) told: Box<dyn Fn(Event) + Send>,
     /// Told when the process is ended because its work would outlive its lease.
     pub(crate) aborted: Box<dyn Fn() + Send + Sync>,
 }
 
 /// A process that was started.
+#[derive(Clone)]
 pub(crate) struct Process {
-    pub(crate) cage: Cage,
+    pub(crate) tasks: ProcessTasks,
     pub(crate) ctx: Context,
+    pub(crate) me: Identity,
+    links: Vec<Link>,
     /// True once its replica has wound down.
-    pub(crate) over: watch::Receiver<bool>,
+    over: watch::Receiver<bool>,
+}
+
+impl Setup {
+    /// A replica like others: `id` is unique among all processes there ever were, and people call it by its name, which it keeps
+    /// when it is started again.
+    pub(crate) fn of(id: &str, name: &str, time: &SimTime, jobs: Vec<Ready>) -> Self {
+        let name = name.to_owned();
+        Self {
+            ring: name.clone(),
+            me: Identity {
+                id: id.to_owned(),
+                host: name.clone(),
+                name,
+                pid: 1,
+                started: time.clock().wall(),
+                admin: None,
+            },
+            failover: false,
+            priority: 0,
+            candidate: true,
+            hooks: Hooks::default(),
+            intents: Intents::default(),
+            drain_timeout: Duration::from_secs(5),
+            jobs,
+            checks: Vec::new(),
+        }
+    }
 }
 
 impl Process {
-    /// Starts it. It does nothing before the caller awaits: whoever observes its events misses none.
+    /// Starts it. It does nothing before the caller awaits.
     ///
     /// # Errors
     /// When the keeper cannot be started.
-    pub(crate) fn start(plan: Plan) -> std::io::Result<Self> {
-        let cage = Cage::default();
-        let (clock, spawn, events) = (plan.time.clock(), cage.spawn(), Events::default());
-        let (doomed, aborted) = (cage.clone(), plan.aborted);
-        let locks = Locks::over(plan.nodes)
-            .timing(plan.timing)
-            .clock(clock.clone())
-            .chance(plan.chance.clone())
-            .tag(plan.id.replace(' ', "-"))
-            .events(events.of_locks())
-            .keeper_here(spawn.clone())
+    pub(crate) fn start(cluster: &Cluster, plan: Plan) -> std::io::Result<Self> {
+        let tasks = ProcessTasks::default();
+        let (spawn, events) = (tasks.spawn(), Events::default());
+        let (doomed, aborted) = (tasks.clone(), plan.aborted);
+        let connections = cluster.connections();
+        let links = connections.iter().map(MemoryNode::link).collect();
+        let locks = cluster
+            .locks(connections, plan.time.clock(), plan.chance, spawn.clone())
+            .tag(plan.setup.me.id.replace(' ', "-"))
+            .events(events.clone())
             .look_every(plan.look_every)
             .on_unstoppable(move |_| {
                 aborted();
                 doomed.crash();
-            });
-        let locks = match plan.guard {
-            Some(fleet) => locks.expiry(fleet.expiry).guarded(fleet),
-            None => locks.expiry(plan.expiry),
+            })
+            .start()?;
+        let setup = Setup {
+            hooks: cluster.hooks.clone(),
+            ..plan.setup
         };
-        let locks = locks.start()?;
-        let author = Author {
-            id: plan.id.clone(),
-            ring: plan.name.clone(),
-            name: plan.name,
-        };
-        let ctx = Context {
-            history: History::new(locks.clone(), clock.clone(), spawn.clone(), author),
-            locks,
-            clock,
-            chance: plan.chance,
-            spawn: spawn.clone(),
-            events,
-            board: LocalStatus::default(),
-            gate: gate(plan.failover),
-            hooks: plan.hooks,
-            place: Peers::new(&plan.id, plan.priority, plan.candidate, plan.failover),
-            intents: plan.intents,
-            recall: Recall::default(),
-            replica: plan.id,
-            drain_timeout: plan.drain_timeout,
-        };
-        let replica = Replica {
-            ctx: ctx.clone(),
-            jobs: plan.jobs,
-            failover: plan.failover,
-            checks: Vec::new(),
-        };
+        let replica = setup.assemble(locks, spawn.clone());
+        let (ctx, me) = (replica.ctx.clone(), replica.me.clone());
+        let (told, changes, pace) = (plan.told, plan.changes, plan.pace);
+        let mut heard = events.observe();
+        // Not among its tasks: what was told before the process died is news all the same.
+        Spawn::system().spawn(async move {
+            while let Ok(event) = heard.recv().await {
+                told(event);
+            }
+        });
         let (wound_down, over) = watch::channel(false);
         spawn.spawn(async move {
-            replica.run_with(plan.desk).await;
+            let _ = replica.live(changes, pace).await;
             wound_down.send_replace(true);
         });
-        Ok(Self { cage, ctx, over })
+        Ok(Self {
+            tasks,
+            ctx,
+            me,
+            links,
+            over,
+        })
+    }
+
+    /// Waits until its replica has wound down. For ever, when the process dies before.
+    pub(crate) async fn ended(&self) {
+        if self.over.clone().wait_for(|over| *over).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Cuts its connections to all nodes, or mends them.
+    pub(super) fn cut(&self, cut: bool) {
+        for link in &self.links {
+            match cut {
+                true => link.cut(Cut::Hang),
+                false => link.mend(),
+            }
+        }
     }
 }

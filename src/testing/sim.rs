@@ -16,11 +16,11 @@ use crate::{
     batch::BatchJob,
     human::Span,
     job::{Coordination, Job, Spec},
-    worker::{registry::Body, replica::Ready},
+    worker::ready::{Body, Ready},
 };
 
 /// The variable of the environment that says which seed every simulation takes.
-pub const SEED: &str = "WATCHKEEPER_SIM_SEED";
+const SEED: &str = "WATCHKEEPER_SIM_SEED";
 
 /// Makes the work of one replica.
 type Make = Arc<dyn Fn(Replica) -> Body + Send + Sync>;
@@ -101,7 +101,7 @@ impl Sim {
     }
 
     /// Decides how long messages take, who is quicker in an election, and all else that is left to chance: the same seed
-    /// plays the same story. The variable [`SEED`] of the environment wins over it.
+    /// plays the same story. The variable `WATCHKEEPER_SIM_SEED` of the environment wins over it.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -223,7 +223,7 @@ impl Sim {
                 let fleet = Fleet::begin(self).await;
                 seen = Some(fleet.clone());
                 let done = test(fleet.clone()).await;
-                // Whoever was told something at this very instant notes it.
+                // What was told at this very instant is noted.
                 tokio::task::yield_now().await;
                 if checked {
                     fleet.check_all();
@@ -277,16 +277,13 @@ impl Recruit {
 
     /// The job as a replica runs it.
     pub(super) fn ready(&self, of: Replica, watch: impl FnOnce(Body) -> Body) -> Ready {
-        let schedule = match self.spec.schedule_of(&self.name) {
-            Ok(schedule) => schedule,
+        match Ready::new(
+            &self.name,
+            watch((self.make)(of)),
+            Arc::new(self.spec.clone()),
+        ) {
+            Ok(ready) => ready,
             Err(error) => panic!("job {:?} has no schedule: {error}", self.name),
-        };
-        Ready {
-            name: self.name.clone(),
-            body: watch((self.make)(of)),
-            spec: Arc::new(self.spec.clone()),
-            schedule: Arc::new(schedule),
-            policy: self.spec.policy(),
         }
     }
 }

@@ -17,7 +17,7 @@
 //! future of its run is dropped: then it winds down by itself, for as long as its runtime lives.
 //!
 //! # Reload
-//! SIGHUP: the configuration is read again and checked as a whole; then jobs begin, end, or go on under another definition
+//! SIGHUP or [`Handle::reload`]: the configuration is read again and checked as a whole; then jobs begin, end, or go on under another definition
 //! between two runs. What has not changed hears nothing of it. A faulty configuration changes nothing.
 
 #[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
@@ -26,14 +26,21 @@
     allow(dead_code, reason = "tests ask for less than people do")
 )]
 pub(crate) mod asking;
+pub(crate) mod assemble;
 mod builder;
-pub(crate) mod crew;
+mod failover;
 mod function;
+mod gauges;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod given;
+pub(crate) mod health;
+mod heartbeat;
 pub mod holding;
+#[cfg(feature = "admin")]
+mod page;
 pub(crate) mod presence;
 mod process;
+pub(crate) mod ready;
 pub(crate) mod registry;
 pub(crate) mod reload;
 pub(crate) mod replica;
@@ -46,6 +53,7 @@ pub(crate) mod runs;
 pub(crate) mod seeing;
 pub(crate) mod start;
 pub mod store;
+pub(crate) mod supervisor;
 #[cfg(any(feature = "cli", feature = "admin"))]
 pub(crate) mod token;
 
@@ -55,6 +63,7 @@ use std::{future::Future, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -64,8 +73,9 @@ use crate::{
     event::Events,
     job::{Coordination, Job, JobError, Outcome, Run, RunHook, Spec},
 };
-use registry::{Body, Registry, check_by_reading};
-use replica::HealthCheck;
+use health::HealthCheck;
+use ready::Body;
+use registry::{Registry, check_by_reading};
 
 use crate::signals::Signals;
 
@@ -103,12 +113,16 @@ pub struct Worker {
     pub(crate) events: Events,
     pub(crate) checks: Vec<(String, HealthCheck)>,
     pub(crate) hooks: Vec<Arc<dyn RunHook>>,
-    stop: CancellationToken,
+    handle: Handle,
 }
 
-/// Stops a worker from elsewhere in its program; made by [`Worker::handle`]. Cheap to clone, and of no effect when dropped.
-#[derive(Clone, Debug)]
-pub struct Handle(CancellationToken);
+/// Stops or reloads a worker from elsewhere in its program; made by [`Worker::handle`]. Cheap to clone, and of no effect when
+/// dropped.
+#[derive(Clone, Debug, Default)]
+pub struct Handle {
+    stop: CancellationToken,
+    reload: watch::Sender<()>,
+}
 
 impl Worker {
     /// Configured by the environment of the process: defaults, then the file named by `WATCHKEEPER_CONFIG` (else
@@ -138,7 +152,7 @@ impl Worker {
             events,
             checks: Vec::new(),
             hooks: Vec::new(),
-            stop: CancellationToken::new(),
+            handle: Handle::default(),
         }
     }
 
@@ -234,7 +248,7 @@ impl Worker {
     }
 
     /// Parameters of a kind that the configuration alone may say, and no trigger: programs to run, files to write, places
-    /// to send to. Whoever may trigger a job may not say these.
+    /// to send to. The right to trigger a job does not include these.
     #[must_use]
     pub fn fixed_params(mut self, kind: &str, keys: &[&str]) -> Self {
         self.registry.set_fixed(kind, keys);
@@ -302,10 +316,10 @@ impl Worker {
         options
     }
 
-    /// Stops this worker and its clones, while they run or before.
+    /// Stops this worker and its clones, while they run or before; or reloads those that run.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle(self.stop.clone())
+        self.handle.clone()
     }
 
     /// Runs until SIGTERM or SIGINT, then drains. A second signal ends the process at once. [`Worker::handle`] stops it,
@@ -321,7 +335,7 @@ impl Worker {
     ///
     /// # Cancellation
     /// When the future is dropped the worker drains by itself, as on SIGTERM, for as long as the runtime lives: nothing new
-    /// starts, runs may end within `worker.drain_timeout`, leases are handed over. Nobody hears of its end then. A runtime
+    /// starts, runs may end within `worker.drain_timeout`, leases are handed over. Its end is not told to the program then. A runtime
     /// that ends takes the runs with it; what they held expires by itself, after one ttl at most.
     ///
     /// # Errors
@@ -332,8 +346,8 @@ impl Worker {
         self.run_loaded(loaded).await
     }
 
-    /// The same until `stop` is ready, then drains. Signals are left to the program: without a way to reload or to dump the
-    /// status, but beside anything else that handles them.
+    /// The same until `stop` is ready, then drains. Signals are left to the program, so that it can stand beside anything else
+    /// that handles them: [`Handle::reload`] does what SIGHUP would.
     ///
     /// ```no_run
     /// # use watchkeeper::Worker;
@@ -351,7 +365,7 @@ impl Worker {
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<()> {
         let loaded = self.load_to_run()?;
         let _log = self.begin(&loaded)?;
-        let told = self.stop.child_token();
+        let told = self.handle.stop.child_token();
         let running = process::run(self, loaded, None, told.clone());
         let asked = async {
             stop.await;
@@ -386,7 +400,7 @@ impl Worker {
     pub(crate) async fn run_loaded(self, loaded: Loaded) -> Result<()> {
         // Signals first: one that comes while the store is opened must drain, too.
         let signals = Signals::listen().map_err(Error::Process)?;
-        let stop = self.stop.child_token();
+        let stop = self.handle.stop.child_token();
         process::run(self, loaded, Some(signals), stop).await
     }
 }
@@ -397,7 +411,14 @@ impl Handle {
     /// Tells the worker to drain, as SIGTERM does: nothing new starts, what runs may end, leases are handed over, then
     /// [`Worker::run`] returns. Returns at once. A worker that is told before it runs drains as soon as it does.
     pub fn stop(&self) {
-        self.0.cancel();
+        self.stop.cancel();
+    }
+
+    /// Tells the worker to read its configuration again, as SIGHUP does: jobs begin, end or go on under another definition, and
+    /// a faulty configuration changes nothing. Returns at once; the log and [`Event::Reloaded`](crate::event::Event::Reloaded)
+    /// say what came of it. A worker that does not run yet reads its configuration when it does.
+    pub fn reload(&self) {
+        self.reload.send_replace(());
     }
 }
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     scheduler::Context,
-    status::{NodeWatch, Presence, Role, Standing},
+    status::{NodeWatch, Presence, Role, Standing, replica_id},
 };
 
 /// Facts of this replica that do not change.
@@ -17,12 +17,11 @@ pub(crate) struct Identity {
     pub(crate) host: String,
     pub(crate) pid: u32,
     pub(crate) started: Timestamp,
-    pub(crate) mode: &'static str,
     pub(crate) admin: Option<String>,
 }
 
 /// Time between two documents when nothing changes.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(2);
 /// Changes are collected for so long before they are told.
 const COLLECT: Duration = Duration::from_millis(100);
 /// Bytes of documents in a second, on each node: what changes with every tick of a thousand jobs is told with what
@@ -33,18 +32,41 @@ const URGENT_BYTES_PER_SECOND: usize = 1_000_000;
 /// A document without a successor is forgotten after this.
 const LIFETIME: Duration = Duration::from_secs(7);
 
-/// Publishes presence documents until the task is dropped.
-pub(crate) async fn publish(me: Identity, ctx: Context) {
-    publish_every(INTERVAL, LIFETIME, me, ctx).await;
+/// How often a replica tells of itself when nothing changes, and for how long that counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) interval: Duration,
+    pub(crate) lifetime: Duration,
 }
 
-/// The same with other times.
-pub(crate) async fn publish_every(
-    interval: Duration,
-    lifetime: Duration,
-    me: Identity,
-    ctx: Context,
-) {
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            interval: INTERVAL,
+            lifetime: LIFETIME,
+        }
+    }
+}
+
+impl Identity {
+    /// Of this process.
+    pub(super) fn here(name: Option<&str>, nonce: &str, started: Timestamp) -> Self {
+        let system = rustix::system::uname();
+        let (host, pid) = (system.nodename().to_string_lossy(), std::process::id());
+        Self {
+            id: replica_id(&host, pid, nonce),
+            name: name.map_or_else(|| format!("{host}-{pid}"), str::to_owned),
+            host: host.into_owned(),
+            pid,
+            started,
+            admin: None,
+        }
+    }
+}
+
+/// Publishes presence documents until the task is dropped.
+pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
+    let Pace { interval, lifetime } = pace;
     let mut rev = 0;
     loop {
         rev += 1;
@@ -54,7 +76,7 @@ pub(crate) async fn publish_every(
         if let Ok(body) = presence.to_json() {
             bytes = body.len();
             let name = presence.document_name();
-            // Without a store there is nobody to tell; the next one tells.
+            // Without a store nothing is told; the next document tells it.
             let _ = ctx.locks.put_doc(&name, rev, lifetime, body).await;
         }
         let in_turn = async {
@@ -75,6 +97,13 @@ pub(crate) async fn publish_every(
             () = ctx.clock.sleep(interval) => {}
         }
     }
+}
+
+/// After the last run: the document goes.
+pub(super) async fn withdraw(me: &Identity, ctx: &Context) {
+    let name = now(me, ctx, 0).document_name();
+    let gone = ctx.locks.remove_doc(&name);
+    let _ = ctx.clock.timeout(Duration::from_secs(1), gone).await;
 }
 
 /// How long changes are collected after a document of this size, `longest` at most.
@@ -100,7 +129,7 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
         pid: me.pid,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: me.started,
-        mode: me.mode.to_owned(),
+        mode: ctx.place.mode().to_owned(),
         role: match (leads, ctx.place.candidate) {
             (true, _) => Role::Leader,
             (false, true) => Role::Standby,

@@ -6,21 +6,13 @@ use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::ready::{Body, Ready};
 use crate::{
-    batch::BatchJob,
     config::{ParamProblem, WorkFacts},
+    error::Error,
     job::{Health, Job, JobError, Outcome, Run, Spec, params},
     panics::caught,
 };
-
-/// What runs: one run per tick, or batches.
-#[derive(Clone)]
-pub(crate) enum Body {
-    /// A job.
-    Job(Arc<dyn Job>),
-    /// A batch job.
-    Batch(Arc<dyn BatchJob>),
-}
 
 /// Makes a job from its parameters, or says what is wrong with them.
 type Make = Arc<dyn Fn(&Value) -> Result<Body, String> + Send + Sync>;
@@ -159,6 +151,16 @@ impl Registry {
             batch => batch,
         })
     }
+
+    /// A configured job, ready to run. What fails here is a defect of the check before it, and nothing has started.
+    pub(super) fn ready(&self, name: &str, spec: &Arc<Spec>) -> Result<Ready, Error> {
+        let failed = |why| Error::Job {
+            name: name.to_owned(),
+            why,
+        };
+        let body = self.body(name, spec).map_err(failed)?;
+        Ready::new(name, body, spec.clone()).map_err(|error| failed(error.to_string()))
+    }
 }
 
 impl KindEntry {
@@ -240,12 +242,6 @@ impl Job for OfKind {
 
     async fn health(&self) -> Health {
         self.configured.health().await
-    }
-}
-
-impl Body {
-    pub(crate) fn is_batch(&self) -> bool {
-        matches!(self, Self::Batch(_))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::replica::Ready;
-use crate::config::{Backend, LockSettings, TelemetrySettings};
+use super::{ready::Ready, replica::Replica};
+use crate::config::{Backend, Loaded, LockSettings, TelemetrySettings};
 
 /// So many jobs are shown with their next tick; the command `jobs` shows the others.
 const SHOWN: usize = 10;
@@ -46,8 +46,24 @@ pub(crate) fn log(_: &TelemetrySettings) -> std::io::Result<Log> {
     Ok(None)
 }
 
+/// The first lines, before anything is opened that may take its time.
+pub(super) fn show_sources(loaded: &Loaded) {
+    let config = &loaded.config;
+    let configuration = loaded.file.as_ref().map(|file| file.display().to_string());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        store = store(&config.locks),
+        namespace = config.worker.namespace,
+        configuration,
+        "starting"
+    );
+    if let Some(why) = loaded.store_by_default() {
+        tracing::info!("{why}");
+    }
+}
+
 /// The store in a few words, without secrets.
-pub(super) fn store(locks: &LockSettings) -> String {
+fn store(locks: &LockSettings) -> String {
     match locks.backend {
         Backend::Embedded => format!("embedded, {}", locks.embedded.path.display()),
         Backend::Memory => "memory, this process alone".to_owned(),
@@ -58,8 +74,22 @@ pub(super) fn store(locks: &LockSettings) -> String {
     }
 }
 
+/// Who has started, and what it runs.
+pub(super) fn show_replica(replica: &Replica) {
+    let Replica { ctx, me, jobs, .. } = replica;
+    tracing::info!(
+        replica = me.id,
+        name = me.name,
+        mode = ctx.place.mode(),
+        jobs = jobs.len(),
+        page = me.admin.as_ref().map(|at| format!("http://{at}/")),
+        "worker started"
+    );
+    show_jobs(jobs, ctx.locks.wall());
+}
+
 /// Shows the jobs with their next ticks: a line each, and one for all beyond the first ten.
-pub(super) fn show_jobs(jobs: &[Ready], now: Timestamp) {
+fn show_jobs(jobs: &[Ready], now: Timestamp) {
     let enabled = || jobs.iter().filter(|job| job.spec.enabled);
     for job in enabled().take(SHOWN) {
         let (schedule, next) = (job.schedule.to_string(), next(job, now));
@@ -94,18 +124,12 @@ mod tests {
     use super::*;
     use crate::{
         job::{JobError, Outcome, Run, Spec},
-        worker::{function::Function, registry::Body},
+        worker::{function::Function, ready::Body},
     };
 
     fn ready(spec: Spec) -> Ready {
         let work = |_: Run| async { Ok::<_, JobError>(Outcome::Done) };
-        Ready {
-            name: "job".to_owned(),
-            body: Body::Job(Arc::new(Function(work))),
-            schedule: Arc::new(spec.schedule_of("job").unwrap()),
-            policy: spec.policy(),
-            spec: Arc::new(spec),
-        }
+        Ready::new("job", Body::Job(Arc::new(Function(work))), Arc::new(spec)).unwrap()
     }
 
     #[test]

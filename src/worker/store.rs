@@ -16,7 +16,7 @@ use crate::{
 ///
 /// # Errors
 /// [`Error::Store`] for a file that cannot be opened or an address that makes no sense.
-pub fn nodes(
+pub(crate) fn nodes(
     settings: &LockSettings,
     namespace: &str,
     clock: &Clock,
@@ -181,13 +181,13 @@ pub async fn refuse_twins(locks: &Locks) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to start where nobody can ever lead: so many nodes want a person (a wrong password, rights that are missing,
+/// Refuses to start where no replica can ever lead: so many nodes want a person (a wrong password, rights that are missing,
 /// a certificate) that the others are no majority. Fewer of them are told in the log, and lived with. Nodes that are
 /// silent may come, and are no reason. Cancel-safe.
 ///
 /// # Errors
 /// [`Error::Store`] with the first of these nodes, and what to do.
-pub async fn refuse_closed(locks: &Locks) -> Result<()> {
+pub(crate) async fn refuse_closed(locks: &Locks) -> Result<()> {
     let reports = locks.nodes().await?;
     let looking = locks.look(vec!["preflight".to_owned()]);
     let Ok(seen) = locks.clock().timeout(Duration::from_secs(1), looking).await else {

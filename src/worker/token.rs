@@ -9,7 +9,7 @@
 //! `watchkeeper-UID` in the folder for temporary files.
 //!
 //! # Invariants
-//! - Nobody else could have made the file or can read it: it is refused otherwise. (a_token_of_somebody_else_is_refused)
+//! - No other user could have made the file or can read it: it is refused otherwise. (a_token_of_somebody_else_is_refused)
 //! - Workers that start at the same instant have one token.                        (all_who_start_at_once_share_one_token)
 
 use std::{
@@ -38,7 +38,7 @@ pub(crate) enum TokenError {
     /// No worker has made one.
     #[error("{} is not there: no worker of this user has served the status page of this store here", .0.display())]
     Missing(PathBuf),
-    /// Somebody else could know it.
+    /// Another user could know it.
     #[error(transparent)]
     Stranger(#[from] Stranger),
     /// It cannot be one.
@@ -114,7 +114,7 @@ fn write(path: &Path, token: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Reads a file that nobody else can have made, or can read. Never waits, whatever stands there.
+/// Reads a file that no other user can have made, or can read. Never waits, whatever stands there.
 fn read(path: &Path) -> Result<Secret, TokenError> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = fs::OpenOptions::new()
@@ -195,7 +195,7 @@ impl Places {
         let mut runtime = runtime.chain([&of_user]).filter(|path| self.is_ours(path));
         let folder = match runtime.next() {
             Some(folder) => folder.join("watchkeeper"),
-            // Anybody can make this one before us: then it is not ours, and is refused.
+            // Any user can make this one before us: then it is not ours, and is refused.
             None => self.temporary.join(format!("watchkeeper-{}", self.user)),
         };
         if make {
@@ -213,7 +213,7 @@ impl Places {
         Ok(folder)
     }
 
-    /// A folder of this user's that nobody else can write.
+    /// A folder of this user's that no other user can write.
     fn is_ours(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
         fs::symlink_metadata(path).is_ok_and(|found| {
@@ -321,7 +321,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut config = Config::default();
         let places = |runtime: &str| Places {
-            // Nobody has files here, but in the one that the test makes.
+            // No files are here, but in the folder that the test makes.
             user: owned::user(),
             runtime: Some(folder.path().join(runtime)),
             temporary: folder.path().to_owned(),
@@ -339,7 +339,7 @@ mod tests {
             let made = fs::metadata(found.parent().unwrap()).unwrap();
             assert_eq!(made.mode() & 0o777, 0o700);
         }
-        // One that others can write is none, and neither is a folder that somebody has opened.
+        // One that others can write is none, and neither is a folder that was opened to them.
         let open = fs::Permissions::from_mode(0o777);
         let all = folder.path().join(format!("watchkeeper-{}", owned::user()));
         fs::create_dir(&all).unwrap();

@@ -6,16 +6,30 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use watchkeeper::{
     DurationExt, Outcome, Spec, Worker,
-    config::{AdminSettings, LockSettings, TelemetrySettings},
+    config::{AdminSettings, LoadOptions, LockSettings, TelemetrySettings},
 };
 
 /// Much longer than a hand-over, and much shorter than the lease that would end otherwise.
 const SOON: Duration = Duration::from_secs(15);
 
-/// A worker that tells of each run who it is, and what `params` says.
+/// A worker over the store in this folder.
 fn worker(
     name: &'static str,
     folder: &std::path::Path,
+    told: &mpsc::UnboundedSender<(&'static str, u64)>,
+) -> Worker {
+    let worker = Worker::builder()
+        .name(name)
+        .locks(LockSettings::embedded(folder.join("store.db")).ttl(30.secs()))
+        .admin(AdminSettings::off())
+        .telemetry(TelemetrySettings::log("off"));
+    telling(name, worker.build(), told)
+}
+
+/// With a job that tells of each run who it is, and what `params` says.
+fn telling(
+    name: &'static str,
+    worker: Worker,
     told: &mpsc::UnboundedSender<(&'static str, u64)>,
 ) -> Worker {
     #[derive(serde::Deserialize)]
@@ -24,20 +38,14 @@ fn worker(
     }
     let told = told.clone();
     let spec = Spec::every(1.secs()).params(serde_json::json!({ "step": "7" }));
-    Worker::builder()
-        .name(name)
-        .locks(LockSettings::embedded(folder.join("store.db")).ttl(30.secs()))
-        .admin(AdminSettings::off())
-        .telemetry(TelemetrySettings::log("off"))
-        .build()
-        .job_fn("tell", spec, move |run| {
-            let told = told.clone();
-            async move {
-                let Params { step } = run.params()?;
-                told.send((name, step.parse()?))?;
-                Ok(Outcome::Done)
-            }
-        })
+    worker.job_fn("tell", spec, move |run| {
+        let told = told.clone();
+        async move {
+            let Params { step } = run.params()?;
+            told.send((name, step.parse()?))?;
+            Ok(Outcome::Done)
+        }
+    })
 }
 
 async fn next_of(name: &str, runs: &mut mpsc::UnboundedReceiver<(&'static str, u64)>) -> u64 {
@@ -91,6 +99,33 @@ async fn a_worker_whose_future_is_dropped_hands_over() {
     next_of("other", &mut runs).await;
     stop.send(()).unwrap();
     within(other).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_is_reloaded_by_its_handle() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("watchkeeper.toml");
+    let write = |step: u64| {
+        let fixed =
+            "[locks]\nbackend = \"memory\"\n[admin]\nlisten = \"off\"\n[telemetry]\nlog = \"off\"";
+        let text = format!("{fixed}\n[jobs.tell]\nparams = {{ step = \"{step}\" }}\n");
+        std::fs::write(&file, text).unwrap();
+    };
+    write(7);
+    let options = LoadOptions {
+        file: Some(file.clone()),
+        ..LoadOptions::default()
+    };
+    let (told, mut runs) = mpsc::unbounded_channel();
+    let worker = telling("one", Worker::with(options), &told);
+    let handle = worker.handle();
+    let running = tokio::spawn(worker.run());
+    assert_eq!(next_of("one", &mut runs).await, 7);
+    write(8);
+    handle.reload();
+    while next_of("one", &mut runs).await != 8 {}
+    handle.stop();
+    within(running).await.unwrap().unwrap();
 }
 
 #[tokio::test]

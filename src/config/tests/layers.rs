@@ -310,6 +310,34 @@ fn a_kind_decides_what_a_text_among_its_parameters_is() {
     assert_eq!(*params, expected);
 }
 
+/// However many there are, and although its check tells one problem at a time, as one that reads a type does.
+#[test]
+fn a_kind_decides_what_each_of_many_texts_is() {
+    let file = "[jobs.mail]\nkind = \"notifications\"\nschedule = \"continuous\"\ncoordination = \"batch\"";
+    let names = ["A", "B", "C", "D", "E", "F", "G", "H", "I"];
+    let setup = names.into_iter().fold(Setup::file(file), |setup, name| {
+        setup.env(&format!("JOBS__MAIL__PARAMS__{name}"), "100")
+    });
+    let texts = ["b", "h"];
+    let setup = setup.params(move |_, params| {
+        let mut all = params.as_object().unwrap().iter();
+        let wrong = all.find(|(name, value)| value.is_string() != texts.contains(&name.as_str()));
+        let problem = wrong.map(|(name, _)| ParamProblem {
+            key: name.clone(),
+            message: "wrong".to_owned(),
+            remedy: String::new(),
+        });
+        problem.into_iter().collect()
+    });
+    for (name, value) in setup.loaded().config.jobs["mail"]
+        .params
+        .as_object()
+        .unwrap()
+    {
+        assert_eq!(value.is_string(), texts.contains(&name.as_str()), "{name}");
+    }
+}
+
 #[test]
 fn a_variable_finds_a_job_with_a_hyphen() {
     let setup = Setup::empty()

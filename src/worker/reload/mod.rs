@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 
 use super::{
     Worker,
-    crew::{Desk, Orders, TAKEN},
-    process::{declare, ready},
-    replica::Ready,
+    gauges::declare,
+    ready::Ready,
+    supervisor::{Changes, JobChanges, TAKEN},
 };
 use crate::{
     config::{Config, Problems, Severity},
@@ -34,7 +34,7 @@ use crate::{
 };
 pub(crate) use plan::{Reload, plan};
 
-/// The jobs that are configured now, for whoever asks. Cheap to clone.
+/// The jobs that are configured now. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Jobs(Arc<RwLock<Specs>>);
 
@@ -48,7 +48,7 @@ pub(crate) struct Reloader {
     config: Config,
     /// In effect since the last reload.
     jobs: Jobs,
-    orders: mpsc::Sender<Orders>,
+    changer: mpsc::Sender<JobChanges>,
     ctx: Context,
     metrics: Metrics,
 }
@@ -81,7 +81,7 @@ impl Jobs {
 // === impl Reloader ===
 
 impl Reloader {
-    /// For a worker that runs with `config`; the replica reads its orders at the desk.
+    /// For a worker that runs with `config`, and where its replica reads what is to change.
     pub(crate) fn new(
         mut worker: Worker,
         config: Config,
@@ -89,23 +89,23 @@ impl Reloader {
         jobs: Jobs,
         ctx: Context,
         metrics: Metrics,
-    ) -> (Self, Desk) {
+    ) -> (Self, Changes) {
         if file.is_some() {
             // A file that is gone is a fault, and no configuration without jobs.
             worker.options.file = file;
         }
-        let (orders, desk) = mpsc::channel(1);
+        let (changer, changes) = mpsc::channel(1);
         let now = ctx.locks.wall();
         ctx.events.tell(Event::Reloaded { ok: true, at: now });
         let reloader = Self {
             worker,
             config,
             jobs,
-            orders,
+            changer,
             ctx,
             metrics,
         };
-        (reloader, desk)
+        (reloader, changes)
     }
 
     /// Reads the configuration again and takes up what it says of jobs.
@@ -121,9 +121,9 @@ impl Reloader {
             }
         };
         let mut needs_restart = Vec::new();
-        if let Ok((jobs, reload, orders)) = read {
+        if let Ok((jobs, reload, changes)) = read {
             needs_restart.clone_from(&reload.needs_restart);
-            self.take_up(jobs, &reload, orders).await;
+            self.take_up(jobs, &reload, changes).await;
         } else {
             tracing::error!(
                 why = error,
@@ -141,7 +141,7 @@ impl Reloader {
     }
 
     /// The new jobs, how the configuration differs, and what is to be done about it; nothing has changed yet.
-    fn read(&self) -> Result<(Specs, Reload, Orders), Error> {
+    fn read(&self) -> Result<(Specs, Reload, JobChanges), Error> {
         let loaded = self.worker.load()?;
         for warning in &loaded.problems {
             tracing::warn!("{warning}");
@@ -172,24 +172,24 @@ impl Reloader {
             .collect();
         let begin = reload.added.iter().chain(&reload.changed);
         let begin: Result<Vec<Ready>, Error> = begin
-            .filter_map(|name| Some(ready(&self.worker, name, jobs.get(name)?)))
+            .filter_map(|name| Some(self.worker.registry.ready(name, jobs.get(name)?)))
             .collect();
-        let orders = Orders {
+        let changes = JobChanges {
             begin: begin?,
             end: reload.removed.clone(),
         };
-        Ok((jobs, reload, orders))
+        Ok((jobs, reload, changes))
     }
 
-    async fn take_up(&mut self, jobs: Specs, reload: &Reload, orders: Orders) {
-        for job in &orders.begin {
+    async fn take_up(&mut self, jobs: Specs, reload: &Reload, changes: JobChanges) {
+        for job in &changes.begin {
             declare(&self.metrics, job, self.ctx.locks.wall());
         }
         // The replica takes them one after the other, at once; one that does not is about to end.
         let sent = self
             .ctx
             .clock
-            .timeout(TAKEN, self.orders.send(orders))
+            .timeout(TAKEN, self.changer.send(changes))
             .await;
         if !matches!(sent, Ok(Ok(()))) {
             tracing::warn!("the worker is about to end: the reload has no effect");

@@ -1,4 +1,4 @@
-//! Holds all tasks of one simulated replica: they can be frozen, thawed and crashed together.
+//! All tasks of one simulated process: they are frozen, thawed and crashed together.
 
 use std::{
     collections::BTreeMap,
@@ -13,26 +13,26 @@ use tokio::task::JoinHandle;
 
 use crate::spawn::{Spawn, Spawner};
 
-/// The tasks of one replica.
+/// The tasks of one simulated process. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Cage(Arc<Mutex<State>>);
+pub(crate) struct ProcessTasks(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     frozen: bool,
     crashed: bool,
-    /// Of every living task.
+    /// Those of the living tasks.
     wakers: BTreeMap<u64, Waker>,
     next: u64,
 }
 
-struct Caged {
-    cage: Cage,
+struct Task {
+    tasks: ProcessTasks,
     id: u64,
     task: Option<BoxFuture<'static, ()>>,
 }
 
-impl Cage {
+impl ProcessTasks {
     pub(crate) fn spawn(&self) -> Spawn {
         Spawn::new(self.clone())
     }
@@ -45,7 +45,7 @@ impl Cage {
         self.change(|state| state.frozen = false);
     }
 
-    /// The process is gone: its tasks are dropped where they stand, and nothing they own is told to anybody.
+    /// The process is gone: its tasks are dropped where they stand, and what they own tells no other process.
     pub(crate) fn crash(&self) {
         self.change(|state| state.crashed = true);
     }
@@ -69,7 +69,7 @@ impl Cage {
     }
 }
 
-impl Spawner for Cage {
+impl Spawner for ProcessTasks {
     #[allow(clippy::disallowed_methods, reason = "the simulation's own runtime")]
     fn spawn(&self, task: BoxFuture<'static, ()>) -> JoinHandle<()> {
         let id = {
@@ -77,20 +77,20 @@ impl Spawner for Cage {
             state.next += 1;
             state.next
         };
-        tokio::spawn(Caged {
-            cage: self.clone(),
+        tokio::spawn(Task {
+            tasks: self.clone(),
             id,
             task: Some(task),
         })
     }
 }
 
-impl Future for Caged {
+impl Future for Task {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let crashed = {
-            let mut state = self.cage.state();
+            let mut state = self.tasks.state();
             if state.frozen && !state.crashed {
                 state.wakers.insert(self.id, cx.waker().clone());
                 return Poll::Pending;
@@ -111,7 +111,7 @@ impl Future for Caged {
         };
         if done.is_ready() {
             self.task = None;
-            self.cage.state().wakers.remove(&self.id);
+            self.tasks.state().wakers.remove(&self.id);
         }
         done
     }

@@ -1,0 +1,73 @@
+//! Assembles one replica, for the process of a worker and for the simulated ones of the testing kit alike.
+//!
+//! # Invariants
+//! - What differs between a real replica and a simulated one is said in its [`Setup`] and by the locks and tasks it is given, and
+//!   nowhere else.
+
+use std::time::Duration;
+
+use super::{health::HealthCheck, presence::Identity, ready::Ready, replica::Replica};
+use crate::{
+    job::Hooks,
+    lock::Locks,
+    scheduler::{Author, Board, Context, Gate, History, Intents, Place, Recall},
+    spawn::Spawn,
+};
+
+/// What a replica is, and what it is to run.
+pub(crate) struct Setup {
+    pub(crate) me: Identity,
+    /// Whose runs of jobs that run everywhere stand together: the same over restarts.
+    pub(crate) ring: String,
+    pub(crate) failover: bool,
+    /// Among candidates; larger is preferred.
+    pub(crate) priority: i32,
+    /// Whether it ever leads.
+    pub(crate) candidate: bool,
+    /// Called around every run.
+    pub(crate) hooks: Hooks,
+    /// Where it learns what people ask for.
+    pub(crate) intents: Intents,
+    /// How long runs may go on when it drains.
+    pub(crate) drain_timeout: Duration,
+    pub(crate) jobs: Vec<Ready>,
+    /// Of its own health.
+    pub(crate) checks: Vec<(String, HealthCheck)>,
+}
+
+impl Setup {
+    /// A replica with these locks, which bring the clocks, the chance and the events of its process, and with these tasks.
+    pub(crate) fn assemble(self, locks: Locks, spawn: Spawn) -> Replica {
+        let clock = locks.clock().clone();
+        let author = Author {
+            id: self.me.id.clone(),
+            name: self.me.name.clone(),
+            ring: self.ring,
+        };
+        let ctx = Context {
+            history: History::new(locks.clone(), clock.clone(), spawn.clone(), author),
+            chance: locks.chance().clone(),
+            events: locks.events().clone(),
+            board: Board::default(),
+            gate: match self.failover {
+                true => Gate::failover(),
+                false => Gate::open(),
+            },
+            intents: self.intents,
+            recall: Recall::default(),
+            hooks: self.hooks,
+            place: Place::new(&self.me.id, self.priority, self.candidate, self.failover),
+            replica: self.me.id.clone(),
+            drain_timeout: self.drain_timeout,
+            locks,
+            clock,
+            spawn,
+        };
+        Replica {
+            ctx,
+            me: self.me,
+            jobs: self.jobs,
+            checks: self.checks,
+        }
+    }
+}

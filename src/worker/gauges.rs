@@ -1,0 +1,64 @@
+//! What the metrics of a worker read from its replica whenever they are asked for.
+
+use jiff::Timestamp;
+
+use super::ready::Ready;
+use crate::{
+    job::Coordination,
+    lease::LeaseView,
+    lock::LockError,
+    scheduler::Context,
+    telemetry::metrics::{HeldTerm, Metrics},
+};
+
+/// Connects the metrics to a replica that runs these jobs.
+pub(super) async fn connect(
+    metrics: &Metrics,
+    ctx: &Context,
+    jobs: &[Ready],
+) -> Result<(), LockError> {
+    for job in jobs.iter().filter(|job| job.spec.enabled) {
+        declare(metrics, job, ctx.locks.wall());
+    }
+    for node in ctx.locks.nodes().await? {
+        metrics.declare_node(&node.name, node.answers);
+    }
+    let board = ctx.board.clone();
+    metrics.terms_from(move || {
+        let held = board
+            .leases()
+            .into_iter()
+            .filter(|(_, lease)| lease.is_held());
+        let term = |(job, lease): (String, LeaseView)| HeldTerm {
+            job,
+            token: lease.token(),
+            remaining: lease.remaining(),
+            margin: lease.margin(),
+        };
+        held.map(term).collect()
+    });
+    let (board, locks) = (ctx.board.clone(), ctx.locks.clone());
+    metrics.overdue_from(move || board.overdue(locks.wall()));
+    let (board, intents) = (ctx.board.clone(), ctx.intents.clone());
+    metrics.paused_from(move || {
+        let jobs = board.names().into_iter();
+        jobs.map(|job| (intents.is_paused(&job), job))
+            .map(|(paused, job)| (job, paused))
+            .collect()
+    });
+    let board = ctx.board.clone();
+    metrics.ahead_from(move || board.ahead_of_clock());
+    Ok(())
+}
+
+/// Shows a job in the metrics before anything of it has happened.
+pub(super) fn declare(metrics: &Metrics, job: &Ready, now: Timestamp) {
+    let led = !job.body.is_batch() && job.spec.coordination == Coordination::Leader;
+    metrics.declare_job(&job.name, led);
+    let has_ticks = !job.body.is_batch()
+        && !job.schedule.is_continuous()
+        && job.schedule.next_after(now).is_some();
+    if has_ticks {
+        metrics.expect_success(&job.name);
+    }
+}

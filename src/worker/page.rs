@@ -1,0 +1,335 @@
+//! What the status page of a worker shows and takes: this replica as it is now, the fleet as the store tells it, and the orders
+//! of people, each answered in time.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    presence::{self, Identity},
+    registry::Registry,
+    reload::Jobs,
+};
+use crate::{
+    admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
+    clock::Moment,
+    config::Config,
+    error::{Error, Result},
+    intent::TriggerState,
+    scheduler::Context,
+    secret::Secret,
+    status::{FleetStatus, LockStatus, Role, RunRecord},
+    telemetry::metrics::Metrics,
+    worker::{
+        asking::{self, AskError, Asker, PASSING, Until, WaitingTrigger},
+        given, runs, seeing, token,
+    },
+};
+
+/// How long an answer waits for those whom it concerns.
+const HEARD: Duration = Duration::from_millis(2_500);
+/// Nothing is written later than this after an order came: the server gives up an answer after 5 s, and what is written is
+/// answered as that. With what an order waits for its turn, and for those whom it concerns.
+const LAST_WRITE: Duration = Duration::from_millis(2_200);
+/// When no replica is waited for any more.
+const ENOUGH: Duration = Duration::from_millis(3_500);
+/// Between two looks at a store that is busy.
+const LOOK: Duration = Duration::from_millis(100);
+
+struct Source {
+    me: Identity,
+    ctx: Context,
+    registry: Registry,
+    jobs: Jobs,
+    seen: seeing::Shared,
+}
+
+#[async_trait]
+impl AdminSource for Source {
+    fn replica(&self) -> String {
+        self.me.id.clone()
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.ctx.locks.wall()
+    }
+
+    async fn fleet(&self) -> FleetStatus {
+        let me = presence::now(&self.me, &self.ctx, 0);
+        let remembered = self.ctx.board.last_seen();
+        let pauses = self.ctx.intents.pauses();
+        let fleet = self
+            .seen
+            .fleet(&self.ctx.locks, me, pauses, remembered)
+            .await;
+        fleet.unwrap_or_default()
+    }
+
+    async fn locks(&self) -> Result<Vec<LockStatus>, String> {
+        let locks = &self.ctx.locks;
+        let until = locks.clock().now() + PASSING;
+        loop {
+            match seeing::locks(locks, "").await {
+                Err(error) if error.passes() && again(locks, until).await => {}
+                found => return found.map_err(|error| error.to_string()),
+            }
+        }
+    }
+
+    async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
+        let locks = &self.ctx.locks;
+        let until = locks.clock().now() + PASSING;
+        let mut found = loop {
+            match runs::last(locks, job, limit).await {
+                Err(error) if error.passes() && again(locks, until).await => {}
+                found => break found.map_err(|error| error.to_string())?,
+            }
+        };
+        let fleet = self.fleet().await;
+        let known = !found.is_empty() || fleet.job(job).is_some();
+        RunRecord::add_progress(&mut found, &fleet);
+        Ok(known.then_some(found))
+    }
+
+    fn live(&self) -> Result<(), String> {
+        match self.ctx.locks.fitness().silence() {
+            Some(silence) if silence > Duration::from_secs(5) => Err(format!(
+                "the runtime has stood still for {}",
+                crate::human::Brief(silence)
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if self.ctx.gate.drain().is_cancelled() {
+            return Err("draining".to_owned());
+        }
+        if let Some((why, _)) = self.ctx.locks.fitness().unfit() {
+            return Err(why);
+        }
+        if let Some((job, why)) = self.ctx.board.dead_engine() {
+            return Err(format!(
+                "the engine of {job} has died, and begins again: {why}"
+            ));
+        }
+        if self.ctx.locks.reached() {
+            Ok(())
+        } else {
+            Err("no store was reached yet".to_owned())
+        }
+    }
+
+    fn leads(&self, job: &str) -> Option<bool> {
+        self.ctx.board.is_leading(job)
+    }
+
+    fn leads_any(&self) -> bool {
+        presence::now(&self.me, &self.ctx, 0).role == Role::Leader
+    }
+
+    async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError> {
+        self.ask(job, order).await.map_err(refused)
+    }
+
+    async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String> {
+        let found = self.asker().outstanding(job).await;
+        let found = found.map_err(|error| error.to_string())?;
+        let fleet = self.fleet().await;
+        let shown = found.into_iter().map(|trigger| {
+            let enabled = self.jobs.get(&trigger.job).map(|spec| spec.enabled);
+            WaitingTrigger::of(trigger, &fleet, enabled)
+        });
+        let shown: Vec<_> = shown.collect();
+        Ok(serde_json::to_value(shown).unwrap_or_default())
+    }
+
+    async fn withdraw(&self, id: &str) -> Result<Done, OrderError> {
+        let (asker, came) = (self.asker(), self.ctx.clock.now());
+        let mut found = asker.outstanding(None).await.map_err(refused)?;
+        found.retain(|trigger| trigger.id == id);
+        if found.is_empty() {
+            return Err(OrderError::Unknown(format!(
+                "no trigger {id} is outstanding"
+            )));
+        }
+        let asked = asker.withdraw(found, self.heard(came)).await;
+        let asked = asked.map_err(refused)?;
+        let Some(trigger) = asked.into_iter().next() else {
+            return Err(OrderError::Unknown(format!(
+                "no trigger {id} is outstanding"
+            )));
+        };
+        let over = trigger.outcome == "withdrawn";
+        match trigger.state > TriggerState::Withdrawing && !over {
+            true => Err(OrderError::NotPossible(format!(
+                "trigger {id} has started, as run {}",
+                trigger.run_id
+            ))),
+            false => Ok(Done {
+                heard: over,
+                answer: trigger.shown(),
+            }),
+        }
+    }
+
+    async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
+        let asked = self.asker().drain(replica, Until::Heard, HEARD).await;
+        let answer = asked.map_err(refused)?;
+        Ok(Done {
+            heard: answer.heard,
+            answer: serde_json::to_value(&answer).unwrap_or_default(),
+        })
+    }
+}
+
+/// Whether there is time for another look at a store that is busy.
+async fn again(locks: &crate::Locks, until: Moment) -> bool {
+    locks.clock().sleep(LOOK).await;
+    locks.clock().now() < until
+}
+
+fn refused(error: AskError) -> OrderError {
+    let why = error.to_string();
+    match error {
+        AskError::Unknown { .. } | AskError::UnknownReplica { .. } => OrderError::Unknown(why),
+        AskError::NotPossible(_) => OrderError::NotPossible(why),
+        AskError::TooMany(_) => OrderError::TooMany(why),
+        AskError::Misfit(_) => OrderError::Misfit(why),
+        AskError::TooFew { .. }
+        | AskError::Late
+        | AskError::Doubtful { .. }
+        | AskError::Locks(_) => OrderError::Unavailable(why),
+    }
+}
+
+impl Source {
+    fn asker(&self) -> Asker {
+        let last = self.ctx.clock.now() + LAST_WRITE;
+        Asker::new(&self.ctx.locks, format!("http to {}", self.me.name)).no_later_than(last)
+    }
+
+    /// How long those whom an order concerns are waited for that came then.
+    fn heard(&self, came: Moment) -> Duration {
+        HEARD.min((came + ENOUGH).since(self.ctx.clock.now()))
+    }
+
+    async fn ask(&self, job: &str, order: Order) -> Result<Done, AskError> {
+        // One deadline for all of it.
+        let (asker, came) = (self.asker(), self.ctx.clock.now());
+        let mut fleet = self.fleet().await;
+        if asking::refuse_unknown(job, &fleet, []).is_err() {
+            // What others run is unknown here while the store cannot be read, and that is another answer.
+            fleet = asker.fleet().await?;
+            asking::refuse_unknown(job, &fleet, [])?;
+        }
+        if matches!(order, Order::Trigger { .. }) {
+            asking::refuse_disabled(job, &fleet, self.jobs.get(job).as_ref())?;
+        }
+        if matches!(order, Order::Trigger { .. } | Order::Resign { .. }) {
+            let coordination = fleet.job(job).map(|job| job.coordination.as_str());
+            asking::refuse_unled(job, coordination.unwrap_or_default())?;
+        }
+        if let Order::Trigger { given } = &order {
+            given::refuse_misfit(&self.registry, job, self.jobs.get(job).as_ref(), given)
+                .map_err(AskError::Misfit)?;
+        }
+        let (answer, heard) = match order {
+            Order::Pause { .. } | Order::Resume => {
+                let (paused, reason) = match order {
+                    Order::Pause { reason } => (true, reason),
+                    _ => (false, String::new()),
+                };
+                let answer = asker.pause(job, paused, &reason, self.heard(came)).await?;
+                let heard = answer.known && answer.unheard_by.is_empty();
+                (serde_json::to_value(&answer), heard)
+            }
+            Order::Trigger { given } => {
+                let trigger = asker.trigger_with(job, given).await?;
+                let patience = self.heard(came);
+                let found = asker.until(trigger, TriggerState::Accepted, patience);
+                let found = found.await?;
+                let heard = found.state > TriggerState::Asked;
+                (Ok(found.shown()), heard)
+            }
+            Order::Resign { to } => {
+                let answer = asker.resign(job, to.as_deref(), self.heard(came)).await?;
+                (serde_json::to_value(&answer), answer.leader.is_some())
+            }
+        };
+        let answer = answer.unwrap_or_default();
+        Ok(Done { answer, heard })
+    }
+}
+
+/// What must be said to the page. A worker works without one, but takes no orders there.
+fn said(config: &Config, ctx: &Context) -> Option<Secret> {
+    if let Some(token) = &config.admin.token {
+        return Some(token.clone());
+    }
+    match token::obtain(config, &ctx.chance) {
+        Ok((token, file)) => {
+            let file = file.display().to_string();
+            tracing::info!(file, "this file holds the token of the status page");
+            Some(token)
+        }
+        Err(error) => {
+            tracing::warn!(
+                %error,
+                "the status page has no token: it takes no orders and shows no outputs; set admin.token"
+            );
+            None
+        }
+    }
+}
+
+pub(super) async fn start(
+    config: &Config,
+    registry: &Registry,
+    me: &mut Identity,
+    ctx: &Context,
+    metrics: Metrics,
+    jobs: Jobs,
+    stop: CancellationToken,
+) -> Result<Option<JoinHandle<()>>> {
+    let Some(address) = config.admin.address() else {
+        return Ok(None);
+    };
+    let failed = |source| Error::Listen {
+        address: address.to_string(),
+        source,
+    };
+    let listener = bind(address).await.map_err(failed)?;
+    me.admin = listener.local_addr().ok().map(|at| at.to_string());
+    let source = Arc::new(Source {
+        me: me.clone(),
+        ctx: ctx.clone(),
+        registry: registry.clone(),
+        jobs,
+        seen: seeing::Shared::default(),
+    });
+    let admin = Admin {
+        source,
+        metrics,
+        clock: ctx.clock.clone(),
+        token: said(config, ctx),
+        hosts: config
+            .admin
+            .hosts
+            .iter()
+            .chain([&me.host])
+            .cloned()
+            .collect(),
+        proxies: config.admin.trusted_proxies.clone(),
+        read_only: config.admin.read_only,
+    };
+    let served = async move {
+        if let Err(error) = serve(listener, admin, stop).await {
+            tracing::error!(%error, "the status page has ended");
+        }
+    };
+    Ok(Some(ctx.spawn.spawn(served)))
+}
