@@ -91,7 +91,7 @@ impl Process {
         let locks = cluster
             .locks(connections, plan.time.clock(), plan.chance, spawn.clone())
             .tag(plan.setup.me.id.replace(' ', "-"))
-            .events(events.clone())
+            .events(events.of_locks())
             .look_every(plan.look_every)
             .on_unstoppable(move |_| {
                 aborted();

@@ -73,7 +73,7 @@ pub(super) async fn run(
     let locks = store::open(&config.locks, &config.worker.namespace, &clock, grace)?
         .tag(nonce.clone())
         .chance(chance)
-        .events(events)
+        .events(events.of_locks())
         .start()
         .map_err(Error::Process)?;
     store::refuse_twins(&locks).await?;
