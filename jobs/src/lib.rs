@@ -14,19 +14,23 @@
 //! - [`demo_table`], [`receiver`]: a table to send from and somebody who counts what arrives.
 #![forbid(unsafe_code)]
 
+mod command;
 pub mod demo_table;
-pub mod exec;
 pub mod guard;
-pub mod heartbeat;
-pub mod http;
 pub mod kinds;
-pub mod notifications;
 pub mod receiver;
 pub mod span;
-mod web;
 
-pub use exec::{Exec, ExecParams};
-pub use heartbeat::{Heartbeat, HeartbeatParams};
-pub use http::{Http, HttpParams};
-pub use kinds::{KINDS, check_params};
-pub use notifications::{Notifications, NotificationsParams};
+pub use kinds::{
+    KINDS, check_params,
+    exec::{self, Exec, ExecParams},
+    heartbeat::{self, Heartbeat, HeartbeatParams},
+    http::{self, Http, HttpParams},
+    notifications::{self, Notifications, NotificationsParams},
+};
+
+/// The `watchkeeper` command: the whole program, which ends with what this answers.
+#[must_use]
+pub fn command() -> std::process::ExitCode {
+    command::main()
+}

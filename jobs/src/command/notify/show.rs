@@ -1,15 +1,15 @@
 //! What `notify` prints. Ids, reasons and names of tables are anybody's.
 
+use crate::notifications::{
+    cell::ItemId,
+    delivery::State,
+    operator::{Entry, RowState, Standing},
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use watchkeeper::{
     cli::Table,
     terminal::{cell, out},
-};
-use watchkeeper_jobs::notifications::{
-    cell::ItemId,
-    delivery::State,
-    operator::{Entry, RowState, Standing},
 };
 
 use super::which::Mailing;
@@ -168,10 +168,8 @@ pub(super) fn json(value: &impl serde::Serialize) {
 
 #[cfg(test)]
 mod tests {
+    use crate::notifications::{NotificationsParams, delivery::Exception, source::Counts};
     use watchkeeper::{node::Token, terminal};
-    use watchkeeper_jobs::notifications::{
-        NotificationsParams, delivery::Exception, source::Counts,
-    };
 
     use super::*;
 

@@ -57,7 +57,7 @@ use watchkeeper::{
 
 pub use params::HttpParams;
 
-use crate::web::{self, NoClient};
+use crate::kinds::web::{self, NoClient};
 use answer::{Hidden, Verdict, verdict};
 use header::{header_value, read_header};
 use params::Plan;

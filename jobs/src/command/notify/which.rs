@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::NotificationsParams;
 use serde::Deserialize;
 use watchkeeper::{Worker, config::Config};
-use watchkeeper_jobs::NotificationsParams;
 
 use super::Failure;
 

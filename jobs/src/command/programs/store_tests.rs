@@ -6,7 +6,7 @@ use clap::Parser;
 use tempfile::TempDir;
 
 use super::*;
-use crate::programs::LockArgs;
+use crate::command::programs::LockArgs;
 
 #[derive(Debug, Parser)]
 struct Cli {

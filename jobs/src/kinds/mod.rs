@@ -1,5 +1,11 @@
 //! The kinds of stock jobs, and the check of their parameters: every finding at once, each with its key.
 
+pub mod exec;
+pub mod heartbeat;
+pub mod http;
+pub mod notifications;
+mod web;
+
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -5,7 +5,10 @@ use std::{fmt, path::PathBuf};
 use reqwest::Url;
 use serde::Deserialize;
 
-use crate::{kinds::Finding, span::Span, web::shown};
+use crate::{
+    kinds::{Finding, web::shown},
+    span::Span,
+};
 
 /// Parameters of a job of kind `notifications`.
 #[derive(Clone, Debug, Deserialize)]

@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
+use crate::span::Span;
 use clap::{Args, error::ErrorKind};
 use serde_json::json;
 use watchkeeper::{cli::Place, config::SecretUrl, terminal};
-use watchkeeper_jobs::span::Span;
 
 use super::exit;
 

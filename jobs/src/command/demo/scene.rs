@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
+use crate::{KINDS, NotificationsParams, demo_table::create_demo_table};
 use serde_json::json;
 use watchkeeper::config::{Config, LoadOptions, load};
-use watchkeeper_jobs::{KINDS, NotificationsParams, demo_table::create_demo_table};
 
 /// How long a lease lasts without an extension.
 pub(crate) const TTL: Duration = Duration::from_secs(2);

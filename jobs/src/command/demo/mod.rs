@@ -24,10 +24,10 @@ mod verdict;
 
 use std::{process::ExitCode, time::Duration};
 
+use crate::span::Span;
 use clap::Args;
 use serde_json::json;
 use watchkeeper::terminal;
-use watchkeeper_jobs::span::Span;
 
 pub(crate) use fleet::die_with;
 use stage::Stage;

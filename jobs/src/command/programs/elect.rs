@@ -8,9 +8,9 @@
 
 use std::time::Duration;
 
+use crate::guard::StartError;
 use futures_util::future::join;
 use watchkeeper::Elector;
-use watchkeeper_jobs::guard::StartError;
 
 use super::{
     Scene,

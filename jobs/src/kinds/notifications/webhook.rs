@@ -18,10 +18,10 @@ use async_trait::async_trait;
 use reqwest::{Client, StatusCode, Url, header::CONTENT_TYPE};
 use watchkeeper::{clock::Clock, node::Token};
 
-pub use crate::web::NoClient;
+pub use crate::kinds::web::NoClient;
 
 use super::{delivery::Answer, sink::Sink, source::Item};
-use crate::web::{self, Meaning, plain, shown};
+use crate::kinds::web::{self, Meaning, plain, shown};
 
 /// The sink.
 pub struct Webhook {

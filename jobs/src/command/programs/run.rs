@@ -2,6 +2,7 @@
 
 use std::{env, ffi::OsString, time::Duration};
 
+use crate::guard::{Cause, Command, End, Output, StartError};
 use watchkeeper::{
     Locks,
     config::secret_variables,
@@ -10,7 +11,6 @@ use watchkeeper::{
     status::{HolderStatus, replica_id},
     worker::holding::{self, Holding},
 };
-use watchkeeper_jobs::guard::{Cause, Command, End, Output, StartError};
 
 use super::{
     Voice,
@@ -179,7 +179,7 @@ fn processes(count: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use watchkeeper_jobs::guard::Status;
+    use crate::guard::Status;
 
     use super::*;
 

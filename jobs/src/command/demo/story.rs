@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use crate::{Notifications, demo_table, receiver::Receiver};
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -14,7 +15,6 @@ use watchkeeper::{
     spawn::Spawn,
     status::FleetStatus,
 };
-use watchkeeper_jobs::{Notifications, demo_table, receiver::Receiver};
 
 use super::{
     DemoArgs,

@@ -12,7 +12,7 @@ use watchkeeper::{
 };
 
 use super::expected::Expected;
-use crate::web::{self, Beginning, Meaning};
+use crate::kinds::web::{self, Beginning, Meaning};
 
 /// What becomes of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,16 +6,16 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
-use watchkeeper::{Worker, clock::Clock, terminal};
-use watchkeeper_jobs::notifications::{
+use crate::notifications::{
     cell::ItemId,
     delivery::State,
     operator::{Did, FIRST_STEP, next_step},
     source::SourceError,
     sqlite::SqliteOperator,
 };
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use watchkeeper::{Worker, clock::Clock, terminal};
 
 use super::{
     Failure,

@@ -20,10 +20,8 @@ mod which;
 
 use std::process::ExitCode;
 
+use crate::notifications::{delivery::State, source::SourceError, sqlite::SqliteOperator};
 use watchkeeper::{Error, Worker, terminal};
-use watchkeeper_jobs::notifications::{
-    delivery::State, source::SourceError, sqlite::SqliteOperator,
-};
 
 pub(crate) use args::NotifyArgs;
 use args::{DeadArgs, NotifyCommand, StatusArgs};

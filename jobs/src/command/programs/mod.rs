@@ -7,7 +7,7 @@
 //!
 //! # Promised
 //! - CMD runs only while the lock is held: a guard process ends it, with all that it started, before the lease ends,
-//!   also when this process is killed or frozen. See [`watchkeeper_jobs::guard`].
+//!   also when this process is killed or frozen. See [`crate::guard`].
 //! - The exit status is CMD's, 128 + n when signal n ended it; ours are those of [`exit`].
 //! - Standard output belongs to CMD.
 //! - The lock is released when CMD and all that it started is gone, and not before.

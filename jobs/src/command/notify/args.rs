@@ -1,7 +1,7 @@
 //! The command lines of `notify`.
 
+use crate::notifications::delivery::State;
 use clap::{Args, Subcommand, builder::PossibleValuesParser, builder::TypedValueParser};
-use watchkeeper_jobs::notifications::delivery::State;
 
 /// Show notifications that do not go by themselves, send them again, or put them aside
 ///
