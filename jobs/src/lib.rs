@@ -10,7 +10,6 @@
 //! - [`exec`]: runs a command.
 //! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
 //! - [`kinds`]: checks parameters of any kind, all findings at once.
-//! - [`span`]: durations as people write them.
 //! - [`demo_table`], [`receiver`]: a table to send from and somebody who counts what arrives.
 #![forbid(unsafe_code)]
 
@@ -19,7 +18,6 @@ pub mod demo_table;
 pub mod guard;
 pub mod kinds;
 pub mod receiver;
-pub mod span;
 
 pub use kinds::{
     KINDS, check_params,

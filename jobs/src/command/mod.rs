@@ -7,16 +7,17 @@ mod demo;
 mod notify;
 mod programs;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use serde::de::IntoDeserializer;
 use serde_json::Value;
 use watchkeeper::{
     Worker,
     cli::{Command, Global},
     config::{LoadOptions, ParamProblem},
-    terminal,
+    human, terminal,
 };
 
 use crate::{Exec, Heartbeat, Http, KINDS, Notifications, check_params, guard};
@@ -131,4 +132,10 @@ fn problems(kind: &str, params: &Value) -> Vec<ParamProblem> {
         remedy: String::new(),
     };
     found.map(problem).collect()
+}
+
+/// A duration on a command line, written as in the configuration.
+fn duration(text: &str) -> Result<Duration, String> {
+    human::duration::deserialize(text.into_deserializer())
+        .map_err(|error: serde::de::value::Error| error.to_string())
 }

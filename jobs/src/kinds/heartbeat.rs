@@ -16,10 +16,11 @@ use tracing::info;
 use watchkeeper::{
     clock::Clock,
     files,
+    human::Span,
     job::{Job, JobError, Outcome, Run},
 };
 
-use crate::{kinds::Finding, span::Span};
+use crate::kinds::Finding;
 
 /// Parameters of a heartbeat.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -191,7 +192,7 @@ mod tests {
         let file = folder.path().join("beats");
         let params = HeartbeatParams {
             file: Some(file.clone()),
-            work: Some(Span::millis(0)),
+            work: Some(Span::default()),
         };
         let run = run();
         run.stop("the lease is over");
@@ -208,7 +209,7 @@ mod tests {
         let file = folder.path().join("beats");
         let params = HeartbeatParams {
             file: Some(file.clone()),
-            work: Some(Span::millis(1)),
+            work: Some(Span(std::time::Duration::from_millis(1))),
         };
         Heartbeat::new(params).run(run()).await.unwrap();
         assert_eq!(lines(&file)[1]["event"], "ended");

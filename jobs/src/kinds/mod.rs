@@ -81,7 +81,10 @@ fn misfits<P: DeserializeOwned>(part: &Value, path: &mut Vec<String>, findings: 
             let before = findings.len();
             misfits::<P>(value, path, findings);
             if findings.len() == before {
-                findings.push(Finding::new(&path.join("."), &told(&misfit.to_string())));
+                findings.push(Finding::new(
+                    &path.join("."),
+                    &told(&misfit.to_string(), value),
+                ));
             }
         }
         path.pop();
@@ -89,11 +92,16 @@ fn misfits<P: DeserializeOwned>(part: &Value, path: &mut Vec<String>, findings: 
 }
 
 /// A complaint about a value, without the value: it may be a secret, and what is said here goes to terminals and logs.
-fn told(complaint: &str) -> String {
+fn told(complaint: &str, value: &Value) -> String {
     match complaint.rsplit_once(", expected ") {
-        Some((_, expected)) if complaint.starts_with("invalid ") => format!("expected {expected}"),
-        _ => complaint.to_owned(),
+        Some((_, expected)) if complaint.starts_with("invalid ") => {
+            return format!("expected {expected}");
+        }
+        _ => {}
     }
+    let quoted = value.as_str().map(|text| format!("\"{text}\" "));
+    let rest = quoted.and_then(|quoted| complaint.strip_prefix(&quoted));
+    rest.unwrap_or(complaint).to_owned()
 }
 
 #[cfg(test)]
@@ -124,6 +132,19 @@ mod tests {
             check_params("heartbeat", &json!({"work": "soon"}))[0].0,
             "work"
         );
+    }
+
+    #[test]
+    fn a_duration_reads_as_everywhere_in_the_configuration_and_is_refused_without_its_text() {
+        for right in ["200ms", "1m 30s", "1d"] {
+            assert!(check_params("heartbeat", &json!({ "work": right })).is_empty());
+        }
+        for wrong in ["s3cret", "-2s"] {
+            let found = check_params("http", &json!({ "timeout": wrong }));
+            assert_eq!(found[0].0, "timeout");
+            assert!(found[0].1.contains("such as \"10s\""), "{}", found[0].1);
+            assert!(!found[0].1.contains(wrong), "{}", found[0].1);
+        }
     }
 
     #[test]

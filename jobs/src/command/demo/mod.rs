@@ -24,11 +24,10 @@ mod verdict;
 
 use std::{process::ExitCode, time::Duration};
 
-use crate::span::Span;
 use clap::Args;
-use serde_json::json;
 use watchkeeper::terminal;
 
+use super::duration;
 pub(crate) use fleet::die_with;
 use stage::Stage;
 use story::{Interrupted, Story};
@@ -101,9 +100,4 @@ async fn tell(args: &DemoArgs) -> anyhow::Result<bool> {
         terminal::out(&line);
     }
     Ok(problems.is_empty())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let span: Result<Span, _> = serde_json::from_value(json!(text));
-    span.map(|span| span.0).map_err(|error| error.to_string())
 }

@@ -6,12 +6,11 @@ use std::{
     time::Duration,
 };
 
-use crate::span::Span;
 use clap::{Args, error::ErrorKind};
-use serde_json::json;
 use watchkeeper::{cli::Place, config::SecretUrl, terminal};
 
 use super::exit;
+use crate::command::duration;
 
 /// Run a command while holding a lock
 ///
@@ -150,16 +149,6 @@ fn key(text: &str) -> Result<String, String> {
         );
     }
     Ok(text.to_owned())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let span: Result<Span, _> = serde_json::from_value(json!(text));
-    span.map(|span| span.0).map_err(|error| error.to_string())
-}
-
-/// A duration, when `text` is one.
-pub(super) fn as_duration(text: &str) -> Option<Duration> {
-    duration(text).ok()
 }
 
 /// The program and its arguments.

@@ -13,11 +13,9 @@ use watchkeeper::{
     worker::store,
 };
 
-use super::{
-    Voice,
-    args::{Common, as_duration},
-    exit, trouble,
-};
+use crate::command::duration;
+
+use super::{Voice, args::Common, exit, trouble};
 
 /// Releases that are still on their way are waited for at most this long; after it their leases expire.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -59,7 +57,7 @@ fn load(mut options: LoadOptions, common: &Common) -> Result<Loaded, String> {
     options.flags = flags(common);
     let longer = |limit: Duration| {
         let ttl = common.ttl.as_deref();
-        ttl.is_some_and(|ttl| as_duration(ttl).is_some_and(|ttl| ttl > limit))
+        ttl.is_some_and(|ttl| duration(ttl).is_ok_and(|ttl| ttl > limit))
     };
     // A ttl beyond a limit that nobody set raises the limit.
     if longer(Config::default().locks.max_ttl) {

@@ -8,14 +8,14 @@ use reqwest::{
 };
 use serde::Deserialize;
 use serde_json::Value;
-use watchkeeper::secret::Secret;
+use watchkeeper::{DurationExt, human::Span, secret::Secret};
 
 use super::{
     expected::Expected,
     header::{header_name, header_template, read_header},
     template::{Facts, Place, Template},
 };
-use crate::{kinds::Finding, span::Span};
+use crate::kinds::Finding;
 
 /// Parameters of a job of kind `http`.
 #[derive(Clone, Debug, Deserialize)]
@@ -84,7 +84,7 @@ impl Default for HttpParams {
             header_files: BTreeMap::new(),
             body: None,
             expect: Value::Null,
-            timeout: Span::millis(30_000),
+            timeout: Span(30.secs()),
         }
     }
 }

@@ -4,11 +4,9 @@ use std::{fmt, path::PathBuf};
 
 use reqwest::Url;
 use serde::Deserialize;
+use watchkeeper::{DurationExt, human::Span};
 
-use crate::{
-    kinds::{Finding, web::shown},
-    span::Span,
-};
+use crate::kinds::{Finding, web::shown};
 
 /// Parameters of a job of kind `notifications`.
 #[derive(Clone, Debug, Deserialize)]
@@ -96,8 +94,8 @@ impl Default for NotificationsParams {
             in_doubt: InDoubt::Repeat,
             // About ten hours with the back-off below: an outage of a night kills nothing.
             attempts: 20,
-            backoff: Span::millis(2_000),
-            timeout: Span::millis(10_000),
+            backoff: Span(2.secs()),
+            timeout: Span(10.secs()),
         }
     }
 }
@@ -312,7 +310,7 @@ mod tests {
             concurrency: 0,
             rate: Some(f64::NAN),
             attempts: 0,
-            timeout: Span::millis(0),
+            timeout: Span::default(),
             columns: Columns {
                 id: "a".to_owned(),
                 sent_at: "A".to_owned(),
