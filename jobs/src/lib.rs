@@ -20,7 +20,7 @@ pub mod kinds;
 pub mod receiver;
 
 pub use kinds::{
-    KINDS, check_params,
+    add_to,
     exec::{self, Exec, ExecParams},
     heartbeat::{self, Heartbeat, HeartbeatParams},
     http::{self, Http, HttpParams},

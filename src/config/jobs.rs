@@ -20,17 +20,6 @@ use crate::{
     secret::redact,
 };
 
-/// Something a kind does not like about its parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParamProblem {
-    /// The parameter, relative to `params`: `columns.id`; empty when it is about all of them.
-    pub key: String,
-    /// What is wrong.
-    pub message: String,
-    /// What to do about it; may be empty.
-    pub remedy: String,
-}
-
 /// From where on a schedule's intervals are looked at: the first tick after it, and so many.
 const JITTER_FROM: Timestamp = Timestamp::constant(1_767_225_600, 0);
 const JITTER_TICKS: usize = 1000;
@@ -59,7 +48,7 @@ pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenan
         });
         texts.truncate(MOST_TEXTS);
         // Not the first without a problem: the kind may have others to report.
-        let mut fewest = check(kind, &spec.params).len();
+        let mut fewest = check(kind, &spec.params).iter().count();
         let written = spec.params.clone();
         for choice in 1..1_u32 << texts.len() {
             if fewest == 0 {
@@ -73,7 +62,7 @@ pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenan
                     *place = reading.clone();
                 }
             }
-            let count = check(kind, &params).len();
+            let count = check(kind, &params).iter().count();
             if count < fewest {
                 fewest = count;
                 spec.params = params;
@@ -180,16 +169,12 @@ impl At<'_> {
             );
             found.error(&["kind"], format!("there is no kind \"{kind}\""), remedy);
         } else if let Some(check) = &options.check_params {
-            for problem in check(kind, &self.spec.params) {
-                let ParamProblem {
-                    key,
-                    message,
-                    remedy,
-                } = problem;
-                let dot = if key.is_empty() { "" } else { "." };
-                let key = format!("params{dot}{key}");
+            let mut here = Findings::default();
+            here.nest("params", check(kind, &self.spec.params));
+            for mut finding in here {
                 // A parameter that is missing is shown where the parameters, or the job, stand.
-                found.error(&[&key, "params", ""], message, remedy);
+                finding.keys.extend(["params".to_owned(), String::new()]);
+                found.push(finding);
             }
         }
     }

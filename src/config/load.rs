@@ -14,7 +14,7 @@ use figment::{Figment, providers::Serialized};
 use serde_json::Value;
 
 use super::{
-    Backend, CodeSettings, Config, ParamProblem, Spec, code, document, jobs,
+    Backend, CodeSettings, Config, Spec, code, document, jobs,
     layer::Layer,
     problem::{Problems, Provenance, Source},
     render, text,
@@ -22,8 +22,9 @@ use super::{
 };
 use crate::{clock::Clock, files, finding::Findings};
 
-/// Asks the kind of a job what is wrong with its parameters.
-pub type ParamCheck = Arc<dyn Fn(&str, &Value) -> Vec<ParamProblem> + Send + Sync>;
+/// Asks the kind of a job what is wrong with its parameters. Keys are relative to `params`; an empty one is about all of
+/// them.
+pub type ParamCheck = Arc<dyn Fn(&str, &Value) -> Findings + Send + Sync>;
 
 /// Says what is known of a job's work, by the name of the job and its spec; nothing when it is not known.
 pub type WorkOf = Arc<dyn Fn(&str, &Spec) -> Option<WorkFacts> + Send + Sync>;

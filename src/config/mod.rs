@@ -39,7 +39,6 @@ pub use crate::{
     secret::{Secret, SecretUrl},
 };
 pub use code::CodeSettings;
-pub use jobs::ParamProblem;
 pub(crate) use load::check_jobs;
 pub use load::{
     LoadOptions, Loaded, ParamCheck, SYSTEM_PLACE, WorkFacts, WorkOf, load, load_without_jobs,

@@ -61,10 +61,7 @@ impl Setup {
         self
     }
 
-    fn params(
-        mut self,
-        check: impl Fn(&str, &Value) -> Vec<ParamProblem> + Send + Sync + 'static,
-    ) -> Self {
+    fn params(mut self, check: impl Fn(&str, &Value) -> Findings + Send + Sync + 'static) -> Self {
         self.options.check_params = Some(Arc::new(check));
         self
     }

@@ -12,15 +12,14 @@ use std::{process::ExitCode, time::Duration};
 use clap::{Parser, Subcommand};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use serde::de::IntoDeserializer;
-use serde_json::Value;
 use watchkeeper::{
     Worker,
     cli::{Command, Global},
-    config::{LoadOptions, ParamProblem},
+    config::LoadOptions,
     human, terminal,
 };
 
-use crate::{Exec, Heartbeat, Http, KINDS, Notifications, check_params, guard};
+use crate::{add_to, guard};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -84,54 +83,12 @@ pub(crate) fn main() -> ExitCode {
         All::Notify(args) => {
             let mut options = LoadOptions::from_process();
             options.file.clone_from(&global.config);
-            notify::main(&stock_worker(options), args)
+            notify::main(&add_to(Worker::with(options)), args)
         }
-        All::Worker(command) => command.execute(&global, stock_worker(LoadOptions::from_process())),
+        All::Worker(command) => {
+            command.execute(&global, add_to(Worker::with(LoadOptions::from_process())))
+        }
     }
-}
-
-/// Parameters of stock jobs that the configuration alone may say.
-const FIXED: [(&str, &[&str]); 3] = [
-    ("exec", &["command", "cwd", "env", "inherit_env"]),
-    ("heartbeat", &["file"]),
-    ("http", &["url", "method", "headers", "header_files"]),
-];
-
-/// Stock jobs whose runs never say how far they are.
-const SILENT: [&str; 3] = ["exec", "heartbeat", "http"];
-
-/// A worker that knows the stock kinds of jobs.
-fn stock_worker(options: LoadOptions) -> Worker {
-    let worker = Worker::with(options);
-    let events = worker.events().clone();
-    let mut worker = worker
-        .kind("exec", Exec::new)
-        .kind("heartbeat", Heartbeat::new)
-        .kind("http", Http::new)
-        .batch_kind("notifications", move |params| {
-            Notifications::new(params, Some(events.clone()))
-        });
-    // Whoever may trigger a job may not thereby run programs, write files or send secrets elsewhere.
-    for (kind, keys) in FIXED {
-        worker = worker.fixed_params(kind, keys);
-    }
-    for kind in SILENT {
-        worker = worker.tells_no_progress(kind);
-    }
-    for kind in KINDS {
-        worker = worker.check_params(kind, move |params| problems(kind, params));
-    }
-    worker
-}
-
-fn problems(kind: &str, params: &Value) -> Vec<ParamProblem> {
-    let found = check_params(kind, params).into_iter();
-    let problem = |(key, message)| ParamProblem {
-        key,
-        message,
-        remedy: String::new(),
-    };
-    found.map(problem).collect()
 }
 
 /// A duration on a command line, written as in the configuration.

@@ -22,14 +22,24 @@ use std::{collections::BTreeMap, env, ffi::OsString, fmt, path::PathBuf};
 
 use async_trait::async_trait;
 use serde::Deserialize;
-use watchkeeper::job::{Job, JobError, Outcome, Run};
-
-use crate::{
-    guard::{Cause, Command, End, Guarded, Output, StartError, Status},
-    kinds::Finding,
+use watchkeeper::{
+    config::Findings,
+    job::{Job, JobError, Outcome, Run},
 };
 
+use super::Kind;
+use crate::guard::{Cause, Command, End, Guarded, Output, StartError, Status};
+
 mod program;
+
+/// What the worker is told of it.
+pub(super) const KIND: Kind = Kind {
+    name: "exec",
+    make: |worker| worker.kind("exec", Exec::new),
+    check: |params| super::read(params, ExecParams::check),
+    fixed: &["command", "cwd", "env", "inherit_env"],
+    tells_progress: false,
+};
 
 /// Parameters of a command.
 #[derive(Clone, Deserialize)]
@@ -81,9 +91,9 @@ impl Default for ExecParams {
 impl ExecParams {
     /// What is wrong with these parameters, on this machine.
     #[must_use]
-    pub fn check(&self) -> Vec<Finding> {
-        let mut found = Vec::new();
-        let mut wrong = |key: &str, message: String| found.push(Finding::new(key, &message));
+    pub fn check(&self) -> Findings {
+        let mut found = Findings::default();
+        let mut wrong = |key: &str, message: String| found.error(&[key], message, "");
         match self.command.first() {
             None => wrong(
                 "command",
@@ -328,10 +338,12 @@ mod tests {
             "done_on": [0, 3], "skip_on": [3],
         }));
         let found = faulty.check();
-        let keys: Vec<_> = found.iter().map(|f| f.key.as_str()).collect();
+        let found: Vec<_> = found.into_iter().collect();
+        let keys: Vec<_> = found.iter().map(|f| f.keys[0].as_str()).collect();
         assert_eq!(keys, ["command", "cwd", "env", "skip_on"]);
         assert!(found[0].message.contains("PATH"), "{}", found[0].message);
-        assert!(params(json!({})).check()[0].message.contains("missing"));
+        let missing = params(json!({})).check().into_iter().next().unwrap();
+        assert!(missing.message.contains("missing"));
         assert!(params(json!({"command": ["true"]})).check().is_empty());
     }
 
@@ -340,7 +352,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
         let own = params(json!({"command": ["true"], "env": {"PATH": path}}));
-        assert_eq!(own.check()[0].key, "command");
+        let missing = own.check().into_iter().next().unwrap();
+        assert_eq!(missing.keys, ["command"]);
         std::os::unix::fs::symlink("/bin/true", folder.path().join("true")).unwrap();
         assert!(own.check().is_empty());
         let cleared = params(json!({"command": ["true"], "inherit_env": false}));

@@ -15,12 +15,22 @@ use serde_json::json;
 use tracing::info;
 use watchkeeper::{
     clock::Clock,
+    config::Findings,
     files,
     human::Span,
     job::{Job, JobError, Outcome, Run},
 };
 
-use crate::kinds::Finding;
+use super::Kind;
+
+/// What the worker is told of it.
+pub(super) const KIND: Kind = Kind {
+    name: "heartbeat",
+    make: |worker| worker.kind("heartbeat", Heartbeat::new),
+    check: |params| super::read(params, HeartbeatParams::check),
+    fixed: &["file"],
+    tells_progress: false,
+};
 
 /// Parameters of a heartbeat.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -44,20 +54,19 @@ pub struct Heartbeat {
 impl HeartbeatParams {
     /// What is wrong with these parameters.
     #[must_use]
-    pub fn check(&self) -> Vec<Finding> {
-        let Some(file) = &self.file else {
-            return Vec::new();
-        };
-        let folder = match file.parent() {
-            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-            Some(folder) => folder,
-            None => return vec![Finding::new("file", "is a folder; name a file")],
-        };
-        if !folder.is_dir() {
-            let text = format!("the folder {} does not exist", folder.display());
-            return vec![Finding::new("file", &text)];
+    pub fn check(&self) -> Findings {
+        let mut found = Findings::default();
+        if let Some(file) = &self.file {
+            match file.parent() {
+                None => found.error(&["file"], "is a folder; name a file", ""),
+                Some(folder) if folder.as_os_str().is_empty() || folder.is_dir() => {}
+                Some(folder) => {
+                    let message = format!("the folder {} does not exist", folder.display());
+                    found.error(&["file"], message, "");
+                }
+            }
         }
-        Vec::new()
+        found
     }
 }
 
@@ -221,6 +230,7 @@ mod tests {
             file: Some("/nowhere/at/all/beats".into()),
             work: None,
         };
-        assert_eq!(params.check()[0].key, "file");
+        let found = params.check().into_iter().next().unwrap();
+        assert_eq!(found.keys, ["file"]);
     }
 }

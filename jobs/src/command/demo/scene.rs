@@ -6,9 +6,13 @@ use std::{
     time::Duration,
 };
 
-use crate::{KINDS, NotificationsParams, demo_table::create_demo_table};
 use serde_json::json;
-use watchkeeper::config::{Config, LoadOptions, load};
+use watchkeeper::{
+    Worker,
+    config::{Config, LoadOptions},
+};
+
+use crate::{NotificationsParams, add_to, demo_table::create_demo_table};
 
 /// How long a lease lasts without an extension.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
@@ -47,10 +51,9 @@ impl Scene {
         let options = LoadOptions {
             file: Some(at("demo.toml")),
             root: folder.path().to_owned(),
-            kinds: KINDS.map(str::to_owned).to_vec(),
             ..LoadOptions::default()
         };
-        let config = load(&options)?.config;
+        let config = add_to(Worker::with(options)).load()?.config;
         let params = serde_json::from_value(params)?;
         Ok(Self {
             folder,
@@ -146,6 +149,6 @@ mod tests {
         let scene = Scene::build(20, 3, "http://127.0.0.1:9/x").unwrap();
         assert_eq!(scene.config.locks.ttl, TTL);
         assert_eq!(scene.config.jobs.len(), 2);
-        assert_eq!(scene.params.check(), []);
+        assert!(scene.params.check().is_empty());
     }
 }

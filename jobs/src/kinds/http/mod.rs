@@ -57,11 +57,23 @@ use watchkeeper::{
 
 pub use params::HttpParams;
 
-use crate::kinds::web::{self, NoClient};
+use super::{
+    Kind, in_a_line,
+    web::{self, NoClient},
+};
 use answer::{Hidden, Verdict, verdict};
 use header::{header_value, read_header};
 use params::Plan;
 use template::{FACTS, Fact, Facts, Place, escaped};
+
+/// What the worker is told of it.
+pub(super) const KIND: Kind = Kind {
+    name: "http",
+    make: |worker| worker.kind("http", Http::new),
+    check: |params| super::read(params, HttpParams::check),
+    fixed: &["url", "method", "headers", "header_files"],
+    tells_progress: false,
+};
 
 /// The job.
 pub struct Http {
@@ -82,12 +94,7 @@ impl Http {
     /// The job as configured. Wrong parameters are told as a fatal failure of its runs; see [`HttpParams::check`].
     #[must_use]
     pub fn new(params: HttpParams) -> Self {
-        let plan = params.plan().map_err(|found| {
-            let found = found
-                .into_iter()
-                .map(|f| format!("params.{} {}", f.key, f.message));
-            found.collect::<Vec<_>>().join("; ")
-        });
+        let plan = params.plan().map_err(|found| in_a_line(&found));
         Self {
             plan,
             client: OnceLock::new(),

@@ -8,14 +8,14 @@ use reqwest::{
 };
 use serde::Deserialize;
 use serde_json::Value;
-use watchkeeper::{DurationExt, human::Span, secret::Secret};
+use watchkeeper::{DurationExt, config::Findings, human::Span, secret::Secret};
 
 use super::{
     expected::Expected,
     header::{header_name, header_template, read_header},
     template::{Facts, Place, Template},
 };
-use crate::kinds::Finding;
+use crate::kinds::take;
 
 /// Parameters of a job of kind `http`.
 #[derive(Clone, Debug, Deserialize)]
@@ -92,21 +92,23 @@ impl Default for HttpParams {
 impl HttpParams {
     /// What is wrong with these parameters, files of headers included; calls nobody.
     #[must_use]
-    pub fn check(&self) -> Vec<Finding> {
+    pub fn check(&self) -> Findings {
         let mut found = self.plan().err().unwrap_or_default();
         for (name, path) in &self.header_files {
-            if let Err(text) = read_header(path) {
-                found.push(Finding::new(&format!("header_files.{name}"), &text));
-            }
+            take(
+                &mut found,
+                &format!("header_files.{name}"),
+                read_header(path),
+            );
         }
         found
     }
 
     /// The parameters, read. Does not look at files, which may change.
-    pub(super) fn plan(&self) -> Result<Plan, Vec<Finding>> {
+    pub(super) fn plan(&self) -> Result<Plan, Findings> {
         let mut found = Findings::default();
-        let url = found.take("url", url(self.url.expose()));
-        let method = found.take("method", self.method());
+        let url = take(&mut found, "url", url(self.url.expose()));
+        let method = take(&mut found, "method", self.method());
         let headers = self.headers(&mut found);
         let header_files = self.header_files(&mut found);
         let content_type = headers.iter().find(|(name, _)| name == CONTENT_TYPE);
@@ -116,11 +118,13 @@ impl HttpParams {
             None => Content::Unnamed,
         };
         let body = self.body.as_ref();
-        let body = body.and_then(|text| found.take("body", body_of(text.expose(), content_type)));
+        let body =
+            body.and_then(|text| take(&mut found, "body", body_of(text.expose(), content_type)));
         if method == Some(Method::TRACE) && self.body.is_some() {
-            found.say(
-                "body",
+            found.error(
+                &["body"],
                 "cannot be sent with TRACE; leave it out, or take another method",
+                "",
             );
         }
         if let Some((_, url)) = &url
@@ -131,18 +135,19 @@ impl HttpParams {
                 .into_iter()
                 .any(|name| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()))
             {
-                found.say(
-                    "url",
+                found.error(
+                    &["url"],
                     "holds credentials beside an Authorization header; keep one of them",
+                    "",
                 );
             }
         }
-        let expected = found.take("expect", Expected::read(&self.expect));
+        let expected = take(&mut found, "expect", Expected::read(&self.expect));
         if self.timeout.0.is_zero() {
-            found.say("timeout", "must be longer than nothing");
+            found.error(&["timeout"], "must be longer than nothing", "");
         }
         match (url, method, expected) {
-            (Some((url, origin)), Some(method), Some(expected)) if found.0.is_empty() => Ok(Plan {
+            (Some((url, origin)), Some(method), Some(expected)) if found.is_empty() => Ok(Plan {
                 method,
                 origin,
                 url,
@@ -152,7 +157,7 @@ impl HttpParams {
                 expected,
                 timeout: self.timeout.0,
             }),
-            _ => Err(found.0),
+            _ => Err(found),
         }
     }
 
@@ -180,9 +185,10 @@ impl HttpParams {
         let mut headers: Vec<(HeaderName, Template)> = Vec::new();
         for (name, value) in &self.headers {
             let key = format!("headers.{name}");
-            let value = found.take(&key, header_template(value.expose()));
+            let value = take(found, &key, header_template(value.expose()));
             let taken = |new: &HeaderName| headers.iter().any(|(name, _)| name == new);
-            if let (Some(name), Some(value)) = (found.take(&key, header_name(name, taken)), value) {
+            if let (Some(name), Some(value)) = (take(found, &key, header_name(name, taken)), value)
+            {
                 headers.push((name, value));
             }
         }
@@ -200,25 +206,12 @@ impl HttpParams {
                         .any(|name| name.eq_ignore_ascii_case(new.as_str()))
             };
             let key = format!("header_files.{name}");
-            if let Some(name) = found.take(&key, header_name(name, taken)) {
+            if let Some(name) = take(found, &key, header_name(name, taken)) {
                 let path = path.clone();
                 files.push(HeaderFile { name, path });
             }
         }
         files
-    }
-}
-
-#[derive(Default)]
-struct Findings(Vec<Finding>);
-
-impl Findings {
-    fn say(&mut self, key: &str, text: &str) {
-        self.0.push(Finding::new(key, text));
-    }
-
-    fn take<T>(&mut self, key: &str, read: Result<T, String>) -> Option<T> {
-        read.map_err(|text| self.say(key, &text)).ok()
     }
 }
 

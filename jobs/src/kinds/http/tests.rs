@@ -24,7 +24,6 @@ use watchkeeper::{
 };
 
 use super::{Http, HttpParams, KEPT};
-use crate::check_params;
 
 /// A service that remembers the last request, and answers as it was told.
 struct Service {
@@ -151,7 +150,8 @@ async fn serve(
 }
 
 fn job(params: Value) -> Http {
-    assert_eq!(check_params("http", &params), []);
+    let found = (super::KIND.check)(&params);
+    assert!(found.is_empty(), "{found:?}");
     Http::new(serde_json::from_value::<HttpParams>(params).unwrap())
 }
 

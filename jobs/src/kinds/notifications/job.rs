@@ -30,6 +30,7 @@ use super::{
     sqlite::SqliteSource,
     webhook::Webhook,
 };
+use crate::kinds::in_a_line;
 
 /// Sends the rows of a table.
 pub struct Notifications {
@@ -426,12 +427,9 @@ fn lost(batch: &str, token: Token, holder: Option<Token>) -> Outcome {
 }
 
 fn connect(params: &NotificationsParams) -> Result<Ends, String> {
-    let findings = params.check();
-    if !findings.is_empty() {
-        let list = findings
-            .iter()
-            .map(|f| format!("`{}` {}", f.key, f.message));
-        return Err(list.collect::<Vec<_>>().join("; "));
+    let found = params.check();
+    if !found.is_empty() {
+        return Err(in_a_line(&found));
     }
     let sink: Arc<dyn Sink> = match params.sink.target()? {
         Target::Web(url) => {

@@ -51,3 +51,19 @@ pub mod webhook;
 
 pub use job::Notifications;
 pub use params::NotificationsParams;
+
+use super::Kind;
+
+/// What the worker is told of it.
+pub(super) const KIND: Kind = Kind {
+    name: "notifications",
+    make: |worker| {
+        let events = worker.events().clone();
+        worker.batch_kind("notifications", move |params| {
+            Notifications::new(params, Some(events.clone()))
+        })
+    },
+    check: |params| super::read(params, NotificationsParams::check),
+    fixed: &[],
+    tells_progress: true,
+};

@@ -4,9 +4,9 @@ use std::{fmt, path::PathBuf};
 
 use reqwest::Url;
 use serde::Deserialize;
-use watchkeeper::{DurationExt, human::Span};
+use watchkeeper::{DurationExt, config::Findings, human::Span};
 
-use crate::kinds::{Finding, web::shown};
+use crate::kinds::{take, web::shown};
 
 /// Parameters of a job of kind `notifications`.
 #[derive(Clone, Debug, Deserialize)]
@@ -113,12 +113,10 @@ impl Default for Columns {
 impl NotificationsParams {
     /// What is wrong with these parameters; does not touch the database.
     #[must_use]
-    pub fn check(&self) -> Vec<Finding> {
-        let mut found = Vec::new();
+    pub fn check(&self) -> Findings {
+        let mut found = Findings::default();
         let mut say = |key: &str, problem: Result<(), String>| {
-            if let Err(text) = problem {
-                found.push(Finding::new(key, &text));
-            }
+            let _ = take(&mut found, key, problem);
         };
         say("source", self.source.database().map(drop));
         say("table", identifier(&self.table));
@@ -270,12 +268,13 @@ mod tests {
     }
 
     fn keys(params: &NotificationsParams) -> Vec<String> {
-        params.check().into_iter().map(|f| f.key).collect()
+        let found = params.check().into_iter();
+        found.map(|mut f| f.keys.swap_remove(0)).collect()
     }
 
     #[test]
     fn good_parameters_have_no_findings() {
-        assert_eq!(good().check(), []);
+        assert!(good().check().is_empty());
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! What the check finds.
 
 use super::*;
-use crate::check_params;
 use serde_json::json;
 
 fn found(params: &Value) -> Vec<(String, String)> {
-    check_params("http", params)
+    let found = (crate::http::KIND.check)(params).into_iter();
+    found
+        .map(|mut f| (f.keys.swap_remove(0), f.message))
+        .collect()
 }
 
 fn keys(params: &Value) -> Vec<String> {
