@@ -103,6 +103,8 @@ pub mod files;
 #[doc(hidden)]
 pub mod finding;
 #[doc(hidden)]
+pub mod hash;
+#[doc(hidden)]
 pub mod human;
 pub mod intent;
 pub mod job;

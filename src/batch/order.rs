@@ -1,18 +1,10 @@
 //! In which order a replica asks for batches: its own first, so that replicas seldom meet.
 
-/// Rendezvous order (Thaler and Ravishankar, 1998): each replica sorts the batches by a hash of both names.
-pub(crate) fn rendezvous(replica: &str, batches: &mut [String]) {
-    batches.sort_by_cached_key(|batch| hash(replica, batch));
-}
+use crate::hash::liking;
 
-/// FNV-1a with a final mix: stable over versions and machines, unlike the standard library's hasher.
-fn hash(replica: &str, batch: &str) -> u64 {
-    let bytes = replica.bytes().chain([0xff]).chain(batch.bytes());
-    let h = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
-        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    let h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    h ^ (h >> 33)
+/// Rendezvous order: each replica sorts the batches by a hash of both names.
+pub(crate) fn rendezvous(replica: &str, batches: &mut [String]) {
+    batches.sort_by_cached_key(|batch| liking(replica, batch));
 }
 
 #[cfg(test)]

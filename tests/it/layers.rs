@@ -20,6 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("escape", &[]),
     ("files", &[]),
     ("finding", &[]),
+    ("hash", &[]),
     ("human", &[]),
     ("network", &[]),
     ("owned", &[]),
@@ -46,7 +47,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // For the place of the effect, which may be a program without anything else of ours: a token, and texts.
     ("fence", &["node"]),
     // Ticks: pure decisions.
-    ("schedule", &[]),
+    ("schedule", &["hash"]),
     // What people ask of a fleet: values and documents.
     ("intent", &["node"]),
     // An open run keeps what its trigger gave it.
@@ -81,8 +82,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "scheduler",
         &[
-            "backoff", "chance", "clock", "due", "election", "event", "human", "intent", "job",
-            "lease", "ledger", "lock", "node", "panics", "schedule", "spawn", "status", "term",
+            "backoff", "chance", "clock", "due", "election", "event", "hash", "human", "intent",
+            "job", "lease", "ledger", "lock", "node", "panics", "schedule", "spawn", "status",
+            "term",
         ],
     ),
     (
@@ -91,6 +93,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "backoff",
             "clock",
             "event",
+            "hash",
             "job",
             "lease",
             "lock",

@@ -5,8 +5,10 @@
 //! sizes never take different rows for the same batch; that they do not work on overlapping cells at the same time
 //! is the source's duty, which keeps one layout in force per table.
 
-use serde::{Deserialize, Serialize};
 use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use watchkeeper::hash::fnv1a;
 
 /// The id of one row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -48,7 +50,8 @@ impl Layout {
             (Self::Range(size), ItemId::Int(id)) => Some(id.div_euclid(i64::from(size.max(1)))),
             (Self::Range(_), ItemId::Text(_)) => None,
             (Self::Hash(buckets), id) => {
-                let bucket = stable_hash(id.to_string().as_bytes()) % u64::from(buckets.max(1));
+                // The same for ever, as the names of batches must be.
+                let bucket = fnv1a(id.to_string().bytes()) % u64::from(buckets.max(1));
                 i64::try_from(bucket).ok()
             }
         }
@@ -136,14 +139,6 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// FNV-1a: short, and the same in every version of this program for ever, as the names of batches must be.
-#[must_use]
-pub fn stable_hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,8 +155,8 @@ mod tests {
 
     #[test]
     fn the_hash_never_changes() {
-        assert_eq!(stable_hash(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(stable_hash(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a([]), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(*b"a"), 0xaf63_dc4c_8601_ec8c);
         let layout = Layout::Hash(64);
         assert_eq!(layout.cell_of(&ItemId::Text("a".to_owned())), Some(12));
     }

@@ -9,7 +9,9 @@
 
 use std::time::Duration;
 
-use super::{cell::stable_hash, params::InDoubt};
+use watchkeeper::hash::fnv1a;
+
+use super::params::InDoubt;
 
 /// What the sink said to one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,7 +166,7 @@ impl Policy {
     pub fn pause(&self, attempts: u32, key: &str) -> Duration {
         let doublings = attempts.saturating_sub(1).min(20);
         let pause = self.backoff.saturating_mul(1 << doublings).min(MAX_BACKOFF);
-        let share = u32::try_from(stable_hash(key.as_bytes()) % 256).unwrap_or(0);
+        let share = u32::try_from(fnv1a(key.bytes()) % 256).unwrap_or(0);
         pause + pause / 1024 * share
     }
 }
