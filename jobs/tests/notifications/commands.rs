@@ -177,7 +177,7 @@ async fn what_is_named_is_sent_again_with_the_same_key_and_attempts_counted_anew
     );
     let job = scene.job(json!({}));
     let waiting = listed(&job).await;
-    assert_eq!((waiting.retry, waiting.dead), (2, 4));
+    assert_eq!((waiting.counts.retry, waiting.counts.dead), (2, 4));
     let item = &waiting.items[1];
     assert_eq!((&item.id, item.exception.attempts), (&ItemId::Int(2), 0));
     assert!(item.exception.reason.contains("400"), "the reason stays");
@@ -300,14 +300,14 @@ async fn an_item_that_is_being_sent_is_left_alone() {
     let ran = notify(&scene, &["park", "mail", "3"]).await;
     assert_eq!(ran.code, Some(1));
     send(&job, 2, BATCH).await;
-    assert_eq!(listed(&job).await.parked, 4);
+    assert_eq!(listed(&job).await.counts.parked, 4);
     scene.receiver.behave(Faults::default());
     notify(&scene, &["retry", "--state", "parked", "--yes"])
         .await
         .ok();
     let waiting = listed(&job).await;
     assert_eq!(
-        (waiting.in_doubt, waiting.parked),
+        (waiting.counts.in_doubt, waiting.counts.parked),
         (4, 0),
         "it may have been received"
     );

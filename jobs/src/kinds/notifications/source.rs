@@ -64,7 +64,7 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     /// [`SourceError`].
     async fn counts(&self) -> Result<Counts, SourceError> {
-        Ok(self.exceptions().await?.counts())
+        Ok(self.exceptions().await?.counts)
     }
 }
 
@@ -128,14 +128,8 @@ pub enum Finish {
 /// The exceptions of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Exceptions {
-    /// Waiting for their time.
-    pub retry: u64,
-    /// Given up.
-    pub dead: u64,
-    /// In doubt and to be repeated.
-    pub in_doubt: u64,
-    /// In doubt and left to a person.
-    pub parked: u64,
+    /// How many there are.
+    pub counts: Counts,
     /// Doubts recorded since the table was first served: an upper bound for the repeats that a receiver saw.
     pub doubted_ever: u64,
     /// The items, by id, the first 10,000.
@@ -240,26 +234,6 @@ impl Counts {
 // === impl Exceptions ===
 
 impl Exceptions {
-    /// The numbers alone.
-    #[must_use]
-    pub const fn counts(&self) -> Counts {
-        Counts {
-            retry: self.retry,
-            dead: self.dead,
-            in_doubt: self.in_doubt,
-            parked: self.parked,
-        }
-    }
-
-    pub(crate) fn count(&mut self, state: State, n: u64) {
-        match state {
-            State::Retry => self.retry += n,
-            State::Dead => self.dead += n,
-            State::InDoubt => self.in_doubt += n,
-            State::Parked => self.parked += n,
-        }
-    }
-
     /// Ids of the items in this state.
     #[must_use]
     pub fn ids(&self, state: State) -> Vec<ItemId> {

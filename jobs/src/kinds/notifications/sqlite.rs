@@ -7,6 +7,7 @@ mod cells;
 mod operator;
 mod rows;
 mod schema;
+mod side;
 
 use std::{
     path::PathBuf,
@@ -14,16 +15,21 @@ use std::{
 };
 
 use async_trait::async_trait;
-use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::Connection;
 use tracing::warn;
 use watchkeeper::node::Token;
 
 pub use self::operator::SqliteOperator;
-use self::schema::{Table, Wanted};
+use self::{
+    schema::{Table, Wanted},
+    side::{
+        count_doubts, counts, exception_of, forget, immediate, intent, record, remove_intent,
+        state_of, write_intent,
+    },
+};
 use super::{
     cell::{Cell, ItemId},
-    delivery::{Exception, Mark, Policy, State},
+    delivery::{Mark, Policy, State},
     params::NotificationsParams,
     source::{Begin, Counts, Exceptions, Finish, Listed, Source, SourceError, Work},
 };
@@ -159,18 +165,11 @@ impl Db {
                 "another cell size is in force until no batch of it is open"
             );
         }
-        let mut batches: Vec<String> =
-            rows::cells_with_work(&self.conn, &self.table, layout, now_ms, limit)?
-                .into_iter()
-                .map(|number| {
-                    Cell {
-                        source: self.table.source.clone(),
-                        layout,
-                        number,
-                    }
-                    .to_string()
-                })
-                .collect();
+        let cells = rows::cells_with_work(&self.conn, &self.table, layout, now_ms, limit)?;
+        let mut batches: Vec<String> = cells
+            .into_iter()
+            .map(|number| self.table.batch(layout, number))
+            .collect();
         // Intents come last: those of live holders are claimed anyway, those left behind mostly have rows.
         for batch in cells::open_intents(&self.conn, &self.table, limit)? {
             if batches.len() < limit && !batches.contains(&batch) {
@@ -276,7 +275,8 @@ impl Db {
                 tx.prepare(&format!("SELECT d.state, count(*) {listed} GROUP BY 1"))?;
             let mut counts = counts.query([&table.source])?;
             while let Some(row) = counts.next()? {
-                all.count(state_of(row.get(0)?)?, row.get::<_, i64>(1)?.unsigned_abs());
+                let n = row.get::<_, i64>(1)?.unsigned_abs();
+                *all.counts.of_mut(state_of(row.get(0)?)?) += n;
             }
             let mut items = tx.prepare(&format!(
                 "SELECT d.item, d.state, d.attempts, d.not_before, d.reason {listed}
@@ -290,155 +290,11 @@ impl Db {
                 }
             }
         }
-        let doubted: Option<i64> = tx
-            .query_row(
-                "SELECT doubted FROM watchkeeper_delivery_source WHERE source = ?1",
-                [&table.source],
-                |row| row.get(0),
-            )
-            .optional()?;
-        all.doubted_ever = doubted.unwrap_or(0).unsigned_abs();
+        all.doubted_ever = side::doubted_ever(&tx, table)?.unwrap_or(0);
         Ok(all)
     }
 
     fn backlog(&mut self) -> Result<u64, SourceError> {
         rows::backlog(&self.conn, &self.table)
     }
-}
-
-// === rows of the side tables ===
-
-/// Takes the write lock at once: a transaction that reads first could not become a writer beside others.
-fn immediate(conn: &mut Connection) -> Result<Transaction<'_>, SourceError> {
-    Ok(conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
-}
-
-fn intent(
-    tx: &Transaction<'_>,
-    table: &Table,
-    batch: &str,
-) -> Result<Option<(Token, Vec<ItemId>)>, SourceError> {
-    let found: Option<(i64, String)> = tx
-        .prepare_cached(
-            "SELECT token, items FROM watchkeeper_delivery_intent WHERE source = ?1 AND batch = ?2",
-        )?
-        .query_row(params![table.source, batch], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .optional()?;
-    let Some((token, items)) = found else {
-        return Ok(None);
-    };
-    let items = serde_json::from_str(&items).map_err(|_| SourceError::Unreadable(items))?;
-    Ok(Some((Token(token.unsigned_abs()), items)))
-}
-
-fn write_intent(
-    tx: &Transaction<'_>,
-    table: &Table,
-    batch: &str,
-    token: Token,
-    ids: &[&ItemId],
-    now_ms: i64,
-) -> Result<(), SourceError> {
-    let items = serde_json::to_string(ids).map_err(|_| SourceError::Unfinished)?;
-    tx.prepare_cached(
-        "INSERT OR REPLACE INTO watchkeeper_delivery_intent (source, batch, token, items, written_at)
-         VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?
-    .execute(params![table.source, batch, integer(token), items, text_time(now_ms)])?;
-    Ok(())
-}
-
-fn remove_intent(tx: &Transaction<'_>, table: &Table, batch: &str) -> Result<(), SourceError> {
-    tx.prepare_cached("DELETE FROM watchkeeper_delivery_intent WHERE source = ?1 AND batch = ?2")?
-        .execute(params![table.source, batch])?;
-    Ok(())
-}
-
-fn record(
-    tx: &Transaction<'_>,
-    table: &Table,
-    batch: &str,
-    token: Token,
-    id: &ItemId,
-    exception: &Exception,
-    now_ms: i64,
-) -> Result<(), SourceError> {
-    tx.prepare_cached(
-        "INSERT OR REPLACE INTO watchkeeper_delivery
-         (source, item, state, attempts, not_before, reason, token, batch, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-    )?
-    .execute(params![
-        table.source,
-        id,
-        exception.state.word(),
-        exception.attempts,
-        exception.not_before_ms,
-        exception.reason,
-        integer(token),
-        batch,
-        text_time(now_ms),
-    ])?;
-    Ok(())
-}
-
-fn forget(tx: &Transaction<'_>, table: &Table, id: &ItemId) -> Result<(), SourceError> {
-    tx.prepare_cached("DELETE FROM watchkeeper_delivery WHERE source = ?1 AND item = ?2")?
-        .execute(params![table.source, id])?;
-    Ok(())
-}
-
-/// Items of the side table by state. Asks nothing of the user's table: an item whose row was deleted counts until somebody
-/// has it sent again.
-fn counts(conn: &Connection, table: &Table) -> Result<Counts, SourceError> {
-    let mut found = conn.prepare_cached(
-        "SELECT state, count(*) FROM watchkeeper_delivery WHERE source = ?1 GROUP BY state",
-    )?;
-    let mut found = found.query([&table.source])?;
-    let mut counts = Counts::default();
-    while let Some(row) = found.next()? {
-        *counts.of_mut(state_of(row.get(0)?)?) = row.get::<_, i64>(1)?.unsigned_abs();
-    }
-    Ok(counts)
-}
-
-fn count_doubts(tx: &Transaction<'_>, table: &Table, doubts: u64) -> Result<(), SourceError> {
-    if doubts > 0 {
-        tx.execute(
-            "UPDATE watchkeeper_delivery_source SET doubted = doubted + ?2 WHERE source = ?1",
-            params![table.source, i64::try_from(doubts).unwrap_or(i64::MAX)],
-        )?;
-    }
-    Ok(())
-}
-
-/// The exception that starts at column `at` of a row: state, attempts, not_before, reason.
-fn exception_of(row: &rusqlite::Row<'_>, at: usize) -> Result<Option<Exception>, SourceError> {
-    let Some(word) = row.get::<_, Option<String>>(at)? else {
-        return Ok(None);
-    };
-    Ok(Some(Exception {
-        state: state_of(word)?,
-        attempts: row.get(at + 1)?,
-        not_before_ms: row.get(at + 2)?,
-        reason: row.get(at + 3)?,
-        doubted: false,
-    }))
-}
-
-fn state_of(word: String) -> Result<State, SourceError> {
-    State::parse(&word).ok_or(SourceError::Unreadable(word))
-}
-
-/// Tokens stay far below 2^63.
-fn integer(token: Token) -> i64 {
-    i64::try_from(token.0).unwrap_or(i64::MAX)
-}
-
-fn text_time(ms: i64) -> String {
-    Timestamp::from_millisecond(ms)
-        .unwrap_or(Timestamp::UNIX_EPOCH)
-        .to_string()
 }

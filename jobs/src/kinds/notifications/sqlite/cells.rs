@@ -7,7 +7,10 @@
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use watchkeeper::chance::Chance;
 
-use super::{immediate, schema::Table};
+use super::{
+    schema::Table,
+    side::{immediate, open_batches},
+};
 use crate::notifications::{cell::Layout, source::SourceError};
 
 /// Version of the side tables' meaning.
@@ -22,12 +25,7 @@ pub(super) fn in_force(conn: &mut Connection, table: &Table) -> Result<Layout, S
     }
     let tx = immediate(conn)?;
     let (mut layout, _) = settle(&tx, table)?;
-    let open: i64 = tx.query_row(
-        "SELECT count(*) FROM watchkeeper_delivery_intent WHERE source = ?1",
-        [&table.source],
-        |row| row.get(0),
-    )?;
-    if layout != table.layout && open == 0 {
+    if layout != table.layout && open_batches(&tx, table)? == 0 {
         layout = table.layout;
         tx.execute(
             "UPDATE watchkeeper_delivery_source SET layout = ?2 WHERE source = ?1",

@@ -5,15 +5,16 @@ use std::{
     path::Path,
 };
 
-use rusqlite::{Connection, OptionalExtension, Transaction, params, types::FromSql};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, types::FromSql};
 use watchkeeper::{clock::Clock, node::Token};
 
 use super::{
-    cells, counts, exception_of, forget, immediate, intent, record, rows,
+    cells, rows,
     schema::{self, Table, Wanted},
+    side::{counts, doubted_ever, exception_of, forget, immediate, intent, open_batches, record},
 };
 use crate::notifications::{
-    cell::{Cell, ItemId, Layout, idempotency_key},
+    cell::{ItemId, Layout, idempotency_key},
     delivery::{Exception, State},
     operator::{Did, Entry, RowState, Standing, Step, again, parked},
     params::NotificationsParams,
@@ -76,25 +77,13 @@ impl SqliteOperator {
         }
         // One view of everything.
         let tx = self.conn.transaction()?;
-        let source = &self.table.source;
-        let sending: i64 = tx.query_row(
-            "SELECT count(*) FROM watchkeeper_delivery_intent WHERE source = ?1",
-            [source],
-            |row| row.get(0),
-        )?;
-        let doubted: Option<i64> = tx
-            .query_row(
-                "SELECT doubted FROM watchkeeper_delivery_source WHERE source = ?1",
-                [source],
-                |row| row.get(0),
-            )
-            .optional()?;
+        let doubted = doubted_ever(&tx, &self.table)?;
         Ok(Standing {
             served: doubted.is_some(),
             backlog: rows::backlog(&tx, &self.table)?,
             items: counts(&tx, &self.table)?,
-            sending: sending.unsigned_abs(),
-            doubted_ever: doubted.unwrap_or(0).unsigned_abs(),
+            sending: open_batches(&tx, &self.table)?,
+            doubted_ever: doubted.unwrap_or(0),
         })
     }
 
@@ -118,7 +107,21 @@ impl SqliteOperator {
         let mut entries = Vec::new();
         // State by state, so that each question is a walk along an index, whatever there is of the other states.
         for state in states {
-            entries.extend(of_state(&tx, &self.table, &database, *state, after, limit)?);
+            let found = of_state(&tx, &self.table, *state, after, limit, |id, row| {
+                let Some(exception) = exception_of(row, 1)? else {
+                    return Ok(None);
+                };
+                Ok(Some(Entry {
+                    key: idempotency_key(&database, &self.table.source, &id),
+                    id,
+                    exception,
+                    token: token_of(row, 5)?,
+                    batch: row.get(6)?,
+                    updated: row.get(7)?,
+                    row: RowState::Gone,
+                }))
+            })?;
+            entries.extend(found);
         }
         entries.sort_by(|a, b| a.id.cmp(&b.id));
         entries.truncate(limit);
@@ -184,14 +187,7 @@ impl SqliteOperator {
             };
             return Ok(rows.into_iter().map(did).collect());
         }
-        let now_ms = self.now_ms();
-        let tx = immediate(&mut self.conn)?;
-        let mut sending = Sending::new(&tx, &self.table)?;
-        let did = ids.iter().map(|id| retry(&mut sending, id, now_ms));
-        let did = did.collect::<Result<_, SourceError>>()?;
-        drop(sending);
-        tx.commit()?;
-        Ok(did)
+        self.within(|sending, now_ms| ids.iter().map(|id| retry(sending, id, now_ms)).collect())
     }
 
     /// Has up to `items` items of a state sent again, those behind `after`, in one transaction.
@@ -207,23 +203,26 @@ impl SqliteOperator {
         if !schema::is_served(&self.conn)? {
             return Ok(Step::default());
         }
-        let now_ms = self.now_ms();
-        let tx = immediate(&mut self.conn)?;
-        let began = self.clock.now();
-        let mut sending = Sending::new(&tx, &self.table)?;
-        let mut step = Step::default();
-        for id in ids_of_state(&tx, &self.table, state, after, items)? {
-            match retry(&mut sending, &id, now_ms)? {
-                Did::Changed => step.changed += 1,
-                Did::Forgotten => step.forgotten += 1,
-                Did::Sending => step.sending += 1,
-                Did::AsItIs | Did::Unknown => {}
+        let clock = self.clock.clone();
+        let (mut step, began) = self.within(|sending, now_ms| {
+            // Others wait from here on.
+            let began = clock.now();
+            let mut step = Step::default();
+            let ids = of_state(sending.tx, sending.table, state, after, items, |id, _| {
+                Ok(Some(id))
+            })?;
+            for id in ids {
+                match retry(sending, &id, now_ms)? {
+                    Did::Changed => step.changed += 1,
+                    Did::Forgotten => step.forgotten += 1,
+                    Did::Sending => step.sending += 1,
+                    Did::AsItIs | Did::Unknown => {}
+                }
+                step.last = Some(id);
             }
-            step.last = Some(id);
-        }
-        drop(sending);
-        tx.commit()?;
-        step.took = self.clock.now().since(began);
+            Ok((step, began))
+        })?;
+        step.took = clock.now().since(began);
         Ok(step)
     }
 
@@ -234,18 +233,19 @@ impl SqliteOperator {
     /// [`SourceError`]; nothing was changed then.
     pub fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>, SourceError> {
         schema::make_side_tables(&self.conn)?;
-        let now_ms = self.now_ms();
-        let tx = immediate(&mut self.conn)?;
-        let mut sending = Sending::new(&tx, &self.table)?;
-        let did = ids.iter().map(|id| park(&mut sending, id, now_ms));
-        let did = did.collect::<Result<_, SourceError>>()?;
-        drop(sending);
-        tx.commit()?;
-        Ok(did)
+        self.within(|sending, now_ms| ids.iter().map(|id| park(sending, id, now_ms)).collect())
     }
 
-    fn now_ms(&self) -> i64 {
-        self.clock.wall().as_millisecond()
+    /// Changes something in one transaction. Writes nothing when that fails.
+    fn within<T>(
+        &mut self,
+        change: impl FnOnce(&mut Sending<'_>, i64) -> Result<T, SourceError>,
+    ) -> Result<T, SourceError> {
+        let now_ms = self.clock.wall().as_millisecond();
+        let tx = immediate(&mut self.conn)?;
+        let did = change(&mut Sending::new(&tx, &self.table)?, now_ms)?;
+        tx.commit()?;
+        Ok(did)
     }
 }
 
@@ -318,9 +318,13 @@ fn noted(tx: &Transaction<'_>, table: &Table, id: &ItemId) -> Result<Option<Note
     };
     Ok(Some(Noted {
         exception,
-        token: Token(row.get::<_, i64>(4)?.unsigned_abs()),
+        token: token_of(row, 4)?,
         batch: row.get(5)?,
     }))
+}
+
+fn token_of(row: &Row<'_>, at: usize) -> Result<Token, SourceError> {
+    Ok(Token(row.get::<_, i64>(at)?.unsigned_abs()))
 }
 
 fn row_state(conn: &Connection, table: &Table, id: &ItemId) -> Result<RowState, SourceError> {
@@ -340,79 +344,36 @@ fn row_state(conn: &Connection, table: &Table, id: &ItemId) -> Result<RowState, 
 
 // === lists of a state ===
 
-/// Rows of the side table: the source is ?1, the state ?2, the place ?3, the limit ?4. With a place the index is entered
-/// there, which it could not be under an `OR`. What another program wrote under an id that is neither number nor text
-/// is nobody's item.
-fn of_state_sql(after: Option<&ItemId>) -> String {
-    let behind = if after.is_some() {
-        "item > ?3"
-    } else {
-        "?3 IS NULL"
+/// The items of a state, from the first behind `after` on: the id, and what `read` makes of its row in the columns
+/// `state, attempts, not_before, reason, token, batch, updated_at` from 1 on. What another program wrote under an id that
+/// is neither number nor text is no item.
+fn of_state<T>(
+    tx: &Transaction<'_>,
+    table: &Table,
+    state: State,
+    after: Option<&ItemId>,
+    limit: usize,
+    mut read: impl FnMut(ItemId, &Row<'_>) -> Result<Option<T>, SourceError>,
+) -> Result<Vec<T>, SourceError> {
+    // With a place the index is entered there, which it could not be under an `OR`.
+    let behind = match after {
+        Some(_) => "item > ?3",
+        None => "?3 IS NULL",
     };
-    format!(
-        "FROM watchkeeper_delivery WHERE source = ?1 AND state = ?2 AND {behind}
-         AND typeof(item) IN ('integer', 'text') ORDER BY item LIMIT ?4"
-    )
-}
-
-fn of_state(
-    tx: &Transaction<'_>,
-    table: &Table,
-    database: &str,
-    state: State,
-    after: Option<&ItemId>,
-    limit: usize,
-) -> Result<Vec<Entry>, SourceError> {
     let mut found = tx.prepare_cached(&format!(
-        "SELECT item, state, attempts, not_before, reason, token, batch, updated_at {}",
-        of_state_sql(after)
+        "SELECT item, state, attempts, not_before, reason, token, batch, updated_at
+         FROM watchkeeper_delivery WHERE source = ?1 AND state = ?2 AND {behind}
+         AND typeof(item) IN ('integer', 'text') ORDER BY item LIMIT ?4"
     ))?;
-    let mut found = found.query(params![
-        table.source,
-        state.word(),
-        after,
-        i64::try_from(limit).unwrap_or(i64::MAX)
-    ])?;
-    let mut entries = Vec::new();
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut found = found.query(params![table.source, state.word(), after, limit])?;
+    let mut items = Vec::new();
     while let Some(row) = found.next()? {
-        let (Some(exception), Ok(id)) = (
-            exception_of(row, 1)?,
-            ItemId::column_result(row.get_ref(0)?),
-        ) else {
-            continue;
-        };
-        entries.push(Entry {
-            key: idempotency_key(database, &table.source, &id),
-            id,
-            exception,
-            token: Token(row.get::<_, i64>(5)?.unsigned_abs()),
-            batch: row.get(6)?,
-            updated: row.get(7)?,
-            row: RowState::Gone,
-        });
+        if let Ok(id) = ItemId::column_result(row.get_ref(0)?) {
+            items.extend(read(id, row)?);
+        }
     }
-    Ok(entries)
-}
-
-fn ids_of_state(
-    tx: &Transaction<'_>,
-    table: &Table,
-    state: State,
-    after: Option<&ItemId>,
-    limit: usize,
-) -> Result<Vec<ItemId>, SourceError> {
-    let mut found = tx.prepare_cached(&format!("SELECT item {}", of_state_sql(after)))?;
-    let mut found = found.query(params![
-        table.source,
-        state.word(),
-        after,
-        i64::try_from(limit).unwrap_or(i64::MAX)
-    ])?;
-    let mut ids = Vec::new();
-    while let Some(row) = found.next()? {
-        ids.extend(ItemId::column_result(row.get_ref(0)?));
-    }
-    Ok(ids)
+    Ok(items)
 }
 
 // === impl Sending ===
@@ -430,16 +391,7 @@ impl<'t> Sending<'t> {
 
     /// The batch that a row belongs to.
     fn batch_of(&self, id: &ItemId) -> Option<String> {
-        Some(self.batch(self.layout.cell_of(id)?))
-    }
-
-    fn batch(&self, number: i64) -> String {
-        let cell = Cell {
-            source: self.table.source.clone(),
-            layout: self.layout,
-            number,
-        };
-        cell.to_string()
+        Some(self.table.batch(self.layout, self.layout.cell_of(id)?))
     }
 
     fn holds(&mut self, id: &ItemId) -> Result<bool, SourceError> {
@@ -449,7 +401,8 @@ impl<'t> Sending<'t> {
         if let Some(items) = self.read.get(&number) {
             return Ok(items.contains(id));
         }
-        let open = intent(self.tx, self.table, &self.batch(number))?;
+        let batch = self.table.batch(self.layout, number);
+        let open = intent(self.tx, self.table, &batch)?;
         let items: BTreeSet<ItemId> = open.into_iter().flat_map(|(_, items)| items).collect();
         let holds = items.contains(id);
         self.read.insert(number, items);

@@ -12,9 +12,8 @@ use rusqlite::{
 use serde_json::{Map, Value};
 
 use super::{
-    exception_of,
     schema::{Payload, Table, quoted},
-    text_time,
+    side::{exception_of, text_time},
 };
 use crate::notifications::{
     cell::{Cell, ItemId, Layout, idempotency_key},

@@ -4,7 +4,11 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-use crate::notifications::{cell::Layout, params::NotificationsParams, source::SourceError};
+use crate::notifications::{
+    cell::{Cell, Layout},
+    params::NotificationsParams,
+    source::SourceError,
+};
 
 /// The side tables. `item` has no declared type, so that ids keep theirs. The index is for counting and listing, which goes
 /// without it, too: a version that did not know of it may have made the tables.
@@ -78,6 +82,18 @@ pub(super) enum Payload {
     Column(String),
     /// These columns, as fields.
     Fields(Vec<String>),
+}
+
+impl Table {
+    /// The name of the batch of a cell.
+    pub(super) fn batch(&self, layout: Layout, number: i64) -> String {
+        let cell = Cell {
+            source: self.source.clone(),
+            layout,
+            number,
+        };
+        cell.to_string()
+    }
 }
 
 struct Column {
