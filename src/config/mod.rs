@@ -10,13 +10,10 @@
 
 mod code;
 mod document;
-mod effects;
 mod effort;
 mod jobs;
 mod layer;
 mod load;
-mod over;
-mod places;
 mod problem;
 mod render;
 mod schema;

@@ -3,8 +3,8 @@
 //! What is said here follows what the engines do. A job that runs everywhere keeps a ledger, too, for as long as its
 //! replica lives: rules for late ticks and interrupted runs hold there as well.
 
-use super::{Mode, WorkFacts};
 use crate::{
+    config::{Mode, WorkFacts},
     due::{Interrupted, Misfire, Overlap},
     finding::Findings,
     human::Span,

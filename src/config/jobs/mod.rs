@@ -1,12 +1,15 @@
 //! The rules of `[jobs.NAME]`, one sentence each.
 
+mod effects;
+mod over;
+mod places;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    Config, WorkFacts, effects, effort,
+    Config, WorkFacts, effort,
     load::LoadOptions,
-    over, places,
     problem::{Provenance, Source},
     schema, text,
 };
