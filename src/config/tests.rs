@@ -1,5 +1,6 @@
 //! Layers, places and rules, each by a small file in a temporary directory.
 
+mod code;
 mod effects;
 mod layers;
 mod rules;

@@ -46,7 +46,7 @@ fn child() {
     };
     rustix::process::setrlimit(rustix::process::Resource::Core, none).unwrap();
     #[cfg(feature = "log")]
-    let _log = crate::telemetry::log::init(&crate::telemetry::log::LogSettings::default());
+    let _log = crate::telemetry::log::init(&crate::telemetry::TelemetrySettings::default());
     let folder = tempfile::tempdir().unwrap();
     let locks = match ends.to_str() {
         #[cfg(feature = "sqlite")]

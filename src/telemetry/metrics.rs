@@ -53,20 +53,20 @@ pub struct HeldTerm {
     pub margin: isize,
 }
 
-type Terms = Box<dyn Fn() -> Vec<HeldTerm> + Send + Sync>;
+/// What is asked at every scrape; nothing until somewhere to ask is known.
+struct Asked<T>(RwLock<Option<Ask<T>>>);
 
-/// Jobs, and how long the next tick that this replica knew of has passed without a decision; zero when it has not.
-type Overdue = Box<dyn Fn() -> Vec<(String, Duration)> + Send + Sync>;
-
-/// Jobs, and whether they are paused.
-type Paused = Box<dyn Fn() -> Vec<(String, bool)> + Send + Sync>;
+type Ask<T> = Box<dyn Fn() -> Vec<T> + Send + Sync>;
 
 struct Inner {
     families: Families,
-    terms: RwLock<Option<Terms>>,
-    overdue: RwLock<Option<Overdue>>,
-    paused: RwLock<Option<Paused>>,
-    ahead: RwLock<Option<Overdue>>,
+    terms: Asked<HeldTerm>,
+    /// Jobs, and how long the next tick that this replica knew of has passed without a decision; zero when it has not.
+    overdue: Asked<(String, Duration)>,
+    /// Jobs, and whether they are paused.
+    paused: Asked<(String, bool)>,
+    /// Jobs, and how far their ticks are decided ahead of the clock.
+    ahead: Asked<(String, Duration)>,
     /// Jobs that have a `watchkeeper_leader` sample.
     jobs: Mutex<BTreeSet<String>>,
 }
@@ -79,18 +79,17 @@ impl Metrics {
     pub fn new(version: &str) -> Self {
         Self(Arc::new(Inner {
             families: Families::new(version),
-            terms: RwLock::new(None),
-            overdue: RwLock::new(None),
-            paused: RwLock::new(None),
-            ahead: RwLock::new(None),
+            terms: Asked::default(),
+            overdue: Asked::default(),
+            paused: Asked::default(),
+            ahead: Asked::default(),
             jobs: Mutex::new(BTreeSet::new()),
         }))
     }
 
     /// Asks `terms` at every scrape for what this replica leads; it must answer at once.
     pub fn terms_from(&self, terms: impl Fn() -> Vec<HeldTerm> + Send + Sync + 'static) {
-        let mut place = self.0.terms.write().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Box::new(terms));
+        self.0.terms.of(terms);
     }
 
     /// Asks `overdue` at every scrape for the jobs whose ticks are this replica's business, and how long the next tick that it
@@ -99,14 +98,12 @@ impl Metrics {
         &self,
         overdue: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static,
     ) {
-        let place = self.0.overdue.write();
-        *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(overdue));
+        self.0.overdue.of(overdue);
     }
 
     /// Asks `paused` at every scrape for this replica's jobs, and whether it knows them to be paused. It must answer at once.
     pub fn paused_from(&self, paused: impl Fn() -> Vec<(String, bool)> + Send + Sync + 'static) {
-        let place = self.0.paused.write();
-        *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(paused));
+        self.0.paused.of(paused);
     }
 
     /// Shows a lock node from now on, unless an event has told of it already.
@@ -117,8 +114,7 @@ impl Metrics {
     /// Asks `ahead` at every scrape for the jobs whose ticks are decided further than the clock shows, and by how much. It must
     /// answer at once.
     pub fn ahead_from(&self, ahead: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
-        let place = self.0.ahead.write();
-        *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(ahead));
+        self.0.ahead.of(ahead);
     }
 
     /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
@@ -246,51 +242,55 @@ impl Metrics {
     /// Everything, as text.
     #[must_use]
     pub fn render(&self, exposition: Exposition) -> String {
+        let Inner { families, .. } = &*self.0;
         self.ask_terms();
-        self.ask_overdue();
-        self.ask_paused();
-        exposition.render(&self.0.families.registry)
+        self.0.overdue.ask(|jobs| families.overdue(jobs));
+        self.0.ahead.ask(|jobs| families.ahead(jobs));
+        self.0.paused.ask(|jobs| families.paused(jobs));
+        exposition.render(&families.registry)
     }
 
     fn ask_terms(&self) {
-        let held = {
-            let terms = self.0.terms.read().unwrap_or_else(PoisonError::into_inner);
-            let Some(terms) = terms.as_ref() else { return };
-            terms()
-        };
-        let mut jobs = self.jobs();
-        jobs.extend(held.iter().map(|term| term.job.clone()));
-        for job in jobs.iter() {
-            let term = held.iter().find(|term| &term.job == job);
-            self.0.families.leader(job, term.is_some());
-            self.0.families.remaining(job, term.map(|t| t.remaining));
-            self.0.families.margin(job, term.map(|t| t.margin));
-            if let Some(term) = term {
-                self.0.families.token(job, term.token);
+        self.0.terms.ask(|held| {
+            let mut jobs = self.jobs();
+            jobs.extend(held.iter().map(|term| term.job.clone()));
+            for job in jobs.iter() {
+                let term = held.iter().find(|term| &term.job == job);
+                self.0.families.leader(job, term.is_some());
+                self.0.families.remaining(job, term.map(|t| t.remaining));
+                self.0.families.margin(job, term.map(|t| t.margin));
+                if let Some(term) = term {
+                    self.0.families.token(job, term.token);
+                }
             }
-        }
-    }
-
-    fn ask_overdue(&self) {
-        let overdue = self.0.overdue.read();
-        if let Some(overdue) = &*overdue.unwrap_or_else(PoisonError::into_inner) {
-            self.0.families.overdue(&overdue());
-        }
-        let ahead = self.0.ahead.read();
-        if let Some(ahead) = &*ahead.unwrap_or_else(PoisonError::into_inner) {
-            self.0.families.ahead(&ahead());
-        }
-    }
-
-    fn ask_paused(&self) {
-        let paused = self.0.paused.read();
-        if let Some(paused) = &*paused.unwrap_or_else(PoisonError::into_inner) {
-            self.0.families.paused(&paused());
-        }
+        });
     }
 
     fn jobs(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Asked ===
+
+impl<T> Asked<T> {
+    fn of(&self, ask: impl Fn() -> Vec<T> + Send + Sync + 'static) {
+        let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Box::new(ask));
+    }
+
+    fn ask(&self, show: impl FnOnce(&[T])) {
+        let ask = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = ask.as_ref().map(|ask| ask()) {
+            drop(ask);
+            show(&answer);
+        }
+    }
+}
+
+impl<T> Default for Asked<T> {
+    fn default() -> Self {
+        Self(RwLock::new(None))
     }
 }
 

@@ -11,6 +11,9 @@ pub mod event_log;
 #[cfg(feature = "log")]
 pub mod log;
 pub mod metrics;
+mod settings;
+
+pub use settings::{LogFormat, TelemetrySettings};
 
 /// What an observer sees of the stream of events.
 #[derive(Clone, Debug, PartialEq)]

@@ -110,7 +110,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "telemetry",
         // The log is read on a terminal.
         &[
-            "clock", "event", "lease", "node", "seldom", "spawn", "status", "terminal",
+            "clock", "event", "finding", "lease", "node", "seldom", "spawn", "status", "terminal",
         ],
     ),
     // Orders over HTTP carry what a trigger gives its run.
@@ -130,8 +130,19 @@ const LAYERS: &[(&str, &[&str])] = &[
         "config",
         // The rules of ticks stand with those who decide by them. What the time is decides which jobs are over.
         &[
-            "clock", "due", "files", "finding", "human", "job", "ledger", "lock", "network",
-            "owned", "schedule", "secret",
+            "clock",
+            "due",
+            "files",
+            "finding",
+            "human",
+            "job",
+            "ledger",
+            "lock",
+            "network",
+            "owned",
+            "schedule",
+            "secret",
+            "telemetry",
         ],
     ),
     ("error", &["config", "escape", "lock"]),

@@ -5,14 +5,8 @@ mod over;
 mod places;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
-use super::{
-    Config, WorkFacts, effort,
-    load::LoadOptions,
-    problem::{Provenance, Source},
-    schema, text,
-};
+use super::{Config, LoadOptions, WorkFacts, effort, words::nearest};
 use crate::{
     clock::Clock,
     finding::Findings,
@@ -29,66 +23,6 @@ const JITTER_TICKS: usize = 1000;
 
 /// In the place of a sentence that would quote a password.
 const UNSHOWN: &str = "this does not fit here, and looks like an address with a password";
-
-/// Texts given for parameters are tried in every reading up to this many of them.
-const MOST_TEXTS: usize = 6;
-
-/// Lets each kind decide whether a parameter that came as a text (from the environment or a flag) is a text, a number
-/// or something else: the reading it likes best is taken.
-pub(super) fn settle_params(config: &mut Config, options: &LoadOptions, provenance: &Provenance) {
-    let Some(check) = &options.check_params else {
-        return;
-    };
-    for (name, spec) in &mut config.jobs {
-        let Some(kind) = spec.kind.as_deref() else {
-            continue;
-        };
-        let mut texts = Vec::new();
-        find_texts(&spec.params, "", &mut texts);
-        texts.retain(|(pointer, _)| {
-            let key = format!("jobs.{name}.params{}", pointer.replace('/', "."));
-            matches!(provenance.of(&key), Source::Env(_) | Source::Flag(_))
-        });
-        texts.truncate(MOST_TEXTS);
-        // Not the first without a problem: the kind may have others to report.
-        let mut fewest = check(kind, &spec.params).iter().count();
-        let written = spec.params.clone();
-        for choice in 1..1_u32 << texts.len() {
-            if fewest == 0 {
-                break;
-            }
-            let mut params = written.clone();
-            for (i, (pointer, reading)) in texts.iter().enumerate() {
-                if choice & (1 << i) != 0
-                    && let Some(place) = params.pointer_mut(pointer)
-                {
-                    *place = reading.clone();
-                }
-            }
-            let count = check(kind, &params).iter().count();
-            if count < fewest {
-                fewest = count;
-                spec.params = params;
-            }
-        }
-    }
-}
-
-/// Texts within `value` that have another reading, by JSON pointer.
-fn find_texts(value: &Value, pointer: &str, found: &mut Vec<(String, Value)>) {
-    match value {
-        Value::Object(table) => {
-            for (key, inner) in table {
-                find_texts(inner, &format!("{pointer}/{key}"), found);
-            }
-        }
-        Value::String(written) => {
-            let reading = text::as_toml(written).filter(|reading| !reading.is_string());
-            found.extend(reading.map(|reading| (pointer.to_owned(), reading)));
-        }
-        _ => {}
-    }
-}
 
 /// Adds what is wrong with the jobs. Keys are from the top.
 pub(super) fn check(config: &Config, options: &LoadOptions, found: &mut Findings) {
@@ -165,7 +99,7 @@ impl At<'_> {
                 "leave kind out",
             );
         } else if !known.iter().any(|k| k == kind) {
-            let near = schema::nearest(kind, known.iter().map(String::as_str));
+            let near = nearest(kind, known.iter().map(String::as_str));
             let remedy = near.map_or_else(
                 || list(known),
                 |near| format!("did you mean \"{near}\"? {}", list(known)),

@@ -7,9 +7,12 @@ use watchkeeper::{
     chance::Chance,
     cli::Global,
     clock::Clock,
-    config::{Backend, Config, Flag, LoadOptions, Loaded, LogFormat, Source, load_without_jobs},
+    config::{
+        Backend, Config, Flag, LoadOptions, Loaded, LogFormat, Source, TelemetrySettings,
+        load_without_jobs,
+    },
     event::Events,
-    telemetry::log::{self, Flush, Format, LogSettings},
+    telemetry::log::{self, Flush},
     worker::store,
 };
 
@@ -23,7 +26,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// A configuration that says where the lock lives.
 pub(super) struct Settings {
     config: Config,
-    format: Format,
+    format: LogFormat,
 }
 
 /// The lock service of this process.
@@ -47,8 +50,8 @@ pub(super) fn settings(global: &Global, common: &Common) -> Result<Settings, Str
     }
     // JSON on standard error is for the logs of services; whoever wants it here says so.
     let format = match config.telemetry.format {
-        LogFormat::Json => Format::Json,
-        LogFormat::Auto | LogFormat::Text => Format::Text,
+        LogFormat::Json => LogFormat::Json,
+        LogFormat::Auto | LogFormat::Text => LogFormat::Text,
     };
     Ok(Settings { config, format })
 }
@@ -140,10 +143,8 @@ impl Settings {
     pub(super) fn log(&self, common: &Common) -> Result<Flush, String> {
         let level = common.log.clone();
         let quiet = if common.quiet { "error" } else { "warn" };
-        let settings = LogSettings {
-            log: level.unwrap_or_else(|| quiet.to_owned()),
-            format: self.format,
-        };
+        let lines = level.unwrap_or_else(|| quiet.to_owned());
+        let settings = TelemetrySettings::log(lines).format(self.format);
         log::init(&settings).map_err(|error| format!("--log: {error}"))
     }
 

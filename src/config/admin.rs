@@ -1,44 +1,10 @@
-//! `[worker]`, `[admin]` and `[telemetry]`.
+//! `[admin]`.
 
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{fmt, net::SocketAddr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{finding::Findings, network::Network, secret::Secret};
-
-/// `[worker]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct WorkerSettings {
-    /// The replica's name in lists and logs; host and process id unless set.
-    pub name: Option<String>,
-    /// All replicas with the same namespace and store are one fleet.
-    pub namespace: String,
-    /// How work is spread over the fleet.
-    pub mode: Mode,
-    /// Among the candidates for a job the one with the largest number is preferred.
-    pub priority: i32,
-    /// Whether this replica ever leads. Without it the replica shows and commands the fleet, and does in shared mode what
-    /// needs no leader: batches, and jobs that run everywhere.
-    pub candidate: bool,
-    /// How long runs may take to end when the worker is told to stop.
-    #[serde(with = "crate::human::duration")]
-    pub drain_timeout: Duration,
-    /// Threads for jobs; as many as there are cores unless set. No effect on a runtime that the program has made:
-    /// [`Worker::run`](crate::Worker::run) says so.
-    pub threads: Option<usize>,
-}
-
-/// How work is spread over the fleet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Each job elects its own leader.
-    #[default]
-    Shared,
-    /// One replica does everything, the others stand by.
-    Failover,
-}
 
 /// `[admin]`
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -67,80 +33,35 @@ pub enum Listen {
     At(SocketAddr),
 }
 
-/// `[telemetry]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TelemetrySettings {
-    /// Which log lines are written: a level, or `target=level` pairs with commas between them.
-    pub log: String,
-    /// How they are written.
-    pub format: LogFormat,
-}
-
-/// How log lines are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// Text on a terminal, JSON elsewhere.
-    #[default]
-    Auto,
-    /// One line of text each.
-    Text,
-    /// One JSON object each.
-    Json,
-}
-
-// === impl WorkerSettings ===
-
-impl Default for WorkerSettings {
-    fn default() -> Self {
-        Self {
-            name: None,
-            namespace: "watchkeeper".to_owned(),
-            mode: Mode::Shared,
-            priority: 0,
-            candidate: true,
-            drain_timeout: Duration::from_secs(30),
-            threads: None,
-        }
-    }
-}
-
-impl WorkerSettings {
-    /// Adds what is wrong. Keys are relative to `[worker]`.
-    pub fn check(&self, found: &mut Findings) {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if self.namespace.is_empty() || !self.namespace.chars().all(fits) {
-            found.error(
-                &["namespace"],
-                format!("\"{}\" cannot begin the keys of a store", self.namespace),
-                "use letters, digits, '-', '_' and '.'",
-            );
-        }
-        if self
-            .name
-            .as_ref()
-            .is_some_and(|name| name.trim().is_empty())
-        {
-            found.error(
-                &["name"],
-                "the name is empty",
-                "give one, or leave the key out",
-            );
-        }
-        if self.threads == Some(0) {
-            found.error(
-                &["threads"],
-                "no job could run on 0 threads",
-                "write 1 or more, or leave the key out",
-            );
-        }
-    }
-}
-
 // === impl AdminSettings ===
 
 impl AdminSettings {
+    /// Health, metrics and the status page are served at this address: `([127, 0, 0, 1], 8787)`. Port 0 is any free one.
+    #[must_use]
+    pub fn listen(address: impl Into<SocketAddr>) -> Self {
+        Self {
+            listen: Listen::At(address.into()),
+            ..Self::default()
+        }
+    }
+
+    /// Nothing is served.
+    #[must_use]
+    pub fn off() -> Self {
+        Self {
+            listen: Listen::Off,
+            ..Self::default()
+        }
+    }
+
+    /// What a request must say that changes something, or shows outputs of runs: `Authorization: Bearer TOKEN`. Unless it is
+    /// set the worker makes one, in a file that only its user can read.
+    #[must_use]
+    pub fn token(mut self, token: Secret) -> Self {
+        self.token = Some(token);
+        self
+    }
+
     /// Where to serve; `None` when switched off.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
@@ -151,7 +72,7 @@ impl AdminSettings {
     }
 
     /// Adds what is wrong. Keys are relative to `[admin]`.
-    pub fn check(&self, found: &mut Findings) {
+    pub(crate) fn check(&self, found: &mut Findings) {
         let token = self.token.as_ref().map(Secret::expose);
         if token.is_some_and(|token| token.trim() != token || token.is_empty()) {
             found.error(
@@ -247,32 +168,5 @@ impl<'de> Deserialize<'de> for Listen {
                 "\"{text}\" is neither an address such as \"127.0.0.1:8787\" nor \"off\""
             ))
         })
-    }
-}
-
-// === impl TelemetrySettings ===
-
-impl Default for TelemetrySettings {
-    fn default() -> Self {
-        Self {
-            log: "info".to_owned(),
-            format: LogFormat::Auto,
-        }
-    }
-}
-
-impl TelemetrySettings {
-    /// Adds what is wrong. Keys are relative to `[telemetry]`.
-    pub fn check(&self, found: &mut Findings) {
-        #[cfg(feature = "log")]
-        if let Err(cause) = tracing_subscriber::EnvFilter::builder().parse(&self.log) {
-            found.error(
-                &["log"],
-                format!("\"{}\" selects no log lines: {cause}", self.log),
-                "write a level such as \"info\" or pairs such as \"info,watchkeeper=debug\"",
-            );
-        }
-        #[cfg(not(feature = "log"))]
-        let _ = found;
     }
 }
