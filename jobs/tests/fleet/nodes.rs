@@ -6,8 +6,9 @@ use watchkeeper::clock::Clock;
 
 use crate::{
     beats::Beat,
-    fleet::{Fleet, SOON, TTL, pause},
+    fleet::{Fleet, TTL},
     store::Store,
+    wait::{SOON, pause},
 };
 
 /// A pulse, and work that is always under way.

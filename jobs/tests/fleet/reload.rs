@@ -7,9 +7,10 @@ use watchkeeper_jobs::demo_table::{create_demo_table, unsent};
 
 use crate::{
     beats::{Beat, starts},
-    fleet::{Fleet, SOON, TTL, pause, soon},
+    fleet::{Fleet, TTL},
     log::Line,
     store::Store,
+    wait::{SOON, pause, soon},
 };
 
 const BEFORE: &str = r#"
@@ -176,7 +177,7 @@ pub(crate) fn a_faulty_file_changes_nothing_and_says_why(store: Store) {
     assert_eq!(fleet.leader("other").token, token);
     // The same file is what the command reads.
     fleet.configure(BEFORE);
-    let reload = |fleet: &Fleet| status(fleet)["replicas"][0]["reload"].clone();
+    let reload = |fleet: &Fleet| fleet.status()["replicas"][0]["reload"].clone();
     soon("failure in the status", || reload(&fleet)["ok"] == false);
     assert!(
         reload(&fleet)["error"]
@@ -203,7 +204,7 @@ pub(crate) fn the_newest_definition_of_a_job_counts_during_a_rolling_change(stor
         .log
         .wait(mark, SOON, "leader with the newest definition", by_new);
     soon("disagreement in the status", || {
-        status(&fleet)["jobs"][0]["definitions"]
+        fleet.status()["jobs"][0]["definitions"]
             .as_array()
             .unwrap()
             .len()
@@ -216,7 +217,7 @@ pub(crate) fn the_newest_definition_of_a_job_counts_during_a_rolling_change(stor
         fleet.reload(worker);
     }
     soon("agreement in the status", || {
-        status(&fleet)["jobs"][0]["definitions"]
+        fleet.status()["jobs"][0]["definitions"]
             .as_array()
             .unwrap()
             .is_empty()
@@ -279,8 +280,7 @@ pub(crate) fn a_failover_fleet_reloads_under_way_and_sends_every_row_once(store:
     let rows = fleet.file("app.db");
     create_demo_table(&rows, ROWS).unwrap();
     for _ in 0..2 {
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
     }
     let active = fleet.leader("replica");
     let spare = 1 - active.worker;
@@ -354,8 +354,4 @@ fn table(size: usize, changed: bool) -> String {
     let (ttl, more) = if changed { ("3s", ADDED) } else { ("2s", "") };
     let table = TABLE.replace("$SIZE", &size.to_string());
     table.replace("$TTL", ttl) + more
-}
-
-fn status(fleet: &Fleet) -> Value {
-    serde_json::from_str(&fleet.command(&["status", "--json"])).expect("JSON")
 }

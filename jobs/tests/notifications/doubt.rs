@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use watchkeeper::{batch::BatchJob, job::Outcome, node::Token};
-use watchkeeper_jobs::{demo_table::unsent, notifications::delivery::State, receiver::Faults};
+use watchkeeper_jobs::{demo_table::unsent, notifications::State, receiver::Faults};
 
 use crate::scene::{Scene, listed, run, send};
 

@@ -1,9 +1,12 @@
 //! Sending a table end to end: a real database file, a real web service, faults on the way.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     reason = "a test that cannot be set up has failed"
 )]
 
+#[path = "../shared/command.rs"]
+mod command;
 mod commands;
 mod doubt;
 mod scene;
@@ -19,7 +22,7 @@ use watchkeeper::{
 use watchkeeper_jobs::{
     Notifications,
     demo_table::unsent,
-    notifications::{cell::ItemId, delivery::State},
+    notifications::{ItemId, State},
     receiver::Faults,
 };
 
