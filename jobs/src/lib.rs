@@ -4,26 +4,29 @@
 //! write a job.
 //!
 //! In reading order:
-//! - [`heartbeat`]: says that it ran; what tests and demonstrations count.
-//! - [`http`]: calls a web service once per tick.
+//! - [`add_to`]: has a worker know all kinds of stock jobs.
+//! - [`Heartbeat`]: says that it ran; what tests and demonstrations count.
+//! - [`Http`]: calls a web service once per tick.
 //! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
-//! - [`exec`]: runs a command.
+//! - [`Exec`]: runs a command.
 //! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
-//! - [`kinds`]: checks parameters of any kind, all findings at once.
-//! - [`demo_table`], [`receiver`]: a table to send from and somebody who counts what arrives.
+//! - [`command`]: the program `watchkeeper` itself.
 #![forbid(unsafe_code)]
 
 mod command;
+// What the demonstration and the tests send, and to whom.
+#[doc(hidden)]
 pub mod demo_table;
 pub mod guard;
-pub mod kinds;
+mod kinds;
+#[doc(hidden)]
 pub mod receiver;
 
 pub use kinds::{
     add_to,
-    exec::{self, Exec, ExecParams},
-    heartbeat::{self, Heartbeat, HeartbeatParams},
-    http::{self, Http, HttpParams},
+    exec::{Exec, ExecParams},
+    heartbeat::{Heartbeat, HeartbeatParams},
+    http::{Http, HttpParams},
     notifications::{self, Notifications, NotificationsParams},
 };
 

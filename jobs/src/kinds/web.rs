@@ -14,7 +14,7 @@ use reqwest::{
 /// The client could not be made.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("no web client: {0}")]
-pub struct NoClient(String);
+pub(crate) struct NoClient(String);
 
 /// What a status says about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

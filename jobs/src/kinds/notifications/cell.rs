@@ -22,7 +22,7 @@ pub enum ItemId {
 
 /// How ids are divided into cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     /// Ranges of this many integer ids.
     Range(u32),
     /// This many buckets of the ids' hash.
@@ -31,7 +31,7 @@ pub enum Layout {
 
 /// One cell of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// The table, with the column when that is not the usual one.
     pub source: String,
     /// How the table is divided.
@@ -45,7 +45,7 @@ pub struct Cell {
 impl Layout {
     /// The cell of an id; `None` when this layout cannot hold it.
     #[must_use]
-    pub fn cell_of(self, id: &ItemId) -> Option<i64> {
+    pub(crate) fn cell_of(self, id: &ItemId) -> Option<i64> {
         match (self, id) {
             (Self::Range(size), ItemId::Int(id)) => Some(id.div_euclid(i64::from(size.max(1)))),
             (Self::Range(_), ItemId::Text(_)) => None,
@@ -59,14 +59,14 @@ impl Layout {
 
     /// First and last id of a cell of ranges.
     #[must_use]
-    pub fn ids_of(size: u32, cell: i64) -> (i64, i64) {
+    pub(crate) fn ids_of(size: u32, cell: i64) -> (i64, i64) {
         let first = cell.saturating_mul(i64::from(size));
         (first, first.saturating_add(i64::from(size) - 1))
     }
 
     /// The word that names it: `50`, `h64`.
     #[must_use]
-    pub fn parse(word: &str) -> Option<Self> {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
         let (make, digits): (fn(u32) -> Self, _) = match word.strip_prefix('h') {
             Some(digits) => (Self::Hash, digits),
             None => (Self::Range, word),
@@ -89,7 +89,7 @@ impl fmt::Display for Layout {
 impl Cell {
     /// Reads a batch's name.
     #[must_use]
-    pub fn parse(batch: &str) -> Option<Self> {
+    pub(crate) fn parse(batch: &str) -> Option<Self> {
         let (rest, number) = batch.rsplit_once('/')?;
         let (source, layout) = rest.rsplit_once('/')?;
         Some(Self {
@@ -119,7 +119,7 @@ impl fmt::Display for ItemId {
 /// tables of two databases do not hide each other's rows and a database that is moved or restored keeps its keys.
 /// Visible ASCII, fit for a header.
 #[must_use]
-pub fn idempotency_key(database: &str, source: &str, id: &ItemId) -> String {
+pub(crate) fn idempotency_key(database: &str, source: &str, id: &ItemId) -> String {
     format!(
         "{database}/{}/{}",
         escaped(source),

@@ -91,9 +91,9 @@ pub struct Policy {
 }
 
 /// The longest pause that grows by itself.
-pub const MAX_BACKOFF: Duration = Duration::from_secs(3600);
+pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(3600);
 /// The longest pause a receiver may ask for.
-pub const MAX_ASKED: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const MAX_ASKED: Duration = Duration::from_secs(24 * 3600);
 
 // === impl Policy ===
 

@@ -16,7 +16,7 @@ use super::{delivery::Answer, sink::Sink, source::Item};
 
 /// The sink.
 #[derive(Clone, Debug)]
-pub struct Lines {
+pub(crate) struct Lines {
     path: PathBuf,
 }
 
@@ -25,7 +25,7 @@ pub struct Lines {
 impl Lines {
     /// Appends to the file at `path`, which need not be there.
     #[must_use]
-    pub fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self { path }
     }
 }

@@ -85,13 +85,6 @@ impl Notifications {
         }
     }
 
-    /// The same under the job's name, by which events count its items; otherwise its worker or the first run tells it.
-    #[must_use]
-    pub fn named(self, job: &str) -> Self {
-        let _ = self.name.set(job.to_owned());
-        self
-    }
-
     /// The same between other ends: a source or a sink of your own.
     #[must_use]
     pub fn between(mut self, source: Arc<dyn Source>, sink: Arc<dyn Sink>) -> Self {
@@ -135,6 +128,7 @@ impl Notifications {
     ///
     /// # Errors
     /// As there.
+    #[doc(hidden)] // Tests choose the tokens of holders.
     pub async fn process_under(
         &self,
         token: Token,

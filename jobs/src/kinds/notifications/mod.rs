@@ -34,23 +34,33 @@
 //! `CREATE INDEX … ON notifications (id) WHERE sent_at IS NULL`. Exceptions and intents live beside the table in
 //! `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
 //!
-//! In reading order: [`params`], [`cell`], [`delivery`] (what an answer means), [`source`] and [`sqlite`],
-//! [`sink`], [`webhook`] and [`mod@file`], [`rate`], [`job`], [`operator`] (what a person does with what is left).
+//! In reading order: `params`, `cell`, `delivery` (what an answer means), `source` and `sqlite`, `sink`, `webhook` and
+//! `file`, `rate`, `job`, `operator` (what a person does with what is left).
 
-pub mod cell;
-pub mod delivery;
-pub mod file;
-pub mod job;
-pub mod operator;
-pub mod params;
-pub mod rate;
-pub mod sink;
-pub mod source;
-pub mod sqlite;
-pub mod webhook;
+pub(crate) mod cell;
+pub(crate) mod delivery;
+mod file;
+mod job;
+pub(crate) mod operator;
+mod params;
+mod rate;
+mod sink;
+pub(crate) mod source;
+pub(crate) mod sqlite;
+mod webhook;
 
+pub use cell::ItemId;
+pub use delivery::{Answer, Exception, Mark, Policy, State};
 pub use job::Notifications;
-pub use params::NotificationsParams;
+pub use params::{Address, Columns, InDoubt, NotificationsParams};
+pub use sink::Sink;
+pub use source::{Begin, Counts, Exceptions, Finish, Item, Listed, Source, SourceError, Work};
+
+// For the tests of the commands, which look at a table from outside.
+#[doc(hidden)]
+pub use operator::{Did, Entry, FIRST_STEP, RowState, Standing, Step};
+#[doc(hidden)]
+pub use sqlite::SqliteOperator;
 
 use super::Kind;
 

@@ -109,7 +109,7 @@ const KEPT_REASON: usize = 500;
 
 /// How many items the next step is to take, after one of `items` took so long.
 #[must_use]
-pub fn next_step(items: usize, took: Duration) -> usize {
+pub(crate) fn next_step(items: usize, took: Duration) -> usize {
     if took > STEP {
         (items / 2).max(1)
     } else if took < STEP / 3 {
@@ -122,7 +122,7 @@ pub fn next_step(items: usize, took: Duration) -> usize {
 /// The item as it waits to be sent again, with its attempts counted anew; nothing for one that was never begun, which is
 /// an ordinary unsent row then.
 #[must_use]
-pub fn again(prior: &Exception, token: Token) -> Option<Exception> {
+pub(crate) fn again(prior: &Exception, token: Token) -> Option<Exception> {
     let state = match prior.state {
         State::Parked if token == Token(0) => return None,
         // What is parked may have been received, if a holder ever had it.
@@ -140,7 +140,7 @@ pub fn again(prior: &Exception, token: Token) -> Option<Exception> {
 
 /// The item as it waits for a person.
 #[must_use]
-pub fn parked(prior: Option<&Exception>) -> Exception {
+pub(crate) fn parked(prior: Option<&Exception>) -> Exception {
     let reason = match prior.map(|p| p.reason.as_str()) {
         None | Some("") => "parked on request".to_owned(),
         Some(why) => {

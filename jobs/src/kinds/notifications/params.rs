@@ -70,7 +70,7 @@ pub struct Address(String);
 
 /// Where rows go.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// A web service.
     Web(Url),
     /// A file of JSON lines.
@@ -189,10 +189,7 @@ fn identifier(name: &str) -> Result<(), String> {
 
 impl Address {
     /// The file of the SQLite database.
-    ///
-    /// # Errors
-    /// A sentence for the reader of the configuration.
-    pub fn database(&self) -> Result<PathBuf, String> {
+    pub(crate) fn database(&self) -> Result<PathBuf, String> {
         match self.0.strip_prefix("sqlite://") {
             Some("") => Err("names no file; write sqlite:///var/lib/app/app.db".to_owned()),
             Some(path) => Ok(PathBuf::from(path)),
@@ -203,9 +200,8 @@ impl Address {
 
     /// Where rows go.
     ///
-    /// # Errors
-    /// A sentence for the reader of the configuration, without the address itself.
-    pub fn target(&self) -> Result<Target, String> {
+    /// An error is a sentence for the reader of the configuration, without the address itself.
+    pub(crate) fn target(&self) -> Result<Target, String> {
         const FORMS: &str = "http://…, https://… or file://PATH";
         if self.0.is_empty() {
             return Err(format!("is missing; write {FORMS}"));

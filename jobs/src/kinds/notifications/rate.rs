@@ -9,7 +9,7 @@ use watchkeeper::clock::Moment;
 
 /// Hands out moments at which the next item may go; shared by all batches of a job.
 #[derive(Debug)]
-pub struct Rate {
+pub(crate) struct Rate {
     step: Duration,
     /// When the next item would go if the pace had been kept exactly.
     next: Mutex<Moment>,
@@ -21,7 +21,7 @@ const BURST: Duration = Duration::from_millis(100);
 impl Rate {
     /// `per_second` items; no limit when `None`.
     #[must_use]
-    pub fn new(per_second: Option<f64>) -> Self {
+    pub(crate) fn new(per_second: Option<f64>) -> Self {
         let step = per_second.and_then(|rate| Duration::try_from_secs_f64(1.0 / rate).ok());
         Self {
             step: step.unwrap_or_default(),
@@ -30,7 +30,7 @@ impl Rate {
     }
 
     /// Takes the next place and says when it is.
-    pub fn reserve(&self, now: Moment) -> Moment {
+    pub(crate) fn reserve(&self, now: Moment) -> Moment {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let at = (*next).max(now.back(BURST));
         *next = at + self.step;

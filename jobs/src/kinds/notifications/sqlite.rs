@@ -36,7 +36,7 @@ use super::{
 
 /// The source.
 #[derive(Debug)]
-pub struct SqliteSource(Arc<Shared>);
+pub(crate) struct SqliteSource(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -57,7 +57,7 @@ struct Db {
 impl SqliteSource {
     /// The table that `params` names, in the file at `path`. Opened at the first call.
     #[must_use]
-    pub fn new(path: PathBuf, params: &NotificationsParams) -> Self {
+    pub(crate) fn new(path: PathBuf, params: &NotificationsParams) -> Self {
         Self(Arc::new(Shared {
             wanted: Wanted::new(path, params),
             db: Mutex::new(None),

@@ -18,13 +18,13 @@ use async_trait::async_trait;
 use reqwest::{Client, StatusCode, Url, header::CONTENT_TYPE};
 use watchkeeper::{clock::Clock, node::Token};
 
-pub use crate::kinds::web::NoClient;
+pub(crate) use crate::kinds::web::NoClient;
 
 use super::{delivery::Answer, sink::Sink, source::Item};
 use crate::kinds::web::{self, Meaning, plain, shown};
 
 /// The sink.
-pub struct Webhook {
+pub(crate) struct Webhook {
     client: Client,
     url: Url,
     clock: Clock,
@@ -37,7 +37,7 @@ impl Webhook {
     ///
     /// # Errors
     /// [`NoClient`], for instance when the system has no root certificates.
-    pub fn new(url: Url, timeout: Duration) -> Result<Self, NoClient> {
+    pub(crate) fn new(url: Url, timeout: Duration) -> Result<Self, NoClient> {
         Ok(Self {
             client: web::client(&url, timeout)?,
             url,

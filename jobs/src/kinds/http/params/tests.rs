@@ -4,7 +4,7 @@ use super::*;
 use serde_json::json;
 
 fn found(params: &Value) -> Vec<(String, String)> {
-    let found = (crate::http::KIND.check)(params).into_iter();
+    let found = (crate::kinds::http::KIND.check)(params).into_iter();
     found
         .map(|mut f| (f.keys.swap_remove(0), f.message))
         .collect()
