@@ -104,7 +104,7 @@ impl AdminSettings {
                 "name the addresses of the proxies",
             );
         }
-        // What is open there is meant to be, but somebody must know.
+        // What is open there is meant to be, but its owner must know.
         if cfg!(feature = "admin") && self.address().is_some_and(|at| !at.ip().is_loopback()) {
             found.warn(
                 &["listen"],

@@ -41,7 +41,7 @@ impl CodeSettings {
         let (default, value) = (json(&Config::default()), json(&self.config()));
         differences("", &default, &value, &mut found);
         if self.locks.is_some() {
-            // Whoever writes settings of the locks has chosen where they live, be it the place that is the default.
+            // A program that writes settings of the locks has chosen where they live, be it the place that is the default.
             found.insert("locks.backend".to_owned(), Source::Code);
         }
         found

@@ -27,7 +27,7 @@ pub fn load(options: &LoadOptions) -> Result<Loaded, Problems> {
 }
 
 /// As [`load`], but leaves `jobs` alone, with all that may be wrong there: for programs that only want the locks, and may
-/// not know the kinds of jobs of whoever owns the file. [`Config::jobs`] is empty then.
+/// not know the kinds of jobs of the program that owns the file. [`Config::jobs`] is empty then.
 ///
 /// # Errors
 /// As [`load`].

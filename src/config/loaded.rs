@@ -32,9 +32,9 @@ impl Loaded {
         render::render(&self.config, origin.then_some(&self.provenance))
     }
 
-    /// Which store is taken because nobody has named one, in a sentence; nothing when somebody has.
+    /// Which store is taken because none was named, in a sentence; nothing when one was.
     #[must_use]
-    pub fn store_by_default(&self) -> Option<String> {
+    pub(crate) fn store_by_default(&self) -> Option<String> {
         let named = |key: &str| self.provenance.of(key) != Source::Default;
         if named("locks.backend") || named("locks.embedded.path") {
             return None;
@@ -68,7 +68,7 @@ impl Loaded {
         }
     }
 
-    /// The same for a worker that is to run: one without any job is a mistake where nobody has configured anything, and
+    /// The same for a worker that is to run: one without any job is a mistake where nothing is configured, and
     /// worth a word elsewhere. A replica that is no candidate shows and commands the fleet without jobs of its own.
     ///
     /// # Errors

@@ -48,7 +48,10 @@ pub use code::CodeSettings;
 pub(crate) use load::check_jobs;
 pub use load::{load, load_without_jobs};
 pub use loaded::Loaded;
-pub use options::{LoadOptions, ParamCheck, SYSTEM_PLACE, WorkFacts, WorkOf};
+pub use options::{LoadOptions, SYSTEM_PLACE};
+// What the worker fills in.
+#[doc(hidden)]
+pub use options::{ParamCheck, WorkFacts, WorkOf};
 pub use problem::{Problem, Problems, Provenance, Source};
 pub use text::Flag;
 pub use worker::{Mode, WorkerSettings};

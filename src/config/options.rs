@@ -22,15 +22,19 @@ pub struct LoadOptions {
     pub flags: Vec<Flag>,
     /// The directory that paths are relative to.
     pub root: PathBuf,
-    /// The kinds of jobs this program knows.
+    /// The kinds of jobs this program knows. The worker fills it in.
+    #[doc(hidden)]
     pub kinds: Vec<String>,
-    /// Jobs that code registers; the file overrides them key by key.
+    /// Jobs that code registers; the file overrides them key by key. The worker fills it in.
+    #[doc(hidden)]
     pub specs: BTreeMap<String, Spec>,
-    /// Checks the parameters of a job of a known kind.
+    /// Checks the parameters of a job of a known kind. The worker fills it in.
+    #[doc(hidden)]
     pub check_params: Option<ParamCheck>,
-    /// Knows the work of jobs: what does not fit it is told.
+    /// Knows the work of jobs: what does not fit it is told. The worker fills it in.
+    #[doc(hidden)]
     pub work_of: Option<WorkOf>,
-    /// Tells the time: jobs that have no tick ahead are told. Without it nobody knows of any.
+    /// Tells the time: jobs that have no tick ahead are told. Without it none is known.
     pub clock: Option<Clock>,
 }
 
@@ -118,7 +122,7 @@ impl fmt::Debug for LoadOptions {
 /// The file to read.
 pub(super) struct Chosen {
     pub(super) path: PathBuf,
-    /// Who named it; a file that somebody named must exist.
+    /// Who named it; a file that was named must exist.
     pub(super) by: Option<Source>,
 }
 

@@ -48,12 +48,12 @@ pub enum Source {
     Flag(String),
     /// The program: a job that it registers, a setting that it types.
     Code,
-    /// Nobody set it.
+    /// It was not set.
     #[default]
     Default,
 }
 
-/// Where each value that somebody set comes from.
+/// Where each value that was set comes from.
 #[derive(Clone, Debug, Default)]
 pub struct Provenance(BTreeMap<String, Source>);
 
@@ -81,7 +81,7 @@ impl Problems {
 
     /// How many there are of each kind: `2 errors, 1 warning`.
     #[must_use]
-    pub fn tally(&self) -> String {
+    pub(crate) fn tally(&self) -> String {
         let of = |severity| self.iter().filter(|p| p.severity == severity).count();
         let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
         let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
@@ -252,7 +252,7 @@ impl Provenance {
         found.cloned().unwrap_or_default()
     }
 
-    /// The first of `keys` that somebody set decides: a rule between two keys is shown where it was broken.
+    /// The first of `keys` that was set decides: a rule between two keys is shown where it was broken.
     fn of_any(&self, keys: &[String]) -> Source {
         let mut sources = keys.iter().map(|key| self.of(key));
         sources

@@ -15,7 +15,7 @@ pub(super) enum Shape {
     Section,
     /// A value.
     Leaf,
-    /// A table whose keys are nobody's business here.
+    /// A table whose keys are not known here.
     Free,
     /// There is no such key; these stand beside it.
     Unknown { siblings: Vec<String> },

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::finding::Findings;
 
-/// Adds an error when somebody else could have made or could change the file at `path`.
+/// Adds an error when another user could have made or could change the file at `path`.
 pub(super) fn check_owner(key: &str, path: &Path, root: &Path, found: &mut Findings) {
     if let Err(stranger) = crate::owned::store(&root.join(path)) {
         let text = stranger.to_string();

@@ -50,7 +50,7 @@ pub(super) fn explain(message: &str) -> String {
     format!("\"{word}\" is not one of {}{hint}", choices.join(", "))
 }
 
-/// What Rust calls a type, in the words of whoever writes a configuration.
+/// What Rust calls a type, in the words of the author of a configuration.
 fn in_words(wanted: &str) -> &str {
     match wanted {
         "usize" | "u32" | "u64" => "a whole number",

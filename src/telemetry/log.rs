@@ -1,7 +1,7 @@
 //! Where log lines go: to standard error, as text for people, as JSON for machines.
 //!
 //! Lines are written by a thread of their own: a reader of our standard error that stands still must not stop the
-//! renewal of leases. Whoever ends the process calls [`flush`] first, or lets go of the [`Flush`] of [`init`].
+//! renewal of leases. Code that ends the process calls [`flush`] first, or lets go of the [`Flush`] of [`init`].
 
 use std::{
     io::{self, IsTerminal},
@@ -80,7 +80,7 @@ pub fn init(settings: &TelemetrySettings) -> Result<Flush, LogError> {
 ///
 /// # Errors
 /// [`LogError`], but [`LogError::Taken`].
-pub fn init_where_none_is(settings: &TelemetrySettings) -> Result<Option<Flush>, LogError> {
+pub(crate) fn init_where_none_is(settings: &TelemetrySettings) -> Result<Option<Flush>, LogError> {
     if tracing::dispatcher::has_been_set() {
         return Ok(None);
     }
@@ -340,7 +340,7 @@ mod tests {
         for (json, colours) in [(true, false), (false, false), (false, true)] {
             let lines = seen("info", json, colours, said);
             assert_eq!(lines.len(), 1, "{lines:?}");
-            // Colours are the log's own: whoever says one is shown.
+            // Colours are the log's own: what says one is shown.
             assert!(!lines[0].contains("\u{1b}[8m"), "{lines:?}");
             let own = |at: usize| colours && lines[0][at..].starts_with("\u{1b}[");
             let commands = lines[0].char_indices().find(|(at, c)| {

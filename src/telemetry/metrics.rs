@@ -5,6 +5,10 @@
 //! - M2 What a replica leads is asked at the moment of the scrape when a source of terms is given, so missed events
 //!   do not leave a dead term on the page.          (a_scrape_asks_who_leads)
 //! - M3 Both text formats show the same samples.    (both_formats_show_the_same_samples)
+#![cfg_attr(
+    not(feature = "admin"),
+    allow(dead_code, reason = "the page alone shows them")
+)]
 
 use std::{
     collections::BTreeSet,
@@ -34,7 +38,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-pub use exposition::Exposition;
+pub(crate) use exposition::Exposition;
 
 /// The metrics of one replica; cheap to clone.
 #[derive(Clone)]
@@ -42,15 +46,15 @@ pub struct Metrics(Arc<Inner>);
 
 /// A term that this replica holds right now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldTerm {
+pub(crate) struct HeldTerm {
     /// The job.
-    pub job: String,
+    pub(crate) job: String,
     /// The term's token.
-    pub token: Token,
+    pub(crate) token: Token,
     /// Time to the local deadline.
-    pub remaining: Duration,
+    pub(crate) remaining: Duration,
     /// Lock nodes beyond the majority that the term's lease needs, as of its last round.
-    pub margin: isize,
+    pub(crate) margin: isize,
 }
 
 /// What is asked at every scrape; nothing until somewhere to ask is known.
@@ -76,7 +80,7 @@ struct Inner {
 impl Metrics {
     /// A registry of its own, for a program of this `version`.
     #[must_use]
-    pub fn new(version: &str) -> Self {
+    pub(crate) fn new(version: &str) -> Self {
         Self(Arc::new(Inner {
             families: Families::new(version),
             terms: Asked::default(),
@@ -88,13 +92,13 @@ impl Metrics {
     }
 
     /// Asks `terms` at every scrape for what this replica leads; it must answer at once.
-    pub fn terms_from(&self, terms: impl Fn() -> Vec<HeldTerm> + Send + Sync + 'static) {
+    pub(crate) fn terms_from(&self, terms: impl Fn() -> Vec<HeldTerm> + Send + Sync + 'static) {
         self.0.terms.of(terms);
     }
 
     /// Asks `overdue` at every scrape for the jobs whose ticks are this replica's business, and how long the next tick that it
     /// knew of has passed without a decision, zero when it has not. It must answer at once.
-    pub fn overdue_from(
+    pub(crate) fn overdue_from(
         &self,
         overdue: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static,
     ) {
@@ -102,25 +106,31 @@ impl Metrics {
     }
 
     /// Asks `paused` at every scrape for this replica's jobs, and whether it knows them to be paused. It must answer at once.
-    pub fn paused_from(&self, paused: impl Fn() -> Vec<(String, bool)> + Send + Sync + 'static) {
+    pub(crate) fn paused_from(
+        &self,
+        paused: impl Fn() -> Vec<(String, bool)> + Send + Sync + 'static,
+    ) {
         self.0.paused.of(paused);
     }
 
     /// Shows a lock node from now on, unless an event has told of it already.
-    pub fn declare_node(&self, node: &str, up: bool) {
+    pub(crate) fn declare_node(&self, node: &str, up: bool) {
         self.0.families.declare_node(node, up);
     }
 
     /// Asks `ahead` at every scrape for the jobs whose ticks are decided further than the clock shows, and by how much. It must
     /// answer at once.
-    pub fn ahead_from(&self, ahead: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
+    pub(crate) fn ahead_from(
+        &self,
+        ahead: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static,
+    ) {
         self.0.ahead.of(ahead);
     }
 
     /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
     /// `rate()`. Those of its lock (job names are also the `resource` of their locks) begin with the first attempt at it
     /// and the first extension: a job that others lead has few.
-    pub fn declare_job(&self, job: &str, has_leader: bool) {
+    pub(crate) fn declare_job(&self, job: &str, has_leader: bool) {
         if has_leader && self.jobs().insert(job.to_owned()) {
             self.0.families.leader(job, false);
         }
@@ -128,12 +138,12 @@ impl Metrics {
     }
 
     /// Shows that the job, which has ticks, has never succeeded here: as a success at the beginning of Unix time.
-    pub fn expect_success(&self, job: &str) {
+    pub(crate) fn expect_success(&self, job: &str) {
         self.0.families.expect_success(job);
     }
 
     /// Counts one event that happened at `wall`.
-    pub fn on(&self, event: &Event, wall: Timestamp) {
+    pub(crate) fn on(&self, event: &Event, wall: Timestamp) {
         let f = &self.0.families;
         match event {
             Event::Acquire {
@@ -225,7 +235,7 @@ impl Metrics {
     }
 
     /// Counts everything that is told from now on, until `stop`.
-    pub fn follow(
+    pub(crate) fn follow(
         &self,
         events: &Events,
         clock: &Clock,
@@ -241,7 +251,7 @@ impl Metrics {
 
     /// Everything, as text.
     #[must_use]
-    pub fn render(&self, exposition: Exposition) -> String {
+    pub(crate) fn render(&self, exposition: Exposition) -> String {
         let Inner { families, .. } = &*self.0;
         self.ask_terms();
         self.0.overdue.ask(|jobs| families.overdue(jobs));

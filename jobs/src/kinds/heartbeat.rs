@@ -1,7 +1,7 @@
 //! A job that says that it ran, and nothing else.
 //!
 //! Every run logs one line. With `file` it also appends one JSON line per event (`started`, `ended`, `cancelled`), each
-//! in a single write to a file opened for appending, so that many replicas can share one file and whoever reads it
+//! in a single write to a file opened for appending, so that many replicas can share one file and its reader
 //! knows which tick was started where, how often and under which token.
 
 use std::{

@@ -23,11 +23,11 @@ pub(crate) enum Meaning {
     Good,
     /// Not now.
     Later,
-    /// Not here: the address has changed and somebody must say so.
+    /// Not here: the address has changed, and the configuration must follow.
     Moved,
     /// Never.
     Refused,
-    /// Nothing that HTTP knows; the request was read by somebody.
+    /// Nothing that HTTP knows; a server has read the request.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! Keys of a job that have no effect beside its others. They are told, because somebody believed in them.
+//! Keys of a job that have no effect beside its others. They are told, because their author believed in them.
 //!
 //! What is said here follows what the engines do. A job that runs everywhere keeps a ledger, too, for as long as its
 //! replica lives: rules for late ticks and interrupted runs hold there as well.
@@ -15,7 +15,7 @@ use crate::{
 /// One job, seen with a view to what its keys do.
 struct Effects<'a> {
     spec: &'a Spec,
-    /// What stands where nobody says anything.
+    /// What holds where nothing is said.
     default: Spec,
     failover: bool,
     /// Whether it has terms that could be bounded.

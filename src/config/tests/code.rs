@@ -50,7 +50,7 @@ fn secrets_of_code_arrive_whole_and_are_shown_to_nobody() {
             config.admin.token.as_ref().map(Secret::expose),
         ),
     ];
-    // Whoever adds a secret to the settings has it arrive, too.
+    // A secret that is added to the settings arrives, too.
     assert_eq!(arrived.map(|(key, _)| key), schema::SECRETS);
     for (key, secret) in arrived {
         assert!(

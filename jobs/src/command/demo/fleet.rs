@@ -48,7 +48,7 @@ pub(crate) enum State {
 pub(crate) struct Ended {
     pub(crate) name: String,
     pub(crate) status: ExitStatus,
-    /// Nobody asked it to.
+    /// It was not asked to.
     pub(crate) unasked: bool,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn die_with(parent: u32) -> io::Result<()> {
 // === impl Fleet ===
 
 impl Fleet {
-    /// Nobody yet; replicas will read `config` and log into `logs`.
+    /// No replica yet; they will read `config` and log into `logs`.
     pub(crate) fn new(config: PathBuf, logs: &Path) -> io::Result<Self> {
         Ok(Self {
             exe: std::env::current_exe()?,
@@ -139,7 +139,7 @@ impl Fleet {
         self.signal(pid, Signal::TERM, State::Ending);
     }
 
-    /// Wakes whoever is frozen; answers their names.
+    /// Wakes the replicas that are frozen; answers their names.
     pub(crate) fn thaw(&mut self) -> Vec<String> {
         let frozen = self
             .replicas
@@ -154,7 +154,7 @@ impl Fleet {
             .collect()
     }
 
-    /// Whoever has ended since the last call.
+    /// The replicas that have ended since the last call.
     pub(crate) fn reap(&mut self) -> Vec<Ended> {
         let mut ended = Vec::new();
         for replica in &mut self.replicas {
@@ -173,7 +173,7 @@ impl Fleet {
         ended
     }
 
-    /// Starts everybody again who is gone; answers their names.
+    /// Starts the replicas again that are gone; answers their names.
     pub(crate) fn restart_gone(&mut self) -> io::Result<Vec<String>> {
         let gone = self.replicas.iter().filter(|r| r.state == State::Gone);
         let names: Vec<String> = gone.map(|replica| replica.name.clone()).collect();
@@ -183,7 +183,7 @@ impl Fleet {
         Ok(names)
     }
 
-    /// Asks everybody to end and waits for it; answers what went wrong.
+    /// Asks all replicas to end and waits for it; answers what went wrong.
     pub(crate) async fn drain(&mut self, clock: &Clock, limit: Duration) -> Vec<String> {
         self.thaw();
         for replica in &mut self.replicas {
@@ -213,7 +213,7 @@ impl Fleet {
         problems
     }
 
-    /// Kills whoever is left, and waits until they are gone.
+    /// Kills the replicas that are left, and waits until they are gone.
     pub(crate) async fn kill_all(&mut self) {
         for replica in &mut self.replicas {
             // An error says that it is gone already.

@@ -83,7 +83,7 @@ impl Scene {
     }
 }
 
-/// Rows per second and replica: slow enough to watch, and to kill somebody in the middle.
+/// Rows per second and replica: slow enough to watch, and to kill a replica in the middle.
 fn rate(rows: u32, replicas: u32) -> f64 {
     let seconds = (f64::from(rows) / 250.0).clamp(4.0, 12.0);
     f64::from(rows) / (seconds * f64::from(replicas))
@@ -112,7 +112,7 @@ listen = "127.0.0.1:0"
 kind = "heartbeat"
 schedule = "@every 1s"
 grace = "2s"
-# Ticks that fell due while nobody led are made up for, so that none is missing.
+# Ticks that fell due without a leader are made up for, so that none is missing.
 misfire = "all"
 misfire_limit = 60
 params = {{ file = {beats} }}

@@ -18,7 +18,7 @@ pub(crate) struct Scout {
 /// The leader's lock at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
-    /// The token of whoever holds it; `None` when nobody does.
+    /// The token of its holder; `None` when it is free.
     pub(crate) held_under: Option<u64>,
     /// What its holders have decided, as they wrote it.
     pub(crate) ledger: String,

@@ -1,5 +1,5 @@
 //! What happens, in order: replicas start, one leads, notifications go out, the leader is killed, another takes over,
-//! everything arrives, everybody ends, and all is counted.
+//! everything arrives, all replicas end, and all is counted.
 //!
 //! Nothing here waits for a fixed time: every step follows from what was seen, so that a slow machine makes a slow
 //! story, not another one.
@@ -83,7 +83,7 @@ struct Takeover {
     seen: BTreeMap<u64, Moment>,
 }
 
-/// Whoever leads now, and runs.
+/// The replica that leads now, and runs.
 struct Leader {
     name: String,
     pid: u32,
@@ -162,7 +162,7 @@ impl Story {
                 () = self.clock.sleep(pause) => {}
             }
         }
-        // Whoever has seen everything and only wanted to look longer leaves nothing out.
+        // A spectator who has seen everything and only wanted to look longer leaves nothing out.
         self.plot.left_early = self.plot.quit && !self.is_complete().await?;
         if self.plot.left_early {
             mishaps.push("you left before the end".to_owned());
@@ -172,7 +172,7 @@ impl Story {
         self.count(mishaps).await
     }
 
-    /// Ends whoever is left; when something went wrong, shows what the replicas said last.
+    /// Ends the replicas that are left; when something went wrong, shows what the replicas said last.
     pub(crate) async fn clean_up(&mut self, troubled: bool) {
         if troubled {
             for replica in self.fleet.replicas() {
@@ -180,11 +180,11 @@ impl Story {
                 self.stage.say(&format!("--- {}:\n{words}", replica.name));
             }
         }
-        // Before the folder goes, so that nobody writes into it any more.
+        // Before the folder goes, so that no replica writes into it any more.
         self.fleet.kill_all().await;
     }
 
-    /// Whether somebody wanted it to end early.
+    /// Whether the user wanted it to end early.
     pub(crate) fn was_left(&self) -> bool {
         self.plot.left_early
     }

@@ -18,7 +18,7 @@ pub(crate) struct Ticks {
     pub(crate) fired: u64,
     /// Runs beyond the first of their tick: the next attempt after a run that died with its replica.
     pub(crate) repeated: u64,
-    /// Ticks between the first and the last that were never started, and that nobody would start any more.
+    /// Ticks between the first and the last that were never started, and that no replica would start any more.
     pub(crate) missed: Vec<Timestamp>,
     /// Runs that were started although the same attempt had been. Must be zero.
     pub(crate) doubled: u64,

@@ -115,7 +115,7 @@ fn retry_states(mailing: &Mailing, states: &[State], args: &RetryArgs) -> Result
             states.join(" or ")
         )));
     }
-    // Nobody named them: it is always asked.
+    // They were not named one by one: it is always asked.
     let many = usize::try_from(all).unwrap_or(usize::MAX);
     confirm(many.max(FEW + 1), mailing, "send", args.yes)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,4 +1,4 @@
-//! What `notify` prints. Ids, reasons and names of tables are anybody's.
+//! What `notify` prints. Ids, reasons and names of tables are texts of others.
 
 use crate::notifications::{
     cell::ItemId,

@@ -65,7 +65,7 @@ pub(super) async fn elect(scene: &mut Scene, common: &Common, restart: bool) -> 
         let told = program.tell(locks);
         let ran = program.run(lease.view(), signals, voice).await;
         let lasted = locks.clock().now().since(began);
-        // The command is gone: whoever stands by can begin.
+        // The command is gone: a standby can begin.
         join(release(locks, lease), told.over()).await;
         let ran = match ran {
             Ok(ran) => ran,

@@ -20,7 +20,7 @@ pub(super) async fn lock(scene: &mut Scene, common: &Common) -> u8 {
     };
     let told = program.tell(&open.locks);
     let ran = program.run(lease.view(), signals, *voice).await;
-    // The command is gone: whoever waits can begin.
+    // The command is gone: the next one in line can begin.
     join(release(&open.locks, lease), told.over()).await;
     match ran {
         Err(error) => {

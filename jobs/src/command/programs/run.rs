@@ -46,7 +46,7 @@ pub(super) enum Whose {
     Ours(Why),
 }
 
-/// Why a command was stopped that nobody wanted to end.
+/// Why a command was stopped although no user wanted it to end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Why {
     /// Its lease was lost.
@@ -72,7 +72,7 @@ impl Program {
         }
     }
 
-    /// Tells whoever finds the lock held who holds it. Of the command its name alone: its arguments may be secret.
+    /// Tells processes that find the lock held who holds it. Of the command its name alone: its arguments may be secret.
     pub(super) fn tell(&self, locks: &Locks) -> Holding {
         let (program, _) = split(&self.command);
         let name = std::path::Path::new(program).file_name();
@@ -98,7 +98,7 @@ impl Program {
         signals: &mut Signals,
         voice: Voice,
     ) -> Result<Ran, StartError> {
-        // Whoever starts at the terminal's front is in its group for good.
+        // A process that starts at the terminal's front is in its group for good.
         let beside = shares_terminal();
         let guarded = self.command(lease).start(vec![lease.clone()]).await?;
         tracing::info!(
@@ -115,7 +115,7 @@ impl Program {
                 biased;
                 end = guarded.ended() => break end,
                 why = lease.lost(), if loss.is_none() => {
-                    // Somebody else may hold the lock by now: there is no time for a grace.
+                    // Another process may hold the lock by now: there is no time for a grace.
                     guarded.kill();
                     loss = Some(why);
                 }

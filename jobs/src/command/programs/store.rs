@@ -1,4 +1,4 @@
-//! Where the lock lives: flags first, then the configuration, but never a place that nobody named.
+//! Where the lock lives: flags first, then the configuration, but never a place that is not named anywhere.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(super) fn settings(global: &Global, common: &Common) -> Result<Settings, Str
     if common.raw {
         raw_makes_sense(&config, &common.key)?;
     }
-    // JSON on standard error is for the logs of services; whoever wants it here says so.
+    // JSON on standard error is for the logs of services; a user who wants it here says so.
     let format = match config.telemetry.format {
         LogFormat::Json => LogFormat::Json,
         LogFormat::Auto | LogFormat::Text => LogFormat::Text,
@@ -62,7 +62,7 @@ fn load(mut options: LoadOptions, common: &Common) -> Result<Loaded, String> {
         let ttl = common.ttl.as_deref();
         ttl.is_some_and(|ttl| duration(ttl).is_ok_and(|ttl| ttl > limit))
     };
-    // A ttl beyond a limit that nobody set raises the limit.
+    // A ttl beyond the default limit raises the limit.
     if longer(Config::default().locks.max_ttl) {
         let mut without = options.clone();
         without.flags.retain(|flag| flag.key != "locks.ttl");
@@ -96,7 +96,7 @@ fn flag(name: &str, key: &str, value: &str) -> Flag {
     }
 }
 
-/// Refuses the store that everybody would have in his own directory: it would exclude nobody.
+/// Refuses the store that each process would have in its own directory: it would exclude no other.
 fn place_is_named(loaded: &Loaded) -> Result<(), String> {
     let said = |key: &str| loaded.provenance.of(key) != Source::Default;
     match loaded.config.locks.backend {

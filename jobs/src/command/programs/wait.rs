@@ -23,7 +23,7 @@ use super::{
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Nodes get this long to answer also when the wait is shorter: connections have to be made first. And so long the
-/// lock is tried for while nobody holds it: several that try at once may get a node each.
+/// lock is tried for while it is free: several that try at once may get a node each.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// From the end of a node's watch to its first vote.
@@ -33,13 +33,13 @@ const SLACK: Duration = Duration::from_secs(3);
 /// whole ttl of it.
 const BRIEFLY: Duration = Duration::from_millis(1);
 
-/// Pauses between attempts that met nobody.
+/// Pauses between attempts that met no holder.
 const RETRY: Duration = Duration::from_millis(40);
 
 /// Why the lock is not ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NotHeld {
-    /// Somebody else holds it, and the wait is over; who, where that process tells.
+    /// Another process holds it, and the wait is over; which, where that process tells.
     Taken(Option<Box<HolderStatus>>),
     /// Its last holder has gone without releasing it, and must be watched for so much longer.
     Orphaned(Duration),
@@ -56,7 +56,7 @@ pub(super) enum NotHeld {
 enum Verdict {
     /// A majority shows one holder.
     Held,
-    /// A majority answers, and nobody holds it there: those who tried stood in each other's way.
+    /// A majority answers, and it is free there: those who tried stood in each other's way.
     Split,
     /// No majority answers.
     Silence,
@@ -143,7 +143,7 @@ async fn patiently(
     let least = given.max(start + LEAST_PATIENCE);
     let mut until = given;
     // A try waits for no holder, but for nodes that may have forgotten one: were it to give up, the next would begin anew.
-    // Whoever names a limit is told instead.
+    // A caller with a limit is told instead.
     let timing = locks.timing();
     let watched = start + timing.watch_time(timing.max_ttl) + SLACK;
     let sits_out = limit.is_some_and(|limit| limit.is_zero());
@@ -174,7 +174,7 @@ async fn patiently(
         }
         let seen = locks.look(vec![key.to_owned()]).await.unwrap_or_default();
         let verdict = match seen.first().map_or(Verdict::Silence, judge) {
-            // They answer, and do not vote: nobody holds it, and nobody can.
+            // They answer, and do not vote: it has no holder, and can have none.
             Verdict::Split if forgetful(&error) => Verdict::Silence,
             verdict => verdict,
         };
@@ -216,7 +216,7 @@ fn slice(left: Duration, whole: bool, sits_out: bool) -> Duration {
     }
 }
 
-/// Who holds the lock, as far as he tells. Nobody is kept waiting for it.
+/// Who holds the lock, as far as the holder tells. The answer is not waited for.
 async fn by_whom(locks: &Locks, seen: Option<&Sighting>) -> Option<Box<HolderStatus>> {
     let owner = seen?.holder()?;
     let limit = locks.timing().node_timeout * 4;
@@ -283,7 +283,7 @@ fn taken(what: &str, who: Option<&HolderStatus>) -> String {
 // === impl NotHeld ===
 
 impl NotHeld {
-    /// Says why, and answers with the exit status. `not_held` is that of a lock which somebody else holds; `told`, that
+    /// Says why, and answers with the exit status. `not_held` is that of a lock which another process holds; `told`, that
     /// of an end by signal.
     pub(super) fn tell(&self, what: &str, voice: Voice, not_held: u8, told: fn(Heard) -> u8) -> u8 {
         match self {

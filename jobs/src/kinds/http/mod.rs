@@ -15,7 +15,7 @@
 //! | --- | --- |
 //! | as expected (any 2xx) | is done |
 //! | 408, 425, 429, 5xx | is tried again, after `Retry-After` (a day at most) where there is one |
-//! | 3xx | is tried again: the address has changed and somebody must say so |
+//! | 3xx | is tried again: the address has changed, and the configuration must follow |
 //! | any other | has failed for good |
 //! | no connection, a broken one, no answer in time | is tried again |
 //!

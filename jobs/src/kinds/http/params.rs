@@ -90,7 +90,7 @@ impl Default for HttpParams {
 }
 
 impl HttpParams {
-    /// What is wrong with these parameters, files of headers included; calls nobody.
+    /// What is wrong with these parameters, files of headers included; sends no request.
     #[must_use]
     pub fn check(&self) -> Findings {
         let mut found = self.plan().err().unwrap_or_default();

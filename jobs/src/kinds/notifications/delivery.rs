@@ -4,7 +4,7 @@
 //! # Invariants
 //! - D1 What may have been received is in doubt, never just retried.        (no_answer_is_doubt_not_retry)
 //! - D2 A doubt stays listed until the item is sent or dead.                (a_doubt_outlives_a_refusal)
-//! - D3 The end of a sender uses up no attempt of its items: a crash loop kills nobody.
+//! - D3 The end of a sender uses up no attempt of its items: a crash loop kills no item.
 //!   (a_dead_sender_costs_no_attempt)
 
 use std::time::Duration;

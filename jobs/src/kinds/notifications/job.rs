@@ -123,7 +123,7 @@ impl Notifications {
             .map_err(SourceError::into_job_error)
     }
 
-    /// [`BatchJob::process`] under a token that is given: for whoever claims batches in a way of his own. The token
+    /// [`BatchJob::process`] under a token that is given: for programs that claim batches in a way of their own. The token
     /// must grow from holder to holder of a batch.
     ///
     /// # Errors
@@ -244,7 +244,7 @@ impl Notifications {
                     }
                     if let Some((i, item)) = next.take() {
                         under_way.push(async move { (i, ends.sink.send(item, token).await) });
-                        // Until it is answered or we are stopped, nobody knows.
+                        // What becomes of it is not known before it is answered or we are stopped.
                         answers.insert(i, Answer::CutOff { why: String::new() });
                         next = waiting.next();
                     }
@@ -307,7 +307,7 @@ impl Notifications {
         *self.count_at() = Some(now + pause);
     }
 
-    /// Whoever hears yes is to count; others need not, meanwhile.
+    /// The caller that hears yes counts; others need not, meanwhile.
     fn is_time_to_count(&self) -> bool {
         let now = self.clock.now();
         let mut at = self.count_at();

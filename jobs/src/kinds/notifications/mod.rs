@@ -1,4 +1,4 @@
-//! Sends the rows of somebody's table: every row at least once, every possible repeat known beforehand.
+//! Sends the rows of a user's table: every row at least once, every possible repeat known beforehand.
 //!
 //! The table stays as it is: no columns for claims, only the `sent_at` it has anyway. Rows are taken by *cells*: a
 //! fixed range of integer ids, or a bucket of the ids' hash. A cell is one batch and is locked as one.

@@ -15,7 +15,7 @@ use super::{
 #[async_trait]
 pub trait Source: Send + Sync + 'static {
     /// Batches with work at `now_ms` (Unix milliseconds), at most `limit`: cells with unsent rows that may go now, and
-    /// cells in which somebody left an intent.
+    /// cells in which a sender left an intent.
     ///
     /// # Errors
     /// [`SourceError`].
@@ -86,7 +86,7 @@ pub struct Counts {
 pub enum Begin {
     /// Send these. May be none.
     Send(Work),
-    /// Somebody with this larger token has begun: our claim is old.
+    /// A holder with this larger token has begun: our claim is old.
     Lost(Token),
     /// The table is divided into other cells now: this batch is no more.
     OtherCells(String),

@@ -1,7 +1,7 @@
 //! A table in an SQLite file, which others read and write at the same time.
 //!
 //! One connection, used from blocking threads and by one caller at a time; every change is one short immediate
-//! transaction. Whoever holds the database longer than five seconds makes a call fail, which is tried again.
+//! transaction. A program that holds the database longer than five seconds makes a call fail, which is tried again.
 
 mod cells;
 mod operator;

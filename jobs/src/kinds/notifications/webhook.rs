@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | 2xx | sent |
 //! | 408, 425, 429, 5xx | later; `Retry-After` is honoured |
-//! | 3xx | later: the address has changed and somebody must say so |
+//! | 3xx | later: the address has changed, and the configuration must follow |
 //! | other 4xx | dead |
 //! | no connection | later |
 //! | connection but no answer | in doubt |

@@ -36,7 +36,7 @@ pub(super) fn in_force(conn: &mut Connection, table: &Table) -> Result<Layout, S
     Ok(layout)
 }
 
-/// The layout in force and the database's own name, written down if nobody did before.
+/// The layout in force and the database's own name, written down at the first time.
 pub(super) fn settle(tx: &Transaction<'_>, table: &Table) -> Result<(Layout, String), SourceError> {
     if let Some(found) = read(tx, table)? {
         return Ok(found);
@@ -81,7 +81,7 @@ pub(super) fn read(
     }
 }
 
-/// Batches in which somebody wrote an intent.
+/// Batches in which a sender wrote an intent.
 pub(super) fn open_intents(
     conn: &Connection,
     table: &Table,

@@ -164,7 +164,7 @@ pub(super) fn standing(
     }
 }
 
-/// Marks a row as sent, unless somebody did.
+/// Marks a row as sent, unless it is marked already.
 pub(super) fn mark_sent(
     tx: &Transaction<'_>,
     table: &Table,

@@ -1,4 +1,4 @@
-//! What a table of somebody else's looks like, and the side tables beside it.
+//! What the user's table looks like, and the side tables beside it.
 
 use std::path::{Path, PathBuf};
 
@@ -116,7 +116,7 @@ impl Wanted {
     }
 }
 
-/// Opens a database that exists; somebody else may be writing to it.
+/// Opens a database that exists; other programs may be writing to it.
 pub(super) fn open(path: &Path) -> Result<Connection, SourceError> {
     if !path.is_file() {
         return Err(SourceError::NoDatabase(path.to_owned()));

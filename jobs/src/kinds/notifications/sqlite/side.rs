@@ -97,7 +97,7 @@ pub(super) fn forget(tx: &Transaction<'_>, table: &Table, id: &ItemId) -> Result
     Ok(())
 }
 
-/// Items of the side table by state. Asks nothing of the user's table: an item whose row was deleted counts until somebody
+/// Items of the side table by state. Asks nothing of the user's table: an item whose row was deleted counts until a person
 /// has it sent again.
 pub(super) fn counts(conn: &Connection, table: &Table) -> Result<Counts, SourceError> {
     let mut found = conn.prepare_cached(
