@@ -26,37 +26,45 @@ use crate::{
 /// The ttl of all fleets here.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 
-/// A job that says once a second that it ran.
-pub(crate) const PULSE: &str = r#"
-[jobs.pulse]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-"#;
+/// A heartbeat that writes what it does to the fleet's file, once a second unless `more` says when, with work that takes so
+/// long unless it is empty. `more` are further lines.
+pub(crate) fn beat(job: &str, work: &str, more: &str) -> String {
+    let when = match more.contains("schedule = ") {
+        true => "",
+        false => "schedule = \"@every 1s\"\n",
+    };
+    let work = match work {
+        "" => String::new(),
+        work => format!(", work = \"{work}\""),
+    };
+    format!(
+        "[jobs.{job}]\nkind = \"heartbeat\"\n{when}{more}\nparams = {{ file = \"$BEATS\"{work} }}\n"
+    )
+}
+
+/// One job, so that one replica leads.
+pub(crate) fn pulse() -> String {
+    beat("pulse", "", "")
+}
 
 /// Every way of coordination, in failover mode.
-pub(crate) const FAILOVER: &str = r#"
+fn failover() -> String {
+    let pulse = pulse();
+    let other = beat("other", "", "");
+    let each = beat("each", "", "coordination = \"everywhere\"");
+    format!(
+        r#"
 [worker]
 mode = "failover"
-[jobs.pulse]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-[jobs.other]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-[jobs.each]
-kind = "heartbeat"
-schedule = "@every 1s"
-coordination = "everywhere"
-params = { file = "$BEATS" }
+{pulse}{other}{each}
 [jobs.mail]
 kind = "notifications"
 schedule = "continuous"
 coordination = "batch"
-params = { source = "sqlite://$FOLDER/app.db", table = "notifications", sink = "file://$FOLDER/sent", batch_size = 2, rate = 10.0 }
-"#;
+params = {{ source = "sqlite://$FOLDER/app.db", table = "notifications", sink = "file://$FOLDER/sent", batch_size = 2, rate = 10.0 }}
+"#
+    )
+}
 
 /// Some workers, their store, and what they left. Workers die with it.
 pub(crate) struct Fleet {
@@ -155,7 +163,7 @@ impl Fleet {
 
     /// A fleet without workers that is to do every kind of work, with 400 rows to send.
     pub(crate) fn failover(store: Store) -> Self {
-        let fleet = Self::new(store, FAILOVER);
+        let fleet = Self::new(store, &failover());
         create_demo_table(&fleet.file("app.db"), 400).expect("a table");
         fleet
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     beats::starts,
-    fleet::{Fleet, PULSE, TTL},
+    fleet::{Fleet, TTL, pulse},
     store::Store,
     wait::{SOON, pause, soon},
 };
@@ -22,7 +22,7 @@ params = { file = "$BEATS", work = "400ms" }
 
 /// Every master comes back empty, one after the other, and then every replica that knew of the pause goes.
 pub(crate) fn a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters(store: Store) {
-    let mut fleet = Fleet::of(2, store, PULSE);
+    let mut fleet = Fleet::of(2, store, &pulse());
     let beats = fleet.beats();
     beats.wait(SOON, "first tick", |b| b.event == "started");
     let said = fleet.command(&["pause", "pulse", "--reason", "the masters move"]);
@@ -105,7 +105,7 @@ pub(crate) fn a_trigger_runs_once_although_its_leader_is_killed_at_once(store: S
 
 /// By name, by chance, and over HTTP.
 pub(crate) fn a_job_is_handed_over_on_request(store: Store) {
-    let fleet = Fleet::of(3, store, PULSE);
+    let fleet = Fleet::of(3, store, &pulse());
     let led = fleet.leader("pulse");
     let to = (led.worker + 1) % 3;
     let said = fleet.command(&["resign", "pulse", "--to", &format!("w{to}")]);
@@ -135,7 +135,7 @@ params = { file = "$BEATS", work = "30m" }
 /// A thousand of 4 KB each, all of one job, as programs leave them that do not count: whoever counts is refused, and who reads
 /// them reads names and few of them, so that leases are renewed as before.
 pub(crate) fn a_thousand_triggers_that_wait_cost_no_lease_and_more_are_refused(store: Store) {
-    let fleet = Fleet::of(2, store, &format!("{PULSE}{LONG}"));
+    let fleet = Fleet::of(2, store, &(pulse() + LONG));
     let led = fleet.leader("manual");
     fleet.leader("pulse");
     fleet.command(&["trigger", "manual"]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     beats::Beat,
-    fleet::{Fleet, Led, TTL},
+    fleet::{Fleet, Led, TTL, beat, pulse},
     log::{GONE, Line},
     store::Store,
     wait::{SOON, pause},
@@ -15,26 +15,6 @@ const IDLE: &str = r#"
 [jobs.idle]
 kind = "heartbeat"
 schedule = "@every 24h"
-"#;
-
-/// Work that is nearly always under way.
-const BUSY: &str = r#"
-[jobs.busy]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS", work = "600ms" }
-"#;
-
-/// Work that does not end by itself, and a pulse beside it.
-const LONG: &str = r#"
-[jobs.long]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS", work = "10m" }
-[jobs.pulse]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
 "#;
 
 /// P5: whatever the phase of its renewals, a killed leader is replaced within a ttl and half a second.
@@ -74,7 +54,8 @@ pub(crate) fn an_idle_leader_hands_over_at_once(store: Store) {
 
 /// A run in flight is finished, then the lease goes, then the next one leads: in this order, and quickly.
 pub(crate) fn a_leader_ends_its_run_before_it_hands_over(store: Store) {
-    let mut fleet = Fleet::of(3, store, BUSY);
+    // Work that is nearly always under way.
+    let mut fleet = Fleet::of(3, store, &beat("busy", "600ms", ""));
     let mut led = fleet.leader("busy");
     let mut gaps = Vec::new();
     for _ in 0..5 {
@@ -112,7 +93,9 @@ pub(crate) fn a_leader_ends_its_run_before_it_hands_over(store: Store) {
 /// P2: a leader that was frozen for three ttl is told of the end of its term before it does anything else in it.
 /// Meanwhile another one leads; afterwards the thawed one is as good as any.
 pub(crate) fn a_frozen_leader_never_acts_in_its_old_term_again(store: Store) {
-    let mut fleet = Fleet::of(2, store, LONG);
+    // Work that does not end by itself, and a pulse beside it.
+    let jobs = beat("long", "10m", "") + &pulse();
+    let mut fleet = Fleet::of(2, store, &jobs);
     let led = fleet.leader("long");
     let old = led.worker;
     let beats = fleet.beats();

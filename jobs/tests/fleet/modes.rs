@@ -2,13 +2,6 @@
 
 use crate::{beats::Beat, fleet::Fleet, store::Store, wait::SOON};
 
-const SERVICE: &str = r#"
-[jobs.service]
-kind = "heartbeat"
-schedule = "continuous"
-params = { file = "$BEATS", work = "10m" }
-"#;
-
 /// In failover mode the spare replica does nothing, whatever the coordination of a job, until the active one goes.
 pub(crate) fn a_spare_replica_does_nothing_until_the_active_one_goes(store: Store) {
     let mut fleet = Fleet::failover(store);
@@ -53,7 +46,8 @@ fn did_nothing(fleet: &Fleet, worker: usize) -> bool {
 
 /// A service runs in one replica at a time; it is handed over when that one is told to go, and taken over when it dies.
 pub(crate) fn a_service_runs_once_and_moves_to_its_hot_standby(store: Store) {
-    let mut fleet = Fleet::of(2, store, SERVICE);
+    let service = beat("service", "10m", "schedule = \"continuous\"");
+    let mut fleet = Fleet::of(2, store, &service);
     let beats = fleet.beats();
     let mut gaps = Vec::new();
     let mut led = fleet.leader("service");

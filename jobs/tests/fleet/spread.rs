@@ -4,32 +4,19 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
     beats::starts,
-    fleet::{Fleet, TTL},
+    fleet::{Fleet, TTL, beat},
     log::Mark,
     store::Store,
     wait::{pause, soon},
 };
 
-const THREE: &str = r#"
-[jobs.a]
-kind = "heartbeat"
-schedule = "@every 1s"
-misfire = "all"
-min_term = "2s"
-params = { file = "$BEATS" }
-[jobs.b]
-kind = "heartbeat"
-schedule = "@every 1s"
-misfire = "all"
-min_term = "2s"
-params = { file = "$BEATS" }
-[jobs.c]
-kind = "heartbeat"
-schedule = "@every 1s"
-misfire = "all"
-min_term = "2s"
-params = { file = "$BEATS" }
-"#;
+const THREE: [&str; 3] = ["a", "b", "c"];
+
+fn three() -> String {
+    THREE
+        .map(|job| beat(job, "", "misfire = \"all\"\nmin_term = \"2s\""))
+        .concat()
+}
 
 /// The active replica is killed, and the standby with the larger priority takes everything; then that one is killed.
 pub(crate) fn one_standby_of_two_takes_over_and_then_the_last_one(store: Store) {
@@ -65,8 +52,8 @@ fn works_alone(fleet: &Fleet, mark: Mark, worker: usize) {
 
 /// By name and over HTTP; whoever is started under the name of one that goes is not meant.
 pub(crate) fn a_drained_replica_goes_and_its_namesake_stays(store: Store) {
-    let mut fleet = Fleet::of(2, store, THREE);
-    let led: BTreeSet<usize> = ["a", "b", "c"].map(|job| fleet.leader(job).worker).into();
+    let mut fleet = Fleet::of(2, store, &three());
+    let led: BTreeSet<usize> = THREE.map(|job| fleet.leader(job).worker).into();
     let refused = fleet.refusal(&["drain", "w7"]);
     assert!(refused.contains("alive: w0, w1"), "{refused}");
     let first = *led.first().unwrap();
@@ -106,8 +93,8 @@ pub(crate) fn a_drained_replica_goes_and_its_namesake_stays(store: Store) {
 
 /// One replica leads all three jobs; two that join later get one each, and no tick is lost or doubled.
 pub(crate) fn jobs_spread_over_replicas_that_join_later(store: Store) {
-    let mut fleet = Fleet::of(1, store, THREE);
-    for job in ["a", "b", "c"] {
+    let mut fleet = Fleet::of(1, store, &three());
+    for job in THREE {
         assert_eq!(fleet.leader(job).worker, 0);
     }
     for worker in [fleet.start(), fleet.start()] {
@@ -128,7 +115,7 @@ pub(crate) fn jobs_spread_over_replicas_that_join_later(store: Store) {
     let moved = moved.iter().find(|l| l.says() == "leading");
     assert!(moved.is_none(), "{moved:?}");
     once(&fleet);
-    for job in ["a", "b", "c"] {
+    for job in THREE {
         let ticks: BTreeSet<_> = starts(&fleet.beats().of(job))
             .keys()
             .map(|(tick, _)| *tick)
@@ -145,7 +132,7 @@ pub(crate) fn jobs_spread_over_replicas_that_join_later(store: Store) {
 }
 
 fn once(fleet: &Fleet) {
-    for job in ["a", "b", "c"] {
+    for job in THREE {
         for ((tick, attempt), times) in starts(&fleet.beats().of(job)) {
             assert_eq!((attempt, times), (1, 1), "{job}, tick {tick}");
         }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use watchkeeper::clock::{Clock, Moment};
 
 use crate::{
-    fleet::{Fleet, PULSE, TTL},
+    fleet::{Fleet, TTL, pulse},
     store::Store,
     wait::{SOON, pause, soon},
 };
@@ -51,7 +51,7 @@ fn takeovers() -> usize {
 /// However often leaders die, no answer names two, none names the dead one once its successor has run, and whoever has
 /// been named stays named.
 pub(crate) fn no_view_names_two_leaders_or_a_dead_one(store: Store) {
-    let mut fleet = Fleet::of(2, store, PULSE);
+    let mut fleet = Fleet::of(2, store, &pulse());
     let mut led = fleet.leader("pulse");
     let (mut answers, mut late) = (0, Duration::ZERO);
     for _ in 0..takeovers() {
@@ -99,7 +99,7 @@ pub(crate) fn no_view_names_two_leaders_or_a_dead_one(store: Store) {
 
 /// Who cannot reach the lock nodes does not know who leads, and says so: nobody leads is what nodes say.
 pub(crate) fn a_view_without_nodes_says_that_it_does_not_know(store: Store) {
-    let fleet = Fleet::of(2, store, PULSE);
+    let fleet = Fleet::of(2, store, &pulse());
     let led = fleet.leader("pulse");
     let other = 1 - led.worker;
     let job = |worker: usize| -> Value {
@@ -155,7 +155,7 @@ pub(crate) fn a_view_without_nodes_says_that_it_does_not_know(store: Store) {
 
 /// A master that was started again has no vote for a while; everybody says for how long, and the same.
 pub(crate) fn a_master_without_a_vote_is_shown_with_the_time_left(store: Store) {
-    let mut fleet = Fleet::of(2, store, PULSE);
+    let mut fleet = Fleet::of(2, store, &pulse());
     fleet.leader("pulse");
     let mut seen = None;
     // On a busy machine the two seconds may be over before all were asked.
