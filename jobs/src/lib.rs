@@ -5,12 +5,12 @@
 //!
 //! In reading order:
 //! - [`add_to`]: has a worker know all kinds of stock jobs.
-//! - [`Heartbeat`]: says that it ran; what tests and demonstrations count.
-//! - [`Http`]: calls a web service once per tick.
+//! - [`heartbeat`]: says that it ran; what tests and demonstrations count.
+//! - [`http`]: calls a web service once per tick.
 //! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
-//! - [`Exec`]: runs a command.
+//! - [`mod@exec`]: runs a command.
 //! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
-//! - [`command`]: the program `watchkeeper` itself.
+//! - [`command()`]: the program `watchkeeper` itself.
 #![forbid(unsafe_code)]
 
 mod command;
@@ -24,9 +24,9 @@ pub mod receiver;
 
 pub use kinds::{
     add_to,
-    exec::{Exec, ExecParams},
-    heartbeat::{Heartbeat, HeartbeatParams},
-    http::{Http, HttpParams},
+    exec::{self, Exec, ExecParams},
+    heartbeat::{self, Heartbeat, HeartbeatParams},
+    http::{self, Http, HttpParams},
     notifications::{self, Notifications, NotificationsParams},
 };
 

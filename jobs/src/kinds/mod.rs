@@ -3,9 +3,9 @@
 //!
 //! All that is wrong with the parameters of a job is found at once, each with its key. (`every_wrong_key_is_named_at_once`)
 
-pub(crate) mod exec;
-pub(crate) mod heartbeat;
-pub(crate) mod http;
+pub mod exec;
+pub mod heartbeat;
+pub mod http;
 pub mod notifications;
 mod web;
 

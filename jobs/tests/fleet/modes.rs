@@ -1,6 +1,11 @@
 //! One active replica and a spare one; one service and a hot standby.
 
-use crate::{beats::Beat, fleet::Fleet, store::Store, wait::SOON};
+use crate::{
+    beats::Beat,
+    fleet::{Fleet, beat},
+    store::Store,
+    wait::SOON,
+};
 
 /// In failover mode the spare replica does nothing, whatever the coordination of a job, until the active one goes.
 pub(crate) fn a_spare_replica_does_nothing_until_the_active_one_goes(store: Store) {

@@ -18,10 +18,8 @@ use async_trait::async_trait;
 use reqwest::{Client, StatusCode, Url, header::CONTENT_TYPE};
 use watchkeeper::{clock::Clock, node::Token};
 
-pub(crate) use crate::kinds::web::NoClient;
-
 use super::{delivery::Answer, sink::Sink, source::Item};
-use crate::kinds::web::{self, Meaning, plain, shown};
+use crate::kinds::web::{self, Meaning, NoClient, plain, shown};
 
 /// The sink.
 pub(crate) struct Webhook {
