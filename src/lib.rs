@@ -92,6 +92,8 @@ mod error;
 mod escape;
 pub mod event;
 pub mod explain;
+#[doc(hidden)]
+pub mod hash;
 pub mod intent;
 pub mod job;
 pub mod ledger;

@@ -4,29 +4,34 @@
 //! write a job.
 //!
 //! In reading order:
+//! - [`add_to`]: has a worker know all kinds of stock jobs.
 //! - [`heartbeat`]: says that it ran; what tests and demonstrations count.
 //! - [`http`]: calls a web service once per tick.
 //! - [`notifications`]: sends the rows of a table, each at least once and each repeat announced.
-//! - [`exec`]: runs a command.
+//! - [`mod@exec`]: runs a command.
 //! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
-//! - [`kinds`]: checks parameters of any kind, all findings at once.
-//! - [`span`]: durations as people write them.
-//! - [`demo_table`], [`receiver`]: a table to send from and somebody who counts what arrives.
+//! - [`command()`]: the program `watchkeeper` itself.
 #![forbid(unsafe_code)]
 
+mod command;
+// What the demonstration and the tests send, and to whom.
+#[doc(hidden)]
 pub mod demo_table;
-pub mod exec;
 pub mod guard;
-pub mod heartbeat;
-pub mod http;
-pub mod kinds;
-pub mod notifications;
+mod kinds;
+#[doc(hidden)]
 pub mod receiver;
-pub mod span;
-mod web;
 
-pub use exec::{Exec, ExecParams};
-pub use heartbeat::{Heartbeat, HeartbeatParams};
-pub use http::{Http, HttpParams};
-pub use kinds::{KINDS, check_params};
-pub use notifications::{Notifications, NotificationsParams};
+pub use kinds::{
+    add_to,
+    exec::{self, Exec, ExecParams},
+    heartbeat::{self, Heartbeat, HeartbeatParams},
+    http::{self, Http, HttpParams},
+    notifications::{self, Notifications, NotificationsParams},
+};
+
+/// The `watchkeeper` command: the whole program, which ends with what this answers.
+#[must_use]
+pub fn command() -> std::process::ExitCode {
+    command::main()
+}

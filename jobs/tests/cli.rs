@@ -5,45 +5,18 @@
     reason = "a test fails by panicking"
 )]
 
-use std::{
-    path::Path,
-    process::{Command, Output, Stdio},
-};
+use std::{path::Path, process::Stdio};
 
 use serde_json::Value;
 
+use command::{Ran, watchkeeper};
+
+#[path = "shared/command.rs"]
+mod command;
 #[path = "cli/hostile.rs"]
 mod hostile;
 #[path = "cli/refusals.rs"]
 mod refusals;
-
-/// The command in an empty folder, without the environment of whoever runs the tests.
-fn watchkeeper(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_watchkeeper"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("WATCHKEEPER_") {
-            command.env_remove(name);
-        }
-    }
-    command.current_dir(folder).stdin(Stdio::null());
-    command
-}
-
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl From<Output> for Ran {
-    fn from(output: Output) -> Self {
-        Self {
-            code: output.status.code(),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-}
 
 fn run(folder: &Path, args: &[&str]) -> Ran {
     watchkeeper(folder).args(args).output().unwrap().into()

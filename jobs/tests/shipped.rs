@@ -13,14 +13,13 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
 };
 
 use serde_json::Value;
-use watchkeeper::config::{
-    Config, LoadOptions, Loaded, ParamProblem, Problems, SYSTEM_PLACE, Spec, load,
+use watchkeeper::{
+    Worker,
+    config::{Config, LoadOptions, Loaded, Problems, SYSTEM_PLACE, Spec},
 };
-use watchkeeper_jobs::{KINDS, check_params};
 
 // === configurations
 
@@ -345,21 +344,15 @@ fn read(file: &str) -> String {
 fn load_text(text: &str) -> Result<Loaded, Problems> {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("watchkeeper.toml"), text).unwrap();
-    let check = |kind: &str, params: &Value| {
-        let found = check_params(kind, params).into_iter();
-        let problem = |(key, message)| ParamProblem {
-            key,
-            message,
-            remedy: String::new(),
-        };
-        found.map(problem).collect()
-    };
-    load(&LoadOptions {
+    let options = LoadOptions {
         root: folder.path().to_owned(),
-        kinds: KINDS.map(str::to_owned).to_vec(),
-        check_params: Some(Arc::new(check)),
         ..LoadOptions::default()
-    })
+    };
+    match watchkeeper_jobs::add_to(Worker::with(options)).load() {
+        Ok(loaded) => Ok(loaded),
+        Err(watchkeeper::Error::Config(problems)) => Err(problems),
+        Err(other) => panic!("{other}"),
+    }
 }
 
 /// Code blocks of one language.

@@ -1,10 +1,10 @@
 //! In which order a replica asks for batches: its own first, so that replicas seldom meet.
 
-use crate::scheduler::liking;
+use crate::hash::liking;
 
 /// Rendezvous order (Thaler and Ravishankar, 1998): each replica sorts the batches by a hash of both names.
 pub(crate) fn rendezvous(replica: &str, batches: &mut [String]) {
-    batches.sort_by_cached_key(|batch| liking(batch, replica));
+    batches.sort_by_cached_key(|batch| liking(replica, batch));
 }
 
 #[cfg(test)]

@@ -8,21 +8,24 @@
 //!
 //! The settings themselves live with their owners; nothing below the worker reads configuration.
 
+mod admin;
+mod child_env;
 mod code;
 mod document;
-mod effects;
 mod effort;
 mod jobs;
 mod layer;
 mod load;
-mod over;
-mod places;
+mod loaded;
+mod options;
 mod problem;
 mod render;
 mod schema;
-mod settings;
+mod settle;
+mod store_file;
 mod text;
-mod typed;
+mod words;
+mod worker;
 
 #[cfg(test)]
 mod tests;
@@ -37,16 +40,21 @@ pub use crate::{
     lock::settings::{Backend, EmbeddedSettings, Expiry, LockSettings, RedisSettings},
     network::Network,
     secret::{Secret, SecretUrl},
+    telemetry::{LogFormat, TelemetrySettings},
 };
+pub use admin::{AdminSettings, Listen};
+pub use child_env::secret_variables;
 pub use code::CodeSettings;
-pub use jobs::ParamProblem;
 pub(crate) use load::check_jobs;
-pub use load::{
-    LoadOptions, Loaded, ParamCheck, SYSTEM_PLACE, WorkFacts, WorkOf, load, load_without_jobs,
-};
+pub use load::{load, load_without_jobs};
+pub use loaded::Loaded;
+pub use options::{LoadOptions, SYSTEM_PLACE};
+// What the worker fills in.
+#[doc(hidden)]
+pub use options::{ParamCheck, WorkFacts, WorkOf};
 pub use problem::{Problem, Problems, Provenance, Source};
-pub use settings::{AdminSettings, Listen, LogFormat, Mode, TelemetrySettings, WorkerSettings};
-pub use text::{Flag, secret_variables};
+pub use text::Flag;
+pub use worker::{Mode, WorkerSettings};
 
 /// Everything that can be configured.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -79,7 +87,7 @@ impl fmt::Debug for Config {
 
 impl Config {
     /// Adds what is wrong with the settings, jobs aside. Paths are relative to `root`.
-    pub fn check(&self, root: &Path, found: &mut Findings) {
+    pub(crate) fn check(&self, root: &Path, found: &mut Findings) {
         let mut section = |name: &str, check: &dyn Fn(&mut Findings)| {
             let mut here = Findings::default();
             check(&mut here);
@@ -90,8 +98,8 @@ impl Config {
             self.locks.check(found);
             if self.locks.backend == Backend::Embedded {
                 let path = &self.locks.embedded.path;
-                load::check_writable("embedded.path", path, root, found);
-                load::check_owner("embedded.path", path, root, found);
+                store_file::check_writable("embedded.path", path, root, found);
+                store_file::check_owner("embedded.path", path, root, found);
             }
         });
         section("admin", &|found| self.admin.check(found));

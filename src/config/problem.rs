@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::effort;
-use crate::finding::{Finding, Findings, Severity};
+use crate::finding::{Findings, Severity};
 
 /// Everything that is wrong, errors and warnings, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,12 +48,12 @@ pub enum Source {
     Flag(String),
     /// The program: a job that it registers, a setting that it types.
     Code,
-    /// Nobody set it.
+    /// It was not set.
     #[default]
     Default,
 }
 
-/// Where each value that somebody set comes from.
+/// Where each value that was set comes from.
 #[derive(Clone, Debug, Default)]
 pub struct Provenance(BTreeMap<String, Source>);
 
@@ -81,7 +81,7 @@ impl Problems {
 
     /// How many there are of each kind: `2 errors, 1 warning`.
     #[must_use]
-    pub fn tally(&self) -> String {
+    pub(crate) fn tally(&self) -> String {
         let of = |severity| self.iter().filter(|p| p.severity == severity).count();
         let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
         let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
@@ -97,10 +97,6 @@ impl Problems {
         self.0.iter()
     }
 
-    pub(super) fn push(&mut self, problem: Problem) {
-        self.0.push(problem);
-    }
-
     pub(super) fn error(
         &mut self,
         key: impl Into<String>,
@@ -108,13 +104,13 @@ impl Problems {
         message: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.push(Problem {
-            severity: Severity::Error,
-            key: key.into(),
+        self.add(
+            Severity::Error,
+            key.into(),
             source,
-            message: message.into(),
-            remedy: remedy.into(),
-        });
+            message.into(),
+            remedy.into(),
+        );
     }
 
     pub(super) fn warn(
@@ -124,12 +120,29 @@ impl Problems {
         message: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.push(Problem {
-            severity: Severity::Warning,
-            key: key.into(),
+        self.add(
+            Severity::Warning,
+            key.into(),
             source,
-            message: message.into(),
-            remedy: remedy.into(),
+            message.into(),
+            remedy.into(),
+        );
+    }
+
+    fn add(
+        &mut self,
+        severity: Severity,
+        key: String,
+        source: Source,
+        message: String,
+        remedy: String,
+    ) {
+        self.0.push(Problem {
+            severity,
+            key,
+            source,
+            message,
+            remedy,
         });
     }
 
@@ -144,24 +157,14 @@ impl Problems {
                 continue;
             }
             let source = provenance.of_any(&finding.keys);
-            let Finding {
-                severity,
-                mut keys,
-                message,
-                remedy,
-            } = finding;
-            let key = if keys.is_empty() {
-                String::new()
-            } else {
-                keys.swap_remove(0)
-            };
-            self.push(Problem {
-                severity,
+            let key = finding.keys.into_iter().next().unwrap_or_default();
+            self.add(
+                finding.severity,
                 key,
                 source,
-                message,
-                remedy,
-            });
+                finding.message,
+                finding.remedy,
+            );
         }
     }
 
@@ -249,7 +252,7 @@ impl Provenance {
         found.cloned().unwrap_or_default()
     }
 
-    /// The first of `keys` that somebody set decides: a rule between two keys is shown where it was broken.
+    /// The first of `keys` that was set decides: a rule between two keys is shown where it was broken.
     fn of_any(&self, keys: &[String]) -> Source {
         let mut sources = keys.iter().map(|key| self.of(key));
         sources

@@ -4,7 +4,10 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::{Config, Spec};
+use super::{
+    Config, Spec,
+    words::{explain, nearest, without_value},
+};
 
 /// What stands at a key.
 pub(super) enum Shape {
@@ -12,7 +15,7 @@ pub(super) enum Shape {
     Section,
     /// A value.
     Leaf,
-    /// A table whose keys are nobody's business here.
+    /// A table whose keys are not known here.
     Free,
     /// There is no such key; these stand beside it.
     Unknown { siblings: Vec<String> },
@@ -100,18 +103,6 @@ pub(super) fn suggest(path: &[String], siblings: &[String]) -> String {
     })
 }
 
-/// The candidate with the fewest typing errors away from `word`, if that is near enough.
-pub(super) fn nearest<'a>(
-    word: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
-    let limit = (word.chars().count() / 3).clamp(1, 3);
-    let near = candidates
-        .map(|candidate| (distance(word, candidate), candidate))
-        .min()?;
-    (near.0 <= limit).then_some(near.1)
-}
-
 /// Every key there is, jobs under the name `*`.
 pub(super) fn keys() -> Vec<Vec<String>> {
     fn walk(at: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
@@ -160,75 +151,4 @@ fn holds_password(value: &Value) -> bool {
         Value::Object(table) => table.values().any(holds_password),
         _ => false,
     }
-}
-
-/// Serde's message without the value it quotes.
-fn without_value(message: &str) -> String {
-    match message.rsplit_once(", expected ") {
-        Some((_, wanted)) if message.starts_with("invalid ") => {
-            format!("this must be {}", in_words(wanted))
-        }
-        _ if message.starts_with("unknown variant ") => {
-            let choices = message
-                .split_once("expected ")
-                .map_or("", |(_, choices)| choices);
-            format!("this is not {}", choices.replace('`', ""))
-        }
-        // What a setting says of its own value quotes it.
-        _ if message.starts_with('"') => "this does not fit here".to_owned(),
-        _ => message.replace('`', "\""),
-    }
-}
-
-/// Serde's message in our words, with a suggestion for a misspelt choice.
-fn explain(message: &str) -> String {
-    let plain = message.replace('`', "\"");
-    if let Some((found, wanted)) = plain.rsplit_once(", expected ")
-        && let Some((_, found)) = found.split_once(": ")
-    {
-        return format!("{found} is not {}", in_words(wanted));
-    }
-    let Some((word, choices)) = plain
-        .strip_prefix("unknown variant \"")
-        .and_then(|rest| rest.split_once('"'))
-    else {
-        return plain;
-    };
-    let choices: Vec<&str> = choices.split('"').skip(1).step_by(2).collect();
-    let near = nearest(word, choices.iter().copied());
-    let hint = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
-    format!("\"{word}\" is not one of {}{hint}", choices.join(", "))
-}
-
-/// What Rust calls a type, in the words of whoever writes a configuration.
-fn in_words(wanted: &str) -> &str {
-    match wanted {
-        "usize" | "u32" | "u64" => "a whole number",
-        "f64" => "a number",
-        "a boolean" => "true or false",
-        "a string" | "path string" => "a text in quotes",
-        "a sequence" => "a list",
-        "a map" => "a table",
-        wanted if wanted.starts_with("struct ") => "a table",
-        wanted => wanted,
-    }
-}
-
-/// Typing errors between two words: letters added, left out, changed, or swapped with their neighbour.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }

@@ -1,5 +1,6 @@
 //! Layers, places and rules, each by a small file in a temporary directory.
 
+mod code;
 mod effects;
 mod layers;
 mod rules;
@@ -61,10 +62,7 @@ impl Setup {
         self
     }
 
-    fn params(
-        mut self,
-        check: impl Fn(&str, &Value) -> Vec<ParamProblem> + Send + Sync + 'static,
-    ) -> Self {
+    fn params(mut self, check: impl Fn(&str, &Value) -> Findings + Send + Sync + 'static) -> Self {
         self.options.check_params = Some(Arc::new(check));
         self
     }

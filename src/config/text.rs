@@ -1,7 +1,7 @@
 //! Values that come as texts: environment variables and flags. They stay texts where a text is wanted (a password of
 //! digits is one), and are read as TOML or as a list with commas where something else is.
 
-use std::{ffi::OsString, fmt, path::Path};
+use std::{fmt, path::Path};
 
 use serde_json::Value;
 use toml::de::DeValue;
@@ -12,10 +12,7 @@ use super::{
     problem::{Problems, Source},
     schema::{self, Shape},
 };
-use crate::{
-    files,
-    secret::{redact, tells},
-};
+use crate::files;
 
 /// A value given on the command line.
 #[derive(Clone)]
@@ -28,44 +25,12 @@ pub struct Flag {
     pub value: String,
 }
 
-const PREFIX: &str = "WATCHKEEPER_";
+pub(super) const PREFIX: &str = "WATCHKEEPER_";
 
 /// What commands under a lease find in their environment, and so a `watchkeeper` that they start: no keys.
-const TOLD: [&str; 8] = [
+pub(super) const TOLD: [&str; 8] = [
     "ATTEMPT", "GUARD", "JOB", "KEY", "REPLICA", "RUN_ID", "TICK", "TOKEN",
 ];
-
-/// The variables of ours among these that hold a secret, or say where one lies: whatever a program is started for, it has no
-/// need of them. Those that say where the locks live are none, as long as no password stands in them.
-#[must_use]
-pub fn secret_variables(
-    variables: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Vec<OsString> {
-    let secret = |(name, value): &(OsString, OsString)| {
-        let name = name.to_string_lossy();
-        let ours = name.strip_prefix(PREFIX);
-        ours.is_some_and(|rest| holds_secret(rest, value.to_str()))
-    };
-    let found = variables.into_iter().filter(secret);
-    found.map(|(name, _)| name).collect()
-}
-
-/// `value`: none when it is no text.
-fn holds_secret(rest: &str, value: Option<&str>) -> bool {
-    if !rest.contains("__") {
-        return !TOLD.contains(&rest) && tells(rest);
-    }
-    let path: Vec<String> = rest.to_lowercase().split("__").map(str::to_owned).collect();
-    let key = path.join(".");
-    let by_value = value.is_none_or(|value| redact(value) != value);
-    // Whether a list of nodes is a secret, its values say.
-    let by_name = key != "locks.redis.nodes" && schema::SECRETS.contains(&key.as_str());
-    by_value
-        || by_name
-        || secret_of(&path).is_some()
-        || schema::is_params(&path)
-        || path.last().is_some_and(|last| tells(last))
-}
 
 impl fmt::Debug for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -213,7 +178,7 @@ fn known_job(path: &mut [String], jobs: &[String]) {
 }
 
 /// The path of the secret when `path` is `SECRET_file`.
-fn secret_of(path: &[String]) -> Option<Vec<String>> {
+pub(super) fn secret_of(path: &[String]) -> Option<Vec<String>> {
     let joined = path.join(".");
     let secret = joined.strip_suffix("_file")?;
     let known = schema::SECRETS.contains(&secret);
@@ -239,38 +204,6 @@ fn single_underscore(name: &str, rest: &str, problems: &mut Problems) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_program_gets_none_of_our_secrets_and_all_else() {
-        let passed = [
-            ("HOME", "/root"),
-            ("PASSWORD", "of somebody else's"),
-            ("WATCHKEEPER_CONFIG", "/etc/w.toml"),
-            ("WATCHKEEPER_TOKEN", "41"),
-            ("WATCHKEEPER_KEY", "k"),
-            ("WATCHKEEPER_LOCKS__BACKEND", "redis"),
-            (
-                "WATCHKEEPER_LOCKS__REDIS__NODES",
-                "redis://a:6379,redis://b",
-            ),
-            ("WATCHKEEPER_LOCKS__REDIS__USERNAME", "me"),
-        ];
-        let kept = [
-            ("WATCHKEEPER_LOCKS__REDIS__PASSWORD", "x"),
-            ("WATCHKEEPER_LOCKS__REDIS__PASSWORD_FILE", "/run/secrets/x"),
-            ("WATCHKEEPER_LOCKS__REDIS__NODES_FILE", "nodes"),
-            ("WATCHKEEPER_ADMIN__TOKEN", "x"),
-            ("WATCHKEEPER_ADMIN__TOKEN_FILE", "x"),
-            ("WATCHKEEPER_ADMIN_TOKEN", "x"),
-            ("WATCHKEEPER_JOBS__MAIL__PARAMS__SINK", "smtp://a"),
-            ("WATCHKEEPER_LOCKS__PASSWORD", "misspelt"),
-            ("WATCHKEEPER_LOCKS__REDIS__NODES", "redis://a,redis://:pw@b"),
-            ("WATCHKEEPER_WORKER__NAME", "redis://:pw@b"),
-        ];
-        let own = |(name, value): (&str, &str)| (OsString::from(name), OsString::from(value));
-        assert_eq!(secret_variables(passed.map(own)), [""; 0]);
-        assert_eq!(secret_variables(kept.map(own)), kept.map(|(name, _)| name));
-    }
 
     #[test]
     fn what_commands_are_told_is_never_taken_for_a_key() {

@@ -20,7 +20,10 @@ use std::{
     time::Duration,
 };
 
-use crate::status::{JobPresence, Presence, Role, Standing};
+use crate::{
+    hash::liking,
+    status::{JobPresence, Presence, Role, Standing},
+};
 
 /// What the standbys of a failover fleet stand by for. No job has this name.
 pub(crate) const WHOLE_REPLICA: &str = "worker/failover";
@@ -146,7 +149,7 @@ pub(crate) fn bid_after(job: &str, me: &Peer, others: &[Peer], ttl: Duration) ->
         return first + turn + more.min(ttl / 20 - turn);
     }
     let sooner =
-        |rival: &Peer| rival.leads.len() == least && liking(job, &rival.id) < liking(job, &me.id);
+        |rival: &Peer| rival.leads.len() == least && liking(&rival.id, job) < liking(&me.id, job);
     match equals().any(sooner) {
         true => first + turn,
         false => first,
@@ -199,18 +202,7 @@ fn givers_before(me: &Peer, to: &Peer, others: &[Peer]) -> usize {
 
 /// Smaller goes first: the fewest terms, then by chance that is the same on every replica.
 fn place<'a>(job: &str, peer: &'a Peer) -> (usize, u64, &'a str) {
-    (peer.leads.len(), liking(job, &peer.id), &peer.id)
-}
-
-/// A number that differs for every pair (rendezvous hashing, Thaler and Ravishankar, 1998): FNV-1a with a final mix, the
-/// same in every version and on every machine.
-pub(crate) fn liking(what: &str, replica: &str) -> u64 {
-    let bytes = replica.bytes().chain([0xff]).chain(what.bytes());
-    let h = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
-        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    let h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    h ^ (h >> 33)
+    (peer.leads.len(), liking(&peer.id, job), &peer.id)
 }
 
 #[cfg(test)]

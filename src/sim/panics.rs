@@ -15,7 +15,7 @@ use super::acts::{Starts, leader, ms, quick};
 use crate::{
     Worker,
     batch::{BatchJob, BatchLimits},
-    config::{Config, LoadOptions, ParamProblem},
+    config::{Config, Findings, LoadOptions},
     event::Event,
     job::{Health, Hooks, Job, JobError, Outcome, Run, RunEnd, RunHook, Spec},
     status::{FleetStatus, Presence},
@@ -310,9 +310,7 @@ fn with_bad_kinds() -> Worker {
             mines: Mines::default(),
             starts: Starts::default(),
         })
-        .check_params("strict", |_: &Value| -> Vec<ParamProblem> {
-            panic!("too strict")
-        })
+        .check_params("strict", |_: &Value| -> Findings { panic!("too strict") })
 }
 
 #[tokio::test(start_paused = true)]
@@ -361,7 +359,7 @@ fn a_kind_that_panics_is_a_fault_of_its_job() {
     assert_eq!(why, "the kind `bad` panicked: made of {\"x\":1}");
     let found = worker.registry.check_params("strict", &json!({}));
     assert_eq!(
-        found[0].message,
+        found.iter().next().unwrap().message,
         "the check of the parameters panicked: too strict"
     );
 }

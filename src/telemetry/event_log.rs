@@ -50,7 +50,11 @@ impl EventLog {
     }
 
     /// Logs everything that is told from now on, until `stop`.
-    pub fn follow(events: &Events, spawn: &Spawn, stop: CancellationToken) -> JoinHandle<()> {
+    pub(crate) fn follow(
+        events: &Events,
+        spawn: &Spawn,
+        stop: CancellationToken,
+    ) -> JoinHandle<()> {
         let mut log = Self::default();
         spawn.spawn(super::observe(events, stop, move |seen| match seen {
             Seen::Event(event) => log.on(&event),
@@ -200,7 +204,7 @@ impl EventLog {
 }
 
 /// Writes the state of the fleet to the log: a line per job, replica and node.
-pub fn dump(fleet: &FleetStatus) {
+pub(crate) fn dump(fleet: &FleetStatus) {
     for job in &fleet.jobs {
         let leader = job.leader.as_ref();
         info!(

@@ -1,7 +1,7 @@
 //! Where log lines go: to standard error, as text for people, as JSON for machines.
 //!
 //! Lines are written by a thread of their own: a reader of our standard error that stands still must not stop the
-//! renewal of leases. Whoever ends the process calls [`flush`] first, or lets go of the [`Flush`] of [`init`].
+//! renewal of leases. Code that ends the process calls [`flush`] first, or lets go of the [`Flush`] of [`init`].
 
 use std::{
     io::{self, IsTerminal},
@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry, filter::ParseError, fmt::MakeWriter, layer::SubscriberExt,
     util::SubscriberInitExt,
@@ -18,31 +17,9 @@ use tracing_subscriber::{
 mod behind;
 mod shown;
 
+use super::TelemetrySettings;
 use behind::Behind;
 use shown::Shown;
-
-/// How to log; part of `[telemetry]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogSettings {
-    /// Which lines: a level, or directives such as `info,watchkeeper=debug`.
-    pub log: String,
-    /// How they look.
-    pub format: Format,
-}
-
-/// How log lines look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
-    /// Text when standard error is a terminal, else JSON.
-    #[default]
-    Auto,
-    /// A line of text.
-    Text,
-    /// One JSON object a line, fields at the top level.
-    Json,
-}
 
 /// The log was not set up.
 #[derive(Debug, thiserror::Error)]
@@ -79,11 +56,11 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// [`LogError`]; lines go where they went before.
-pub fn init(settings: &LogSettings) -> Result<Flush, LogError> {
+pub fn init(settings: &TelemetrySettings) -> Result<Flush, LogError> {
     let terminal = io::stderr().is_terminal();
     let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let json = settings.json(terminal);
-    let filter = settings.filter()?;
+    let json = settings.format.json(terminal);
+    let filter = filter(settings)?;
     let behind = Behind::new(io::stderr(), json).map_err(LogError::Thread)?;
     let to = behind.clone();
     let lines = lines(filter, json, colours, move || to.clone());
@@ -104,7 +81,7 @@ pub fn init(settings: &LogSettings) -> Result<Flush, LogError> {
 ///
 /// # Errors
 /// [`LogError`], but [`LogError::Taken`].
-pub fn init_where_none_is(settings: &LogSettings) -> Result<Option<Flush>, LogError> {
+pub(crate) fn init_where_none_is(settings: &TelemetrySettings) -> Result<Option<Flush>, LogError> {
     if tracing::dispatcher::has_been_set() {
         return Ok(None);
     }
@@ -155,42 +132,12 @@ impl Drop for Flush {
     }
 }
 
-// === impl LogSettings ===
-
-impl LogSettings {
-    /// Says whether these settings make sense.
-    ///
-    /// # Errors
-    /// [`LogError::Filter`].
-    pub fn check(&self) -> Result<(), LogError> {
-        self.filter().map(drop)
-    }
-
-    fn filter(&self) -> Result<EnvFilter, LogError> {
-        EnvFilter::builder()
-            .parse(&self.log)
-            .map_err(|source| LogError::Filter {
-                directives: self.log.clone(),
-                source,
-            })
-    }
-
-    fn json(&self, terminal: bool) -> bool {
-        match self.format {
-            Format::Auto => !terminal,
-            Format::Text => false,
-            Format::Json => true,
-        }
-    }
-}
-
-impl Default for LogSettings {
-    fn default() -> Self {
-        Self {
-            log: "info".into(),
-            format: Format::Auto,
-        }
-    }
+fn filter(settings: &TelemetrySettings) -> Result<EnvFilter, LogError> {
+    let filter = EnvFilter::builder().parse(&settings.log);
+    filter.map_err(|source| LogError::Filter {
+        directives: settings.log.clone(),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -209,7 +156,10 @@ mod tests {
         event::Event,
         lease::Loss,
         node::Token,
-        telemetry::event_log::{EventLog, dump},
+        telemetry::{
+            LogFormat,
+            event_log::{EventLog, dump},
+        },
     };
 
     #[derive(Clone, Default)]
@@ -237,13 +187,10 @@ mod tests {
     }
 
     fn seen(directives: &str, json: bool, colours: bool, work: impl FnOnce()) -> Vec<String> {
-        let settings = LogSettings {
-            log: directives.into(),
-            ..LogSettings::default()
-        };
+        let settings = TelemetrySettings::log(directives);
         let paper = Paper::default();
         let to = paper.clone();
-        let filter = settings.filter().unwrap();
+        let filter = filter(&settings).unwrap();
         let subscriber = lines(filter, json, colours, move || to.clone());
         tracing::subscriber::with_default(subscriber, work);
         let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
@@ -394,7 +341,7 @@ mod tests {
         for (json, colours) in [(true, false), (false, false), (false, true)] {
             let lines = seen("info", json, colours, said);
             assert_eq!(lines.len(), 1, "{lines:?}");
-            // Colours are the log's own: whoever says one is shown.
+            // Colours are the log's own: what says one is shown.
             assert!(!lines[0].contains("\u{1b}[8m"), "{lines:?}");
             let own = |at: usize| colours && lines[0][at..].starts_with("\u{1b}[");
             let commands = lines[0].char_indices().find(|(at, c)| {
@@ -407,26 +354,16 @@ mod tests {
 
     #[test]
     fn lines_are_json_unless_a_person_reads_them() {
-        let format = |format, terminal| {
-            let settings = LogSettings {
-                format,
-                ..LogSettings::default()
-            };
-            settings.json(terminal)
-        };
-        assert!(format(Format::Auto, false));
-        assert!(!format(Format::Auto, true));
-        assert!(!format(Format::Text, false));
-        assert!(format(Format::Json, true));
+        assert!(LogFormat::Auto.json(false));
+        assert!(!LogFormat::Auto.json(true));
+        assert!(!LogFormat::Text.json(false));
+        assert!(LogFormat::Json.json(true));
     }
 
     #[test]
     fn directives_that_cannot_be_read_are_refused_by_name() {
-        let settings = LogSettings {
-            log: "watchkeeper=loud".into(),
-            ..LogSettings::default()
-        };
-        let error = settings.check().unwrap_err().to_string();
+        let settings = TelemetrySettings::log("watchkeeper=loud");
+        let error = filter(&settings).unwrap_err().to_string();
         assert!(error.contains("watchkeeper=loud"), "{error}");
     }
 
@@ -436,14 +373,14 @@ mod tests {
     #[test]
     fn child() {
         if std::env::var_os(CHILD).is_some() {
-            let _flush = init(&LogSettings::default()).unwrap();
+            let _flush = init(&TelemetrySettings::default()).unwrap();
             tracing::info!(job = "report", "hello");
             assert!(matches!(
-                init(&LogSettings::default()),
+                init(&TelemetrySettings::default()),
                 Err(LogError::Taken)
             ));
             assert!(matches!(
-                init_where_none_is(&LogSettings::default()),
+                init_where_none_is(&TelemetrySettings::default()),
                 Ok(None)
             ));
         }

@@ -5,6 +5,10 @@
 //! - M2 What a replica leads is asked at the moment of the scrape when a source of terms is given, so missed events
 //!   do not leave a dead term on the page.          (a_scrape_asks_who_leads)
 //! - M3 Both text formats show the same samples.    (both_formats_show_the_same_samples)
+#![cfg_attr(
+    not(feature = "admin"),
+    allow(dead_code, reason = "the page alone shows them")
+)]
 
 use std::{
     collections::BTreeSet,
@@ -34,7 +38,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-pub use exposition::Exposition;
+pub(crate) use exposition::Exposition;
 
 /// The metrics of one replica; cheap to clone.
 #[derive(Clone)]
@@ -42,31 +46,31 @@ pub struct Metrics(Arc<Inner>);
 
 /// A term that this replica holds right now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldTerm {
+pub(crate) struct HeldTerm {
     /// The job.
-    pub job: String,
+    pub(crate) job: String,
     /// The term's token.
-    pub token: Token,
+    pub(crate) token: Token,
     /// Time to the local deadline.
-    pub remaining: Duration,
+    pub(crate) remaining: Duration,
     /// Lock nodes beyond the majority that the term's lease needs, as of its last round.
-    pub margin: isize,
+    pub(crate) margin: isize,
 }
 
-type Terms = Box<dyn Fn() -> Vec<HeldTerm> + Send + Sync>;
+/// What is asked at every scrape; nothing until somewhere to ask is known.
+struct Asked<T>(RwLock<Option<Ask<T>>>);
 
-/// Jobs, and how long the next tick that this replica knew of has passed without a decision; zero when it has not.
-type Overdue = Box<dyn Fn() -> Vec<(String, Duration)> + Send + Sync>;
-
-/// Jobs, and whether they are paused.
-type Paused = Box<dyn Fn() -> Vec<(String, bool)> + Send + Sync>;
+type Ask<T> = Box<dyn Fn() -> Vec<T> + Send + Sync>;
 
 struct Inner {
     families: Families,
-    terms: RwLock<Option<Terms>>,
-    overdue: RwLock<Option<Overdue>>,
-    paused: RwLock<Option<Paused>>,
-    ahead: RwLock<Option<Overdue>>,
+    terms: Asked<HeldTerm>,
+    /// Jobs, and how long the next tick that this replica knew of has passed without a decision; zero when it has not.
+    overdue: Asked<(String, Duration)>,
+    /// Jobs, and whether they are paused.
+    paused: Asked<(String, bool)>,
+    /// Jobs, and how far their ticks are decided ahead of the clock.
+    ahead: Asked<(String, Duration)>,
     /// Jobs that have a `watchkeeper_leader` sample.
     jobs: Mutex<BTreeSet<String>>,
 }
@@ -76,55 +80,57 @@ struct Inner {
 impl Metrics {
     /// A registry of its own, for a program of this `version`.
     #[must_use]
-    pub fn new(version: &str) -> Self {
+    pub(crate) fn new(version: &str) -> Self {
         Self(Arc::new(Inner {
             families: Families::new(version),
-            terms: RwLock::new(None),
-            overdue: RwLock::new(None),
-            paused: RwLock::new(None),
-            ahead: RwLock::new(None),
+            terms: Asked::default(),
+            overdue: Asked::default(),
+            paused: Asked::default(),
+            ahead: Asked::default(),
             jobs: Mutex::new(BTreeSet::new()),
         }))
     }
 
     /// Asks `terms` at every scrape for what this replica leads; it must answer at once.
-    pub fn terms_from(&self, terms: impl Fn() -> Vec<HeldTerm> + Send + Sync + 'static) {
-        let mut place = self.0.terms.write().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Box::new(terms));
+    pub(crate) fn terms_from(&self, terms: impl Fn() -> Vec<HeldTerm> + Send + Sync + 'static) {
+        self.0.terms.of(terms);
     }
 
     /// Asks `overdue` at every scrape for the jobs whose ticks are this replica's business, and how long the next tick that it
     /// knew of has passed without a decision, zero when it has not. It must answer at once.
-    pub fn overdue_from(
+    pub(crate) fn overdue_from(
         &self,
         overdue: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static,
     ) {
-        let place = self.0.overdue.write();
-        *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(overdue));
+        self.0.overdue.of(overdue);
     }
 
     /// Asks `paused` at every scrape for this replica's jobs, and whether it knows them to be paused. It must answer at once.
-    pub fn paused_from(&self, paused: impl Fn() -> Vec<(String, bool)> + Send + Sync + 'static) {
-        let place = self.0.paused.write();
-        *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(paused));
+    pub(crate) fn paused_from(
+        &self,
+        paused: impl Fn() -> Vec<(String, bool)> + Send + Sync + 'static,
+    ) {
+        self.0.paused.of(paused);
     }
 
     /// Shows a lock node from now on, unless an event has told of it already.
-    pub fn declare_node(&self, node: &str, up: bool) {
+    pub(crate) fn declare_node(&self, node: &str, up: bool) {
         self.0.families.declare_node(node, up);
     }
 
     /// Asks `ahead` at every scrape for the jobs whose ticks are decided further than the clock shows, and by how much. It must
     /// answer at once.
-    pub fn ahead_from(&self, ahead: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
-        let place = self.0.ahead.write();
-        *place.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(ahead));
+    pub(crate) fn ahead_from(
+        &self,
+        ahead: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static,
+    ) {
+        self.0.ahead.of(ahead);
     }
 
     /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
     /// `rate()`. Those of its lock (job names are also the `resource` of their locks) begin with the first attempt at it
     /// and the first extension: a job that others lead has few.
-    pub fn declare_job(&self, job: &str, has_leader: bool) {
+    pub(crate) fn declare_job(&self, job: &str, has_leader: bool) {
         if has_leader && self.jobs().insert(job.to_owned()) {
             self.0.families.leader(job, false);
         }
@@ -132,12 +138,12 @@ impl Metrics {
     }
 
     /// Shows that the job, which has ticks, has never succeeded here: as a success at the beginning of Unix time.
-    pub fn expect_success(&self, job: &str) {
+    pub(crate) fn expect_success(&self, job: &str) {
         self.0.families.expect_success(job);
     }
 
     /// Counts one event that happened at `wall`.
-    pub fn on(&self, event: &Event, wall: Timestamp) {
+    pub(crate) fn on(&self, event: &Event, wall: Timestamp) {
         let f = &self.0.families;
         match event {
             Event::Acquire {
@@ -229,7 +235,7 @@ impl Metrics {
     }
 
     /// Counts everything that is told from now on, until `stop`.
-    pub fn follow(
+    pub(crate) fn follow(
         &self,
         events: &Events,
         clock: &Clock,
@@ -245,52 +251,56 @@ impl Metrics {
 
     /// Everything, as text.
     #[must_use]
-    pub fn render(&self, exposition: Exposition) -> String {
+    pub(crate) fn render(&self, exposition: Exposition) -> String {
+        let Inner { families, .. } = &*self.0;
         self.ask_terms();
-        self.ask_overdue();
-        self.ask_paused();
-        exposition.render(&self.0.families.registry)
+        self.0.overdue.ask(|jobs| families.overdue(jobs));
+        self.0.ahead.ask(|jobs| families.ahead(jobs));
+        self.0.paused.ask(|jobs| families.paused(jobs));
+        exposition.render(&families.registry)
     }
 
     fn ask_terms(&self) {
-        let held = {
-            let terms = self.0.terms.read().unwrap_or_else(PoisonError::into_inner);
-            let Some(terms) = terms.as_ref() else { return };
-            terms()
-        };
-        let mut jobs = self.jobs();
-        jobs.extend(held.iter().map(|term| term.job.clone()));
-        for job in jobs.iter() {
-            let term = held.iter().find(|term| &term.job == job);
-            self.0.families.leader(job, term.is_some());
-            self.0.families.remaining(job, term.map(|t| t.remaining));
-            self.0.families.margin(job, term.map(|t| t.margin));
-            if let Some(term) = term {
-                self.0.families.token(job, term.token);
+        self.0.terms.ask(|held| {
+            let mut jobs = self.jobs();
+            jobs.extend(held.iter().map(|term| term.job.clone()));
+            for job in jobs.iter() {
+                let term = held.iter().find(|term| &term.job == job);
+                self.0.families.leader(job, term.is_some());
+                self.0.families.remaining(job, term.map(|t| t.remaining));
+                self.0.families.margin(job, term.map(|t| t.margin));
+                if let Some(term) = term {
+                    self.0.families.token(job, term.token);
+                }
             }
-        }
-    }
-
-    fn ask_overdue(&self) {
-        let overdue = self.0.overdue.read();
-        if let Some(overdue) = &*overdue.unwrap_or_else(PoisonError::into_inner) {
-            self.0.families.overdue(&overdue());
-        }
-        let ahead = self.0.ahead.read();
-        if let Some(ahead) = &*ahead.unwrap_or_else(PoisonError::into_inner) {
-            self.0.families.ahead(&ahead());
-        }
-    }
-
-    fn ask_paused(&self) {
-        let paused = self.0.paused.read();
-        if let Some(paused) = &*paused.unwrap_or_else(PoisonError::into_inner) {
-            self.0.families.paused(&paused());
-        }
+        });
     }
 
     fn jobs(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Asked ===
+
+impl<T> Asked<T> {
+    fn of(&self, ask: impl Fn() -> Vec<T> + Send + Sync + 'static) {
+        let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Box::new(ask));
+    }
+
+    fn ask(&self, show: impl FnOnce(&[T])) {
+        let ask = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = ask.as_ref().map(|ask| ask()) {
+            drop(ask);
+            show(&answer);
+        }
+    }
+}
+
+impl<T> Default for Asked<T> {
+    fn default() -> Self {
+        Self(RwLock::new(None))
     }
 }
 

@@ -11,10 +11,13 @@ pub mod event_log;
 #[cfg(feature = "log")]
 pub mod log;
 pub mod metrics;
+mod settings;
+
+pub use settings::{LogFormat, TelemetrySettings};
 
 /// What an observer sees of the stream of events.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Seen {
+pub(crate) enum Seen {
     /// The next event.
     Event(Event),
     /// The observer was too slow: this many events are gone.
@@ -23,7 +26,7 @@ pub enum Seen {
 
 /// Shows `observer` every event that is told after this call, until the teller is gone or `stop`; what was told
 /// before `stop` is still shown. The caller spawns the future that this returns.
-pub fn observe(
+pub(crate) fn observe(
     events: &Events,
     stop: CancellationToken,
     mut observer: impl FnMut(Seen) + Send + 'static,
@@ -43,7 +46,7 @@ pub fn observe(
                 Err(RecvError::Closed) => return,
             }
         }
-        // At most one buffer full: whoever still tells must not keep a stopped observer alive.
+        // At most one buffer full: a teller that goes on must not keep a stopped observer alive.
         for _ in 0..stream.len() {
             match stream.try_recv() {
                 Ok(event) => observer(Seen::Event(event)),

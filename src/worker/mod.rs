@@ -68,7 +68,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     batch::BatchJob,
-    config::{Config, LoadOptions, Loaded, ParamProblem, Provenance, check_jobs, load},
+    config::{Config, Findings, LoadOptions, Loaded, Provenance, check_jobs, load},
     error::{Error, Result},
     event::Events,
     job::{Coordination, Job, JobError, Outcome, Run, RunHook, Spec},
@@ -236,12 +236,13 @@ impl Worker {
         self
     }
 
-    /// Checks the parameters of a kind before anything starts; each problem is reported with its place in the file.
+    /// Checks the parameters of a kind before anything starts; each finding is reported with its place in the file. Keys are
+    /// those of the parameters: `columns.id`.
     #[must_use]
     pub fn check_params(
         mut self,
         kind: &str,
-        check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
+        check: impl Fn(&Value) -> Findings + Send + Sync + 'static,
     ) -> Self {
         self.registry.set_check(kind, check);
         self

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::ready::{Body, Ready};
 use crate::{
-    config::{ParamProblem, WorkFacts},
+    config::{Finding, Findings, WorkFacts},
     error::Error,
     job::{Health, Job, JobError, Outcome, Run, Spec, params},
     panics::caught,
@@ -17,7 +17,7 @@ use crate::{
 /// Makes a job from its parameters, or says what is wrong with them.
 type Make = Arc<dyn Fn(&Value) -> Result<Body, String> + Send + Sync>;
 /// Looks at parameters without making anything.
-type Check = Arc<dyn Fn(&Value) -> Vec<ParamProblem> + Send + Sync>;
+type Check = Arc<dyn Fn(&Value) -> Findings + Send + Sync>;
 
 /// A kind of job that configuration may use.
 #[derive(Clone)]
@@ -52,7 +52,7 @@ impl Registry {
         kind: &str,
         batches: bool,
         make: impl Fn(P) -> Body + Send + Sync + 'static,
-        check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
+        check: impl Fn(&Value) -> Findings + Send + Sync + 'static,
     ) {
         // Both are the user's, and so is the type that they read.
         let of = kind.to_owned();
@@ -78,7 +78,7 @@ impl Registry {
     pub(crate) fn set_check(
         &mut self,
         kind: &str,
-        check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
+        check: impl Fn(&Value) -> Findings + Send + Sync + 'static,
     ) {
         if let Some(entry) = self.kinds.get_mut(kind) {
             entry.check = Arc::new(careful(check));
@@ -126,7 +126,7 @@ impl Registry {
             .collect()
     }
 
-    pub(crate) fn check_params(&self, kind: &str, params: &Value) -> Vec<ParamProblem> {
+    pub(crate) fn check_params(&self, kind: &str, params: &Value) -> Findings {
         self.kinds
             .get(kind)
             .map(|entry| (entry.check)(params))
@@ -175,12 +175,13 @@ impl KindEntry {
             if let Some(told) = self.no_such_parameter(given, &problem) {
                 return told;
             }
-            let dot = if problem.key.is_empty() { "" } else { "." };
+            let key = first_key(&problem);
+            let dot = if key.is_empty() { "" } else { "." };
             let remedy = match problem.remedy.as_str() {
                 "" => String::new(),
                 remedy => format!(" ({remedy})"),
             };
-            format!("params{dot}{}: {}{remedy}", problem.key, problem.message)
+            format!("params{dot}{key}: {}{remedy}", problem.message)
         });
         let problems: Vec<String> = problems.collect();
         (!problems.is_empty()).then(|| problems.join("; "))
@@ -188,13 +189,13 @@ impl KindEntry {
 
     /// What a trigger may give instead of a parameter that the kind does not have. The list that serde makes has what only
     /// the configuration may say in it, too.
-    fn no_such_parameter(&self, given: &[String], problem: &ParamProblem) -> Option<String> {
-        let ParamProblem { key, message, .. } = problem;
-        let (name, known) = message
+    fn no_such_parameter(&self, given: &[String], problem: &Finding) -> Option<String> {
+        let (name, known) = problem
+            .message
             .strip_prefix("unknown field `")?
             .split_once("`, expected ")?;
         // A check that tries each key alone may name one within it.
-        let inner = key.strip_prefix(name)?;
+        let inner = first_key(problem).strip_prefix(name)?;
         let is_it = inner.is_empty() || inner.starts_with('.');
         given.iter().find(|given| is_it && *given == name)?;
         let known = known.split('`').skip(1).step_by(2);
@@ -213,6 +214,11 @@ impl KindEntry {
             "params.{name}: there is no such parameter: {may}{rest}"
         ))
     }
+}
+
+/// The parameter that a finding is about; empty when it is about all of them.
+fn first_key(finding: &Finding) -> &str {
+    finding.keys.first().map_or("", String::as_str)
 }
 
 /// `a`, `a and b`, `a, b and c`
@@ -247,28 +253,29 @@ impl Job for OfKind {
 
 /// A check whose panic is a problem like others.
 fn careful(
-    check: impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static,
-) -> impl Fn(&Value) -> Vec<ParamProblem> + Send + Sync + 'static {
+    check: impl Fn(&Value) -> Findings + Send + Sync + 'static,
+) -> impl Fn(&Value) -> Findings + Send + Sync + 'static {
     move |params| {
         caught(|| check(params)).unwrap_or_else(|panic| {
-            vec![ParamProblem {
-                key: String::new(),
-                message: format!("the check of the parameters panicked: {panic}"),
-                remedy: "mend the program's check, or write parameters that it can take".to_owned(),
-            }]
+            let mut found = Findings::default();
+            found.error(
+                &[""],
+                format!("the check of the parameters panicked: {panic}"),
+                "mend the program's check, or write parameters that it can take",
+            );
+            found
         })
     }
 }
 
 /// Says what is wrong with the parameters of a kind by reading them.
-pub(crate) fn check_by_reading<P: DeserializeOwned>(params: &Value) -> Vec<ParamProblem> {
-    let read = params::read::<P>(params);
-    let problem = |misfit: params::Misfit| ParamProblem {
-        key: misfit.key,
-        message: misfit.why,
-        remedy: "write the parameters this kind takes".to_owned(),
-    };
-    read.err().map(problem).into_iter().collect()
+pub(crate) fn check_by_reading<P: DeserializeOwned>(params: &Value) -> Findings {
+    let mut found = Findings::default();
+    if let Err(misfit) = params::read::<P>(params) {
+        let remedy = "write the parameters this kind takes";
+        found.error(&[&misfit.key], misfit.why, remedy);
+    }
+    found
 }
 
 impl fmt::Debug for Registry {

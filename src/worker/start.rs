@@ -18,19 +18,8 @@ pub(crate) type Log = Option<()>;
 /// Sets up the log where the program has none of its own. The last lines are written when the result is dropped.
 #[cfg(feature = "log")]
 pub(crate) fn log(telemetry: &TelemetrySettings) -> std::io::Result<Log> {
-    use crate::{
-        config::LogFormat,
-        telemetry::log::{Format, LogSettings, init_where_none_is},
-    };
-    let settings = LogSettings {
-        log: telemetry.log.clone(),
-        format: match telemetry.format {
-            LogFormat::Auto => Format::Auto,
-            LogFormat::Text => Format::Text,
-            LogFormat::Json => Format::Json,
-        },
-    };
-    init_where_none_is(&settings).map_err(std::io::Error::other)
+    let log = crate::telemetry::log::init_where_none_is(telemetry);
+    log.map_err(std::io::Error::other)
 }
 
 /// Without a log of ours nothing would be said by a program that has none either: it says so, once for each worker.

@@ -1,4 +1,4 @@
-//! A command under a guard, as whoever starts it sees it.
+//! A command under a guard, as its caller sees it.
 
 use std::{
     env,
@@ -237,7 +237,7 @@ impl Command {
 
         let mut guard = std::process::Command::new(PROGRAM);
         guard.arg0(GUARD).stdin(Stdio::from(OwnedFd::from(control)));
-        // It would hold them for as long as the command runs, for whoever may look at it.
+        // It would hold them for as long as the command runs, for every process that may look at it.
         for name in &self.without_env {
             guard.env_remove(name);
         }
@@ -349,7 +349,7 @@ impl Drop for Guarded {
 // === impl End ===
 
 impl End {
-    /// What is known when nobody has told.
+    /// What is known when the guard has not told.
     pub(super) fn lost() -> Self {
         Self {
             status: Status::Signal(9),

@@ -1,4 +1,4 @@
-//! Programs under a lease: a command, a guard process that ends it in time, and the handle of whoever started it.
+//! Programs under a lease: a command, a guard process that ends it in time, and the handle of its caller.
 //!
 //! ```text
 //!   worker ---- socket: deadlines, "stop" ---->  guard  ---- signals ---->  command and all that it started

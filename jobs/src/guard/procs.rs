@@ -46,7 +46,7 @@ pub(super) fn marked(text: &str, session: Option<Pid>) -> Vec<Process> {
     found.collect()
 }
 
-/// Whether this process ignores a signal, as whoever started it may have wanted.
+/// Whether this process ignores a signal, as its parent may have wanted.
 pub(super) fn ignores(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -68,7 +68,7 @@ impl Process {
         (!others.contains(&group)).then_some(group)
     }
 
-    /// Sends it a signal, and to nobody who got its number since.
+    /// Sends it a signal, and to no process that got its number since.
     pub(super) fn signal(self, signal: Signal) -> io::Result<()> {
         let handle = pidfd_open(self.pid, PidfdFlags::empty())?;
         match Self::numbered(self.pid) {
@@ -127,7 +127,7 @@ fn children(parent: Pid) -> Vec<Pid> {
     for thread in threads.flatten() {
         match fs::read_to_string(thread.path().join("children")) {
             Ok(list) => found.extend(list.split_whitespace().filter_map(number)),
-            // A kernel without these lists: look at everybody.
+            // A kernel without these lists: look at all processes.
             Err(error) if error.kind() == io::ErrorKind::NotFound && thread.path().exists() => {
                 let parent = parent.as_raw_nonzero().get();
                 return all()

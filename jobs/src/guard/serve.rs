@@ -237,7 +237,7 @@ impl<'a> Guard<'a> {
         match receive(self.worker) {
             Ok(Some(ToGuard::Times(times))) => self.on(Event::Times(times)),
             Ok(Some(ToGuard::Stop { kill_at })) => self.on(Event::Stop { kill_at }),
-            // What cannot be read is as bad as nobody.
+            // What cannot be read is as bad as no caller.
             Ok(None) | Err(_) => {
                 self.worker_gone = true;
                 self.on(Event::WorkerGone);

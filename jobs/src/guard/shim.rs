@@ -61,7 +61,7 @@ fn run(order: &Order, input: OwnedFd) -> Failure {
     for (name, value) in &order.env {
         command.env(name.to_os(), value.to_os());
     }
-    // As late as possible: whoever comes next may hold the lock by then.
+    // As late as possible: the next holder may have the lock by then.
     if order.is_late(Clock::system().now()) {
         return Failure::new(Step::Lease, &io::ErrorKind::TimedOut.into());
     }

@@ -168,7 +168,7 @@ impl State {
         Act::Kill
     }
 
-    /// Whoever ends what still runs by itself is the cause.
+    /// What ends a command that still runs by itself is the cause.
     fn blame(&mut self, cause: Cause) {
         if self.status.is_none() && self.cause == Cause::Itself {
             self.cause = cause;

@@ -161,11 +161,11 @@ impl Watch {
         };
         self.drain();
         let ended = self.end(&last);
-        // Nothing is left: whoever waits for the leases may have them.
+        // Nothing is left: the next holder may have the leases.
         self.works.clear();
         end.send_replace(Some(ended));
         if let (Some(started), Some(FromGuard::Failed(failure))) = (started, last) {
-            // Nobody waits for it any more when the start was given up.
+            // The caller waits for it no more when the start was given up.
             let _ = started.send(Err(failure));
         }
     }
@@ -217,7 +217,7 @@ impl Watch {
             match receive(&self.leash.0.socket) {
                 Ok(Some(FromGuard::Started { pid })) => {
                     if let Some(started) = started.take() {
-                        // Nobody waits for it any more when the start was given up; then it is being ended.
+                        // The caller waits for it no more when the start was given up; then it is being ended.
                         let _ = started.send(Ok(pid.unsigned_abs()));
                     }
                 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use watchkeeper::clock::Clock;
 
-use crate::fleet::pause;
+use crate::wait::pause;
 
 /// One line of a heartbeat.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]

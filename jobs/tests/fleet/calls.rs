@@ -16,10 +16,7 @@ use serde_json::Value;
 use tokio::{net::TcpListener, runtime::Runtime};
 use watchkeeper::spawn::Spawn;
 
-use crate::{
-    fleet::{Fleet, SOON},
-    store::Store,
-};
+use crate::{fleet::Fleet, store::Store, wait::SOON};
 
 const CALLS: &str = r#"
 [jobs.call]

@@ -3,9 +3,10 @@
 use std::{fs, path::Path, thread, time::Duration};
 
 use crate::{
-    fleet::{Fleet, SOON, TTL, pause, soon},
+    fleet::{Fleet, TTL},
     log::Line,
     store::Store,
+    wait::{SOON, pause, soon},
 };
 
 /// A service that forks twice, leaves its session and ignores SIGTERM. Both of its processes write their token again
@@ -52,8 +53,7 @@ fn trials(fleet_no: usize, store: Store) {
     let mut fleet = Fleet::new(store, STUBBORN);
     fs::write(fleet.file("service.sh"), SCRIPT).expect("a file in our own folder");
     for _ in 0..2 {
-        let worker = fleet.start();
-        fleet.wait_until_ready(worker);
+        fleet.join();
     }
     let tokens = fleet.file("tokens");
     let scene = fleet.file("").display().to_string();
@@ -82,8 +82,7 @@ fn trials(fleet_no: usize, store: Store) {
             let stands_by = |l: &Line| l.worker == led.worker && l.is("standing by", "service");
             fleet.log.wait(mark, SOON, "end of the old term", stands_by);
         } else {
-            let new = fleet.start();
-            fleet.wait_until_ready(new);
+            fleet.join();
         }
         led = next;
     }
@@ -128,8 +127,7 @@ env = { SCENE = "$FOLDER" }
     let mut fleet = Fleet::new(store, FAILOVER);
     fs::write(fleet.file("service.sh"), SCRIPT).expect("a file in our own folder");
     for _ in 0..2 {
-        let worker = fleet.start();
-        fleet.wait_until_ready(worker);
+        fleet.join();
     }
     for frozen in [true, false] {
         let active = fleet.leader("replica");
@@ -180,8 +178,7 @@ command = ["sh", "-c", "trap 'sleep 0.3; echo ended >> $0; exit 0' TERM; echo be
             fleet.wait_until_gone(led.worker),
             "a drained worker ends well"
         );
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
         led = next;
     }
     let said = lines();

@@ -11,8 +11,9 @@ use std::{
 };
 
 use crate::{
-    fleet::{Fleet, SOON, soon},
+    fleet::Fleet,
     store::Store,
+    wait::{SOON, soon},
 };
 
 /// Leaves something to read behind, then waits.

@@ -10,19 +10,61 @@ use std::{
 
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 use watchkeeper::clock::{Clock, Moment};
+use watchkeeper_jobs::demo_table::create_demo_table;
 
 use crate::{
     beats::{Beat, Beats},
+    command::{Ran, watchkeeper},
     log::{GONE, Line, Log, Mark},
     store::Store,
+    wait::{SOON, pause},
 };
 
 /// The ttl of all fleets here.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
-/// How long a test waits for what has no limit of its own, also where others keep processors and disk busy.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// A heartbeat that writes what it does to the fleet's file, once a second unless `more` says when, with work that takes so
+/// long unless it is empty. `more` are further lines.
+pub(crate) fn beat(job: &str, work: &str, more: &str) -> String {
+    let when = match more.contains("schedule = ") {
+        true => "",
+        false => "schedule = \"@every 1s\"\n",
+    };
+    let work = match work {
+        "" => String::new(),
+        work => format!(", work = \"{work}\""),
+    };
+    format!(
+        "[jobs.{job}]\nkind = \"heartbeat\"\n{when}{more}\nparams = {{ file = \"$BEATS\"{work} }}\n"
+    )
+}
+
+/// One job, so that one replica leads.
+pub(crate) fn pulse() -> String {
+    beat("pulse", "", "")
+}
+
+/// Every way of coordination, in failover mode.
+fn failover() -> String {
+    let pulse = pulse();
+    let other = beat("other", "", "");
+    let each = beat("each", "", "coordination = \"everywhere\"");
+    format!(
+        r#"
+[worker]
+mode = "failover"
+{pulse}{other}{each}
+[jobs.mail]
+kind = "notifications"
+schedule = "continuous"
+coordination = "batch"
+params = {{ source = "sqlite://$FOLDER/app.db", table = "notifications", sink = "file://$FOLDER/sent", batch_size = 2, rate = 10.0 }}
+"#
+    )
+}
 
 /// Some workers, their store, and what they left. Workers die with it.
 pub(crate) struct Fleet {
@@ -119,6 +161,26 @@ impl Fleet {
         fleet
     }
 
+    /// A fleet without workers that is to do every kind of work, with 400 rows to send.
+    pub(crate) fn failover(store: Store) -> Self {
+        let fleet = Self::new(store, &failover());
+        create_demo_table(&fleet.file("app.db"), 400).expect("a table");
+        fleet
+    }
+
+    /// Waits for all kinds of work on this one, since `mark`.
+    pub(crate) fn wait_for_all_kinds_of_work(&self, mark: Mark, worker: usize) {
+        for (says, job) in [
+            ("heartbeat", "pulse"),
+            ("heartbeat", "other"),
+            ("heartbeat", "each"),
+            ("batch claimed", "mail"),
+        ] {
+            self.log
+                .wait(mark, SOON, says, |l| l.is(says, job) && l.worker == worker);
+        }
+    }
+
     /// Starts another worker, and says its number.
     pub(crate) fn start(&mut self) -> usize {
         self.start_with(&[])
@@ -143,6 +205,13 @@ impl Fleet {
         env: &[(String, String)],
     ) -> usize {
         self.start_worker(program, &format!("w{}", self.count), env)
+    }
+
+    /// Starts another worker, and waits until it is ready.
+    pub(crate) fn join(&mut self) -> usize {
+        let worker = self.start();
+        self.wait_until_ready(worker);
+        worker
     }
 
     fn start_worker(
@@ -276,6 +345,34 @@ impl Fleet {
         )
     }
 
+    /// Kills a leader of `job`. Whatever the phase of its renewals, the next one leads within a ttl and half a second.
+    pub(crate) fn kill_leader(&mut self, led: Led, job: &str) -> Led {
+        let mark = self.log.mark();
+        let killed = self.kill(led.worker);
+        let next = self.next_leader(mark, job);
+        self.took_over(killed, &next);
+        next
+    }
+
+    /// Checks that this one led soon enough after the end of the one before.
+    pub(crate) fn took_over(&self, ended: Moment, next: &Led) {
+        let gap = next.at.since(ended);
+        self.measured("taken over after", &gap);
+        assert!(
+            gap <= TTL + Duration::from_millis(500),
+            "taken over after {gap:?}"
+        );
+    }
+
+    /// Checks how long nobody led, when leaders were told to go.
+    pub(crate) fn handed_over(&self, gaps: &[Duration]) {
+        self.measured("handed over after", &gaps);
+        assert!(
+            median(gaps.to_vec()) <= self.store.hand_over_limit(),
+            "{gaps:?}"
+        );
+    }
+
     /// The last change of leadership of `job`; waits for the first.
     pub(crate) fn leader(&self, job: &str) -> Led {
         let mut led = self.next_leader(0, job);
@@ -289,32 +386,24 @@ impl Fleet {
 
     /// What `watchkeeper ARGUMENTS` says about this fleet.
     pub(crate) fn command(&self, arguments: &[&str]) -> String {
-        let done = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
-            .args(arguments)
-            .arg("--config")
-            .arg(self.folder.path().join("fleet.toml"))
-            .current_dir(self.folder.path())
-            // Where a token lies that has no file to lie beside.
-            .env("XDG_RUNTIME_DIR", self.folder.path())
-            .output()
-            .expect("the command runs");
-        assert!(done.status.success(), "{done:?}");
-        String::from_utf8(done.stdout).expect("text")
+        self.ran(arguments).ok().out
     }
 
     /// What `watchkeeper ARGUMENTS` says in refusing.
     pub(crate) fn refusal(&self, arguments: &[&str]) -> String {
-        let done = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
-            .args(arguments)
-            .arg("--config")
-            .arg(self.folder.path().join("fleet.toml"))
-            .current_dir(self.folder.path())
-            // Where a token lies that has no file to lie beside.
-            .env("XDG_RUNTIME_DIR", self.folder.path())
-            .output()
-            .expect("the command runs");
-        assert_eq!(done.status.code(), Some(1), "{done:?}");
-        String::from_utf8(done.stderr).expect("text")
+        self.ran(arguments).with(1).err
+    }
+
+    /// What `watchkeeper status --json` says.
+    pub(crate) fn status(&self) -> Value {
+        self.ran(&["status", "--json"]).ok().json()
+    }
+
+    fn ran(&self, arguments: &[&str]) -> Ran {
+        let mut command = watchkeeper(self.folder.path());
+        command.args(arguments).arg("--config");
+        let done = command.arg(self.file("fleet.toml")).output();
+        done.expect("the command runs").into()
     }
 
     /// The status with which a worker answers `GET path`.
@@ -413,26 +502,8 @@ impl Drop for Fleet {
     }
 }
 
-/// Looks until it holds.
-pub(crate) fn soon(what: &str, holds: impl Fn() -> bool) {
-    let clock = Clock::system();
-    let until = clock.now() + SOON;
-    while !holds() {
-        assert!(clock.now() < until, "no {what} within {SOON:?}");
-        pause(Duration::from_millis(5));
-    }
-}
-
 /// The middle one of some durations.
 pub(crate) fn median(mut all: Vec<Duration>) -> Duration {
     all.sort_unstable();
     all[all.len() / 2]
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "files and other processes give no event; whoever calls this has a limit of his own"
-)]
-pub(crate) fn pause(time: Duration) {
-    std::thread::sleep(time);
 }

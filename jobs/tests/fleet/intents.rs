@@ -6,16 +6,10 @@ use serde_json::Value;
 
 use crate::{
     beats::starts,
-    fleet::{Fleet, SOON, TTL, pause, soon},
+    fleet::{Fleet, TTL, pulse},
     store::Store,
+    wait::{SOON, pause, soon},
 };
-
-const PULSE: &str = r#"
-[jobs.pulse]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-"#;
 
 /// No tick falls due: what runs was triggered.
 const MANUAL: &str = r#"
@@ -28,7 +22,7 @@ params = { file = "$BEATS", work = "400ms" }
 
 /// Every master comes back empty, one after the other, and then every replica that knew of the pause goes.
 pub(crate) fn a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters(store: Store) {
-    let mut fleet = Fleet::of(2, store, PULSE);
+    let mut fleet = Fleet::of(2, store, &pulse());
     let beats = fleet.beats();
     beats.wait(SOON, "first tick", |b| b.event == "started");
     let said = fleet.command(&["pause", "pulse", "--reason", "the masters move"]);
@@ -40,16 +34,15 @@ pub(crate) fn a_paused_job_stays_paused_through_a_rolling_restart_of_all_masters
         let said = fleet.command(&["doctor", "--wait-admitted", "--timeout", "30s"]);
         assert!(said.contains("every node votes"), "{said}");
     }
-    let new = fleet.start();
-    fleet.wait_until_ready(new);
+    let new = fleet.join();
     for old in [0, 1] {
         fleet.kill(old);
     }
-    let led = || status(&fleet)["jobs"][0]["leader"]["name"] == format!("w{new}");
+    let led = || fleet.status()["jobs"][0]["leader"]["name"] == format!("w{new}");
     soon("leader that was not here when it was paused", led);
     pause(TTL);
     assert_eq!(beats.of("pulse").len(), before, "nothing has started since");
-    let job = &status(&fleet)["jobs"][0];
+    let job = &fleet.status()["jobs"][0];
     assert_eq!(job["paused"], true);
     assert_eq!(job["paused_why"], "the masters move");
     let why = fleet.command(&["explain", "pulse"]);
@@ -76,8 +69,7 @@ pub(crate) fn a_trigger_runs_once_although_its_leader_is_killed_at_once(store: S
         pause(Duration::from_millis(60) * (u32::try_from(round).unwrap() - 1));
         let mark = fleet.log.mark();
         fleet.kill(led.worker);
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
         led = fleet.next_leader(mark, "manual");
         let ended = || -> BTreeSet<_> {
             let beats = beats.of("manual").into_iter();
@@ -113,7 +105,7 @@ pub(crate) fn a_trigger_runs_once_although_its_leader_is_killed_at_once(store: S
 
 /// By name, by chance, and over HTTP.
 pub(crate) fn a_job_is_handed_over_on_request(store: Store) {
-    let fleet = Fleet::of(3, store, PULSE);
+    let fleet = Fleet::of(3, store, &pulse());
     let led = fleet.leader("pulse");
     let to = (led.worker + 1) % 3;
     let said = fleet.command(&["resign", "pulse", "--to", &format!("w{to}")]);
@@ -131,10 +123,6 @@ pub(crate) fn a_job_is_handed_over_on_request(store: Store) {
     }
 }
 
-fn status(fleet: &Fleet) -> Value {
-    serde_json::from_str(&fleet.command(&["status", "--json"])).expect("JSON")
-}
-
 /// A run that goes on, so that what is asked for waits.
 const LONG: &str = r#"
 [jobs.manual]
@@ -147,7 +135,7 @@ params = { file = "$BEATS", work = "30m" }
 /// A thousand of 4 KB each, all of one job, as programs leave them that do not count: whoever counts is refused, and who reads
 /// them reads names and few of them, so that leases are renewed as before.
 pub(crate) fn a_thousand_triggers_that_wait_cost_no_lease_and_more_are_refused(store: Store) {
-    let fleet = Fleet::of(2, store, &format!("{PULSE}{LONG}"));
+    let fleet = Fleet::of(2, store, &(pulse() + LONG));
     let led = fleet.leader("manual");
     fleet.leader("pulse");
     fleet.command(&["trigger", "manual"]);

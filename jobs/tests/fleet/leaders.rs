@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::{
     beats::Beat,
-    fleet::{Fleet, Led, SOON, TTL, median, pause},
+    fleet::{Fleet, Led, TTL, beat, pulse},
     log::{GONE, Line},
     store::Store,
+    wait::{SOON, pause},
 };
 
 /// Nothing to do, so that nothing but the election is measured.
@@ -16,26 +17,6 @@ kind = "heartbeat"
 schedule = "@every 24h"
 "#;
 
-/// Work that is nearly always under way.
-const BUSY: &str = r#"
-[jobs.busy]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS", work = "600ms" }
-"#;
-
-/// Work that does not end by itself, and a pulse beside it.
-const LONG: &str = r#"
-[jobs.long]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS", work = "10m" }
-[jobs.pulse]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-"#;
-
 /// P5: whatever the phase of its renewals, a killed leader is replaced within a ttl and half a second.
 pub(crate) fn a_killed_leader_is_replaced_within_ttl_and_a_half_second(store: Store) {
     let mut fleet = Fleet::of(3, store, IDLE);
@@ -43,19 +24,10 @@ pub(crate) fn a_killed_leader_is_replaced_within_ttl_and_a_half_second(store: St
     for round in 0..4 {
         // Another phase of the renewals each time.
         pause(Duration::from_millis(170) * round);
-        let mark = fleet.log.mark();
-        let killed = fleet.kill(led.worker);
-        let next = fleet.next_leader(mark, "idle");
-        let gap = next.at.since(killed);
-        fleet.measured("taken over after", &gap);
-        assert!(
-            gap <= TTL + Duration::from_millis(500),
-            "taken over after {gap:?}"
-        );
+        let next = fleet.kill_leader(led, "idle");
         assert!(next.token > led.token, "{next:?} after {led:?}");
         led = next;
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
     }
 }
 
@@ -75,19 +47,15 @@ pub(crate) fn an_idle_leader_hands_over_at_once(store: Store) {
             "a drained worker ends well"
         );
         led = next;
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
     }
-    fleet.measured("handed over after", &gaps);
-    assert!(
-        median(gaps.clone()) <= fleet.store.hand_over_limit(),
-        "{gaps:?}"
-    );
+    fleet.handed_over(&gaps);
 }
 
 /// A run in flight is finished, then the lease goes, then the next one leads: in this order, and quickly.
 pub(crate) fn a_leader_ends_its_run_before_it_hands_over(store: Store) {
-    let mut fleet = Fleet::of(3, store, BUSY);
+    // Work that is nearly always under way.
+    let mut fleet = Fleet::of(3, store, &beat("busy", "600ms", ""));
     let mut led = fleet.leader("busy");
     let mut gaps = Vec::new();
     for _ in 0..5 {
@@ -108,14 +76,10 @@ pub(crate) fn a_leader_ends_its_run_before_it_hands_over(store: Store) {
         let ended = fleet.beats().last("ended", led.token);
         gaps.push(next.after(&ended));
         led = next;
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
     }
-    fleet.measured("handed over after", &gaps);
-    assert!(
-        median(gaps.clone()) <= fleet.store.hand_over_limit(),
-        "{gaps:?}"
-    );
+    fleet.handed_over(&gaps);
+
     let beats = fleet.beats().of("busy");
     for ((tick, attempt), times) in crate::beats::starts(&beats) {
         assert_eq!((attempt, times), (1, 1), "tick {tick}");
@@ -129,7 +93,9 @@ pub(crate) fn a_leader_ends_its_run_before_it_hands_over(store: Store) {
 /// P2: a leader that was frozen for three ttl is told of the end of its term before it does anything else in it.
 /// Meanwhile another one leads; afterwards the thawed one is as good as any.
 pub(crate) fn a_frozen_leader_never_acts_in_its_old_term_again(store: Store) {
-    let mut fleet = Fleet::of(2, store, LONG);
+    // Work that does not end by itself, and a pulse beside it.
+    let jobs = beat("long", "10m", "") + &pulse();
+    let mut fleet = Fleet::of(2, store, &jobs);
     let led = fleet.leader("long");
     let old = led.worker;
     let beats = fleet.beats();
@@ -139,12 +105,8 @@ pub(crate) fn a_frozen_leader_never_acts_in_its_old_term_again(store: Store) {
     let mark = fleet.log.mark();
     let frozen = fleet.freeze(old);
     let next = fleet.next_leader(mark, "long");
-    let gap = next.at.since(frozen);
     assert_ne!(next.worker, old);
-    assert!(
-        gap <= TTL + Duration::from_millis(500),
-        "taken over after {gap:?}"
-    );
+    fleet.took_over(frozen, &next);
     // The pulse was the frozen one's, too, or is the other's already.
     beats.wait(SOON, "run of the next leader", |b| {
         b.job == "long" && b.token == next.token

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 use watchkeeper::clock::{Clock, Moment};
 
-use crate::fleet::SOON;
+use crate::wait::SOON;
 
 /// One line of one worker.
 #[derive(Clone, Debug)]
@@ -46,6 +46,11 @@ impl Line {
     /// The words of the line.
     pub(crate) fn says(&self) -> &str {
         self.text("message")
+    }
+
+    /// Whether it tells of work on ticks or batches.
+    pub(crate) fn works(&self) -> bool {
+        ["heartbeat", "run ended", "batch claimed", "batch ended"].contains(&self.says())
     }
 
     /// A field as text; empty when it is missing.

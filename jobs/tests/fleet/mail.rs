@@ -9,8 +9,9 @@ use watchkeeper_jobs::{
 };
 
 use crate::{
-    fleet::{Fleet, SOON, pause},
+    fleet::Fleet,
     store::Store,
+    wait::{SOON, pause},
 };
 
 const ROWS: u64 = 900;

@@ -19,6 +19,8 @@ use store::Store;
 mod cases;
 mod beats;
 mod calls;
+#[path = "../shared/command.rs"]
+mod command;
 mod commands;
 mod doors;
 mod fleet;
@@ -45,6 +47,8 @@ mod tap;
 mod tick_locks;
 mod ticks;
 mod views;
+#[path = "../shared/wait.rs"]
+mod wait;
 
 fn main() -> std::process::ExitCode {
     if std::env::var_os(stall::WORKER).is_some() {

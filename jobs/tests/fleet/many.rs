@@ -2,11 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use crate::{
-    fleet::{Fleet, soon},
-    store::Store,
-    tap::Tap,
-};
+use crate::{fleet::Fleet, store::Store, tap::Tap, wait::soon};
 
 /// At rest: three calls of 250 at most.
 const RESTING: usize = 600;

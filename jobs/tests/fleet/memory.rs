@@ -7,9 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     beats::{Beat, starts},
-    fleet::{Fleet, SOON, pause},
+    fleet::Fleet,
     store::Store,
     ticks::reported,
+    wait::{SOON, pause},
 };
 
 const TICKS: &str = r#"
@@ -65,8 +66,7 @@ pub(crate) fn ticks_that_all_masters_have_forgotten_are_said_by_their_span(store
         if leader_dies {
             break;
         }
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
     }
     let starts = starts(&beats.all());
     once(&starts);

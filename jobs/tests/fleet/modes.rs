@@ -1,91 +1,44 @@
 //! One active replica and a spare one; one service and a hot standby.
 
-use std::time::Duration;
-
 use crate::{
     beats::Beat,
-    fleet::{Fleet, SOON, TTL, median},
-    log::Line,
+    fleet::{Fleet, beat},
     store::Store,
+    wait::SOON,
 };
-
-/// Every way of coordination, in failover mode.
-const FAILOVER: &str = r#"
-[worker]
-mode = "failover"
-[jobs.pulse]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-[jobs.each]
-kind = "heartbeat"
-schedule = "@every 1s"
-coordination = "everywhere"
-params = { file = "$BEATS" }
-[jobs.mail]
-kind = "notifications"
-schedule = "continuous"
-coordination = "batch"
-params = { source = "sqlite://$FOLDER/app.db", table = "notifications", sink = "file://$FOLDER/sent", batch_size = 2, rate = 10.0 }
-"#;
-
-const SERVICE: &str = r#"
-[jobs.service]
-kind = "heartbeat"
-schedule = "continuous"
-params = { file = "$BEATS", work = "10m" }
-"#;
 
 /// In failover mode the spare replica does nothing, whatever the coordination of a job, until the active one goes.
 pub(crate) fn a_spare_replica_does_nothing_until_the_active_one_goes(store: Store) {
-    let mut fleet = Fleet::new(store, FAILOVER);
-    watchkeeper_jobs::demo_table::create_demo_table(&fleet.file("app.db"), 400).unwrap();
+    let mut fleet = Fleet::failover(store);
     for _ in 0..2 {
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
     }
     let active = fleet.leader("replica").worker;
     let spare = 1 - active;
-    wait_for_all_kinds_of_work(&fleet, 0, active);
+    fleet.wait_for_all_kinds_of_work(0, active);
     assert!(did_nothing(&fleet, spare), "the spare one worked");
     let mark = fleet.log.mark();
     fleet.terminate(active);
     let next = fleet.next_leader(mark, "replica");
     assert_eq!(next.worker, spare);
     assert!(fleet.wait_until_gone(active), "a drained worker ends well");
-    wait_for_all_kinds_of_work(&fleet, mark, spare);
+    fleet.wait_for_all_kinds_of_work(mark, spare);
     let of_active = fleet
         .log
         .since(0)
         .into_iter()
-        .filter(|l| l.worker == active && works(l));
+        .filter(|l| l.worker == active && l.works());
     let last = of_active.map(|l| l.at).max().unwrap();
     fleet.measured("handed over after", &next.at.since(last));
     let of_spare = fleet
         .log
         .since(0)
         .into_iter()
-        .filter(|l| l.worker == spare && works(l));
+        .filter(|l| l.worker == spare && l.works());
     let first = of_spare.map(|l| l.at).min().unwrap();
     assert!(last < first, "both worked at once");
     let limit = fleet.store.hand_over_limit() * 3;
     assert!(next.at.since(last) <= limit, "once, without a median");
-}
-
-fn wait_for_all_kinds_of_work(fleet: &Fleet, mark: usize, worker: usize) {
-    for (says, job) in [
-        ("heartbeat", "pulse"),
-        ("heartbeat", "each"),
-        ("batch claimed", "mail"),
-    ] {
-        fleet
-            .log
-            .wait(mark, SOON, says, |l| l.is(says, job) && l.worker == worker);
-    }
-}
-
-fn works(line: &Line) -> bool {
-    ["heartbeat", "run ended", "batch claimed", "batch ended"].contains(&line.says())
 }
 
 fn did_nothing(fleet: &Fleet, worker: usize) -> bool {
@@ -93,12 +46,13 @@ fn did_nothing(fleet: &Fleet, worker: usize) -> bool {
         .log
         .since(0)
         .iter()
-        .any(|l| l.worker == worker && works(l))
+        .any(|l| l.worker == worker && l.works())
 }
 
 /// A service runs in one replica at a time; it is handed over when that one is told to go, and taken over when it dies.
 pub(crate) fn a_service_runs_once_and_moves_to_its_hot_standby(store: Store) {
-    let mut fleet = Fleet::of(2, store, SERVICE);
+    let service = beat("service", "10m", "schedule = \"continuous\"");
+    let mut fleet = Fleet::of(2, store, &service);
     let beats = fleet.beats();
     let mut gaps = Vec::new();
     let mut led = fleet.leader("service");
@@ -115,25 +69,14 @@ pub(crate) fn a_service_runs_once_and_moves_to_its_hot_standby(store: Store) {
             "a drained worker ends well"
         );
         led = next;
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
     }
-    fleet.measured("handed over after", &gaps);
-    assert!(
-        median(gaps.clone()) <= fleet.store.hand_over_limit(),
-        "{gaps:?}"
-    );
+    fleet.handed_over(&gaps);
+
     beats.wait(SOON, "run", |b| {
         b.event == "started" && b.token == led.token
     });
-    let mark = fleet.log.mark();
-    let killed = fleet.kill(led.worker);
-    let next = fleet.next_leader(mark, "service");
-    let gap = next.at.since(killed);
-    assert!(
-        gap <= TTL + Duration::from_millis(500),
-        "taken over after {gap:?}"
-    );
+    let next = fleet.kill_leader(led, "service");
     beats.wait(SOON, "run", |b| {
         b.event == "started" && b.token == next.token
     });

@@ -6,28 +6,22 @@ use watchkeeper::clock::Clock;
 
 use crate::{
     beats::Beat,
-    fleet::{Fleet, SOON, TTL, pause},
+    fleet::{Fleet, TTL, beat, pulse},
     store::Store,
+    wait::{SOON, pause},
 };
 
 /// A pulse, and work that is always under way.
-const PULSE: &str = r#"
-[jobs.pulse]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-[jobs.service]
-kind = "heartbeat"
-schedule = "continuous"
-params = { file = "$BEATS", work = "10m" }
-"#;
+fn jobs() -> String {
+    pulse() + &beat("service", "10m", "schedule = \"continuous\"")
+}
 
 /// Most that a worker may use of one processor when nothing can be done.
 const IDLE_SHARE: f64 = 0.2;
 
 /// A standby looks and waits: it does not ask for a lock whose holder is well, nor does it keep a processor busy.
 pub(crate) fn a_standby_waits_quietly(store: Store) {
-    let fleet = Fleet::of(3, store, PULSE);
+    let fleet = Fleet::of(3, store, &jobs());
     fleet.leader("pulse");
     fleet.leader("service");
     // Those who came second have bid once, blind.
@@ -43,7 +37,7 @@ pub(crate) fn a_standby_waits_quietly(store: Store) {
 
 /// One frozen master of three is noticed in the log, and nowhere else.
 pub(crate) fn a_minority_of_frozen_masters_does_no_harm(store: Store) {
-    let fleet = Fleet::of(2, store, PULSE);
+    let fleet = Fleet::of(2, store, &jobs());
     let (pulse, service) = (fleet.leader("pulse"), fleet.leader("service"));
     let mark = fleet.log.mark();
     pause(TTL * 3);
@@ -73,7 +67,7 @@ pub(crate) fn a_minority_of_frozen_masters_does_no_harm(store: Store) {
 /// Without a majority nobody leads: work is told to stop before its lease ends, nobody spins, and a majority that comes
 /// back has its leaders within a ttl and a second.
 pub(crate) fn without_a_majority_nobody_leads(store: Store) {
-    let fleet = Fleet::of(3, store, PULSE);
+    let fleet = Fleet::of(3, store, &jobs());
     let service = fleet.leader("service");
     let beats = fleet.beats();
     beats.wait(SOON, "run", |b| b.job == "service");
@@ -120,7 +114,7 @@ pub(crate) fn without_a_majority_nobody_leads(store: Store) {
 /// A store that cannot be reached is no reason to go: whoever was started without it leads once it is there.
 pub(crate) fn a_fleet_outlasts_a_start_without_its_masters(store: Store) {
     store.block();
-    let fleet = Fleet::of(2, store, PULSE);
+    let fleet = Fleet::of(2, store, &jobs());
     pause(TTL / 2);
     for worker in fleet.workers() {
         assert_eq!(fleet.status_of(worker, "/livez"), 200);

@@ -7,57 +7,31 @@ use watchkeeper_jobs::demo_table::{create_demo_table, unsent};
 
 use crate::{
     beats::{Beat, starts},
-    fleet::{Fleet, SOON, TTL, pause, soon},
+    fleet::{Fleet, TTL, beat},
     log::Line,
     store::Store,
+    wait::{SOON, pause, soon},
 };
 
-const BEFORE: &str = r#"
-[jobs.long]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS", work = "5s" }
-[jobs.other]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS", work = "300ms" }
-[jobs.each]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS", work = "700ms" }
-[jobs.gone]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-"#;
+fn before() -> String {
+    [
+        beat("long", "5s", ""),
+        beat("other", "300ms", ""),
+        beat("each", "700ms", ""),
+        beat("gone", "", ""),
+    ]
+    .concat()
+}
 
-const AFTER: &str = r#"
-[jobs.long]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS", work = "5s" }
-[jobs.other]
-kind = "heartbeat"
-schedule = "@every 2s"
-params = { file = "$BEATS", work = "200ms" }
-[jobs.each]
-kind = "heartbeat"
-schedule = "@every 1s"
-coordination = "everywhere"
-params = { file = "$BEATS", work = "700ms" }
-[jobs.fresh]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-"#;
-
-const ONE: &str = r#"
-[jobs.tick]
-kind = "heartbeat"
-schedule = "@every 1s"
-definition = "$RULE"
-params = { file = "$BEATS", work = "$WORK" }
-"#;
+fn after() -> String {
+    [
+        beat("long", "5s", ""),
+        beat("other", "200ms", "schedule = \"@every 2s\""),
+        beat("each", "700ms", "coordination = \"everywhere\""),
+        beat("fresh", "", ""),
+    ]
+    .concat()
+}
 
 const ROWS: usize = 600;
 
@@ -72,20 +46,13 @@ ttl = "$TTL"
 params = { source = "sqlite://$FOLDER/app.db", table = "notifications", sink = "file://$FOLDER/sent", batch_size = $SIZE, rate = 40.0 }
 "#;
 
-const ADDED: &str = r#"
-[jobs.added]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-"#;
-
 fn one(rule: &str, work: &str) -> String {
-    ONE.replace("$RULE", rule).replace("$WORK", work)
+    beat("tick", work, &format!("definition = \"{rule}\""))
 }
 
 /// A job ends, one begins, one is changed; a fourth one's run goes on meanwhile, in the same term.
 pub(crate) fn a_reload_leaves_alone_what_it_does_not_change(store: Store) {
-    let fleet = Fleet::of(1, store, BEFORE);
+    let fleet = Fleet::of(1, store, &before());
     let beats = fleet.beats();
     let started = |job: &'static str| move |b: &Beat| b.event == "started" && b.job == job;
     let run = beats.wait(SOON, "long run", started("long"));
@@ -93,7 +60,7 @@ pub(crate) fn a_reload_leaves_alone_what_it_does_not_change(store: Store) {
     beats.wait(SOON, "run of gone", started("gone"));
     beats.wait(SOON, "run of each", started("each"));
     let token = fleet.leader("other").token;
-    fleet.configure(AFTER);
+    fleet.configure(&after());
     let mark = fleet.log.mark();
     fleet.reload(0);
     let line = fleet.log.wait(mark, SOON, "reload", |l| {
@@ -147,10 +114,10 @@ pub(crate) fn a_reload_leaves_alone_what_it_does_not_change(store: Store) {
 
 /// Every fault is said with its place and its remedy, and the worker goes on as before.
 pub(crate) fn a_faulty_file_changes_nothing_and_says_why(store: Store) {
-    let fleet = Fleet::of(1, store, BEFORE);
+    let fleet = Fleet::of(1, store, &before());
     let beats = fleet.beats();
     let token = fleet.leader("other").token;
-    let faulty = AFTER
+    let faulty = after()
         .replace("@every 2s", "@evry 2s")
         .replacen("work", "wrok", 1);
     let lines = fleet.configure(&faulty);
@@ -175,8 +142,8 @@ pub(crate) fn a_faulty_file_changes_nothing_and_says_why(store: Store) {
     assert_eq!(beats.of("fresh"), []);
     assert_eq!(fleet.leader("other").token, token);
     // The same file is what the command reads.
-    fleet.configure(BEFORE);
-    let reload = |fleet: &Fleet| status(fleet)["replicas"][0]["reload"].clone();
+    fleet.configure(&before());
+    let reload = |fleet: &Fleet| fleet.status()["replicas"][0]["reload"].clone();
     soon("failure in the status", || reload(&fleet)["ok"] == false);
     assert!(
         reload(&fleet)["error"]
@@ -203,7 +170,7 @@ pub(crate) fn the_newest_definition_of_a_job_counts_during_a_rolling_change(stor
         .log
         .wait(mark, SOON, "leader with the newest definition", by_new);
     soon("disagreement in the status", || {
-        status(&fleet)["jobs"][0]["definitions"]
+        fleet.status()["jobs"][0]["definitions"]
             .as_array()
             .unwrap()
             .len()
@@ -216,7 +183,7 @@ pub(crate) fn the_newest_definition_of_a_job_counts_during_a_rolling_change(stor
         fleet.reload(worker);
     }
     soon("agreement in the status", || {
-        status(&fleet)["jobs"][0]["definitions"]
+        fleet.status()["jobs"][0]["definitions"]
             .as_array()
             .unwrap()
             .is_empty()
@@ -279,8 +246,7 @@ pub(crate) fn a_failover_fleet_reloads_under_way_and_sends_every_row_once(store:
     let rows = fleet.file("app.db");
     create_demo_table(&rows, ROWS).unwrap();
     for _ in 0..2 {
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
     }
     let active = fleet.leader("replica");
     let spare = 1 - active.worker;
@@ -351,11 +317,10 @@ pub(crate) fn a_failover_fleet_reloads_under_way_and_sends_every_row_once(store:
 
 /// A table sent in cells of this size, or that with a longer lease and another job.
 fn table(size: usize, changed: bool) -> String {
-    let (ttl, more) = if changed { ("3s", ADDED) } else { ("2s", "") };
+    let (ttl, more) = match changed {
+        true => ("3s", beat("added", "", "")),
+        false => ("2s", String::new()),
+    };
     let table = TABLE.replace("$SIZE", &size.to_string());
-    table.replace("$TTL", ttl) + more
-}
-
-fn status(fleet: &Fleet) -> Value {
-    serde_json::from_str(&fleet.command(&["status", "--json"])).expect("JSON")
+    table.replace("$TTL", ttl) + &more
 }

@@ -2,71 +2,29 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use serde_json::Value;
-use watchkeeper_jobs::demo_table::create_demo_table;
-
 use crate::{
     beats::starts,
-    fleet::{Fleet, SOON, TTL, pause, soon},
-    log::{Line, Mark},
+    fleet::{Fleet, TTL, beat},
+    log::Mark,
     store::Store,
+    wait::{pause, soon},
 };
 
-/// Every way of coordination, in failover mode.
-const FAILOVER: &str = r#"
-[worker]
-mode = "failover"
-[jobs.pulse]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-[jobs.other]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-[jobs.each]
-kind = "heartbeat"
-schedule = "@every 1s"
-coordination = "everywhere"
-params = { file = "$BEATS" }
-[jobs.mail]
-kind = "notifications"
-schedule = "continuous"
-coordination = "batch"
-params = { source = "sqlite://$FOLDER/app.db", table = "notifications", sink = "file://$FOLDER/sent", batch_size = 2, rate = 10.0 }
-"#;
+const THREE: [&str; 3] = ["a", "b", "c"];
 
-const THREE: &str = r#"
-[jobs.a]
-kind = "heartbeat"
-schedule = "@every 1s"
-misfire = "all"
-min_term = "2s"
-params = { file = "$BEATS" }
-[jobs.b]
-kind = "heartbeat"
-schedule = "@every 1s"
-misfire = "all"
-min_term = "2s"
-params = { file = "$BEATS" }
-[jobs.c]
-kind = "heartbeat"
-schedule = "@every 1s"
-misfire = "all"
-min_term = "2s"
-params = { file = "$BEATS" }
-"#;
+fn three() -> String {
+    THREE
+        .map(|job| beat(job, "", "misfire = \"all\"\nmin_term = \"2s\""))
+        .concat()
+}
 
 /// The active replica is killed, and the standby with the larger priority takes everything; then that one is killed.
 pub(crate) fn one_standby_of_two_takes_over_and_then_the_last_one(store: Store) {
-    let mut fleet = Fleet::new(store, FAILOVER);
-    create_demo_table(&fleet.file("app.db"), 400).unwrap();
-    let active = fleet.start();
-    fleet.wait_until_ready(active);
+    let mut fleet = Fleet::failover(store);
+    let active = fleet.join();
     works_alone(&fleet, 0, active);
     // The one that comes first is not the one that is preferred.
-    let last = fleet.start();
-    fleet.wait_until_ready(last);
+    let last = fleet.join();
     let next = fleet.start_as("preferred", &[("WATCHKEEPER_WORKER__PRIORITY", "1")]);
     fleet.wait_until_ready(next);
     // Everybody has heard of everybody; and a larger priority takes nothing from an active replica.
@@ -76,9 +34,7 @@ pub(crate) fn one_standby_of_two_takes_over_and_then_the_last_one(store: Store) 
         let mark = fleet.log.mark();
         let killed = fleet.kill(dies);
         let led = fleet.next_leader(mark, "replica");
-        let gap = led.at.since(killed);
-        fleet.measured("taken over after", &gap);
-        assert!(gap <= TTL + Duration::from_millis(500), "{gap:?}");
+        fleet.took_over(killed, &led);
         assert_eq!(led.worker, follows);
         // What the other one said in the instant before it was killed is no work beside this one.
         works_alone(&fleet, fleet.log.gone(mark, dies), follows);
@@ -87,28 +43,17 @@ pub(crate) fn one_standby_of_two_takes_over_and_then_the_last_one(store: Store) 
 
 /// All kinds of work happen on this one, and none on another.
 fn works_alone(fleet: &Fleet, mark: Mark, worker: usize) {
-    for (says, job) in [
-        ("heartbeat", "pulse"),
-        ("heartbeat", "other"),
-        ("heartbeat", "each"),
-        ("batch claimed", "mail"),
-    ] {
-        fleet
-            .log
-            .wait(mark, SOON, says, |l| l.is(says, job) && l.worker == worker);
-    }
+    fleet.wait_for_all_kinds_of_work(mark, worker);
     pause(TTL / 2);
-    let works =
-        |l: &Line| ["heartbeat", "run ended", "batch claimed", "batch ended"].contains(&l.says());
     let lines = fleet.log.since(mark);
-    let other = lines.iter().find(|l| works(l) && l.worker != worker);
+    let other = lines.iter().find(|l| l.works() && l.worker != worker);
     assert!(other.is_none(), "{other:?} beside {worker}");
 }
 
 /// By name and over HTTP; whoever is started under the name of one that goes is not meant.
 pub(crate) fn a_drained_replica_goes_and_its_namesake_stays(store: Store) {
-    let mut fleet = Fleet::of(2, store, THREE);
-    let led: BTreeSet<usize> = ["a", "b", "c"].map(|job| fleet.leader(job).worker).into();
+    let mut fleet = Fleet::of(2, store, &three());
+    let led: BTreeSet<usize> = THREE.map(|job| fleet.leader(job).worker).into();
     let refused = fleet.refusal(&["drain", "w7"]);
     assert!(refused.contains("alive: w0, w1"), "{refused}");
     let first = *led.first().unwrap();
@@ -121,7 +66,7 @@ pub(crate) fn a_drained_replica_goes_and_its_namesake_stays(store: Store) {
     assert!(fleet.wait_until_gone(first), "it ends well");
     // Longer than it takes to hear of any wish.
     pause(Duration::from_secs(4));
-    let status = status(&fleet);
+    let status = fleet.status();
     let replicas = status["replicas"].as_array().unwrap();
     assert_eq!(replicas.len(), 2, "{status}");
     assert!(
@@ -148,15 +93,15 @@ pub(crate) fn a_drained_replica_goes_and_its_namesake_stays(store: Store) {
 
 /// One replica leads all three jobs; two that join later get one each, and no tick is lost or doubled.
 pub(crate) fn jobs_spread_over_replicas_that_join_later(store: Store) {
-    let mut fleet = Fleet::of(1, store, THREE);
-    for job in ["a", "b", "c"] {
+    let mut fleet = Fleet::of(1, store, &three());
+    for job in THREE {
         assert_eq!(fleet.leader(job).worker, 0);
     }
     for worker in [fleet.start(), fleet.start()] {
         fleet.wait_until_ready(worker);
     }
     let leaders = || -> BTreeSet<String> {
-        let status = status(&fleet);
+        let status = fleet.status();
         let jobs = status["jobs"].as_array().unwrap().iter();
         let names = jobs.filter_map(|job| job["leader"]["name"].as_str());
         names.map(str::to_owned).collect()
@@ -170,7 +115,7 @@ pub(crate) fn jobs_spread_over_replicas_that_join_later(store: Store) {
     let moved = moved.iter().find(|l| l.says() == "leading");
     assert!(moved.is_none(), "{moved:?}");
     once(&fleet);
-    for job in ["a", "b", "c"] {
+    for job in THREE {
         let ticks: BTreeSet<_> = starts(&fleet.beats().of(job))
             .keys()
             .map(|(tick, _)| *tick)
@@ -187,13 +132,9 @@ pub(crate) fn jobs_spread_over_replicas_that_join_later(store: Store) {
 }
 
 fn once(fleet: &Fleet) {
-    for job in ["a", "b", "c"] {
+    for job in THREE {
         for ((tick, attempt), times) in starts(&fleet.beats().of(job)) {
             assert_eq!((attempt, times), (1, 1), "{job}, tick {tick}");
         }
     }
-}
-
-fn status(fleet: &Fleet) -> Value {
-    serde_json::from_str(&fleet.command(&["status", "--json"])).expect("JSON")
 }

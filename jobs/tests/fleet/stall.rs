@@ -19,9 +19,10 @@ use watchkeeper::{
 };
 
 use crate::{
-    fleet::{Fleet, SOON, TTL, pause},
+    fleet::{Fleet, TTL},
     log::{GONE, Line},
     store::Store,
+    wait::{SOON, pause},
 };
 
 /// Set for a process that is to be such a worker.

@@ -166,20 +166,15 @@ impl Store {
                 let path = file.path.get_or_init(|| folder.join("store.db"));
                 format!("backend = \"embedded\"\nembedded.path = {path:?}\n")
             }
-            Self::Guarded(servers) => {
-                let urls = servers.each_ref().map(RedisServer::url);
-                format!("backend = \"redis\"\nmax_ttl = \"2s\"\nredis.nodes = {urls:?}\n")
-            }
-            Self::Single(single) => {
-                let urls = [single.server.url()];
-                format!("backend = \"redis\"\nmax_ttl = \"2s\"\nredis.nodes = {urls:?}\n")
-            }
-            Self::Masters(servers, _) => {
-                let urls = servers.each_ref().map(RedisServer::url);
-                // They have just been started, and lose nothing unless a case says so.
-                format!("backend = \"redis\"\nrestart_guard = \"off\"\nredis.nodes = {urls:?}\n")
-            }
+            Self::Guarded(_) | Self::Single(_) => self.redis("max_ttl = \"2s\""),
+            // They have just been started, and lose nothing unless a case says so.
+            Self::Masters(..) => self.redis("restart_guard = \"off\""),
         }
+    }
+
+    fn redis(&self, guard: &str) -> String {
+        let urls: Vec<String> = self.servers().iter().map(RedisServer::url).collect();
+        format!("backend = \"redis\"\n{guard}\nredis.nodes = {urls:?}\n")
     }
 
     /// How soon the next leader must lead after a hand-over, in the median.

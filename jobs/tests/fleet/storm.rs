@@ -18,9 +18,10 @@ use watchkeeper::{
 
 use crate::{
     beats::{Beat, starts},
-    fleet::{Fleet, SOON, pause, soon},
+    fleet::Fleet,
     shim::NodeClock,
     store::Store,
+    wait::{SOON, pause, soon},
 };
 
 const JOBS: usize = 10;

@@ -9,8 +9,9 @@ use std::time::Duration;
 use watchkeeper::clock::{Clock, Moment};
 
 use crate::{
-    fleet::{Fleet, SOON, TTL, median, pause},
+    fleet::{Fleet, TTL, median},
     store::Store,
+    wait::{SOON, pause},
 };
 
 /// Work that is always under way, so that the first run of a successor waits for no tick.

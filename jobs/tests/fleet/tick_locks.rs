@@ -6,12 +6,12 @@ use std::{
 };
 
 use jiff::SignedDuration;
-use serde_json::Value;
 
 use crate::{
     beats::starts,
-    fleet::{Fleet, SOON, soon},
+    fleet::Fleet,
     store::Store,
+    wait::{SOON, soon},
 };
 
 const TICKS: &str = r#"
@@ -34,7 +34,7 @@ pub(crate) fn ticks_without_a_leader_run_once_and_spread_over_the_workers(store:
         .tick;
     let after = |seconds| first + SignedDuration::from_secs(seconds);
     beats.wait(SOON, "some ticks", |b| b.tick >= after(8));
-    let status: Value = serde_json::from_str(&fleet.command(&["status", "--json"])).unwrap();
+    let status = fleet.status();
     assert_eq!(status["jobs"][0]["coordination"], "tick");
 
     // In the middle of its work.

@@ -6,8 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     beats::starts,
-    fleet::{Fleet, SOON, pause},
+    fleet::Fleet,
     store::Store,
+    wait::{SOON, pause},
 };
 
 /// Short work, so that some of the kills meet a run.
@@ -46,8 +47,7 @@ fn ticks_and_dead_leaders(store: Store, misfire: &str, ticks: i64, kills: u32) {
         let led = fleet.leader("tick");
         let mark = fleet.log.mark();
         fleet.kill(led.worker);
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
         fleet.next_leader(mark, "tick");
     }
     // Once a later one has started the last one is decided.

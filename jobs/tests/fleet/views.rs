@@ -17,18 +17,10 @@ use serde_json::Value;
 use watchkeeper::clock::{Clock, Moment};
 
 use crate::{
-    fleet::{Fleet, SOON, TTL, pause, soon},
-    log::Line,
+    fleet::{Fleet, TTL, pulse},
     store::Store,
+    wait::{SOON, pause, soon},
 };
-
-/// One job, so that one replica leads.
-const PULSE: &str = r#"
-[jobs.pulse]
-kind = "heartbeat"
-schedule = "@every 1s"
-params = { file = "$BEATS" }
-"#;
 
 /// Time between two looks of one who looks.
 const LOOK: Duration = Duration::from_millis(50);
@@ -59,12 +51,11 @@ fn takeovers() -> usize {
 /// However often leaders die, no answer names two, none names the dead one once its successor has run, and whoever has
 /// been named stays named.
 pub(crate) fn no_view_names_two_leaders_or_a_dead_one(store: Store) {
-    let mut fleet = Fleet::of(2, store, PULSE);
+    let mut fleet = Fleet::of(2, store, &pulse());
     let mut led = fleet.leader("pulse");
     let (mut answers, mut late) = (0, Duration::ZERO);
     for _ in 0..takeovers() {
-        let new = fleet.start();
-        fleet.wait_until_ready(new);
+        fleet.join();
         let (dead, name) = (fleet.replica(led.worker), format!("w{}", led.worker));
         fleet.beats().wait(SOON, "run", |b| b.token == led.token);
         let watchers = Watchers::of(&fleet);
@@ -108,11 +99,11 @@ pub(crate) fn no_view_names_two_leaders_or_a_dead_one(store: Store) {
 
 /// Who cannot reach the lock nodes does not know who leads, and says so: nobody leads is what nodes say.
 pub(crate) fn a_view_without_nodes_says_that_it_does_not_know(store: Store) {
-    let fleet = Fleet::of(2, store, PULSE);
+    let fleet = Fleet::of(2, store, &pulse());
     let led = fleet.leader("pulse");
     let other = 1 - led.worker;
     let job = |worker: usize| -> Value {
-        let body = get(&address(&fleet, worker), "/api/v1/jobs").unwrap_or_default();
+        let body = get(&fleet.page(worker), "/api/v1/jobs").unwrap_or_default();
         let jobs: Value = serde_json::from_str(&body).unwrap_or_default();
         jobs[0].clone()
     };
@@ -132,14 +123,14 @@ pub(crate) fn a_view_without_nodes_says_that_it_does_not_know(store: Store) {
         format!("w{}", led.worker),
         "{shown}"
     );
-    let page = get(&address(&fleet, other), "/").unwrap_or_default();
+    let page = get(&fleet.page(other), "/").unwrap_or_default();
     assert!(
         page.contains("unknown</strong>") && !page.contains("NO LEADER"),
         "{page}"
     );
     fleet.store.unblock();
     soon("the leader again", || job(other)["leader_known"] == true);
-    let nodes = get(&address(&fleet, other), "/api/v1/nodes").unwrap_or_default();
+    let nodes = get(&fleet.page(other), "/api/v1/nodes").unwrap_or_default();
     let nodes: Value = serde_json::from_str(&nodes).unwrap_or_default();
     for node in nodes.as_array().into_iter().flatten() {
         assert!(
@@ -147,7 +138,7 @@ pub(crate) fn a_view_without_nodes_says_that_it_does_not_know(store: Store) {
             "{node}"
         );
     }
-    let metrics = get(&address(&fleet, other), "/metrics").unwrap_or_default();
+    let metrics = get(&fleet.page(other), "/metrics").unwrap_or_default();
     let up = metrics
         .lines()
         .filter(|l| l.starts_with("distributed_lock_node_up{"));
@@ -164,7 +155,7 @@ pub(crate) fn a_view_without_nodes_says_that_it_does_not_know(store: Store) {
 
 /// A master that was started again has no vote for a while; everybody says for how long, and the same.
 pub(crate) fn a_master_without_a_vote_is_shown_with_the_time_left(store: Store) {
-    let mut fleet = Fleet::of(2, store, PULSE);
+    let mut fleet = Fleet::of(2, store, &pulse());
     fleet.leader("pulse");
     let mut seen = None;
     // On a busy machine the two seconds may be over before all were asked.
@@ -201,8 +192,7 @@ fn all_show_a_wait(fleet: &Fleet) -> Option<[Value; 3]> {
     let clock = Clock::system();
     let until = clock.now() + TTL * 2;
     while clock.now() < until {
-        let status = serde_json::from_str(&fleet.command(&["status", "--json"]));
-        let status: Value = status.unwrap_or_default();
+        let status = fleet.status();
         let shown = [
             nodes_of(fleet, 0),
             nodes_of(fleet, 1),
@@ -216,7 +206,7 @@ fn all_show_a_wait(fleet: &Fleet) -> Option<[Value; 3]> {
 }
 
 fn nodes_of(fleet: &Fleet, worker: usize) -> Value {
-    let body = get(&address(fleet, worker), "/api/v1/nodes").unwrap_or_default();
+    let body = get(&fleet.page(worker), "/api/v1/nodes").unwrap_or_default();
     serde_json::from_str(&body).unwrap_or_default()
 }
 
@@ -231,7 +221,7 @@ impl Watchers {
             threads: Vec::new(),
         };
         for worker in fleet.workers() {
-            let at = address(fleet, worker);
+            let at = fleet.page(worker);
             let json = at.clone();
             watchers.watch("JSON", move || by_json(&get(&json, "/api/v1/fleet")?));
             watchers.watch("page", move || by_page(&get(&at, "/")?));
@@ -319,12 +309,6 @@ fn by_page(page: &str) -> Option<(Vec<String>, bool)> {
     leaders.sort();
     leaders.dedup();
     Some((leaders, unnamed || cell.contains("unknown")))
-}
-
-fn address(fleet: &Fleet, worker: usize) -> String {
-    let listens = |l: &Line| l.worker == worker && l.says() == "status page listens";
-    let line = fleet.log.wait(0, SOON, "address of the page", listens);
-    line.text("address").to_owned()
 }
 
 /// The body of an answer; `None` when there is none, as from the dead.

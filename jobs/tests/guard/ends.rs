@@ -5,7 +5,8 @@ use std::time::Duration;
 use watchkeeper_jobs::guard::{Cause, Status};
 
 use crate::{
-    scene::{Scene, now, run, wait_until},
+    scene::{Scene, now, run},
+    wait::soon,
     worker,
 };
 
@@ -34,7 +35,7 @@ pub(crate) fn a_command_that_heeds_sigterm_ends_by_itself() {
     let script = r#"trap 'echo tidied; exit 5' TERM; echo >> "$1"; while :; do sleep 0.01; done"#;
     let end = run(async {
         let command = scene.shell(script).start(Vec::new()).await.unwrap();
-        wait_until("the trap", || scene.path().join("ready").exists());
+        soon("the trap", || scene.path().join("ready").exists());
         command.terminate(Duration::from_secs(60));
         command.ended().await
     });
@@ -64,7 +65,7 @@ pub(crate) fn a_handle_that_is_dropped_ends_its_command() {
         scene.wait_until_stubborn();
         drop(command);
     });
-    wait_until("the end of all parts", || scene.left() == 0);
+    soon("the end of all parts", || scene.left() == 0);
 }
 
 pub(crate) fn what_a_command_leaves_behind_is_ended() {
@@ -91,7 +92,7 @@ pub(crate) fn what_forks_all_the_time_does_not_outrun_its_end() {
     run(async {
         let command = scene.shell(script).start(Vec::new()).await.unwrap();
         let ready = scene.path().join("ready");
-        wait_until("the chains", || {
+        soon("the chains", || {
             std::fs::read(&ready).is_ok_and(|r| !r.is_empty())
         });
         let told = now();

@@ -8,7 +8,8 @@ use watchkeeper::clock::Moment;
 use watchkeeper_jobs::guard::{Cause, Status};
 
 use crate::{
-    scene::{SOON, Scene, now, run, wait_until},
+    scene::{Scene, now, run},
+    wait::{SOON, soon},
     worker,
 };
 
@@ -101,7 +102,7 @@ pub(crate) fn a_killed_guard_leaves_nothing_that_has_wiped_its_environment() {
     run(async {
         let command = scene.shell(script).start(Vec::new()).await.unwrap();
         let number = || std::fs::read_to_string(scene.path().join("ready")).unwrap_or_default();
-        wait_until("the wiped process", || number().ends_with('\n'));
+        soon("the wiped process", || number().ends_with('\n'));
         kill_process(guard_of(command.pid()), Signal::KILL).unwrap();
         assert_eq!(command.ended().await.cause, Cause::GuardLost);
         // Dead, though perhaps not yet taken note of by whoever has adopted it.
@@ -140,7 +141,7 @@ pub(crate) fn a_command_outlives_its_first_lease_while_it_is_extended() {
         assert_eq!((end.status, end.cause), (Status::Code(7), Cause::Itself));
         lease.release().await;
     });
-    wait_until("the end", || scene.left() == 0);
+    soon("the end", || scene.left() == 0);
 }
 
 /// The process that has started this one.

@@ -16,6 +16,8 @@ mod ends;
 mod faults;
 mod scene;
 mod starts;
+#[path = "../shared/wait.rs"]
+mod wait;
 mod worker;
 
 /// Names each case by its module, so that a filter finds it.

@@ -11,8 +11,7 @@ use watchkeeper::{
 };
 use watchkeeper_jobs::guard::{Command, Output};
 
-/// How long a test waits for what has no limit of its own.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+use crate::wait::soon;
 
 /// Forks twice, leaves its session, ignores SIGTERM, closes its descriptors, and says `$1` once all of it runs.
 const STUBBORN: &str = r#"
@@ -69,7 +68,7 @@ impl Scene {
     /// Waits until all parts of a stubborn command run.
     pub(crate) fn wait_until_stubborn(&self) {
         let ready = self.path().join("ready");
-        wait_until("all parts of the command", || {
+        soon("all parts of the command", || {
             std::fs::read(&ready).unwrap_or_default().len() >= STUBBORN_PARTS
         });
     }
@@ -118,21 +117,4 @@ pub(crate) fn run<T>(case: impl Future<Output = T>) -> T {
 
 pub(crate) fn now() -> Moment {
     Clock::system().now()
-}
-
-/// Looks until it holds; other processes give no event.
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let limit = now() + SOON;
-    while !holds() {
-        assert!(now() < limit, "waited {SOON:?} for {what}");
-        pause();
-    }
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "other processes give no event; whoever calls this has a limit of his own"
-)]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(5));
 }

@@ -10,63 +10,34 @@ use watchkeeper::{
 };
 use watchkeeper_jobs::{
     demo_table::unsent,
-    notifications::{
-        cell::ItemId,
-        delivery::State,
-        operator::{Did, FIRST_STEP},
-        sqlite::SqliteOperator,
-    },
+    notifications::{Did, FIRST_STEP, ItemId, SqliteOperator, State},
     receiver::Faults,
 };
 
-use crate::scene::{Scene, listed, send};
+use crate::{
+    command::{self, Ran},
+    scene::{Scene, listed, send},
+};
 
 const BATCH: &str = "notifications/50/0";
 /// For what happens within a second or two on an idle machine.
 const LONG: Duration = Duration::from_secs(60);
 
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Ran {
-    #[track_caller]
-    fn ok(self) -> Self {
-        assert_eq!(self.code, Some(0), "{}{}", self.out, self.err);
-        self
-    }
-
-    #[track_caller]
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap()
-    }
-}
-
-/// The command in the scene's folder, without the environment of whoever runs the tests.
 fn watchkeeper(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_watchkeeper"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("WATCHKEEPER_") {
-            command.env_remove(name);
-        }
-    }
-    command
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
+    let mut command = Command::from(command::watchkeeper(folder));
+    command.kill_on_drop(true);
     command
 }
 
 async fn notify(scene: &Scene, args: &[&str]) -> Ran {
     let mut command = watchkeeper(scene.folder.path());
-    let output = command.arg("notify").args(args).output().await.unwrap();
-    Ran {
-        code: output.status.code(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    command
+        .arg("notify")
+        .args(args)
+        .output()
+        .await
+        .unwrap()
+        .into()
 }
 
 /// A configuration with this table as the job `mail`.
@@ -177,7 +148,7 @@ async fn what_is_named_is_sent_again_with_the_same_key_and_attempts_counted_anew
     );
     let job = scene.job(json!({}));
     let waiting = listed(&job).await;
-    assert_eq!((waiting.retry, waiting.dead), (2, 4));
+    assert_eq!((waiting.counts.retry, waiting.counts.dead), (2, 4));
     let item = &waiting.items[1];
     assert_eq!((&item.id, item.exception.attempts), (&ItemId::Int(2), 0));
     assert!(item.exception.reason.contains("400"), "the reason stays");
@@ -300,14 +271,14 @@ async fn an_item_that_is_being_sent_is_left_alone() {
     let ran = notify(&scene, &["park", "mail", "3"]).await;
     assert_eq!(ran.code, Some(1));
     send(&job, 2, BATCH).await;
-    assert_eq!(listed(&job).await.parked, 4);
+    assert_eq!(listed(&job).await.counts.parked, 4);
     scene.receiver.behave(Faults::default());
     notify(&scene, &["retry", "--state", "parked", "--yes"])
         .await
         .ok();
     let waiting = listed(&job).await;
     assert_eq!(
-        (waiting.in_doubt, waiting.parked),
+        (waiting.counts.in_doubt, waiting.counts.parked),
         (4, 0),
         "it may have been received"
     );

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use watchkeeper::{batch::BatchJob, job::Outcome, node::Token};
-use watchkeeper_jobs::{demo_table::unsent, notifications::delivery::State, receiver::Faults};
+use watchkeeper_jobs::{demo_table::unsent, notifications::State, receiver::Faults};
 
 use crate::scene::{Scene, listed, run, send};
 
@@ -30,7 +30,7 @@ async fn items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key() {
     });
     scene.kill_after(seen + 1, &heir, 2, batch).await;
     let in_doubt = listed(&heir).await;
-    assert_eq!((in_doubt.in_doubt, in_doubt.doubted_ever), (20, 20));
+    assert_eq!((in_doubt.counts.in_doubt, in_doubt.doubted_ever), (20, 20));
     assert_eq!(in_doubt.ids(State::InDoubt).len(), 20);
 
     scene.receiver.behave(Faults::default());
@@ -40,7 +40,7 @@ async fn items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key() {
     assert!(tally.repeats_recognised >= 1);
     let end = listed(&heir).await;
     assert!(tally.repeats_recognised <= end.doubted_ever);
-    assert_eq!((end.in_doubt, end.items.len()), (0, 0));
+    assert_eq!((end.counts.in_doubt, end.items.len()), (0, 0));
     assert_eq!(unsent(&scene.db()).unwrap(), 0);
 }
 
@@ -56,7 +56,7 @@ async fn items_in_doubt_are_parked_when_told_so() {
     scene.kill_after(5, &job, 1, batch).await;
     let outcome = send(&job, 2, batch).await;
     assert!(matches!(outcome, Outcome::Skip(_)), "{outcome:?}");
-    assert_eq!(listed(&job).await.parked, 5);
+    assert_eq!(listed(&job).await.counts.parked, 5);
     assert!(job.pending(10).await.unwrap().is_empty());
     assert_eq!(
         (scene.tally().requests, job.backlog().await.unwrap()),
@@ -92,7 +92,7 @@ async fn a_stale_holder_marks_and_removes_nothing() {
         scene.number("SELECT token FROM watchkeeper_delivery_intent"),
         5
     );
-    assert_eq!(listed(&heir).await.in_doubt, 8);
+    assert_eq!(listed(&heir).await.counts.in_doubt, 8);
     // Nor can it begin again.
     let before = scene.tally().requests;
     let again = send(&stale, 4, batch).await;
@@ -110,7 +110,7 @@ async fn an_item_without_an_answer_is_in_doubt_and_repeated_with_the_same_key() 
     let job = scene.job(json!({"timeout": "200ms"}));
     send(&job, 1, "notifications/50/0").await;
     let doubt = listed(&job).await;
-    assert_eq!((doubt.in_doubt, doubt.doubted_ever), (1, 1));
+    assert_eq!((doubt.counts.in_doubt, doubt.doubted_ever), (1, 1));
     assert!(
         doubt.items[0]
             .exception
@@ -154,9 +154,9 @@ async fn a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way() {
     let (tally, left) = (scene.tally(), unsent(&scene.db()).unwrap());
     let doubt = listed(&job).await;
     assert!(tally.requests < 40, "it went on after it was stopped");
-    assert!(left < 40 && doubt.in_doubt >= 2, "{left} {doubt:?}");
+    assert!(left < 40 && doubt.counts.in_doubt >= 2, "{left} {doubt:?}");
     // Whatever was taken is either marked or in doubt.
-    assert!(tally.accepted <= 40 - left + doubt.in_doubt);
+    assert!(tally.accepted <= 40 - left + doubt.counts.in_doubt);
     assert!(
         doubt.items[0]
             .exception
@@ -170,7 +170,7 @@ async fn a_stopped_batch_marks_what_was_sent_and_lists_what_was_under_way() {
     send(&job, 2, "notifications/50/0").await;
     let tally = scene.tally();
     assert_eq!((tally.accepted, tally.accepted_twice), (40, 0));
-    assert!(tally.repeats_recognised <= doubt.in_doubt);
+    assert!(tally.repeats_recognised <= doubt.counts.in_doubt);
 }
 
 #[tokio::test]

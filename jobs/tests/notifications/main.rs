@@ -1,9 +1,12 @@
 //! Sending a table end to end: a real database file, a real web service, faults on the way.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     reason = "a test that cannot be set up has failed"
 )]
 
+#[path = "../shared/command.rs"]
+mod command;
 mod commands;
 mod doubt;
 mod scene;
@@ -19,7 +22,7 @@ use watchkeeper::{
 use watchkeeper_jobs::{
     Notifications,
     demo_table::unsent,
-    notifications::{cell::ItemId, delivery::State},
+    notifications::{ItemId, State},
     receiver::Faults,
 };
 
@@ -119,7 +122,7 @@ async fn a_refused_item_comes_back_after_its_pause() {
     let job = scene.job(json!({}));
     send(&job, 1, "notifications/50/0").await;
     let waiting = listed(&job).await;
-    assert_eq!((waiting.retry, waiting.doubted_ever), (3, 0));
+    assert_eq!((waiting.counts.retry, waiting.doubted_ever), (3, 0));
     assert_eq!(job.backlog().await.unwrap(), 3);
     scene.advance(Duration::from_secs(30));
     assert!(
@@ -208,7 +211,7 @@ async fn items_given_up_after_their_attempts_are_dead() {
     scene.advance(Duration::from_secs(15));
     send(&job, 2, "notifications/50/0").await;
     let dead = listed(&job).await;
-    assert_eq!(dead.dead, 1);
+    assert_eq!(dead.counts.dead, 1);
     assert!(dead.items[0].exception.reason.contains("after 2 attempts"));
 }
 
@@ -267,7 +270,7 @@ async fn no_secret_reaches_the_side_table_or_an_error() {
     send(&job, 1, "notifications/50/0").await;
     let waiting = listed(&job).await;
     assert_eq!(
-        (waiting.retry, waiting.doubted_ever),
+        (waiting.counts.retry, waiting.doubted_ever),
         (2, 0),
         "nothing has left: no doubt"
     );

@@ -22,7 +22,7 @@ use watchkeeper::{
 use watchkeeper_jobs::{
     Notifications, NotificationsParams,
     demo_table::create_demo_table,
-    notifications::source::Exceptions,
+    notifications::Exceptions,
     receiver::{Receiver, Tally},
 };
 

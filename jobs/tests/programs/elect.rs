@@ -5,10 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use watchkeeper::clock::Clock;
 
-use crate::{
-    scene::{Scene, pause},
-    store::Store,
-};
+use crate::{scene::Scene, store::Store, wait::pause};
 
 pub(crate) fn a_standby_takes_over_when_the_command_ends(store: Store) {
     let scene = Scene::new(store);

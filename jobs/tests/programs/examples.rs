@@ -12,11 +12,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::{
-    process::Running,
-    scene::{Scene, until},
-    store::Store,
-};
+use crate::{process::Running, scene::Scene, store::Store, wait::until};
 
 /// The first block of this language after this heading.
 fn block(heading: &str, language: &str) -> String {

@@ -7,11 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    scene::{Scene, pause},
-    server::RedisServer,
-    store::Store,
-};
+use crate::{scene::Scene, server::RedisServer, store::Store, wait::pause};
 
 /// The way to a master: longer than a worker waits for its answer, as long as the way to another continent.
 const AWAY: Duration = Duration::from_millis(80);

@@ -13,6 +13,8 @@ use store::Store;
 #[macro_use]
 #[path = "../shared/cases.rs"]
 mod cases;
+#[path = "../shared/command.rs"]
+mod command;
 mod config;
 mod elect;
 mod examples;
@@ -30,6 +32,8 @@ mod signals;
 mod store;
 mod terminal;
 mod turns;
+#[path = "../shared/wait.rs"]
+mod wait;
 
 fn main() {
     let mut arguments = libtest_mimic::Arguments::from_args();

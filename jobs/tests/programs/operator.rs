@@ -3,12 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::{
-    process::Done,
-    scene::{Scene, until},
-    server::RedisServer,
-    store::Store,
-};
+use crate::{process::Done, scene::Scene, server::RedisServer, store::Store, wait::until};
 
 /// `watchkeeper WORDS` on the scene's store.
 fn ask(scene: &Scene, line: &str) -> Done {

@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use watchkeeper::clock::{Clock, Moment};
 
-use crate::scene::until;
+use crate::wait::until;
 
 /// A process under way. Killed on drop.
 pub(crate) struct Running {

@@ -5,11 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use watchkeeper::clock::Clock;
 
-use crate::{
-    process::Running,
-    scene::{Scene, until},
-    store::Store,
-};
+use crate::{process::Running, scene::Scene, store::Store, wait::until};
 
 const TTL: Duration = Duration::from_secs(2);
 const ELECT: &str = "elect service --ttl 2s";

@@ -4,19 +4,16 @@ use std::{
     fs,
     path::PathBuf,
     process::{Command, Stdio},
-    time::Duration,
 };
 
 use tempfile::TempDir;
-use watchkeeper::clock::Clock;
 
 use crate::{
+    command::watchkeeper,
     process::{Done, Running},
     store::Store,
+    wait::until,
 };
-
-/// How long a test waits for what has no limit of its own.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A store, a folder, and the processes that share them.
 pub(crate) struct Scene {
@@ -37,20 +34,12 @@ impl Scene {
     pub(crate) fn bare(&self, words: &[&str]) -> Command {
         use std::os::unix::process::CommandExt;
 
-        let mut command = Command::new(env!("CARGO_BIN_EXE_watchkeeper"));
+        let mut command = watchkeeper(self.folder.path());
         command
             .args(words)
-            .current_dir(self.folder.path())
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("WATCHKEEPER_") {
-                command.env_remove(name);
-            }
-        }
-        command.env("XDG_RUNTIME_DIR", self.folder.path());
         // Servers that have just been started for a case are known to be new.
         command.env("WATCHKEEPER_LOCKS__RESTART_GUARD", "off");
         command
@@ -141,27 +130,4 @@ impl Scene {
     pub(crate) fn measured(&self, what: &str, value: &impl std::fmt::Debug) {
         println!("[{}] {what}: {value:.1?}", self.store.name());
     }
-}
-
-/// Waits until `done`, and says whether it came to that [`SOON`].
-pub(crate) fn until(mut done: impl FnMut() -> bool) -> bool {
-    let clock = Clock::system();
-    let limit = clock.now() + SOON;
-    loop {
-        if done() {
-            return true;
-        }
-        if clock.now() > limit {
-            return false;
-        }
-        pause(Duration::from_millis(3));
-    }
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "files and other processes give no event; whoever calls this has a limit of his own"
-)]
-pub(crate) fn pause(time: Duration) {
-    std::thread::sleep(time);
 }

@@ -20,11 +20,7 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
 };
 
-use crate::{
-    process::Running,
-    scene::{Scene, until},
-    store::Store,
-};
+use crate::{process::Running, scene::Scene, store::Store, wait::until};
 
 /// A terminal of our own, and the process that leads its session.
 struct Terminal {

@@ -4,11 +4,7 @@ use std::time::Duration;
 
 use watchkeeper::clock::Clock;
 
-use crate::{
-    process::Running,
-    scene::{Scene, until},
-    store::Store,
-};
+use crate::{process::Running, scene::Scene, store::Store, wait::until};
 
 /// How soon the next command begins after the last has ended, in the median.
 const HAND_OVER: Duration = Duration::from_millis(300);

@@ -31,12 +31,12 @@ pub enum Severity {
 impl Findings {
     /// Adds an error about `keys`.
     pub fn error(&mut self, keys: &[&str], message: impl Into<String>, remedy: impl Into<String>) {
-        self.push(Severity::Error, keys, message.into(), remedy.into());
+        self.add(Severity::Error, keys, message.into(), remedy.into());
     }
 
     /// Adds a warning about `keys`.
     pub fn warn(&mut self, keys: &[&str], message: impl Into<String>, remedy: impl Into<String>) {
-        self.push(Severity::Warning, keys, message.into(), remedy.into());
+        self.add(Severity::Warning, keys, message.into(), remedy.into());
     }
 
     /// Whether nothing was found.
@@ -65,11 +65,15 @@ impl Findings {
         }
     }
 
-    fn push(&mut self, severity: Severity, keys: &[&str], message: String, remedy: String) {
-        let keys = keys.iter().map(|&key| key.to_owned()).collect();
-        self.0.push(Finding {
+    /// Adds what was found elsewhere.
+    pub fn push(&mut self, finding: Finding) {
+        self.0.push(finding);
+    }
+
+    fn add(&mut self, severity: Severity, keys: &[&str], message: String, remedy: String) {
+        self.push(Finding {
             severity,
-            keys,
+            keys: keys.iter().map(|&key| key.to_owned()).collect(),
             message,
             remedy,
         });

@@ -297,13 +297,11 @@ fn a_kind_decides_what_a_text_among_its_parameters_is() {
         .env("JOBS__MAIL__PARAMS__COLUMNS__ID", "7")
         .params(|_, params| {
             let fits = params["batch_size"].is_u64() && params["table"].is_string();
-            let message = "wrong".to_owned();
-            let problem = ParamProblem {
-                key: String::new(),
-                message,
-                remedy: String::new(),
-            };
-            if fits { Vec::new() } else { vec![problem] }
+            let mut found = Findings::default();
+            if !fits {
+                found.error(&[""], "wrong", "");
+            }
+            found
         });
     let params = &setup.loaded().config.jobs["mail"].params;
     let expected = serde_json::json!({"batch_size": 100, "table": "100", "columns": {"id": "7"}});

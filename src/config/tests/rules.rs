@@ -715,14 +715,12 @@ fn coordination_and_schedule_must_make_sense_together() {
 fn a_kind_says_what_is_wrong_with_its_parameters() {
     let file = job("schedule = \"@daily\"\n[jobs.a.params]\nfile = 5");
     let setup = Setup::file(&file).params(|kind, params| {
-        let problem = |key: &str, message: &str| ParamProblem {
-            key: key.to_owned(),
-            message: message.to_owned(),
-            remedy: String::new(),
-        };
         assert_eq!(kind, "heartbeat");
         assert_eq!(params["file"], 5);
-        vec![problem("file", "not a text"), problem("table", "missing")]
+        let mut found = Findings::default();
+        found.error(&["file"], "not a text", "");
+        found.error(&["table"], "missing", "");
+        found
     });
     assert_eq!(
         setup.lines(),

@@ -9,7 +9,7 @@ use tracing_subscriber::{
 
 use crate::terminal;
 
-/// Fields of a line of text. Their values are written out here: once they are coloured nobody can tell the log's own colours
+/// Fields of a line of text. Their values are written out here: once they are coloured a reader cannot tell the log's own colours
 /// from theirs.
 pub(super) fn fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     let fields = format::debug_fn(|to, field, value| {

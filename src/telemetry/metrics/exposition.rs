@@ -7,7 +7,7 @@ use prometheus_client::{encoding::text, registry::Registry};
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exposition {
+pub(crate) enum Exposition {
     /// OpenMetrics 1.0.
     OpenMetrics,
     /// Prometheus 0.0.4: for people, and for scrapers that do not ask for more.
@@ -19,7 +19,7 @@ pub enum Exposition {
 impl Exposition {
     /// The format to answer a request with, by its `Accept` header.
     #[must_use]
-    pub fn for_accept(accept: &str) -> Self {
+    pub(crate) fn for_accept(accept: &str) -> Self {
         let wanted = accept.split(',').any(|range| {
             let mut parts = range.split(';').map(str::trim);
             let name = parts.next().unwrap_or_default();
@@ -35,7 +35,7 @@ impl Exposition {
 
     /// The `Content-Type` of the answer.
     #[must_use]
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",

@@ -386,11 +386,7 @@ impl Families {
 
     /// Of these jobs and no others.
     pub(super) fn overdue(&self, jobs: &[(String, Duration)]) {
-        self.tick_overdue.clear();
-        for (job, late) in jobs {
-            let gauge = self.tick_overdue.get_or_create(&[of(job)]);
-            gauge.set(late.as_secs_f64());
-        }
+        seconds_of(&self.tick_overdue, jobs);
     }
 
     /// Of these jobs and no others.
@@ -413,11 +409,7 @@ impl Families {
 
     /// Of these jobs and no others.
     pub(super) fn ahead(&self, jobs: &[(String, Duration)]) {
-        self.clock_ahead.clear();
-        for (job, ahead) in jobs {
-            let gauge = self.clock_ahead.get_or_create(&[of(job)]);
-            gauge.set(ahead.as_secs_f64());
-        }
+        seconds_of(&self.clock_ahead, jobs);
     }
 
     pub(super) fn run_started(&self, job: &str, delay: Duration) {
@@ -506,6 +498,13 @@ fn of(job: &str) -> (&'static str, String) {
 
 fn named(resource: &str) -> (&'static str, String) {
     ("resource", resource.into())
+}
+
+fn seconds_of(gauges: &Seconds<1>, jobs: &[(String, Duration)]) {
+    gauges.clear();
+    for (job, time) in jobs {
+        gauges.get_or_create(&[of(job)]).set(time.as_secs_f64());
+    }
 }
 
 fn histograms<const N: usize>(new: fn() -> Histogram) -> Histograms<N> {

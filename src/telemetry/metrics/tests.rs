@@ -126,7 +126,7 @@ fn a_job_of_which_there_is_nothing_to_say_has_few_series() {
     metrics.expect_success("report");
     let idle = series(&metrics);
     assert_eq!(idle.len(), 4, "{idle:#?}");
-    // Whoever never succeeds has succeeded long ago: an alert on the time since then fires.
+    // A job that never succeeds has succeeded long ago: an alert on the time since then fires.
     let never = "watchkeeper_job_last_success_timestamp_seconds{job=\"report\"} 0.0";
     assert!(idle.iter().any(|line| line == never), "{idle:#?}");
     // The zeros of what may fail come with the first attempt, and before the first failure.

@@ -1,0 +1,103 @@
+//! `demo`: three replicas on one machine, a table of notifications, and the death of a leader in the middle.
+//!
+//! Real processes: this program is started again for each replica, on an embedded store in a temporary folder. Here, in
+//! the parent, are the receiver of the notifications and the eyes: it reads the same store as the replicas, so that
+//! what it says of leaders is what the locks say.
+//!
+//! # Promised
+//! - It exits with 0 only when nothing was lost, nothing was accepted twice, the dead leader was replaced within
+//!   ttl + 1 s, no tick was started twice in one attempt, and every repeated notification had been listed as in doubt.
+//! - It leaves nothing behind: replicas die with it, however it ends; the folder goes; the terminal is as it was.
+//!
+//! In reading order: [`story`] (what happens when), [`scene`] (folder, configuration, table), [`fleet`] (the
+//! processes), [`scout`] (who leads), [`ticks`] and [`verdict`] (what came of it), [`stage`] and [`keys`] (the
+//! terminal).
+
+mod fleet;
+mod keys;
+mod scene;
+mod scout;
+mod stage;
+mod story;
+mod ticks;
+mod verdict;
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Args;
+use watchkeeper::terminal;
+
+use super::duration;
+pub(crate) use fleet::die_with;
+use stage::Stage;
+use story::{Interrupted, Story};
+
+/// Watch three replicas elect a leader and send notifications, then lose the leader; needs no server
+///
+/// Starts the replicas as processes on a store in a temporary folder, a table of notifications and a local receiver.
+/// When about 40 % are sent the leader is killed with SIGKILL. Ends with the tally, and with exit code 0 only when
+/// nothing was lost, nothing was accepted twice and the takeover took at most the ttl and a second.
+///
+/// Keys in a terminal: k kill the leader, f freeze it, u thaw it, h hand over, q quit.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How many replicas to start
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=9))]
+    replicas: u32,
+    /// How many notifications to send
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(20..=1_000_000))]
+    notifications: u32,
+    /// Go on for at least so long, such as 30s or 5m [default: until everything is sent]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    for_: Option<Duration>,
+    /// End with one line of JSON on standard output; the story goes to standard error
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the demonstration and says how it ended.
+pub(crate) fn main(args: &DemoArgs) -> ExitCode {
+    // Replicas are started by the main thread, because they die with the thread that started them: the workers of a
+    // runtime may come and go.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    let told = match runtime {
+        Ok(runtime) => {
+            let told = runtime.block_on(tell(args));
+            // A thread may still be reading the keyboard.
+            runtime.shutdown_background();
+            told
+        }
+        Err(error) => Err(error.into()),
+    };
+    match told {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            terminal::err(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn tell(args: &DemoArgs) -> anyhow::Result<bool> {
+    let stage = Stage::new(args.json, u64::from(args.notifications));
+    let mut story = Story::begin(args, stage).await?;
+    let told = story.tell().await;
+    let troubled = match &told {
+        Ok(summary) => !summary.problems().is_empty() && !story.was_left(),
+        Err(error) => !error.is::<Interrupted>(),
+    };
+    // In any case: no process and no folder stays behind.
+    story.clean_up(troubled).await;
+    let summary = told?;
+    let problems = summary.problems();
+    story.stage.end(&summary, &problems);
+    if args.json {
+        let line = serde_json::to_string(&summary)?;
+        terminal::out(&line);
+    }
+    Ok(problems.is_empty())
+}

@@ -1,0 +1,154 @@
+//! What the replicas find: a temporary folder with a configuration, a store to be, and a table of notifications.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::json;
+use watchkeeper::{
+    Worker,
+    config::{Config, LoadOptions},
+};
+
+use crate::{NotificationsParams, add_to, demo_table::create_demo_table};
+
+/// How long a lease lasts without an extension.
+pub(crate) const TTL: Duration = Duration::from_secs(2);
+/// The job that has a leader.
+pub(crate) const BEAT: &str = "heartbeat";
+/// The job that works in batches.
+pub(crate) const SEND: &str = "notifications";
+
+/// The folder and what is in it; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    folder: tempfile::TempDir,
+    /// The configuration as the replicas read it, environment aside.
+    pub(crate) config: Config,
+    /// Parameters of the job that sends.
+    pub(crate) params: NotificationsParams,
+}
+
+impl Scene {
+    /// Makes the folder, with `rows` notifications for the receiver at `sink`, paced for `replicas`.
+    pub(crate) fn build(rows: u32, replicas: u32, sink: &str) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("watchkeeper-demo-")
+            .tempdir()?;
+        let at = |name: &str| folder.path().join(name);
+        create_demo_table(&at("app.db"), usize::try_from(rows)?)?;
+        let params = json!({
+            "source": format!("sqlite://{}", at("app.db").display()),
+            "table": SEND,
+            "sink": sink,
+            "batch_size": (rows / 40).clamp(5, 50),
+            "rate": rate(rows, replicas),
+        });
+        let text = configuration(folder.path(), &params);
+        std::fs::write(at("demo.toml"), text)?;
+        let options = LoadOptions {
+            file: Some(at("demo.toml")),
+            root: folder.path().to_owned(),
+            ..LoadOptions::default()
+        };
+        let config = add_to(Worker::with(options)).load()?.config;
+        let params = serde_json::from_value(params)?;
+        Ok(Self {
+            folder,
+            config,
+            params,
+        })
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn config_file(&self) -> PathBuf {
+        self.folder().join("demo.toml")
+    }
+
+    pub(crate) fn table(&self) -> PathBuf {
+        self.folder().join("app.db")
+    }
+
+    /// What the runs of the heartbeat have written; empty when none has run.
+    pub(crate) fn beats(&self) -> io::Result<String> {
+        match std::fs::read_to_string(self.folder().join("beats.jsonl")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            read => read,
+        }
+    }
+}
+
+/// Rows per second and replica: slow enough to watch, and to kill a replica in the middle.
+fn rate(rows: u32, replicas: u32) -> f64 {
+    let seconds = (f64::from(rows) / 250.0).clamp(4.0, 12.0);
+    f64::from(rows) / (seconds * f64::from(replicas))
+}
+
+fn configuration(folder: &Path, params: &serde_json::Value) -> String {
+    // A JSON text is a TOML text as well.
+    let path = |name: &str| json!(folder.join(name).display().to_string()).to_string();
+    let ttl = TTL.as_secs();
+    format!(
+        r#"[worker]
+namespace = "demo"
+drain_timeout = "5s"
+
+[locks]
+backend = "embedded"
+ttl = "{ttl}s"
+
+[locks.embedded]
+path = {store}
+
+[admin]
+listen = "127.0.0.1:0"
+
+[jobs.{BEAT}]
+kind = "heartbeat"
+schedule = "@every 1s"
+grace = "2s"
+# Ticks that fell due without a leader are made up for, so that none is missing.
+misfire = "all"
+misfire_limit = 60
+params = {{ file = {beats} }}
+
+[jobs.{SEND}]
+kind = "notifications"
+schedule = "continuous"
+coordination = "batch"
+grace = "2s"
+
+[jobs.{SEND}.params]
+source = {source}
+table = {table}
+sink = {sink}
+batch_size = {batch_size}
+rate = {rate:?}
+"#,
+        store = path("store.db"),
+        beats = path("beats.jsonl"),
+        source = params["source"],
+        table = params["table"],
+        sink = params["sink"],
+        batch_size = params["batch_size"],
+        rate = params["rate"].as_f64().unwrap_or(100.0),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_of_the_demonstration_has_no_problems() {
+        let scene = Scene::build(20, 3, "http://127.0.0.1:9/x").unwrap();
+        assert_eq!(scene.config.locks.ttl, TTL);
+        assert_eq!(scene.config.jobs.len(), 2);
+        assert!(scene.params.check().is_empty());
+    }
+}

@@ -1,0 +1,59 @@
+//! Reads the store that the replicas share: who holds the leader's lock, and what they tell of themselves.
+
+use anyhow::Context;
+use watchkeeper::{
+    Locks, clock::Clock, config::Config, ledger::Ledger, lock::LockError, status::FleetStatus,
+    worker::store,
+};
+
+use super::scene::BEAT;
+
+/// Looks, and changes nothing.
+#[derive(Debug)]
+pub(crate) struct Scout {
+    locks: Locks,
+    key: String,
+}
+
+/// The leader's lock at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    /// The token of its holder; `None` when it is free.
+    pub(crate) held_under: Option<u64>,
+    /// What its holders have decided, as they wrote it.
+    pub(crate) ledger: String,
+}
+
+impl Scout {
+    pub(crate) fn new(config: &Config, clock: &Clock) -> anyhow::Result<Self> {
+        let namespace = &config.worker.namespace;
+        let locks = store::open(&config.locks, namespace, clock, std::time::Duration::ZERO)?;
+        Ok(Self {
+            locks: locks.start()?,
+            key: format!("job/{BEAT}"),
+        })
+    }
+
+    /// The leader's lock; `None` when the store did not answer just now.
+    pub(crate) async fn look(&self) -> Result<Option<Look>, LockError> {
+        let seen = self.locks.look(vec![self.key.clone()]).await?;
+        let seen = seen.into_iter().next();
+        let answered = seen.filter(|seen| seen.nodes.iter().any(Result::is_ok));
+        Ok(answered.map(|seen| Look {
+            held_under: seen.holder().map(|_| seen.token().0),
+            ledger: seen.record().body,
+        }))
+    }
+
+    /// The fleet, and who leads; `None` when the store did not answer just now.
+    pub(crate) async fn fleet(&self) -> Option<FleetStatus> {
+        watchkeeper::worker::fleet(&self.locks).await.ok()
+    }
+
+    /// What was decided of the ticks.
+    pub(crate) async fn ledger(&self) -> anyhow::Result<Ledger> {
+        let look = self.look().await?;
+        let look = look.context("the store does not answer")?;
+        Ok(Ledger::from_body(&look.ledger)?)
+    }
+}

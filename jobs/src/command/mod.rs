@@ -1,0 +1,98 @@
+//! The commands of the `watchkeeper` program: those of every worker, and its own.
+//!
+//! In reading order: [`demo`] (three replicas, and the death of a leader), [`notify`] (what a person does with
+//! notifications that do not go by themselves), [`programs`] (`lock` and `elect`: any program under a lease).
+
+mod demo;
+mod notify;
+mod programs;
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::{Parser, Subcommand};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use serde::de::IntoDeserializer;
+use watchkeeper::{
+    Worker,
+    cli::{Command, Global},
+    config::LoadOptions,
+    human, terminal,
+};
+
+use crate::{add_to, guard};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "watchkeeper",
+    version,
+    about = "Runs background jobs on several replicas, each job on one of them at a time",
+    after_help = "Try it:\n  watchkeeper demo\nOr in two terminals, then kill one of them:\n  watchkeeper run --config config/local.toml\n  watchkeeper status --config config/local.toml",
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    /// Die with this process; for the replicas of the demonstration
+    #[arg(long, hide = true, value_name = "PID")]
+    parent: Option<u32>,
+    #[command(subcommand)]
+    command: All,
+}
+
+#[derive(Debug, Subcommand)]
+enum All {
+    #[command(flatten)]
+    Worker(Command),
+    #[command(display_order = 0)]
+    Demo(demo::DemoArgs),
+    Notify(notify::NotifyArgs),
+    Lock(programs::LockArgs),
+    Elect(programs::ElectArgs),
+}
+
+/// The whole program.
+pub(crate) fn main() -> ExitCode {
+    // First of all: this process may have been started to guard a command.
+    if let Some(ended) = guard::serve_if_asked() {
+        return ended;
+    }
+    // Passwords stand in our environment and in our memory. Neither a core, which an abort could leave, nor another process
+    // of this user, such as a command that we run, is to have them.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // Before anything makes a client. It fails when a provider is set already, which would do as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let Cli {
+        global,
+        parent,
+        command,
+    } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return programs::usage(&error),
+    };
+    if let Some(parent) = parent
+        && let Err(error) = demo::die_with(parent)
+    {
+        terminal::err(&format!("error: {error}"));
+        return ExitCode::FAILURE;
+    }
+    match command {
+        All::Demo(args) => demo::main(&args),
+        All::Lock(args) => programs::lock(&global, args),
+        All::Elect(args) => programs::elect(&global, args),
+        All::Notify(args) => {
+            let mut options = LoadOptions::from_process();
+            options.file.clone_from(&global.config);
+            notify::main(&add_to(Worker::with(options)), args)
+        }
+        All::Worker(command) => {
+            command.execute(&global, add_to(Worker::with(LoadOptions::from_process())))
+        }
+    }
+}
+
+/// A duration on a command line, written as in the configuration.
+fn duration(text: &str) -> Result<Duration, String> {
+    human::duration::deserialize(text.into_deserializer())
+        .map_err(|error: serde::de::value::Error| error.to_string())
+}

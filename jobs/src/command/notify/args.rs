@@ -1,0 +1,106 @@
+//! The command lines of `notify`.
+
+use crate::notifications::delivery::State;
+use clap::{Args, Subcommand, builder::PossibleValuesParser, builder::TypedValueParser};
+
+/// Show notifications that do not go by themselves, send them again, or put them aside
+///
+/// For jobs of the kind "notifications" in the configuration. Works on the side tables in the job's own database, beside
+/// running senders or without any: those find what was changed at their next look, within a second. What is being sent
+/// at the moment is left alone. JOB may be left out where only one such job is configured.
+#[derive(Clone, Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct NotifyArgs {
+    #[command(subcommand)]
+    pub(super) command: NotifyCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum NotifyCommand {
+    /// Count what waits, is dead, parked or in doubt
+    ///
+    /// Exits with 1 when a table cannot be read.
+    Status(StatusArgs),
+    /// List the dead and the parked ones, with the reason
+    ///
+    /// In the order of their ids; `--after` goes on behind the last one. Writes nothing.
+    Dead(DeadArgs),
+    /// Send items again, with the same key as before; their attempts are counted anew
+    ///
+    /// Exits with 0 when all that were named are sent again or wait to be sent anyway, with 1 when there was nothing to
+    /// send or one of them was left alone, as what is being sent at the moment is. What may have been received stays
+    /// listed as in doubt until it is sent. Items whose rows were deleted or marked as sent by another hand are listed no
+    /// more.
+    Retry(RetryArgs),
+    /// Put items aside: they are not sent until `retry` asks for them
+    ///
+    /// Also rows that no sender has begun yet. Exits with 1 when one of them was left alone, because it was sent, is being
+    /// sent, or is not there.
+    Park(ParkArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct StatusArgs {
+    /// The job [default: all of this kind]
+    #[arg(value_name = "JOB")]
+    pub(super) job: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct DeadArgs {
+    /// The job
+    #[arg(value_name = "JOB")]
+    pub(super) job: Option<String>,
+    /// Items in this state; repeat it for more [default: dead and parked]
+    #[arg(long, value_name = "STATE", value_parser = state(), value_delimiter = ',')]
+    pub(super) state: Vec<State>,
+    /// Show this many
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) limit: u32,
+    /// Go on behind this id
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+    pub(super) after: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct RetryArgs {
+    /// The job, then ids as `notify dead` lists them; those that begin with a hyphen after --
+    #[arg(value_name = "JOB|ID", allow_negative_numbers = true)]
+    pub(super) words: Vec<String>,
+    /// All that are dead or parked
+    #[arg(long, conflicts_with = "state")]
+    pub(super) all: bool,
+    /// All in this state; repeat it for more
+    #[arg(long, value_name = "STATE", value_parser = state(), value_delimiter = ',')]
+    pub(super) state: Vec<State>,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(super) yes: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct ParkArgs {
+    /// The job, then ids; those that begin with a hyphen after --
+    #[arg(value_name = "JOB|ID", required = true, allow_negative_numbers = true)]
+    pub(super) words: Vec<String>,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(super) yes: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+fn state() -> impl TypedValueParser<Value = State> {
+    PossibleValuesParser::new(State::ALL.map(State::word))
+        .try_map(|word| State::parse(&word).ok_or("no such state"))
+}

@@ -1,0 +1,151 @@
+//! `lock` and `elect`: any program under a lease, from a shell.
+//!
+//! ```text
+//! watchkeeper lock  KEY -- CMD…    wait for the lock, run CMD, release, exit with CMD's status
+//! watchkeeper elect KEY -- CMD…    the same, but stand by again when the lease was lost (or, on request, when CMD ends)
+//! ```
+//!
+//! # Promised
+//! - CMD runs only while the lock is held: a guard process ends it, with all that it started, before the lease ends,
+//!   also when this process is killed or frozen. See [`crate::guard`].
+//! - The exit status is CMD's, 128 + n when signal n ended it; ours are those of [`exit`].
+//! - Standard output belongs to CMD.
+//! - The lock is released when CMD and all that it started is gone, and not before.
+//!
+//! # Not promised
+//! That what CMD did elsewhere is undone when it is stopped: pass `WATCHKEEPER_TOKEN` to whatever can compare it.
+//!
+//! In reading order: [`args`] (the command line), [`store`] (where the lock lives), [`wait`] (until it is ours), [`run`]
+//! (while it is), [`release`] (when it is over), [`lock`] and [`elect`] (what comes when), [`signals`],
+//! [`trouble`] (what is said of the store).
+
+mod args;
+mod elect;
+mod lock;
+mod release;
+mod run;
+mod signals;
+mod store;
+mod trouble;
+mod wait;
+
+use std::{fmt, process::ExitCode};
+
+use watchkeeper::{cli::Global, terminal};
+
+use args::Common;
+pub(crate) use args::{ElectArgs, LockArgs, usage};
+use run::Program;
+use signals::Signals;
+use store::Open;
+
+/// Exit statuses of ours; CMD's own are passed on.
+pub(crate) mod exit {
+    /// The usage was wrong, the store could not be reached, or the lease was lost and CMD stopped.
+    pub(crate) const FAILED: u8 = 125;
+}
+
+/// What stands ready when one of the commands begins.
+struct Scene {
+    open: Open,
+    signals: Signals,
+    program: Program,
+    voice: Voice,
+}
+
+/// What we say ourselves, on standard error.
+#[derive(Clone, Copy, Debug)]
+struct Voice {
+    quiet: bool,
+}
+
+/// `watchkeeper lock`.
+pub(crate) fn lock(global: &Global, args: LockArgs) -> ExitCode {
+    play(global, args.common, async |scene, common| {
+        lock::lock(scene, common).await
+    })
+}
+
+/// `watchkeeper elect`.
+pub(crate) fn elect(global: &Global, args: ElectArgs) -> ExitCode {
+    let restart = args.restart;
+    play(global, args.common, async |scene, common| {
+        elect::elect(scene, common, restart).await
+    })
+}
+
+/// Sets the scene, plays, and clears up.
+fn play(
+    global: &Global,
+    common: Common,
+    play: impl AsyncFnOnce(&mut Scene, &Common) -> u8,
+) -> ExitCode {
+    let voice = Voice {
+        quiet: common.quiet,
+    };
+    let settings = match store::settings(global, &common) {
+        Ok(settings) => settings,
+        Err(why) => return voice.failed(&why),
+    };
+    // Kept until the end: it writes the last lines.
+    let _flush = match settings.log(&common) {
+        Ok(flush) => flush,
+        Err(why) => return voice.failed(&why),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(why) => return voice.failed(&why),
+    };
+    let status = runtime.block_on(async {
+        // Signals first: one that comes while the store is opened must leave nothing behind.
+        let signals = match Signals::listen() {
+            Ok(signals) => signals,
+            Err(why) => return voice.fail(&format_args!("no signals can be received: {why}")),
+        };
+        let open = match settings.open(&common) {
+            Ok(open) => open,
+            Err(why) => return voice.fail(&why),
+        };
+        let program = Program::new(&common, &open.nonce);
+        let mut scene = Scene {
+            open,
+            signals,
+            program,
+            voice,
+        };
+        let status = play(&mut scene, &common).await;
+        scene.open.settle().await;
+        status
+    });
+    // A name that is still being looked up must not keep us.
+    runtime.shutdown_background();
+    ExitCode::from(status)
+}
+
+// === impl Voice ===
+
+impl Voice {
+    /// What must be known in any case.
+    fn say(self, what: &impl fmt::Display) {
+        terminal::err(&format!("watchkeeper: {what}"));
+    }
+
+    /// What may be kept quiet.
+    fn mention(self, what: &impl fmt::Display) {
+        if !self.quiet {
+            self.say(what);
+        }
+    }
+
+    fn fail(self, why: &impl fmt::Display) -> u8 {
+        self.say(why);
+        exit::FAILED
+    }
+
+    fn failed(self, why: &impl fmt::Display) -> ExitCode {
+        ExitCode::from(self.fail(why))
+    }
+}

@@ -1,0 +1,208 @@
+//! Where the lock lives: flags first, then the configuration, but never a place that is not named anywhere.
+
+use std::time::Duration;
+
+use watchkeeper::{
+    Locks,
+    chance::Chance,
+    cli::Global,
+    clock::Clock,
+    config::{
+        Backend, Config, Flag, LoadOptions, Loaded, LogFormat, Source, TelemetrySettings,
+        load_without_jobs,
+    },
+    event::Events,
+    telemetry::log::{self, Flush},
+    worker::store,
+};
+
+use crate::command::duration;
+
+use super::{Voice, args::Common, exit, trouble};
+
+/// Releases that are still on their way are waited for at most this long; after it their leases expire.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// A configuration that says where the lock lives.
+pub(super) struct Settings {
+    config: Config,
+    format: LogFormat,
+}
+
+/// The lock service of this process.
+pub(super) struct Open {
+    pub(super) locks: Locks,
+    /// Of this process alone: the values of its locks end with it.
+    pub(super) nonce: String,
+    /// The key in the store's own terms.
+    pub(super) raw: bool,
+}
+
+/// Reads what flags and configuration say. The jobs in a file are of no interest here.
+pub(super) fn settings(global: &Global, common: &Common) -> Result<Settings, String> {
+    let mut options = LoadOptions::from_process();
+    options.file.clone_from(&global.config);
+    let loaded = load(options, common)?;
+    place_is_named(&loaded)?;
+    let config = loaded.config;
+    if common.raw {
+        raw_makes_sense(&config, &common.key)?;
+    }
+    // JSON on standard error is for the logs of services; a user who wants it here says so.
+    let format = match config.telemetry.format {
+        LogFormat::Json => LogFormat::Json,
+        LogFormat::Auto | LogFormat::Text => LogFormat::Text,
+    };
+    Ok(Settings { config, format })
+}
+
+fn load(mut options: LoadOptions, common: &Common) -> Result<Loaded, String> {
+    options.flags = flags(common);
+    let longer = |limit: Duration| {
+        let ttl = common.ttl.as_deref();
+        ttl.is_some_and(|ttl| duration(ttl).is_ok_and(|ttl| ttl > limit))
+    };
+    // A ttl beyond the default limit raises the limit.
+    if longer(Config::default().locks.max_ttl) {
+        let mut without = options.clone();
+        without.flags.retain(|flag| flag.key != "locks.ttl");
+        let free = load_without_jobs(&without)
+            .is_ok_and(|loaded| loaded.provenance.of("locks.max_ttl") == Source::Default);
+        if let Some(ttl) = common.ttl.as_ref().filter(|_| free) {
+            options.flags.push(flag("--ttl", "locks.max_ttl", ttl));
+        }
+    }
+    let text =
+        |problems: &dyn std::fmt::Display| problems.to_string().replace('\n', "\nwatchkeeper: ");
+    load_without_jobs(&options).map_err(|problems| text(&problems))
+}
+
+fn flags(common: &Common) -> Vec<Flag> {
+    let mut flags = common.place.flags();
+    if common.raw {
+        flags.push(flag("--raw", "locks.raw_keys", "true"));
+    }
+    if let Some(ttl) = &common.ttl {
+        flags.push(flag("--ttl", "locks.ttl", ttl));
+    }
+    flags
+}
+
+fn flag(name: &str, key: &str, value: &str) -> Flag {
+    Flag {
+        name: name.to_owned(),
+        key: key.to_owned(),
+        value: value.to_owned(),
+    }
+}
+
+/// Refuses the store that each process would have in its own directory: it would exclude no other.
+fn place_is_named(loaded: &Loaded) -> Result<(), String> {
+    let said = |key: &str| loaded.provenance.of(key) != Source::Default;
+    match loaded.config.locks.backend {
+        Backend::Redis => Ok(()),
+        Backend::Embedded if said("locks.backend") || said("locks.embedded.path") => Ok(()),
+        Backend::Memory if said("locks.backend") => Err(
+            "the backend \"memory\" belongs to each process alone, so a lock in it excludes nobody; \
+             use --nodes or --embedded"
+                .to_owned(),
+        ),
+        _ if said("locks.redis.nodes") => Err(
+            "locks.redis.nodes is set, but nothing says that they are to be used; \
+             set locks.backend = \"redis\" (WATCHKEEPER_LOCKS__BACKEND=redis), or use --nodes"
+                .to_owned(),
+        ),
+        _ => Err(
+            "nothing says where the lock lives; name Redis masters with --nodes URL,…, \
+             a file of this machine with --embedded PATH, or a configuration with --config FILE \
+             (also WATCHKEEPER_CONFIG and WATCHKEEPER_LOCKS__…)"
+                .to_owned(),
+        ),
+    }
+}
+
+fn raw_makes_sense(config: &Config, key: &str) -> Result<(), String> {
+    if config.locks.backend != Backend::Redis {
+        return Err("--raw shares a lock with other Redlock clients on Redis; \
+                    the embedded store has no others, so leave it out"
+            .to_owned());
+    }
+    let ours = format!("{{{}}}:", config.worker.namespace);
+    if key.starts_with(&ours) {
+        return Err(format!(
+            "--raw: keys that begin with {ours} hold what belongs to the locks; use another"
+        ));
+    }
+    Ok(())
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Sends log lines to standard error.
+    pub(super) fn log(&self, common: &Common) -> Result<Flush, String> {
+        let level = common.log.clone();
+        let quiet = if common.quiet { "error" } else { "warn" };
+        let lines = level.unwrap_or_else(|| quiet.to_owned());
+        let settings = TelemetrySettings::log(lines).format(self.format);
+        log::init(&settings).map_err(|error| format!("--log: {error}"))
+    }
+
+    /// Opens the store. Redis masters are reached when they are needed.
+    pub(super) fn open(self, common: &Common) -> Result<Open, String> {
+        let clock = Clock::system();
+        let events = Events::default();
+        trouble::follow(&events, &clock, common.log.is_some());
+        let Config { locks, worker, .. } = &self.config;
+        let chance = Chance::system();
+        let nonce: String = chance.id().chars().take(8).collect();
+        let opened = store::open(locks, &worker.namespace, &clock, common.grace);
+        let voice = Voice { quiet: false };
+        let locks = opened
+            .map_err(|e| e.to_string())?
+            .chance(chance)
+            .tag(&nonce)
+            .events(events.of_locks())
+            .on_unstoppable(move |lease| {
+                voice.say(&format_args!(
+                    "the lease of {} is over and the command not known to have ended: giving up, its guard ends it",
+                    lease.key()
+                ));
+                log::flush();
+                std::process::exit(exit::FAILED.into());
+            })
+            .start()
+            .map_err(|error| format!("the lock service cannot be started: {error}"))?;
+        Ok(Open {
+            locks,
+            nonce,
+            raw: common.raw,
+        })
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    /// The lock behind `key` of one of the families `lock` and `elect`.
+    pub(super) fn key(&self, family: &str, key: &str) -> String {
+        if self.raw {
+            key.to_owned()
+        } else {
+            format!("{family}/{key}")
+        }
+    }
+
+    /// Waits until whatever was handed back is released.
+    pub(super) async fn settle(&self) {
+        let _ = self
+            .locks
+            .clock()
+            .timeout(LAST_WORDS, self.locks.settle())
+            .await;
+    }
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -1,0 +1,274 @@
+//! What an answer means, and how much of it may be repeated.
+
+use std::{borrow::Cow, time::Duration};
+
+use reqwest::{
+    Url,
+    header::{HeaderMap, HeaderName},
+};
+use watchkeeper::{
+    job::{JobError, Outcome},
+    secret::tells,
+};
+
+use super::expected::Expected;
+use crate::kinds::web::{self, Beginning, Meaning};
+
+/// What becomes of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is done.
+    Done,
+    /// Not now, as the service says: again after this pause.
+    Later { why: String, after: Duration },
+    /// Not now: again after the pauses of `retry`.
+    Retry(String),
+    /// Never.
+    Fatal(String),
+}
+
+/// Texts that must not be repeated, because a service may repeat what it was sent.
+#[derive(Default)]
+pub(super) struct Hidden(Vec<String>);
+
+/// The longest pause a service can ask for: an attempt that waits longer keeps its tick open for too long.
+const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+/// Characters of an answer in an error.
+const QUOTED: usize = 200;
+/// Parts of a value that are shorter are words, not secrets.
+const SECRET_LEN: usize = 8;
+/// Parts of a path that are this long are secrets, not words.
+const SECRET_SEGMENT_LEN: usize = 20;
+
+/// What a status means, with `text` as the beginning of the answer.
+pub(super) fn verdict(
+    status: u16,
+    expected: &Expected,
+    after: Option<Duration>,
+    origin: &str,
+    text: &str,
+) -> Verdict {
+    if expected.holds(status) {
+        return Verdict::Done;
+    }
+    let said = quoted(text);
+    let why = format!("{origin} answered {status}{said}");
+    match web::meaning(status) {
+        Meaning::Later => match after {
+            Some(after) => Verdict::Later {
+                why,
+                after: after.min(MAX_PAUSE),
+            },
+            None => Verdict::Retry(why),
+        },
+        Meaning::Moved => Verdict::Retry(format!(
+            "{origin} answered {status}, a redirection: name the new address as `url`{said}"
+        )),
+        Meaning::Good | Meaning::Refused | Meaning::Unknown => Verdict::Fatal(format!(
+            "{origin} answered {status}, expected was {expected}{said}"
+        )),
+    }
+}
+
+/// The beginning of an answer for an error: one line, and not much of it.
+fn quoted(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = line.replace(char::is_control, "\u{fffd}");
+    match line.char_indices().nth(QUOTED) {
+        _ if line.is_empty() => String::new(),
+        None => format!(": {line}"),
+        Some((end, _)) => format!(": {}…", &line[..end]),
+    }
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    /// The same as the end of a run.
+    pub(super) fn into_end(self) -> Result<Outcome, JobError> {
+        match self {
+            Self::Done => Ok(Outcome::Done),
+            Self::Later { after, .. } => Ok(Outcome::RetryAfter(after)),
+            Self::Retry(why) => Err(JobError::retry(why)),
+            Self::Fatal(why) => Err(JobError::fatal(why)),
+        }
+    }
+}
+
+// === impl Hidden ===
+
+impl Hidden {
+    /// What is secret in this request: credentials, telling headers and parameters, long parts of the path.
+    pub(super) fn of(url: &Url, headers: &HeaderMap) -> Self {
+        let mut hidden = Self::default();
+        let decoded = |text: &str| percent_decoded(text);
+        match url.password() {
+            Some(password) => hidden.add(&[password.to_owned(), decoded(password)]),
+            // A key without a password comes as the name.
+            None => hidden.add(&[url.username().to_owned(), decoded(url.username())]),
+        }
+        for (name, value) in url.query_pairs() {
+            if tells(&name) || value.len() >= SECRET_SEGMENT_LEN {
+                hidden.add(&[value.into_owned()]);
+            }
+        }
+        // The same as it stands there: encoded.
+        for pair in url.query().into_iter().flat_map(|query| query.split('&')) {
+            let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+            if tells(name) || value.len() >= SECRET_SEGMENT_LEN {
+                hidden.add(&[value.to_owned()]);
+            }
+        }
+        for segment in url.path_segments().into_iter().flatten() {
+            if segment.len() >= SECRET_SEGMENT_LEN {
+                hidden.add(&[segment.to_owned(), decoded(segment)]);
+            }
+        }
+        for (name, value) in headers {
+            if !value.is_sensitive() && !is_secret(name) {
+                continue;
+            }
+            let value = String::from_utf8_lossy(value.as_bytes());
+            hidden.add(&[value.to_string()]);
+            // `Bearer …` may come back without its first word, and a cookie without its name.
+            for part in value.split([' ', ';', ',', '"']) {
+                let inner = part.split_once('=').map_or("", |(_, inner)| inner);
+                let parts = [part, inner]
+                    .into_iter()
+                    .filter(|part| part.len() >= SECRET_LEN);
+                hidden.0.extend(parts.map(str::to_owned));
+            }
+        }
+        // The longest first, so that no part of it stays.
+        hidden.0.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        hidden.0.dedup();
+        hidden
+    }
+
+    fn add(&mut self, texts: &[String]) {
+        self.0
+            .extend(texts.iter().filter(|text| !text.is_empty()).cloned());
+    }
+
+    /// The beginning of an answer as text, with `***` for each secret.
+    pub(super) fn mask(&self, answer: &Beginning) -> String {
+        let mut text: Cow<'_, str> = String::from_utf8_lossy(&answer.bytes);
+        for secret in &self.0 {
+            if text.contains(secret.as_str()) {
+                text = text.replace(secret.as_str(), "***").into();
+            }
+        }
+        let mut text = text.into_owned();
+        if answer.cut {
+            // What was cut may be half of a secret.
+            let halves = self.0.iter().map(|secret| shared_end(&text, secret));
+            text.truncate(text.len() - halves.max().unwrap_or(0));
+        }
+        text
+    }
+}
+
+/// Whether a header of this name is likely to hold a secret.
+fn is_secret(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    tells(name) && name != "watchkeeper-token"
+}
+
+/// How many bytes at the end of `text` are the beginning of `secret`.
+fn shared_end(text: &str, secret: &str) -> usize {
+    let starts = secret.char_indices().map(|(at, _)| at).skip(1);
+    starts
+        .filter(|at| text.ends_with(&secret[..*at]))
+        .max()
+        .unwrap_or(0)
+}
+
+/// `%41` as `A`.
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let hex = (first == b'%').then(|| after.get(..2)).flatten();
+        let code = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        match code {
+            Some(code) => {
+                bytes.push(code);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hidden(url: &str, headers: &[(&'static str, &'static str)]) -> Hidden {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+        Hidden::of(&Url::parse(url).unwrap(), &headers.collect())
+    }
+
+    fn masked(hidden: &Hidden, text: &str, cut: bool) -> String {
+        hidden.mask(&Beginning {
+            bytes: text.as_bytes().to_vec(),
+            cut,
+        })
+    }
+
+    #[test]
+    fn a_service_that_repeats_a_request_betrays_no_secret() {
+        let url = "http://me:p%40ss@h/services/T0123456789012345678901?page=2&api_key=k%2Fey";
+        let hidden = hidden(
+            url,
+            &[
+                ("authorization", "Bearer abcdefgh12345678"),
+                ("cookie", "sid=sessionsession; theme=dark"),
+                ("watchkeeper-token", "7"),
+                ("x-plain", "as it is"),
+            ],
+        );
+        for (said, shown) in [
+            (
+                "Cannot POST /services/T0123456789012345678901",
+                "Cannot POST /services/***",
+            ),
+            ("who is me:p@ss?", "who is me:***?"),
+            ("page=2&api_key=k%2Fey", "page=2&api_key=***"),
+            ("key k/ey", "key ***"),
+            ("auth: Bearer abcdefgh12345678", "auth: ***"),
+            ("no such token: abcdefgh12345678", "no such token: ***"),
+            ("sessionsession is over", "*** is over"),
+            ("token 7, as it is", "token 7, as it is"),
+        ] {
+            assert_eq!(masked(&hidden, said, false), shown);
+        }
+    }
+
+    #[test]
+    fn half_a_secret_at_the_end_of_what_was_read_is_left_out() {
+        let hidden = hidden("http://me:hunter2hunter2@h/", &[]);
+        assert_eq!(masked(&hidden, "it was hunter2hun", true), "it was ");
+        assert_eq!(
+            masked(&hidden, "it was hunter2hun", false),
+            "it was hunter2hun"
+        );
+    }
+
+    #[test]
+    fn what_is_quoted_is_one_short_line() {
+        assert_eq!(quoted("\n  "), "");
+        assert_eq!(
+            quoted("<h1>\n  No\u{7}\t such</h1>\n"),
+            ": <h1> No\u{fffd} such</h1>"
+        );
+        let long = quoted(&"ü".repeat(1000));
+        assert_eq!(long.chars().count(), QUOTED + 3);
+    }
+}

@@ -1,0 +1,181 @@
+//! Which rows belong together: fixed cells, the same on every replica, whatever was sent meanwhile.
+//!
+//! A batch is named `TABLE/LAYOUT/CELL`: `notifications/50/12` holds the ids 600 to 649, `letters/h64/7` the text ids
+//! whose hash falls into bucket 7 of 64. The layout is part of the name, so that replicas configured with different
+//! sizes never take different rows for the same batch; that they do not work on overlapping cells at the same time
+//! is the source's duty, which keeps one layout in force per table.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use watchkeeper::hash::fnv1a;
+
+/// The id of one row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ItemId {
+    /// An integer.
+    Int(i64),
+    /// Text.
+    Text(String),
+}
+
+/// How ids are divided into cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Ranges of this many integer ids.
+    Range(u32),
+    /// This many buckets of the ids' hash.
+    Hash(u32),
+}
+
+/// One cell of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    /// The table, with the column when that is not the usual one.
+    pub source: String,
+    /// How the table is divided.
+    pub layout: Layout,
+    /// Which part.
+    pub number: i64,
+}
+
+// === impl Layout ===
+
+impl Layout {
+    /// The cell of an id; `None` when this layout cannot hold it.
+    #[must_use]
+    pub(crate) fn cell_of(self, id: &ItemId) -> Option<i64> {
+        match (self, id) {
+            (Self::Range(size), ItemId::Int(id)) => Some(id.div_euclid(i64::from(size.max(1)))),
+            (Self::Range(_), ItemId::Text(_)) => None,
+            (Self::Hash(buckets), id) => {
+                // The same for ever, as the names of batches must be.
+                let bucket = fnv1a(id.to_string().bytes()) % u64::from(buckets.max(1));
+                i64::try_from(bucket).ok()
+            }
+        }
+    }
+
+    /// First and last id of a cell of ranges.
+    #[must_use]
+    pub(crate) fn ids_of(size: u32, cell: i64) -> (i64, i64) {
+        let first = cell.saturating_mul(i64::from(size));
+        (first, first.saturating_add(i64::from(size) - 1))
+    }
+
+    /// The word that names it: `50`, `h64`.
+    #[must_use]
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        let (make, digits): (fn(u32) -> Self, _) = match word.strip_prefix('h') {
+            Some(digits) => (Self::Hash, digits),
+            None => (Self::Range, word),
+        };
+        digits.parse().ok().filter(|n| *n > 0).map(make)
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Range(size) => write!(f, "{size}"),
+            Self::Hash(buckets) => write!(f, "h{buckets}"),
+        }
+    }
+}
+
+// === impl Cell ===
+
+impl Cell {
+    /// Reads a batch's name.
+    #[must_use]
+    pub(crate) fn parse(batch: &str) -> Option<Self> {
+        let (rest, number) = batch.rsplit_once('/')?;
+        let (source, layout) = rest.rsplit_once('/')?;
+        Some(Self {
+            source: source.to_owned(),
+            layout: Layout::parse(layout)?,
+            number: number.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.source, self.layout, self.number)
+    }
+}
+
+impl fmt::Display for ItemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(id) => write!(f, "{id}"),
+            Self::Text(id) => f.write_str(id),
+        }
+    }
+}
+
+/// The key by which a receiver knows a repeat. `database` is a name that the database carries in itself, so that equal
+/// tables of two databases do not hide each other's rows and a database that is moved or restored keeps its keys.
+/// Visible ASCII, fit for a header.
+#[must_use]
+pub(crate) fn idempotency_key(database: &str, source: &str, id: &ItemId) -> String {
+    format!(
+        "{database}/{}/{}",
+        escaped(source),
+        escaped(&id.to_string())
+    )
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"._~-".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn negative_ids_have_cells_of_full_size() {
+        let layout = Layout::Range(50);
+        for (id, cell) in [(0, 0), (49, 0), (50, 1), (-1, -1), (-50, -1), (-51, -2)] {
+            assert_eq!(layout.cell_of(&ItemId::Int(id)), Some(cell), "{id}");
+            let (first, last) = Layout::ids_of(50, cell);
+            assert!(first <= id && id <= last);
+        }
+    }
+
+    #[test]
+    fn the_hash_never_changes() {
+        assert_eq!(fnv1a([]), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(*b"a"), 0xaf63_dc4c_8601_ec8c);
+        let layout = Layout::Hash(64);
+        assert_eq!(layout.cell_of(&ItemId::Text("a".to_owned())), Some(12));
+    }
+
+    #[test]
+    fn a_batch_is_read_from_its_name() {
+        for name in ["notifications/50/12", "letters.mailed_at/h64/7", "t/1/-3"] {
+            assert_eq!(Cell::parse(name).unwrap().to_string(), name);
+        }
+        for name in ["", "t", "t/5", "t/0/1", "t/h/1", "t/5/x"] {
+            assert_eq!(Cell::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn keys_fit_a_header_and_do_not_collide() {
+        let key = |id: &str| idempotency_key("d", "t", &ItemId::Text(id.to_owned()));
+        assert_eq!(key("a/b c\n€"), "d/t/a%2Fb%20c%0A%E2%82%AC");
+        assert_ne!(key("a%2Fb"), key("a/b"));
+        assert_eq!(idempotency_key("d", "t", &ItemId::Int(7)), "d/t/7");
+    }
+}

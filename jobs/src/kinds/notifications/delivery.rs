@@ -1,0 +1,320 @@
+//! What an answer means for an item: plain decisions, without I/O or clock.
+//!
+//! # States            (none) -> sent | retry | in doubt | parked | dead;  retry, in doubt -> sent | dead | …
+//! # Invariants
+//! - D1 What may have been received is in doubt, never just retried.        (no_answer_is_doubt_not_retry)
+//! - D2 A doubt stays listed until the item is sent or dead.                (a_doubt_outlives_a_refusal)
+//! - D3 The end of a sender uses up no attempt of its items: a crash loop kills no item.
+//!   (a_dead_sender_costs_no_attempt)
+
+use std::time::Duration;
+
+use watchkeeper::hash::fnv1a;
+
+use super::params::InDoubt;
+
+/// What the sink said to one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It has it.
+    Accepted,
+    /// It does not have it and may take it later, not before the pause it asked for.
+    Later {
+        /// Without secrets.
+        why: String,
+        /// A pause asked for.
+        after: Option<Duration>,
+    },
+    /// It does not have it and will never take it.
+    Refused {
+        /// Without secrets.
+        why: String,
+    },
+    /// It may have it: the request has left, no answer came.
+    Unknown {
+        /// Without secrets.
+        why: String,
+    },
+    /// It may have it: we were stopped while the request was under way.
+    CutOff {
+        /// Why we were stopped.
+        why: String,
+    },
+}
+
+/// The state of an item that is neither sent nor simply unsent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// To be sent again when its time has come.
+    Retry,
+    /// Given up.
+    Dead,
+    /// May have been received; to be repeated with the same key.
+    InDoubt,
+    /// May have been received; left for a person to decide.
+    Parked,
+}
+
+/// An item's row in the side table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exception {
+    /// Where it stands.
+    pub state: State,
+    /// Sendings so far.
+    pub attempts: u32,
+    /// Not to be sent before this time, in Unix milliseconds.
+    pub not_before_ms: i64,
+    /// Why, without secrets.
+    pub reason: String,
+    /// Whether this is a new doubt, which allows one repeat.
+    pub doubted: bool,
+}
+
+/// What becomes of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Sent: `sent_at` is set.
+    Sent,
+    /// Not, or perhaps not.
+    Except(Exception),
+}
+
+/// The rules of one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// What to do in doubt.
+    pub in_doubt: InDoubt,
+    /// Sendings before an item is dead.
+    pub attempts: u32,
+    /// Pause before the second sending.
+    pub backoff: Duration,
+}
+
+/// The longest pause that grows by itself.
+pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(3600);
+/// The longest pause a receiver may ask for.
+pub(crate) const MAX_ASKED: Duration = Duration::from_secs(24 * 3600);
+
+// === impl Policy ===
+
+impl Policy {
+    /// What becomes of an item with this history after this answer.
+    #[must_use]
+    pub fn judge(&self, prior: Option<&Exception>, answer: Answer, now_ms: i64, key: &str) -> Mark {
+        let attempts = prior.map_or(0, |p| p.attempts).saturating_add(1);
+        let doubtful = prior.is_some_and(|p| p.state == State::InDoubt);
+        let mut after = Exception {
+            state: State::Retry,
+            attempts,
+            not_before_ms: now_ms,
+            reason: String::new(),
+            doubted: false,
+        };
+        match answer {
+            Answer::Accepted => return Mark::Sent,
+            Answer::CutOff { why } => return Mark::Except(self.doubt(prior, &why)),
+            Answer::Refused { why } => {
+                after.state = State::Dead;
+                after.reason = why;
+            }
+            Answer::Unknown { why } if self.in_doubt == InDoubt::Park => {
+                after.state = State::Parked;
+                after.reason = why;
+                after.doubted = true;
+            }
+            Answer::Later { why, .. } | Answer::Unknown { why } if attempts >= self.attempts => {
+                after.state = State::Dead;
+                after.reason = format!("given up after {attempts} attempts; the last: {why}");
+            }
+            Answer::Unknown { why } => {
+                after.state = State::InDoubt;
+                after.not_before_ms = now_ms.saturating_add(millis(self.pause(attempts, key)));
+                after.reason = why;
+                after.doubted = true;
+            }
+            Answer::Later { why, after: asked } => {
+                let asked = asked.unwrap_or_default().min(MAX_ASKED);
+                let pause = self.pause(attempts, key).max(asked);
+                if doubtful {
+                    after.state = State::InDoubt;
+                }
+                after.not_before_ms = now_ms.saturating_add(millis(pause));
+                after.reason = why;
+            }
+        }
+        Mark::Except(after)
+    }
+
+    /// What becomes of an item whose sender ended between sending and marking. It may go again at once.
+    #[must_use]
+    pub fn doubt(&self, prior: Option<&Exception>, why: &str) -> Exception {
+        Exception {
+            state: match self.in_doubt {
+                InDoubt::Repeat => State::InDoubt,
+                InDoubt::Park => State::Parked,
+            },
+            attempts: prior.map_or(0, |p| p.attempts),
+            not_before_ms: 0,
+            reason: why.to_owned(),
+            doubted: true,
+        }
+    }
+
+    /// The pause after this many sendings: doubling, with up to a quarter more, which depends on the item, so that
+    /// items refused together do not come back together.
+    #[must_use]
+    pub fn pause(&self, attempts: u32, key: &str) -> Duration {
+        let doublings = attempts.saturating_sub(1).min(20);
+        let pause = self.backoff.saturating_mul(1 << doublings).min(MAX_BACKOFF);
+        let share = u32::try_from(fnv1a(key.bytes()) % 256).unwrap_or(0);
+        pause + pause / 1024 * share
+    }
+}
+
+fn millis(d: Duration) -> i64 {
+    i64::try_from(d.as_millis()).unwrap_or(i64::MAX)
+}
+
+// === impl State ===
+
+impl State {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Retry, Self::Dead, Self::InDoubt, Self::Parked];
+
+    /// The word for it in the side table, in events and in listings.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Dead => "dead",
+            Self::InDoubt => "in_doubt",
+            Self::Parked => "parked",
+        }
+    }
+
+    /// The state of a word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+}
+
+// === impl Mark ===
+
+impl Mark {
+    /// The word under which events count it: an old doubt that has to wait counts as a retry.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Except(e) if matches!(e.state, State::InDoubt) && !e.doubted => "retry",
+            Self::Except(e) => e.state.word(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Policy = Policy {
+        in_doubt: InDoubt::Repeat,
+        attempts: 3,
+        backoff: Duration::from_secs(2),
+    };
+
+    fn except(mark: Mark) -> Exception {
+        match mark {
+            Mark::Except(e) => e,
+            Mark::Sent => panic!("sent"),
+        }
+    }
+
+    fn later() -> Answer {
+        Answer::Later {
+            why: "answered 503".to_owned(),
+            after: None,
+        }
+    }
+
+    fn unknown() -> Answer {
+        Answer::Unknown {
+            why: "no answer".to_owned(),
+        }
+    }
+
+    #[test]
+    fn no_answer_is_doubt_not_retry() {
+        let e = except(RULES.judge(None, unknown(), 1000, "k"));
+        assert_eq!((e.state, e.doubted, e.attempts), (State::InDoubt, true, 1));
+        assert!(e.not_before_ms >= 3000);
+        let park = Policy {
+            in_doubt: InDoubt::Park,
+            ..RULES
+        };
+        let e = except(park.judge(None, unknown(), 1000, "k"));
+        assert_eq!((e.state, e.doubted), (State::Parked, true));
+    }
+
+    #[test]
+    fn a_doubt_outlives_a_refusal() {
+        let first = except(RULES.judge(None, unknown(), 0, "k"));
+        let mark = RULES.judge(Some(&first), later(), 0, "k");
+        assert_eq!(mark.word(), "retry");
+        let e = except(mark);
+        assert_eq!((e.state, e.doubted), (State::InDoubt, false));
+        assert_eq!(RULES.judge(Some(&e), Answer::Accepted, 0, "k"), Mark::Sent);
+    }
+
+    #[test]
+    fn a_dead_sender_costs_no_attempt() {
+        let first = except(RULES.judge(None, later(), 0, "k"));
+        assert_eq!(RULES.doubt(Some(&first), "gone").attempts, 1);
+        let cut = Answer::CutOff {
+            why: "stopped".to_owned(),
+        };
+        assert_eq!(except(RULES.judge(Some(&first), cut, 0, "k")).attempts, 1);
+    }
+
+    #[test]
+    fn pauses_double_and_have_an_end() {
+        let pause = |n| RULES.pause(n, "k");
+        assert!(pause(1) >= Duration::from_secs(2) && pause(1) <= Duration::from_millis(2500));
+        assert!(pause(2) >= Duration::from_secs(4));
+        assert!(pause(u32::MAX) <= MAX_BACKOFF + MAX_BACKOFF / 4);
+    }
+
+    #[test]
+    fn a_pause_asked_for_is_kept_up_to_a_day() {
+        let asked = |secs| Answer::Later {
+            why: String::new(),
+            after: Some(Duration::from_secs(secs)),
+        };
+        assert_eq!(
+            except(RULES.judge(None, asked(60), 0, "k")).not_before_ms,
+            60_000
+        );
+        let e = except(RULES.judge(None, asked(u64::MAX), 0, "k"));
+        assert_eq!(e.not_before_ms, 24 * 3_600_000);
+    }
+
+    #[test]
+    fn the_last_attempt_leaves_a_dead_item_with_its_reason() {
+        let mut e = except(RULES.judge(None, later(), 0, "k"));
+        e = except(RULES.judge(Some(&e), later(), 0, "k"));
+        e = except(RULES.judge(Some(&e), later(), 0, "k"));
+        assert_eq!(e.state, State::Dead);
+        assert!(
+            e.reason.contains("after 3 attempts") && e.reason.contains("503"),
+            "{}",
+            e.reason
+        );
+    }
+
+    #[test]
+    fn words_are_read_back() {
+        for state in State::ALL {
+            assert_eq!(State::parse(state.word()), Some(state));
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! The job: reads, sends and marks one cell at a time, in the order that [the method](super) says.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::sync::OnceCell;
+use tracing::{debug, warn};
+use watchkeeper::{
+    batch::{BatchJob, BatchLimits},
+    clock::{Clock, Moment},
+    event::{Event, Events},
+    job::{JobError, Outcome, Run},
+    node::Token,
+};
+
+use super::{
+    cell::ItemId,
+    delivery::{Answer, Mark, Policy},
+    file::Lines,
+    params::{NotificationsParams, Target},
+    rate::Rate,
+    sink::Sink,
+    source::{Begin, Exceptions, Finish, Item, Source, SourceError},
+    sqlite::SqliteSource,
+    webhook::Webhook,
+};
+use crate::kinds::in_a_line;
+
+/// Sends the rows of a table.
+pub struct Notifications {
+    params: NotificationsParams,
+    policy: Policy,
+    clock: Clock,
+    rate: Rate,
+    events: Option<Events>,
+    /// The job's name, given or told by the first run.
+    name: OnceLock<String>,
+    /// When the backlog may be counted again.
+    count_at: Mutex<Option<Moment>>,
+    /// Made at first use, so that making the job cannot fail; what is wrong then is told as a fatal failure.
+    ends: OnceCell<Ends>,
+}
+
+/// Both ends of the way.
+#[derive(Clone)]
+struct Ends {
+    source: Arc<dyn Source>,
+    sink: Arc<dyn Sink>,
+}
+
+/// Items of one batch that are under way at the same time.
+const PARALLEL: usize = 8;
+/// A stopped batch waits for answers under way, if its lease allows: each that comes is one doubt less.
+const LINGER: Duration = Duration::from_secs(1);
+/// The backlog is counted at most this often, and so seldom that counting takes no more than a fiftieth of the time.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+const COUNT_SHARE: u32 = 50;
+
+// === impl Notifications ===
+
+impl Notifications {
+    /// The job as configured. Tells `events`, if given, how many items were sent, are to be repeated, are dead, in
+    /// doubt or parked, and how many are left.
+    #[must_use]
+    pub fn new(params: NotificationsParams, events: Option<Events>) -> Self {
+        Self {
+            policy: Policy {
+                in_doubt: params.in_doubt,
+                attempts: params.attempts,
+                backoff: params.backoff.0,
+            },
+            rate: Rate::new(params.rate),
+            clock: Clock::system(),
+            events,
+            name: OnceLock::new(),
+            count_at: Mutex::new(None),
+            ends: OnceCell::new(),
+            params,
+        }
+    }
+
+    /// The same between other ends: a source or a sink of your own.
+    #[must_use]
+    pub fn between(mut self, source: Arc<dyn Source>, sink: Arc<dyn Sink>) -> Self {
+        self.ends = OnceCell::new_with(Some(Ends { source, sink }));
+        self
+    }
+
+    /// The same on another clock.
+    #[must_use]
+    pub fn on_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Items in the side table, for the status.
+    ///
+    /// # Errors
+    /// When the database does not answer, or the parameters are wrong.
+    pub async fn exceptions(&self) -> Result<Exceptions, JobError> {
+        let ends = self.ends().await?;
+        ends.source
+            .exceptions()
+            .await
+            .map_err(SourceError::into_job_error)
+    }
+
+    /// Items still to be sent, for the status.
+    ///
+    /// # Errors
+    /// When the database does not answer, or the parameters are wrong.
+    pub async fn backlog(&self) -> Result<u64, JobError> {
+        let ends = self.ends().await?;
+        ends.source
+            .backlog()
+            .await
+            .map_err(SourceError::into_job_error)
+    }
+
+    /// [`BatchJob::process`] under a token that is given: for programs that claim batches in a way of their own. The token
+    /// must grow from holder to holder of a batch.
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)] // Tests choose the tokens of holders.
+    pub async fn process_under(
+        &self,
+        token: Token,
+        batch: &str,
+        run: &Run,
+    ) -> Result<Outcome, JobError> {
+        let _ = self.name.set(run.job().to_owned());
+        let ends = self.ends().await?;
+        run.check()?;
+        let begun = ends
+            .source
+            .begin(batch, token, self.policy, self.now_ms())
+            .await;
+        let work = match begun.map_err(SourceError::into_job_error)? {
+            Begin::Send(work) => work,
+            Begin::Lost(holder) => return Ok(lost(batch, token, Some(holder))),
+            Begin::OtherCells(in_force) => {
+                return Ok(Outcome::Skip(format!("cells of {in_force} are in force")));
+            }
+        };
+        if work.in_doubt + work.parked > 0 {
+            warn!(
+                job = run.job(),
+                batch,
+                in_doubt = work.in_doubt,
+                parked = work.parked,
+                "the last holder ended while sending"
+            );
+            for (word, n) in [("in_doubt", work.in_doubt), ("parked", work.parked)] {
+                run.count_items(word, n);
+                self.tell_items(word, n);
+            }
+        }
+        if work.items.is_empty() {
+            return Ok(Outcome::Skip("nothing to send".to_owned()));
+        }
+
+        let answers = self.send_all(&ends, &work.items, token, run).await;
+        let cut_off = |answer: &Answer| matches!(answer, Answer::CutOff { .. });
+        let complete = answers.len() == work.items.len() && !answers.values().any(cut_off);
+        let answers = confirmed(answers, &ends).await;
+        let now_ms = self.now_ms();
+        let marks: Vec<(ItemId, Mark)> = answers
+            .into_iter()
+            .filter_map(|(i, answer)| {
+                let item = work.items.get(i)?;
+                let mark = self
+                    .policy
+                    .judge(item.prior.as_ref(), answer, now_ms, &item.key);
+                Some((item.id.clone(), mark))
+            })
+            .collect();
+        let counts = count(&marks);
+        let trouble = first_trouble(&marks);
+        let finished = ends.source.finish(batch, token, marks, now_ms).await;
+        match finished.map_err(SourceError::into_job_error)? {
+            Finish::Lost(holder) => return Ok(lost(batch, token, holder)),
+            Finish::Written => {}
+        }
+        if let Some(reason) = trouble {
+            let sink = ends.sink.name();
+            warn!(
+                job = run.job(),
+                batch,
+                sink,
+                ?counts,
+                reason,
+                "not everything was sent"
+            );
+        } else {
+            debug!(job = run.job(), batch, ?counts, "batch sent");
+        }
+        for (word, n) in counts {
+            run.count_items(word, n);
+            self.tell_items(word, n);
+        }
+        self.tell_backlog(&ends).await;
+        if !complete {
+            run.check()?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Sends until all are answered or the run is told to stop. What was not begun is not in the result; what was begun
+    /// and not answered is cut off.
+    async fn send_all(
+        &self,
+        ends: &Ends,
+        items: &[Item],
+        token: Token,
+        run: &Run,
+    ) -> BTreeMap<usize, Answer> {
+        let (mut answers, mut answered) = (BTreeMap::new(), 0);
+        let mut under_way = FuturesUnordered::new();
+        let mut waiting = items.iter().enumerate();
+        let mut next = waiting.next();
+        let mut place = self.rate.reserve(self.clock.now());
+        while next.is_some() || !under_way.is_empty() {
+            let may_begin = next.is_some() && under_way.len() < PARALLEL;
+            tokio::select! {
+                // The end is heard first, then answers: they free places.
+                biased;
+                () = run.cancelled() => break,
+                Some((i, answer)) = under_way.next(), if !under_way.is_empty() => {
+                    answers.insert(i, answer);
+                    answered += 1;
+                    run.progress(answered, items.len() as u64);
+                }
+                () = self.clock.sleep_until(place), if may_begin => {
+                    // A process that was frozen in the wait above learns of it here, before it sends.
+                    if run.check().is_err() {
+                        break;
+                    }
+                    if let Some((i, item)) = next.take() {
+                        under_way.push(async move { (i, ends.sink.send(item, token).await) });
+                        // What becomes of it is not known before it is answered or we are stopped.
+                        answers.insert(i, Answer::CutOff { why: String::new() });
+                        next = waiting.next();
+                    }
+                    if next.is_some() {
+                        place = self.rate.reserve(self.clock.now());
+                    }
+                }
+            }
+        }
+        let linger = run
+            .lease()
+            .map_or(Duration::ZERO, |l| l.remaining() / 2)
+            .min(LINGER);
+        let until = self.clock.now() + linger;
+        // Without a lease left not even one more poll: it could be what lets a request go.
+        while !linger.is_zero()
+            && let Ok(Some((i, answer))) = self.clock.timeout_at(until, under_way.next()).await
+        {
+            answers.insert(i, answer);
+        }
+        for answer in answers.values_mut() {
+            if let Answer::CutOff { why } = answer {
+                *why = format!("stopped before it was answered: {}", run.why());
+            }
+        }
+        answers
+    }
+
+    async fn ends(&self) -> Result<Ends, JobError> {
+        let ends = self
+            .ends
+            .get_or_try_init(|| async { connect(&self.params) });
+        ends.await.cloned().map_err(JobError::fatal)
+    }
+
+    async fn tell_backlog(&self, ends: &Ends) {
+        if self.events.is_none() || !self.is_time_to_count() {
+            return;
+        }
+        let began = self.clock.now();
+        let counted = async {
+            let held = ends.source.counts().await?;
+            Ok::<_, SourceError>((ends.source.backlog().await?, held))
+        };
+        match counted.await {
+            Ok((items, held)) => {
+                self.tell(|job| Event::HeldItems {
+                    job,
+                    retry: held.retry,
+                    dead: held.dead,
+                    in_doubt: held.in_doubt,
+                    parked: held.parked,
+                });
+                self.tell(|job| Event::Backlog { job, items });
+            }
+            Err(error) => debug!(%error, "the backlog was not counted"),
+        }
+        let now = self.clock.now();
+        let pause = (now.since(began) * COUNT_SHARE).max(COUNT_EVERY);
+        *self.count_at() = Some(now + pause);
+    }
+
+    /// The caller that hears yes counts; others need not, meanwhile.
+    fn is_time_to_count(&self) -> bool {
+        let now = self.clock.now();
+        let mut at = self.count_at();
+        let due = at.is_none_or(|at| now >= at);
+        if due {
+            // Longer than a count takes, and not for ever: one that is cancelled says nothing more.
+            *at = Some(now + COUNT_EVERY * 60);
+        }
+        due
+    }
+
+    fn count_at(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.count_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell_items(&self, outcome: &'static str, count: u64) {
+        if count > 0 {
+            self.tell(|job| Event::Items {
+                job,
+                outcome,
+                count,
+            });
+        }
+    }
+
+    fn tell(&self, event: impl FnOnce(String) -> Event) {
+        if let Some(events) = &self.events {
+            let name = self.name.get().map_or("notifications", String::as_str);
+            events.tell(event(name.to_owned()));
+        }
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.clock.wall().as_millisecond()
+    }
+}
+
+#[async_trait]
+impl BatchJob for Notifications {
+    async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
+        let ends = self.ends().await?;
+        let pending = ends.source.pending(self.now_ms(), limit).await;
+        let pending = pending.map_err(SourceError::into_job_error)?;
+        if self.name.get().is_some() {
+            self.tell_backlog(&ends).await;
+        }
+        Ok(pending)
+    }
+
+    async fn process(&self, batch: &str, run: Run) -> Result<Outcome, JobError> {
+        // Without a claim there is no order among holders, and nothing here would be safe.
+        if run.token() == Token(0) {
+            return Err(JobError::fatal(
+                "notifications need coordination = \"batch\"",
+            ));
+        }
+        self.process_under(run.token(), batch, &run).await
+    }
+
+    fn named(&self, job: &str) {
+        let _ = self.name.set(job.to_owned());
+    }
+
+    fn limits(&self) -> BatchLimits {
+        BatchLimits {
+            claim: self.params.claim,
+            concurrency: self.params.concurrency,
+        }
+    }
+}
+
+/// What was accepted is in doubt when the sink cannot say that it stays.
+async fn confirmed(mut answers: BTreeMap<usize, Answer>, ends: &Ends) -> BTreeMap<usize, Answer> {
+    if !answers.values().any(|a| *a == Answer::Accepted) {
+        return answers;
+    }
+    if let Err(error) = ends.sink.flush().await {
+        warn!(sink = ends.sink.name(), %error, "accepted items could not be made to stay");
+        let why = format!("accepted, but perhaps not kept: {error}");
+        for answer in answers.values_mut().filter(|a| **a == Answer::Accepted) {
+            *answer = Answer::Unknown { why: why.clone() };
+        }
+    }
+    answers
+}
+
+fn count(marks: &[(ItemId, Mark)]) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for (_, mark) in marks {
+        *counts.entry(mark.word()).or_insert(0) += 1;
+    }
+    counts
+}
+
+fn first_trouble(marks: &[(ItemId, Mark)]) -> Option<String> {
+    marks.iter().find_map(|(_, mark)| match mark {
+        Mark::Sent => None,
+        Mark::Except(exception) => Some(exception.reason.clone()),
+    })
+}
+
+fn lost(batch: &str, token: Token, holder: Option<Token>) -> Outcome {
+    let holder = holder.map(|t| t.0);
+    warn!(
+        batch,
+        token = token.0,
+        ?holder,
+        "batch lost to a later holder; nothing was written"
+    );
+    Outcome::Skip("lost to a later holder".to_owned())
+}
+
+fn connect(params: &NotificationsParams) -> Result<Ends, String> {
+    let found = params.check();
+    if !found.is_empty() {
+        return Err(in_a_line(&found));
+    }
+    let sink: Arc<dyn Sink> = match params.sink.target()? {
+        Target::Web(url) => {
+            Arc::new(Webhook::new(url, params.timeout.0).map_err(|e| e.to_string())?)
+        }
+        Target::File(path) => Arc::new(Lines::new(path)),
+    };
+    let source = Arc::new(SqliteSource::new(params.source.database()?, params));
+    Ok(Ends { source, sink })
+}
+
+impl fmt::Debug for Notifications {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notifications")
+            .field("params", &self.params)
+            .finish_non_exhaustive()
+    }
+}

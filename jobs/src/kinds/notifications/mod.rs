@@ -1,0 +1,79 @@
+//! Sends the rows of a user's table: every row at least once, every possible repeat known beforehand.
+//!
+//! The table stays as it is: no columns for claims, only the `sent_at` it has anyway. Rows are taken by *cells*: a
+//! fixed range of integer ids, or a bucket of the ids' hash. A cell is one batch and is locked as one.
+//!
+//! # One batch
+//! 1. Under the claim, in one transaction: read the cell's unsent rows **again** (the last holder may have sent some),
+//!    and write one *intent*: this token is about to send these items.
+//! 2. Send, a few at a time, each with an `Idempotency-Key` that depends on database, table and id alone.
+//! 3. In one transaction that requires the intent to be still ours: mark `sent_at`, record what went wrong, remove the
+//!    intent.
+//!
+//! # Invariants
+//! - N1 `sent_at` is the truth; a cell is never final.             (`a_row_committed_late_into_a_finished_cell_is_sent`)
+//! - N2 Whatever may have been sent without being marked is listed before it is sent again, with the same key.
+//!   (`items_of_a_killed_sender_are_listed_then_repeated_with_the_same_key`)
+//! - N3 A holder whose intent was replaced writes nothing.         (`a_stale_holder_marks_and_removes_nothing`)
+//! - N4 At any time all intents of a table are of one cell size.   (`another_cell_size_waits_for_open_intents`)
+//!
+//! # When things fail
+//! A sender that dies leaves its intent: the next holder finds it and lists its unsent items as *in doubt*, then
+//! repeats them or parks them, as `in_doubt` says. A refusal worth retrying waits for its time in the side table, which
+//! survives the replica. What is refused for good is *dead*, with the reason.
+//!
+//! # Not promised
+//! A receiver that ignores `Idempotency-Key` sees the repeats of items that were in doubt. An answer of 5xx is believed
+//! to mean "not accepted".
+//!
+//! Tokens must not begin anew: when the lock store is replaced by an empty one, an intent that a dead sender left under a
+//! larger token keeps its cell (a warning says so) until that row of `watchkeeper_delivery_intent` is deleted by hand.
+//!
+//! # The table
+//! The id must be unique. A partial index keeps the search for work independent of how much was sent:
+//! `CREATE INDEX … ON notifications (id) WHERE sent_at IS NULL`. Exceptions and intents live beside the table in
+//! `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
+//!
+//! In reading order: `params`, `cell`, `delivery` (what an answer means), `source` and `sqlite`, `sink`, `webhook` and
+//! `file`, `rate`, `job`, `operator` (what a person does with what is left).
+
+pub(crate) mod cell;
+pub(crate) mod delivery;
+mod file;
+mod job;
+pub(crate) mod operator;
+mod params;
+mod rate;
+mod sink;
+pub(crate) mod source;
+pub(crate) mod sqlite;
+mod webhook;
+
+pub use cell::ItemId;
+pub use delivery::{Answer, Exception, Mark, Policy, State};
+pub use job::Notifications;
+pub use params::{Address, Columns, InDoubt, NotificationsParams};
+pub use sink::Sink;
+pub use source::{Begin, Counts, Exceptions, Finish, Item, Listed, Source, SourceError, Work};
+
+// For the tests of the commands, which look at a table from outside.
+#[doc(hidden)]
+pub use operator::{Did, Entry, FIRST_STEP, RowState, Standing, Step};
+#[doc(hidden)]
+pub use sqlite::SqliteOperator;
+
+use super::Kind;
+
+/// What the worker is told of it.
+pub(super) const KIND: Kind = Kind {
+    name: "notifications",
+    make: |worker| {
+        let events = worker.events().clone();
+        worker.batch_kind("notifications", move |params| {
+            Notifications::new(params, Some(events.clone()))
+        })
+    },
+    check: |params| super::read(params, NotificationsParams::check),
+    fixed: &[],
+    tells_progress: true,
+};

@@ -1,0 +1,220 @@
+//! What a person does with items that do not go by themselves: counts and lists them, sends them again, parks them.
+//! Plain values and decisions; [`SqliteOperator`](super::sqlite::SqliteOperator) carries them out.
+//!
+//! Nothing here needs a running worker. Senders read the side table again at every look, so that they find what was
+//! changed within a second.
+//!
+//! # Invariants
+//! - A1 An item that is being sent, or whose sender died in the act, is left alone: what became of it is not known yet.
+//!   (`an_item_that_is_being_sent_is_left_alone`)
+//! - A2 An item that may have been received stays listed as in doubt when it is sent again, and the key by which its
+//!   receiver knows it does not change.                               (`what_may_have_been_received_stays_in_doubt`)
+//! - A3 Many items are changed in short transactions, with pauses between: senders wait for none longer than for each
+//!   other.                                                           (`steps_grow_and_shrink_with_the_time_they_take`)
+//! - A4 Looking changes nothing, and creates nothing.                 (`looking_creates_nothing`)
+
+use std::time::Duration;
+
+use watchkeeper::node::Token;
+
+use super::{
+    cell::ItemId,
+    delivery::{Exception, State},
+    source::Counts,
+};
+
+/// How a table stands.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// Whether senders have ever served it; all but `backlog` is empty otherwise.
+    pub served: bool,
+    /// Rows still to be sent.
+    pub backlog: u64,
+    /// Items in the side table.
+    pub items: Counts,
+    /// Batches that are being sent, or whose sender died in the act.
+    pub sending: u64,
+    /// Doubts recorded since the table was first served: an upper bound for the repeats that its receiver saw.
+    pub doubted_ever: u64,
+}
+
+/// One item of the side table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its id.
+    pub id: ItemId,
+    /// Where it stands and why.
+    pub exception: Exception,
+    /// The token of the holder that wrote this; zero when no holder ever had the item.
+    pub token: Token,
+    /// The batch that it was sent with.
+    pub batch: String,
+    /// When this was written.
+    pub updated: String,
+    /// The key by which a receiver knows it.
+    pub key: String,
+    /// What its row says.
+    pub row: RowState,
+}
+
+/// What the user's table says of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowState {
+    /// Not sent.
+    Unsent,
+    /// Marked as sent, by another hand than ours.
+    Sent,
+    /// Not there any more.
+    Gone,
+}
+
+/// What became of an order about one item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Did {
+    /// As asked.
+    Changed,
+    /// It stands as asked already: a row that waits to be sent, an item that is parked.
+    AsItIs,
+    /// It is being sent, or its sender died in the act: nothing was changed.
+    Sending,
+    /// Its row was marked as sent, or deleted, by another hand: it is listed no more.
+    Forgotten,
+    /// There is neither a row nor an item with this id, or the row was sent.
+    Unknown,
+}
+
+/// What one step through the items of a state did.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Step {
+    /// Items that are sent again.
+    pub changed: u64,
+    /// Items that are listed no more, because their rows were sent or deleted by another hand.
+    pub forgotten: u64,
+    /// Items that were left alone, because they are being sent.
+    pub sending: u64,
+    /// The last item that was looked at; the next step goes on behind it. None at the end.
+    pub last: Option<ItemId>,
+    /// How long senders may have waited for it.
+    pub took: Duration,
+}
+
+/// Items of the first step.
+pub const FIRST_STEP: usize = 100;
+/// Items of a step at most.
+const LONGEST_STEP: usize = 2_000;
+/// No step shall take longer.
+const STEP: Duration = Duration::from_millis(25);
+/// Characters of an earlier reason that are kept.
+const KEPT_REASON: usize = 500;
+
+/// How many items the next step is to take, after one of `items` took so long.
+#[must_use]
+pub(crate) fn next_step(items: usize, took: Duration) -> usize {
+    if took > STEP {
+        (items / 2).max(1)
+    } else if took < STEP / 3 {
+        (items * 2).min(LONGEST_STEP)
+    } else {
+        items
+    }
+}
+
+/// The item as it waits to be sent again, with its attempts counted anew; nothing for one that was never begun, which is
+/// an ordinary unsent row then.
+#[must_use]
+pub(crate) fn again(prior: &Exception, token: Token) -> Option<Exception> {
+    let state = match prior.state {
+        State::Parked if token == Token(0) => return None,
+        // What is parked may have been received, if a holder ever had it.
+        State::InDoubt | State::Parked => State::InDoubt,
+        State::Dead | State::Retry => State::Retry,
+    };
+    Some(Exception {
+        state,
+        attempts: 0,
+        not_before_ms: 0,
+        reason: prior.reason.clone(),
+        doubted: false,
+    })
+}
+
+/// The item as it waits for a person.
+#[must_use]
+pub(crate) fn parked(prior: Option<&Exception>) -> Exception {
+    let reason = match prior.map(|p| p.reason.as_str()) {
+        None | Some("") => "parked on request".to_owned(),
+        Some(why) => {
+            let why: String = why.chars().take(KEPT_REASON).collect();
+            format!("parked on request; before: {why}")
+        }
+    };
+    Exception {
+        state: State::Parked,
+        attempts: prior.map_or(0, |p| p.attempts),
+        not_before_ms: 0,
+        reason,
+        doubted: false,
+    }
+}
+
+// === impl RowState ===
+
+impl RowState {
+    /// The word for it in listings.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unsent => "unsent",
+            Self::Sent => "sent",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exception(state: State) -> Exception {
+        Exception {
+            state,
+            attempts: 20,
+            not_before_ms: 17,
+            reason: "no".to_owned(),
+            doubted: true,
+        }
+    }
+
+    #[test]
+    fn what_may_have_been_received_stays_in_doubt() {
+        let after = |state, token| again(&exception(state), Token(token)).map(|e| e.state);
+        assert_eq!(after(State::Parked, 7), Some(State::InDoubt));
+        assert_eq!(after(State::InDoubt, 7), Some(State::InDoubt));
+        assert_eq!(after(State::Dead, 7), Some(State::Retry));
+        assert_eq!(after(State::Retry, 7), Some(State::Retry));
+        assert_eq!(after(State::Parked, 0), None, "never begun");
+        let item = again(&exception(State::Dead), Token(7)).unwrap();
+        assert_eq!((item.attempts, item.not_before_ms), (0, 0));
+        assert!(!item.doubted, "no new doubt: it was counted when it arose");
+    }
+
+    #[test]
+    fn steps_grow_and_shrink_with_the_time_they_take() {
+        let ms = Duration::from_millis;
+        assert_eq!(next_step(100, ms(1)), 200);
+        assert_eq!(next_step(1_500, ms(1)), LONGEST_STEP);
+        assert_eq!(next_step(100, ms(20)), 100);
+        assert_eq!(next_step(100, ms(90)), 50);
+        assert_eq!(next_step(1, ms(90)), 1);
+    }
+
+    #[test]
+    fn a_reason_does_not_grow_without_end() {
+        let mut item = exception(State::Retry);
+        for _ in 0..100 {
+            item = parked(Some(&item));
+        }
+        assert!(item.reason.len() < 600, "{}", item.reason.len());
+        assert_eq!((item.attempts, item.state), (20, State::Parked));
+    }
+}

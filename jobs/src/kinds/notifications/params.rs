@@ -1,0 +1,347 @@
+//! What to send from where to where, and how carefully.
+
+use std::{fmt, path::PathBuf};
+
+use reqwest::Url;
+use serde::Deserialize;
+use watchkeeper::{DurationExt, config::Findings, human::Span};
+
+use crate::kinds::{take, web::shown};
+
+/// Parameters of a job of kind `notifications`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NotificationsParams {
+    /// The database: `sqlite://PATH`.
+    pub source: Address,
+    /// The table.
+    pub table: String,
+    /// The columns that matter.
+    pub columns: Columns,
+    /// Where rows go: `http(s)://…` or `file://PATH`.
+    pub sink: Address,
+    /// Ids per cell; with text ids, rows sent in one go.
+    pub batch_size: u32,
+    /// Cells of a table whose ids are text: buckets of their hash.
+    pub buckets: u32,
+    /// Cells claimed in one go, at most.
+    pub claim: usize,
+    /// Cells worked on at once by one replica.
+    pub concurrency: usize,
+    /// Rows per second and replica, at most.
+    pub rate: Option<f64>,
+    /// What to do with a row that may have been sent.
+    pub in_doubt: InDoubt,
+    /// Sendings of one row before it is given up as dead.
+    pub attempts: u32,
+    /// Pause before the second sending; doubles each time, up to an hour.
+    pub backoff: Span,
+    /// Time limit for one sending.
+    pub timeout: Span,
+}
+
+/// Columns of the table.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Columns {
+    /// Unique; integers or text.
+    pub id: String,
+    /// Null until the row was sent. Receives RFC 3339 text, or Unix seconds when the column holds integers.
+    pub sent_at: String,
+    /// Holds the body (JSON, or plain text); without it the body is all other columns.
+    pub payload: Option<String>,
+}
+
+/// What to do with an item that may or may not have been sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InDoubt {
+    /// Send it again with the same key.
+    #[default]
+    Repeat,
+    /// Leave it for a person to decide.
+    Park,
+}
+
+/// An address that may hold credentials: shows nothing but scheme and host, or the path of a file.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Address(String);
+
+/// Where rows go.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A web service.
+    Web(Url),
+    /// A file of JSON lines.
+    File(PathBuf),
+}
+
+// === impl NotificationsParams ===
+
+impl Default for NotificationsParams {
+    fn default() -> Self {
+        Self {
+            source: Address::default(),
+            table: String::new(),
+            columns: Columns::default(),
+            sink: Address::default(),
+            batch_size: 50,
+            buckets: 64,
+            claim: 4,
+            concurrency: 4,
+            rate: None,
+            in_doubt: InDoubt::Repeat,
+            // About ten hours with the back-off below: an outage of a night kills nothing.
+            attempts: 20,
+            backoff: Span(2.secs()),
+            timeout: Span(10.secs()),
+        }
+    }
+}
+
+impl Default for Columns {
+    fn default() -> Self {
+        Self {
+            id: "id".to_owned(),
+            sent_at: "sent_at".to_owned(),
+            payload: None,
+        }
+    }
+}
+
+impl NotificationsParams {
+    /// What is wrong with these parameters; does not touch the database.
+    #[must_use]
+    pub fn check(&self) -> Findings {
+        let mut found = Findings::default();
+        let mut say = |key: &str, problem: Result<(), String>| {
+            let _ = take(&mut found, key, problem);
+        };
+        say("source", self.source.database().map(drop));
+        say("table", identifier(&self.table));
+        say("columns.id", identifier(&self.columns.id));
+        say("columns.sent_at", identifier(&self.columns.sent_at));
+        if let Some(payload) = &self.columns.payload {
+            say("columns.payload", identifier(payload));
+        }
+        let distinct = !self.columns.id.eq_ignore_ascii_case(&self.columns.sent_at);
+        say(
+            "columns.sent_at",
+            ensure(distinct, "is the same column as `columns.id`"),
+        );
+        say("sink", self.sink.target().map(drop));
+        let sizes = (1..=10_000).contains(&self.batch_size);
+        say("batch_size", ensure(sizes, "must be from 1 to 10000"));
+        let buckets = (1..=65_536).contains(&self.buckets);
+        say("buckets", ensure(buckets, "must be from 1 to 65536"));
+        say(
+            "claim",
+            ensure((1..=1000).contains(&self.claim), "must be from 1 to 1000"),
+        );
+        let batches = (1..=1000).contains(&self.concurrency);
+        say("concurrency", ensure(batches, "must be from 1 to 1000"));
+        let rate = self
+            .rate
+            .is_none_or(|rate| rate.is_finite() && rate >= 0.001);
+        say(
+            "rate",
+            ensure(rate, "must be rows per second, at least 0.001"),
+        );
+        say("attempts", ensure(self.attempts >= 1, "must be at least 1"));
+        say(
+            "timeout",
+            ensure(!self.timeout.0.is_zero(), "must be longer than nothing"),
+        );
+        found
+    }
+}
+
+fn ensure(right: bool, otherwise: &str) -> Result<(), String> {
+    if right {
+        Ok(())
+    } else {
+        Err(otherwise.to_owned())
+    }
+}
+
+/// Names of tables and columns are quoted wherever they are used; what is refused here would be a mistake at best.
+fn identifier(name: &str) -> Result<(), String> {
+    let first = name.chars().next().ok_or("is missing")?;
+    let fits = (first.is_alphabetic() || first == '_')
+        && name.chars().all(|c| c.is_alphanumeric() || c == '_')
+        && name.chars().count() <= 63;
+    ensure(
+        fits,
+        "must be a plain name: letters, digits and `_`, at most 63",
+    )?;
+    let lower = name.to_ascii_lowercase();
+    let reserved = ["sqlite_", "watchkeeper_"]
+        .iter()
+        .find(|p| lower.starts_with(**p));
+    match reserved {
+        Some(prefix) => Err(format!("names that begin with `{prefix}` are reserved")),
+        None => Ok(()),
+    }
+}
+
+// === impl Address ===
+
+impl Address {
+    /// The file of the SQLite database.
+    pub(crate) fn database(&self) -> Result<PathBuf, String> {
+        match self.0.strip_prefix("sqlite://") {
+            Some("") => Err("names no file; write sqlite:///var/lib/app/app.db".to_owned()),
+            Some(path) => Ok(PathBuf::from(path)),
+            None if self.0.is_empty() => Err("is missing; write sqlite://PATH".to_owned()),
+            None => Err("must be sqlite://PATH".to_owned()),
+        }
+    }
+
+    /// Where rows go.
+    ///
+    /// An error is a sentence for the reader of the configuration, without the address itself.
+    pub(crate) fn target(&self) -> Result<Target, String> {
+        const FORMS: &str = "http://…, https://… or file://PATH";
+        if self.0.is_empty() {
+            return Err(format!("is missing; write {FORMS}"));
+        }
+        if let Some(path) = self.0.strip_prefix("file://") {
+            ensure(
+                !path.is_empty(),
+                "names no file; write file:///var/log/app/sent.jsonl",
+            )?;
+            return Ok(Target::File(PathBuf::from(path)));
+        }
+        if !self.0.starts_with("http://") && !self.0.starts_with("https://") {
+            return Err(format!("must be {FORMS}"));
+        }
+        let url = Url::parse(&self.0).map_err(|e| format!("is not a valid address: {e}"))?;
+        ensure(url.has_host(), "names no host")?;
+        Ok(Target::Web(url))
+    }
+
+    /// The address without what might be secret: credentials, path and query of a web address.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match self.target() {
+            Ok(Target::Web(url)) => shown(&url),
+            _ if self.0.starts_with("file://") || self.0.starts_with("sqlite://") => self.0.clone(),
+            _ => "…".to_owned(),
+        }
+    }
+}
+
+impl From<&str> for Address {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<String> for Address {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.shown())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> NotificationsParams {
+        NotificationsParams {
+            source: "sqlite:///tmp/x.db".into(),
+            table: "notifications".to_owned(),
+            sink: "https://user:hunter2@example.org/hook/s3cret?key=s3cret".into(),
+            ..NotificationsParams::default()
+        }
+    }
+
+    fn keys(params: &NotificationsParams) -> Vec<String> {
+        let found = params.check().into_iter();
+        found.map(|mut f| f.keys.swap_remove(0)).collect()
+    }
+
+    #[test]
+    fn good_parameters_have_no_findings() {
+        assert!(good().check().is_empty());
+    }
+
+    #[test]
+    fn hostile_names_are_refused() {
+        for name in [
+            "",
+            "x\"; DROP TABLE users; --",
+            "a b",
+            "a.b",
+            "1x",
+            "x\0",
+            "sqlite_master",
+            "Watchkeeper_delivery",
+            &"x".repeat(64),
+        ] {
+            let params = NotificationsParams {
+                table: name.to_owned(),
+                ..good()
+            };
+            assert_eq!(keys(&params), ["table"], "{name:?}");
+        }
+    }
+
+    #[test]
+    fn every_finding_names_its_key() {
+        let params = NotificationsParams {
+            source: "postgres://db".into(),
+            sink: "ftp://x".into(),
+            batch_size: 0,
+            buckets: 0,
+            claim: 0,
+            concurrency: 0,
+            rate: Some(f64::NAN),
+            attempts: 0,
+            timeout: Span::default(),
+            columns: Columns {
+                id: "a".to_owned(),
+                sent_at: "A".to_owned(),
+                payload: Some(String::new()),
+            },
+            ..good()
+        };
+        let expected = [
+            "source",
+            "columns.payload",
+            "columns.sent_at",
+            "sink",
+            "batch_size",
+            "buckets",
+            "claim",
+            "concurrency",
+            "rate",
+            "attempts",
+            "timeout",
+        ];
+        assert_eq!(keys(&params), expected);
+    }
+
+    #[test]
+    fn no_secret_of_an_address_is_shown() {
+        let shown = format!("{:?}", good());
+        assert!(shown.contains("https://example.org"), "{shown}");
+        assert!(
+            !shown.contains("hunter2") && !shown.contains("s3cret"),
+            "{shown}"
+        );
+        let broken = Address::from("https://user:hunter2@:99999999/s3cret");
+        let text = format!("{broken:?} {:?}", broken.target().err());
+        assert!(
+            !text.contains("hunter2") && !text.contains("s3cret"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! Where items come from: the seam between the method and a database.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use watchkeeper::{job::JobError, node::Token};
+
+use super::{
+    cell::ItemId,
+    delivery::{Exception, Mark, Policy, State},
+};
+
+/// A table whose rows are sent.
+#[async_trait]
+pub trait Source: Send + Sync + 'static {
+    /// Batches with work at `now_ms` (Unix milliseconds), at most `limit`: cells with unsent rows that may go now, and
+    /// cells in which a sender left an intent.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    async fn pending(&self, now_ms: i64, limit: usize) -> Result<Vec<String>, SourceError>;
+
+    /// Begins a batch, in one transaction: lists what the last holder left in doubt, reads the cell's unsent rows that
+    /// may go now, writes down that `token` is about to send them.
+    ///
+    /// # Errors
+    /// [`SourceError`]; nothing was written then.
+    async fn begin(
+        &self,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Begin, SourceError>;
+
+    /// Ends a batch, in one transaction, if the intent is still that of `token`: marks what was sent, records the
+    /// exceptions, removes the intent. Otherwise writes nothing.
+    ///
+    /// # Errors
+    /// [`SourceError`]; nothing was written then.
+    async fn finish(
+        &self,
+        batch: &str,
+        token: Token,
+        marks: Vec<(ItemId, Mark)>,
+        now_ms: i64,
+    ) -> Result<Finish, SourceError>;
+
+    /// Unsent items that are in the side table.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    async fn exceptions(&self) -> Result<Exceptions, SourceError>;
+
+    /// Items that are still to be sent: unsent, neither dead nor parked.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    async fn backlog(&self) -> Result<u64, SourceError>;
+
+    /// Items in the side table by state, counted about once a second: cheap, whatever there is in the table itself.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    async fn counts(&self) -> Result<Counts, SourceError> {
+        Ok(self.exceptions().await?.counts)
+    }
+}
+
+/// Items by state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Waiting for their time.
+    pub retry: u64,
+    /// Given up.
+    pub dead: u64,
+    /// In doubt and to be repeated.
+    pub in_doubt: u64,
+    /// In doubt, or put aside, and left to a person.
+    pub parked: u64,
+}
+
+/// How a batch began.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Begin {
+    /// Send these. May be none.
+    Send(Work),
+    /// A holder with this larger token has begun: our claim is old.
+    Lost(Token),
+    /// The table is divided into other cells now: this batch is no more.
+    OtherCells(String),
+}
+
+/// The work of one batch.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Work {
+    /// What to send.
+    pub items: Vec<Item>,
+    /// Items that the last holder left in doubt.
+    pub in_doubt: u64,
+    /// Those of them that were parked instead.
+    pub parked: u64,
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// Its id.
+    pub id: ItemId,
+    /// The key by which a receiver knows a repeat.
+    pub key: String,
+    /// What is sent: `id`, `table` and the payload.
+    pub body: Map<String, Value>,
+    /// What happened to it before.
+    pub prior: Option<Exception>,
+}
+
+/// How a batch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// Everything is written.
+    Written,
+    /// The intent is no longer ours: nothing is written. The holder now, if there is one.
+    Lost(Option<Token>),
+}
+
+/// The exceptions of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Exceptions {
+    /// How many there are.
+    pub counts: Counts,
+    /// Doubts recorded since the table was first served: an upper bound for the repeats that a receiver saw.
+    pub doubted_ever: u64,
+    /// The items, by id, the first 10,000.
+    pub items: Vec<Listed>,
+}
+
+/// One item of the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its id.
+    pub id: ItemId,
+    /// Where it stands and why.
+    pub exception: Exception,
+}
+
+/// Why a source could not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// There is no such file.
+    #[error("no database at {}", .0.display())]
+    NoDatabase(PathBuf),
+    /// There is no such table.
+    #[error("no table `{table}` in {}; there are: {found}", .path.display())]
+    NoTable {
+        /// Where.
+        path: PathBuf,
+        /// Which.
+        table: String,
+        /// What there is instead.
+        found: String,
+    },
+    /// There is no such column.
+    #[error("no column `{column}` in table `{table}`; there are: {found}")]
+    NoColumn {
+        /// In which table.
+        table: String,
+        /// Which.
+        column: String,
+        /// What there is instead.
+        found: String,
+    },
+    /// The table cannot be served as it is.
+    #[error("table `{table}` cannot be served: {why}")]
+    Unfit {
+        /// Which.
+        table: String,
+        /// Why, and what would help.
+        why: String,
+    },
+    /// Not a batch of this source.
+    #[error("`{0}` is not a batch of this table")]
+    NoBatch(String),
+    /// The side table holds what this version does not understand.
+    #[error("the side table holds `{0}`, which this version does not understand")]
+    Unreadable(String),
+    /// The database failed.
+    #[error("the database failed")]
+    Sqlite(#[from] rusqlite::Error),
+    /// The thread that worked on the database ended.
+    #[error("the database call was not finished")]
+    Unfinished,
+}
+
+// === impl SourceError ===
+
+impl SourceError {
+    /// As the engine is told: what another attempt would meet again is fatal.
+    #[must_use]
+    pub fn into_job_error(self) -> JobError {
+        match self {
+            Self::Sqlite(_) | Self::Unfinished => JobError::retry(self),
+            _ => JobError::fatal(self),
+        }
+    }
+}
+
+// === impl Counts ===
+
+impl Counts {
+    /// Those in this state.
+    #[must_use]
+    pub const fn of(&self, state: State) -> u64 {
+        match state {
+            State::Retry => self.retry,
+            State::Dead => self.dead,
+            State::InDoubt => self.in_doubt,
+            State::Parked => self.parked,
+        }
+    }
+
+    pub(crate) const fn of_mut(&mut self, state: State) -> &mut u64 {
+        match state {
+            State::Retry => &mut self.retry,
+            State::Dead => &mut self.dead,
+            State::InDoubt => &mut self.in_doubt,
+            State::Parked => &mut self.parked,
+        }
+    }
+}
+
+// === impl Exceptions ===
+
+impl Exceptions {
+    /// Ids of the items in this state.
+    #[must_use]
+    pub fn ids(&self, state: State) -> Vec<ItemId> {
+        let of_state = self.items.iter().filter(|i| i.exception.state == state);
+        of_state.map(|i| i.id.clone()).collect()
+    }
+}

@@ -1,0 +1,300 @@
+//! A table in an SQLite file, which others read and write at the same time.
+//!
+//! One connection, used from blocking threads and by one caller at a time; every change is one short immediate
+//! transaction. A program that holds the database longer than five seconds makes a call fail, which is tried again.
+
+mod cells;
+mod operator;
+mod rows;
+mod schema;
+mod side;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+use tracing::warn;
+use watchkeeper::node::Token;
+
+pub use self::operator::SqliteOperator;
+use self::{
+    schema::{Table, Wanted},
+    side::{
+        count_doubts, counts, exception_of, forget, immediate, intent, record, remove_intent,
+        state_of, write_intent,
+    },
+};
+use super::{
+    cell::{Cell, ItemId},
+    delivery::{Mark, Policy, State},
+    params::NotificationsParams,
+    source::{Begin, Counts, Exceptions, Finish, Listed, Source, SourceError, Work},
+};
+
+/// The source.
+#[derive(Debug)]
+pub(crate) struct SqliteSource(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    wanted: Wanted,
+    /// Opened at the first call, and again after an error.
+    db: Mutex<Option<Db>>,
+}
+
+#[derive(Debug)]
+struct Db {
+    conn: Connection,
+    table: Table,
+    told_of_layout: bool,
+}
+
+// === impl SqliteSource ===
+
+impl SqliteSource {
+    /// The table that `params` names, in the file at `path`. Opened at the first call.
+    #[must_use]
+    pub(crate) fn new(path: PathBuf, params: &NotificationsParams) -> Self {
+        Self(Arc::new(Shared {
+            wanted: Wanted::new(path, params),
+            db: Mutex::new(None),
+        }))
+    }
+
+    /// Runs `work` on the database, off the runtime.
+    async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Db) -> Result<T, SourceError> + Send + 'static,
+    ) -> Result<T, SourceError> {
+        let shared = Arc::clone(&self.0);
+        tokio::task::spawn_blocking(move || {
+            // A panic rolled its transaction back; the connection is as good as before.
+            let mut slot = shared.db.lock().unwrap_or_else(PoisonError::into_inner);
+            let db = match &mut *slot {
+                Some(db) => db,
+                None => slot.insert(Db::open(&shared.wanted)?),
+            };
+            let done = work(db);
+            if done.is_err() {
+                // Look at file and table afresh next time: they may have been replaced.
+                *slot = None;
+            }
+            done
+        })
+        .await
+        .map_err(|_| SourceError::Unfinished)?
+    }
+}
+
+#[async_trait]
+impl Source for SqliteSource {
+    async fn pending(&self, now_ms: i64, limit: usize) -> Result<Vec<String>, SourceError> {
+        self.with(move |db| db.pending(now_ms, limit)).await
+    }
+
+    async fn begin(
+        &self,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Begin, SourceError> {
+        let batch = batch.to_owned();
+        self.with(move |db| db.begin(&batch, token, policy, now_ms))
+            .await
+    }
+
+    async fn finish(
+        &self,
+        batch: &str,
+        token: Token,
+        marks: Vec<(ItemId, Mark)>,
+        now_ms: i64,
+    ) -> Result<Finish, SourceError> {
+        let batch = batch.to_owned();
+        self.with(move |db| db.finish(&batch, token, &marks, now_ms))
+            .await
+    }
+
+    async fn exceptions(&self) -> Result<Exceptions, SourceError> {
+        self.with(|db| db.exceptions()).await
+    }
+
+    async fn backlog(&self) -> Result<u64, SourceError> {
+        self.with(|db| db.backlog()).await
+    }
+
+    async fn counts(&self) -> Result<Counts, SourceError> {
+        self.with(|db| counts(&db.conn, &db.table)).await
+    }
+}
+
+// === impl Db ===
+
+impl Db {
+    fn open(wanted: &Wanted) -> Result<Self, SourceError> {
+        let conn = schema::open(&wanted.path)?;
+        let table = schema::inspect(&conn, wanted)?;
+        schema::make_side_tables(&conn)?;
+        let odd = rows::unusable_ids(&conn, &table)?;
+        if odd > 0 {
+            warn!(
+                table = table.name,
+                rows = odd,
+                "rows whose id is neither an integer nor text, or is text in an integer column, are not sent"
+            );
+        }
+        Ok(Self {
+            conn,
+            table,
+            told_of_layout: false,
+        })
+    }
+
+    fn pending(&mut self, now_ms: i64, limit: usize) -> Result<Vec<String>, SourceError> {
+        let layout = cells::in_force(&mut self.conn, &self.table)?;
+        if layout != self.table.layout && !self.told_of_layout {
+            self.told_of_layout = true;
+            warn!(
+                table = self.table.name,
+                in_force = %layout,
+                configured = %self.table.layout,
+                "another cell size is in force until no batch of it is open"
+            );
+        }
+        let cells = rows::cells_with_work(&self.conn, &self.table, layout, now_ms, limit)?;
+        let mut batches: Vec<String> = cells
+            .into_iter()
+            .map(|number| self.table.batch(layout, number))
+            .collect();
+        // Intents come last: those of live holders are claimed anyway, those left behind mostly have rows.
+        for batch in cells::open_intents(&self.conn, &self.table, limit)? {
+            if batches.len() < limit && !batches.contains(&batch) {
+                batches.push(batch);
+            }
+        }
+        Ok(batches)
+    }
+
+    fn begin(
+        &mut self,
+        batch: &str,
+        token: Token,
+        policy: Policy,
+        now_ms: i64,
+    ) -> Result<Begin, SourceError> {
+        let table = &self.table;
+        let cell = Cell::parse(batch).filter(|cell| cell.source == table.source);
+        let cell = cell.ok_or_else(|| SourceError::NoBatch(batch.to_owned()))?;
+        let tx = immediate(&mut self.conn)?;
+        let (layout, name) = cells::settle(&tx, table)?;
+        if layout != cell.layout {
+            return Ok(Begin::OtherCells(layout.to_string()));
+        }
+        let mut work = Work::default();
+        if let Some((holder, items)) = intent(&tx, table, batch)? {
+            if holder > token {
+                return Ok(Begin::Lost(holder));
+            }
+            // Our own token may stand there, too: an earlier run under this claim that did not come to its end.
+            let why = format!("its sender (token {}) ended before it was marked", holder.0);
+            for id in items {
+                let (unsent, prior) = rows::standing(&tx, table, &id)?;
+                let settled = prior
+                    .as_ref()
+                    .is_some_and(|p| matches!(p.state, State::Dead | State::Parked));
+                if unsent && !settled {
+                    let doubt = policy.doubt(prior.as_ref(), &why);
+                    match doubt.state {
+                        State::Parked => work.parked += 1,
+                        _ => work.in_doubt += 1,
+                    }
+                    record(&tx, table, batch, holder, &id, &doubt, now_ms)?;
+                }
+            }
+            count_doubts(&tx, table, work.in_doubt + work.parked)?;
+        }
+        // After the doubts were recorded: parked items must not be read as work.
+        work.items = rows::due(&tx, table, &cell, &name, now_ms)?;
+        if work.items.is_empty() {
+            remove_intent(&tx, table, batch)?;
+        } else {
+            let ids: Vec<&ItemId> = work.items.iter().map(|item| &item.id).collect();
+            write_intent(&tx, table, batch, token, &ids, now_ms)?;
+        }
+        tx.commit()?;
+        Ok(Begin::Send(work))
+    }
+
+    fn finish(
+        &mut self,
+        batch: &str,
+        token: Token,
+        marks: &[(ItemId, Mark)],
+        now_ms: i64,
+    ) -> Result<Finish, SourceError> {
+        let table = &self.table;
+        let tx = immediate(&mut self.conn)?;
+        let holder = intent(&tx, table, batch)?.map(|(holder, _)| holder);
+        if holder != Some(token) {
+            return Ok(Finish::Lost(holder));
+        }
+        let mut doubts = 0;
+        for (id, mark) in marks {
+            match mark {
+                Mark::Sent => {
+                    rows::mark_sent(&tx, table, id, now_ms)?;
+                    forget(&tx, table, id)?;
+                }
+                Mark::Except(exception) => {
+                    doubts += u64::from(exception.doubted);
+                    record(&tx, table, batch, token, id, exception, now_ms)?;
+                }
+            }
+        }
+        count_doubts(&tx, table, doubts)?;
+        remove_intent(&tx, table, batch)?;
+        tx.commit()?;
+        Ok(Finish::Written)
+    }
+
+    fn exceptions(&mut self) -> Result<Exceptions, SourceError> {
+        let table = &self.table;
+        let mut all = Exceptions::default();
+        let listed = format!(
+            "FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND EXISTS
+             (SELECT 1 FROM {} AS n WHERE n.{} = d.item AND n.{} IS NULL)",
+            table.sql_name, table.sql_id, table.sql_sent_at
+        );
+        let tx = self.conn.transaction()?;
+        {
+            let mut counts =
+                tx.prepare(&format!("SELECT d.state, count(*) {listed} GROUP BY 1"))?;
+            let mut counts = counts.query([&table.source])?;
+            while let Some(row) = counts.next()? {
+                let n = row.get::<_, i64>(1)?.unsigned_abs();
+                *all.counts.of_mut(state_of(row.get(0)?)?) += n;
+            }
+            let mut items = tx.prepare(&format!(
+                "SELECT d.item, d.state, d.attempts, d.not_before, d.reason {listed}
+                 ORDER BY d.item LIMIT 10000"
+            ))?;
+            let mut items = items.query([&table.source])?;
+            while let Some(row) = items.next()? {
+                let id = row.get(0)?;
+                if let Some(exception) = exception_of(row, 1)? {
+                    all.items.push(Listed { id, exception });
+                }
+            }
+        }
+        all.doubted_ever = side::doubted_ever(&tx, table)?.unwrap_or(0);
+        Ok(all)
+    }
+
+    fn backlog(&mut self) -> Result<u64, SourceError> {
+        rows::backlog(&self.conn, &self.table)
+    }
+}

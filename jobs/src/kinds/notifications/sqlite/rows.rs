@@ -1,0 +1,367 @@
+//! Reading and marking the user's rows.
+//!
+//! The side table is compared with `+n.id`: the sign takes the column's affinity away, without which SQLite could not
+//! use the side table's index and would read it once per row.
+
+use std::collections::BTreeSet;
+
+use rusqlite::{
+    Connection, OptionalExtension, Row, ToSql, Transaction, params,
+    types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef},
+};
+use serde_json::{Map, Value};
+
+use super::{
+    schema::{Payload, Table, quoted},
+    side::{exception_of, text_time},
+};
+use crate::notifications::{
+    cell::{Cell, ItemId, Layout, idempotency_key},
+    delivery::Exception,
+    source::{Item, SourceError},
+};
+
+/// Numbers of cells with rows that may go now.
+pub(super) fn cells_with_work(
+    conn: &Connection,
+    table: &Table,
+    layout: Layout,
+    now_ms: i64,
+    limit: usize,
+) -> Result<Vec<i64>, SourceError> {
+    let (name, id, due) = (&table.sql_name, &table.sql_id, due_rows(table));
+    match layout {
+        Layout::Range(size) => {
+            // Division truncates; the comparison makes it a floor for negative ids.
+            let mut cells = conn.prepare_cached(&format!(
+                "SELECT DISTINCT n.{id} / ?3 - (n.{id} % ?3 < 0) FROM {name} AS n
+                 WHERE {due} AND typeof(n.{id}) = 'integer' LIMIT ?4"
+            ))?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let cells =
+                cells.query_map(params![table.source, now_ms, size, limit], |row| row.get(0))?;
+            Ok(cells.collect::<Result<_, _>>()?)
+        }
+        Layout::Hash(_) => {
+            let mut ids =
+                conn.prepare_cached(&format!("SELECT n.{id} FROM {name} AS n WHERE {due}"))?;
+            let mut rows = ids.query(params![table.source, now_ms])?;
+            let mut cells = BTreeSet::new();
+            while cells.len() < limit
+                && let Some(row) = rows.next()?
+            {
+                cells.extend(usable_id(row)?.and_then(|id| layout.cell_of(&id)));
+            }
+            Ok(cells.into_iter().collect())
+        }
+    }
+}
+
+/// The cell's rows that may go now, at most one batch of them.
+pub(super) fn due(
+    tx: &Transaction<'_>,
+    table: &Table,
+    cell: &Cell,
+    database: &str,
+    now_ms: i64,
+) -> Result<Vec<Item>, SourceError> {
+    let ids = due_ids(tx, table, cell, now_ms)?;
+    let columns: Vec<String> = match &table.payload {
+        Payload::Column(column) => vec![column.clone()],
+        Payload::Fields(fields) => fields.clone(),
+    };
+    let list: String = columns
+        .iter()
+        .map(|c| format!(", n.{}", quoted(c)))
+        .collect();
+    let mut row_of = tx.prepare_cached(&format!(
+        "SELECT d.state, d.attempts, d.not_before, d.reason{list} FROM {} AS n
+         LEFT JOIN watchkeeper_delivery AS d ON d.source = ?1 AND d.item = ?2
+         WHERE n.{} = ?2",
+        table.sql_name, table.sql_id
+    ))?;
+    let mut items = Vec::with_capacity(ids.len());
+    for id in ids {
+        let mut rows = row_of.query(params![table.source, id])?;
+        let Some(row) = rows.next()? else { continue };
+        items.push(Item {
+            key: idempotency_key(database, &table.source, &id),
+            body: body(row, 4, table, &columns, &id)?,
+            prior: exception_of(row, 0)?,
+            id,
+        });
+    }
+    Ok(items)
+}
+
+fn due_ids(
+    tx: &Transaction<'_>,
+    table: &Table,
+    cell: &Cell,
+    now_ms: i64,
+) -> Result<Vec<ItemId>, SourceError> {
+    let (name, id, due) = (&table.sql_name, &table.sql_id, due_rows(table));
+    let mut ids = Vec::new();
+    match cell.layout {
+        Layout::Range(size) => {
+            let (first, last) = Layout::ids_of(size, cell.number);
+            let mut found = tx.prepare_cached(&format!(
+                "SELECT n.{id} FROM {name} AS n
+                 WHERE n.{id} BETWEEN ?3 AND ?4 AND {due} AND typeof(n.{id}) = 'integer' ORDER BY n.{id}"
+            ))?;
+            let found =
+                found.query_map(params![table.source, now_ms, first, last], |row| row.get(0))?;
+            for id in found {
+                ids.push(id?);
+            }
+        }
+        Layout::Hash(_) => {
+            let most = usize::try_from(table.batch_size).unwrap_or(usize::MAX);
+            let mut found =
+                tx.prepare_cached(&format!("SELECT n.{id} FROM {name} AS n WHERE {due}"))?;
+            let mut rows = found.query(params![table.source, now_ms])?;
+            while ids.len() < most
+                && let Some(row) = rows.next()?
+            {
+                let here = |id: &ItemId| cell.layout.cell_of(id) == Some(cell.number);
+                ids.extend(usable_id(row)?.filter(here));
+            }
+        }
+    }
+    Ok(ids)
+}
+
+/// Condition on a row `n`: unsent, and nothing in the side table holds it back. ?1 is the source, ?2 now.
+fn due_rows(table: &Table) -> String {
+    format!(
+        "n.{} IS NULL AND NOT EXISTS (SELECT 1 FROM watchkeeper_delivery AS d
+         WHERE d.source = ?1 AND d.item = +n.{}
+         AND (d.state IN ('dead', 'parked') OR d.not_before > ?2))",
+        table.sql_sent_at, table.sql_id
+    )
+}
+
+/// Whether a row is there and unsent, and what the side table says of it.
+pub(super) fn standing(
+    tx: &Transaction<'_>,
+    table: &Table,
+    id: &ItemId,
+) -> Result<(bool, Option<Exception>), SourceError> {
+    let unsent = tx
+        .prepare_cached(&format!(
+            "SELECT 1 FROM {} AS n WHERE n.{} = ?1 AND n.{} IS NULL",
+            table.sql_name, table.sql_id, table.sql_sent_at
+        ))?
+        .exists([id])?;
+    let mut prior = tx.prepare_cached(
+        "SELECT state, attempts, not_before, reason FROM watchkeeper_delivery
+         WHERE source = ?1 AND item = ?2",
+    )?;
+    let mut rows = prior.query(params![table.source, id])?;
+    match rows.next()? {
+        Some(row) => Ok((unsent, exception_of(row, 0)?)),
+        None => Ok((unsent, None)),
+    }
+}
+
+/// Marks a row as sent, unless it is marked already.
+pub(super) fn mark_sent(
+    tx: &Transaction<'_>,
+    table: &Table,
+    id: &ItemId,
+    now_ms: i64,
+) -> Result<(), SourceError> {
+    let mut mark = tx.prepare_cached(&format!(
+        "UPDATE {} SET {sent} = ?2 WHERE {} = ?1 AND {sent} IS NULL",
+        table.sql_name,
+        table.sql_id,
+        sent = table.sql_sent_at
+    ))?;
+    if table.sent_at_is_integer {
+        mark.execute(params![id, now_ms.div_euclid(1000)])?;
+    } else {
+        mark.execute(params![id, text_time(now_ms)])?;
+    }
+    Ok(())
+}
+
+/// Unsent rows that are neither dead nor parked.
+pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64, SourceError> {
+    let count: i64 = conn
+        .prepare_cached(&format!(
+            "SELECT count(*) FROM {} AS n WHERE n.{} IS NULL AND NOT EXISTS
+             (SELECT 1 FROM watchkeeper_delivery AS d WHERE d.source = ?1 AND d.item = +n.{}
+              AND d.state IN ('dead', 'parked'))",
+            table.sql_name, table.sql_sent_at, table.sql_id
+        ))?
+        .query_row([&table.source], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
+}
+
+/// Unsent rows, whatever is known of them.
+pub(super) fn unsent(conn: &Connection, table: &Table) -> Result<u64, SourceError> {
+    let count: i64 = conn.query_row(
+        &format!(
+            "SELECT count(*) FROM {} AS n WHERE n.{} IS NULL",
+            table.sql_name, table.sql_sent_at
+        ),
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(count.unsigned_abs())
+}
+
+/// The id of a row as the database has it: a column of integers takes the text of one.
+pub(super) fn id_of_row(
+    conn: &Connection,
+    table: &Table,
+    id: &ItemId,
+) -> Result<Option<ItemId>, SourceError> {
+    let mut found = conn.prepare_cached(&format!(
+        "SELECT n.{id} FROM {} AS n WHERE n.{id} = ?1",
+        table.sql_name,
+        id = table.sql_id
+    ))?;
+    let mut found = found.query([id])?;
+    match found.next()? {
+        Some(row) => usable_id(row),
+        None => Ok(None),
+    }
+}
+
+/// Unsent rows with ids that no cell can hold.
+pub(super) fn unusable_ids(conn: &Connection, table: &Table) -> Result<i64, SourceError> {
+    let usable = match table.layout {
+        Layout::Range(_) => "('integer')",
+        Layout::Hash(_) => "('integer', 'text')",
+    };
+    let count = conn
+        .query_row(
+            &format!(
+                "SELECT count(*) FROM {} AS n WHERE n.{} IS NULL AND typeof(n.{}) NOT IN {usable}",
+                table.sql_name, table.sql_sent_at, table.sql_id
+            ),
+            [],
+            |row| row.get(0),
+        )
+        .optional()?;
+    Ok(count.unwrap_or(0))
+}
+
+fn usable_id(row: &Row<'_>) -> Result<Option<ItemId>, SourceError> {
+    match row.get_ref(0)? {
+        value @ (ValueRef::Integer(_) | ValueRef::Text(_)) => {
+            // Text that is not UTF-8 cannot be named in an intent.
+            Ok(ItemId::column_result(value).ok())
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What is sent: the payload, then `id` and `table`, which win over columns of these names.
+fn body(
+    row: &Row<'_>,
+    at: usize,
+    table: &Table,
+    columns: &[String],
+    id: &ItemId,
+) -> Result<Map<String, Value>, SourceError> {
+    let mut body = Map::new();
+    for (i, column) in columns.iter().enumerate() {
+        let value = json(row.get_ref(at + i)?);
+        match (&table.payload, value) {
+            (Payload::Fields(_), value) => {
+                body.insert(column.clone(), value);
+            }
+            (Payload::Column(_), Value::String(text)) => match serde_json::from_str(&text) {
+                Ok(Value::Object(fields)) => body.extend(fields),
+                _ => {
+                    body.insert("payload".to_owned(), Value::String(text));
+                }
+            },
+            (Payload::Column(_), value) => {
+                body.insert("payload".to_owned(), value);
+            }
+        }
+    }
+    let id = match id {
+        ItemId::Int(id) => Value::from(*id),
+        ItemId::Text(id) => Value::from(id.as_str()),
+    };
+    body.insert("id".to_owned(), id);
+    body.insert("table".to_owned(), Value::from(table.name.as_str()));
+    Ok(body)
+}
+
+/// A value as JSON; bytes as hexadecimal text.
+fn json(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(n) => Value::from(n),
+        ValueRef::Real(x) => Value::from(x),
+        ValueRef::Text(text) => Value::from(String::from_utf8_lossy(text)),
+        ValueRef::Blob(bytes) => {
+            Value::from(bytes.iter().map(|b| format!("{b:02x}")).collect::<String>())
+        }
+    }
+}
+
+impl ToSql for ItemId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        match self {
+            Self::Int(id) => id.to_sql(),
+            Self::Text(id) => id.to_sql(),
+        }
+    }
+}
+
+impl FromSql for ItemId {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        match value {
+            ValueRef::Integer(id) => Ok(Self::Int(id)),
+            ValueRef::Text(_) => value.as_str().map(|id| Self::Text(id.to_owned())),
+            _ => Err(FromSqlError::InvalidType),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        demo_table::SCHEMA,
+        notifications::{
+            params::NotificationsParams,
+            sqlite::schema::{Wanted, inspect, make_side_tables},
+        },
+    };
+
+    #[test]
+    fn the_search_for_work_uses_the_partial_index_and_the_key_of_the_side_table() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(SCHEMA).unwrap();
+        make_side_tables(&db).unwrap();
+        let params = NotificationsParams {
+            table: "notifications".to_owned(),
+            ..NotificationsParams::default()
+        };
+        let table = inspect(&db, &Wanted::new("x".into(), &params)).unwrap();
+        let mut plan = db
+            .prepare(&format!(
+                "EXPLAIN QUERY PLAN SELECT DISTINCT n.id / 50 FROM notifications AS n WHERE {}",
+                due_rows(&table)
+            ))
+            .unwrap();
+        let plan: Vec<String> = plan
+            .query_map(params!["notifications", 0], |row| row.get(3))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        let plan = plan.join("\n");
+        assert!(plan.contains("notifications_unsent"), "{plan}");
+        assert!(
+            plan.contains("SEARCH d USING PRIMARY KEY (source=? AND item=?)"),
+            "{plan}"
+        );
+    }
+}

@@ -1,0 +1,360 @@
+//! What the user's table looks like, and the side tables beside it.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use crate::notifications::{
+    cell::{Cell, Layout},
+    params::NotificationsParams,
+    source::SourceError,
+};
+
+/// The side tables. `item` has no declared type, so that ids keep theirs. The index is for counting and listing, which goes
+/// without it, too: a version that did not know of it may have made the tables.
+const SIDE_TABLES: &str = "
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS watchkeeper_delivery (
+    source     TEXT NOT NULL,
+    item       NOT NULL,
+    state      TEXT NOT NULL CHECK (state IN ('retry', 'dead', 'in_doubt', 'parked')),
+    attempts   INTEGER NOT NULL,
+    not_before INTEGER NOT NULL,
+    reason     TEXT NOT NULL,
+    token      INTEGER NOT NULL,
+    batch      TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    PRIMARY KEY (source, item)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS watchkeeper_delivery_state ON watchkeeper_delivery (source, state, item);
+CREATE TABLE IF NOT EXISTS watchkeeper_delivery_intent (
+    source     TEXT NOT NULL,
+    batch      TEXT NOT NULL,
+    token      INTEGER NOT NULL,
+    items      TEXT NOT NULL,
+    written_at TEXT NOT NULL,
+    PRIMARY KEY (source, batch)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS watchkeeper_delivery_source (
+    source  TEXT NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL,
+    name    TEXT NOT NULL,
+    layout  TEXT NOT NULL,
+    doubted INTEGER NOT NULL
+) WITHOUT ROWID;
+COMMIT;
+";
+
+/// What is asked for; names as configured.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) path: PathBuf,
+    table: String,
+    id: String,
+    sent_at: String,
+    payload: Option<String>,
+    batch_size: u32,
+    buckets: u32,
+}
+
+/// A table that was found fit; names as the database has them, those for SQL quoted.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// Name of this delivery in side tables, batches and keys.
+    pub(super) source: String,
+    pub(super) name: String,
+    pub(super) sql_name: String,
+    pub(super) sql_id: String,
+    pub(super) sql_sent_at: String,
+    /// What is sent of a row.
+    pub(super) payload: Payload,
+    /// The division into cells that the parameters ask for.
+    pub(super) layout: Layout,
+    /// Rows of one batch at most.
+    pub(super) batch_size: u32,
+    /// `sent_at` holds integers: Unix seconds.
+    pub(super) sent_at_is_integer: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Payload {
+    /// One column with JSON or text.
+    Column(String),
+    /// These columns, as fields.
+    Fields(Vec<String>),
+}
+
+impl Table {
+    /// The name of the batch of a cell.
+    pub(super) fn batch(&self, layout: Layout, number: i64) -> String {
+        let cell = Cell {
+            source: self.source.clone(),
+            layout,
+            number,
+        };
+        cell.to_string()
+    }
+}
+
+struct Column {
+    name: String,
+    declared: String,
+    key: bool,
+}
+
+impl Wanted {
+    pub(super) fn new(path: PathBuf, params: &NotificationsParams) -> Self {
+        Self {
+            path,
+            table: params.table.clone(),
+            id: params.columns.id.clone(),
+            sent_at: params.columns.sent_at.clone(),
+            payload: params.columns.payload.clone(),
+            batch_size: params.batch_size.max(1),
+            buckets: params.buckets.max(1),
+        }
+    }
+}
+
+/// Opens a database that exists; other programs may be writing to it.
+pub(super) fn open(path: &Path) -> Result<Connection, SourceError> {
+    if !path.is_file() {
+        return Err(SourceError::NoDatabase(path.to_owned()));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags)?;
+    db.busy_timeout(std::time::Duration::from_secs(5))?;
+    // An intent that a power cut can take back would turn doubts into silent repeats.
+    db.pragma_update(None, "synchronous", "full")?;
+    Ok(db)
+}
+
+/// Makes the side tables where they are missing.
+pub(super) fn make_side_tables(db: &Connection) -> Result<(), SourceError> {
+    let indexed = db
+        .prepare("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = 'watchkeeper_delivery_state'")?
+        .exists([])?;
+    if !indexed || !is_served(db)? {
+        db.execute_batch(SIDE_TABLES)?;
+    }
+    Ok(())
+}
+
+/// Whether the side tables are there.
+pub(super) fn is_served(db: &Connection) -> Result<bool, SourceError> {
+    let there: i64 = db.query_row(
+        "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN
+         ('watchkeeper_delivery', 'watchkeeper_delivery_intent', 'watchkeeper_delivery_source')",
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(there == 3)
+}
+
+/// Finds the table and its columns, or says what is there instead.
+pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table, SourceError> {
+    let name = find_table(db, wanted)?;
+    let columns = columns(db, &name)?;
+    let find = |column: &str| find_column(&columns, &name, column);
+    let (id, sent_at) = (find(&wanted.id)?, find(&wanted.sent_at)?);
+    if !is_unique(db, &name, id, &columns)? {
+        return Err(SourceError::Unfit {
+            why: format!(
+                "column `{}` is neither its primary key nor unique, so two rows could be one notification; \
+                 add a unique index or name another column as `columns.id`",
+                id.name
+            ),
+            table: name,
+        });
+    }
+    let payload = match &wanted.payload {
+        Some(column) => Payload::Column(find(column)?.name.clone()),
+        None => {
+            let others = columns
+                .iter()
+                .filter(|c| c.name != id.name && c.name != sent_at.name);
+            Payload::Fields(others.map(|c| c.name.clone()).collect())
+        }
+    };
+    Ok(Table {
+        // Two jobs that mark different columns of one table are two deliveries with keys of their own.
+        source: if sent_at.name.eq_ignore_ascii_case("sent_at") {
+            name.clone()
+        } else {
+            format!("{name}.{}", sent_at.name)
+        },
+        sql_name: quoted(&name),
+        sql_id: quoted(&id.name),
+        sql_sent_at: quoted(&sent_at.name),
+        payload,
+        layout: if holds_integers(id) {
+            Layout::Range(wanted.batch_size)
+        } else {
+            Layout::Hash(wanted.buckets)
+        },
+        batch_size: wanted.batch_size,
+        sent_at_is_integer: holds_integers(sent_at),
+        name,
+    })
+}
+
+fn find_table(db: &Connection, wanted: &Wanted) -> Result<String, SourceError> {
+    let found: Option<(String, String)> = db
+        .query_row(
+            "SELECT name, type FROM sqlite_schema
+             WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE",
+            [&wanted.table],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .optional()?;
+    match found {
+        Some((name, kind)) if kind == "table" => Ok(name),
+        Some((table, _)) => Err(SourceError::Unfit {
+            table,
+            why: "it is a view; name the table behind it".to_owned(),
+        }),
+        None => {
+            let mut names = db.prepare(
+                "SELECT name FROM sqlite_schema WHERE type = 'table'
+                 AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'
+                 AND name NOT LIKE 'watchkeeper\\_%' ESCAPE '\\' ORDER BY name LIMIT 20",
+            )?;
+            let names = names.query_map([], |row| row.get(0))?;
+            Err(SourceError::NoTable {
+                path: wanted.path.clone(),
+                table: wanted.table.clone(),
+                found: list(&names.collect::<Result<Vec<String>, _>>()?),
+            })
+        }
+    }
+}
+
+fn columns(db: &Connection, table: &str) -> Result<Vec<Column>, SourceError> {
+    let mut rows = db.prepare("SELECT name, type, pk FROM pragma_table_info(?1)")?;
+    let rows = rows.query_map([table], |row| {
+        Ok(Column {
+            name: row.get(0)?,
+            declared: row.get::<_, String>(1)?.to_ascii_uppercase(),
+            key: row.get::<_, i64>(2)? > 0,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn find_column<'c>(
+    columns: &'c [Column],
+    table: &str,
+    name: &str,
+) -> Result<&'c Column, SourceError> {
+    let found = columns.iter().find(|c| c.name.eq_ignore_ascii_case(name));
+    found.ok_or_else(|| SourceError::NoColumn {
+        table: table.to_owned(),
+        column: name.to_owned(),
+        found: list(&columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>()),
+    })
+}
+
+fn is_unique(
+    db: &Connection,
+    table: &str,
+    id: &Column,
+    columns: &[Column],
+) -> Result<bool, SourceError> {
+    let keys = columns.iter().filter(|c| c.key).count();
+    if id.key && keys == 1 {
+        return Ok(true);
+    }
+    let indexed: i64 = db.query_row(
+        "SELECT count(*) FROM pragma_index_list(?1) AS i
+         WHERE i.\"unique\" = 1 AND i.partial = 0
+         AND (SELECT group_concat(c.name, char(0)) FROM pragma_index_info(i.name) AS c) = ?2",
+        params![table, id.name],
+        |row| row.get(0),
+    )?;
+    Ok(indexed > 0)
+}
+
+/// SQLite's own rule for a column of integers.
+fn holds_integers(column: &Column) -> bool {
+    column.declared.contains("INT")
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+/// A name as an SQL identifier, whatever it contains.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inspect_as(schema: &str, table: &str, id: &str) -> Result<Table, String> {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(schema).unwrap();
+        let mut params = NotificationsParams {
+            table: table.to_owned(),
+            ..NotificationsParams::default()
+        };
+        params.columns.id = id.to_owned();
+        inspect(&db, &Wanted::new("app.db".into(), &params)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_is_missing_is_named_beside_what_is_there() {
+        let schema = "CREATE TABLE mails (id INTEGER PRIMARY KEY, sent_at TEXT)";
+        let error = inspect_as(schema, "mail", "id").unwrap_err();
+        assert_eq!(error, "no table `mail` in app.db; there are: mails");
+        let error = inspect_as(schema, "mails", "key").unwrap_err();
+        assert_eq!(
+            error,
+            "no column `key` in table `mails`; there are: id, sent_at"
+        );
+    }
+
+    #[test]
+    fn ids_must_be_unique() {
+        let schema = "CREATE TABLE m (id INTEGER, sent_at TEXT)";
+        assert!(
+            inspect_as(schema, "m", "id")
+                .unwrap_err()
+                .contains("unique")
+        );
+        let partial = format!("{schema}; CREATE UNIQUE INDEX i ON m (id) WHERE sent_at IS NULL");
+        assert!(inspect_as(&partial, "m", "id").is_err());
+        let pair = "CREATE TABLE m (id INTEGER, n INTEGER, sent_at TEXT, PRIMARY KEY (id, n))";
+        assert!(inspect_as(pair, "m", "id").is_err());
+        let indexed = format!("{schema}; CREATE UNIQUE INDEX i ON m (id)");
+        assert!(inspect_as(&indexed, "m", "id").is_ok());
+    }
+
+    #[test]
+    fn a_view_cannot_be_marked() {
+        let schema = "CREATE TABLE m (id INTEGER PRIMARY KEY, sent_at TEXT); CREATE VIEW v AS SELECT * FROM m";
+        assert!(inspect_as(schema, "v", "id").unwrap_err().contains("view"));
+    }
+
+    #[test]
+    fn text_ids_go_into_buckets_and_names_are_those_of_the_database() {
+        let schema = "CREATE TABLE Mails (Uid TEXT PRIMARY KEY, body TEXT, sent_at INTEGER)";
+        let table = inspect_as(schema, "mails", "uid").unwrap();
+        assert_eq!(
+            (table.source.as_str(), table.layout),
+            ("Mails", Layout::Hash(64))
+        );
+        assert!(table.sent_at_is_integer);
+        assert!(matches!(table.payload, Payload::Fields(f) if f == ["body"]));
+    }
+
+    #[test]
+    fn quotes_in_names_are_doubled() {
+        assert_eq!(quoted("a\"b"), "\"a\"\"b\"");
+    }
+}

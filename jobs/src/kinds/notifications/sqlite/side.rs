@@ -1,0 +1,183 @@
+//! Rows of the side tables: intents, exceptions, and the count of doubts.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use watchkeeper::node::Token;
+
+use super::schema::Table;
+use crate::notifications::{
+    cell::ItemId,
+    delivery::{Exception, State},
+    source::{Counts, SourceError},
+};
+
+/// Takes the write lock at once: a transaction that reads first could not become a writer beside others.
+pub(super) fn immediate(conn: &mut Connection) -> Result<Transaction<'_>, SourceError> {
+    Ok(conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
+}
+
+pub(super) fn intent(
+    tx: &Transaction<'_>,
+    table: &Table,
+    batch: &str,
+) -> Result<Option<(Token, Vec<ItemId>)>, SourceError> {
+    let found: Option<(i64, String)> = tx
+        .prepare_cached(
+            "SELECT token, items FROM watchkeeper_delivery_intent WHERE source = ?1 AND batch = ?2",
+        )?
+        .query_row(params![table.source, batch], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?;
+    let Some((token, items)) = found else {
+        return Ok(None);
+    };
+    let items = serde_json::from_str(&items).map_err(|_| SourceError::Unreadable(items))?;
+    Ok(Some((Token(token.unsigned_abs()), items)))
+}
+
+pub(super) fn write_intent(
+    tx: &Transaction<'_>,
+    table: &Table,
+    batch: &str,
+    token: Token,
+    ids: &[&ItemId],
+    now_ms: i64,
+) -> Result<(), SourceError> {
+    let items = serde_json::to_string(ids).map_err(|_| SourceError::Unfinished)?;
+    tx.prepare_cached(
+        "INSERT OR REPLACE INTO watchkeeper_delivery_intent (source, batch, token, items, written_at)
+         VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?
+    .execute(params![table.source, batch, integer(token), items, text_time(now_ms)])?;
+    Ok(())
+}
+
+pub(super) fn remove_intent(
+    tx: &Transaction<'_>,
+    table: &Table,
+    batch: &str,
+) -> Result<(), SourceError> {
+    tx.prepare_cached("DELETE FROM watchkeeper_delivery_intent WHERE source = ?1 AND batch = ?2")?
+        .execute(params![table.source, batch])?;
+    Ok(())
+}
+
+pub(super) fn record(
+    tx: &Transaction<'_>,
+    table: &Table,
+    batch: &str,
+    token: Token,
+    id: &ItemId,
+    exception: &Exception,
+    now_ms: i64,
+) -> Result<(), SourceError> {
+    tx.prepare_cached(
+        "INSERT OR REPLACE INTO watchkeeper_delivery
+         (source, item, state, attempts, not_before, reason, token, batch, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    )?
+    .execute(params![
+        table.source,
+        id,
+        exception.state.word(),
+        exception.attempts,
+        exception.not_before_ms,
+        exception.reason,
+        integer(token),
+        batch,
+        text_time(now_ms),
+    ])?;
+    Ok(())
+}
+
+pub(super) fn forget(tx: &Transaction<'_>, table: &Table, id: &ItemId) -> Result<(), SourceError> {
+    tx.prepare_cached("DELETE FROM watchkeeper_delivery WHERE source = ?1 AND item = ?2")?
+        .execute(params![table.source, id])?;
+    Ok(())
+}
+
+/// Items of the side table by state. Asks nothing of the user's table: an item whose row was deleted counts until a person
+/// has it sent again.
+pub(super) fn counts(conn: &Connection, table: &Table) -> Result<Counts, SourceError> {
+    let mut found = conn.prepare_cached(
+        "SELECT state, count(*) FROM watchkeeper_delivery WHERE source = ?1 GROUP BY state",
+    )?;
+    let mut found = found.query([&table.source])?;
+    let mut counts = Counts::default();
+    while let Some(row) = found.next()? {
+        *counts.of_mut(state_of(row.get(0)?)?) = row.get::<_, i64>(1)?.unsigned_abs();
+    }
+    Ok(counts)
+}
+
+pub(super) fn count_doubts(
+    tx: &Transaction<'_>,
+    table: &Table,
+    doubts: u64,
+) -> Result<(), SourceError> {
+    if doubts > 0 {
+        tx.execute(
+            "UPDATE watchkeeper_delivery_source SET doubted = doubted + ?2 WHERE source = ?1",
+            params![table.source, i64::try_from(doubts).unwrap_or(i64::MAX)],
+        )?;
+    }
+    Ok(())
+}
+
+/// The exception that starts at column `at` of a row: state, attempts, not_before, reason.
+pub(super) fn exception_of(
+    row: &rusqlite::Row<'_>,
+    at: usize,
+) -> Result<Option<Exception>, SourceError> {
+    let Some(word) = row.get::<_, Option<String>>(at)? else {
+        return Ok(None);
+    };
+    Ok(Some(Exception {
+        state: state_of(word)?,
+        attempts: row.get(at + 1)?,
+        not_before_ms: row.get(at + 2)?,
+        reason: row.get(at + 3)?,
+        doubted: false,
+    }))
+}
+
+pub(super) fn state_of(word: String) -> Result<State, SourceError> {
+    State::parse(&word).ok_or(SourceError::Unreadable(word))
+}
+
+/// Tokens stay far below 2^63.
+fn integer(token: Token) -> i64 {
+    i64::try_from(token.0).unwrap_or(i64::MAX)
+}
+
+pub(super) fn text_time(ms: i64) -> String {
+    Timestamp::from_millisecond(ms)
+        .unwrap_or(Timestamp::UNIX_EPOCH)
+        .to_string()
+}
+
+/// Batches that are being sent, or whose sender died in the act.
+pub(super) fn open_batches(tx: &Transaction<'_>, table: &Table) -> Result<u64, SourceError> {
+    let open: i64 = tx.query_row(
+        "SELECT count(*) FROM watchkeeper_delivery_intent WHERE source = ?1",
+        [&table.source],
+        |row| row.get(0),
+    )?;
+    Ok(open.unsigned_abs())
+}
+
+/// Doubts recorded since the table was first served; none when it never was.
+pub(super) fn doubted_ever(
+    tx: &Transaction<'_>,
+    table: &Table,
+) -> Result<Option<u64>, SourceError> {
+    let doubted: Option<i64> = tx
+        .query_row(
+            "SELECT doubted FROM watchkeeper_delivery_source WHERE source = ?1",
+            [&table.source],
+            |row| row.get(0),
+        )
+        .optional()?;
+    Ok(doubted.map(i64::unsigned_abs))
+}

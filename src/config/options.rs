@@ -1,0 +1,153 @@
+//! What a configuration is made from.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+
+use serde_json::Value;
+
+use super::{CodeSettings, Findings, Flag, Source, Spec};
+use crate::clock::Clock;
+
+/// All that a configuration is made from. Nothing else is looked at.
+#[derive(Clone)]
+pub struct LoadOptions {
+    /// `--config`: the file to read; when none is named the usual places are tried.
+    pub file: Option<PathBuf>,
+    /// The usual places: the first of these files that exists is read.
+    pub places: Vec<PathBuf>,
+    /// Settings that code says; the file overrides them key by key.
+    pub code: CodeSettings,
+    /// The environment.
+    pub env: Vec<(String, String)>,
+    /// Values from the command line.
+    pub flags: Vec<Flag>,
+    /// The directory that paths are relative to.
+    pub root: PathBuf,
+    /// The kinds of jobs this program knows. The worker fills it in.
+    #[doc(hidden)]
+    pub kinds: Vec<String>,
+    /// Jobs that code registers; the file overrides them key by key. The worker fills it in.
+    #[doc(hidden)]
+    pub specs: BTreeMap<String, Spec>,
+    /// Checks the parameters of a job of a known kind. The worker fills it in.
+    #[doc(hidden)]
+    pub check_params: Option<ParamCheck>,
+    /// Knows the work of jobs: what does not fit it is told. The worker fills it in.
+    #[doc(hidden)]
+    pub work_of: Option<WorkOf>,
+    /// Tells the time: jobs that have no tick ahead are told. Without it none is known.
+    pub clock: Option<Clock>,
+}
+
+/// Where a file is looked for when none is named, in the working directory.
+const USUAL_PLACES: [&str; 2] = ["./watchkeeper.toml", "./config/default.toml"];
+
+/// Where the processes of this machine look for a file after that. Units and images keep it there.
+pub const SYSTEM_PLACE: &str = "/etc/watchkeeper/watchkeeper.toml";
+
+impl Default for LoadOptions {
+    /// Nothing but the files in the usual places below `root`, of which this is the current directory.
+    fn default() -> Self {
+        Self {
+            file: None,
+            places: USUAL_PLACES.map(PathBuf::from).to_vec(),
+            code: CodeSettings::default(),
+            env: Vec::new(),
+            flags: Vec::new(),
+            root: PathBuf::new(),
+            kinds: Vec::new(),
+            specs: BTreeMap::new(),
+            check_params: None,
+            work_of: None,
+            clock: None,
+        }
+    }
+}
+
+/// Asks the kind of a job what is wrong with its parameters. Keys are relative to `params`; an empty one is about all of
+/// them.
+pub type ParamCheck = Arc<dyn Fn(&str, &Value) -> Findings + Send + Sync>;
+
+/// Says what is known of a job's work, by the name of the job and its spec; nothing when it is not known.
+pub type WorkOf = Arc<dyn Fn(&str, &Spec) -> Option<WorkFacts> + Send + Sync>;
+
+/// What a program knows of a job's work before any of it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkFacts {
+    /// It comes in batches, which every replica claims.
+    pub batches: bool,
+    /// No run ever tells its progress ([`Run::progress`](crate::Run::progress)).
+    pub tells_nothing: bool,
+}
+
+// === impl LoadOptions ===
+
+impl LoadOptions {
+    /// The environment, the working directory and the clocks of this process. Variables that are no Unicode are left out.
+    #[must_use]
+    pub fn from_process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        let mut options = Self::code_only(CodeSettings::default());
+        options.env = std::env::vars_os().filter_map(text).collect();
+        let usual = USUAL_PLACES.into_iter().chain([SYSTEM_PLACE]);
+        options.places = usual.map(PathBuf::from).collect();
+        options
+    }
+
+    /// What code says, and nothing else: no file is looked for, no environment read. The working directory and the clocks
+    /// are those of this process.
+    #[must_use]
+    pub fn code_only(code: CodeSettings) -> Self {
+        Self {
+            places: Vec::new(),
+            code,
+            root: std::env::current_dir().unwrap_or_default(),
+            clock: Some(Clock::system()),
+            ..Self::default()
+        }
+    }
+}
+
+impl fmt::Debug for LoadOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the environment: it holds other people's secrets, too.
+        f.debug_struct("LoadOptions")
+            .field("file", &self.file)
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The file to read.
+pub(super) struct Chosen {
+    pub(super) path: PathBuf,
+    /// Who named it; a file that was named must exist.
+    pub(super) by: Option<Source>,
+}
+
+/// The file that is named, else the first of the usual places that is there.
+pub(super) fn choose_file(options: &LoadOptions) -> Option<Chosen> {
+    if let Some(path) = &options.file {
+        return Some(Chosen {
+            path: path.clone(),
+            by: Some(Source::Flag("--config".to_owned())),
+        });
+    }
+    let named = options
+        .env
+        .iter()
+        .find(|(name, value)| name == "WATCHKEEPER_CONFIG" && !value.is_empty());
+    if let Some((name, value)) = named {
+        return Some(Chosen {
+            path: PathBuf::from(value),
+            by: Some(Source::Env(name.clone())),
+        });
+    }
+    let found = options.places.iter();
+    let mut found = found.filter(|place| options.root.join(place).is_file());
+    let path = found.next()?;
+    // `watchkeeper.toml:3:1` is shorter to read.
+    let path = path.strip_prefix("./").unwrap_or(path).to_owned();
+    Some(Chosen { path, by: None })
+}
