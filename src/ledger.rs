@@ -34,7 +34,9 @@ use crate::node::Token;
 mod ahead;
 mod blanks;
 mod decided;
+pub mod ids;
 mod kept;
+pub mod params;
 mod refused;
 mod run;
 #[cfg(test)]

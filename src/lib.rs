@@ -96,15 +96,14 @@ pub mod election;
 mod error;
 mod escape;
 pub mod event;
-pub mod explain;
 pub mod fence;
 #[doc(hidden)]
 pub mod files;
 #[doc(hidden)]
 pub mod finding;
+pub mod fleet;
 #[doc(hidden)]
 pub mod human;
-pub mod intent;
 pub mod job;
 pub mod keeper;
 pub mod lease;
@@ -127,7 +126,6 @@ mod sim;
 #[doc(hidden)]
 pub mod sim_clock;
 pub mod spawn;
-pub mod status;
 pub mod telemetry;
 pub mod term;
 #[cfg(feature = "log")]
@@ -140,6 +138,8 @@ pub mod worker;
 pub use batch::BatchJob;
 pub use election::Elector;
 pub use error::{Error, Result};
+#[doc(hidden)]
+pub use fleet::{explain, intent, status};
 pub use human::DurationExt;
 pub use job::{Health, Job, JobError, Outcome, Run, RunHook, Spec};
 pub use lock::Locks;

@@ -6,8 +6,8 @@
 //! | `/readyz` | 200 while this replica is able to do its part; a standby is ready |
 //! | `/leaderz?job=NAME` | 200 on the leader of that job (without `job`: of any), else 503; 404 for an unknown job |
 //! | `/metrics` | OpenMetrics or Prometheus text, as the client accepts |
-//! | `/api/v1/fleet`, `jobs`, `nodes`, `locks` | JSON, as in [`crate::status`]; who leads as the jobs' locks say, unknown where too few nodes answer |
-//! | `/api/v1/runs?job=NAME` | the last runs of a job as in [`crate::status::runs`], newest last; `&limit=N` for another number than 20; 404 for an unknown job |
+//! | `/api/v1/fleet`, `jobs`, `nodes`, `locks` | JSON, as in [`crate::fleet::status`]; who leads as the jobs' locks say, unknown where too few nodes answer |
+//! | `/api/v1/runs?job=NAME` | the last runs of a job as in [`crate::fleet::history`], newest last; `&limit=N` for another number than 20; 404 for an unknown job |
 //! | `/api/v1/triggers` | the triggers that are not done with, and what they wait for; `?job=NAME` for one job |
 //! | `/` | the status page |
 //! | `/login` | back to the page, for those who say the token |

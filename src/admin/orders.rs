@@ -20,7 +20,7 @@ use super::{
     Done, Order, OrderError,
     routes::{Shared, Trouble},
 };
-use crate::intent::Given;
+use crate::fleet::intent::Given;
 
 /// When to ask again after trouble of the store, in seconds.
 pub(super) const SOON: &str = "2";

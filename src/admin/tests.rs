@@ -254,7 +254,7 @@ fn fleet() -> FleetStatus {
         batch: Some("cell-9".into()),
         done: Some(3),
         total: Some(10),
-        per_second: Some(crate::status::Rate::new(2.0)),
+        per_second: Some(crate::fleet::status::Rate::new(2.0)),
         left_ms: Some(3500),
         message: Some("<b>sending".into()),
         ..RunStatus::default()

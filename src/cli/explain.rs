@@ -10,15 +10,15 @@ use crate::{
     Worker,
     clock::Clock,
     explain::{Facts, explain as explained},
+    fleet::{
+        client::{self as asking, AskError, runs},
+        view as seeing,
+    },
     intent::{self, Intent, Pause},
     ledger::Ledger,
     schedule::Schedule,
     status::{JobStatus, RunRecord},
     terminal::sentence,
-    worker::{
-        asking::{self, AskError},
-        runs, seeing,
-    },
 };
 
 /// Everything that a history keeps.

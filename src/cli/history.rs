@@ -8,9 +8,9 @@ use super::{Failure, load, print, print_json, status, table::Table};
 use crate::{
     Worker,
     config::Config,
+    fleet::{client::runs, view as seeing},
     human::{At, Brief},
     status::RunRecord,
-    worker::{runs, seeing},
 };
 
 /// How it is shown.
@@ -178,7 +178,7 @@ mod tests {
     fn a_run_shows_where_it_resumed_and_what_it_was_given() {
         let run = RunRecord {
             params: vec!["day".to_owned()],
-            resumed: Some(crate::status::runs::Resumed {
+            resumed: Some(crate::fleet::history::Resumed {
                 bytes: 24,
                 saved: None,
             }),
@@ -192,7 +192,7 @@ mod tests {
     fn batches_are_counted_in_their_line() {
         let run = RunRecord {
             outcome: "failed".to_owned(),
-            batches: Some(crate::status::runs::BatchCounts {
+            batches: Some(crate::fleet::history::BatchCounts {
                 done: 12,
                 skipped: 0,
                 failed: 2,

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     chance::Chance,
     config::{Config, Flag, LoadOptions, Spec, load},
+    fleet::client::{DrainAnswer, PauseAnswer, ResignAnswer, Until, WaitingTrigger},
     intent::{Given, Trigger, TriggerState},
     ledger::Ledger,
     lock::{BreakReport, BreakVote},
@@ -25,7 +26,6 @@ use crate::{
         runs::{BatchCounts, Resumed},
     },
     terminal,
-    worker::asking::{DrainAnswer, PauseAnswer, ResignAnswer, Until, WaitingTrigger},
 };
 
 const STRINGS: u64 = 2_000;

@@ -17,13 +17,13 @@ use crate::{
     Worker,
     clock::{Clock, Moment},
     config::Config,
+    fleet::client::{
+        self as asking, AskError, Asker, DrainAnswer, PauseAnswer, ResignAnswer, Until,
+    },
     intent::{Given, TRIGGER_LIFETIME, Trigger, TriggerState},
     lock::Locks,
     terminal::sentence,
-    worker::{
-        asking::{self, AskError, Asker, DrainAnswer, PauseAnswer, ResignAnswer, Until},
-        given,
-    },
+    worker::given,
 };
 
 /// How long whoever asks waits until he is heard.

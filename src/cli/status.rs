@@ -9,12 +9,13 @@ use crate::{
     Worker,
     clock::Clock,
     config::{Backend, Config},
+    fleet::{client::PASSING, view as seeing},
     human::At,
     intent::DIRECTORY,
     lock::{LockError, LockSettings, Locks},
     status::{FleetStatus, JobStatus, LockStatus, NodeStatus, ReplicaStatus, Role, RunStatus},
     terminal,
-    worker::{asking::PASSING, seeing, store},
+    worker::store,
 };
 
 /// The store is asked for at most this long.
@@ -484,7 +485,7 @@ pub(super) fn show_locks(rows: &[LockStatus]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{LastSeen, Rate};
+    use crate::fleet::status::{LastSeen, Rate};
 
     #[test]
     fn a_job_shows_what_is_known_of_it_and_what_is_not() {

@@ -13,13 +13,13 @@ use super::{
 use crate::{
     Worker,
     config::Config,
+    fleet::{
+        client::{AskError, Asker, WaitingTrigger},
+        view as seeing,
+    },
     intent::{Trigger, TriggerState},
     lock::Locks,
     terminal::sentence,
-    worker::{
-        asking::{AskError, Asker, WaitingTrigger},
-        seeing,
-    },
 };
 
 /// What `triggers` shows or does.

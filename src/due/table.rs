@@ -9,8 +9,7 @@ use super::{
     RESTART_PAUSE, TOLERANCE, Ticks, WhyMissed,
 };
 use crate::{
-    intent::trigger_floor,
-    ledger::{self, Ledger, MAX_OPEN, MAX_WAITING, OpenRun, Refused, RunState},
+    ledger::{self, Ledger, MAX_OPEN, MAX_WAITING, OpenRun, Refused, RunState, ids::trigger_floor},
     schedule::before,
 };
 

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
+use super::params::Given;
 use super::{Ledger, RunKey};
-use crate::intent::Given;
 
 impl Ledger {
     /// Every attempt of this run gets these parameters. Nothing happens when it is not open.

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Refused;
-use crate::{intent::Given, node::Token};
+use super::params::Given;
+use crate::node::Token;
 
 /// A run that has started and not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

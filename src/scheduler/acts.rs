@@ -13,10 +13,10 @@ use super::{
 use crate::{
     due::{self, Decision, Facts, Interrupted, Plan},
     event::Event,
+    fleet::history::INTERRUPTED,
     job::JobError,
     ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
     lock::WriteError,
-    status::runs::INTERRUPTED,
 };
 
 /// The shortest and the longest wait for the nodes' clocks to reach a tick.

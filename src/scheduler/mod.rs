@@ -53,8 +53,6 @@ use std::{
 pub(crate) use balance::{Given, balance};
 pub(crate) use board::Board;
 pub(crate) use context::Context;
-#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
-pub(crate) use context::sortable_id;
 pub(crate) use gate::{Gate, Pass};
 pub(crate) use history::{Author, History};
 pub(crate) use intents::Intents;

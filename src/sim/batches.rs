@@ -16,10 +16,11 @@ use super::{
 use crate::{
     batch::BatchJob,
     event::Event,
+    fleet::client::runs,
     job::{Health, JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
     status::RunRecord,
-    worker::{registry::Body, runs},
+    worker::registry::Body,
 };
 
 type Ran = BoxFuture<'static, Result<Outcome, JobError>>;

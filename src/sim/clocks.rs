@@ -11,8 +11,8 @@ use crate::{
     chance::Chance,
     due::Misfire,
     event::Event,
+    fleet::view as seeing,
     job::{Coordination, Spec},
-    worker::seeing,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -14,9 +14,10 @@ use super::{
 use crate::{
     due::Misfire,
     event::Event,
+    fleet::client::Asker,
     job::{Coordination, Job, Outcome, Run, Spec},
     scheduler::intents::INTERVAL,
-    worker::{asking::Asker, registry::Body},
+    worker::registry::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

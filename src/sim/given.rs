@@ -15,10 +15,11 @@ use super::{
 use crate::{
     config::LoadOptions,
     event::Event,
+    fleet::client::{Asker, runs},
     intent::{Given, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     status::RunRecord,
-    worker::{Worker, asking::Asker, runs},
+    worker::Worker,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -255,7 +256,7 @@ async fn every_replica_can_show_how_far_a_run_is() {
     fleet.sleep(SECOND * 30).await;
     let b = fleet.join("b", super::acts::patient(), Spec::continuous());
     fleet.sleep(SECOND).await;
-    let seen = crate::worker::seeing::fleet(&b.ctx.locks).await;
+    let seen = crate::fleet::view::fleet(&b.ctx.locks).await;
     let seen = seen.unwrap();
     let run = &seen.job("job").unwrap().running[0];
     assert_eq!(

@@ -9,10 +9,11 @@ use super::{
 };
 use crate::{
     event::Event,
+    fleet::client::runs,
     job::{Coordination, JobError, Outcome, Run, Spec},
     node::Op,
     status::RunRecord,
-    worker::{registry::Body, runs},
+    worker::registry::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

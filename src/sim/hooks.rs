@@ -15,8 +15,9 @@ use super::{
 use crate::{
     batch::{BatchJob, BatchLimits},
     event::Event,
+    fleet::client::runs,
     job::{Hooks, JobError, Outcome, Run, RunEnd, RunHook, Spec},
-    worker::{registry::Body, runs},
+    worker::registry::Body,
 };
 
 /// Begun and ended calls, and the last outcome.

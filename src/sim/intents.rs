@@ -15,11 +15,11 @@ use crate::{
     chance::Chance,
     due::Misfire,
     event::Event,
+    fleet::client::{AskError, Asker, Until},
     intent::{self, Intent, MOST_TRIGGERS_OF_JOB, Pause, Trigger, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     node::{Answer, Doc, memory::Cut},
     scheduler::intents::INTERVAL,
-    worker::asking::{AskError, Asker, Until},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -14,11 +14,9 @@ use super::{
 use crate::{
     due::Misfire,
     event::Event,
+    fleet::client::{AskError, Asker, Until},
     job::{Coordination, Outcome, Run, Spec},
-    worker::{
-        asking::{AskError, Asker, Until},
-        registry::Body,
-    },
+    worker::registry::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -20,12 +20,13 @@ use super::{
 };
 use crate::{
     event::Event,
+    fleet::client::Asker,
     intent::TriggerState,
     job::{Coordination, Health, Job, JobError, Outcome, Run, Spec},
     node::Op,
     scheduler::intents::INTERVAL,
     status::Standing,
-    worker::{asking::Asker, registry::Body},
+    worker::registry::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Fleet, Replica};
 use crate::{
+    fleet::client::{AskError, Asker},
     intent::{Trigger, TriggerState},
-    worker::asking::{AskError, Asker},
 };
 
 /// How long an answer waits for those whom it concerns.

@@ -20,30 +20,16 @@
 //! SIGHUP: the configuration is read again and checked as a whole; then jobs begin, end, or go on under another definition
 //! between two runs. What has not changed hears nothing of it. A faulty configuration changes nothing.
 
-#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
-#[cfg_attr(
-    not(any(feature = "cli", feature = "admin")),
-    allow(dead_code, reason = "tests ask for less than people do")
-)]
-pub(crate) mod asking;
 mod builder;
 pub(crate) mod crew;
 mod function;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
 pub(crate) mod given;
-pub mod holding;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod registry;
 pub(crate) mod reload;
 pub(crate) mod replica;
-#[cfg(any(test, feature = "cli", feature = "admin"))]
-pub(crate) mod runs;
-#[cfg_attr(
-    not(any(feature = "cli", feature = "admin")),
-    allow(dead_code, reason = "the dump shows less than people ask for")
-)]
-pub(crate) mod seeing;
 pub(crate) mod start;
 pub mod store;
 #[cfg(any(feature = "cli", feature = "admin"))]
@@ -76,7 +62,7 @@ use crate::signals::Signals;
 pub async fn fleet(
     locks: &crate::Locks,
 ) -> std::result::Result<crate::status::FleetStatus, crate::lock::LockError> {
-    seeing::fleet(locks).await
+    crate::fleet::view::fleet(locks).await
 }
 
 /// A worker: the user's jobs, and the configuration they run under.

@@ -12,7 +12,7 @@ use super::{
     registry::Registry,
     reload::{Jobs, Reloader},
     replica::{Ready, Replica, gate},
-    seeing, start, store,
+    start, store,
 };
 use crate::{
     Locks,
@@ -21,6 +21,7 @@ use crate::{
     config::{Config, Loaded, Mode},
     error::{Error, Result},
     event::Event,
+    fleet::view as seeing,
     job::{Coordination, Hooks, Spec},
     panics::message,
     scheduler::{Author, Board, Context, History, Intents, Place, Recall},
@@ -371,13 +372,14 @@ mod admin {
     use crate::{
         admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
         clock::Moment,
+        fleet::{
+            client::{self as asking, AskError, Asker, PASSING, Until, WaitingTrigger, runs},
+            view as seeing,
+        },
         intent::TriggerState,
         secret::Secret,
         status::{FleetStatus, LockStatus, Role, RunRecord},
-        worker::{
-            asking::{self, AskError, Asker, PASSING, Until, WaitingTrigger},
-            given, runs, seeing, token,
-        },
+        worker::{given, token},
     };
 
     /// How long an answer waits for those whom it concerns.

@@ -47,20 +47,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fence", &["node"]),
     // Ticks: pure decisions.
     ("schedule", &[]),
-    // What people ask of a fleet: values and documents.
-    ("intent", &["node"]),
-    // An open run keeps what its trigger gave it.
-    ("ledger", &["intent", "node"]),
-    ("due", &["intent", "ledger", "node", "schedule"]),
-    // What a user writes, and what every surface shows.
+    // Ids of triggers draw from chance, so that two of one instant differ.
+    ("ledger", &["chance", "node"]),
+    ("due", &["ledger", "node", "schedule"]),
+    // What a user writes.
     (
         "job",
         &["clock", "due", "human", "lease", "node", "schedule"],
-    ),
-    ("status", &["clock", "ledger", "node"]),
-    (
-        "explain",
-        &["human", "intent", "ledger", "schedule", "status"],
     ),
     // The lock service of a process: no job, no election, no configuration.
     (
@@ -76,13 +69,20 @@ const LAYERS: &[(&str, &[&str])] = &[
             "backoff", "chance", "clock", "event", "lease", "lock", "node", "spawn",
         ],
     ),
+    // What replicas tell of themselves, what people ask of them, and how: the one client of a fleet.
+    (
+        "fleet",
+        &[
+            "chance", "clock", "human", "job", "ledger", "lock", "node", "schedule", "spawn",
+        ],
+    ),
     ("election", &["backoff", "clock", "lock", "node", "term"]),
     // Runs of jobs under a term, and batches under claims.
     (
         "scheduler",
         &[
-            "backoff", "chance", "clock", "due", "election", "event", "human", "intent", "job",
-            "lease", "ledger", "lock", "node", "panics", "schedule", "spawn", "status", "term",
+            "backoff", "chance", "clock", "due", "election", "event", "fleet", "human", "job",
+            "lease", "ledger", "lock", "node", "panics", "schedule", "spawn", "term",
         ],
     ),
     (
@@ -91,6 +91,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "backoff",
             "clock",
             "event",
+            "fleet",
             "job",
             "lease",
             "lock",
@@ -99,7 +100,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "schedule",
             "scheduler",
             "seldom",
-            "status",
         ],
     ),
     // Around the worker: they read events and status, and decide nothing.
@@ -107,20 +107,13 @@ const LAYERS: &[(&str, &[&str])] = &[
         "telemetry",
         // The log is read on a terminal.
         &[
-            "clock", "event", "lease", "node", "seldom", "spawn", "status", "terminal",
+            "clock", "event", "fleet", "lease", "node", "seldom", "spawn", "terminal",
         ],
     ),
     // Orders over HTTP carry what a trigger gives its run.
     (
         "admin",
-        &[
-            "clock",
-            "intent",
-            "network",
-            "secret",
-            "status",
-            "telemetry",
-        ],
+        &["clock", "fleet", "network", "secret", "telemetry"],
     ),
     // Configuration is composed of the settings of those below; only the two above it read it.
     (
@@ -145,8 +138,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "error",
             "event",
             "files",
+            "fleet",
             "human",
-            "intent",
             "job",
             "lease",
             "ledger",
@@ -159,7 +152,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "secret",
             "signals",
             "spawn",
-            "status",
             "telemetry",
             "term",
         ],
@@ -172,15 +164,14 @@ const LAYERS: &[(&str, &[&str])] = &[
             "chance",
             "clock",
             "event",
+            "fleet",
             "human",
-            "intent",
             "job",
             "lock",
             "node",
             "scheduler",
             "sim_clock",
             "spawn",
-            "status",
             "worker",
         ],
     ),
@@ -191,14 +182,12 @@ const LAYERS: &[(&str, &[&str])] = &[
             "clock",
             "config",
             "error",
-            "explain",
+            "fleet",
             "human",
-            "intent",
             "ledger",
             "lock",
             "node",
             "schedule",
-            "status",
             "telemetry",
             "terminal",
             "worker",

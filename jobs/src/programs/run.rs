@@ -5,10 +5,10 @@ use std::{env, ffi::OsString, time::Duration};
 use watchkeeper::{
     Locks,
     config::secret_variables,
+    fleet::holding::{self, Holding},
     lease::{LeaseView, Loss},
     spawn::Spawn,
     status::{HolderStatus, replica_id},
-    worker::holding::{self, Holding},
 };
 use watchkeeper_jobs::guard::{Cause, Command, End, Output, StartError};
 

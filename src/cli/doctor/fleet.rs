@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Finding;
-use crate::status::{FleetStatus, LockDetail};
+use crate::fleet::status::{FleetStatus, LockDetail};
 
 /// A replica tells of itself every two seconds; one that is silent for longer is frozen, gone or cut off.
 const SILENT_MS: u64 = 4_000;
@@ -127,7 +127,7 @@ fn margins(locks: &[LockDetail]) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::{super::Severity, *};
-    use crate::status::{
+    use crate::fleet::status::{
         DefinitionStatus, JobStatus, LeaderStatus, LockState, ReloadStatus, ReplicaStatus,
     };
 

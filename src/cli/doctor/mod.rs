@@ -30,9 +30,10 @@ use crate::{
     clock::Clock,
     config::{self, Backend, Config, Problems, load_without_jobs},
     error::Error,
+    fleet::view as seeing,
     status::{PRESENCE_PREFIX, Presence},
     terminal::{cell, sentence},
-    worker::{seeing, store},
+    worker::store,
 };
 use probe::NodeState;
 #[cfg(test)]

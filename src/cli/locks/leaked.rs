@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     config::Config,
+    fleet::view as seeing,
     status::leaks::{Leak, leaks, wants_second_look},
     terminal::{cell, sentence},
-    worker::seeing,
 };
 
 /// Between two looks for leaks: longer than a replica takes to tell what it holds.

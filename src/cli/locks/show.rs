@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{
     config::Config,
+    fleet::view as seeing,
     human::At,
     lock::{LockError, Locks},
     status::{LockDetail, LockState, locks::NodeLock},
     terminal::cell,
-    worker::seeing,
 };
 
 pub(super) fn show(config: &Config, key: &str, json: bool) -> Result<(), Failure> {

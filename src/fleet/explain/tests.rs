@@ -183,7 +183,7 @@ fn a_job_in_batches_says_what_its_replicas_did_last() {
         outcome: "failed".to_owned(),
         detail: "t/50/3 timeout".to_owned(),
         replica_name: "a".to_owned(),
-        batches: Some(crate::status::runs::BatchCounts {
+        batches: Some(crate::fleet::history::BatchCounts {
             done: 12,
             failed: 1,
             ..Default::default()
@@ -207,7 +207,7 @@ fn a_run_says_what_it_resumed_from_and_what_it_was_given_by_name() {
         outcome: "done".to_owned(),
         replica_name: "b".to_owned(),
         params: vec!["day".to_owned(), "pages".to_owned()],
-        resumed: Some(crate::status::runs::Resumed {
+        resumed: Some(crate::fleet::history::Resumed {
             bytes: 24,
             saved: Some(at("07:03")),
         }),

@@ -110,7 +110,7 @@ impl OfJob<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intent::{pause_document, trigger_document};
+    use crate::fleet::intent::{pause_document, trigger_document};
 
     fn names(job: &str, ids: std::ops::Range<usize>, state: TriggerState) -> Vec<(String, u64)> {
         let name = |id| (trigger_document(job, &format!("{id:06}")), state as u64);

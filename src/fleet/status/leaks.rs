@@ -190,7 +190,7 @@ pub(super) mod tests {
     };
     use crate::node::View;
 
-    pub(in crate::status) fn kinds(then: &LockDetail, now: &LockDetail) -> Vec<LeakKind> {
+    pub(in crate::fleet::status) fn kinds(then: &LockDetail, now: &LockDetail) -> Vec<LeakKind> {
         let found = leaks(std::slice::from_ref(then), std::slice::from_ref(now));
         found.into_iter().map(|leak| leak.kind).collect()
     }

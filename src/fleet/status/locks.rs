@@ -327,13 +327,13 @@ fn signed(n: usize) -> i64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::status::leaks::{LeakKind, tests::kinds};
+    use crate::fleet::status::leaks::{LeakKind, tests::kinds};
 
-    pub(in crate::status) fn names() -> Vec<String> {
+    pub(in crate::fleet::status) fn names() -> Vec<String> {
         ["a", "b", "c"].map(str::to_owned).into()
     }
 
-    pub(in crate::status) fn ours(
+    pub(in crate::fleet::status) fn ours(
         owner: &str,
         seq: u64,
         ms: Option<u64>,
@@ -348,7 +348,10 @@ pub(super) mod tests {
         })
     }
 
-    pub(in crate::status) fn detail(key: &str, nodes: [Result<View, NodeError>; 3]) -> LockDetail {
+    pub(in crate::fleet::status) fn detail(
+        key: &str,
+        nodes: [Result<View, NodeError>; 3],
+    ) -> LockDetail {
         LockDetail::from_nodes(key, &names(), &nodes, Expiry::Server)
     }
 
@@ -364,7 +367,7 @@ pub(super) mod tests {
         })
     }
 
-    pub(in crate::status) fn free() -> Result<View, NodeError> {
+    pub(in crate::fleet::status) fn free() -> Result<View, NodeError> {
         Ok(View::default())
     }
 

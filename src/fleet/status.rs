@@ -23,12 +23,12 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use super::history::{self as runs, RunRecord};
 use crate::node::{Doc, Token, View};
 pub use definitions::{DefinitionStatus, ReloadStatus};
 pub use holders::{HOLDER_PREFIX, HolderStatus};
 pub use locks::{LockDetail, LockState};
 pub use progress::{Rate, RunProgress};
-pub use runs::RunRecord;
 pub(crate) use {
     holders::Holders,
     merge::{Seen, has_lock},
@@ -41,7 +41,6 @@ pub mod leaks;
 pub mod locks;
 mod merge;
 mod progress;
-pub mod runs;
 #[cfg(test)]
 mod tests;
 

@@ -8,6 +8,9 @@
 //! # When things fail
 //! What was written and not heard stays asked for: replicas that start later find it.
 
+#[cfg(any(test, feature = "cli", feature = "admin"))]
+pub(crate) mod runs;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -16,7 +19,7 @@ use std::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::seeing;
+use super::view as seeing;
 use crate::{
     chance::Chance,
     clock::Moment,
@@ -24,9 +27,9 @@ use crate::{
         self, Drain, Given, Intent, Outstanding, Pause, Resign, TooMany, Trigger, TriggerState,
     },
     job::Spec,
+    ledger::ids::sortable_id,
     lock::{LockError, Locks},
     node::{Doc, Token},
-    scheduler::sortable_id,
     status::{FleetStatus, LeaderStatus, PRESENCE_PREFIX, Presence, Role, Standing},
 };
 
@@ -876,7 +879,7 @@ mod tests {
         );
         // Others may have another configuration.
         let runs = Presence {
-            jobs: vec![crate::status::JobPresence {
+            jobs: vec![crate::fleet::status::JobPresence {
                 name: "report".to_owned(),
                 ..Default::default()
             }],
@@ -898,7 +901,7 @@ mod tests {
         };
         let of = |coordination: &str| {
             let runs = Presence {
-                jobs: vec![crate::status::JobPresence {
+                jobs: vec![crate::fleet::status::JobPresence {
                     name: "report".to_owned(),
                     coordination: coordination.to_owned(),
                     ..Default::default()

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{FleetStatus, RunRecord, RunStatus, runs::RUNNING};
+use super::{super::history::RUNNING, FleetStatus, RunRecord, RunStatus};
 
 /// How far a run in flight is, as it told within the last seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -154,7 +154,7 @@ impl RunRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::JobStatus;
+    use crate::fleet::status::JobStatus;
 
     fn halfway() -> RunProgress {
         RunProgress {

@@ -25,12 +25,12 @@ use serde_json::Value;
 
 use crate::node::{Doc, Token};
 
-mod given;
 mod outstanding;
 #[cfg(test)]
 mod tests;
 
-pub use given::{Given, GivenError, MAX_GIVEN};
+pub use crate::ledger::ids::trigger_floor;
+pub use crate::ledger::params::{Given, GivenError, MAX_GIVEN};
 pub(crate) use outstanding::Outstanding;
 #[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 pub(crate) use outstanding::TooMany;
@@ -171,14 +171,6 @@ pub enum Intent {
 pub fn next_revision(read: Option<u64>, chance: u16) -> u64 {
     let change = read.unwrap_or(0) >> CHANCE_BITS;
     ((change + 1) << CHANCE_BITS) | u64::from(chance)
-}
-
-/// Larger than the ids of all triggers that were asked for at `at` or before.
-#[must_use]
-pub fn trigger_floor(at: Timestamp) -> String {
-    let ms = u64::try_from(at.as_millisecond()).unwrap_or(0);
-    // An id goes on with a hyphen, which is smaller.
-    format!("{:08x}-{:04x}~", ms >> 16, ms & 0xffff)
 }
 
 // === impl Intent ===

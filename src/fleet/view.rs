@@ -13,7 +13,7 @@ use jiff::Timestamp;
 #[cfg(feature = "admin")]
 use crate::clock::Moment;
 #[cfg(any(feature = "cli", feature = "admin"))]
-use crate::status::{HOLDER_PREFIX, Holders};
+use crate::fleet::status::{HOLDER_PREFIX, Holders};
 use crate::{
     intent::{self, Intent, Pause},
     lock::{AdmissionReport, AdmissionState, LockError, Locks, NodeReport},
@@ -72,11 +72,11 @@ pub(crate) async fn holders(locks: &Locks) -> Holders {
 pub(crate) async fn locks(
     locks: &Locks,
     prefix: &str,
-) -> Result<Vec<crate::status::LockStatus>, LockError> {
+) -> Result<Vec<crate::fleet::status::LockStatus>, LockError> {
     let views = locks.list(prefix).await?;
     // After the locks: who has just taken one tells it with the lock, or soon.
     let holders = holders(locks).await;
-    let rows = crate::status::LockStatus::from_views(&views, locks.nodes().await?.len());
+    let rows = crate::fleet::status::LockStatus::from_views(&views, locks.nodes().await?.len());
     Ok(rows
         .into_iter()
         .map(|row| row.with_holder(&holders))
@@ -367,7 +367,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::NodeWatch;
+    use crate::fleet::status::NodeWatch;
 
     fn watches(left_ms: u64, written_ms: i64) -> Presence {
         Presence {
