@@ -35,7 +35,7 @@ use tracing::{debug, info};
 
 use crate::{
     clock::Clock,
-    intent::Given,
+    intent::TriggerParams,
     network::Network,
     secret::Secret,
     status::{FleetStatus, LockStatus, RunRecord},
@@ -133,7 +133,7 @@ pub enum Order {
     /// Run once, now.
     Trigger {
         /// Parameters that are laid over the job's own.
-        given: Given,
+        given: TriggerParams,
     },
     /// Its leader hands it over.
     Resign {

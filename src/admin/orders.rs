@@ -20,7 +20,7 @@ use super::{
     Done, Order, OrderError,
     routes::{Shared, Trouble},
 };
-use crate::fleet::intent::Given;
+use crate::fleet::intent::TriggerParams;
 
 /// When to ask again after trouble of the store, in seconds.
 pub(super) const SOON: &str = "2";
@@ -52,7 +52,7 @@ pub(super) async fn order(
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &format!("the body: {error}")),
         },
     };
-    let given = match Given::new(words.params) {
+    let given = match TriggerParams::new(words.params) {
         Ok(given) if given.is_empty() || word == "trigger" => given,
         Ok(_) => {
             return refuse(

@@ -739,7 +739,7 @@ async fn a_trigger_takes_parameters_and_nothing_else_does() {
     let answer = server.post("report/trigger", "", body).await;
     assert_eq!(answer.status, 202);
     assert!(
-        answer.body.contains("Given([\\\"token\\\"])"),
+        answer.body.contains("TriggerParams([\\\"token\\\"])"),
         "{}",
         answer.body
     );

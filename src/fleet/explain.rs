@@ -6,40 +6,54 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::{history::RunRecord, intent::Pause};
 use crate::{
     human::At,
-    intent::Pause,
+    job::Spec,
     ledger::{Ledger, RunState},
     schedule::Schedule,
-    status::RunRecord,
 };
 
 #[cfg(test)]
 mod tests;
 
+/// What the store tells of a job.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) coordination: Option<String>,
+    /// As its replicas tell it, with its zone.
+    pub(crate) schedule: Option<(String, Option<String>)>,
+    pub(crate) leader: Option<String>,
+    pub(crate) ledger: Option<String>,
+    pub(crate) runs: Vec<RunRecord>,
+    pub(crate) pause: Option<Pause>,
+    /// Of its replicas on its definition.
+    pub(crate) disagreement: Vec<String>,
+}
+
 /// What the answer is made from.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+struct Facts<'a> {
     /// The job.
-    pub job: &'a str,
+    job: &'a str,
     /// `leader`, `tick`, `batch` or `everywhere`.
-    pub coordination: &'a str,
+    coordination: &'a str,
     /// Whether the job is enabled in the asker's configuration.
-    pub enabled: bool,
+    enabled: bool,
     /// Its schedule.
-    pub schedule: &'a Schedule,
+    schedule: &'a Schedule,
     /// Its ledger; none when the job has no lock record.
-    pub ledger: Option<&'a Ledger>,
+    ledger: Option<&'a Ledger>,
     /// Its last runs, oldest first.
-    pub runs: &'a [RunRecord],
+    runs: &'a [RunRecord],
     /// What was said last about pausing it.
-    pub pause: Option<&'a Pause>,
+    pause: Option<&'a Pause>,
     /// The name of the replica that leads it now.
-    pub leader: Option<&'a str>,
+    leader: Option<&'a str>,
     /// The moment that is asked about.
-    pub at: Timestamp,
+    at: Timestamp,
     /// Civil time now.
-    pub now: Timestamp,
+    now: Timestamp,
 }
 
 /// What is known about one moment of a job.
@@ -58,9 +72,49 @@ pub struct Explanation {
     pub sentences: Vec<String>,
 }
 
-/// Explains what became of the tick at `facts.at`, or of the latest one before it.
-#[must_use]
-pub fn explain(facts: &Facts<'_>) -> Explanation {
+/// The answer for a job as the configuration and the store tell of it: the configuration has the first word on what it is.
+/// It is about the tick at `at`, or the latest one before it; about now by default.
+///
+/// # Errors
+/// Its schedule or its ledger cannot be read.
+pub(crate) fn answer(
+    job: &str,
+    spec: Option<&Spec>,
+    told: Told,
+    at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Explanation, String> {
+    let (text, zone) = told.schedule.unwrap_or_default();
+    let schedule = match spec {
+        Some(spec) => spec.schedule_of(job),
+        // What its leader says must do.
+        None => Schedule::parse(&text, None, zone.as_deref()),
+    };
+    let schedule = schedule.map_err(|error| error.to_string())?;
+    let ledger = told.ledger.as_deref().map(Ledger::from_body).transpose();
+    let ledger = ledger.map_err(|error| error.to_string())?;
+    let coordination = spec.map(|spec| spec.coordination.to_string());
+    let coordination = coordination.or(told.coordination).unwrap_or_default();
+    let mut answer = explain(&Facts {
+        job,
+        coordination: &coordination,
+        enabled: spec.is_none_or(|spec| spec.enabled),
+        schedule: &schedule,
+        ledger: ledger.as_ref(),
+        runs: &told.runs,
+        pause: told.pause.as_ref(),
+        leader: told.leader.as_deref(),
+        at: at.unwrap_or(now),
+        now,
+    });
+    let disagree = |line| format!("The replicas disagree on {job}: {line}.");
+    answer
+        .sentences
+        .extend(told.disagreement.into_iter().map(disagree));
+    Ok(answer)
+}
+
+fn explain(facts: &Facts<'_>) -> Explanation {
     let mut answer = Explanation {
         job: facts.job.to_owned(),
         at: facts.at,

@@ -197,7 +197,6 @@ impl RunRecord {
     }
 
     /// The document with what the run left to read, beside the one named `record`.
-    #[cfg(any(test, feature = "cli", feature = "admin"))]
     pub(crate) fn output_beside(record: &str) -> Option<String> {
         Some(format!("output/{}", record.strip_prefix("history/")?))
     }
@@ -245,7 +244,6 @@ impl RunRecord {
     }
 
     /// The order in which runs are shown, newest last: by the start, then by the number.
-    #[cfg(any(test, feature = "cli", feature = "admin"))]
     pub(crate) fn order(&self) -> (Timestamp, u64) {
         (self.started.unwrap_or(self.tick), self.seq)
     }

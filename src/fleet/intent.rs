@@ -30,9 +30,8 @@ mod outstanding;
 mod tests;
 
 pub use crate::ledger::ids::trigger_floor;
-pub use crate::ledger::params::{Given, GivenError, MAX_GIVEN};
+pub use crate::ledger::params::{MAX_TRIGGER_PARAMS, TriggerParams, TriggerParamsError};
 pub(crate) use outstanding::Outstanding;
-#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 pub(crate) use outstanding::TooMany;
 
 /// The directory of intents.
@@ -82,8 +81,8 @@ pub struct Trigger {
     /// Who asked for it.
     pub by: String,
     /// Parameters that it gives its run, until that has ended.
-    #[serde(rename = "params", skip_serializing_if = "Given::is_empty")]
-    pub given: Given,
+    #[serde(rename = "params", skip_serializing_if = "TriggerParams::is_empty")]
+    pub given: TriggerParams,
     /// When that was, by the asker's clock.
     pub asked: Timestamp,
     /// Who wishes that it does not start; empty where nobody does.

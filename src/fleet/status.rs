@@ -589,7 +589,6 @@ impl LeaderStatus {
 
 impl LockStatus {
     /// Says which process holds it, where it tells of itself.
-    #[cfg(any(test, feature = "cli", feature = "admin"))]
     #[must_use]
     pub(crate) fn with_holder(mut self, holders: &Holders) -> Self {
         let held = self.remaining_ms.is_some() || self.held;

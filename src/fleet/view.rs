@@ -1,7 +1,7 @@
-//! The fleet as somebody sees it who asks now: documents, and the records of the jobs' locks.
+//! The fleet as it is seen now: documents, and the records of the jobs' locks.
 //!
 //! # Invariants
-//! - Who leads is read after the documents were: whoever has run since a takeover is named, and never his predecessor.
+//! - Who leads is read after the documents were: a replica that has run since a takeover is named, and never its predecessor.
 //! - However many jobs there are, a lock node is occupied by [`PAGE`] of them at a time.
 //! # When things fail
 //! What cannot be read is unknown, and said to be.
@@ -10,18 +10,17 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
-#[cfg(feature = "admin")]
-use crate::clock::Moment;
-#[cfg(any(feature = "cli", feature = "admin"))]
-use crate::fleet::status::{HOLDER_PREFIX, Holders};
-use crate::{
+use super::{
     intent::{self, Intent, Pause},
+    status::{
+        FleetStatus, HOLDER_PREFIX, Holders, LastSeen, LockDetail, LockStatus, NodeStatus,
+        PRESENCE_PREFIX, Presence, Seen, has_lock, leaders::Reading,
+    },
+};
+use crate::{
+    clock::Moment,
     lock::{AdmissionReport, AdmissionState, LockError, Locks, NodeReport},
     node::NodeError,
-    status::{
-        FleetStatus, LastSeen, NodeStatus, PRESENCE_PREFIX, Presence, Seen, has_lock,
-        leaders::Reading,
-    },
 };
 
 /// Records that are asked for in one call: a server does nothing else meanwhile, for one or two milliseconds.
@@ -59,8 +58,7 @@ pub(crate) async fn told(locks: &Locks) -> Result<FleetStatus, LockError> {
 }
 
 /// Every process that tells of itself, and may hold locks.
-#[cfg(any(feature = "cli", feature = "admin"))]
-pub(crate) async fn holders(locks: &Locks) -> Holders {
+async fn holders(locks: &Locks) -> Holders {
     // Who holds a lock is news, and may be missing.
     let replicas = locks.docs(PRESENCE_PREFIX).await.unwrap_or_default();
     let programs = locks.docs(HOLDER_PREFIX).await.unwrap_or_default();
@@ -68,19 +66,30 @@ pub(crate) async fn holders(locks: &Locks) -> Holders {
 }
 
 /// Every lock as the nodes show it, with who holds it.
-#[cfg(any(feature = "cli", feature = "admin"))]
-pub(crate) async fn locks(
-    locks: &Locks,
-    prefix: &str,
-) -> Result<Vec<crate::fleet::status::LockStatus>, LockError> {
+pub(crate) async fn locks(locks: &Locks, prefix: &str) -> Result<Vec<LockStatus>, LockError> {
     let views = locks.list(prefix).await?;
     // After the locks: who has just taken one tells it with the lock, or soon.
     let holders = holders(locks).await;
-    let rows = crate::fleet::status::LockStatus::from_views(&views, locks.nodes().await?.len());
+    let rows = LockStatus::from_views(&views, locks.nodes().await?.len());
     Ok(rows
         .into_iter()
         .map(|row| row.with_holder(&holders))
         .collect())
+}
+
+/// What every node shows of these locks, with the processes that hold them.
+pub(crate) async fn details(
+    locks: &Locks,
+    keys: Vec<String>,
+) -> Result<Vec<LockDetail>, LockError> {
+    let sightings = locks.look(keys).await?;
+    let names: Vec<String> = locks.nodes().await?.into_iter().map(|n| n.name).collect();
+    let holders = holders(locks).await;
+    let details = sightings
+        .iter()
+        .map(|seen| LockDetail::from_nodes(&seen.key, &names, &seen.nodes, seen.expiry()))
+        .map(|lock| lock.with_holder(&holders));
+    Ok(details.collect())
 }
 
 /// Which nodes vote: with the time that whoever has watched a node for longest knows.
@@ -300,27 +309,22 @@ fn millis(d: Duration) -> u64 {
 // === A page that many look at ===
 
 /// Up to so many jobs are read anew for everybody who asks: one call per node.
-#[cfg(feature = "admin")]
 const FEW: usize = PAGE;
 
 /// The records of more are read so often at most, and at most a tenth of the time.
-#[cfg(feature = "admin")]
 const SELDOM: Duration = Duration::from_secs(1);
 
 /// What all who look at one replica's page share.
-#[cfg(feature = "admin")]
 #[derive(Default)]
-pub(crate) struct Shared(tokio::sync::Mutex<Option<Last>>);
+pub(crate) struct SharedView(tokio::sync::Mutex<Option<Last>>);
 
-#[cfg(feature = "admin")]
 struct Last {
     records: BTreeMap<String, Reading>,
     /// When another reading is due.
     until: Moment,
 }
 
-#[cfg(feature = "admin")]
-impl Shared {
+impl SharedView {
     /// The fleet as the store tells it, and this replica as it is now: at least that.
     pub(crate) async fn fleet(
         &self,

@@ -94,7 +94,7 @@ impl Ledger {
         for run in &mut outline.open {
             run.checkpoint = None;
             run.checkpoint_at = None;
-            run.given = crate::ledger::params::Given::default();
+            run.given = super::params::TriggerParams::default();
         }
         outline
     }
@@ -169,7 +169,8 @@ mod tests {
         ledger.first_sight(at(100)).unwrap();
         ledger.start_trigger("t", at(110), Token(1)).unwrap();
         let given =
-            crate::ledger::params::Given::read(None, &["password=hunter2".to_owned()]).unwrap();
+            crate::ledger::params::TriggerParams::read(None, &["password=hunter2".to_owned()])
+                .unwrap();
         ledger.keep_given("t", &given);
         assert!(ledger.to_body().contains("hunter2"));
         assert!(!ledger.outline().to_body().contains("hunter2"));

@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 
-use super::params::Given;
+use super::params::TriggerParams;
 use super::{Ledger, RunKey};
 
 impl Ledger {
     /// Every attempt of this run gets these parameters. Nothing happens when it is not open.
-    pub fn keep_given(&mut self, id: &str, given: &Given) {
+    pub fn keep_given(&mut self, id: &str, given: &TriggerParams) {
         if let Some(run) = self.open.iter_mut().find(|run| run.id == id) {
             run.given = given.clone();
         }
@@ -34,7 +34,7 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.first_sight(at(100)).unwrap();
         let key = ledger.start_trigger("t", at(110), Token(1)).unwrap().key();
-        let given = Given::read(None, &["password=hunter2".to_owned()]).unwrap();
+        let given = TriggerParams::read(None, &["password=hunter2".to_owned()]).unwrap();
         ledger.keep_given("t", &given);
         ledger.save_checkpoint(&key, Token(1), json!(7)).unwrap();
         ledger.note_checkpoint(&key, at(115));

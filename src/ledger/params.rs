@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Bytes that the parameters of a trigger may have as JSON.
-pub const MAX_GIVEN: usize = 4 * 1024;
+pub const MAX_TRIGGER_PARAMS: usize = 4 * 1024;
 
 /// Parameters of one trigger.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Given(Map<String, Value>);
+pub struct TriggerParams(Map<String, Value>);
 
 /// Parameters cannot be given like this. Says nothing of their values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum GivenError {
+pub enum TriggerParamsError {
     /// They are too large.
     #[error(
-        "the parameters have {bytes} bytes as JSON: {MAX_GIVEN} are allowed; give a name or a path instead of the contents"
+        "the parameters have {bytes} bytes as JSON: {MAX_TRIGGER_PARAMS} are allowed; give a name or a path instead of the contents"
     )]
     TooLarge {
         /// What they have.
@@ -50,25 +50,25 @@ pub enum GivenError {
     NoObject,
 }
 
-// === impl Given ===
+// === impl TriggerParams ===
 
-impl Given {
+impl TriggerParams {
     /// These parameters.
     ///
     /// # Errors
-    /// [`GivenError::TooLarge`], [`GivenError::ControlCharacter`].
-    pub fn new(params: Map<String, Value>) -> Result<Self, GivenError> {
+    /// [`TriggerParamsError::TooLarge`], [`TriggerParamsError::ControlCharacter`].
+    pub fn new(params: Map<String, Value>) -> Result<Self, TriggerParamsError> {
         if params.is_empty() {
             return Ok(Self::default());
         }
         let params = Value::Object(params);
         if !are_printable(&params) {
-            return Err(GivenError::ControlCharacter);
+            return Err(TriggerParamsError::ControlCharacter);
         }
         let bytes = params.to_string().len();
         match params {
-            Value::Object(params) if bytes <= MAX_GIVEN => Ok(Self(params)),
-            _ => Err(GivenError::TooLarge { bytes }),
+            Value::Object(params) if bytes <= MAX_TRIGGER_PARAMS => Ok(Self(params)),
+            _ => Err(TriggerParamsError::TooLarge { bytes }),
         }
     }
 
@@ -76,28 +76,28 @@ impl Given {
     /// where it is JSON, and is a text elsewhere.
     ///
     /// # Errors
-    /// [`GivenError`].
+    /// [`TriggerParamsError`].
     pub fn read<'a>(
         json: Option<&str>,
         pairs: impl IntoIterator<Item = &'a String>,
-    ) -> Result<Self, GivenError> {
+    ) -> Result<Self, TriggerParamsError> {
         let mut params: Map<String, Value> = match json {
-            Some(text) => serde_json::from_str(text).map_err(|_| GivenError::NoObject)?,
+            Some(text) => serde_json::from_str(text).map_err(|_| TriggerParamsError::NoObject)?,
             None => Map::new(),
         };
         let mut said = Map::new();
         for pair in pairs {
-            let (key, value) = pair.split_once('=').ok_or(GivenError::NoPair)?;
+            let (key, value) = pair.split_once('=').ok_or(TriggerParamsError::NoPair)?;
             if key.is_empty() {
-                return Err(GivenError::NoKey);
+                return Err(TriggerParamsError::NoKey);
             }
             let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
             if key.chars().any(char::is_control) {
-                return Err(GivenError::ControlCharacter);
+                return Err(TriggerParamsError::ControlCharacter);
             }
             if said.insert(key.to_owned(), value).is_some() {
                 let key = key.to_owned();
-                return Err(GivenError::Twice { key });
+                return Err(TriggerParamsError::Twice { key });
             }
         }
         params.extend(said);
@@ -141,9 +141,9 @@ fn are_printable(value: &Value) -> bool {
     }
 }
 
-impl fmt::Debug for Given {
+impl fmt::Debug for TriggerParams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Given").field(&self.names()).finish()
+        f.debug_tuple("TriggerParams").field(&self.names()).finish()
     }
 }
 
@@ -153,9 +153,9 @@ mod tests {
 
     use super::*;
 
-    fn read(json: Option<&str>, pairs: &[&str]) -> Result<Given, GivenError> {
+    fn read(json: Option<&str>, pairs: &[&str]) -> Result<TriggerParams, TriggerParamsError> {
         let pairs: Vec<String> = pairs.iter().map(|pair| (*pair).to_owned()).collect();
-        Given::read(json, &pairs)
+        TriggerParams::read(json, &pairs)
     }
 
     #[test]
@@ -187,9 +187,9 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_refused_without_its_value() {
         let refused = |json, pairs: &[&str]| read(json, pairs).unwrap_err();
-        assert_eq!(refused(None, &["hunter2"]), GivenError::NoPair);
-        assert_eq!(refused(None, &["=hunter2"]), GivenError::NoKey);
-        assert_eq!(refused(Some("[1]"), &[]), GivenError::NoObject);
+        assert_eq!(refused(None, &["hunter2"]), TriggerParamsError::NoPair);
+        assert_eq!(refused(None, &["=hunter2"]), TriggerParamsError::NoKey);
+        assert_eq!(refused(Some("[1]"), &[]), TriggerParamsError::NoObject);
         let twice = refused(None, &["a=1", "a=2"]);
         assert!(twice.to_string().contains("`a`"), "{twice}");
     }
@@ -202,7 +202,7 @@ mod tests {
             refused(None, &["a\r=1", "a\r=2"]),
             refused(Some(r#"{"a": [{"b\u009b": 1}]}"#), &[]),
         ] {
-            assert_eq!(error, GivenError::ControlCharacter);
+            assert_eq!(error, TriggerParamsError::ControlCharacter);
             assert!(!error.to_string().contains(char::is_control), "{error}");
         }
         assert!(
@@ -213,16 +213,16 @@ mod tests {
 
     #[test]
     fn too_much_is_refused_with_the_limit() {
-        let fits = format!("a={}", "x".repeat(MAX_GIVEN - r#"{"a":""}"#.len()));
+        let fits = format!("a={}", "x".repeat(MAX_TRIGGER_PARAMS - r#"{"a":""}"#.len()));
         assert!(read(None, &[&fits]).is_ok());
         let error = read(None, &[&format!("{fits}x")]).unwrap_err();
-        assert_eq!(error, GivenError::TooLarge { bytes: 4097 });
+        assert_eq!(error, TriggerParamsError::TooLarge { bytes: 4097 });
         assert!(error.to_string().contains("4096 are allowed"), "{error}");
     }
 
     #[test]
     fn only_names_are_printed() {
         let given = read(None, &["token=hunter2"]).unwrap();
-        assert_eq!(format!("{given:?}"), r#"Given(["token"])"#);
+        assert_eq!(format!("{given:?}"), r#"TriggerParams(["token"])"#);
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Refused;
-use super::params::Given;
+use super::params::TriggerParams;
 use crate::node::Token;
 
 /// A run that has started and not ended.
@@ -45,8 +45,12 @@ pub struct OpenRun {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_at: Option<Timestamp>,
     /// What its trigger gives every attempt besides the configuration.
-    #[serde(default, rename = "params", skip_serializing_if = "Given::is_empty")]
-    pub given: Given,
+    #[serde(
+        default,
+        rename = "params",
+        skip_serializing_if = "TriggerParams::is_empty"
+    )]
+    pub given: TriggerParams,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -97,7 +101,7 @@ impl OpenRun {
             seq,
             checkpoint: None,
             checkpoint_at: None,
-            given: Given::default(),
+            given: TriggerParams::default(),
             rest: Map::new(),
         }
     }

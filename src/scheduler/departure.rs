@@ -27,7 +27,7 @@ use crate::{
     clock::Moment,
     due::{Decision, Plan},
     event::Event,
-    intent::Given,
+    intent::TriggerParams,
     job::{Run, RunFacts},
     lease::LeaseView,
     ledger::{Ledger, OpenRun, RunKey},
@@ -85,7 +85,7 @@ impl Lead<'_> {
         let timing = ctx.locks.timing();
         let ttl = self.lease.as_ref().map_or(timing.ttl, LeaseView::ttl);
         let grace = engine.spec.grace;
-        let (seq, given, checkpoint_at) = kept.map_or((0, Given::default(), None), |run| {
+        let (seq, given, checkpoint_at) = kept.map_or((0, TriggerParams::default(), None), |run| {
             (run.seq, run.given, run.checkpoint_at)
         });
         let facts = RunFacts {

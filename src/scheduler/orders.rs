@@ -19,7 +19,7 @@ use super::{
 use crate::{
     clock::Moment,
     due::{Decision, Plan},
-    intent::{self, Given, NEWS_LIFETIME, Resign, TRIGGER_LIFETIME, Trigger, TriggerState},
+    intent::{self, NEWS_LIFETIME, Resign, TRIGGER_LIFETIME, Trigger, TriggerParams, TriggerState},
     ledger::Ledger,
     node::Token,
     status::{PRESENCE_PREFIX, Presence, Standing},
@@ -215,7 +215,7 @@ impl Lead<'_> {
         outcome.clone_into(&mut trigger.outcome);
         trigger.detail = detail;
         // Nobody needs it any more, and it may hold secrets.
-        trigger.given = Given::default();
+        trigger.given = TriggerParams::default();
         trigger.ended = Some(self.wall());
         self.say(trigger, TriggerState::Ended);
     }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     due::Misfire,
     event::Event,
-    fleet::client::Asker,
+    fleet::Fleet as Client,
     job::{Coordination, Job, Outcome, Run, Spec},
     scheduler::intents::INTERVAL,
     worker::registry::Body,
@@ -74,8 +74,8 @@ async fn a_pause_that_was_heard_of_holds_whatever_was_made_ready() {
         let (fleet, starts) = (Fleet::new(3), Starts::default());
         let member = join(&fleet, quick(&starts), Spec::every(ms(300)));
         fleet.sleep(SECOND * 3 + ms(phase * 31)).await;
-        let asker = Asker::new(&member.ctx.locks, "test".to_owned());
-        let asked = asker.pause("job", true, "", Duration::ZERO).await;
+        let client = Client::over(&member.ctx.locks, "test");
+        let asked = client.set_paused("job", true, "", Duration::ZERO).await;
         asked.unwrap();
         let heard = fleet.clock().now() + INTERVAL * 2;
         while member.ctx.intents.paused_upto("job").is_none() {

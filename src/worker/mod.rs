@@ -21,6 +21,7 @@
 //! between two runs. What has not changed hears nothing of it. A faulty configuration changes nothing.
 
 mod builder;
+mod connect;
 pub(crate) mod crew;
 mod function;
 #[cfg(any(test, feature = "cli", feature = "admin"))]
@@ -54,16 +55,6 @@ use registry::{Body, Registry, check_by_reading};
 use replica::HealthCheck;
 
 use crate::signals::Signals;
-
-/// The fleet as the store tells it now: what its replicas say of themselves, and by the locks of the jobs who leads them.
-///
-/// # Errors
-/// [`LockError`](crate::lock::LockError) while the store cannot be asked.
-pub async fn fleet(
-    locks: &crate::Locks,
-) -> std::result::Result<crate::status::FleetStatus, crate::lock::LockError> {
-    crate::fleet::view::fleet(locks).await
-}
 
 /// A worker: the user's jobs, and the configuration they run under.
 ///

@@ -8,7 +8,7 @@ use std::{
 
 use clap::{Args, error::ErrorKind};
 use serde_json::json;
-use watchkeeper::{cli::Place, config::SecretUrl, terminal};
+use watchkeeper::{cli::StoreArgs, config::SecretUrl, terminal};
 use watchkeeper_jobs::span::Span;
 
 use super::exit;
@@ -55,7 +55,7 @@ pub(super) struct Common {
     #[arg(value_name = "KEY", value_parser = key)]
     pub(super) key: String,
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) place: StoreArgs,
     /// Use KEY as the Redis key itself, to share the lock with other Redlock clients
     #[arg(long, conflicts_with = "namespace")]
     pub(super) raw: bool,

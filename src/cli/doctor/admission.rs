@@ -1,6 +1,6 @@
 //! Which nodes vote, and what to do about the others. Pure.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::lock::{AdmissionReport, AdmissionState};
 
 pub(super) fn judge(nodes: &[AdmissionReport]) -> Vec<Finding> {
@@ -54,7 +54,7 @@ fn one(node: &AdmissionReport) -> Option<Finding> {
 mod tests {
     use std::time::Duration;
 
-    use super::{super::Severity, *};
+    use super::{super::finding::Severity, *};
 
     fn node(state: AdmissionState) -> AdmissionReport {
         AdmissionReport {

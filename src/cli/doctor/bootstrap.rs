@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::super::{Failure, print};
+use super::super::{failure::Failure, output::print};
 use super::guarded::{Guarded, failed};
 use crate::{
     config::{Config, LockSettings},

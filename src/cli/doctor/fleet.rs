@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::fleet::status::{FleetStatus, LockDetail};
 
 /// A replica tells of itself every two seconds; one that is silent for longer is frozen, gone or cut off.
@@ -126,7 +126,7 @@ fn margins(locks: &[LockDetail]) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Severity, *};
+    use super::{super::finding::Severity, *};
     use crate::fleet::status::{
         DefinitionStatus, JobStatus, LeaderStatus, LockState, ReloadStatus, ReplicaStatus,
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Finding, probe::NodeState};
+use super::{finding::Finding, probe::NodeState};
 use crate::{
     config::{Backend, Config},
     human::{Brief, Span},
@@ -327,7 +327,7 @@ fn millis(d: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Severity, *};
+    use super::{super::finding::Severity, *};
     use crate::node::NodeFacts;
 
     fn limits() -> Limits {

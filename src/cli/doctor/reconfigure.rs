@@ -3,7 +3,7 @@
 //! Each such node is admitted for nobody. From then on it votes for no program, old or new; those of the new configuration
 //! watch it like one that lost its memory, for the longer of both limits, and keep what it knows.
 
-use super::super::{Failure, print};
+use super::super::{failure::Failure, output::print};
 use super::guarded::{Guarded, failed, with_nodes};
 use crate::{
     chance::Chance,

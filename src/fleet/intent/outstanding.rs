@@ -24,7 +24,6 @@ struct OfJob<'a> {
 }
 
 /// Why no further trigger is taken.
-#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TooMany {
     /// The job has as many as it may have.
@@ -33,7 +32,6 @@ pub(crate) enum TooMany {
     OfFleet(usize),
 }
 
-#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 const WITHDRAWN: u64 = TriggerState::Withdrawing as u64;
 const ENDED: u64 = TriggerState::Ended as u64;
 
@@ -58,7 +56,6 @@ impl<'a> Outstanding<'a> {
 
     /// Whether another one may be asked for. Those that are withdrawn count for nothing, lest a job that nobody leads could not
     /// be freed of them; but not without an end.
-    #[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
     pub(crate) fn room(&self, job: &str) -> Result<(), TooMany> {
         let counts = |of: &OfJob<'_>| {
             let (all, withdrawn) = (of.open.len(), of.withdrawn());
@@ -99,7 +96,6 @@ impl<'a> Outstanding<'a> {
     }
 }
 
-#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
 impl OfJob<'_> {
     fn withdrawn(&self) -> usize {
         let withdrawn = |(_, rev): &&(&str, u64)| *rev == WITHDRAWN;

@@ -94,7 +94,7 @@ fn a_pause_has_no_end_and_a_trigger_has_one() {
 
 #[test]
 fn a_trigger_keeps_its_parameters_and_is_shown_with_their_names_alone() {
-    let given = Given::read(None, &["password=hunter2".to_owned()]).unwrap();
+    let given = TriggerParams::read(None, &["password=hunter2".to_owned()]).unwrap();
     let trigger = Trigger {
         job: "report".to_owned(),
         id: "t".to_owned(),

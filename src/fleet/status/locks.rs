@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::holders::HolderStatus;
-#[cfg(feature = "cli")]
-use super::holders::Holders;
+use super::holders::{HolderStatus, Holders};
 use crate::{
     ledger::Ledger,
     node::{Expiry, NodeError, Token, View},
@@ -199,12 +197,17 @@ impl LockDetail {
     }
 
     /// Says which process holds it, where it tells of itself.
-    #[cfg(feature = "cli")]
     #[must_use]
     pub(crate) fn with_holder(mut self, holders: &Holders) -> Self {
         let owner = self.owner.as_deref().filter(|_| self.nodes > 0);
         self.holder = owner.and_then(|owner| holders.holder(owner)).cloned();
         self
+    }
+
+    /// Whether as many nodes answer as it takes to change anything.
+    pub(crate) fn has_quorum(&self) -> bool {
+        let answer = self.by_node.iter().filter(|node| node.error.is_none());
+        answer.count() >= self.needed
     }
 
     /// Whether a majority shows a holder of ours that has not been ended.

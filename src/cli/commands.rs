@@ -2,7 +2,6 @@
 //! need be reachable.
 
 use std::{
-    collections::BTreeMap,
     io::{self, Read},
     time::Duration,
 };
@@ -10,57 +9,50 @@ use std::{
 use serde_json::json;
 
 use super::{
-    Failure, load, paragraph, print, print_json,
-    status::{ask_answer_in, no_store, nobody_was_here},
+    ask::{PATIENCE, command, load},
+    failure::{Failure, paragraph},
+    output::{finish, print, print_json},
 };
 use crate::{
     Worker,
     clock::{Clock, Moment},
-    config::Config,
-    fleet::client::{
-        self as asking, AskError, Asker, DrainAnswer, PauseAnswer, ResignAnswer, Until,
+    fleet::{
+        DrainAnswer, FleetError, PauseAnswer, ResignAnswer, Trigger, TriggerParams, TriggerState,
+        Until, intent::TRIGGER_LIFETIME,
     },
-    intent::{Given, TRIGGER_LIFETIME, Trigger, TriggerState},
-    lock::Locks,
     terminal::sentence,
     worker::given,
 };
 
-/// How long whoever asks waits until he is heard.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// The same for a leader that ends its run first.
+/// How long a leader is waited for that ends its run first.
 const HAND_OVER: Duration = Duration::from_secs(40);
 
-/// What is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
-    /// Something that every job can do.
-    Any,
-    /// Something that wants one leader.
-    Led,
+pub(super) fn pause(worker: &Worker, job: &str, reason: &str, json: bool) -> Result<(), Failure> {
+    let config = load(worker)?.config;
+    let answer = command(&config, PATIENCE, |fleet| async move {
+        fleet.pause(job, reason, PATIENCE).await
+    })?;
+    show_paused(&answer, json)
 }
 
-pub(super) fn pause(
-    worker: &Worker,
-    job: &str,
-    paused: bool,
-    reason: &str,
-    json: bool,
-) -> Result<(), Failure> {
+pub(super) fn resume(worker: &Worker, job: &str, json: bool) -> Result<(), Failure> {
     let config = load(worker)?.config;
-    let (name, why) = (job.to_owned(), reason.to_owned());
-    let answer = asked(&config, job, Of::Any, |asker| async move {
-        asker.pause(&name, paused, &why, PATIENCE).await
+    let answer = command(&config, PATIENCE, |fleet| async move {
+        fleet.resume(job, PATIENCE).await
     })?;
+    show_paused(&answer, json)
+}
+
+fn show_paused(answer: &PauseAnswer, json: bool) -> Result<(), Failure> {
     if json {
-        return print_json(&answer);
+        return print_json(answer);
     }
-    print(&paragraph(&paused_text(&answer)));
+    print(&paragraph(&paused_text(answer)));
     Ok(())
 }
 
 /// What a command line gives a run.
-pub(super) fn given(json: Option<String>, pairs: &[String]) -> Result<Given, Failure> {
+pub(super) fn params(json: Option<String>, pairs: &[String]) -> Result<TriggerParams, Failure> {
     let json = match json {
         Some(text) if text == "-" => {
             let mut text = String::new();
@@ -71,35 +63,35 @@ pub(super) fn given(json: Option<String>, pairs: &[String]) -> Result<Given, Fai
         }
         other => other,
     };
-    Given::read(json.as_deref(), pairs).map_err(|error| Failure::Usage(error.to_string()))
+    TriggerParams::read(json.as_deref(), pairs).map_err(|error| Failure::Usage(error.to_string()))
 }
 
 pub(super) fn trigger(
     worker: &Worker,
     job: &str,
-    params: Given,
+    params: TriggerParams,
     wait: Option<Duration>,
     json: bool,
 ) -> Result<(), Failure> {
     let config = load(worker)?.config;
     given::refuse_misfit(&worker.registry, job, config.jobs.get(job), &params)
         .map_err(Failure::Usage)?;
-    let (name, names) = (job.to_owned(), params.names());
+    let names = params.names();
     let began = Clock::system().now();
     let patience = wait.unwrap_or(PATIENCE);
-    let (found, replica) = asked_in(&config, job, Of::Led, patience, |asker| async move {
-        let trigger = asker.trigger_with(&name, params).await?;
-        // Whoever says how long is not kept for longer.
+    let (found, replica) = command(&config, patience, |fleet| async move {
+        let trigger = fleet.trigger(job, params).await?;
+        // A limit that was given is for all of it.
         let (state, patience) = match wait {
-            Some(limit) => (TriggerState::Ended, rest(asker.locks(), began, limit)),
+            Some(limit) => (TriggerState::Ended, rest(began, limit)),
             None => (TriggerState::Accepted, PATIENCE),
         };
-        let found = asker.until(trigger, state, patience).await?;
+        let found = fleet.follow(trigger, state, patience).await;
         let replica = match found.replica.is_empty() {
             true => String::new(),
-            false => asker.name_of(&found.replica).await,
+            false => fleet.name_of(&found.replica).await,
         };
-        Ok((found, replica))
+        Ok::<_, FleetError>((found, replica))
     })?;
     if json {
         print_json(&json!({
@@ -114,16 +106,7 @@ pub(super) fn trigger(
             "detail": found.detail,
         }))?;
     }
-    let told = trigger_text(&found, &replica, wait.is_some());
-    match told {
-        Ok(_) if json => Ok(()),
-        Ok(text) => {
-            print(&sentence(&text));
-            Ok(())
-        }
-        Err(_) if json => Err(Failure::Told),
-        Err(why) => Err(Failure::Failed(why)),
-    }
+    finish(trigger_text(&found, &replica, wait.is_some()), json)
 }
 
 pub(super) fn resign(
@@ -133,22 +116,13 @@ pub(super) fn resign(
     json: bool,
 ) -> Result<(), Failure> {
     let config = load(worker)?.config;
-    let (name, to) = (job.to_owned(), to.map(str::to_owned));
-    let answer = asked(&config, job, Of::Led, |asker| async move {
-        asker.resign(&name, to.as_deref(), HAND_OVER).await
+    let answer = command(&config, PATIENCE, |fleet| async move {
+        fleet.resign(job, to, HAND_OVER).await
     })?;
     if json {
         print_json(&answer)?;
     }
-    match resign_text(&answer) {
-        Ok(_) if json => Ok(()),
-        Ok(text) => {
-            print(&sentence(&text));
-            Ok(())
-        }
-        Err(_) if json => Err(Failure::Told),
-        Err(why) => Err(Failure::Failed(why)),
-    }
+    finish(resign_text(&answer), json)
 }
 
 pub(super) fn drain(
@@ -158,91 +132,23 @@ pub(super) fn drain(
     json: bool,
 ) -> Result<(), Failure> {
     let config = load(worker)?.config;
-    somebody_was_here(&config)?;
     let (until, patience) = match wait {
         Some(limit) => (Until::Gone, limit),
         None => (Until::Heard, PATIENCE),
     };
     let began = Clock::system().now();
-    let answer = ask_answer_in(&config, patience, |locks: Locks| async move {
-        let asker = Asker::new(&locks, whoami());
-        asker
-            .drain(replica, until, rest(&locks, began, patience))
-            .await
+    let answer = command(&config, patience, |fleet| async move {
+        fleet.drain(replica, until, rest(began, patience)).await
     })?;
     if json {
         print_json(&answer)?;
     }
-    match drain_text(&answer, until) {
-        Ok(_) if json => Ok(()),
-        Ok(text) => {
-            print(&sentence(&text));
-            Ok(())
-        }
-        Err(_) if json => Err(Failure::Told),
-        Err(why) => Err(Failure::Failed(why)),
-    }
+    finish(drain_text(&answer, until), json)
 }
 
-pub(super) fn somebody_was_here(config: &Config) -> Result<(), Failure> {
-    match nobody_was_here(config) {
-        false => Ok(()),
-        true => Err(no_store(config)),
-    }
-}
-
-/// What is left of the time that somebody wants to wait, the time to connect counted in.
-fn rest(locks: &Locks, began: Moment, limit: Duration) -> Duration {
-    limit.saturating_sub(locks.clock().now().since(began))
-}
-
-/// Asks about a job that the fleet or the configuration knows.
-fn asked<T, F>(
-    config: &Config,
-    job: &str,
-    of: Of,
-    question: impl FnOnce(Asker) -> F,
-) -> Result<T, Failure>
-where
-    F: Future<Output = Result<T, AskError>>,
-{
-    asked_in(config, job, of, PATIENCE, question)
-}
-
-fn asked_in<T, F>(
-    config: &Config,
-    job: &str,
-    of: Of,
-    patience: Duration,
-    question: impl FnOnce(Asker) -> F,
-) -> Result<T, Failure>
-where
-    F: Future<Output = Result<T, AskError>>,
-{
-    somebody_was_here(config)?;
-    let configured: BTreeMap<String, String> = config
-        .jobs
-        .iter()
-        .map(|(name, spec)| (name.clone(), spec.coordination.to_string()))
-        .collect();
-    ask_answer_in(config, patience, |locks: Locks| async move {
-        let asker = Asker::new(&locks, whoami());
-        let fleet = asker.fleet().await?;
-        asking::refuse_unknown(job, &fleet, configured.keys())?;
-        if of == Of::Led {
-            let running = fleet.job(job).map(|job| &job.coordination);
-            let coordination = running.or_else(|| configured.get(job));
-            asking::refuse_unled(job, coordination.map_or("", String::as_str))?;
-            asking::refuse_disabled(job, &fleet, config.jobs.get(job))?;
-        }
-        question(asker).await
-    })
-}
-
-pub(super) fn whoami() -> String {
-    let host = rustix::system::uname();
-    let user = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
-    format!("{user}@{}", host.nodename().to_string_lossy())
+/// What is left of the time that a command may wait, the time to connect counted in.
+fn rest(began: Moment, limit: Duration) -> Duration {
+    limit.saturating_sub(Clock::system().now().since(began))
 }
 
 pub(super) fn paused_text(answer: &PauseAnswer) -> String {

@@ -6,7 +6,7 @@ use crate::config::Flag;
 
 /// Options that name a store in place of the configured one.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Place {
+pub struct StoreArgs {
     /// Redis masters.
     // In documentation the brackets of the address would be links.
     #[arg(
@@ -25,9 +25,9 @@ pub struct Place {
     pub namespace: Option<String>,
 }
 
-// === impl Place ===
+// === impl StoreArgs ===
 
-impl Place {
+impl StoreArgs {
     /// Whether it names a store: then the configuration's jobs are of no interest.
     #[must_use]
     pub fn is_named(&self) -> bool {
