@@ -1,9 +1,13 @@
 use std::{
     net::SocketAddr,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use jiff::SignedDuration;
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -15,12 +19,18 @@ use super::*;
 mod doors;
 
 use crate::{
-    node::Token,
-    spawn::Spawn,
-    status::{
-        JobPresence, JobStatus, LastSeen, LeaderStatus, NodeStatus, Presence, Role, RunStatus,
-        Standing,
+    clock::Clock,
+    fleet::{
+        history::RunRecord,
+        status::{
+            FleetStatus, JobPresence, JobStatus, LastSeen, LeaderStatus, LockStatus, NodeStatus,
+            Presence, Role, RunStatus, Standing,
+        },
     },
+    node::Token,
+    secret::Secret,
+    spawn::Spawn,
+    telemetry::metrics::Metrics,
 };
 
 #[derive(Default)]
@@ -581,9 +591,9 @@ async fn a_connection_ends_when_its_life_is_over() {
     let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let address = listener.local_addr().unwrap();
     let clock = Clock::system();
-    let door = door::Door::with_limits(listener, clock, 8, Duration::from_millis(20));
+    let listener = listener::Listener::with_limits(listener, clock, 8, Duration::from_millis(20));
     let router = axum::Router::new();
-    let server = axum::serve(door, router).into_future();
+    let server = axum::serve(listener, router).into_future();
     let client = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET / HT").await.unwrap();
@@ -623,7 +633,7 @@ async fn only_the_default_port_moves_when_it_is_taken() {
     let error = bind(taken).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 
-    let moved = door::bind_or_next(taken).await.unwrap();
+    let moved = listener::bind_or_next(taken).await.unwrap();
     assert!(moved.local_addr().unwrap().port() > taken.port());
     assert!(bind(DEFAULT_LISTEN).await.is_ok());
 }

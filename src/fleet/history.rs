@@ -24,7 +24,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::status::RunProgress;
+use super::status::progress::RunProgress;
 use crate::node::{Doc, Token};
 
 /// Runs that are kept per job; of a job that runs everywhere, per replica.

@@ -33,7 +33,7 @@
 //! ```
 //!
 //! # The documents
-//! - [`status`]: what replicas tell of themselves, and who leads by the records of the locks.
+//! - [`presence`]: what replicas tell of themselves. [`status`]: that, and who leads by the records of the locks.
 //! - [`intent`]: what is asked of a fleet: pause, trigger, resign, drain.
 //! - [`history`]: what became of runs. [`explain`]: why a tick ran, or why not.
 //! - [`holding`]: which process holds a lock, told beside it.
@@ -47,6 +47,7 @@ pub mod explain;
 pub mod history;
 pub mod holding;
 pub mod intent;
+pub mod presence;
 pub mod status;
 #[cfg_attr(
     not(any(feature = "cli", feature = "admin")),

@@ -14,7 +14,9 @@ use super::{
     intent::{self, Intent, Pause},
     status::{
         FleetStatus, HOLDER_PREFIX, Holders, LastSeen, LockDetail, LockStatus, NodeStatus,
-        PRESENCE_PREFIX, Presence, Seen, has_lock, leaders::Reading,
+        PRESENCE_PREFIX, Presence,
+        leaders::Reading,
+        merge::{Seen, has_lock},
     },
 };
 use crate::{

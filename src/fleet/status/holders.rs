@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::Presence;
+use super::super::presence::Presence;
 use crate::node::{Doc, tag::tag_of};
 
 /// What the names of documents begin with in which programs under a lock tell of themselves.

@@ -1,19 +1,20 @@
 //! Many documents, one picture. Pure: facts and `now` in, the picture out.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use jiff::Timestamp;
 
 use super::{
     FleetStatus, JobPresence, JobStatus, LastSeen, LeaderStatus, LockStatus, NodeStatus, Presence,
-    ReplicaStatus, Role, RunStatus, Standing, definitions,
+    ReplicaStatus, Role, RunStatus, Standing,
+    definitions::DefinitionStatus,
     leaders::{Holding, Reading},
     locks::tally,
 };
 use crate::node::{Token, View, tag::tag_of};
 
-/// One replica's word about one job.
-type Word<'a> = (&'a Presence, &'a JobPresence);
+/// What one replica tells of one job.
+type Report<'a> = (&'a Presence, &'a JobPresence);
 
 /// What is known besides documents.
 #[derive(Clone, Debug, Default)]
@@ -28,12 +29,48 @@ pub(crate) struct Seen<'a> {
 
 /// Who leads a job.
 enum Led<'a> {
-    By(LeaderStatus, Option<&'a Word<'a>>),
+    By(LeaderStatus, Option<&'a Report<'a>>),
     Nobody,
     Unknown,
 }
 
-pub(super) fn fleet(
+// === impl FleetStatus ===
+
+impl FleetStatus {
+    /// Merges what the replicas told into one picture at `now` (wall time). Who leads is not told by documents: it is not
+    /// known here.
+    #[must_use]
+    pub fn from_presences(
+        presences: impl IntoIterator<Item = Presence>,
+        nodes: Vec<NodeStatus>,
+        now: Timestamp,
+    ) -> Self {
+        Self::merged(presences, nodes, now, &Seen::default())
+    }
+
+    /// The same, with what was read of the jobs' locks.
+    pub(crate) fn merged(
+        presences: impl IntoIterator<Item = Presence>,
+        nodes: Vec<NodeStatus>,
+        now: Timestamp,
+        seen: &Seen<'_>,
+    ) -> Self {
+        fleet(presences.into_iter().collect(), nodes, now, seen)
+    }
+}
+
+// === impl LockStatus ===
+
+impl LockStatus {
+    /// What the nodes show of their locks, by key: one list of views for each node that answered, of `configured`
+    /// nodes.
+    #[must_use]
+    pub fn from_views(answers: &[Vec<View>], configured: usize) -> Vec<Self> {
+        locks(answers, configured)
+    }
+}
+
+fn fleet(
     presences: Vec<Presence>,
     nodes: Vec<NodeStatus>,
     now: Timestamp,
@@ -49,15 +86,15 @@ pub(super) fn fleet(
     }
     let tags = newest.values().filter(|p| !p.tag.is_empty());
     let tags: BTreeMap<&str, &Presence> = tags.map(|p| (p.tag.as_str(), p)).collect();
-    let mut words: BTreeMap<&str, Vec<Word<'_>>> = BTreeMap::new();
+    let mut reports: BTreeMap<&str, Vec<Report<'_>>> = BTreeMap::new();
     for presence in newest.values() {
         for job in &presence.jobs {
-            words.entry(&job.name).or_default().push((presence, job));
+            reports.entry(&job.name).or_default().push((presence, job));
         }
     }
-    let jobs: Vec<JobStatus> = words
+    let jobs: Vec<JobStatus> = reports
         .iter()
-        .map(|(name, words)| job(name, words, &tags, seen, now))
+        .map(|(name, reports)| job(name, reports, &tags, seen, now))
         .collect();
     let mut replicas: Vec<_> = newest.values().map(|p| replica(p, &jobs, now)).collect();
     replicas.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
@@ -112,20 +149,20 @@ fn role(p: &Presence, jobs: &[JobStatus]) -> Role {
     }
 }
 
-/// `words` is never empty.
+/// `reports` is never empty.
 fn job<'a>(
     name: &str,
-    words: &'a [Word<'a>],
+    reports: &'a [Report<'a>],
     tags: &BTreeMap<&str, &'a Presence>,
     seen: &Seen<'_>,
     now: Timestamp,
 ) -> JobStatus {
-    let latest = words.iter().max_by_key(|(p, _)| (p.written_at, &p.id));
+    let latest = reports.iter().max_by_key(|(p, _)| (p.written_at, &p.id));
     // What nobody can lead has no record to ask.
     let nobody_leads = latest.is_some_and(|(_, j)| !has_lock(&j.coordination));
     let led = match nobody_leads {
         true => Led::Nobody,
-        false => led(name, words, tags, seen, now),
+        false => led(name, reports, tags, seen, now),
     };
     let (leader, word, known) = match led {
         Led::By(leader, word) => (Some(leader), word, true),
@@ -136,19 +173,19 @@ fn job<'a>(
     let speaker = word.or(latest);
     let said = |of: fn(&JobPresence) -> String| speaker.map(|(_, j)| of(j)).unwrap_or_default();
 
-    let last = words
+    let last = reports
         .iter()
         .filter(|(_, j)| j.last_tick.is_some())
         .max_by_key(|(p, j)| (j.last_tick, j.last_outcome.is_some(), p.written_at, &p.id));
     let last = last.or(speaker);
     // The latest end that anybody tells of; without times, what is told with the latest tick.
-    let ended = words.iter().filter(|(_, j)| j.last_ended.is_some());
+    let ended = reports.iter().filter(|(_, j)| j.last_ended.is_some());
     let ended = ended.max_by_key(|(p, j)| (j.last_ended, p.written_at, &p.id));
     let next = word.and_then(|(_, j)| j.next_tick).or_else(|| {
-        let ticks = words.iter().filter_map(|(_, j)| j.next_tick);
+        let ticks = reports.iter().filter_map(|(_, j)| j.next_tick);
         ticks.clone().filter(|t| *t >= now).min().or(ticks.max())
     });
-    let freshest_backlog = words
+    let freshest_backlog = reports
         .iter()
         .filter(|(_, j)| j.backlog.is_some())
         .max_by_key(|(p, _)| (p.written_at, &p.id));
@@ -158,27 +195,49 @@ fn job<'a>(
         coordination: said(|j| j.coordination.clone()),
         schedule: said(|j| j.schedule.clone()),
         zone: speaker.and_then(|(_, j)| j.zone.clone()),
-        definitions: definitions::of(words.iter().copied()),
+        definitions: definitions_of(reports.iter().copied()),
         leader,
         leader_known: known,
         last_seen: match known {
             true => None,
-            false => last_seen(words, seen.remembered.get(name), now),
+            false => last_seen(reports, seen.remembered.get(name), now),
         },
         last_tick: last.and_then(|(_, j)| j.last_tick),
         next_tick: next,
         last_outcome: ended.or(last).and_then(|(_, j)| j.last_outcome.clone()),
         last_ended: ended.and_then(|(_, j)| j.last_ended),
         // Until the intents are looked at: whoever knows of a pause starts nothing.
-        paused: words.iter().any(|(_, j)| j.paused),
+        paused: reports.iter().any(|(_, j)| j.paused),
         paused_why: None,
         paused_by: None,
         paused_since: None,
         backlog: freshest_backlog.and_then(|(_, j)| j.backlog),
         // From the same replica: what one says is of one moment.
         held: freshest_backlog.and_then(|(_, j)| j.held),
-        running: running(words, term),
+        running: running(reports, term),
     }
+}
+
+/// The definitions of a job, the one that was loaded last first; none when all agree.
+pub(super) fn definitions_of<'a>(
+    reports: impl Iterator<Item = (&'a Presence, &'a JobPresence)>,
+) -> Vec<DefinitionStatus> {
+    let mut found: BTreeMap<&str, DefinitionStatus> = BTreeMap::new();
+    for (presence, job) in reports.filter(|(_, job)| !job.definition.is_empty()) {
+        let row = found.entry(&job.definition).or_default();
+        row.definition.clone_from(&job.definition);
+        row.replicas.push(presence.name.clone());
+        row.loaded = row.loaded.max(job.loaded);
+        row.leads |= job.standing == Standing::Leading;
+        row.stands_back = row.stands_back.take().or_else(|| job.stands_back.clone());
+    }
+    if found.len() < 2 {
+        return Vec::new();
+    }
+    let mut rows: Vec<DefinitionStatus> = found.into_values().collect();
+    rows.iter_mut().for_each(|row| row.replicas.sort());
+    rows.sort_by_key(|row| (Reverse(row.loaded), row.definition.clone()));
+    rows
 }
 
 /// Whether jobs of this coordination have a lock that one replica holds.
@@ -188,7 +247,7 @@ pub(crate) fn has_lock(coordination: &str) -> bool {
 
 fn led<'a>(
     name: &str,
-    words: &'a [Word<'a>],
+    reports: &'a [Report<'a>],
     tags: &BTreeMap<&str, &'a Presence>,
     seen: &Seen<'_>,
     now: Timestamp,
@@ -196,7 +255,7 @@ fn led<'a>(
     match seen.records.get(name).unwrap_or(&Reading::Unknown) {
         Reading::Held(held) => {
             let holder = tag_of(&held.owner).and_then(|tag| tags.get(tag)).copied();
-            let word = words
+            let word = reports
                 .iter()
                 .find(|(p, _)| holder.is_some_and(|h| h.id == p.id));
             // Of another term of the same replica it tells nothing.
@@ -222,14 +281,14 @@ fn led<'a>(
         }
         Reading::Nobody { forgotten } => {
             // Nodes that have forgotten a leader cannot say that there is none, while he may believe in his lease.
-            match *forgotten && words.iter().any(|word| leads_still(word, now)) {
+            match *forgotten && reports.iter().any(|word| leads_still(word, now)) {
                 true => Led::Unknown,
                 false => Led::Nobody,
             }
         }
         Reading::Unknown => {
-            let mine = |word: &&Word<'_>| Some(word.0.id.as_str()) == seen.me;
-            let mine = words.iter().find(mine);
+            let mine = |word: &&Report<'_>| Some(word.0.id.as_str()) == seen.me;
+            let mine = reports.iter().find(mine);
             match mine.filter(|word| leads_still(word, now)) {
                 Some(word) => Led::By(own_term(word, now), Some(word)),
                 None => Led::Unknown,
@@ -239,19 +298,19 @@ fn led<'a>(
 }
 
 /// Whether the word is about the very lease that the lock shows.
-fn is_of(held: &Holding, (_, j): &Word<'_>) -> bool {
+fn is_of(held: &Holding, (_, j): &Report<'_>) -> bool {
     let token = j.token.filter(|_| j.standing == Standing::Leading);
     token.is_some_and(|token| held.token <= token && token <= held.at_most)
 }
 
 /// Whether the lease of which the word tells cannot have run out.
-fn leads_still((p, j): &Word<'_>, now: Timestamp) -> bool {
+fn leads_still((p, j): &Report<'_>, now: Timestamp) -> bool {
     let lasts = |left| ms_since(p.written_at, now) < left;
     j.standing == Standing::Leading && j.token.is_some() && j.remaining_ms.is_some_and(lasts)
 }
 
 /// What a replica knows of its own term.
-fn own_term((p, j): &Word<'_>, now: Timestamp) -> LeaderStatus {
+fn own_term((p, j): &Report<'_>, now: Timestamp) -> LeaderStatus {
     let age = ms_since(p.written_at, now);
     LeaderStatus {
         replica: p.id.clone(),
@@ -267,11 +326,11 @@ fn own_term((p, j): &Word<'_>, now: Timestamp) -> LeaderStatus {
 
 /// Who said last that it leads: the largest token counts, of what is told and what is remembered.
 fn last_seen(
-    words: &[Word<'_>],
+    reports: &[Report<'_>],
     remembered: Option<&LastSeen>,
     now: Timestamp,
 ) -> Option<LastSeen> {
-    let said = words.iter().filter_map(|(p, j)| LastSeen::said(p, j));
+    let said = reports.iter().filter_map(|(p, j)| LastSeen::said(p, j));
     let last = said
         .chain(remembered.cloned())
         .max_by(|a, b| (a.token, a.at, &a.replica).cmp(&(b.token, b.at, &b.replica)))?;
@@ -298,8 +357,8 @@ impl LastSeen {
 }
 
 /// What runs under a lease before the present `term` is over, or was cut off with its replica.
-fn running(words: &[Word<'_>], term: Option<Token>) -> Vec<RunStatus> {
-    let mut all: Vec<RunStatus> = words
+fn running(reports: &[Report<'_>], term: Option<Token>) -> Vec<RunStatus> {
+    let mut all: Vec<RunStatus> = reports
         .iter()
         .flat_map(|(p, j)| j.running.iter().map(move |run| (p, run)))
         .filter(|(_, run)| {
@@ -317,7 +376,7 @@ fn running(words: &[Word<'_>], term: Option<Token>) -> Vec<RunStatus> {
 
 // === locks ===
 
-pub(super) fn locks(answers: &[Vec<View>], configured: usize) -> Vec<LockStatus> {
+fn locks(answers: &[Vec<View>], configured: usize) -> Vec<LockStatus> {
     let mut by_key: BTreeMap<&str, Vec<&View>> = BTreeMap::new();
     for view in answers.iter().flatten() {
         by_key.entry(&view.key).or_default().push(view);

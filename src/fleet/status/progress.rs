@@ -4,8 +4,6 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{super::history::RUNNING, FleetStatus, RunRecord, RunStatus};
-
 /// How far a run in flight is, as it told within the last seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -121,40 +119,14 @@ impl fmt::Display for RunProgress {
     }
 }
 
-// === impl RunStatus, RunRecord ===
-
-impl RunStatus {
-    /// How far it is.
-    #[must_use]
-    pub fn progress(&self) -> RunProgress {
-        RunProgress {
-            done: self.done,
-            total: self.total,
-            per_second: self.per_second,
-            left_ms: self.left_ms,
-            message: self.message.clone(),
-        }
-    }
-}
-
-impl RunRecord {
-    /// Says how far those of the runs are that are in flight, where the fleet tells.
-    pub fn add_progress(runs: &mut [Self], fleet: &FleetStatus) {
-        for run in runs.iter_mut().filter(|run| run.outcome == RUNNING) {
-            let job = fleet.job(&run.job);
-            let mut flying = job.into_iter().flat_map(|job| &job.running);
-            let same = flying.find(|flying| flying.run_id == run.run_id);
-            run.progress = same
-                .map(RunStatus::progress)
-                .filter(|told| !told.is_empty());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::status::JobStatus;
+    use crate::fleet::{
+        history::{RUNNING, RunRecord},
+        presence::RunStatus,
+        status::{FleetStatus, JobStatus},
+    };
 
     fn halfway() -> RunProgress {
         RunProgress {

@@ -1,7 +1,9 @@
 use super::{
     leaders::{Holding, Reading},
+    merge::{Seen, definitions_of},
     *,
 };
+use crate::node::{Doc, View};
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap()
@@ -385,4 +387,44 @@ fn a_released_lock_names_its_last_owner() {
     assert_eq!((lock.owner.as_str(), lock.nodes), ("b", 0));
     assert!(lock.released && !lock.held);
     assert_eq!(lock.remaining_ms, None);
+}
+
+// === definitions
+
+fn defines(name: &str, definition: &str, loaded: i64) -> Presence {
+    Presence {
+        id: name.to_owned(),
+        name: name.to_owned(),
+        jobs: vec![JobPresence {
+            name: "job".to_owned(),
+            definition: definition.to_owned(),
+            loaded: Timestamp::from_second(loaded).ok(),
+            ..JobPresence::default()
+        }],
+        ..Presence::default()
+    }
+}
+
+fn rows(all: &[Presence]) -> Vec<(String, String)> {
+    let reports = all.iter().map(|p| (p, &p.jobs[0]));
+    let rows = definitions_of(reports).into_iter();
+    rows.map(|row| (row.definition, row.replicas.join(",")))
+        .collect()
+}
+
+#[test]
+fn a_disagreement_is_shown_with_who_has_which_the_newest_first() {
+    let all = [
+        defines("c", "x", 10),
+        defines("b", "y", 20),
+        defines("a", "x", 5),
+    ];
+    let shown = |definition: &str, names: &str| (definition.to_owned(), names.to_owned());
+    assert_eq!(rows(&all), [shown("y", "b"), shown("x", "a,c")]);
+}
+
+#[test]
+fn replicas_that_agree_or_do_not_tell_show_nothing() {
+    assert_eq!(rows(&[defines("a", "x", 1), defines("b", "x", 2)]), []);
+    assert_eq!(rows(&[defines("a", "x", 1), defines("b", "", 2)]), []);
 }

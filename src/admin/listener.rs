@@ -1,4 +1,4 @@
-//! The door: which address, how many connections, for how long.
+//! Where it listens: which address, how many connections, for how long.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use axum::serve::Listener;
 use futures_util::{FutureExt, future::BoxFuture};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -62,9 +61,9 @@ pub(super) async fn bind_or_next(listen: SocketAddr) -> io::Result<TcpListener> 
 }
 
 /// Accepts connections, and makes room by sending the oldest one away.
-pub(super) struct Door {
+pub(super) struct Listener {
     listener: TcpListener,
-    guests: Guests,
+    connections: Connections,
     clock: Clock,
     most: usize,
     life: Duration,
@@ -72,7 +71,7 @@ pub(super) struct Door {
 
 /// The open connections, oldest first.
 #[derive(Clone, Default)]
-pub(super) struct Guests(Arc<Mutex<List>>);
+pub(super) struct Connections(Arc<Mutex<List>>);
 
 #[derive(Default)]
 struct List {
@@ -81,19 +80,19 @@ struct List {
 }
 
 /// A connection that ends on its own.
-pub(super) struct Guest {
+pub(super) struct Connection {
     stream: TcpStream,
     /// Ready when this connection has to go.
     end: BoxFuture<'static, ()>,
     /// Bytes that it may still send.
     left: usize,
     number: u64,
-    guests: Guests,
+    connections: Connections,
 }
 
-// === impl Door ===
+// === impl Listener ===
 
-impl Door {
+impl Listener {
     pub(super) fn new(listener: TcpListener, clock: Clock) -> Self {
         Self::with_limits(listener, clock, MOST, LIFE)
     }
@@ -106,25 +105,25 @@ impl Door {
     ) -> Self {
         Self {
             listener,
-            guests: Guests::default(),
+            connections: Connections::default(),
             clock,
             most,
             life,
         }
     }
 
-    pub(super) fn guests(&self) -> Guests {
-        self.guests.clone()
+    pub(super) fn connections(&self) -> Connections {
+        self.connections.clone()
     }
 }
 
-impl Listener for Door {
-    type Io = Guest;
+impl axum::serve::Listener for Listener {
+    type Io = Connection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Guest, SocketAddr) {
-        let (stream, address) = Listener::accept(&mut self.listener).await;
-        let (number, away) = self.guests.welcome(self.most);
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        let (stream, address) = axum::serve::Listener::accept(&mut self.listener).await;
+        let (number, away) = self.connections.welcome(self.most);
         let (clock, life) = (self.clock.clone(), self.life);
         let end = async move {
             tokio::select! {
@@ -132,14 +131,14 @@ impl Listener for Door {
                 () = clock.sleep(life) => {}
             }
         };
-        let guest = Guest {
+        let connection = Connection {
             stream,
             end: end.boxed(),
             left: BYTES,
             number,
-            guests: self.guests.clone(),
+            connections: self.connections.clone(),
         };
-        (guest, address)
+        (connection, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -147,9 +146,9 @@ impl Listener for Door {
     }
 }
 
-// === impl Guests ===
+// === impl Connections ===
 
-impl Guests {
+impl Connections {
     /// Ends every connection.
     pub(super) fn send_away(&self) {
         self.list(|list| list.present.values().for_each(CancellationToken::cancel));
@@ -176,15 +175,15 @@ impl Guests {
     }
 }
 
-impl fmt::Debug for Guests {
+impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Guests")
+        f.write_str("Connections")
     }
 }
 
-// === impl Guest ===
+// === impl Connection ===
 
-impl Guest {
+impl Connection {
     fn stay(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.end.poll_unpin(cx) {
             Poll::Pending => Ok(()),
@@ -197,7 +196,7 @@ impl Guest {
     }
 }
 
-impl AsyncRead for Guest {
+impl AsyncRead for Connection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -215,7 +214,7 @@ impl AsyncRead for Guest {
     }
 }
 
-impl AsyncWrite for Guest {
+impl AsyncWrite for Connection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -235,9 +234,9 @@ impl AsyncWrite for Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for Connection {
     fn drop(&mut self) {
         let number = self.number;
-        self.guests.list(|list| list.present.remove(&number));
+        self.connections.list(|list| list.present.remove(&number));
     }
 }

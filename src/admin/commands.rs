@@ -1,7 +1,7 @@
 //! What people ask of the fleet over HTTP: `POST /api/v1/jobs/NAME/{trigger,pause,resume,resign}`,
 //! `POST /api/v1/replicas/ID/drain`, `POST /api/v1/triggers/ID/withdraw`.
 //!
-//! Whoever comes here may ask: [`super::rights`] has looked before anything of a body was read.
+//! A request that comes here has the right to ask: [`super::rights`] has looked before anything of its body was read.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 use tokio::sync::SemaphorePermit;
 
 use super::{
-    Done, Order, OrderError,
-    routes::{Shared, Trouble},
+    shared::{Shared, Trouble},
+    source::{Done, Order, OrderError},
 };
 use crate::fleet::intent::TriggerParams;
 
