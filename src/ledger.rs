@@ -34,9 +34,9 @@ use crate::node::Token;
 mod ahead;
 mod blanks;
 mod decided;
-pub mod ids;
+pub(crate) mod ids;
 mod kept;
-pub mod params;
+pub(crate) mod params;
 mod refused;
 mod run;
 #[cfg(test)]

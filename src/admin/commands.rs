@@ -96,7 +96,7 @@ pub(super) async fn withdraw(State(shared): State<Shared>, Path(id): Path<String
     answer(shared.admin.source.withdraw(&id).await)
 }
 
-/// Whoever asks something of the store has it; nobody when too many are at it.
+/// The right to ask something of the store; none when too many have it.
 async fn turn(shared: &Shared) -> Option<SemaphorePermit<'_>> {
     let turn = shared.admin.clock.timeout(TURN, shared.store.acquire());
     // Closed never: the semaphore lives as long as the router.

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 
 /// Where the server listens unless told otherwise: this machine only.
-pub const DEFAULT_LISTEN: SocketAddr =
+pub(super) const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8787);
 
 /// How many ports after the default one are tried: several replicas on one machine need no configuration.
@@ -39,7 +39,7 @@ const BYTES: usize = 64 * 1024;
 ///
 /// # Errors
 /// Those of the operating system; any other port that is taken.
-pub async fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) async fn bind(listen: SocketAddr) -> io::Result<TcpListener> {
     if listen.port() == DEFAULT_LISTEN.port() {
         bind_or_next(listen).await
     } else {

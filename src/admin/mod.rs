@@ -20,7 +20,7 @@
 //! - A2 Every answer carries the security headers, errors too.             (every_answer_carries_the_security_headers)
 //! - A3 A client that is slow or silent costs one of a bounded number of connections for a bounded time, and is the
 //!   first to go when they run out.                                        (silent_clients_do_not_keep_others_out)
-//! - A8 A request without the right to act is refused before its body is read, and nobody's body is larger than 16 KiB.
+//! - A8 A request without the right to act is refused before its body is read, and no body is larger than 16 KiB.
 //!   (a_request_without_rights_is_refused_before_its_body_is_read, a_body_is_no_larger_than_16_kib)
 //!
 //! Who may see and ask what stands in `rights`, with A4 to A7.
@@ -42,8 +42,8 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use listener::{DEFAULT_LISTEN, bind};
-pub use source::{Admin, AdminSource, Done, Order, OrderError};
+pub(crate) use listener::bind;
+pub(crate) use source::{Admin, AdminSource, Done, Order, OrderError};
 
 /// How long answers under way may take when the server stops.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When the listener has no address.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     admin: Admin,
     shutdown: CancellationToken,

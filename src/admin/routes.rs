@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Questions to the store at one time: however many people look at the page, the locks come first.
 const STORE_READS: usize = 4;
 
-/// Runs that are shown when nobody says how many.
+/// Runs that are shown when the request does not say how many.
 const RUNS: usize = 20;
 
 /// Bytes of a body: more than any order needs.
@@ -37,8 +37,8 @@ pub(super) const BODY: usize = 16 * 1024;
 
 const STYLE: &str = include_str!("style.css");
 
-/// On every answer: nothing is loaded but our own style, nobody frames us, nothing is kept. One request per
-/// connection, so that the life of a connection bounds a slow client and nobody else.
+/// On every answer: nothing is loaded but our own style, no page frames us, nothing is kept. One request per
+/// connection, so that the life of a connection bounds a slow client alone.
 static HEADERS: [(header::HeaderName, &str); 8] = [
     (
         header::CONTENT_SECURITY_POLICY,

@@ -19,7 +19,7 @@ use crate::{
 
 /// Where the answers come from: the worker.
 #[async_trait]
-pub trait AdminSource: Send + Sync + 'static {
+pub(crate) trait AdminSource: Send + Sync + 'static {
     /// The id of this replica.
     fn replica(&self) -> String;
 
@@ -35,7 +35,7 @@ pub trait AdminSource: Send + Sync + 'static {
     /// Why they cannot be listed now.
     async fn locks(&self) -> Result<Vec<LockStatus>, String>;
 
-    /// The last `limit` runs of `job`, newest last; `None` when nobody knows the job.
+    /// The last `limit` runs of `job`, newest last; `None` when no replica knows the job.
     ///
     /// # Errors
     /// Why they cannot be read now.
@@ -86,7 +86,7 @@ pub trait AdminSource: Send + Sync + 'static {
 
 /// What is asked of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// Start nothing of it.
     Pause {
         /// Why; may be empty.
@@ -108,7 +108,7 @@ pub enum Order {
 
 /// It is written on a majority of the lock nodes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Done {
+pub(crate) struct Done {
     /// What is known of it, as the commands print it with `--json`.
     pub answer: serde_json::Value,
     /// Whether those whom it concerns have heard of it.
@@ -117,8 +117,8 @@ pub struct Done {
 
 /// Why something was not asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OrderError {
-    /// Nobody knows the job or the replica.
+pub(crate) enum OrderError {
+    /// The job or the replica is not known.
     Unknown(String),
     /// This cannot be asked of it.
     NotPossible(String),
@@ -132,14 +132,14 @@ pub enum OrderError {
 
 /// What the server serves.
 #[derive(Clone)]
-pub struct Admin {
+pub(crate) struct Admin {
     /// The worker.
     pub source: Arc<dyn AdminSource>,
     /// Its metrics.
     pub metrics: Metrics,
     /// Its clock.
     pub clock: Clock,
-    /// What a request must say that changes something or shows outputs; without it nobody can.
+    /// What a request must say that changes something or shows outputs; without it no client can.
     pub token: Option<Secret>,
     /// Names, besides addresses and `localhost`, under which it may be asked.
     pub hosts: Vec<String>,

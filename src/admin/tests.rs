@@ -635,7 +635,7 @@ async fn only_the_default_port_moves_when_it_is_taken() {
 
     let moved = listener::bind_or_next(taken).await.unwrap();
     assert!(moved.local_addr().unwrap().port() > taken.port());
-    assert!(bind(DEFAULT_LISTEN).await.is_ok());
+    assert!(bind(listener::DEFAULT_LISTEN).await.is_ok());
 }
 
 #[tokio::test]

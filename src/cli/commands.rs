@@ -184,7 +184,7 @@ pub(super) fn paused_text(answer: &PauseAnswer) -> String {
     text
 }
 
-/// What became of it; an error when nobody has accepted it, or when it was waited for and has not ended well.
+/// What became of it; an error when no leader has accepted it, or when it was waited for and has not ended well.
 pub(super) fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Result<String, String> {
     let Trigger {
         job,

@@ -1,4 +1,4 @@
-//! `token`: what opens the status page, for whoever is its user.
+//! `token`: what opens the status page, for its user.
 
 use super::{ask::load, failure::Failure, output::print};
 use crate::{Worker, worker::token};

@@ -28,14 +28,14 @@ use super::status::progress::RunProgress;
 use crate::node::{Doc, Token};
 
 /// Runs that are kept per job; of a job that runs everywhere, per replica.
-pub const KEPT_RUNS: u64 = 100;
+pub(crate) const KEPT_RUNS: u64 = 100;
 
 /// How long a run is remembered at least. The ring bounds the number, so this only clears away jobs that are gone:
 /// long enough for a yearly one.
-pub const HISTORY_LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
+pub(crate) const HISTORY_LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// The same for runs of jobs that run everywhere: rings of replicas that are gone are never written over.
-pub const EVERYWHERE_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
+pub(crate) const EVERYWHERE_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// One attempt at one run.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ pub struct RunRecord {
     pub params: Vec<String>,
     /// The checkpoint of an earlier attempt that it went on from; `null` when there was none.
     pub resumed: Option<Resumed>,
-    /// How far it is; `null` when it does not run any more, or tells nothing. Not kept: whoever shows the run adds it.
+    /// How far it is; `null` when it does not run any more, or tells nothing. Not kept: added when the run is shown.
     pub progress: Option<RunProgress>,
     /// Its number among the runs of its job: grows with every start.
     pub seq: u64,
@@ -125,16 +125,16 @@ pub(crate) enum Stage {
 const STAGES: u64 = 4;
 
 /// The outcome of a run that has not ended.
-pub const RUNNING: &str = "running";
+pub(crate) const RUNNING: &str = "running";
 /// The outcome of a run that a successor found dead.
-pub const INTERRUPTED: &str = "interrupted";
+pub(crate) const INTERRUPTED: &str = "interrupted";
 
 // === impl RunRecord ===
 
 impl RunRecord {
     /// The directory of a job's history.
     #[must_use]
-    pub fn directory(job: &str) -> String {
+    pub(crate) fn directory(job: &str) -> String {
         format!("history/{job}/")
     }
 
@@ -168,7 +168,7 @@ impl RunRecord {
 
     /// The same in words: `12 batches done, 2 failed; 600 sent, 3 dead`. Empty for a run.
     #[must_use]
-    pub fn batch_words(&self) -> String {
+    pub(crate) fn batch_words(&self) -> String {
         let some = |all: &[(u64, &str)]| {
             let words: Vec<String> = all
                 .iter()

@@ -1,4 +1,4 @@
-//! Who holds a lock, told beside it: by a program that runs something under one, to whoever finds it held.
+//! Which process holds a lock, told beside it: by a program that runs something under one, to those that find it held.
 //!
 //! The values of its locks end with the process's tag ([`LocksBuilder::tag`](crate::lock::LocksBuilder::tag)); under that tag
 //! it keeps a small document ([`HolderStatus`]). All of it is a courtesy: the lock does not wait for it, and is held or lost

@@ -1,6 +1,6 @@
 //! What people ask of a fleet: to pause a job, to run it now, to hand it over, to drain a replica. Values and their documents.
 //!
-//! An intent is a document `intent/KIND.NAME` on every lock node. Whoever knows one writes it again where it is missing,
+//! An intent is a document `intent/KIND.NAME` on every lock node. A replica that knows one writes it again where it is missing,
 //! and a node that has lost its memory is told the others' intents before it votes: a pause outlives a rolling restart of
 //! all nodes, and of all replicas, as long as they do not lose it at one time.
 //!
@@ -29,24 +29,24 @@ mod outstanding;
 #[cfg(test)]
 mod tests;
 
-pub use crate::ledger::ids::trigger_floor;
-pub use crate::ledger::params::{MAX_TRIGGER_PARAMS, TriggerParams, TriggerParamsError};
+pub(crate) use crate::ledger::ids::trigger_floor;
+pub use crate::ledger::params::{TriggerParams, TriggerParamsError};
 pub(crate) use outstanding::Outstanding;
 pub(crate) use outstanding::TooMany;
 
 /// The directory of intents.
-pub const DIRECTORY: &str = "intent/";
-/// How long what was said last of a job is remembered where nobody writes it again.
-pub const LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
-/// How long a trigger that nobody has started is asked for.
-pub const TRIGGER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const DIRECTORY: &str = "intent/";
+/// How long what was said last of a job is remembered where no replica writes it again.
+pub(crate) const LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
+/// How long a trigger that has not started is asked for.
+pub(crate) const TRIGGER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// How long it can be read what became of a trigger, and how long a resignation or a drain is asked for.
-pub const NEWS_LIFETIME: Duration = Duration::from_secs(10 * 60);
+pub(crate) const NEWS_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
 /// Triggers of one job that may be asked for and not ended: who asks for more is refused.
-pub const MOST_TRIGGERS_OF_JOB: usize = 100;
+pub(crate) const MOST_TRIGGERS_OF_JOB: usize = 100;
 /// The same for all jobs of a fleet.
-pub const MOST_TRIGGERS: usize = 1_000;
+pub(crate) const MOST_TRIGGERS: usize = 1_000;
 /// Ended triggers of which it is still told what became of them, of one job and of all that have some, a share each; the oldest
 /// are forgotten before their time.
 pub(crate) const MOST_ENDED: (usize, usize) = (100, 500);
@@ -57,7 +57,7 @@ const CHANCE_BITS: u32 = 16;
 /// Whether a job is paused.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pause {
+pub(crate) struct Pause {
     /// The job.
     pub job: String,
     /// Nothing of it starts.
@@ -85,7 +85,7 @@ pub struct Trigger {
     pub given: TriggerParams,
     /// When that was, by the asker's clock.
     pub asked: Timestamp,
-    /// Who wishes that it does not start; empty where nobody does.
+    /// Who wishes that it does not start; empty where it is still wished for.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub withdrawn_by: String,
     /// What became of it. News: whether it was started the ledger knows.
@@ -94,7 +94,7 @@ pub struct Trigger {
     pub replica: String,
     /// The id of its run; empty before it has started.
     pub run_id: String,
-    /// How its run ended, as in the history; `expired` when nobody led the job in time, `withdrawn`, `unknown` when the lock nodes have
+    /// How its run ended, as in the history; `expired` when no replica led the job in time, `withdrawn`, `unknown` when the lock nodes have
     /// forgotten it. Empty before the end.
     pub outcome: String,
     /// Why; empty when there is nothing to say.
@@ -107,7 +107,7 @@ pub struct Trigger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TriggerState {
-    /// Nobody has taken note of it.
+    /// No replica has taken note of it.
     #[default]
     Asked = 1,
     /// The job's leader will run it as soon as nothing else runs.
@@ -123,7 +123,7 @@ pub enum TriggerState {
 /// A wish that a job's leader gives up its term.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Resign {
+pub(crate) struct Resign {
     /// The job.
     pub job: String,
     /// The term to be given up, and all before it.
@@ -138,11 +138,11 @@ pub struct Resign {
     pub between_runs: bool,
 }
 
-/// A wish that a replica ends its work, hands over what it leads, and goes. It names one process: whoever has its name later
+/// A wish that a replica ends its work, hands over what it leads, and goes. It names one process: a replica that has its name later
 /// is another one.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Drain {
+pub(crate) struct Drain {
     /// The id of the replica: host, process id, nonce.
     pub replica: String,
     /// Who asked for it.
@@ -153,7 +153,7 @@ pub struct Drain {
 
 /// Any of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Intent {
+pub(crate) enum Intent {
     /// Pause or resume.
     Pause(Pause),
     /// Run now.
@@ -167,7 +167,7 @@ pub enum Intent {
 /// The next revision of a document: larger than `read`, the largest that was read, and not the one that anybody else makes of
 /// the same, but for a chance of one in 65,536.
 #[must_use]
-pub fn next_revision(read: Option<u64>, chance: u16) -> u64 {
+pub(crate) fn next_revision(read: Option<u64>, chance: u16) -> u64 {
     let change = read.unwrap_or(0) >> CHANCE_BITS;
     ((change + 1) << CHANCE_BITS) | u64::from(chance)
 }
@@ -177,7 +177,7 @@ pub fn next_revision(read: Option<u64>, chance: u16) -> u64 {
 impl Intent {
     /// Reads a document; `None` when it is no intent that this version knows, or not of this name.
     #[must_use]
-    pub fn from_doc(doc: &Doc) -> Option<Self> {
+    pub(crate) fn from_doc(doc: &Doc) -> Option<Self> {
         fn read<T: DeserializeOwned>(doc: &Doc) -> Option<T> {
             serde_json::from_str(&doc.body).ok()
         }
@@ -194,7 +194,7 @@ impl Intent {
 
     /// The document's name.
     #[must_use]
-    pub fn document(&self) -> String {
+    pub(crate) fn document(&self) -> String {
         match self {
             Self::Pause(pause) => pause_document(&pause.job),
             Self::Trigger(trigger) => trigger_document(&trigger.job, &trigger.id),
@@ -205,7 +205,7 @@ impl Intent {
 
     /// The document with this revision.
     #[must_use]
-    pub fn to_doc(&self, rev: u64) -> Doc {
+    pub(crate) fn to_doc(&self, rev: u64) -> Doc {
         let body = match self {
             Self::Pause(pause) => serde_json::to_value(pause),
             Self::Trigger(trigger) => serde_json::to_value(trigger),
@@ -220,9 +220,9 @@ impl Intent {
         }
     }
 
-    /// How long it is asked for from `now` on; `None` when it is over, and nobody need write it again.
+    /// How long it is asked for from `now` on; `None` when it is over, and need not be written again.
     #[must_use]
-    pub fn remaining(&self, now: Timestamp) -> Option<Duration> {
+    pub(crate) fn remaining(&self, now: Timestamp) -> Option<Duration> {
         let (since, lifetime) = match self {
             Self::Pause(_) => return Some(LIFETIME),
             // A copy of the wish may outlive this news, and come back: the ledger knows its id, also where it was
@@ -242,15 +242,15 @@ impl Intent {
 // === impl Trigger ===
 
 impl Trigger {
-    /// The revision of this state: a later state is newer, whoever writes it.
+    /// The revision of this state: a later state is newer, whichever replica writes it.
     #[must_use]
-    pub fn revision(&self) -> u64 {
+    pub(crate) fn revision(&self) -> u64 {
         self.state as u64
     }
 
     /// As it is shown: of its parameters the names alone.
     #[must_use]
-    pub fn shown(&self) -> Value {
+    pub(crate) fn shown(&self) -> Value {
         let mut shown = serde_json::to_value(self).unwrap_or_default();
         if let Some(fields) = shown.as_object_mut() {
             fields.insert("params".to_owned(), self.given.names().into());
@@ -260,7 +260,7 @@ impl Trigger {
 
     /// Whether it has waited for too long to be started at `now`.
     #[must_use]
-    pub fn is_expired(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
         let age = Duration::try_from(now.duration_since(self.asked)).unwrap_or_default();
         age > TRIGGER_LIFETIME
     }
@@ -268,13 +268,13 @@ impl Trigger {
 
 /// The name of the document that says whether a job is paused.
 #[must_use]
-pub fn pause_document(job: &str) -> String {
+pub(crate) fn pause_document(job: &str) -> String {
     format!("{DIRECTORY}pause.{job}")
 }
 
 /// The name of a trigger's document.
 #[must_use]
-pub fn trigger_document(job: &str, id: &str) -> String {
+pub(crate) fn trigger_document(job: &str, id: &str) -> String {
     format!("{DIRECTORY}trigger.{job}.{id}")
 }
 
@@ -286,12 +286,12 @@ pub(crate) fn trigger_of(document: &str) -> Option<(&str, &str)> {
 
 /// The name of the document that asks for a resignation.
 #[must_use]
-pub fn resign_document(job: &str) -> String {
+pub(crate) fn resign_document(job: &str) -> String {
     format!("{DIRECTORY}resign.{job}")
 }
 
 /// The name of the document that asks a replica to drain.
 #[must_use]
-pub fn drain_document(replica: &str) -> String {
+pub(crate) fn drain_document(replica: &str) -> String {
     format!("{DIRECTORY}drain.{replica}")
 }

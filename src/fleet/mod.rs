@@ -32,22 +32,23 @@
 //! # }
 //! ```
 //!
-//! # The documents
-//! - [`presence`]: what replicas tell of themselves. [`status`]: that, and who leads by the records of the locks.
-//! - [`intent`]: what is asked of a fleet: pause, trigger, resign, drain.
-//! - [`history`]: what became of runs. [`explain`]: why a tick ran, or why not.
-//! - [`holding`]: which process holds a lock, told beside it.
+//! # What it tells
+//! - [`status`]: who leads what by the records of the locks, and what replicas tell of themselves; one lock in full, and which
+//!   locks nothing will release.
+//! - [`Trigger`]: a run that was asked for, and what became of it. [`RunRecord`]: one attempt at a run.
+//! - [`Explanation`]: why a tick ran, or why not.
+//! - [`holding`]: which process holds a lock, told beside it by programs that are no workers.
 
 #[cfg_attr(
     not(any(feature = "cli", feature = "admin")),
     allow(dead_code, reason = "the commands and the page ask for more")
 )]
 pub(crate) mod client;
-pub mod explain;
-pub mod history;
+pub(crate) mod explain;
+pub(crate) mod history;
 pub mod holding;
-pub mod intent;
-pub mod presence;
+pub(crate) mod intent;
+pub(crate) mod presence;
 pub mod status;
 #[cfg_attr(
     not(any(feature = "cli", feature = "admin")),
@@ -64,4 +65,6 @@ pub use client::{
     pausing::PauseAnswer,
     triggers::WaitingTrigger,
 };
-pub use intent::{Trigger, TriggerParams, TriggerState};
+pub use explain::Explanation;
+pub use history::{BatchCounts, Resumed, RunRecord};
+pub use intent::{Trigger, TriggerParams, TriggerParamsError, TriggerState};

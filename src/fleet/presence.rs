@@ -14,7 +14,7 @@ use crate::node::{Doc, Token};
 /// What a replica tells the others about itself: a document beside the locks, with a lifetime.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Presence {
+pub(crate) struct Presence {
     /// Unique: host, process id, nonce. See [`replica_id`].
     pub id: String,
     /// What the values of its locks end with, so that they name it; empty when they do not.
@@ -56,7 +56,7 @@ pub struct Presence {
 /// A lock node that a replica watches until its votes count.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct NodeWatch {
+pub(crate) struct NodeWatch {
     /// The nomination on the node: the same for everybody, whatever they call the node.
     pub nomination: String,
     /// How much longer, at the time of writing.
@@ -66,7 +66,7 @@ pub struct NodeWatch {
 /// What one replica knows of one job.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct JobPresence {
+pub(crate) struct JobPresence {
     /// The job.
     pub name: String,
     /// `leader`, `tick`, `batch` or `everywhere`.
@@ -121,7 +121,7 @@ pub struct JobPresence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Standing {
+pub(crate) enum Standing {
     /// Holds the job's term.
     Leading,
     /// Would take over.
@@ -137,17 +137,17 @@ pub enum Standing {
 /// A document is no presence.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PresenceError {
+pub(crate) enum PresenceError {
     /// It is not JSON of the expected shape.
     #[error("not a presence document")]
     Json(#[from] serde_json::Error),
-    /// It names nobody, or somebody else than its own name says.
+    /// It names no replica, or another one than its own name says.
     #[error("the document names the replica `{0}`")]
     Id(String),
 }
 
 /// What the names of presence documents begin with.
-pub const PRESENCE_PREFIX: &str = "presence/";
+pub(crate) const PRESENCE_PREFIX: &str = "presence/";
 
 /// The identity of a replica: `host-pid-nonce`. The nonce tells two processes apart that had the same id, as in
 /// containers, where every worker is process 1.
@@ -243,7 +243,7 @@ impl fmt::Display for HeldItems {
 impl Presence {
     /// The document's name.
     #[must_use]
-    pub fn document_name(&self) -> String {
+    pub(crate) fn document_name(&self) -> String {
         format!("{PRESENCE_PREFIX}{}", self.id)
     }
 
@@ -251,15 +251,15 @@ impl Presence {
     ///
     /// # Errors
     /// None that can happen with these types.
-    pub fn to_json(&self) -> Result<String, PresenceError> {
+    pub(crate) fn to_json(&self) -> Result<String, PresenceError> {
         Ok(serde_json::to_string(self)?)
     }
 
     /// Reads a document's content. Unknown fields are ignored: a newer version may be running beside this one.
     ///
     /// # Errors
-    /// [`PresenceError`]; whoever lists the fleet leaves such a document out.
-    pub fn from_json(body: &str) -> Result<Self, PresenceError> {
+    /// [`PresenceError`]; a listing leaves such a document out.
+    pub(crate) fn from_json(body: &str) -> Result<Self, PresenceError> {
         let presence: Self = serde_json::from_str(body)?;
         if presence.id.is_empty() {
             return Err(PresenceError::Id(presence.id));
@@ -270,8 +270,8 @@ impl Presence {
     /// Reads a document.
     ///
     /// # Errors
-    /// [`PresenceError`]; whoever lists the fleet leaves such a document out.
-    pub fn from_doc(doc: &Doc) -> Result<Self, PresenceError> {
+    /// [`PresenceError`]; a listing leaves such a document out.
+    pub(crate) fn from_doc(doc: &Doc) -> Result<Self, PresenceError> {
         let mut presence = Self::from_json(&doc.body)?;
         if presence.document_name() != doc.name {
             return Err(PresenceError::Id(presence.id));
@@ -282,7 +282,7 @@ impl Presence {
 
     /// Every presence among `docs`, from any number of nodes; others are left out.
     #[must_use]
-    pub fn from_docs<'a>(docs: impl IntoIterator<Item = &'a Doc>) -> Vec<Self> {
+    pub(crate) fn from_docs<'a>(docs: impl IntoIterator<Item = &'a Doc>) -> Vec<Self> {
         docs.into_iter()
             .filter_map(|doc| Self::from_doc(doc).ok())
             .collect()

@@ -1,7 +1,7 @@
 //! The state of the fleet, as every surface shows it: `status --json`, `/api/v1/fleet`, the status page, the log.
 //!
 //! Who leads a job is what the record of its lock says on a majority of the nodes. Each replica tells what else there is to
-//! know in a [`Presence`] document beside the locks; whoever reads both merges them into one [`FleetStatus`]. The field
+//! know in a presence document beside the locks; a reader merges both into one [`FleetStatus`]. The field
 //! names below are a public interface.
 //!
 //! # Invariants
@@ -11,8 +11,8 @@
 //! - S3 Documents alone tell who was last seen to lead, never who does.   (documents_alone_tell_who_was_last_seen)
 //! - S4 The order of documents changes nothing.                           (the_order_of_documents_changes_nothing)
 //!
-//! What became of a job's runs is told by documents of its own: [`runs`].
-//! One lock in full, and which locks nobody will release: [`locks`]. Which process holds one: [`HolderStatus`].
+//! What became of a job's runs is told by documents of its own: [`RunRecord`](super::RunRecord).
+//! One lock in full, and which locks nothing will release: [`locks`], [`leaks`]. Which process holds one: [`HolderStatus`].
 //!
 //! # Not promised
 //! This is news, not authority: a document is as old as `seen_ms_ago` says, and a lock may change hands while this is read.
@@ -22,17 +22,16 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::history::RUNNING;
-pub use super::{
+pub use super::presence::{HeldItems, Role, RunStatus, replica_id};
+pub(crate) use super::{
     history::{self as runs, RunRecord},
-    presence::{
-        HeldItems, JobPresence, NodeWatch, PRESENCE_PREFIX, Presence, PresenceError, Role,
-        RunStatus, Standing, replica_id,
-    },
+    presence::{JobPresence, NodeWatch, PRESENCE_PREFIX, Presence, Standing},
 };
 use crate::node::Token;
 pub use definitions::{DefinitionStatus, ReloadStatus};
+pub(crate) use holders::HOLDER_PREFIX;
+pub use holders::HolderStatus;
 pub(crate) use holders::Holders;
-pub use holders::{HOLDER_PREFIX, HolderStatus};
 pub use locks::{LockDetail, LockState};
 pub use progress::{Rate, RunProgress};
 
@@ -189,7 +188,7 @@ pub struct NodeStatus {
     pub up: bool,
     /// Whether its votes count. One that is new, was started again or has lost its memory answers, and does not vote yet.
     pub votes: bool,
-    /// How much longer at most it does not vote, as whoever watches it knows; `null` when it votes or nobody watches it.
+    /// How much longer at most it does not vote, as its watchers know; `null` when it votes or has none.
     pub votes_in_ms: Option<u64>,
     /// Why it does not answer or vote: a bounded word; `null` when it does both.
     pub cause: Option<String>,
@@ -229,10 +228,10 @@ pub struct LockStatus {
 // === impl FleetStatus ===
 
 impl FleetStatus {
-    /// How many more nodes may fail before nobody can hold a lock; negative when too few vote already, `None`
+    /// How many more nodes may fail before no lock can be held; negative when too few vote already, `None`
     /// without nodes.
     #[must_use]
-    pub fn node_margin(&self) -> Option<i64> {
+    pub(crate) fn node_margin(&self) -> Option<i64> {
         if self.nodes.is_empty() {
             return None;
         }
@@ -262,7 +261,7 @@ impl FleetStatus {
 
 impl RunRecord {
     /// Says how far those of the runs are that are in flight, where the fleet tells.
-    pub fn add_progress(runs: &mut [Self], fleet: &FleetStatus) {
+    pub(crate) fn add_progress(runs: &mut [Self], fleet: &FleetStatus) {
         for run in runs.iter_mut().filter(|run| run.outcome == RUNNING) {
             let job = fleet.job(&run.job);
             let mut flying = job.into_iter().flat_map(|job| &job.running);
@@ -279,19 +278,19 @@ impl RunRecord {
 impl JobStatus {
     /// What the replicas disagree about, in sentences; none when they agree.
     #[must_use]
-    pub fn disagreement(&self) -> Vec<String> {
+    pub(crate) fn disagreement(&self) -> Vec<String> {
         self.definitions.iter().map(ToString::to_string).collect()
     }
 
     /// The run under way for the longest time.
     #[must_use]
-    pub fn running_since(&self) -> Option<Timestamp> {
+    pub(crate) fn running_since(&self) -> Option<Timestamp> {
         self.running.iter().map(|run| run.started).min()
     }
 
     /// Whether this job ought to have a leader at all times.
     #[must_use]
-    pub fn wants_leader(&self) -> bool {
+    pub(crate) fn wants_leader(&self) -> bool {
         self.coordination == "leader"
     }
 }
@@ -301,7 +300,7 @@ impl JobStatus {
 impl LeaderStatus {
     /// Its name for people, also while nothing but its lock is known of it.
     #[must_use]
-    pub fn shown(&self) -> &str {
+    pub(crate) fn shown(&self) -> &str {
         if self.name.is_empty() {
             "a replica not yet heard of"
         } else {

@@ -94,7 +94,7 @@ pub(crate) async fn details(
     Ok(details.collect())
 }
 
-/// Which nodes vote: with the time that whoever has watched a node for longest knows.
+/// Which nodes vote: with the time that the watcher of longest standing knows.
 pub(crate) async fn admissions(
     locks: &Locks,
     presences: &[Presence],
@@ -119,7 +119,7 @@ pub(crate) async fn admissions(
     Ok(reports)
 }
 
-/// How much longer a nomination is watched by whoever is first to have watched it for long enough.
+/// How much longer a nomination is watched until the first of its watchers has done so for long enough.
 fn least_left(
     nomination: &str,
     own: &[(String, Duration)],
@@ -354,7 +354,7 @@ impl SharedView {
         blank: &[bool],
     ) -> Result<BTreeMap<String, Reading>, LockError> {
         let clock = locks.clock();
-        // Held while it is read: whoever comes meanwhile waits for the same reading.
+        // Held while it is read: a question that comes meanwhile waits for the same reading.
         let mut last = self.0.lock().await;
         let began = clock.now();
         if let Some(last) = last.as_ref().filter(|last| began < last.until) {

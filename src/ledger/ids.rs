@@ -18,7 +18,7 @@ pub(crate) fn sortable_id(now: Timestamp, chance: &Chance) -> String {
 
 /// Larger than the ids of all triggers that were asked for at `at` or before.
 #[must_use]
-pub fn trigger_floor(at: Timestamp) -> String {
+pub(crate) fn trigger_floor(at: Timestamp) -> String {
     let ms = u64::try_from(at.as_millisecond()).unwrap_or(0);
     // An id goes on with a hyphen, which is smaller.
     format!("{:08x}-{:04x}~", ms >> 16, ms & 0xffff)

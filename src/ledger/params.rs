@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Bytes that the parameters of a trigger may have as JSON.
-pub const MAX_TRIGGER_PARAMS: usize = 4 * 1024;
+pub(crate) const MAX_TRIGGER_PARAMS: usize = 4 * 1024;
 
 /// Parameters of one trigger.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use watchkeeper::{
-    Locks, clock::Clock, config::Config, fleet::Fleet, ledger::Ledger, lock::LockError,
-    status::FleetStatus, worker::store,
+    Locks, clock::Clock, config::Config, fleet::Fleet, fleet::status::FleetStatus, ledger::Ledger,
+    lock::LockError, worker::store,
 };
 
 use super::scene::BEAT;

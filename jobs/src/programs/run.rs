@@ -6,9 +6,9 @@ use watchkeeper::{
     Locks,
     config::secret_variables,
     fleet::holding::{self, Holding},
+    fleet::status::{HolderStatus, replica_id},
     lease::{LeaseView, Loss},
     spawn::Spawn,
-    status::{HolderStatus, replica_id},
 };
 use watchkeeper_jobs::guard::{Cause, Command, End, Output, StartError};
 

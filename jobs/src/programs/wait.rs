@@ -7,10 +7,10 @@ use watchkeeper::{
     Elector, Locks,
     clock::Moment,
     fleet::holding,
+    fleet::status::HolderStatus,
     lease::Lease,
     lock::{LockError, Sighting},
     node::NodeError,
-    status::HolderStatus,
     terminal,
     worker::store,
 };

@@ -43,7 +43,7 @@ fn one(node: &AdmissionReport) -> Option<Finding> {
             "configure all programs alike; to change the fleet stop all, then run doctor --reconfigure with the new \
              configuration",
         )),
-        // Said of the configuration, where somebody has chosen it; other stores want no guard.
+        // Said of the configuration, where it was chosen; other stores want no guard.
         AdmissionState::Unguarded => None,
         // Found by whoever looks at the nodes themselves.
         AdmissionState::Silent(_) => None,

@@ -56,7 +56,7 @@ fn look() -> Vec<Op> {
     vec![Op::Admission, Op::List { prefix }, Op::Docs { dir }]
 }
 
-/// Somebody who may still act under the configuration before. Pure.
+/// A program that may still act under the configuration before. Pure.
 fn living(answers: &[Answer]) -> Option<String> {
     answers.iter().find_map(|answer| match answer {
         Answer::Views(views) => {

@@ -1,4 +1,4 @@
-//! `locks break`: ends a lease by force, once somebody has said that it is meant.
+//! `locks break`: ends a lease by force, once its user has said that it is meant.
 
 use std::io::{self, BufRead, IsTerminal};
 

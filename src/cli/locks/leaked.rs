@@ -1,4 +1,4 @@
-//! `locks --leaked`: what nobody will release, found by two looks.
+//! `locks --leaked`: what nothing will release, found by two looks.
 
 use super::super::{
     ask::{Limits, PATIENCE, ask, no_store, nobody_was_here, place},

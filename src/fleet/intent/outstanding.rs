@@ -1,7 +1,7 @@
 //! How many triggers there are, by the names and revisions of their documents alone.
 //!
 //! Who asks for a trigger counts first, and is refused from the limit on. Several who ask at one time may each find the last
-//! place free, and programs of another version may not count at all: so whoever reads has limits of its own, twice as large,
+//! place free, and programs of another version may not count at all: so a reader has limits of its own, twice as large,
 //! and takes the first of each job. Those behind them are read when others have ended: nothing is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,7 @@ impl<'a> Outstanding<'a> {
         Self { jobs }
     }
 
-    /// Whether another one may be asked for. Those that are withdrawn count for nothing, lest a job that nobody leads could not
+    /// Whether another one may be asked for. Those that are withdrawn count for nothing, lest a job without a leader could not
     /// be freed of them; but not without an end.
     pub(crate) fn room(&self, job: &str) -> Result<(), TooMany> {
         let counts = |of: &OfJob<'_>| {

@@ -9,7 +9,7 @@ use super::super::presence::Presence;
 use crate::node::{Doc, tag::tag_of};
 
 /// What the names of documents begin with in which programs under a lock tell of themselves.
-pub const HOLDER_PREFIX: &str = "holder/";
+pub(crate) const HOLDER_PREFIX: &str = "holder/";
 
 /// A process that holds a lock: a worker, or a program under `lock` or `elect`.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -38,13 +38,13 @@ pub(crate) struct Holders(BTreeMap<String, HolderStatus>);
 impl HolderStatus {
     /// The name of the document in which a program with this tag (`LocksBuilder::tag`) tells of itself.
     #[must_use]
-    pub fn document_name(tag: &str) -> String {
+    pub(crate) fn document_name(tag: &str) -> String {
         format!("{HOLDER_PREFIX}{tag}")
     }
 
     /// The document's content.
     #[must_use]
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 

@@ -1,9 +1,9 @@
 //! Who leads a job, by the record of its lock. Pure: what the nodes show in, what it means out.
 //!
 //! # Invariants
-//! - L1 Somebody leads where a majority of the configured nodes shows his value; so nobody else does.
+//! - L1 A replica leads where a majority of the configured nodes shows its value; so no other does.
 //!   (whoever_a_majority_shows_holds_the_lock)
-//! - L2 That nobody leads is said only where the nodes that are silent could not make a majority of anybody's.
+//! - L2 That no replica leads is said only where the silent nodes could not make a majority of any value.
 //!   (what_too_few_nodes_answer_is_not_known)
 //! - L3 A record whose key has gone names its owner only while that one's own document says that it leads: its time is
 //!   over, or a node's clock has jumped.           (an_orphaned_record_is_believed_with_its_owners_word)

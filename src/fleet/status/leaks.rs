@@ -1,4 +1,4 @@
-//! Locks that nobody will release, or may not. Pure: two looks a few seconds apart in, what is left behind out.
+//! Locks that nothing will release, or may not. Pure: two looks a few seconds apart in, what is left behind out.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::locks::{LockDetail, LockState};
 
-/// A lock that nobody will release, or may not, as `locks --leaked` shows it.
+/// A lock that nothing will release, or may not, as `locks --leaked` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leak {
     /// The lock.
@@ -34,9 +34,9 @@ pub enum LeakKind {
     Endless,
     /// A foreign key without a time to live.
     ForeignEndless,
-    /// A job's lock whose holder is no living replica, and which nobody extends.
+    /// A job's lock whose holder is no living replica, and which is not extended.
     NoReplica,
-    /// A lock of a program, of which nothing tells whether it lives; nobody extended it while it was watched.
+    /// A lock of a program, of which nothing tells whether it lives; it was not extended while it was watched.
     UnknownHolder,
     /// A value that stands on a minority only.
     Minority,
@@ -45,15 +45,15 @@ pub enum LeakKind {
 }
 
 /// Whether a second look, after a while, would tell more of this lock: a presence document is written a moment after
-/// a lock is taken, and whoever extends a lock lives.
+/// a lock is taken, and a holder that extends its lock lives.
 #[must_use]
-pub fn wants_second_look(lock: &LockDetail) -> bool {
+pub(crate) fn wants_second_look(lock: &LockDetail) -> bool {
     lock.state == LockState::Minority || lock.is_held() && lock.holder.is_none()
 }
 
-/// Which locks nobody will release, or may not: what stood in `then` and stands `now`, a few seconds later.
+/// Which locks nothing will release, or may not: what stood in `then` and stands `now`, a few seconds later.
 #[must_use]
-pub fn leaks(then: &[LockDetail], now: &[LockDetail]) -> Vec<Leak> {
+pub(crate) fn leaks(then: &[LockDetail], now: &[LockDetail]) -> Vec<Leak> {
     let earlier: BTreeMap<&str, &LockDetail> = then.iter().map(|d| (d.key.as_str(), d)).collect();
     let mut found: Vec<Leak> = now
         .iter()

@@ -1,4 +1,4 @@
-//! One lock in full, and which locks nobody will release. Pure: what the nodes show in, what it means out.
+//! One lock in full, and how its nodes differ. Pure: what the nodes show in, what it means out.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub enum LockState {
     /// A majority shows the owner.
     Held,
     /// A majority shows the owner, but not in its keys: they have run out, or vanished because a clock jumped. It may live, and
-    /// whoever wants the lock watches it for its ttl. Only with observed expiry.
+    /// those that want the lock watch it for its ttl. Only with observed expiry.
     Orphaned,
     /// A majority shows it, and it has been ended by force: it is refused from now on, and its key runs out.
     Broken,
@@ -57,9 +57,9 @@ pub enum LockState {
     Foreign,
     /// It stands on too few nodes: left over, or of one that the others cannot see.
     Minority,
-    /// Nobody holds it; the last holder has released it, or was broken.
+    /// It is free; the last holder has released it, or was broken.
     Released,
-    /// Nobody holds it; its last holder never released it.
+    /// It is free; its last holder never released it.
     Unreleased,
     /// No node knows it.
     #[default]
@@ -100,8 +100,8 @@ pub struct NodeLock {
     pub owner: Option<String>,
     /// The record's round.
     pub seq: u64,
-    /// How long whoever wants the lock watches the record's owner, whose key has gone here: the record's ttl. Only with
-    /// observed expiry, and while nobody has seen that owner released.
+    /// How long those that want the lock watch the record's owner, whose key has gone here: the record's ttl. Only with
+    /// observed expiry, and while that owner was not seen released.
     pub watched_ms: Option<u64>,
     /// The largest token known there.
     pub token: Token,
@@ -118,7 +118,7 @@ pub struct NodeLock {
 impl LockDetail {
     /// What the nodes of these `names` show of the lock `key`, whose silent holder is over as `expiry` says.
     #[must_use]
-    pub fn from_nodes(
+    pub(crate) fn from_nodes(
         key: &str,
         names: &[String],
         nodes: &[Result<View, NodeError>],
@@ -212,7 +212,7 @@ impl LockDetail {
 
     /// Whether a majority shows a holder of ours that has not been ended.
     #[must_use]
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.state == LockState::Held
     }
 
@@ -231,16 +231,16 @@ impl LockDetail {
 }
 
 impl NodeLock {
-    /// Whoever may believe to hold it, as far as this node shows: the value in the key, or the record's owner who is watched.
+    /// The owner that may believe to hold it, as far as this node shows: the value in the key, or the record's owner who is watched.
     #[must_use]
-    pub fn stands(&self) -> Option<&str> {
+    pub(crate) fn stands(&self) -> Option<&str> {
         let recorded = self.owner.as_deref().filter(|_| self.watched_ms.is_some());
         self.holder.as_deref().or(recorded)
     }
 
-    /// For how long, at most; `None` without an end, or when nobody may.
+    /// For how long, at most; `None` without an end, or without such an owner.
     #[must_use]
-    pub fn life_ms(&self) -> Option<u64> {
+    pub(crate) fn life_ms(&self) -> Option<u64> {
         match self.holder {
             Some(_) => self.remaining_ms,
             None => self.watched_ms,
@@ -298,7 +298,7 @@ impl LedgerStatus {
 // === helpers ===
 
 /// Marks the records whose owner may live without its key. Fewer than a majority with its keys are what was left of a lost
-/// attempt, and whoever has released anywhere is over everywhere (O2).
+/// attempt, and an owner that has released anywhere is over everywhere (O2).
 fn watch_records(by_node: &mut [NodeLock], nodes: &[Result<View, NodeError>], needed: usize) {
     let views = || nodes.iter().flatten();
     let shown = |owner: &str| {

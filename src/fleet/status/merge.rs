@@ -39,8 +39,8 @@ enum Led<'a> {
 impl FleetStatus {
     /// Merges what the replicas told into one picture at `now` (wall time). Who leads is not told by documents: it is not
     /// known here.
-    #[must_use]
-    pub fn from_presences(
+    #[cfg(test)]
+    pub(crate) fn from_presences(
         presences: impl IntoIterator<Item = Presence>,
         nodes: Vec<NodeStatus>,
         now: Timestamp,
@@ -65,7 +65,7 @@ impl LockStatus {
     /// What the nodes show of their locks, by key: one list of views for each node that answered, of `configured`
     /// nodes.
     #[must_use]
-    pub fn from_views(answers: &[Vec<View>], configured: usize) -> Vec<Self> {
+    pub(crate) fn from_views(answers: &[Vec<View>], configured: usize) -> Vec<Self> {
         locks(answers, configured)
     }
 }
@@ -158,7 +158,7 @@ fn job<'a>(
     now: Timestamp,
 ) -> JobStatus {
     let latest = reports.iter().max_by_key(|(p, _)| (p.written_at, &p.id));
-    // What nobody can lead has no record to ask.
+    // What cannot be led has no record to ask.
     let nobody_leads = latest.is_some_and(|(_, j)| !has_lock(&j.coordination));
     let led = match nobody_leads {
         true => Led::Nobody,
@@ -169,7 +169,7 @@ fn job<'a>(
         Led::Nobody => (None, None, true),
         Led::Unknown => (None, None, false),
     };
-    // Settings come from the leader, who acts by them; else from whoever spoke last.
+    // Settings come from the leader, who acts by them; else from the replica that spoke last.
     let speaker = word.or(latest);
     let said = |of: fn(&JobPresence) -> String| speaker.map(|(_, j)| of(j)).unwrap_or_default();
 
@@ -206,7 +206,7 @@ fn job<'a>(
         next_tick: next,
         last_outcome: ended.or(last).and_then(|(_, j)| j.last_outcome.clone()),
         last_ended: ended.and_then(|(_, j)| j.last_ended),
-        // Until the intents are looked at: whoever knows of a pause starts nothing.
+        // Until the intents are looked at: a replica that knows of a pause starts nothing.
         paused: reports.iter().any(|(_, j)| j.paused),
         paused_why: None,
         paused_by: None,
@@ -393,7 +393,7 @@ fn lock(views: &[&View], majority: usize) -> LockStatus {
             .filter(move |v| v.holder.as_deref() == Some(owner));
         shown.copied().collect::<Vec<_>>()
     };
-    // Whoever stands in most keys; in none, the owner of the latest lease.
+    // The owner in most keys; in none, the owner of the latest lease.
     let holders = views.iter().filter_map(|v| v.holder.as_deref());
     let latest = || views.iter().max_by_key(|v| (v.token, &v.owner));
     let owner = holders
