@@ -8,6 +8,7 @@ use crate::{
     clock::Clock,
     config::{Backend, Config, Loaded},
     fleet::Fleet,
+    worker::connect::unreachable,
 };
 
 /// A view of the store takes at most this long, and a command waits so long for those whom it concerns.
@@ -122,12 +123,7 @@ pub(super) fn note_default(loaded: &Loaded) {
 
 /// Whether no worker can have been here, so that asking would only leave an empty store behind.
 pub(super) fn nobody_was_here(config: &Config) -> bool {
-    match config.locks.backend {
-        Backend::Embedded => !config.locks.embedded.path.exists(),
-        // It lives within the worker's process; no other process can look into it.
-        Backend::Memory => true,
-        Backend::Redis => false,
-    }
+    unreachable(config).is_some()
 }
 
 /// Why nothing can be shown: the store is not there, and a question does not make one.

@@ -66,7 +66,7 @@ fn locks(config: &Config) -> Result<LocksBuilder> {
 }
 
 /// Which store no worker can have used, so that asking would only leave an empty one behind; and why.
-fn unreachable(config: &Config) -> Option<(String, &'static str)> {
+pub(crate) fn unreachable(config: &Config) -> Option<(String, &'static str)> {
     let path = &config.locks.embedded.path;
     match config.locks.backend {
         Backend::Memory => Some((

@@ -21,7 +21,7 @@
 //! between two runs. What has not changed hears nothing of it. A faulty configuration changes nothing.
 
 mod builder;
-mod connect;
+pub(crate) mod connect;
 pub(crate) mod crew;
 mod function;
 #[cfg(any(test, feature = "cli", feature = "admin"))]

@@ -110,7 +110,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "clock", "event", "fleet", "lease", "node", "seldom", "spawn", "terminal",
         ],
     ),
-    // Orders over HTTP carry what a trigger gives its run.
+    // The page asks through the client of the fleet.
     (
         "admin",
         &["clock", "fleet", "network", "secret", "telemetry"],
@@ -184,7 +184,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "error",
             "fleet",
             "human",
-            "ledger",
             "lock",
             "node",
             "schedule",
@@ -412,9 +411,10 @@ fn word(text: &str) -> Option<String> {
 
 /// Names that `pub use module::{…}` lifts to the root, and where they come from.
 fn reexports(root: &str) -> BTreeMap<String, String> {
-    let lines = root
-        .split(';')
-        .filter_map(|item| item.trim().rsplit_once("pub use "));
+    let lines = root.split(';').filter_map(|item| {
+        let public = item.trim().rsplit_once("pub use ");
+        public.or_else(|| item.trim().rsplit_once("pub(crate) use "))
+    });
     let pairs = lines.filter_map(|(_, path)| path.split_once("::"));
     let mut found = BTreeMap::new();
     for (module, names) in pairs {

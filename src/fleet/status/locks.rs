@@ -330,7 +330,10 @@ fn signed(n: usize) -> i64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::fleet::status::leaks::{LeakKind, tests::kinds};
+    use crate::{
+        fleet::status::leaks::{LeakKind, tests::kinds},
+        node::{Record, Version},
+    };
 
     pub(in crate::fleet::status) fn names() -> Vec<String> {
         ["a", "b", "c"].map(str::to_owned).into()
@@ -385,6 +388,27 @@ pub(super) mod tests {
             (lock.remaining_ms, lock.nodes, lock.needed),
             (Some(300), 2, 2)
         );
+    }
+
+    #[test]
+    fn the_newest_record_of_a_job_tells_its_ledger() {
+        let shows = |second, rev| {
+            let at = jiff::Timestamp::from_second(second).unwrap();
+            let mut ledger = Ledger::default();
+            ledger.first_sight(at).unwrap();
+            let version = Version {
+                rev,
+                ..Version::default()
+            };
+            let body = ledger.to_body();
+            Ok(View {
+                record: Record { version, body },
+                ..View::default()
+            })
+        };
+        let lock = detail("job/report", [shows(900, 1), shows(5000, 2), free()]);
+        let upto = lock.ledger.unwrap().decided_upto;
+        assert_eq!(upto, jiff::Timestamp::from_second(5000).ok());
     }
 
     #[test]
