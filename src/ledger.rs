@@ -32,8 +32,10 @@ use serde_json::{Map, Value};
 mod ahead;
 mod attempts;
 mod decided;
+pub(crate) mod ids;
 mod limits;
 mod memory_loss;
+pub(crate) mod params;
 mod refused;
 mod run;
 #[cfg(test)]

@@ -58,14 +58,14 @@
 //! - [`lock`], [`lease`]: the lock alone.
 //! - [`election`], [`term`]: the elector alone.
 //! - [`fence`]: what stands where the effect happens, and refuses a stale holder.
+//! - [`fleet`]: who leads, what ran and why; pause, trigger, hand over, drain: for operators, and for programs.
 //! - [`config`], [`cli`]: every key and its rules; the commands.
 //!
 //! How it works, from below:
 //! - [`node`]: one lock server as a machine that executes short lists of operations; in Redis, SQLite or memory.
 //! - [`keeper`]: the one thread that does all lock traffic and owns every lease.
-//! - [`intent`]: what people ask of a fleet: pause, trigger, resign. [`explain`]: why a tick ran, or why not.
 //! - [`schedule`]: which instants are ticks. [`ledger`]: what was decided about them. [`due`]: what to do now.
-//! - [`event`]: everything worth knowing, as one stream. [`status`], [`telemetry`], [`admin`]: how it is shown.
+//! - [`event`]: everything worth knowing, as one stream. [`telemetry`]: how it is counted and logged.
 //! - [`clock`], [`chance`], [`spawn`], [`signals`]: time, randomness, tasks and signals, handed in and never fetched.
 //!
 //! For tests of one's own jobs there is `testing`, with the feature of that name: a whole fleet in one process under a virtual
@@ -82,7 +82,7 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "admin")]
-pub mod admin;
+pub(crate) mod admin;
 pub mod batch;
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -91,10 +91,9 @@ pub mod due;
 mod error;
 mod escape;
 pub mod event;
-pub mod explain;
+pub mod fleet;
 #[doc(hidden)]
 pub mod hash;
-pub mod intent;
 pub mod job;
 pub mod ledger;
 #[doc(hidden)]
@@ -105,7 +104,6 @@ pub(crate) mod scheduler;
 mod signals;
 #[cfg(test)]
 mod sim;
-pub mod status;
 pub mod telemetry;
 #[cfg(feature = "log")]
 #[doc(hidden)]
@@ -125,6 +123,7 @@ use watchkeeper_lock::{panics, seldom};
 pub use batch::BatchJob;
 pub use election::Elector;
 pub use error::{Error, Result};
+pub(crate) use fleet::{intent, status};
 pub use human::DurationExt;
 pub use job::{Health, Job, JobError, Outcome, Run, RunHook, Spec};
 pub use lock::Locks;

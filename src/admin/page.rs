@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::html::Html;
-use crate::status::{FleetStatus, JobStatus, NodeStatus, ReplicaStatus, Role, RunStatus};
+use crate::fleet::status::{FleetStatus, JobStatus, NodeStatus, ReplicaStatus, Role, RunStatus};
 
 /// What the page shows.
 pub(super) struct View<'a> {

@@ -1,4 +1,4 @@
-//! Who may see and ask what. Decided from the head of a request, so that nothing of a body is read for somebody who may
+//! Who may see and ask what. Decided from the head of a request, so that nothing of a body is read for a client that may
 //! not send one.
 //!
 //! | what is asked for | from this machine | from elsewhere, or through a proxy |
@@ -26,7 +26,7 @@ use crate::{network::Network, secret::Secret};
 
 /// The rules of one server.
 pub(super) struct Rules {
-    /// What must be said; without one nobody may do what wants it.
+    /// What must be said; without one no client may do what wants it.
     pub(super) token: Option<Secret>,
     /// Nothing can be changed here.
     pub(super) read_only: bool,

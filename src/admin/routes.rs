@@ -11,16 +11,17 @@ use axum::{
     routing::{get, post},
     serve::IncomingStream,
 };
-use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use super::{
-    Admin,
-    door::Door,
-    orders, page,
+    commands,
+    listener::Listener,
+    page,
     rights::{Refusal, Rules, Seen},
+    shared::{Shared, Trouble},
+    source::Admin,
 };
-use crate::{status::FleetStatus, telemetry::metrics::Exposition};
+use crate::{fleet::status::FleetStatus, telemetry::metrics::Exposition};
 
 /// An answer takes no longer than this.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -28,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Questions to the store at one time: however many people look at the page, the locks come first.
 const STORE_READS: usize = 4;
 
-/// Runs that are shown when nobody says how many.
+/// Runs that are shown when the request does not say how many.
 const RUNS: usize = 20;
 
 /// Bytes of a body: more than any order needs.
@@ -36,8 +37,8 @@ pub(super) const BODY: usize = 16 * 1024;
 
 const STYLE: &str = include_str!("style.css");
 
-/// On every answer: nothing is loaded but our own style, nobody frames us, nothing is kept. One request per
-/// connection, so that the life of a connection bounds a slow client and nobody else.
+/// On every answer: nothing is loaded but our own style, no page frames us, nothing is kept. One request per
+/// connection, so that the life of a connection bounds a slow client alone.
 static HEADERS: [(header::HeaderName, &str); 8] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -59,19 +60,12 @@ static HEADERS: [(header::HeaderName, &str); 8] = [
     (header::CONNECTION, "close"),
 ];
 
-#[derive(Clone)]
-pub(super) struct Shared {
-    pub(super) admin: Admin,
-    pub(super) store: Arc<Semaphore>,
-    rules: Arc<Rules>,
-}
-
 /// Where a request comes from.
 #[derive(Clone, Copy)]
 pub(super) struct Peer(SocketAddr);
 
-impl Connected<IncomingStream<'_, Door>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
+impl Connected<IncomingStream<'_, Listener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Listener>) -> Self {
         Self(*stream.remote_addr())
     }
 }
@@ -100,10 +94,10 @@ pub(super) fn router(admin: Admin, loopback: bool) -> Router {
         .route("/metrics", get(metrics))
         .route("/api/v1/fleet", get(fleet))
         .route("/api/v1/jobs", get(jobs))
-        .route("/api/v1/jobs/{job}/{order}", post(orders::order))
-        .route("/api/v1/replicas/{replica}/drain", post(orders::drain))
+        .route("/api/v1/jobs/{job}/{order}", post(commands::order))
+        .route("/api/v1/replicas/{replica}/drain", post(commands::drain))
         .route("/api/v1/triggers", get(triggers))
-        .route("/api/v1/triggers/{id}/withdraw", post(orders::withdraw))
+        .route("/api/v1/triggers/{id}/withdraw", post(commands::withdraw))
         .route("/api/v1/nodes", get(nodes))
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/runs", get(runs))
@@ -128,7 +122,7 @@ async fn guard(
             let answer = shared.admin.clock.timeout(LIMIT, next.run(request)).await;
             answer.unwrap_or_else(|_| {
                 let mut late = unavailable("no answer in time");
-                let soon = HeaderValue::from_static(orders::SOON);
+                let soon = HeaderValue::from_static(commands::SOON);
                 late.headers_mut().insert(header::RETRY_AFTER, soon);
                 late
             })
@@ -272,11 +266,6 @@ async fn jobs(State(shared): State<Shared>, Extension(seen): Extension<Seen>) ->
 
 async fn nodes(State(shared): State<Shared>, Extension(seen): Extension<Seen>) -> Response {
     Json(read_fleet(&shared, seen).await.nodes).into_response()
-}
-
-#[derive(Serialize)]
-pub(super) struct Trouble {
-    pub(super) error: String,
 }
 
 async fn locks(State(shared): State<Shared>) -> Response {

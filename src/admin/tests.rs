@@ -1,9 +1,13 @@
 use std::{
     net::SocketAddr,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use jiff::SignedDuration;
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -15,12 +19,18 @@ use super::*;
 mod doors;
 
 use crate::{
-    node::Token,
-    spawn::Spawn,
-    status::{
-        JobPresence, JobStatus, LastSeen, LeaderStatus, NodeStatus, Presence, Role, RunStatus,
-        Standing,
+    clock::Clock,
+    fleet::{
+        history::RunRecord,
+        status::{
+            FleetStatus, JobPresence, JobStatus, LastSeen, LeaderStatus, LockStatus, NodeStatus,
+            Presence, Role, RunStatus, Standing,
+        },
     },
+    node::Token,
+    secret::Secret,
+    spawn::Spawn,
+    telemetry::metrics::Metrics,
 };
 
 #[derive(Default)]
@@ -254,7 +264,7 @@ fn fleet() -> FleetStatus {
         batch: Some("cell-9".into()),
         done: Some(3),
         total: Some(10),
-        per_second: Some(crate::status::Rate::new(2.0)),
+        per_second: Some(crate::fleet::status::Rate::new(2.0)),
         left_ms: Some(3500),
         message: Some("<b>sending".into()),
         ..RunStatus::default()
@@ -581,9 +591,9 @@ async fn a_connection_ends_when_its_life_is_over() {
     let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let address = listener.local_addr().unwrap();
     let clock = Clock::system();
-    let door = door::Door::with_limits(listener, clock, 8, Duration::from_millis(20));
+    let listener = listener::Listener::with_limits(listener, clock, 8, Duration::from_millis(20));
     let router = axum::Router::new();
-    let server = axum::serve(door, router).into_future();
+    let server = axum::serve(listener, router).into_future();
     let client = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET / HT").await.unwrap();
@@ -623,9 +633,9 @@ async fn only_the_default_port_moves_when_it_is_taken() {
     let error = bind(taken).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 
-    let moved = door::bind_or_next(taken).await.unwrap();
+    let moved = listener::bind_or_next(taken).await.unwrap();
     assert!(moved.local_addr().unwrap().port() > taken.port());
-    assert!(bind(DEFAULT_LISTEN).await.is_ok());
+    assert!(bind(listener::DEFAULT_LISTEN).await.is_ok());
 }
 
 #[tokio::test]
@@ -739,7 +749,7 @@ async fn a_trigger_takes_parameters_and_nothing_else_does() {
     let answer = server.post("report/trigger", "", body).await;
     assert_eq!(answer.status, 202);
     assert!(
-        answer.body.contains("Given([\\\"token\\\"])"),
+        answer.body.contains("TriggerParams([\\\"token\\\"])"),
         "{}",
         answer.body
     );

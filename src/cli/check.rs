@@ -4,7 +4,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{Failure, count, hints::hints, listed, print, print_json, table::Table};
+use super::{
+    failure::{Failure, listed},
+    hints::hints,
+    output::{print, print_json},
+    table::Table,
+};
 use crate::{
     Worker,
     clock::Clock,
@@ -30,7 +35,7 @@ pub(super) fn check(worker: &Worker, json: bool) -> ExitCode {
         let mut text = listed(&problems);
         text += &match &loaded {
             Some(loaded) => summary(loaded),
-            None => count(&problems),
+            None => problems.tally(),
         };
         for hint in hints {
             text += &format!("hint: {hint}\n");
@@ -60,7 +65,7 @@ fn summary(loaded: &Loaded) -> String {
     };
     let mut text = format!("ok: {file}; store: {store}");
     if !loaded.problems.is_empty() {
-        text += &format!("; {}", count(&loaded.problems));
+        text += &format!("; {}", loaded.problems.tally());
     }
     text.push('\n');
     if config.jobs.is_empty() {

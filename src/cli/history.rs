@@ -1,16 +1,19 @@
 //! `history`: the last runs of a job, as the store tells them. Reads only.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use jiff::{Timestamp, Unit};
 
-use super::{Failure, load, print, print_json, status, table::Table};
+use super::{
+    ask::{Limits, ask, load, no_store, nobody_was_here, place},
+    failure::Failure,
+    output::{print, print_json},
+    table::Table,
+};
 use crate::{
     Worker,
-    config::Config,
+    fleet::{history::RunRecord, refuse_unknown, status::FleetStatus},
     human::{At, Brief},
-    status::RunRecord,
-    worker::{runs, seeing},
 };
 
 /// How it is shown.
@@ -29,52 +32,26 @@ const HEADER: [&str; 7] = [
 
 pub(super) fn history(worker: &Worker, job: &str, shown: &Shown) -> Result<(), Failure> {
     let config = load(worker)?.config;
-    let (runs, fleet) = if status::nobody_was_here(&config) {
-        (Vec::new(), BTreeSet::new())
-    } else {
-        status::ask(&config, |locks| async move {
-            let fleet = seeing::told(&locks).await?;
-            let mut runs = runs::last(&locks, job, shown.limit).await?;
-            RunRecord::add_progress(&mut runs, &fleet);
-            let jobs = fleet.jobs.into_iter().map(|job| job.name);
-            Ok((runs, jobs.collect()))
-        })?
-    };
-    if runs.is_empty() {
-        refuse_unknown(job, &config, fleet)?;
-    }
-    if status::nobody_was_here(&config) {
+    if nobody_was_here(&config) {
+        let nobody = FleetStatus::default();
+        refuse_unknown(job, &nobody, config.jobs.keys()).map_err(Failure::of)?;
         if shown.json {
-            print_json(&runs)?;
+            print_json(&Vec::<RunRecord>::new())?;
         }
-        return Err(status::no_store(&config));
+        return Err(no_store(&config));
     }
+    let runs = ask(&config, Limits::VIEW, |fleet| async move {
+        fleet.history(job, shown.limit).await
+    })?;
     if shown.json {
         return print_json(&runs);
     }
     if runs.is_empty() {
-        print(&format!("no run of {job} in {}", status::place(&config)));
+        print(&format!("no run of {job} in {}", place(&config)));
     } else {
         print(&show(&runs, shown.output));
     }
     Ok(())
-}
-
-/// A job that nobody has configured and nobody runs is most likely a misspelt one.
-fn refuse_unknown(job: &str, config: &Config, fleet: BTreeSet<String>) -> Result<(), Failure> {
-    let mut known = fleet;
-    known.extend(config.jobs.keys().cloned());
-    if known.contains(job) {
-        return Ok(());
-    }
-    let known: Vec<_> = known.into_iter().collect();
-    let remedy = match known.is_empty() {
-        true => "no job is configured, and no replica runs one".to_owned(),
-        false => format!("known jobs: {}", known.join(", ")),
-    };
-    Err(Failure::Failed(format!(
-        "there is no job {job:?}; {remedy}"
-    )))
 }
 
 pub(super) fn show(runs: &[RunRecord], output: bool) -> String {
@@ -178,7 +155,7 @@ mod tests {
     fn a_run_shows_where_it_resumed_and_what_it_was_given() {
         let run = RunRecord {
             params: vec!["day".to_owned()],
-            resumed: Some(crate::status::runs::Resumed {
+            resumed: Some(crate::fleet::history::Resumed {
                 bytes: 24,
                 saved: None,
             }),
@@ -192,7 +169,7 @@ mod tests {
     fn batches_are_counted_in_their_line() {
         let run = RunRecord {
             outcome: "failed".to_owned(),
-            batches: Some(crate::status::runs::BatchCounts {
+            batches: Some(crate::fleet::history::BatchCounts {
                 done: 12,
                 skipped: 0,
                 failed: 2,

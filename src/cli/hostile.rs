@@ -6,26 +6,32 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::{
-    Failure, check, doctor, explain, history, jobs, json_text, listed, locks, orders, paragraph,
+    check, commands,
+    doctor::{self, finding},
+    explain,
+    failure::{Failure, listed, paragraph},
+    history, jobs, locks,
+    output::json_text,
     status, triggers,
 };
 use crate::{
     chance::Chance,
     config::{Config, Flag, LoadOptions, Spec, load},
-    intent::{Given, Trigger, TriggerState},
-    ledger::Ledger,
-    lock::{BreakReport, BreakVote},
-    node::{Expiry, NodeError, Record, Token, View},
-    status::{
-        DefinitionStatus, FleetStatus, HeldItems, HolderStatus, JobPresence, JobStatus, LastSeen,
-        LeaderStatus, LockDetail, LockState, LockStatus, NodeStatus, Presence, Rate, ReloadStatus,
-        ReplicaStatus, Role, RunProgress, RunRecord, RunStatus, Standing,
-        leaks::{Leak, LeakKind},
-        locks::{LedgerStatus, NodeLock},
-        runs::{BatchCounts, Resumed},
+    fleet::{
+        DrainAnswer, PauseAnswer, ResignAnswer, Trigger, TriggerParams, TriggerState, Until,
+        WaitingTrigger,
+        history::{BatchCounts, Resumed, RunRecord},
+        status::{
+            DefinitionStatus, FleetStatus, HeldItems, HolderStatus, JobPresence, JobStatus,
+            LastSeen, LeaderStatus, LockDetail, LockState, LockStatus, NodeStatus, Presence, Rate,
+            ReloadStatus, ReplicaStatus, Role, RunProgress, RunStatus, Standing,
+            leaks::{Leak, LeakKind},
+            locks::{LedgerStatus, NodeLock},
+        },
     },
+    lock::{BreakReport, BreakVote},
+    node::{Expiry, NodeError, Token},
     terminal,
-    worker::asking::{DrainAnswer, PauseAnswer, ResignAnswer, Until, WaitingTrigger},
 };
 
 const STRINGS: u64 = 2_000;
@@ -332,16 +338,14 @@ impl Of<'_> {
     }
 
     /// A record whose ticks are decided far ahead.
-    fn view(&self) -> View {
-        let mut ledger = Ledger::default();
-        ledger.first_sight(Self::at()).unwrap();
-        View {
+    fn ahead(&self) -> LockDetail {
+        LockDetail {
             key: format!("job/{}", self.0),
-            record: Record {
-                body: ledger.to_body(),
-                ..Record::default()
-            },
-            ..View::default()
+            ledger: Some(LedgerStatus {
+                decided_upto: Some(Self::at()),
+                ..LedgerStatus::default()
+            }),
+            ..LockDetail::default()
         }
     }
 
@@ -402,7 +406,7 @@ impl Of<'_> {
             id: self.own(),
             by: self.own(),
             // Whoever reads it takes what others wrote.
-            given: serde_json::from_value::<Given>(json!({ (self.0): self.0 })).unwrap(),
+            given: serde_json::from_value::<TriggerParams>(json!({ (self.0): self.0 })).unwrap(),
             asked: Self::at(),
             withdrawn_by: self.own(),
             state,
@@ -445,7 +449,7 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
     let unknown = FleetStatus::default();
     let unrun = STATES.map(|state| WaitingTrigger::of(of.trigger(state), &unknown, Some(false)));
     let long_ago = now - Duration::from_secs(36_000);
-    let ahead = doctor::ahead(&[vec![of.view()]], long_ago, Duration::from_secs(1));
+    let ahead = doctor::ahead(&[of.ahead()], long_ago, Duration::from_secs(1));
     assert_eq!(ahead.len(), 1);
     let broken = BreakReport {
         key: own(),
@@ -488,7 +492,7 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
     };
     vec![
         ("status", status::show(&fleet, &config, now)),
-        ("locks", status::show_locks(&rows)),
+        ("locks", locks::show_locks(&rows)),
         ("status, merged", status::show(&merged, &config, now)),
         ("locks show", locks::describe(&lock)),
         ("locks show, of a replica", locks::describe(&replicas)),
@@ -498,12 +502,12 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
         ("jobs", jobs::show(&[jobs::row(text, &spec, now)])),
         (
             "doctor",
-            doctor::show(&[doctor::Finding::error(text, text, text)]),
+            finding::show(&[finding::Finding::error(text, text, text)]),
         ),
-        ("doctor, ledgers", doctor::show(&ahead)),
+        ("doctor, ledgers", finding::show(&ahead)),
         (
             "doctor, fleet",
-            doctor::show(&doctor::judge(&fleet, &[lock.clone(), replicas.clone()])),
+            finding::show(&doctor::judge(&fleet, &[lock.clone(), replicas.clone()])),
         ),
         ("triggers", triggers::show(&waiting)),
         ("triggers of nobody", triggers::show(&unrun)),
@@ -511,10 +515,13 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
         ("explain", explain::in_lines(&[own(), own()])),
         (
             "trigger",
-            sentence(orders::trigger_text(&trigger, text, true)),
+            sentence(commands::trigger_text(&trigger, text, true)),
         ),
-        ("resign", sentence(orders::resign_text(&resign))),
-        ("drain", sentence(orders::drain_text(&drain, Until::Heard))),
+        ("resign", sentence(commands::resign_text(&resign))),
+        (
+            "drain",
+            sentence(commands::drain_text(&drain, Until::Heard)),
+        ),
         ("json", json),
     ]
 }
@@ -534,7 +541,7 @@ fn with_lines(text: &str) -> Vec<(&'static str, String)> {
     };
     vec![
         ("history --output", history::show(&runs, true)),
-        ("pause", paragraph(&orders::paused_text(&pause))),
+        ("pause", paragraph(&commands::paused_text(&pause))),
         ("failure", Failure::Failed(text.to_owned()).text()),
         ("usage", Failure::Usage(text.to_owned()).text()),
     ]

@@ -4,7 +4,13 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Failure, hints, moment::moment, note, print, print_json, table::Table};
+use super::{
+    failure::Failure,
+    hints,
+    moment::moment,
+    output::{note, print, print_json},
+    table::Table,
+};
 use crate::{
     Worker,
     clock::Clock,
@@ -121,8 +127,7 @@ fn find(config: &Config, job: &str) -> Result<Schedule, Failure> {
         )));
     };
     // It was checked when it was loaded.
-    spec.schedule_of(job)
-        .map_err(|error| Failure::Failed(error.to_string()))
+    spec.schedule_of(job).map_err(Failure::of)
 }
 
 pub(super) fn row(name: &str, spec: &Spec, now: Timestamp) -> Row {

@@ -1,123 +1,19 @@
-//! The arguments of `locks`, and which of [`show`], [`leaked`] and [`breaking`] they ask for.
+//! `locks`: which of [`list`], [`show`], [`leaked`] and [`breaking`] the arguments ask for.
 
+mod args;
 mod breaking;
 mod leaked;
+mod list;
 mod show;
 
-use std::time::Duration;
-
-use clap::{Args, Subcommand};
-
 #[cfg(test)]
-pub(super) use self::{breaking::node_results, leaked::show as show_leaks, show::describe};
-pub(super) use show::details;
-
-use super::{Failure, place::Place, status};
-use crate::{
-    Worker,
-    config::{Config, Flag, load_without_jobs},
+pub(super) use self::{
+    breaking::node_results, leaked::show as show_leaks, list::show as show_locks, show::describe,
 };
+use super::failure::Failure;
+use crate::Worker;
 
-/// The store is asked for at most this long.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// `watchkeeper locks`
-#[derive(Clone, Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct LocksArgs {
-    /// What to do with one lock.
-    #[command(subcommand)]
-    pub command: Option<LocksCommand>,
-    /// Only what nobody will release, or may not; takes a few seconds
-    #[arg(long)]
-    pub leaked: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Which store.
-    #[command(flatten)]
-    pub at: At,
-    /// Only keys that begin so, such as job/ or lock/
-    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
-    pub prefix: String,
-}
-
-/// What to do with one lock.
-#[derive(Clone, Debug, Subcommand)]
-pub enum LocksCommand {
-    /// Show everything about one lock, node by node
-    Show {
-        /// The lock, as `locks` lists it: job/NAME, lock/NAME
-        #[arg(value_name = "KEY")]
-        key: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-        /// Which store.
-        #[command(flatten)]
-        at: At,
-    },
-    /// End a lease by force, whoever holds it
-    ///
-    /// The holder cannot extend its lease any more: it is told at its next renewal, within a third of its ttl, and
-    /// stops. Until it has released the lock, or its time is up, nobody else gets it, so that no two act. The next
-    /// holder's token is larger. Exits with 1 when the lock was not held, or has changed hands meanwhile.
-    Break(BreakArgs),
-}
-
-/// `watchkeeper locks break`
-#[derive(Clone, Debug, Args)]
-pub struct BreakArgs {
-    /// The lock, as `locks` lists it: job/NAME, lock/NAME
-    #[arg(value_name = "KEY")]
-    pub key: String,
-    /// Only this owner's lease, as `locks show` tells it [default: whoever stands on most nodes]
-    #[arg(long, value_name = "OWNER")]
-    pub owner: Option<String>,
-    /// Free the lock at once. Two may act then, for as long as the lease had left
-    #[arg(long)]
-    pub now: bool,
-    /// Do not ask
-    #[arg(long, short)]
-    pub yes: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Which store.
-    #[command(flatten)]
-    pub at: At,
-}
-
-/// Where the locks are looked for.
-#[derive(Clone, Debug, Default, Args)]
-pub struct At {
-    /// The store.
-    #[command(flatten)]
-    pub place: Place,
-    /// KEY is the Redis key itself, shared with other Redlock clients (locks.raw_keys)
-    #[arg(long)]
-    pub raw: bool,
-}
-
-// === impl At ===
-
-impl At {
-    fn config(&self, mut worker: Worker) -> Result<Config, Failure> {
-        worker.options.flags.extend(self.place.flags());
-        if self.raw {
-            worker.options.flags.push(Flag {
-                name: "--raw".to_owned(),
-                key: "locks.raw_keys".to_owned(),
-                value: "true".to_owned(),
-            });
-        }
-        if self.place.is_named() {
-            let loaded = load_without_jobs(&worker.options).map_err(Failure::Config)?;
-            return Ok(loaded.config);
-        }
-        Ok(super::load(&worker)?.config)
-    }
-}
+pub use args::{At, BreakArgs, LocksArgs, LocksCommand};
 
 pub(super) fn locks(worker: Worker, args: LocksArgs) -> Result<(), Failure> {
     match args.command {
@@ -127,6 +23,6 @@ pub(super) fn locks(worker: Worker, args: LocksArgs) -> Result<(), Failure> {
             breaking::break_lock(&config, &args)
         }
         None if args.leaked => leaked::leaked(&args.at.config(worker)?, &args.prefix, args.json),
-        None => status::locks(&args.at.config(worker)?, &args.prefix, args.json),
+        None => list::list(&args.at.config(worker)?, &args.prefix, args.json),
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// An instant in RFC 3339, or a time or a day of this machine's zone; a day alone is its beginning.
 pub(super) fn moment(text: &str) -> Result<Timestamp, Failure> {

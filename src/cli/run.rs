@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Failure;
+use super::failure::Failure;
 use crate::{Worker, worker::start};
 
 /// Blocking work that does not end with its run cannot be stopped; the process does not wait for it longer than this.
@@ -11,9 +11,8 @@ const LEFTOVERS: Duration = Duration::from_millis(500);
 /// On a runtime of its own.
 pub(super) fn run(worker: Worker) -> Result<(), Failure> {
     let loaded = worker.load_to_run()?;
-    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     // Kept until the end: it writes the last lines.
-    let _log = start::log(&loaded.config.telemetry).map_err(|e| failed(&e))?;
+    let _log = start::log(&loaded.config.telemetry).map_err(Failure::of)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = loaded.config.worker.threads {
         builder.worker_threads(threads);
@@ -22,7 +21,7 @@ pub(super) fn run(worker: Worker) -> Result<(), Failure> {
         .thread_name("watchkeeper-job")
         .enable_all()
         .build()
-        .map_err(|e| failed(&e))?;
+        .map_err(Failure::of)?;
     let ended = runtime.block_on(worker.run_loaded(loaded));
     runtime.shutdown_timeout(LEFTOVERS);
     Ok(ended?)

@@ -1,30 +1,25 @@
-//! `status` and `locks`: what the store tells of the fleet. Reads only: no candidate, no presence, no lock.
+//! `status`: what the store tells of the fleet. Reads only: no candidate, no presence, no lock.
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Failure, load, print, print_json, table::Table};
+use super::{
+    ask::{Limits, ask, load, no_store, nobody_was_here, place},
+    failure::Failure,
+    output::{print, print_json},
+    table::Table,
+};
 use crate::{
     Worker,
-    clock::Clock,
-    config::{Backend, Config},
+    config::Config,
+    fleet::{
+        FleetError,
+        status::{FleetStatus, JobStatus, NodeStatus, ReplicaStatus, Role, RunStatus},
+    },
     human::At,
-    intent::DIRECTORY,
-    lock::{LockError, LockSettings, Locks},
-    status::{FleetStatus, JobStatus, LockStatus, NodeStatus, ReplicaStatus, Role, RunStatus},
     terminal,
-    worker::{asking::PASSING, seeing, store},
 };
-
-/// The store is asked for at most this long.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(50);
-/// A node is given at least so long for its answer: whoever asks holds no lease that ends meanwhile, and may be far away.
-const ANSWER: Duration = Duration::from_millis(250);
-/// Connections are waited for so long before the first question.
-const CONNECTING: Duration = Duration::from_secs(1);
 
 pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
     let config = load(worker)?.config;
@@ -35,214 +30,14 @@ pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
         }
         return Err(no_store(&config));
     }
-    let (fleet, now) = ask(&config, |locks| async move {
-        Ok((seeing::fleet(&locks).await?, locks.wall()))
+    let (fleet, now) = ask(&config, Limits::VIEW, |fleet| async move {
+        Ok::<_, FleetError>((fleet.status().await?, fleet.now()))
     })?;
     if json {
         return print_json(&fleet);
     }
     print(&show(&fleet, &config, now));
     Ok(())
-}
-
-pub(super) fn locks(config: &Config, prefix: &str, json: bool) -> Result<(), Failure> {
-    if nobody_was_here(config) {
-        if json {
-            print_json(&Vec::<LockStatus>::new())?;
-        }
-        return Err(no_store(config));
-    }
-    let rows = ask(config, |locks| async move {
-        seeing::locks(&locks, prefix).await
-    })?;
-    if json {
-        return print_json(&rows);
-    }
-    if rows.is_empty() {
-        print(&format!("no locks in {}", place(config)));
-    } else {
-        print(&show_locks(&rows));
-    }
-    Ok(())
-}
-
-/// Whether no worker can have been here, so that asking would only leave an empty store behind.
-pub(super) fn nobody_was_here(config: &Config) -> bool {
-    match config.locks.backend {
-        Backend::Embedded => !config.locks.embedded.path.exists(),
-        // It lives within the worker's process; nobody else can look into it.
-        Backend::Memory => true,
-        Backend::Redis => false,
-    }
-}
-
-/// Why nothing can be shown: the store is not there, and a question does not make one.
-pub(super) fn no_store(config: &Config) -> Failure {
-    Failure::Failed(match config.locks.backend {
-        Backend::Memory => {
-            "the store is in memory, private to each process: ask its status page".to_owned()
-        }
-        _ => format!(
-            "there is no store {}: no worker was ever here; name the one that is meant with --config FILE or \
-             WATCHKEEPER_CONFIG, or ask where the worker was started",
-            config.locks.embedded.path.display()
-        ),
-    })
-}
-
-/// Asks, and asks again while too few nodes answer, for as long as they are given.
-pub(super) fn ask<T, F>(config: &Config, question: impl Fn(Locks) -> F) -> Result<T, Failure>
-where
-    F: Future<Output = Result<T, LockError>>,
-{
-    ask_within(PATIENCE, config, |locks| async move {
-        reached(&locks, CONNECTING).await;
-        let clock = locks.clock().clone();
-        let until = clock.now() + PASSING;
-        loop {
-            match question(locks.clone()).await {
-                Err(error) if error.passes() && clock.now() < until => clock.sleep(LOOK).await,
-                answer => return answer,
-            }
-        }
-    })
-}
-
-/// As long as it takes, and taking part in bringing nodes back to their vote.
-pub(super) fn ask_through<F>(
-    config: &Config,
-    question: impl FnOnce(Locks) -> F,
-) -> Result<(), Failure>
-where
-    F: Future<Output = Result<(), Failure>>,
-{
-    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| failed(&e))?;
-    let done = runtime.block_on(async {
-        let (clock, namespace) = (Clock::system(), &config.worker.namespace);
-        let locks = store::open(&config.locks, namespace, &clock, Duration::ZERO)?
-            .start()
-            .map_err(|e| failed(&e))?;
-        question(locks).await
-    });
-    runtime.shutdown_background();
-    done
-}
-
-/// As long as the question takes, which has limits of its own.
-pub(super) fn ask_answer<T, F, E>(
-    config: &Config,
-    question: impl FnOnce(Locks) -> F,
-) -> Result<T, Failure>
-where
-    F: Future<Output = Result<T, E>>,
-    E: std::fmt::Display,
-{
-    ask_answer_in(config, PATIENCE, question)
-}
-
-/// The same for somebody who waits no longer than this for nodes that do not answer.
-pub(super) fn ask_answer_in<T, F, E>(
-    config: &Config,
-    patience: Duration,
-    question: impl FnOnce(Locks) -> F,
-) -> Result<T, Failure>
-where
-    F: Future<Output = Result<T, E>>,
-    E: std::fmt::Display,
-{
-    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| failed(&e))?;
-    let answer = runtime.block_on(async {
-        let (clock, namespace) = (Clock::system(), &config.worker.namespace);
-        let locks = store::open(&patient(config), namespace, &clock, Duration::ZERO)?
-            .bystander()
-            .start()
-            .map_err(|e| failed(&e))?;
-        reached(&locks, patience.min(PATIENCE)).await;
-        question(locks).await.map_err(|e| failed(&e))
-    });
-    runtime.shutdown_background();
-    answer
-}
-
-/// The settings for somebody who asks and takes no lock.
-fn patient(config: &Config) -> LockSettings {
-    let mut locks = config.locks.clone();
-    locks.redis.node_timeout = locks.redis.node_timeout.max(ANSWER);
-    locks
-}
-
-/// Waits until a majority of the nodes answers, for `limit` at most: a process that has just started is still connecting.
-async fn reached(locks: &Locks, limit: Duration) {
-    let clock = locks.clock();
-    let until = clock.now() + limit;
-    while clock.now() < until {
-        // A name tells as much of that as all that is asked of the fleet.
-        let answered = match locks.doc_names(DIRECTORY, 1).await {
-            Ok(read) => read.answered,
-            Err(_) => 0,
-        };
-        match locks.nodes().await {
-            Ok(nodes) if answered <= nodes.len() / 2 => clock.sleep(LOOK).await,
-            _ => return,
-        }
-    }
-}
-
-pub(super) fn ask_within<T, F>(
-    patience: Duration,
-    config: &Config,
-    question: impl FnOnce(Locks) -> F,
-) -> Result<T, Failure>
-where
-    F: Future<Output = Result<T, LockError>>,
-{
-    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| failed(&e))?;
-    let answer = runtime.block_on(async {
-        let clock = Clock::system();
-        let namespace = &config.worker.namespace;
-        let locks = store::open(&patient(config), namespace, &clock, Duration::ZERO)?
-            .bystander()
-            .start()
-            .map_err(|e| failed(&e))?;
-        match clock.timeout(patience, question(locks)).await {
-            Ok(answer) => answer.map_err(|e| failed(&e)),
-            Err(_) => Err(Failure::Failed(format!(
-                "no answer from {} within {} s",
-                place(config),
-                patience.as_secs()
-            ))),
-        }
-    });
-    runtime.shutdown_background();
-    answer
-}
-
-/// Where the fleet would be found.
-pub(super) fn place(config: &Config) -> String {
-    let namespace = &config.worker.namespace;
-    match config.locks.backend {
-        Backend::Embedded => format!(
-            "{}, namespace {namespace}",
-            config.locks.embedded.path.display()
-        ),
-        Backend::Memory => "memory (private to each process; ask its status page)".to_owned(),
-        Backend::Redis => format!(
-            "{} Redis nodes, namespace {namespace}",
-            config.locks.redis.nodes.len()
-        ),
-    }
 }
 
 pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
@@ -455,36 +250,10 @@ fn run_row(fleet: &FleetStatus, job: &JobStatus, run: &RunStatus, now: Timestamp
     ]
 }
 
-pub(super) fn show_locks(rows: &[LockStatus]) -> String {
-    let mut table = Table::new(&["KEY", "STATE", "TOKEN", "REMAINING", "HOLDER", "OWNER"]);
-    for row in rows {
-        let state = match row {
-            row if row.held => "held",
-            row if row.released => "released",
-            // It stands on too few of the nodes that answered: of a dead holder, or of one that others cannot see.
-            row if row.remaining_ms.is_some() => "minority",
-            _ => "free",
-        };
-        let remaining = row.remaining_ms.map(|ms| format!("{ms} ms"));
-        table.row([
-            row.key.clone(),
-            state.to_owned(),
-            row.token.0.to_string(),
-            remaining.unwrap_or_default(),
-            row.holder
-                .as_ref()
-                .map(|holder| holder.to_string())
-                .unwrap_or_default(),
-            row.owner.clone(),
-        ]);
-    }
-    table.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{LastSeen, Rate};
+    use crate::fleet::status::{LastSeen, Rate};
 
     #[test]
     fn a_job_shows_what_is_known_of_it_and_what_is_not() {

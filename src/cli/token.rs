@@ -1,6 +1,6 @@
-//! `token`: what opens the status page, for whoever is its user.
+//! `token`: what opens the status page, for its user.
 
-use super::{Failure, load, print};
+use super::{ask::load, failure::Failure, output::print};
 use crate::{Worker, worker::token};
 
 pub(super) fn token(worker: &Worker) -> Result<(), Failure> {
@@ -9,7 +9,7 @@ pub(super) fn token(worker: &Worker) -> Result<(), Failure> {
         let why = "admin.token is configured: that is the token, and no file was made for another";
         return Err(Failure::Failed(why.to_owned()));
     }
-    let (token, _) = token::find(&config).map_err(|error| Failure::Failed(error.to_string()))?;
+    let (token, _) = token::find(&config).map_err(Failure::of)?;
     print(token.expose());
     Ok(())
 }

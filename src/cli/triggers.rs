@@ -4,22 +4,16 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{
-    Failure, load,
-    orders::{PATIENCE, somebody_was_here, whoami},
-    print, print_json,
-    status::ask_answer,
+    ask::{PATIENCE, command, load},
+    failure::Failure,
+    output::{print, print_json},
     table::Table,
 };
 use crate::{
     Worker,
     config::Config,
-    intent::{Trigger, TriggerState},
-    lock::Locks,
+    fleet::{FleetError, Trigger, TriggerState, WaitingTrigger},
     terminal::sentence,
-    worker::{
-        asking::{AskError, Asker, WaitingTrigger},
-        seeing,
-    },
 };
 
 /// What `triggers` shows or does.
@@ -58,7 +52,6 @@ pub enum TriggersCommand {
 
 pub(super) fn triggers(worker: &Worker, args: TriggersArgs) -> Result<(), Failure> {
     let config = load(worker)?.config;
-    somebody_was_here(&config)?;
     match args.command {
         None => list(&config, args.job.as_deref(), args.json),
         Some(TriggersCommand::Withdraw { what, all, json }) => withdraw(&config, &what, all, json),
@@ -66,15 +59,8 @@ pub(super) fn triggers(worker: &Worker, args: TriggersArgs) -> Result<(), Failur
 }
 
 fn list(config: &Config, job: Option<&str>, json: bool) -> Result<(), Failure> {
-    let found = ask_answer(config, |locks: Locks| async move {
-        let found = Asker::new(&locks, whoami()).outstanding(job).await?;
-        let fleet = seeing::fleet(&locks).await?;
-        let enabled = |job: &str| config.jobs.get(job).map(|spec| spec.enabled);
-        let shown = found.into_iter().map(|trigger| {
-            let enabled = enabled(&trigger.job);
-            WaitingTrigger::of(trigger, &fleet, enabled)
-        });
-        Ok::<_, AskError>(shown.collect::<Vec<_>>())
+    let found = command(config, PATIENCE, |fleet| async move {
+        fleet.triggers(job).await
     })?;
     if json {
         return print_json(&found);
@@ -113,20 +99,15 @@ fn word(state: TriggerState) -> &'static str {
 }
 
 fn withdraw(config: &Config, what: &str, all: bool, json: bool) -> Result<(), Failure> {
-    let asked = ask_answer(config, |locks: Locks| async move {
-        let asker = Asker::new(&locks, whoami());
-        let mut found = asker.outstanding(all.then_some(what)).await?;
-        if all {
-            // What runs is not meant.
-            found.retain(|trigger| trigger.state < TriggerState::Started);
-        } else {
-            found.retain(|trigger| trigger.id == what);
-        }
-        if found.is_empty() {
-            return Err(AskError::NotPossible(nothing(what, all)));
-        }
-        asker.withdraw(found, PATIENCE).await
+    let asked = command(config, PATIENCE, |fleet| async move {
+        Ok::<_, FleetError>(match all {
+            true => fleet.withdraw_all(what, PATIENCE).await?,
+            false => Vec::from_iter(fleet.withdraw(what, PATIENCE).await?),
+        })
     })?;
+    if asked.is_empty() {
+        return Err(Failure::Failed(nothing(what, all)));
+    }
     if json {
         let shown = asked.iter().map(Trigger::shown);
         print_json(&json!(shown.collect::<Vec<_>>()))?;

@@ -11,7 +11,10 @@
 use jiff::Timestamp;
 
 use super::{COUNT_LIMIT, Decision, Interrupted, Ticks, WhyMissed, WithoutSpans};
-use crate::{intent::trigger_floor, ledger::Ledger, schedule::Schedule};
+use crate::{
+    ledger::{Ledger, ids::trigger_floor},
+    schedule::Schedule,
+};
 
 /// What may be missing from a ledger that was found.
 #[derive(Clone, Copy, Debug)]

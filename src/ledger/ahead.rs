@@ -97,7 +97,7 @@ impl Ledger {
         for run in &mut outline.open {
             run.checkpoint = None;
             run.checkpoint_at = None;
-            run.given = crate::intent::Given::default();
+            run.given = super::params::TriggerParams::default();
         }
         outline
     }
@@ -171,7 +171,9 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.first_sight(at(100)).unwrap();
         ledger.start_trigger("t", at(110), Token(1)).unwrap();
-        let given = crate::intent::Given::read(None, &["password=hunter2".to_owned()]).unwrap();
+        let given =
+            crate::ledger::params::TriggerParams::read(None, &["password=hunter2".to_owned()])
+                .unwrap();
         ledger.keep_given("t", &given);
         assert!(ledger.to_body().contains("hunter2"));
         assert!(!ledger.outline().to_body().contains("hunter2"));

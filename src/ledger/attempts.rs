@@ -3,12 +3,13 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::params::TriggerParams;
 use super::{
     Ledger, OpenRun, Refused, RunKey, RunState,
     limits::{MAX_CHECKPOINT, MAX_OPEN},
     triggers::is_trigger_id,
 };
-use crate::{intent::Given, node::Token};
+use crate::node::Token;
 
 impl Ledger {
     /// A newer tick takes the place of this running attempt: it is told to stop, and no other follows.
@@ -168,7 +169,7 @@ impl Ledger {
     }
 
     /// Every attempt of this run gets these parameters. Nothing happens when it is not open.
-    pub(crate) fn keep_given(&mut self, id: &str, given: &Given) {
+    pub(crate) fn keep_given(&mut self, id: &str, given: &TriggerParams) {
         if let Some(run) = self.open.iter_mut().find(|run| run.id == id) {
             run.given = given.clone();
         }
@@ -264,7 +265,7 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.first_sight(at(100)).unwrap();
         let key = ledger.start_trigger("t", at(110), Token(1)).unwrap().key();
-        let given = Given::read(None, &["password=hunter2".to_owned()]).unwrap();
+        let given = TriggerParams::read(None, &["password=hunter2".to_owned()]).unwrap();
         ledger.keep_given("t", &given);
         ledger.save_checkpoint(&key, Token(1), json!(7)).unwrap();
         ledger.note_checkpoint(&key, at(115));

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{intent::Given, node::Token};
+use super::params::TriggerParams;
+use crate::node::Token;
 
 /// A run that has started and not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,8 +44,12 @@ pub struct OpenRun {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint_at: Option<Timestamp>,
     /// What its trigger gives every attempt besides the configuration.
-    #[serde(default, rename = "params", skip_serializing_if = "Given::is_empty")]
-    pub(crate) given: Given,
+    #[serde(
+        default,
+        rename = "params",
+        skip_serializing_if = "TriggerParams::is_empty"
+    )]
+    pub(crate) given: TriggerParams,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -95,7 +100,7 @@ impl OpenRun {
             seq,
             checkpoint: None,
             checkpoint_at: None,
-            given: Given::default(),
+            given: TriggerParams::default(),
             rest: Map::new(),
         }
     }

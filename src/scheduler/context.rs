@@ -2,8 +2,6 @@
 
 use std::{future::Future, time::Duration};
 
-use jiff::Timestamp;
-
 use super::{History, Intents, LocalStatus, Peers, Recall};
 use crate::{
     chance::Chance,
@@ -11,6 +9,7 @@ use crate::{
     election::Hesitation,
     event::Events,
     job::{Health, Hooks},
+    ledger::ids::sortable_id,
     lock::Locks,
     panics::{bury, caught_later},
     run::Gate,
@@ -98,16 +97,4 @@ impl Context {
     pub(crate) fn run_id(&self) -> String {
         sortable_id(self.locks.wall(), &self.chance)
     }
-}
-
-/// An id that grows with time: UUID version 7 from the fleet's time, so that those of different replicas are in order.
-pub(crate) fn sortable_id(now: Timestamp, chance: &Chance) -> String {
-    let ms = u64::try_from(now.as_millisecond()).unwrap_or(0);
-    let mut random = [0; 10];
-    for byte in &mut random {
-        *byte = u8::try_from(chance.below(256)).unwrap_or(0);
-    }
-    uuid::Builder::from_unix_timestamp_millis(ms, &random)
-        .into_uuid()
-        .to_string()
 }

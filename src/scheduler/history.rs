@@ -1,4 +1,4 @@
-//! Writes the history of runs, in the background: [`crate::status::runs`] says what it consists of.
+//! Writes the history of runs, in the background: [`crate::fleet::history`] says what it consists of.
 //!
 //! Nothing here is waited for by a run, by the loop that leads a job, or by a lease. Writings wait in a short queue for
 //! one task that carries them out, those of one moment together: a thousand jobs cost a call every now and then, and a

@@ -51,8 +51,6 @@ mod triggers;
 
 pub(crate) use balance::{HandoverLog, balance};
 pub(crate) use context::Context;
-#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
-pub(crate) use context::sortable_id;
 pub(crate) use engine::Engine;
 pub(crate) use history::{Author, History};
 pub(crate) use intents::Intents;
@@ -60,4 +58,4 @@ pub(crate) use local_status::LocalStatus;
 pub(crate) use next_definition::{Definition, NextDefinition};
 pub(crate) use peers::Peers;
 pub(crate) use recall::Recall;
-pub(crate) use spread::{WHOLE_REPLICA, liking};
+pub(crate) use spread::WHOLE_REPLICA;

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     clock::Moment,
     event::Event,
-    intent::Given,
+    intent::TriggerParams,
     job::{Run, RunFacts, RunSetup},
     ledger::{OpenRun, RunKey},
     run::{Ended, Flight, PreparedRun},
@@ -54,7 +54,7 @@ impl TermLoop<'_> {
         begins: Moment,
     ) -> PreparedAttempt {
         let (engine, ctx) = (self.engine, &self.engine.ctx);
-        let (seq, given, checkpoint_at) = kept.map_or((0, Given::default(), None), |run| {
+        let (seq, given, checkpoint_at) = kept.map_or((0, TriggerParams::default(), None), |run| {
             (run.seq, run.given, run.checkpoint_at)
         });
         let facts = RunFacts {

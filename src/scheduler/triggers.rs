@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     due::{Decision, Plan},
-    intent::{self, Given, NEWS_LIFETIME, TRIGGER_LIFETIME, Trigger, TriggerState},
+    intent::{self, NEWS_LIFETIME, TRIGGER_LIFETIME, Trigger, TriggerParams, TriggerState},
     ledger::Ledger,
 };
 
@@ -170,7 +170,7 @@ impl TermLoop<'_> {
         outcome.clone_into(&mut trigger.outcome);
         trigger.detail = detail;
         // No attempt needs it any more, and it may hold secrets.
-        trigger.given = Given::default();
+        trigger.given = TriggerParams::default();
         trigger.ended = Some(self.wall());
         self.say(trigger, TriggerState::Ended);
     }

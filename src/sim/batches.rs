@@ -14,11 +14,12 @@ use super::{
 use crate::{
     batch::BatchJob,
     event::Event,
+    fleet::client::runs,
     job::{JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
     status::RunRecord,
     testing::{cluster::Cluster, members::Member},
-    worker::{ready::Body, runs},
+    worker::ready::Body,
 };
 
 /// Batches that are pending until they are done, and a closure that works on one.

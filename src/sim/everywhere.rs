@@ -11,10 +11,11 @@ use super::acts::{Act, Starts, ms, quick};
 use crate::{
     due::Misfire,
     event::Event,
+    fleet::Fleet as Client,
     job::{Coordination, Job, Outcome, Run, Spec},
     scheduler::intents::INTERVAL,
     testing::{cluster::Cluster, members::Member},
-    worker::{asking::Asker, ready::Body},
+    worker::ready::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -71,8 +72,8 @@ async fn a_pause_that_was_heard_of_holds_whatever_was_made_ready() {
         let (fleet, starts) = (Cluster::new(3), Starts::default());
         let member = join(&fleet, quick(&starts), Spec::every(ms(300)));
         fleet.sleep(SECOND * 3 + ms(phase * 31)).await;
-        let asker = Asker::new(&member.ctx.locks, "test".to_owned());
-        let asked = asker.pause("job", true, "", Duration::ZERO).await;
+        let client = Client::over(&member.ctx.locks, "test");
+        let asked = client.set_paused("job", true, "", Duration::ZERO).await;
         asked.unwrap();
         let heard = fleet.clock().now() + INTERVAL * 2;
         while member.ctx.intents.paused_upto("job").is_none() {

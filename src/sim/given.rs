@@ -11,11 +11,12 @@ use serde_json::json;
 use super::acts::{Act, leader, ms};
 use crate::{
     config::LoadOptions,
-    intent::{Given, TriggerState},
+    fleet::{Fleet as Client, client::runs},
+    intent::{TriggerParams, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     status::RunRecord,
     testing::cluster::Cluster,
-    worker::{Worker, asking::Asker, runs},
+    worker::Worker,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -28,9 +29,9 @@ struct Params {
 
 type Seen = Arc<Mutex<Vec<(u32, Params)>>>;
 
-fn given(pairs: &[&str]) -> Given {
+fn given(pairs: &[&str]) -> TriggerParams {
     let pairs: Vec<String> = pairs.iter().map(|pair| (*pair).to_owned()).collect();
-    Given::read(None, &pairs).unwrap()
+    TriggerParams::read(None, &pairs).unwrap()
 }
 
 /// Notes its parameters; its first attempt fails.
@@ -60,9 +61,9 @@ async fn parameters_of_a_trigger_reach_its_retries_on_other_replicas() {
     let seen = Seen::default();
     let a = fleet.join("a", reads(&seen), spec());
     leader(&fleet, &[&a]).await;
-    let asker = Asker::new(&a.ctx.locks, "test".to_owned());
+    let client = Client::over(&a.ctx.locks, "test");
     let with = given(&["pages=7"]);
-    asker.trigger_with("job", with).await.unwrap();
+    client.ask_for_run("job", with).await.unwrap();
     while seen.lock().unwrap().is_empty() {
         fleet.sleep(ms(10)).await;
     }
@@ -85,12 +86,11 @@ async fn parameters_of_a_trigger_reach_its_retries_on_other_replicas() {
         "{runs:?}"
     );
     // Nothing of it is left behind, and the next trigger gets what is configured.
-    let asker = Asker::new(&b.ctx.locks, "test".to_owned());
-    let trigger = asker.trigger("job").await.unwrap();
-    asker
-        .until(trigger, TriggerState::Ended, SECOND * 60)
-        .await
-        .unwrap();
+    let client = Client::over(&b.ctx.locks, "test");
+    let trigger = client.ask_for_one("job").await.unwrap();
+    client
+        .follow(trigger, TriggerState::Ended, SECOND * 60)
+        .await;
     assert_eq!(seen.lock().unwrap().last().unwrap().1.pages, 1);
 }
 
@@ -100,13 +100,14 @@ async fn parameters_that_do_not_fit_end_the_run_for_good_and_are_not_told() {
     let seen = Seen::default();
     let a = fleet.join("a", reads(&seen), spec());
     leader(&fleet, &[&a]).await;
-    let asker = Asker::new(&a.ctx.locks, "test".to_owned());
-    let trigger = asker
-        .trigger_with("job", given(&["pages=hunter2"]))
+    let client = Client::over(&a.ctx.locks, "test");
+    let trigger = client
+        .ask_for_run("job", given(&["pages=hunter2"]))
         .await
         .unwrap();
-    let ended = asker.until(trigger, TriggerState::Ended, SECOND * 60).await;
-    let ended = ended.unwrap();
+    let ended = client
+        .follow(trigger, TriggerState::Ended, SECOND * 60)
+        .await;
     assert_eq!(ended.outcome, "failed");
     assert_eq!(ended.detail, "params.pages: expected u64");
     assert!(ended.given.is_empty(), "no longer kept");
@@ -141,15 +142,17 @@ async fn a_job_of_a_kind_is_made_anew_from_what_its_trigger_gives() {
     let fleet = Cluster::new(3);
     let a = fleet.join_with("a", vec![("job", body, spec)], false);
     leader(&fleet, &[&a]).await;
-    let asker = Asker::new(&a.ctx.locks, "test".to_owned());
+    let client = Client::over(&a.ctx.locks, "test");
     for (with, outcome) in [
         ("pages=7", "done"),
         ("title=other", "failed"),
         ("pages=x", "failed"),
     ] {
-        let trigger = asker.trigger_with("job", given(&[with])).await.unwrap();
-        let ended = asker.until(trigger, TriggerState::Ended, SECOND * 60).await;
-        assert_eq!(ended.unwrap().outcome, outcome, "{with}");
+        let trigger = client.ask_for_run("job", given(&[with])).await.unwrap();
+        let ended = client
+            .follow(trigger, TriggerState::Ended, SECOND * 60)
+            .await;
+        assert_eq!(ended.outcome, outcome, "{with}");
     }
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), 1, "{seen:?}");
@@ -224,7 +227,7 @@ async fn every_replica_can_show_how_far_a_run_is() {
     fleet.sleep(SECOND * 30).await;
     let b = fleet.join("b", super::acts::patient(), Spec::continuous());
     fleet.sleep(SECOND).await;
-    let seen = crate::worker::seeing::fleet(&b.ctx.locks).await;
+    let seen = crate::fleet::view::fleet(&b.ctx.locks).await;
     let seen = seen.unwrap();
     let run = &seen.job("job").unwrap().running[0];
     assert_eq!(

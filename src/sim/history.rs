@@ -8,11 +8,12 @@ use super::{
 };
 use crate::{
     event::Event,
+    fleet::client::runs,
     job::{Coordination, JobError, Outcome, Run, Spec},
     node::Op,
     status::RunRecord,
     testing::{cluster::Cluster, members::Member},
-    worker::{ready::Body, runs},
+    worker::ready::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

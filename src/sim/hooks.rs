@@ -12,9 +12,10 @@ use super::acts::{Act, deaf, leader, ms};
 use crate::{
     batch::{BatchJob, BatchLimits},
     event::Event,
+    fleet::client::runs,
     job::{Hooks, JobError, Outcome, Run, RunEnd, RunHook, Spec},
     testing::cluster::Cluster,
-    worker::{ready::Body, runs},
+    worker::ready::Body,
 };
 
 /// Begun and ended calls, and the last outcome.

@@ -13,29 +13,30 @@ use super::{
 };
 use crate::{
     chance::Chance,
+    clock::Moment,
     due::Misfire,
     event::Event,
+    fleet::{Fleet as Client, FleetError, Until},
     intent::{self, Intent, MOST_TRIGGERS_OF_JOB, Pause, Trigger, TriggerState},
     job::{Job, JobError, Outcome, Run, Spec},
     node::{Answer, Doc, memory::Cut},
     scheduler::intents::INTERVAL,
     testing::{cluster::Cluster, members::Member},
-    worker::asking::{AskError, Asker, Until},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 /// When all have heard of something.
 const HEARD: Duration = INTERVAL.saturating_mul(2);
 
-fn asker(member: &Member) -> Asker {
-    Asker::new(&member.ctx.locks, "test".to_owned())
+fn client(member: &Member) -> Client {
+    Client::over(&member.ctx.locks, "test")
 }
 
 /// No presence documents are published here: no replica is waited for.
 async fn pause(member: &Member, paused: bool) {
-    let asker = asker(member);
-    asker
-        .pause("job", paused, "", Duration::ZERO)
+    let client = client(member);
+    client
+        .set_paused("job", paused, "", Duration::ZERO)
         .await
         .unwrap();
 }
@@ -112,19 +113,22 @@ async fn a_wish_needs_a_majority() {
     for node in &fleet.nodes[..2] {
         node.faults().partition(Cut::Refuse);
     }
-    let asked = asker(&a).pause("job", true, "", Duration::ZERO).await;
+    let asked = client(&a).set_paused("job", true, "", Duration::ZERO).await;
     assert!(
         matches!(
             asked,
-            Err(AskError::TooFew {
+            Err(FleetError::TooFewNodes {
                 answered: 1,
                 nodes: 3
             })
         ),
         "{asked:?}"
     );
-    let asked = asker(&a).trigger("job").await;
-    assert!(matches!(asked, Err(AskError::TooFew { .. })), "{asked:?}");
+    let asked = client(&a).ask_for_one("job").await;
+    assert!(
+        matches!(asked, Err(FleetError::TooFewNodes { .. })),
+        "{asked:?}"
+    );
 }
 
 /// As a file does that another process writes to, or two masters that are started again.
@@ -140,7 +144,7 @@ async fn a_wish_waits_for_a_store_that_is_busy() {
             for node in &fleet.nodes {
                 node.faults().partition(cut);
             }
-            let (asker, clock) = (asker(&a), fleet.clock().clone());
+            let (client, clock) = (client(&a), fleet.clock().clone());
             let nodes = fleet.nodes.clone();
             let heals = async move {
                 clock.sleep(ms(700)).await;
@@ -148,9 +152,9 @@ async fn a_wish_waits_for_a_store_that_is_busy() {
             };
             let asks = async {
                 match wish {
-                    "trigger" => asker.trigger("job").await.map(drop),
-                    _ => asker
-                        .pause("job", wish == "pause", "", SECOND)
+                    "trigger" => client.ask_for_one("job").await.map(drop),
+                    _ => client
+                        .set_paused("job", wish == "pause", "", SECOND)
                         .await
                         .map(drop),
                 }
@@ -173,7 +177,7 @@ async fn what_is_written_is_never_said_to_have_failed() {
         fleet.sleep(SECOND * 3).await;
         let spec = Spec::every(SECOND).enabled(false);
         let person = fleet.join("person", quick(&Starts::default()), spec);
-        let asker = asker(&person);
+        let client = client(&person);
         // It hears of nothing.
         a.tasks.freeze();
         let cuts = async {
@@ -198,17 +202,20 @@ async fn what_is_written_is_never_said_to_have_failed() {
         };
         let asks = async {
             match order {
-                "pause" => asker.pause("job", true, "", SECOND).await.map(|a| a.known),
+                "pause" => client
+                    .set_paused("job", true, "", SECOND)
+                    .await
+                    .map(|a| a.known),
                 "trigger" => {
-                    let asked = asker.trigger("job").await.unwrap();
-                    let found = asker.until(asked, TriggerState::Accepted, SECOND).await;
-                    found.map(|found| found.state > TriggerState::Asked)
+                    let asked = client.ask_for_one("job").await.unwrap();
+                    let found = client.follow(asked, TriggerState::Accepted, SECOND).await;
+                    Ok(found.state > TriggerState::Asked)
                 }
-                "resign" => asker
-                    .resign("job", None, SECOND)
+                "resign" => client
+                    .hand_over("job", None, SECOND)
                     .await
                     .map(|a| a.leader.is_some()),
-                _ => asker
+                _ => client
                     .drain("a", Until::Heard, SECOND)
                     .await
                     .map(|a| a.heard),
@@ -226,10 +233,10 @@ async fn nothing_is_written_after_the_time_of_an_order() {
     let fleet = Cluster::new(3);
     let a = fleet.join("a", quick(&Starts::default()), Spec::every(SECOND));
     leader(&fleet, &[&a]).await;
-    let late = asker(&a).no_later_than(fleet.clock().now());
-    let asked = late.trigger("job").await;
-    assert!(matches!(asked, Err(AskError::Late)), "{asked:?}");
-    assert_eq!(asker(&a).outstanding(None).await.unwrap(), []);
+    let late = client(&a).no_later_than(fleet.clock().now(), Moment::NEVER);
+    let asked = late.ask_for_one("job").await;
+    assert!(matches!(asked, Err(FleetError::Late)), "{asked:?}");
+    assert_eq!(client(&a).outstanding(None).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -240,23 +247,19 @@ async fn a_trigger_runs_beside_no_other_run_and_in_a_pause() {
     let a = fleet.join("a", slow, Spec::every(SECOND * 1000));
     leader(&fleet, &[&a]).await;
     pause(&a, true).await;
-    let asker = asker(&a);
-    let first = asker.trigger("job").await.unwrap();
-    let second = asker.trigger("job").await.unwrap();
+    let client = client(&a);
+    let first = client.ask_for_one("job").await.unwrap();
+    let second = client.ask_for_one("job").await.unwrap();
     fleet.sleep(HEARD).await;
     assert_eq!(starts.len(), 1, "one after the other");
-    let first = asker
-        .until(first, TriggerState::Ended, SECOND * 10)
-        .await
-        .unwrap();
+    let first = client.follow(first, TriggerState::Ended, SECOND * 10).await;
     assert_eq!(
         (first.outcome.as_str(), first.replica.as_str()),
         ("done", "a")
     );
-    let second = asker
-        .until(second, TriggerState::Ended, SECOND * 10)
-        .await
-        .unwrap();
+    let second = client
+        .follow(second, TriggerState::Ended, SECOND * 10)
+        .await;
     assert_eq!(second.outcome, "done");
     assert_ne!(first.run_id, second.run_id);
     assert_eq!(starts.len(), 2);
@@ -292,7 +295,7 @@ fn triggers(seed: u64, nodes: usize) {
         // No tick falls due meanwhile: whatever starts was triggered. The memory nodes keep their memory.
         let spec = || Spec::every(SECOND * 1_000_000).retry(20);
         let person = fleet.join("person", quick(&Starts::default()), spec().enabled(false));
-        let asker = asker(&person);
+        let client = client(&person);
         let mut unrest = Unrest::begin(&fleet, &chance, |name| {
             fleet.join(name, counted(&starts, &chance), spec())
         });
@@ -301,7 +304,7 @@ fn triggers(seed: u64, nodes: usize) {
         while fleet.time.elapsed() < SECOND * 40 {
             fleet.sleep(chance.up_to(SECOND * 2)).await;
             if chance.hits(0.6) {
-                match asker.trigger("job").await {
+                match client.ask_for_one("job").await {
                     Ok(trigger) => asked.push(trigger),
                     // It may stand on a minority.
                     Err(_) => perhaps += 1,
@@ -337,10 +340,7 @@ fn triggers(seed: u64, nodes: usize) {
             runs.len()
         );
         for trigger in asked {
-            let known = asker
-                .until(trigger, TriggerState::Ended, SECOND)
-                .await
-                .unwrap();
+            let known = client.follow(trigger, TriggerState::Ended, SECOND).await;
             assert_eq!(known.state, TriggerState::Ended, "{known:?}");
         }
     });
@@ -387,12 +387,12 @@ async fn triggers_are_refused_from_the_limit_on() {
     let starts = Starts::default();
     // No replica runs the job: what is asked for stays asked for.
     let person = fleet.join("person", quick(&starts), Spec::every(SECOND).enabled(false));
-    let asker = asker(&person);
+    let client = client(&person);
     let mut asked = Vec::new();
     for n in 0..5_000 {
-        match asker.trigger("job").await {
+        match client.ask_for_one("job").await {
             Ok(trigger) => asked.push(trigger),
-            Err(AskError::TooMany(why)) => {
+            Err(FleetError::TooManyTriggers(why)) => {
                 assert_eq!(asked.len(), MOST_TRIGGERS_OF_JOB, "{n}");
                 assert!(why.starts_with("job has 100 outstanding triggers"), "{why}");
                 assert!(why.contains("triggers withdraw job --all"), "{why}");
@@ -401,36 +401,36 @@ async fn triggers_are_refused_from_the_limit_on() {
         }
     }
     assert_eq!(
-        asker.outstanding(Some("job")).await.unwrap().len(),
+        client.outstanding(Some("job")).await.unwrap().len(),
         asked.len()
     );
-    assert!(asker.outstanding(Some("jo")).await.unwrap().is_empty());
+    assert!(client.outstanding(Some("jo")).await.unwrap().is_empty());
     // For other jobs there is room, to the limit of all.
     for job in 0..10 {
         for _ in 0..100 {
-            let asked = asker.trigger(&format!("j{job}")).await;
+            let asked = client.ask_for_one(&format!("j{job}")).await;
             assert_eq!(asked.is_ok(), job < 9, "{asked:?}");
         }
     }
-    let why = asker.trigger("other").await.unwrap_err().to_string();
+    let why = client.ask_for_one("other").await.unwrap_err().to_string();
     assert!(
         why.starts_with("the fleet has 1000 outstanding triggers"),
         "{why}"
     );
     // Withdrawn, they make room, although no replica has heard of it.
-    let withdrawn = asker.withdraw(asked, ms(0)).await.unwrap();
+    let withdrawn = client.withdraw_these(asked, ms(0)).await.unwrap();
     assert!(
         withdrawn
             .iter()
             .all(|t| t.state == TriggerState::Withdrawing)
     );
-    asker.trigger("job").await.unwrap();
+    client.ask_for_one("job").await.unwrap();
     // The next leader runs what was not withdrawn, once.
     let a = fleet.join("a", quick(&starts), Spec::every(SECOND * 1_000_000));
     leader(&fleet, &[&a]).await;
     fleet.sleep(SECOND * 30).await;
     assert_eq!(starts.len(), 1);
-    let left = asker.outstanding(Some("job")).await.unwrap();
+    let left = client.outstanding(Some("job")).await.unwrap();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -441,13 +441,13 @@ async fn a_trigger_is_withdrawn_before_its_start_stands_in_the_ledger_and_not_af
     let slow = slow(&starts, SECOND * 20);
     let a = fleet.join("a", slow, Spec::every(SECOND * 1_000_000));
     leader(&fleet, &[&a]).await;
-    let asker = asker(&a);
+    let client = client(&a);
     for _ in 0..2 {
-        asker.trigger("job").await.unwrap();
+        client.ask_for_one("job").await.unwrap();
     }
     fleet.sleep(HEARD).await;
     assert_eq!(starts.len(), 1);
-    let asked = asker.outstanding(Some("job")).await.unwrap();
+    let asked = client.outstanding(Some("job")).await.unwrap();
     let states: Vec<_> = asked.iter().map(|t| t.state).collect();
     assert_eq!(states, [TriggerState::Started, TriggerState::Accepted]);
     // As if it had not been heard yet that one of them runs.
@@ -455,15 +455,18 @@ async fn a_trigger_is_withdrawn_before_its_start_stands_in_the_ledger_and_not_af
         state: TriggerState::Asked,
         ..trigger
     });
-    let found = asker.withdraw(unheard.collect(), SECOND * 5).await.unwrap();
+    let found = client
+        .withdraw_these(unheard.collect(), SECOND * 5)
+        .await
+        .unwrap();
     assert_eq!(found[0].state, TriggerState::Started, "it runs");
     let second = (found[1].state, found[1].outcome.as_str());
     assert_eq!(second, (TriggerState::Ended, "withdrawn"));
     assert_eq!(found[1].detail, "by test");
     fleet.sleep(SECOND * 60).await;
     assert_eq!(starts.len(), 1);
-    let first = asker.until(found[0].clone(), TriggerState::Ended, SECOND);
-    assert_eq!(first.await.unwrap().outcome, "done");
+    let first = client.follow(found[0].clone(), TriggerState::Ended, SECOND);
+    assert_eq!(first.await.outcome, "done");
 }
 
 /// Leaders die, freeze and drain while triggers are withdrawn: what is said to be withdrawn never runs.
@@ -475,18 +478,18 @@ fn what_is_said_to_be_withdrawn_never_runs() {
             let (starts, chance) = (Counted::default(), Chance::seeded(seed));
             let spec = || Spec::every(SECOND * 1_000_000).retry(20);
             let person = fleet.join("person", quick(&Starts::default()), spec().enabled(false));
-            let asker = asker(&person);
+            let client = client(&person);
             let mut member = fleet.join("m0", counted(&starts, &chance), spec());
             let (mut withdrawn, mut rest) = (0, 0);
             for n in 1..=20 {
                 fleet.sleep(chance.up_to(SECOND * 2)).await;
-                let trigger = asker.trigger("job").await.unwrap();
+                let trigger = client.ask_for_one("job").await.unwrap();
                 fleet.sleep(chance.up_to(ms(2500))).await;
                 if chance.hits(0.4) {
                     member.tasks.crash();
                     member = fleet.join(&format!("m{n}"), counted(&starts, &chance), spec());
                 }
-                let found = asker.withdraw(vec![trigger], TTL * 4).await.unwrap();
+                let found = client.withdraw_these(vec![trigger], TTL * 4).await.unwrap();
                 match (found[0].state, found[0].outcome.as_str()) {
                     (TriggerState::Ended, "withdrawn") => withdrawn += 1,
                     (TriggerState::Started | TriggerState::Ended, _) => rest += 1,
@@ -512,14 +515,14 @@ async fn a_withdrawn_trigger_that_comes_back_does_not_run() {
     let starts = Starts::default();
     let a = fleet.join("a", quick(&starts), Spec::every(SECOND * 1_000_000));
     leader(&fleet, &[&a]).await;
-    let asker = asker(&a);
+    let client = client(&a);
     let copy = Trigger {
         state: TriggerState::Accepted,
         ..Trigger::default()
     };
     // Withdrawn before its leader has looked.
-    let trigger = asker.trigger("job").await.unwrap();
-    let withdrawn = asker.withdraw(vec![trigger.clone()], SECOND * 5);
+    let trigger = client.ask_for_one("job").await.unwrap();
+    let withdrawn = client.withdraw_these(vec![trigger.clone()], SECOND * 5);
     assert_eq!(withdrawn.await.unwrap()[0].outcome, "withdrawn");
     fleet.sleep(intent::NEWS_LIFETIME + SECOND * 60).await;
     let copy = Trigger {
@@ -538,8 +541,8 @@ async fn a_withdrawn_trigger_that_comes_back_does_not_run() {
         .unwrap();
     fleet.sleep(SECOND * 5).await;
     assert_eq!(starts.len(), 0);
-    let found = asker.until(copy, TriggerState::Ended, SECOND).await;
-    assert_eq!(found.unwrap().outcome, "withdrawn");
+    let found = client.follow(copy, TriggerState::Ended, SECOND).await;
+    assert_eq!(found.outcome, "withdrawn");
 }
 
 #[tokio::test(start_paused = true)]
@@ -550,10 +553,11 @@ async fn what_waits_is_read_once() {
         quick(&Starts::default()),
         Spec::every(SECOND).enabled(false),
     );
-    let asker = asker(&person);
-    let given = crate::intent::Given::read(None, &[format!("text={}", "x".repeat(4000))]).unwrap();
+    let client = client(&person);
+    let given =
+        crate::intent::TriggerParams::read(None, &[format!("text={}", "x".repeat(4000))]).unwrap();
     for _ in 0..100 {
-        asker.trigger_with("job", given.clone()).await.unwrap();
+        client.ask_for_run("job", given.clone()).await.unwrap();
     }
     fleet.sleep(HEARD).await;
     let bytes = Arc::new(Mutex::new(0));
@@ -597,11 +601,11 @@ async fn many_pauses_hide_neither_pauses_nor_triggers() {
     leader(&fleet, &[&a]).await;
     fleet.sleep(SECOND * 5).await;
     assert_eq!(starts.len(), 0, "it is paused");
-    let asker = asker(&person);
-    let asked = asker.trigger("job").await.unwrap();
-    assert_eq!(asker.outstanding(None).await.unwrap().len(), 1);
-    let found = asker.until(asked, TriggerState::Ended, SECOND * 5).await;
-    assert_eq!(found.unwrap().outcome, "done");
+    let client = client(&person);
+    let asked = client.ask_for_one("job").await.unwrap();
+    assert_eq!(client.outstanding(None).await.unwrap().len(), 1);
+    let found = client.follow(asked, TriggerState::Ended, SECOND * 5).await;
+    assert_eq!(found.outcome, "done");
     // A page reads none of them: the replica knows them.
     assert_eq!(a.ctx.intents.pauses().len(), 4_101);
 }
@@ -619,7 +623,10 @@ async fn a_leader_that_is_told_to_resign_ends_its_run_and_another_one_leads() {
     for _ in 0..4 {
         let old = leader(&fleet, &all).await;
         fleet.sleep(SECOND).await;
-        let answer = asker(&a).resign("job", None, SECOND * 10).await.unwrap();
+        let answer = client(&a)
+            .hand_over("job", None, SECOND * 10)
+            .await
+            .unwrap();
         assert_eq!(answer.from, old.ctx.replica);
         let new = answer.leader.unwrap();
         assert_ne!(new, answer.from);
@@ -643,8 +650,8 @@ async fn a_job_goes_to_the_replica_that_was_named() {
         if old == to {
             continue;
         }
-        let answer = asker(all[0])
-            .resign("job", Some(to), SECOND * 20)
+        let answer = client(all[0])
+            .hand_over("job", Some(to), SECOND * 20)
             .await
             .unwrap();
         assert_eq!(answer.leader.as_deref(), Some(to), "{answer:?}");
@@ -665,8 +672,8 @@ async fn a_job_handed_to_a_dead_replica_goes_to_another_one() {
     }
     fleet.sleep(SECOND).await;
     b.tasks.crash();
-    let answer = asker(&c)
-        .resign("job", Some("b"), SECOND * 30)
+    let answer = client(&c)
+        .hand_over("job", Some("b"), SECOND * 30)
         .await
         .unwrap();
     assert!(

@@ -10,12 +10,10 @@ use super::acts::{Act, Moody, Ran, Starts, ms, quick};
 use crate::{
     due::Misfire,
     event::Event,
+    fleet::{Fleet as Client, FleetError, Until},
     job::{Coordination, Outcome, Run, Spec},
     testing::{cluster::Cluster, members::Member},
-    worker::{
-        asking::{AskError, Asker, Until},
-        ready::Body,
-    },
+    worker::ready::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -192,8 +190,11 @@ async fn a_replica_that_is_no_candidate_never_leads_and_does_what_needs_no_leade
     b.publish();
     fleet.sleep(SECOND * 30).await;
     assert_eq!(shares(&[&a, &b]), [0, 1]);
-    let asker = Asker::new(&b.ctx.locks, "test".to_owned());
-    let error = asker.resign("led", Some("a"), SECOND).await.unwrap_err();
+    let client = Client::over(&b.ctx.locks, "test");
+    let error = client
+        .hand_over("led", Some("a"), SECOND)
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("worker.candidate"), "{error}");
     let idle = fleet.join_as("c", jobs(), true, 9, false);
     fleet.sleep(SECOND * 5).await;
@@ -218,8 +219,11 @@ async fn a_term_that_somebody_moved_stays_for_its_minimum_term() {
     until(&fleet, &[&a, &b], &[1, 1]).await;
     assert!(fleet.time.elapsed() >= long);
     let job = a.ctx.board.leases().remove(0).0;
-    let asker = Asker::new(&a.ctx.locks, "test".to_owned());
-    let answer = asker.resign(&job, Some("b"), SECOND * 20).await.unwrap();
+    let client = Client::over(&a.ctx.locks, "test");
+    let answer = client
+        .hand_over(&job, Some("b"), SECOND * 20)
+        .await
+        .unwrap();
     assert_eq!(answer.leader.as_deref(), Some("b"));
     let moved = fleet.time.elapsed();
     let before = terms(&[&a, &b]);
@@ -276,11 +280,11 @@ async fn a_replica_that_is_asked_to_drain_goes_and_nobody_else_does() {
     until(&fleet, &[&a], &[9]).await;
     let b = join(&fleet, "b", &starts, 0);
     fleet.sleep(SECOND * 3).await;
-    let asker = Asker::new(&b.ctx.locks, "test".to_owned());
-    let error = asker.drain("x", Until::Heard, SECOND).await.unwrap_err();
-    assert!(matches!(error, AskError::UnknownReplica { .. }));
+    let client = Client::over(&b.ctx.locks, "test");
+    let error = client.drain("x", Until::Heard, SECOND).await.unwrap_err();
+    assert!(matches!(error, FleetError::UnknownReplica { .. }));
     assert!(error.to_string().ends_with("alive: a, b"), "{error}");
-    let answer = asker.drain("a", Until::Heard, SECOND * 5).await.unwrap();
+    let answer = client.drain("a", Until::Heard, SECOND * 5).await.unwrap();
     assert!(answer.heard, "{answer:?}");
     a.ended().await;
     a.tasks.crash();
@@ -313,8 +317,11 @@ async fn a_replica_that_is_not_fit_for_a_job_is_not_given_it() {
     b.publish();
     fleet.sleep(SECOND * 20).await;
     assert_eq!(shares(&[&a, &b]), [1, 0], "its priority is larger");
-    let asker = Asker::new(&a.ctx.locks, "test".to_owned());
-    let error = asker.resign("job", Some("b"), SECOND).await.unwrap_err();
+    let client = Client::over(&a.ctx.locks, "test");
+    let error = client
+        .hand_over("job", Some("b"), SECOND)
+        .await
+        .unwrap_err();
     assert!(
         error.to_string().contains("b is not fit for job"),
         "{error}"

@@ -18,13 +18,14 @@ use super::{
 };
 use crate::{
     event::Event,
+    fleet::Fleet as Client,
     intent::TriggerState,
     job::{Coordination, Health, Job, JobError, Outcome, Run, Spec},
     node::Op,
     scheduler::intents::INTERVAL,
     status::Standing,
     testing::{cluster::Cluster, members::Member},
-    worker::{asking::Asker, ready::Body},
+    worker::ready::Body,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -240,20 +241,25 @@ async fn a_pause_a_trigger_and_a_resumption_work_without_a_leader() {
     let members = ["a", "b", "c"].map(|name| fleet.join(name, quick(&starts), every(10)));
     until(&fleet, 12).await;
     assert_eq!(starts.len(), 1);
-    let asker = Asker::new(&members[0].ctx.locks, "test".to_owned());
-    asker.pause("job", true, "", Duration::ZERO).await.unwrap();
+    let client = Client::over(&members[0].ctx.locks, "test");
+    client
+        .set_paused("job", true, "", Duration::ZERO)
+        .await
+        .unwrap();
     fleet.sleep(INTERVAL * 2).await;
     until(&fleet, 45).await;
     assert_eq!(starts.len(), 1);
-    let trigger = asker.trigger("job").await.unwrap();
-    let ended = asker
-        .until(trigger, TriggerState::Ended, SECOND * 10)
-        .await
-        .unwrap();
+    let trigger = client.ask_for_one("job").await.unwrap();
+    let ended = client
+        .follow(trigger, TriggerState::Ended, SECOND * 10)
+        .await;
     assert_eq!(ended.outcome, "done");
     fleet.sleep(SECOND * 20).await;
     assert_eq!(starts.len(), 2, "once, by one of three");
-    asker.pause("job", false, "", Duration::ZERO).await.unwrap();
+    client
+        .set_paused("job", false, "", Duration::ZERO)
+        .await
+        .unwrap();
     fleet.sleep(SECOND * 22).await;
     assert_eq!(starts.len(), 4, "the ticks since");
     let told = |m: &Member| m.heard(|e| matches!(e, Event::TicksSkipped { why: "paused", .. }));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Fleet, Replica};
 use crate::{
-    intent::{Trigger, TriggerState},
-    worker::asking::{AskError, Asker},
+    fleet::{Fleet as Client, FleetError},
+    intent::{Trigger, TriggerParams, TriggerState},
 };
 
 /// How long an answer waits for those whom it concerns.
@@ -20,11 +20,8 @@ impl Fleet {
     /// When no majority of the lock nodes takes it.
     pub async fn trigger(&self, job: &str) -> Trigger {
         self.book().did(format!("trigger({job:?})"));
-        let trigger = done(
-            self.asker()
-                .trigger_with(job, crate::intent::Given::default())
-                .await,
-        );
+        let client = self.client();
+        let trigger = done(client.ask_for_run(job, TriggerParams::default()).await);
         self.look();
         trigger
     }
@@ -32,12 +29,10 @@ impl Fleet {
     /// What is known of a trigger as soon as no attempt at it follows, or after `limit`; its `run_id` and `outcome` say what
     /// became of it.
     pub async fn triggered(&self, trigger: &Trigger, limit: Duration) -> Trigger {
-        let asker = self.asker();
-        done(
-            asker
-                .until(trigger.clone(), TriggerState::Ended, limit)
-                .await,
-        )
+        let client = self.client();
+        client
+            .follow(trigger.clone(), TriggerState::Ended, limit)
+            .await
     }
 
     /// Pauses the job: nothing of it starts. Waits until every replica that can hear has heard, for ten seconds at most.
@@ -46,7 +41,7 @@ impl Fleet {
     /// When no majority of the lock nodes takes it.
     pub async fn pause(&self, job: &str) {
         self.book().did(format!("pause({job:?})"));
-        self.ask(async |asker| asker.pause(job, true, "", HEARD).await)
+        self.ask(async |client| client.set_paused(job, true, "", HEARD).await)
             .await;
     }
 
@@ -56,7 +51,7 @@ impl Fleet {
     /// When no majority of the lock nodes takes it.
     pub async fn resume(&self, job: &str) {
         self.book().did(format!("resume({job:?})"));
-        self.ask(async |asker| asker.pause(job, false, "", HEARD).await)
+        self.ask(async |client| client.set_paused(job, false, "", HEARD).await)
             .await;
     }
 
@@ -68,14 +63,14 @@ impl Fleet {
     pub async fn resign(&self, job: &str, to: Option<Replica>) -> Option<Replica> {
         self.book().did(format!("resign({job:?})"));
         let to = to.map(|to| to.to_string());
-        self.ask(async |asker| asker.resign(job, to.as_deref(), HEARD).await)
+        self.ask(async |client| client.hand_over(job, to.as_deref(), HEARD).await)
             .await;
         self.leader(job)
     }
 
     /// Asks something that is heard by replicas and answered by what they tell of themselves.
-    async fn ask<T>(&self, ask: impl AsyncFnOnce(Asker) -> Result<T, AskError>) -> T {
-        let mut asked = std::pin::pin!(ask(self.asker()));
+    async fn ask<T>(&self, ask: impl AsyncFnOnce(Client) -> Result<T, FleetError>) -> T {
+        let mut asked = std::pin::pin!(ask(self.client()));
         loop {
             self.look();
             let clock = self.clock();
@@ -87,12 +82,12 @@ impl Fleet {
         }
     }
 
-    fn asker(&self) -> Asker {
-        Asker::new(self.operator(), "the test".to_owned())
+    fn client(&self) -> Client {
+        Client::over(self.operator(), "the test")
     }
 }
 
-fn done<T>(asked: Result<T, AskError>) -> T {
+fn done<T>(asked: Result<T, FleetError>) -> T {
     match asked {
         Ok(answer) => answer,
         Err(error) => panic!("{error}"),

@@ -102,7 +102,7 @@ impl Process {
             hooks: cluster.hooks.clone(),
             ..plan.setup
         };
-        let replica = setup.assemble(locks, spawn.clone());
+        let replica = setup.assemble(locks, events.clone(), spawn.clone());
         let (ctx, me) = (replica.ctx.clone(), replica.me.clone());
         let (told, changes, pace) = (plan.told, plan.changes, plan.pace);
         let mut heard = events.observe();

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use super::{health::HealthCheck, presence::Identity, ready::Ready, replica::Replica};
 use crate::{
+    event::Events,
     job::Hooks,
     lock::Locks,
-    scheduler::{Author, Board, Context, Gate, History, Intents, Place, Recall},
+    run::Gate,
+    scheduler::{Author, Context, History, Intents, LocalStatus, Peers, Recall},
     spawn::Spawn,
 };
 
@@ -36,8 +38,8 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// A replica with these locks, which bring the clocks, the chance and the events of its process, and with these tasks.
-    pub(crate) fn assemble(self, locks: Locks, spawn: Spawn) -> Replica {
+    /// A replica with these locks, which bring the clocks and the chance of its process, with its events and with these tasks.
+    pub(crate) fn assemble(self, locks: Locks, events: Events, spawn: Spawn) -> Replica {
         let clock = locks.clock().clone();
         let author = Author {
             id: self.me.id.clone(),
@@ -47,8 +49,8 @@ impl Setup {
         let ctx = Context {
             history: History::new(locks.clone(), clock.clone(), spawn.clone(), author),
             chance: locks.chance().clone(),
-            events: locks.events().clone(),
-            board: Board::default(),
+            events,
+            board: LocalStatus::default(),
             gate: match self.failover {
                 true => Gate::failover(),
                 false => Gate::open(),
@@ -56,7 +58,7 @@ impl Setup {
             intents: self.intents,
             recall: Recall::default(),
             hooks: self.hooks,
-            place: Place::new(&self.me.id, self.priority, self.candidate, self.failover),
+            place: Peers::new(&self.me.id, self.priority, self.candidate, self.failover),
             replica: self.me.id.clone(),
             drain_timeout: self.drain_timeout,
             locks,

@@ -1,7 +1,7 @@
 //! Refuses parameters of a trigger that its job cannot take, before anything is written.
 
 use super::registry::Registry;
-use crate::{intent::Given, job::Spec};
+use crate::{intent::TriggerParams, job::Spec};
 
 /// Why `job`, as configured here, cannot run with these parameters: keys and remedies. A job that is not known here, or that
 /// the program registered itself, says so when it runs.
@@ -9,7 +9,7 @@ pub(crate) fn refuse_misfit(
     registry: &Registry,
     job: &str,
     spec: Option<&Spec>,
-    given: &Given,
+    given: &TriggerParams,
 ) -> Result<(), String> {
     let kind = spec.and_then(|spec| Some((spec.kind.as_ref()?, &spec.params)));
     let Some((kind, params)) = kind.filter(|_| !given.is_empty()) else {
@@ -58,7 +58,7 @@ mod tests {
         let mut spec = Spec::every(std::time::Duration::from_secs(60)).params(json!({"pages": 1}));
         spec.kind = Some("pages".to_owned());
         let pairs: Vec<String> = pairs.iter().map(|pair| (*pair).to_owned()).collect();
-        let given = Given::read(None, &pairs).unwrap();
+        let given = TriggerParams::read(None, &pairs).unwrap();
         refuse_misfit(&worker.registry, "report", Some(&spec), &given)
     }
 

@@ -20,14 +20,9 @@
 //! SIGHUP or [`Handle::reload`]: the configuration is read again and checked as a whole; then jobs begin, end, or go on under another definition
 //! between two runs. What has not changed hears nothing of it. A faulty configuration changes nothing.
 
-#[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
-#[cfg_attr(
-    not(any(feature = "cli", feature = "admin")),
-    allow(dead_code, reason = "tests ask for less than people do")
-)]
-pub(crate) mod asking;
 pub(crate) mod assemble;
 mod builder;
+pub(crate) mod connect;
 mod failover;
 mod function;
 mod gauges;
@@ -35,7 +30,6 @@ mod gauges;
 pub(crate) mod given;
 pub(crate) mod health;
 mod heartbeat;
-pub mod holding;
 #[cfg(feature = "admin")]
 mod page;
 pub(crate) mod presence;
@@ -44,13 +38,6 @@ pub(crate) mod ready;
 pub(crate) mod registry;
 pub(crate) mod reload;
 pub(crate) mod replica;
-#[cfg(any(test, feature = "cli", feature = "admin"))]
-pub(crate) mod runs;
-#[cfg_attr(
-    not(any(feature = "cli", feature = "admin")),
-    allow(dead_code, reason = "the dump shows less than people ask for")
-)]
-pub(crate) mod seeing;
 pub(crate) mod start;
 pub mod store;
 pub(crate) mod supervisor;
@@ -78,16 +65,6 @@ use ready::Body;
 use registry::{Registry, check_by_reading};
 
 use crate::signals::Signals;
-
-/// The fleet as the store tells it now: what its replicas say of themselves, and by the locks of the jobs who leads them.
-///
-/// # Errors
-/// [`LockError`](crate::lock::LockError) while the store cannot be asked.
-pub async fn fleet(
-    locks: &crate::Locks,
-) -> std::result::Result<crate::status::FleetStatus, crate::lock::LockError> {
-    seeing::fleet(locks).await
-}
 
 /// A worker: the user's jobs, and the configuration they run under.
 ///

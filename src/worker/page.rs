@@ -15,18 +15,14 @@ use super::{
 };
 use crate::{
     admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
-    clock::Moment,
     config::Config,
     error::{Error, Result},
-    intent::TriggerState,
+    fleet::{Fleet, FleetError, TriggerState, Until, view::SharedView},
     scheduler::Context,
     secret::Secret,
     status::{FleetStatus, LockStatus, Role, RunRecord},
     telemetry::metrics::Metrics,
-    worker::{
-        asking::{self, AskError, Asker, PASSING, Until, WaitingTrigger},
-        given, runs, seeing, token,
-    },
+    worker::{given, token},
 };
 
 /// How long an answer waits for those whom it concerns.
@@ -36,15 +32,13 @@ const HEARD: Duration = Duration::from_millis(2_500);
 const LAST_WRITE: Duration = Duration::from_millis(2_200);
 /// When no replica is waited for any more.
 const ENOUGH: Duration = Duration::from_millis(3_500);
-/// Between two looks at a store that is busy.
-const LOOK: Duration = Duration::from_millis(100);
 
 struct Source {
     me: Identity,
     ctx: Context,
     registry: Registry,
     jobs: Jobs,
-    seen: seeing::Shared,
+    seen: SharedView,
 }
 
 #[async_trait]
@@ -69,25 +63,13 @@ impl AdminSource for Source {
     }
 
     async fn locks(&self) -> Result<Vec<LockStatus>, String> {
-        let locks = &self.ctx.locks;
-        let until = locks.clock().now() + PASSING;
-        loop {
-            match seeing::locks(locks, "").await {
-                Err(error) if error.passes() && again(locks, until).await => {}
-                found => return found.map_err(|error| error.to_string()),
-            }
-        }
+        let found = self.client().locks("").await;
+        found.map_err(|error| error.to_string())
     }
 
     async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String> {
-        let locks = &self.ctx.locks;
-        let until = locks.clock().now() + PASSING;
-        let mut found = loop {
-            match runs::last(locks, job, limit).await {
-                Err(error) if error.passes() && again(locks, until).await => {}
-                found => break found.map_err(|error| error.to_string())?,
-            }
-        };
+        let found = self.client().runs(job, limit).await;
+        let mut found = found.map_err(|error| error.to_string())?;
         let fleet = self.fleet().await;
         let known = !found.is_empty() || fleet.job(job).is_some();
         RunRecord::add_progress(&mut found, &fleet);
@@ -132,33 +114,25 @@ impl AdminSource for Source {
     }
 
     async fn order(&self, job: &str, order: Order) -> Result<Done, OrderError> {
+        if let Order::Trigger { given } = &order {
+            let spec = self.jobs.get(job);
+            given::refuse_misfit(&self.registry, job, spec.as_ref(), given)
+                .map_err(OrderError::Misfit)?;
+        }
         self.ask(job, order).await.map_err(refused)
     }
 
     async fn triggers(&self, job: Option<&str>) -> Result<serde_json::Value, String> {
-        let found = self.asker().outstanding(job).await;
+        let client = self.client().configured(self.jobs.all());
+        let found = client.outstanding(job).await;
         let found = found.map_err(|error| error.to_string())?;
-        let fleet = self.fleet().await;
-        let shown = found.into_iter().map(|trigger| {
-            let enabled = self.jobs.get(&trigger.job).map(|spec| spec.enabled);
-            WaitingTrigger::of(trigger, &fleet, enabled)
-        });
-        let shown: Vec<_> = shown.collect();
+        let shown = client.waiting(found, &self.fleet().await);
         Ok(serde_json::to_value(shown).unwrap_or_default())
     }
 
     async fn withdraw(&self, id: &str) -> Result<Done, OrderError> {
-        let (asker, came) = (self.asker(), self.ctx.clock.now());
-        let mut found = asker.outstanding(None).await.map_err(refused)?;
-        found.retain(|trigger| trigger.id == id);
-        if found.is_empty() {
-            return Err(OrderError::Unknown(format!(
-                "no trigger {id} is outstanding"
-            )));
-        }
-        let asked = asker.withdraw(found, self.heard(came)).await;
-        let asked = asked.map_err(refused)?;
-        let Some(trigger) = asked.into_iter().next() else {
+        let asked = self.client().withdraw(id, HEARD).await.map_err(refused)?;
+        let Some(trigger) = asked else {
             return Err(OrderError::Unknown(format!(
                 "no trigger {id} is outstanding"
             )));
@@ -177,7 +151,7 @@ impl AdminSource for Source {
     }
 
     async fn drain(&self, replica: &str) -> Result<Done, OrderError> {
-        let asked = self.asker().drain(replica, Until::Heard, HEARD).await;
+        let asked = self.client().drain(replica, Until::Heard, HEARD).await;
         let answer = asked.map_err(refused)?;
         Ok(Done {
             heard: answer.heard,
@@ -186,77 +160,49 @@ impl AdminSource for Source {
     }
 }
 
-/// Whether there is time for another look at a store that is busy.
-async fn again(locks: &crate::Locks, until: Moment) -> bool {
-    locks.clock().sleep(LOOK).await;
-    locks.clock().now() < until
-}
-
-fn refused(error: AskError) -> OrderError {
+fn refused(error: FleetError) -> OrderError {
     let why = error.to_string();
     match error {
-        AskError::Unknown { .. } | AskError::UnknownReplica { .. } => OrderError::Unknown(why),
-        AskError::NotPossible(_) => OrderError::NotPossible(why),
-        AskError::TooMany(_) => OrderError::TooMany(why),
-        AskError::Misfit(_) => OrderError::Misfit(why),
-        AskError::TooFew { .. }
-        | AskError::Late
-        | AskError::Doubtful { .. }
-        | AskError::Locks(_) => OrderError::Unavailable(why),
+        FleetError::UnknownJob { .. } | FleetError::UnknownReplica { .. } => {
+            OrderError::Unknown(why)
+        }
+        FleetError::NotPossible(_) => OrderError::NotPossible(why),
+        FleetError::TooManyTriggers(_) => OrderError::TooMany(why),
+        FleetError::Unreadable(_)
+        | FleetError::TooFewNodes { .. }
+        | FleetError::Late
+        | FleetError::Doubtful { .. }
+        | FleetError::Locks(_) => OrderError::Unavailable(why),
     }
 }
 
 impl Source {
-    fn asker(&self) -> Asker {
-        let last = self.ctx.clock.now() + LAST_WRITE;
-        Asker::new(&self.ctx.locks, format!("http to {}", self.me.name)).no_later_than(last)
+    /// For an order that has just come: it is answered in time.
+    fn client(&self) -> Fleet {
+        let now = self.ctx.clock.now();
+        Fleet::over(&self.ctx.locks, format!("http to {}", self.me.name))
+            .no_later_than(now + LAST_WRITE, now + ENOUGH)
     }
 
-    /// How long those whom an order concerns are waited for that came then.
-    fn heard(&self, came: Moment) -> Duration {
-        HEARD.min((came + ENOUGH).since(self.ctx.clock.now()))
-    }
-
-    async fn ask(&self, job: &str, order: Order) -> Result<Done, AskError> {
-        // One deadline for all of it.
-        let (asker, came) = (self.asker(), self.ctx.clock.now());
-        let mut fleet = self.fleet().await;
-        if asking::refuse_unknown(job, &fleet, []).is_err() {
-            // What others run is unknown here while the store cannot be read, and that is another answer.
-            fleet = asker.fleet().await?;
-            asking::refuse_unknown(job, &fleet, [])?;
-        }
-        if matches!(order, Order::Trigger { .. }) {
-            asking::refuse_disabled(job, &fleet, self.jobs.get(job).as_ref())?;
-        }
-        if matches!(order, Order::Trigger { .. } | Order::Resign { .. }) {
-            let coordination = fleet.job(job).map(|job| job.coordination.as_str());
-            asking::refuse_unled(job, coordination.unwrap_or_default())?;
-        }
-        if let Order::Trigger { given } = &order {
-            given::refuse_misfit(&self.registry, job, self.jobs.get(job).as_ref(), given)
-                .map_err(AskError::Misfit)?;
-        }
+    async fn ask(&self, job: &str, order: Order) -> Result<Done, FleetError> {
+        let client = self.client().configured(self.jobs.all());
         let (answer, heard) = match order {
             Order::Pause { .. } | Order::Resume => {
-                let (paused, reason) = match order {
-                    Order::Pause { reason } => (true, reason),
-                    _ => (false, String::new()),
+                let answer = match order {
+                    Order::Pause { reason } => client.pause(job, &reason, HEARD).await?,
+                    _ => client.resume(job, HEARD).await?,
                 };
-                let answer = asker.pause(job, paused, &reason, self.heard(came)).await?;
                 let heard = answer.known && answer.unheard_by.is_empty();
                 (serde_json::to_value(&answer), heard)
             }
             Order::Trigger { given } => {
-                let trigger = asker.trigger_with(job, given).await?;
-                let patience = self.heard(came);
-                let found = asker.until(trigger, TriggerState::Accepted, patience);
-                let found = found.await?;
+                let trigger = client.trigger(job, given).await?;
+                let found = client.follow(trigger, TriggerState::Accepted, HEARD).await;
                 let heard = found.state > TriggerState::Asked;
                 (Ok(found.shown()), heard)
             }
             Order::Resign { to } => {
-                let answer = asker.resign(job, to.as_deref(), self.heard(came)).await?;
+                let answer = client.resign(job, to.as_deref(), HEARD).await?;
                 (serde_json::to_value(&answer), answer.leader.is_some())
             }
         };
@@ -309,7 +255,7 @@ pub(super) async fn start(
         ctx: ctx.clone(),
         registry: registry.clone(),
         jobs,
-        seen: seeing::Shared::default(),
+        seen: SharedView::default(),
     });
     let admin = Admin {
         source,

@@ -17,13 +17,14 @@ use super::{
     presence::{Identity, Pace},
     ready::Ready,
     reload::{Jobs, Reloader},
-    seeing, start, store,
+    start, store,
 };
 use crate::{
     chance::Chance,
     clock::Clock,
     config::{Loaded, Mode},
     error::{Error, Result},
+    fleet::view,
     job::Hooks,
     panics::message,
     scheduler::Intents,
@@ -98,7 +99,7 @@ pub(super) async fn run(
         checks: worker.checks.clone(),
     };
     #[cfg_attr(not(feature = "admin"), allow(unused_mut, reason = "it has no page"))]
-    let mut replica = setup.assemble(locks.clone(), spawn.clone());
+    let mut replica = setup.assemble(locks.clone(), events, spawn.clone());
     let ctx = replica.ctx.clone();
     gauges::connect(&metrics, &ctx, &replica.jobs).await?;
     #[cfg(feature = "admin")]
@@ -145,7 +146,7 @@ pub(super) async fn run(
             () = told.cancelled(), if !drain.is_cancelled() => drain.cancel(),
             signal = next(&mut signals, &mut reload) => match signal {
                 Some(Signal::Drain) | None => drain.cancel(),
-                Some(Signal::Dump) => match seeing::fleet(&locks).await {
+                Some(Signal::Dump) => match view::fleet(&locks).await {
                     Ok(fleet) => event_log::dump(&fleet),
                     Err(error) => tracing::warn!(%error, "the status cannot be read"),
                 },

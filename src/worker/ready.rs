@@ -10,7 +10,7 @@ use crate::{
     due::Policy,
     job::{Coordination, Job, Spec},
     schedule::{Schedule, ScheduleError},
-    scheduler::{Context, Engine, Successor},
+    scheduler::{Context, Engine, NextDefinition},
     status::{JobPresence, Standing},
 };
 
@@ -65,7 +65,7 @@ impl Ready {
 pub(super) fn run_job(
     job: Ready,
     ctx: Context,
-    successor: Successor,
+    successor: NextDefinition,
     loaded: Timestamp,
 ) -> BoxFuture<'static, ()> {
     let Ready {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use watchkeeper::{
     DurationExt, Job, JobError, Outcome, Run, Spec,
-    intent::TriggerState,
+    fleet::TriggerState,
     testing::{Fleet, Replica, Sim},
 };
 

@@ -1,6 +1,6 @@
 //! Which nodes vote, and what to do about the others. Pure.
 
-use super::Finding;
+use super::finding::Finding;
 use crate::lock::{AdmissionReport, AdmissionState};
 
 pub(super) fn judge(nodes: &[AdmissionReport]) -> Vec<Finding> {
@@ -43,7 +43,7 @@ fn one(node: &AdmissionReport) -> Option<Finding> {
             "configure all programs alike; to change the fleet stop all, then run doctor --reconfigure with the new \
              configuration",
         )),
-        // Said of the configuration, where somebody has chosen it; other stores want no guard.
+        // Said of the configuration, where it was chosen; other stores want no guard.
         AdmissionState::Unguarded => None,
         // Found by whoever looks at the nodes themselves.
         AdmissionState::Silent(_) => None,
@@ -59,7 +59,7 @@ fn one(node: &AdmissionReport) -> Option<Finding> {
 mod tests {
     use std::time::Duration;
 
-    use super::{super::Severity, *};
+    use super::{super::finding::Severity, *};
 
     fn node(state: AdmissionState) -> AdmissionReport {
         AdmissionReport {

@@ -1,8 +1,8 @@
 //! `doctor --bootstrap`: nodes that never kept a lock need not be watched.
 //!
 //! A node cannot prove that it never voted, for a memory that is lost leaves no trace. So all of them must be empty, their
-//! processes young and the same ones, and nobody may meet them while we look. A node without a vote keeps nothing for a
-//! round that extends a lease; but whoever made that round hears that it has no vote, and nominates it, which we see.
+//! processes young and the same ones, and no program may meet them while we look. A node without a vote keeps nothing for a
+//! round that extends a lease; but its maker hears that it has no vote, and nominates it, which we see.
 //! (`g5_a_holder_of_the_longest_lease_is_met`)
 //!
 //! What remains is for the operator to know: holders from before the servers lost their memory, of whom nothing comes.
@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::super::{Failure, print};
+use super::super::{failure::Failure, output::print};
 use super::guarded::{Guarded, failed};
 use crate::{
     config::{Config, LockSettings},
@@ -73,7 +73,7 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
     })
 }
 
-/// By then whoever lives has met every node: a replica has told of itself, and a holder has tried to extend its lease,
+/// By then a program that lives has met every node: a replica has told of itself, and a holder has tried to extend its lease,
 /// which may be as long as the longest, whatever this machine's own `ttl` is.
 fn quiet(locks: &LockSettings) -> Duration {
     // A connection that died with the server costs a failed round, a probe, and a few answers before the nomination.
@@ -127,7 +127,7 @@ fn refuse(shown: &[Shown]) -> Result<(), Failure> {
     }
 }
 
-/// Another restart meanwhile would have wiped out what somebody wrote.
+/// Another restart meanwhile would have wiped out what was written.
 fn same_lives(before: &[Shown], after: &[Shown]) -> Result<(), Failure> {
     let mut both = before.iter().zip(after);
     match both.find(|(b, a)| b.admission.incarnation != a.admission.incarnation) {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::Finding;
-use crate::status::{FleetStatus, LockDetail};
+use super::finding::Finding;
+use crate::fleet::status::{FleetStatus, LockDetail};
 
 /// A replica tells of itself every two seconds; one that is silent for longer is frozen, gone or cut off.
 const SILENT_MS: u64 = 4_000;
@@ -126,8 +126,8 @@ fn margins(locks: &[LockDetail]) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Severity, *};
-    use crate::status::{
+    use super::{super::finding::Severity, *};
+    use crate::fleet::status::{
         DefinitionStatus, JobStatus, LeaderStatus, LockState, ReloadStatus, ReplicaStatus,
     };
 

@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 
-use super::super::Failure;
+use super::super::{ask::on_a_runtime, failure::Failure};
 use crate::{
     clock::Clock,
     config::Config,
@@ -33,11 +33,7 @@ where
                 .to_owned(),
         ));
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::Failed(error.to_string()))?;
-    let done = runtime.block_on(async {
+    on_a_runtime(async {
         let clock = Clock::system();
         let nodes = store::nodes(&config.locks, &config.worker.namespace, &clock)?;
         deed(Guarded {
@@ -46,9 +42,7 @@ where
             clock,
         })
         .await
-    });
-    runtime.shutdown_background();
-    done
+    })
 }
 
 pub(super) fn failed(node: &str, why: &str) -> Failure {

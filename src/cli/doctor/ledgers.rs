@@ -4,19 +4,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Finding;
-use crate::{human::Span, ledger::Ledger, node::View};
+use super::finding::Finding;
+use crate::{fleet::status::LockDetail, human::Span};
 
-/// Jobs whose ticks are decided further than the clock shows, from the locks as each node shows them.
-pub(in crate::cli) fn ahead(locks: &[Vec<View>], now: Timestamp, skew: Duration) -> Vec<Finding> {
+/// Jobs whose ticks are decided further than the clock shows.
+pub(in crate::cli) fn ahead(locks: &[LockDetail], now: Timestamp, skew: Duration) -> Vec<Finding> {
     let mut found = Vec::new();
-    for views in locks {
-        let newest = views.iter().max_by_key(|view| view.record.version);
-        let job = newest.and_then(|view| Some((view.key.strip_prefix("job/")?, view)));
-        let Some((job, view)) = job else { continue };
-        let ledger = Ledger::from_body(&view.record.body).ok();
-        let decided = ledger.and_then(|ledger| ledger.decided_upto());
-        let ahead = decided.and_then(|upto| Duration::try_from(upto.duration_since(now)).ok());
+    for lock in locks {
+        let (Some(job), Some(ledger)) = (lock.key.strip_prefix("job/"), &lock.ledger) else {
+            continue;
+        };
+        let ahead = ledger.decided_upto.map(|upto| upto.duration_since(now));
+        let ahead = ahead.and_then(|ahead| Duration::try_from(ahead).ok());
         let Some(ahead) = ahead.filter(|ahead| *ahead > skew) else {
             continue;
         };
@@ -34,30 +33,24 @@ pub(in crate::cli) fn ahead(locks: &[Vec<View>], now: Timestamp, skew: Duration)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Record, Version};
+    use crate::fleet::status::locks::LedgerStatus;
 
     #[test]
     fn a_ledger_ahead_of_the_clock_is_a_warning_with_its_remedy() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let view = |key: &str, upto, rev| {
-            let mut ledger = Ledger::default();
-            ledger.first_sight(at(upto)).unwrap();
-            let version = Version {
-                rev,
-                ..Version::default()
-            };
-            let body = ledger.to_body();
-            View {
-                key: key.to_owned(),
-                record: Record { version, body },
-                ..View::default()
-            }
+        let lock = |key: &str, upto| LockDetail {
+            key: key.to_owned(),
+            ledger: Some(LedgerStatus {
+                decided_upto: Some(at(upto)),
+                ..LedgerStatus::default()
+            }),
+            ..LockDetail::default()
         };
         let locks = [
-            vec![view("job/late", 900, 1), view("job/late", 5000, 2)],
-            vec![view("job/right", 1001, 1)],
-            vec![view("lock/other", 5000, 1)],
-            vec![View::default()],
+            lock("job/late", 5000),
+            lock("job/right", 1001),
+            lock("lock/other", 5000),
+            LockDetail::default(),
         ];
         let found = ahead(&locks, at(1000), Duration::from_secs(1));
         assert_eq!(found.len(), 1, "{found:?}");

@@ -5,6 +5,7 @@
 
 mod admission;
 mod bootstrap;
+pub(super) mod finding;
 mod fleet;
 mod guarded;
 mod ledgers;
@@ -16,24 +17,22 @@ mod wait;
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
 use serde_json::json;
 
 use super::{
-    Failure, locks, note_default,
-    place::Place,
-    print, print_json,
-    status::{ask_within, nobody_was_here, place},
+    ask::{Limits, ask, nobody_was_here, note_default, on_a_runtime, place},
+    failure::Failure,
+    output::{print, print_json},
+    store_args::StoreArgs,
 };
 use crate::{
     Worker,
     clock::Clock,
     config::{self, Backend, Config, Problems, load_without_jobs},
     error::Error,
-    status::{PRESENCE_PREFIX, Presence},
-    terminal::{cell, sentence},
-    worker::{seeing, store},
+    worker::store,
 };
+use finding::{Finding, Severity, show};
 use probe::NodeState;
 #[cfg(test)]
 pub(super) use {fleet::judge, ledgers::ahead};
@@ -58,70 +57,12 @@ pub struct DoctorArgs {
     pub reconfigure: bool,
     /// Which store.
     #[command(flatten)]
-    pub place: Place,
+    pub place: StoreArgs,
 }
 
 fn as_duration(text: &str) -> Result<Duration, String> {
     let text = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text);
     crate::human::duration::deserialize(text).map_err(|error| error.to_string())
-}
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Severity {
-    /// As it should be.
-    Ok,
-    /// It works, with less safety or less to spare than it could have.
-    Warning,
-    /// Something does not work, or is not safe.
-    Error,
-}
-
-/// Something that was found, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
-    severity: Severity,
-    /// A node, a job, a lock, a configuration key, or `fleet`.
-    subject: String,
-    finding: String,
-    /// Empty when all is well.
-    remedy: String,
-}
-
-// === impl Finding ===
-
-impl Finding {
-    fn ok(subject: &str, finding: impl Into<String>) -> Self {
-        Self::new(Severity::Ok, subject, finding.into(), String::new())
-    }
-
-    fn warning(subject: &str, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, subject, finding.into(), remedy.into())
-    }
-
-    pub(super) fn error(
-        subject: &str,
-        finding: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self::new(Severity::Error, subject, finding.into(), remedy.into())
-    }
-
-    /// What is well needs none.
-    #[cfg(test)]
-    fn has_its_remedy(&self) -> bool {
-        self.severity == Severity::Ok || !self.remedy.is_empty()
-    }
-
-    fn new(severity: Severity, subject: &str, finding: String, remedy: String) -> Self {
-        Self {
-            severity,
-            subject: subject.to_owned(),
-            finding,
-            remedy,
-        }
-    }
 }
 
 pub(super) fn doctor(mut worker: Worker, args: &DoctorArgs) -> Result<(), Failure> {
@@ -210,21 +151,14 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
     let mut findings = nodes::judge(&states, &nodes::Limits::of(config));
     let up = states.iter().filter(|state| state.up).count();
     if up > states.len() / 2 {
-        let seen = ask_within(probe::PATIENCE, config, |locks| async move {
-            let seen = seeing::fleet(&locks).await?;
-            let views = locks.list("").await?;
-            let told = Presence::from_docs(&locks.docs(PRESENCE_PREFIX).await?);
-            let admissions = seeing::admissions(&locks, &told).await?;
-            let keys = views.iter().filter_map(|views| views.first());
-            let keys = keys.map(|view| view.key.clone()).collect();
-            let ahead = ledgers::ahead(&views, locks.wall(), locks.timing().skew);
-            Ok((seen, locks::details(&locks, keys).await?, admissions, ahead))
+        let seen = ask(config, Limits::nodes(probe::PATIENCE), |fleet| async move {
+            fleet.examine().await
         });
         findings.extend(match seen {
-            Ok((seen, locks, admissions, ahead)) => {
-                let mut found = admission::judge(&admissions);
-                found.extend(fleet::judge(&seen, &locks));
-                found.extend(ahead);
+            Ok(seen) => {
+                let mut found = admission::judge(&seen.admissions);
+                found.extend(fleet::judge(&seen.status, &seen.locks));
+                found.extend(ledgers::ahead(&seen.locks, seen.now, seen.skew));
                 found
             }
             Err(Failure::Failed(why)) => {
@@ -241,47 +175,12 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
 }
 
 fn look_at_nodes(config: &Config) -> Result<Vec<NodeState>, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::Failed(error.to_string()))?;
-    let states = runtime.block_on(async {
+    on_a_runtime(async {
         let clock = Clock::system();
         let nodes = store::nodes(&config.locks, &config.worker.namespace, &clock)?;
         let asked = nodes.iter().map(|node| probe::look(&**node, &clock));
-        Ok::<_, Error>(futures_util::future::join_all(asked).await)
-    });
-    runtime.shutdown_background();
-    Ok(states?)
-}
-
-pub(super) fn show(findings: &[Finding]) -> String {
-    let mut text = String::new();
-    for found in findings {
-        let word = match found.severity {
-            Severity::Ok => "ok     ",
-            Severity::Warning => "warning",
-            Severity::Error => "error  ",
-        };
-        text += &format!(
-            "{word}  {}: {}\n",
-            cell(&found.subject),
-            sentence(&found.finding)
-        );
-        if !found.remedy.is_empty() {
-            text += &format!("         -> {}\n", sentence(&found.remedy));
-        }
-    }
-    let of = |severity| findings.iter().filter(|f| f.severity == severity).count();
-    let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
-    let some = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    text += &match (errors, warnings) {
-        (0, 0) => "no fault found\n".to_owned(),
-        (errors, warnings) => {
-            format!("{}, {}\n", some(errors, "error"), some(warnings, "warning"))
-        }
-    };
-    text
+        Ok(futures_util::future::join_all(asked).await)
+    })
 }
 
 #[cfg(all(test, feature = "redis"))]

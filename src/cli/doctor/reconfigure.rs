@@ -3,7 +3,7 @@
 //! Each such node is admitted for nobody. From then on it votes for no program, old or new; those of the new configuration
 //! watch it like one that lost its memory, for the longer of both limits, and keep what it knows.
 
-use super::super::{Failure, print};
+use super::super::{failure::Failure, output::print};
 use super::guarded::{Guarded, failed, with_nodes};
 use crate::{
     chance::Chance,
@@ -56,7 +56,7 @@ fn look() -> Vec<Op> {
     vec![Op::Admission, Op::List { prefix }, Op::Docs { dir }]
 }
 
-/// Somebody who may still act under the configuration before. Pure.
+/// A program that may still act under the configuration before. Pure.
 fn living(answers: &[Answer]) -> Option<String> {
     answers.iter().find_map(|answer| match answer {
         Answer::Views(views) => {

@@ -2,20 +2,25 @@
 
 use std::time::Duration;
 
-use super::super::{Failure, locks, print, status::ask_through};
+use super::super::{ask::on_a_runtime, failure::Failure, output::print};
 use crate::{
+    clock::Clock,
     config::Config,
+    fleet::{Fleet, FleetError, status::LockDetail},
     human::Span,
     lock::{AdmissionReport, Locks},
-    status::LockDetail,
+    worker::store,
 };
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) fn wait(config: &Config, timeout: Option<Duration>) -> Result<(), Failure> {
-    ask_through(config, |locks| async move {
-        let clock = locks.clock().clone();
+    on_a_runtime(async {
+        let (clock, namespace) = (Clock::system(), &config.worker.namespace);
+        // Takes part in bringing nodes back to their vote, for as long as it takes.
+        let locks = store::open(&config.locks, namespace, &clock, Duration::ZERO)?;
+        let locks = locks.start().map_err(Failure::of)?;
         let until = timeout.map(|timeout| clock.now() + timeout);
         let mut said = Vec::new();
         loop {
@@ -50,14 +55,10 @@ pub(super) fn wait(config: &Config, timeout: Option<Duration>) -> Result<(), Fai
     })
 }
 
-async fn look(
-    locks: &Locks,
-) -> Result<(Vec<AdmissionReport>, Vec<LockDetail>), crate::lock::LockError> {
+async fn look(locks: &Locks) -> Result<(Vec<AdmissionReport>, Vec<LockDetail>), FleetError> {
     let nodes = locks.admissions().await?;
-    let views = locks.list("").await?;
-    let keys = views.iter().filter_map(|views| views.first());
-    let keys = keys.map(|view| view.key.clone()).collect();
-    Ok((nodes, locks::details(locks, keys).await?))
+    let leases = Fleet::over(locks, "doctor").all_details().await?;
+    Ok((nodes, leases))
 }
 
 /// What the next restart has to wait for, a sentence each. Pure.
@@ -88,7 +89,7 @@ fn subject(line: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{lock::AdmissionState, status::LockState};
+    use crate::{fleet::status::LockState, lock::AdmissionState};
 
     fn lease(key: &str, nodes: usize) -> LockDetail {
         LockDetail {

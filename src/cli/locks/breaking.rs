@@ -1,30 +1,41 @@
-//! `locks break`: ends a lease by force, once somebody has said that it is meant.
+//! `locks break`: ends a lease by force, once its user has said that it is meant.
 
 use std::io::{self, BufRead, IsTerminal};
 
 use serde_json::json;
 
 use super::{
-    super::{Failure, print, print_json, status::ask_within, table::Table},
-    BreakArgs, PATIENCE,
+    super::{
+        ask::{Limits, PATIENCE, ask},
+        failure::Failure,
+        output::{print, print_json},
+        table::Table,
+    },
+    args::BreakArgs,
     show::{find, holder, state, unknown},
 };
 use crate::{
     config::Config,
+    fleet::{
+        breakable,
+        status::{LockDetail, LockState, locks::NodeLock},
+    },
     lock::{BreakReport, BreakVote, Broken},
-    status::{LockDetail, LockState, locks::NodeLock},
     terminal,
 };
 
 pub(super) fn break_lock(config: &Config, args: &BreakArgs) -> Result<(), Failure> {
     let lock = find(config, &args.key)?;
-    let owner = whose(&lock, args, config)?;
+    if lock.state == LockState::Unknown && lock.has_quorum() {
+        return Err(unknown(&lock, config));
+    }
+    let owner = breakable(&lock, args.owner.as_deref()).map_err(Failure::of)?;
     if !args.yes && !confirmed(&lock, &owner, args.now)? {
         return Err(Failure::Failed("nothing was changed".to_owned()));
     }
-    let (key, broken_owner, now) = (args.key.clone(), owner.clone(), args.now);
-    let report = ask_within(PATIENCE, config, |locks| async move {
-        locks.break_lease(&key, &broken_owner, now).await
+    let (key, broken_owner) = (&args.key, &owner);
+    let report = ask(config, Limits::nodes(PATIENCE), |fleet| async move {
+        fleet.break_lock(key, broken_owner, args.now).await
     })?;
     let told = outcome(&report, args.now);
     if args.json {
@@ -36,52 +47,6 @@ pub(super) fn break_lock(config: &Config, args: &BreakArgs) -> Result<(), Failur
         }
     }
     told.map(drop).map_err(Failure::Failed)
-}
-
-/// Whose lease is to be ended, if there is one that may be.
-fn whose(lock: &LockDetail, args: &BreakArgs, config: &Config) -> Result<String, Failure> {
-    let failed = |why: String| Err(Failure::Failed(why));
-    let key = &lock.key;
-    let down: Vec<String> = lock
-        .by_node
-        .iter()
-        .filter_map(|n| Some(format!("{}: {}", n.node, n.error.as_ref()?)))
-        .collect();
-    if down.len() > lock.configured - lock.needed {
-        return failed(format!(
-            "a break needs {} of {} nodes: {}",
-            lock.needed,
-            lock.configured,
-            down.join("; ")
-        ));
-    }
-    if lock.state == LockState::Unknown {
-        return Err(unknown(lock, config));
-    }
-    let standing = |owner: &str| {
-        let rows = lock.by_node.iter();
-        rows.filter(|n| n.stands() == Some(owner))
-            .collect::<Vec<_>>()
-    };
-    let Some(owner) = args.owner.as_ref().or(lock.owner.as_ref()) else {
-        return failed(format!("{key} is not held"));
-    };
-    let shown = standing(owner);
-    if shown.is_empty() {
-        return failed(match (&args.owner, &lock.owner) {
-            (Some(_), Some(other)) if lock.nodes > 0 => {
-                format!("{key} has changed hands: {other} stands there, not {owner}")
-            }
-            _ => format!("{key} is not held"),
-        });
-    }
-    if shown.iter().all(|n| n.foreign) {
-        return failed(format!(
-            "{key} shows {owner}, a value of another Redlock client: such are never broken, because nothing tells us \
-             what its program does; stop that program, or remove the key by hand when it has gone"
-        ));
-    }
-    Ok(owner.clone())
 }
 
 fn confirmed(lock: &LockDetail, owner: &str, now: bool) -> Result<bool, Failure> {
@@ -111,7 +76,7 @@ fn confirmed(lock: &LockDetail, owner: &str, now: bool) -> Result<bool, Failure>
     io::stdin()
         .lock()
         .read_line(&mut answer)
-        .map_err(|error| Failure::Failed(error.to_string()))?;
+        .map_err(Failure::of)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 

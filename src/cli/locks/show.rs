@@ -1,20 +1,16 @@
 //! `locks show`: one lock in full, node by node.
 
-use super::{
-    super::{
-        Failure, print, print_json,
-        status::{ask_within, no_store, nobody_was_here},
-        table::Table,
-    },
-    PATIENCE,
+use super::super::{
+    ask::{Limits, PATIENCE, ask, no_store, nobody_was_here},
+    failure::Failure,
+    output::{print, print_json},
+    table::Table,
 };
 use crate::{
     config::Config,
+    fleet::status::{LockDetail, LockState, locks::NodeLock},
     human::At,
-    lock::{LockError, Locks},
-    status::{LockDetail, LockState, locks::NodeLock},
     terminal::cell,
-    worker::seeing,
 };
 
 pub(super) fn show(config: &Config, key: &str, json: bool) -> Result<(), Failure> {
@@ -37,28 +33,9 @@ pub(super) fn find(config: &Config, key: &str) -> Result<LockDetail, Failure> {
     if nobody_was_here(config) {
         return Err(no_store(config));
     }
-    let keys = vec![key.to_owned()];
-    let mut found = ask_within(PATIENCE, config, |locks| async move {
-        details(&locks, keys).await
-    })?;
-    found
-        .pop()
-        .ok_or_else(|| Failure::Failed("no answer".to_owned()))
-}
-
-/// What every node shows of these locks, with the replicas that hold them.
-pub(in crate::cli) async fn details(
-    locks: &Locks,
-    keys: Vec<String>,
-) -> Result<Vec<LockDetail>, LockError> {
-    let sightings = locks.look(keys).await?;
-    let names: Vec<String> = locks.nodes().await?.into_iter().map(|n| n.name).collect();
-    let holders = seeing::holders(locks).await;
-    let details = sightings
-        .iter()
-        .map(|seen| LockDetail::from_nodes(&seen.key, &names, &seen.nodes, seen.expiry()))
-        .map(|lock| lock.with_holder(&holders));
-    Ok(details.collect())
+    ask(config, Limits::nodes(PATIENCE), |fleet| async move {
+        fleet.lock(key).await
+    })
 }
 
 /// No node knows it. Of the names it may have been meant for those are said that there are.
@@ -67,8 +44,8 @@ pub(super) fn unknown(lock: &LockDetail, config: &Config) -> Failure {
     let mut meant = Vec::new();
     if !key.contains('/') && !config.locks.raw_keys {
         let keys = ["job", "lock", "elect"].map(|family| format!("{family}/{key}"));
-        let found = ask_within(PATIENCE, config, |locks| async move {
-            details(&locks, keys.into()).await
+        let found = ask(config, Limits::nodes(PATIENCE), |fleet| async move {
+            fleet.details(keys.into()).await
         });
         // Only a hint: who is not told one has lost nothing.
         meant = found.unwrap_or_default();

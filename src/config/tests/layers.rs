@@ -320,12 +320,11 @@ fn a_kind_decides_what_each_of_many_texts_is() {
     let setup = setup.params(move |_, params| {
         let mut all = params.as_object().unwrap().iter();
         let wrong = all.find(|(name, value)| value.is_string() != texts.contains(&name.as_str()));
-        let problem = wrong.map(|(name, _)| ParamProblem {
-            key: name.clone(),
-            message: "wrong".to_owned(),
-            remedy: String::new(),
-        });
-        problem.into_iter().collect()
+        let mut found = Findings::default();
+        if let Some((name, _)) = wrong {
+            found.error(&[name.as_str()], "wrong", "");
+        }
+        found
     });
     for (name, value) in setup.loaded().config.jobs["mail"]
         .params

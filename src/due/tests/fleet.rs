@@ -248,7 +248,7 @@ impl Fleet {
                 // Asked for at any time of the last seconds.
                 let asked = self.true_ms - i64::from(*n) * 700;
                 let asked =
-                    crate::intent::trigger_floor(Timestamp::from_millisecond(asked).unwrap());
+                    crate::ledger::ids::trigger_floor(Timestamp::from_millisecond(asked).unwrap());
                 self.triggers = vec![format!("{}-{n}", asked.trim_end_matches('~'))];
                 self.go_on();
             }

@@ -39,7 +39,7 @@ fn interrupted(second: i64, attempt: u32, action: Interrupted, exhausted: bool) 
 fn asked(second: i64) -> String {
     format!(
         "{}-0000",
-        crate::intent::trigger_floor(at(second)).trim_end_matches('~')
+        crate::ledger::ids::trigger_floor(at(second)).trim_end_matches('~')
     )
 }
 

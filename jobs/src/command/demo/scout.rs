@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use watchkeeper::{
-    Locks, clock::Clock, config::Config, ledger::Ledger, lock::LockError, status::FleetStatus,
-    worker::store,
+    Locks, clock::Clock, config::Config, fleet::Fleet, fleet::status::FleetStatus, ledger::Ledger,
+    lock::LockError, worker::store,
 };
 
 use super::scene::BEAT;
@@ -47,7 +47,7 @@ impl Scout {
 
     /// The fleet, and who leads; `None` when the store did not answer just now.
     pub(crate) async fn fleet(&self) -> Option<FleetStatus> {
-        watchkeeper::worker::fleet(&self.locks).await.ok()
+        Fleet::over(&self.locks, "demo").status().await.ok()
     }
 
     /// What was decided of the ticks.

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use watchkeeper::{status::FleetStatus, terminal};
+use watchkeeper::{fleet::status::FleetStatus, terminal};
 
 use super::{
     fleet::{Replica, State},

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use watchkeeper::{
     clock::{Clock, Moment},
+    fleet::status::FleetStatus,
     spawn::Spawn,
-    status::FleetStatus,
 };
 
 use super::{

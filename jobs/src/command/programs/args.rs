@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::{Args, error::ErrorKind};
-use watchkeeper::{cli::Place, config::SecretUrl, terminal};
+use watchkeeper::{cli::StoreArgs, config::SecretUrl, terminal};
 
 use super::exit;
 use crate::command::duration;
@@ -54,7 +54,7 @@ pub(super) struct Common {
     #[arg(value_name = "KEY", value_parser = key)]
     pub(super) key: String,
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) place: StoreArgs,
     /// Use KEY as the Redis key itself, to share the lock with other Redlock clients
     #[arg(long, conflicts_with = "namespace")]
     pub(super) raw: bool,

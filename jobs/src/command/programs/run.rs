@@ -6,10 +6,10 @@ use crate::guard::{Cause, Command, End, Output, StartError};
 use watchkeeper::{
     Locks,
     config::secret_variables,
+    fleet::holding::{self, Holding},
+    fleet::status::{HolderStatus, replica_id},
     lease::{LeaseView, Loss},
     spawn::Spawn,
-    status::{HolderStatus, replica_id},
-    worker::holding::{self, Holding},
 };
 
 use super::{

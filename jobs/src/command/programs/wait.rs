@@ -6,12 +6,13 @@ use futures_util::{TryFutureExt, future};
 use watchkeeper::{
     Elector, Locks,
     clock::Moment,
+    fleet::holding,
+    fleet::status::HolderStatus,
     lease::Lease,
     lock::{LockError, Sighting},
     node::NodeError,
-    status::HolderStatus,
     terminal,
-    worker::{holding, store},
+    worker::store,
 };
 
 use super::{

@@ -1,0 +1,224 @@
+use super::{super::finding::Severity, *};
+use crate::node::NodeFacts;
+
+fn limits() -> Limits {
+    Limits {
+        node_timeout: Some(Duration::from_millis(50)),
+        skew: Duration::from_secs(1),
+    }
+}
+
+fn good(name: &str) -> NodeState {
+    NodeState {
+        name: name.into(),
+        up: true,
+        latency_us: Some(300),
+        slowest_us: Some(900),
+        offset_ms: Some(2),
+        offset_error_ms: Some(1),
+        facts: NodeFacts {
+            role: Some("master".into()),
+            run_id: Some(name.into()),
+            append_only: Some(true),
+            fsync: Some("always".into()),
+            eviction: Some("allkeys-lru".into()),
+            memory_limit: Some(0),
+            ..NodeFacts::default()
+        },
+        ..NodeState::default()
+    }
+}
+
+/// The one fault of a node that is good but for this.
+fn fault(change: impl FnOnce(&mut NodeState)) -> (Severity, String, String) {
+    let mut node = good("a");
+    change(&mut node);
+    let mut found = one(&node, &limits());
+    assert_eq!(found.len(), 1, "{found:?}");
+    let found = found.remove(0);
+    (found.severity, found.finding, found.remedy)
+}
+
+#[test]
+fn a_good_node_is_ok_and_says_how_it_does() {
+    let found = judge(&[good("a"), good("b"), good("c")], &limits());
+    assert!(
+        found.iter().all(|f| f.severity == Severity::Ok),
+        "{found:?}"
+    );
+    assert_eq!(found[0].finding, "answers within 0.3 ms, master");
+}
+
+#[test]
+fn every_fault_of_a_node_has_its_remedy() {
+    type Change = fn(&mut NodeState);
+    let faults: [(Change, Severity, &str, &str); 17] = [
+        (
+            |n| n.facts.role = Some("slave".into()),
+            Severity::Error,
+            "slave",
+            "a master",
+        ),
+        (
+            |n| n.facts.memory_limit = Some(1 << 30),
+            Severity::Error,
+            "evicts",
+            "noeviction",
+        ),
+        (
+            |n| n.facts.append_only = Some(false),
+            Severity::Warning,
+            "restart",
+            "appendonly yes",
+        ),
+        (
+            |n| n.facts.fsync = Some("everysec".into()),
+            Severity::Warning,
+            "power cut",
+            "always",
+        ),
+        (
+            |n| n.facts.append_ok = Some(false),
+            Severity::Error,
+            "failed",
+            "disk",
+        ),
+        (
+            |n| {
+                n.facts.eviction = Some("noeviction".into());
+                n.facts.memory_limit = Some(100 << 20);
+                n.facts.memory_used = Some(81 << 20);
+            },
+            Severity::Warning,
+            "81 of 100 MiB",
+            "maxmemory",
+        ),
+        (
+            |n| n.facts.journal = Some("delete".into()),
+            Severity::Warning,
+            "delete",
+            "restart the workers",
+        ),
+        (
+            |n| n.facts.replicas = Some(1),
+            Severity::Warning,
+            "failover",
+            "promote",
+        ),
+        (
+            |n| n.latency_us = Some(30_000),
+            Severity::Warning,
+            "30ms",
+            "node_timeout",
+        ),
+        (
+            |n| n.offset_ms = Some(-1_500),
+            Severity::Warning,
+            "1500 ms behind",
+            "NTP",
+        ),
+        (
+            |n| n.facts.free = Some(1 << 20),
+            Severity::Warning,
+            "1 MiB",
+            "room",
+        ),
+        (
+            |n| n.facts.stopped_writer = Some(42),
+            Severity::Error,
+            "stopped",
+            "kill -CONT 42",
+        ),
+        (
+            |n| n.write_error = Some("OOM".into()),
+            Severity::Error,
+            "OOM",
+            "writable",
+        ),
+        (
+            |n| {
+                n.write_error = Some("NOPERM".into());
+                n.denied = true;
+            },
+            Severity::Error,
+            "does not write: NOPERM",
+            "ACL SETUSER",
+        ),
+        (
+            |n| n.error = Some("refused".into()),
+            Severity::Error,
+            "refused",
+            "start it",
+        ),
+        (
+            |n| {
+                n.error = Some("WRONGPASS".into());
+                n.denied = true;
+            },
+            Severity::Error,
+            "access refused: WRONGPASS",
+            "locks.redis.username",
+        ),
+        (
+            |n| {
+                n.error = Some("lacks +set".into());
+                n.wants = Some("allow it with ACL SETUSER");
+            },
+            Severity::Error,
+            "does not serve: lacks +set",
+            "ACL SETUSER",
+        ),
+    ];
+    for (change, severity, finding, remedy) in faults {
+        let found = fault(change);
+        assert_eq!(found.0, severity, "{found:?}");
+        assert!(
+            found.1.contains(finding) && found.2.contains(remedy),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn an_offset_counts_only_beyond_its_error() {
+    let off = |offset_ms, error| {
+        let mut node = good("a");
+        (node.offset_ms, node.offset_error_ms) = (Some(offset_ms), Some(error));
+        one(&node, &limits()).len()
+    };
+    assert_eq!(
+        [
+            off(1_000, 0),
+            off(1_001, 0),
+            off(1_400, 500),
+            off(-2_000, 500)
+        ],
+        [0, 1, 0, 1]
+    );
+    let mut pair = [good("a"), good("b"), good("c")];
+    (pair[0].offset_ms, pair[1].offset_ms) = (Some(-700), Some(700));
+    let found = together(&pair, &limits());
+    assert!(
+        found[0].finding.contains("b and a are 1400 ms apart"),
+        "{found:?}"
+    );
+    assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
+}
+
+#[test]
+fn two_addresses_of_one_server_are_found_and_nodes_to_spare_counted() {
+    let mut nodes = [good("a"), good("b"), good("c")];
+    nodes[2].facts.run_id = Some("a".into());
+    let found = together(&nodes, &limits());
+    assert!(found[0].finding.contains("same server as a"), "{found:?}");
+    assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
+    nodes[2] = good("c");
+    nodes[2].up = false;
+    let found = together(&nodes, &limits());
+    assert_eq!(found[0].severity, Severity::Warning);
+    assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
+    nodes[1].up = false;
+    let found = together(&nodes, &limits());
+    assert_eq!(found[0].severity, Severity::Error);
+    assert!(found.iter().all(Finding::has_its_remedy), "{found:?}");
+}

@@ -1,0 +1,61 @@
+//! Where the locks live, when the command line says it.
+
+use clap::Args;
+
+use crate::config::Flag;
+
+/// Options that name a store in place of the configured one.
+#[derive(Clone, Debug, Default, Args)]
+pub struct StoreArgs {
+    /// Redis masters.
+    // In documentation the brackets of the address would be links.
+    #[arg(
+        long,
+        help = "Redis masters, with commas or one option each: redis://[user:password@]host[:port][/db]",
+        value_name = "URL",
+        value_delimiter = ',',
+        conflicts_with = "embedded"
+    )]
+    pub nodes: Vec<String>,
+    /// The store of one machine, a file on a local disk
+    #[arg(long, value_name = "PATH")]
+    pub embedded: Option<String>,
+    /// Keys of the store begin with this; one fleet, one namespace (worker.namespace)
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+}
+
+// === impl StoreArgs ===
+
+impl StoreArgs {
+    /// Whether it names a store: then the configuration's jobs are of no interest.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        !self.nodes.is_empty() || self.embedded.is_some()
+    }
+
+    /// The same as values of the configuration.
+    #[must_use]
+    pub fn flags(&self) -> Vec<Flag> {
+        let mut flags = Vec::new();
+        let mut flag = |name: &str, key: &str, value: &str| {
+            flags.push(Flag {
+                name: name.to_owned(),
+                key: key.to_owned(),
+                value: value.to_owned(),
+            });
+        };
+        if !self.nodes.is_empty() {
+            flag("--nodes", "locks.backend", "redis");
+            flag("--nodes", "locks.redis.nodes", &self.nodes.join(","));
+        }
+        if let Some(path) = &self.embedded {
+            flag("--embedded", "locks.backend", "embedded");
+            flag("--embedded", "locks.embedded.path", path);
+        }
+        if let Some(name) = &self.namespace {
+            flag("--namespace", "worker.namespace", name);
+        }
+        flags
+    }
+}

@@ -1,0 +1,81 @@
+//! Why nothing was asked of a fleet, or nothing is known of it.
+
+use super::super::intent::TooMany;
+use crate::lock::LockError;
+
+/// Why nothing was asked for, or nothing can be said.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FleetError {
+    /// No such job.
+    #[error("there is no job {job:?}; {known}")]
+    UnknownJob {
+        /// As it was named.
+        job: String,
+        /// What to say instead.
+        known: String,
+    },
+    /// No such replica.
+    #[error("there is no replica {replica:?}; {known}")]
+    UnknownReplica {
+        /// As it was named.
+        replica: String,
+        /// What to say instead.
+        known: String,
+    },
+    /// This cannot be asked of this job, trigger, replica or lock, or not now.
+    #[error("{0}")]
+    NotPossible(String),
+    /// As many triggers are outstanding as may be.
+    #[error("{0}")]
+    TooManyTriggers(String),
+    /// What the store keeps of the job cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// Too few nodes.
+    #[error("only {answered} of {nodes} lock nodes answered: do it again when a majority answers")]
+    TooFewNodes {
+        /// That answered.
+        answered: usize,
+        /// Configured.
+        nodes: usize,
+    },
+    /// Reading took so long that nothing was written any more.
+    #[error("the lock nodes took too long to answer: nothing was asked for, do it again")]
+    Late,
+    /// A trigger that may stand on a few nodes.
+    #[error("{why}; trigger {id} may stand on some of them all the same: see `triggers` first")]
+    Doubtful {
+        /// The id of the trigger.
+        id: String,
+        /// Why it is not known.
+        why: String,
+    },
+    /// The nodes cannot be asked.
+    #[error(transparent)]
+    Locks(#[from] LockError),
+}
+
+impl FleetError {
+    /// Whether the same question may be answered a moment later.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Self::TooFewNodes { .. } => true,
+            Self::Locks(error) => error.passes(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn too_many(job: &str, many: &TooMany) -> Self {
+        Self::TooManyTriggers(match many {
+            TooMany::OfJob(count) => format!(
+                "{job} has {count} outstanding triggers, and no more are taken: wait, or withdraw some: \
+                 `watchkeeper triggers withdraw ID`, or all with `watchkeeper triggers withdraw {job} --all`"
+            ),
+            TooMany::OfFleet(count) => format!(
+                "the fleet has {count} outstanding triggers, and no more are taken: wait, or withdraw some: \
+                 `watchkeeper triggers` lists them, `watchkeeper triggers withdraw ID` withdraws one"
+            ),
+        })
+    }
+}

@@ -1,0 +1,128 @@
+//! Pausing a job, and ending that.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde::Serialize;
+
+use super::{
+    super::intent::{self, Intent, Pause},
+    Fleet,
+    error::FleetError,
+};
+
+/// Bytes of a reason.
+const MOST_REASON: usize = 1024;
+
+/// What became of a pause or of its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PauseAnswer {
+    /// The job.
+    pub job: String,
+    /// Whether it is paused now.
+    pub paused: bool,
+    /// It was not so before.
+    pub changed: bool,
+    /// Why it is paused; may be empty.
+    pub reason: String,
+    /// Names of the replicas that have said that they know.
+    pub heard_by: Vec<String>,
+    /// Names of those that have not, yet.
+    pub unheard_by: Vec<String>,
+    /// Whether the store could be asked for them.
+    #[serde(skip)]
+    pub known: bool,
+}
+
+impl Fleet {
+    /// Pauses the job: no tick of it starts on any replica until it is resumed. Waits until every replica that has the job
+    /// says so, for `patience` at most.
+    ///
+    /// # Errors
+    /// [`FleetError`]: nothing is known to have been written then. What is written is never said to have failed.
+    pub async fn pause(
+        &self,
+        job: &str,
+        reason: &str,
+        patience: Duration,
+    ) -> Result<PauseAnswer, FleetError> {
+        self.known(job).await?;
+        self.set_paused(job, true, reason, patience).await
+    }
+
+    /// Ends a pause; the job goes on with its next tick. Waits as [`Fleet::pause`] does.
+    ///
+    /// # Errors
+    /// As [`Fleet::pause`].
+    pub async fn resume(&self, job: &str, patience: Duration) -> Result<PauseAnswer, FleetError> {
+        self.known(job).await?;
+        self.set_paused(job, false, "", patience).await
+    }
+
+    /// The same for a job of which it is not asked whether there is one.
+    pub(crate) async fn set_paused(
+        &self,
+        job: &str,
+        paused: bool,
+        reason: &str,
+        patience: Duration,
+    ) -> Result<PauseAnswer, FleetError> {
+        if reason.len() > MOST_REASON {
+            let length = reason.len();
+            return Err(FleetError::NotPossible(format!(
+                "the reason is {length} bytes long, and every replica reads it again and again: {MOST_REASON} at most"
+            )));
+        }
+        let read = self.read(&intent::pause_document(job)).await?;
+        let last = read.as_ref().and_then(|doc| match Intent::from_doc(doc)? {
+            Intent::Pause(pause) => Some(pause),
+            _ => None,
+        });
+        let was_paused = last.as_ref().is_some_and(|pause| pause.paused);
+        let mut reason = reason.to_owned();
+        let changed = was_paused != paused;
+        if !changed && reason.is_empty() {
+            reason = last.map(|pause| pause.reason).unwrap_or_default();
+        } else if changed || paused {
+            let pause = Pause {
+                job: job.to_owned(),
+                paused,
+                reason: reason.clone(),
+                by: self.by.clone(),
+                at: self.locks.wall(),
+            };
+            self.write_after(read, &Intent::Pause(pause)).await?;
+        }
+        let mut answer = PauseAnswer {
+            job: job.to_owned(),
+            paused,
+            changed,
+            reason,
+            heard_by: Vec::new(),
+            unheard_by: Vec::new(),
+            known: false,
+        };
+        let until = self.patience(patience);
+        loop {
+            // It is written: a replica that cannot be asked has not been heard of, and that is all.
+            let Ok(presences) = self.presences_now().await else {
+                match self.again(until).await {
+                    true => continue,
+                    false => return Ok(answer),
+                }
+            };
+            answer.known = true;
+            let names = |of: bool| {
+                let told = presences
+                    .iter()
+                    .flat_map(|p| p.jobs.iter().map(move |j| (p, j)));
+                let said = told.filter(|(_, j)| j.name == job && (j.paused == paused) == of);
+                said.map(|(p, _)| p.name.clone()).collect::<BTreeSet<_>>()
+            };
+            answer.heard_by = names(true).into_iter().collect();
+            answer.unheard_by = names(false).into_iter().collect();
+            if answer.unheard_by.is_empty() || !self.again(until).await {
+                return Ok(answer);
+            }
+        }
+    }
+}

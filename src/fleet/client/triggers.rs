@@ -1,0 +1,310 @@
+//! Runs that are asked for: one trigger, what became of it, those that are outstanding, and how they are withdrawn.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{
+    super::{
+        intent::{self, Intent, Outstanding, Trigger, TriggerState},
+        status::FleetStatus,
+        view,
+    },
+    Fleet,
+    error::FleetError,
+};
+use crate::ledger::{ids::sortable_id, params::TriggerParams};
+
+/// A trigger that is not done with, as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WaitingTrigger {
+    /// Its id.
+    pub id: String,
+    /// The job.
+    pub job: String,
+    /// Who asked for it.
+    pub by: String,
+    /// When that was, by the asker's clock.
+    pub asked: Timestamp,
+    /// How far it has come.
+    pub state: TriggerState,
+    /// What it waits for, or where it runs.
+    pub why: String,
+    /// Names of its parameters.
+    pub params: Vec<String>,
+    /// The id of its run; empty before it has started.
+    pub run_id: String,
+}
+
+impl Fleet {
+    /// Asks for one run of the job, as soon as nothing else of it runs, with these parameters laid over its own. Returns when
+    /// the trigger is written; [`Fleet::follow`] says what becomes of it.
+    ///
+    /// # Errors
+    /// [`FleetError`]: nothing is known to have been written then. [`FleetError::Doubtful`] when that is not known.
+    pub async fn trigger(&self, job: &str, params: TriggerParams) -> Result<Trigger, FleetError> {
+        self.led(job).await?;
+        self.ask_for_run(job, params).await
+    }
+
+    /// The same for a job of which it is not asked whether there is one.
+    pub(crate) async fn ask_for_run(
+        &self,
+        job: &str,
+        given: TriggerParams,
+    ) -> Result<Trigger, FleetError> {
+        let read = self.names().await?;
+        let names = read.iter().map(|doc| (doc.name.as_str(), doc.rev));
+        Outstanding::of(names)
+            .room(job)
+            .map_err(|many| FleetError::too_many(job, &many))?;
+        let trigger = Trigger {
+            job: job.to_owned(),
+            id: sortable_id(self.locks.wall(), &self.chance),
+            by: self.by.clone(),
+            given,
+            asked: self.locks.wall(),
+            state: TriggerState::Asked,
+            ..Trigger::default()
+        };
+        let rev = trigger.revision();
+        let written = self.write(rev, &Intent::Trigger(trigger.clone())).await;
+        written.map_err(|error| match error.passes() {
+            true => FleetError::Doubtful {
+                id: trigger.id.clone(),
+                why: error.to_string(),
+            },
+            false => error,
+        })?;
+        Ok(trigger)
+    }
+
+    /// The same without parameters.
+    #[cfg(test)]
+    pub(crate) async fn ask_for_one(&self, job: &str) -> Result<Trigger, FleetError> {
+        self.ask_for_run(job, TriggerParams::default()).await
+    }
+
+    /// Waits until the trigger has come so far, for `patience` at most; answers with what is known then. Nodes may come and
+    /// go meanwhile.
+    pub async fn follow(
+        &self,
+        trigger: Trigger,
+        state: TriggerState,
+        patience: Duration,
+    ) -> Trigger {
+        let until = self.patience(patience);
+        let name = intent::trigger_document(&trigger.job, &trigger.id);
+        let mut known = trigger;
+        loop {
+            if let Ok(Some(doc)) = self.locks.doc(&name).await
+                && let Some(Intent::Trigger(read)) = Intent::from_doc(&doc)
+                && read.state > known.state
+            {
+                known = read;
+            }
+            if known.state >= state || !self.again(until).await {
+                return known;
+            }
+        }
+    }
+
+    /// The triggers that are not done with, of one job or of all, in the order in which they were asked for, and what each
+    /// waits for.
+    ///
+    /// # Errors
+    /// [`FleetError`] while too few nodes answer.
+    pub async fn triggers(&self, job: Option<&str>) -> Result<Vec<WaitingTrigger>, FleetError> {
+        let found = self.outstanding(job).await?;
+        let fleet = self.patiently(|| view::fleet(&self.locks)).await?;
+        Ok(self.waiting(found, &fleet))
+    }
+
+    /// What these wait for in a fleet that looks like this.
+    pub(crate) fn waiting(&self, found: Vec<Trigger>, fleet: &FleetStatus) -> Vec<WaitingTrigger> {
+        let shown = found.into_iter().map(|trigger| {
+            let enabled = self.jobs.get(&trigger.job).map(|spec| spec.enabled);
+            WaitingTrigger::of(trigger, fleet, enabled)
+        });
+        shown.collect()
+    }
+
+    /// The triggers that are not done with, as they are written.
+    pub(crate) async fn outstanding(&self, job: Option<&str>) -> Result<Vec<Trigger>, FleetError> {
+        let names = self.names().await?;
+        let open = names.into_iter().filter(|doc| {
+            let of = intent::trigger_of(&doc.name).map(|(of, _)| of);
+            of.is_some_and(|of| job.is_none_or(|job| job == of))
+                && doc.rev < TriggerState::Ended as u64
+        });
+        let open: Vec<String> = open.map(|doc| doc.name).collect();
+        let docs = self.patiently(|| self.locks.docs_of(&open)).await?;
+        let read = docs.iter().filter_map(Intent::from_doc);
+        let mut found: Vec<Trigger> = read
+            .filter_map(|intent| match intent {
+                Intent::Trigger(trigger) => Some(trigger),
+                _ => None,
+            })
+            .filter(|trigger| trigger.state < TriggerState::Ended)
+            .collect();
+        found.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(found)
+    }
+
+    /// Wishes that this trigger does not start, and waits until it has ended or is known to have started, for `patience` at
+    /// most; answers with what is known then. Whether it has started the ledger of its job knows: a leader that has written
+    /// the start there says so whatever is wished, and one that has not drops the trigger, as does every later one. `None`
+    /// when no trigger of this id is outstanding.
+    ///
+    /// # Errors
+    /// [`FleetError`] while too few nodes answer.
+    pub async fn withdraw(
+        &self,
+        id: &str,
+        patience: Duration,
+    ) -> Result<Option<Trigger>, FleetError> {
+        let mut found = self.outstanding(None).await?;
+        found.retain(|trigger| trigger.id == id);
+        Ok(self.withdraw_these(found, patience).await?.pop())
+    }
+
+    /// The same for every trigger of the job that has not started.
+    ///
+    /// # Errors
+    /// [`FleetError`] while too few nodes answer; some of them may be withdrawn then.
+    pub async fn withdraw_all(
+        &self,
+        job: &str,
+        patience: Duration,
+    ) -> Result<Vec<Trigger>, FleetError> {
+        let mut found = self.outstanding(Some(job)).await?;
+        // What runs is not meant.
+        found.retain(|trigger| trigger.state < TriggerState::Started);
+        self.withdraw_these(found, patience).await
+    }
+
+    pub(crate) async fn withdraw_these(
+        &self,
+        mut asked: Vec<Trigger>,
+        patience: Duration,
+    ) -> Result<Vec<Trigger>, FleetError> {
+        for trigger in asked.iter_mut().filter(|t| t.state < TriggerState::Started) {
+            if trigger.state < TriggerState::Withdrawing {
+                trigger.state = TriggerState::Withdrawing;
+                trigger.withdrawn_by.clone_from(&self.by);
+            }
+            let rev = trigger.revision();
+            self.write(rev, &Intent::Trigger(trigger.clone())).await?;
+        }
+        let until = self.patience(patience);
+        loop {
+            self.follow_up(&mut asked).await;
+            let settled = asked.iter().all(|t| t.state > TriggerState::Withdrawing);
+            if settled || !self.again(until).await {
+                return Ok(asked);
+            }
+        }
+    }
+
+    /// Looks what became of these.
+    async fn follow_up(&self, asked: &mut [Trigger]) {
+        // For as long as it takes, nodes may come and go.
+        let Ok(names) = self.names_now().await else {
+            return;
+        };
+        let revs: BTreeMap<&str, u64> = names.iter().map(|d| (d.name.as_str(), d.rev)).collect();
+        let news = asked.iter().filter_map(|trigger| {
+            let name = intent::trigger_document(&trigger.job, &trigger.id);
+            let rev = revs.get(name.as_str())?;
+            (*rev > trigger.revision()).then_some(name)
+        });
+        let news: Vec<String> = news.collect();
+        let docs = self.locks.docs_of(&news).await.unwrap_or_default();
+        for read in docs.iter().filter_map(Intent::from_doc) {
+            if let Intent::Trigger(read) = read
+                && let Some(known) = asked.iter_mut().find(|known| known.id == read.id)
+                && read.state > known.state
+            {
+                *known = read;
+            }
+        }
+    }
+}
+
+// === impl WaitingTrigger ===
+
+impl WaitingTrigger {
+    /// `enabled`: as the client's configuration says of the job; nothing where it does not know it.
+    pub(crate) fn of(trigger: Trigger, fleet: &FleetStatus, enabled: Option<bool>) -> Self {
+        Self {
+            why: why(&trigger, fleet, enabled),
+            id: trigger.id,
+            job: trigger.job,
+            by: trigger.by,
+            asked: trigger.asked,
+            state: trigger.state,
+            params: trigger.given.names(),
+            run_id: trigger.run_id,
+        }
+    }
+}
+
+/// What a trigger waits for.
+fn why(trigger: &Trigger, fleet: &FleetStatus, enabled: Option<bool>) -> String {
+    let runs = fleet.job(&trigger.job);
+    let unled = runs.is_some_and(|job| job.coordination == "leader" && job.leader.is_none());
+    let (state, by) = (trigger.state, &trigger.withdrawn_by);
+    match (runs, enabled) {
+        _ if state >= TriggerState::Started => {
+            let replica = fleet.replica(&trigger.replica).map(|replica| &replica.name);
+            format!("runs on {}", replica.unwrap_or(&trigger.replica))
+        }
+        _ if state == TriggerState::Withdrawing => {
+            format!("withdrawn by {by}: whoever leads the job next drops it")
+        }
+        (None, Some(false)) => "the job is disabled, and no replica runs it".to_owned(),
+        (None, _) => "no replica runs the job".to_owned(),
+        _ if unled => "nobody leads the job".to_owned(),
+        _ if state == TriggerState::Accepted => {
+            "waits until nothing else of the job runs".to_owned()
+        }
+        _ => "not heard of yet".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::status::{JobPresence, Presence};
+
+    #[test]
+    fn a_trigger_says_what_it_waits_for() {
+        let trigger = |state| Trigger {
+            job: "report".to_owned(),
+            state,
+            withdrawn_by: "ann".to_owned(),
+            ..Trigger::default()
+        };
+        let of = |coordination: &str| {
+            let runs = Presence {
+                jobs: vec![JobPresence {
+                    name: "report".to_owned(),
+                    coordination: coordination.to_owned(),
+                    ..Default::default()
+                }],
+                ..Presence::default()
+            };
+            FleetStatus::from_presences([runs], Vec::new(), Timestamp::UNIX_EPOCH)
+        };
+        let (nobody, asked) = (FleetStatus::default(), trigger(TriggerState::Asked));
+        assert!(why(&asked, &nobody, Some(false)).contains("disabled"));
+        assert_eq!(why(&asked, &nobody, None), "no replica runs the job");
+        assert_eq!(why(&asked, &of("leader"), None), "nobody leads the job");
+        assert_eq!(why(&asked, &of("tick"), None), "not heard of yet");
+        let accepted = trigger(TriggerState::Accepted);
+        assert!(why(&accepted, &of("tick"), None).contains("nothing else of the job runs"));
+        let withdrawn = trigger(TriggerState::Withdrawing);
+        assert!(why(&withdrawn, &nobody, None).starts_with("withdrawn by ann"));
+    }
+}

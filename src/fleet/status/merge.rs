@@ -1,0 +1,429 @@
+//! Many documents, one picture. Pure: facts and `now` in, the picture out.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use jiff::Timestamp;
+
+use super::{
+    FleetStatus, JobPresence, JobStatus, LastSeen, LeaderStatus, LockStatus, NodeStatus, Presence,
+    ReplicaStatus, Role, RunStatus, Standing,
+    definitions::DefinitionStatus,
+    leaders::{Holding, Reading},
+    locks::tally,
+};
+use crate::node::{Token, View, tag::tag_of};
+
+/// What one replica tells of one job.
+type Report<'a> = (&'a Presence, &'a JobPresence);
+
+/// What is known besides documents.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen<'a> {
+    /// What the locks of jobs say, by job. A job that is missing here was not asked about.
+    pub(crate) records: BTreeMap<String, Reading>,
+    /// The id of the replica that asks: of its own terms it knows by its own leases.
+    pub(crate) me: Option<&'a str>,
+    /// Who was seen to lead, as far as the asker remembers.
+    pub(crate) remembered: BTreeMap<String, LastSeen>,
+}
+
+/// Who leads a job.
+enum Led<'a> {
+    By(LeaderStatus, Option<&'a Report<'a>>),
+    Nobody,
+    Unknown,
+}
+
+// === impl FleetStatus ===
+
+impl FleetStatus {
+    /// Merges what the replicas told into one picture at `now` (wall time). Who leads is not told by documents: it is not
+    /// known here.
+    #[cfg(test)]
+    pub(crate) fn from_presences(
+        presences: impl IntoIterator<Item = Presence>,
+        nodes: Vec<NodeStatus>,
+        now: Timestamp,
+    ) -> Self {
+        Self::merged(presences, nodes, now, &Seen::default())
+    }
+
+    /// The same, with what was read of the jobs' locks.
+    pub(crate) fn merged(
+        presences: impl IntoIterator<Item = Presence>,
+        nodes: Vec<NodeStatus>,
+        now: Timestamp,
+        seen: &Seen<'_>,
+    ) -> Self {
+        fleet(presences.into_iter().collect(), nodes, now, seen)
+    }
+}
+
+// === impl LockStatus ===
+
+impl LockStatus {
+    /// What the nodes show of their locks, by key: one list of views for each node that answered, of `configured`
+    /// nodes.
+    #[must_use]
+    pub(crate) fn from_views(answers: &[Vec<View>], configured: usize) -> Vec<Self> {
+        locks(answers, configured)
+    }
+}
+
+fn fleet(
+    presences: Vec<Presence>,
+    nodes: Vec<NodeStatus>,
+    now: Timestamp,
+    seen: &Seen<'_>,
+) -> FleetStatus {
+    let mut newest: BTreeMap<String, Presence> = BTreeMap::new();
+    for presence in presences {
+        let old = newest.get(&presence.id);
+        // The time of writing decides between equal revisions, so that the order of documents does not.
+        if old.is_none_or(|old| (old.rev, old.written_at) < (presence.rev, presence.written_at)) {
+            newest.insert(presence.id.clone(), presence);
+        }
+    }
+    let tags = newest.values().filter(|p| !p.tag.is_empty());
+    let tags: BTreeMap<&str, &Presence> = tags.map(|p| (p.tag.as_str(), p)).collect();
+    let mut reports: BTreeMap<&str, Vec<Report<'_>>> = BTreeMap::new();
+    for presence in newest.values() {
+        for job in &presence.jobs {
+            reports.entry(&job.name).or_default().push((presence, job));
+        }
+    }
+    let jobs: Vec<JobStatus> = reports
+        .iter()
+        .map(|(name, reports)| job(name, reports, &tags, seen, now))
+        .collect();
+    let mut replicas: Vec<_> = newest.values().map(|p| replica(p, &jobs, now)).collect();
+    replicas.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+    FleetStatus {
+        replicas,
+        jobs,
+        nodes,
+    }
+}
+
+fn replica(p: &Presence, jobs: &[JobStatus], now: Timestamp) -> ReplicaStatus {
+    let dead = p.jobs.iter().find_map(|job| {
+        let why = job.engine_died.as_ref()?;
+        Some(format!(
+            "the engine of {} has died, and begins again: {why}",
+            job.name
+        ))
+    });
+    let unfit = p.unfit.clone().or(dead);
+    ReplicaStatus {
+        id: p.id.clone(),
+        name: p.name.clone(),
+        host: p.host.clone(),
+        pid: p.pid,
+        version: p.version.clone(),
+        role: role(p, jobs),
+        priority: p.priority,
+        draining: p.draining,
+        fit: unfit.is_none(),
+        unfit,
+        started: p.started,
+        seen_ms_ago: ms_since(p.written_at, now),
+        admin: p.admin.clone(),
+        reload: p.reload.clone(),
+    }
+}
+
+/// What a replica is follows from what it leads; its own word counts for jobs whose leader is not known.
+fn role(p: &Presence, jobs: &[JobStatus]) -> Role {
+    let leads = |job: &JobStatus| job.leader.as_ref().is_some_and(|l| l.replica == p.id);
+    let says = |job: &JobStatus| {
+        let last = job.last_seen.as_ref().filter(|_| !job.leader_known);
+        last.is_some_and(|last| last.replica == p.id)
+    };
+    if jobs.iter().any(|job| leads(job) || says(job)) {
+        return Role::Leader;
+    }
+    match p.role {
+        // It has led lately, or is about to tell of its first term.
+        Role::Leader => Role::Standby,
+        other => other,
+    }
+}
+
+/// `reports` is never empty.
+fn job<'a>(
+    name: &str,
+    reports: &'a [Report<'a>],
+    tags: &BTreeMap<&str, &'a Presence>,
+    seen: &Seen<'_>,
+    now: Timestamp,
+) -> JobStatus {
+    let latest = reports.iter().max_by_key(|(p, _)| (p.written_at, &p.id));
+    // What cannot be led has no record to ask.
+    let nobody_leads = latest.is_some_and(|(_, j)| !has_lock(&j.coordination));
+    let led = match nobody_leads {
+        true => Led::Nobody,
+        false => led(name, reports, tags, seen, now),
+    };
+    let (leader, word, known) = match led {
+        Led::By(leader, word) => (Some(leader), word, true),
+        Led::Nobody => (None, None, true),
+        Led::Unknown => (None, None, false),
+    };
+    // Settings come from the leader, who acts by them; else from the replica that spoke last.
+    let speaker = word.or(latest);
+    let said = |of: fn(&JobPresence) -> String| speaker.map(|(_, j)| of(j)).unwrap_or_default();
+
+    let last = reports
+        .iter()
+        .filter(|(_, j)| j.last_tick.is_some())
+        .max_by_key(|(p, j)| (j.last_tick, j.last_outcome.is_some(), p.written_at, &p.id));
+    let last = last.or(speaker);
+    // The latest end that anybody tells of; without times, what is told with the latest tick.
+    let ended = reports.iter().filter(|(_, j)| j.last_ended.is_some());
+    let ended = ended.max_by_key(|(p, j)| (j.last_ended, p.written_at, &p.id));
+    let next = word.and_then(|(_, j)| j.next_tick).or_else(|| {
+        let ticks = reports.iter().filter_map(|(_, j)| j.next_tick);
+        ticks.clone().filter(|t| *t >= now).min().or(ticks.max())
+    });
+    let freshest_backlog = reports
+        .iter()
+        .filter(|(_, j)| j.backlog.is_some())
+        .max_by_key(|(p, _)| (p.written_at, &p.id));
+    let term = leader.as_ref().map(|leader| leader.token);
+    JobStatus {
+        name: said(|j| j.name.clone()),
+        coordination: said(|j| j.coordination.clone()),
+        schedule: said(|j| j.schedule.clone()),
+        zone: speaker.and_then(|(_, j)| j.zone.clone()),
+        definitions: definitions_of(reports.iter().copied()),
+        leader,
+        leader_known: known,
+        last_seen: match known {
+            true => None,
+            false => last_seen(reports, seen.remembered.get(name), now),
+        },
+        last_tick: last.and_then(|(_, j)| j.last_tick),
+        next_tick: next,
+        last_outcome: ended.or(last).and_then(|(_, j)| j.last_outcome.clone()),
+        last_ended: ended.and_then(|(_, j)| j.last_ended),
+        // Until the intents are looked at: a replica that knows of a pause starts nothing.
+        paused: reports.iter().any(|(_, j)| j.paused),
+        paused_why: None,
+        paused_by: None,
+        paused_since: None,
+        backlog: freshest_backlog.and_then(|(_, j)| j.backlog),
+        // From the same replica: what one says is of one moment.
+        held: freshest_backlog.and_then(|(_, j)| j.held),
+        running: running(reports, term),
+    }
+}
+
+/// The definitions of a job, the one that was loaded last first; none when all agree.
+pub(super) fn definitions_of<'a>(
+    reports: impl Iterator<Item = (&'a Presence, &'a JobPresence)>,
+) -> Vec<DefinitionStatus> {
+    let mut found: BTreeMap<&str, DefinitionStatus> = BTreeMap::new();
+    for (presence, job) in reports.filter(|(_, job)| !job.definition.is_empty()) {
+        let row = found.entry(&job.definition).or_default();
+        row.definition.clone_from(&job.definition);
+        row.replicas.push(presence.name.clone());
+        row.loaded = row.loaded.max(job.loaded);
+        row.leads |= job.standing == Standing::Leading;
+        row.stands_back = row.stands_back.take().or_else(|| job.stands_back.clone());
+    }
+    if found.len() < 2 {
+        return Vec::new();
+    }
+    let mut rows: Vec<DefinitionStatus> = found.into_values().collect();
+    rows.iter_mut().for_each(|row| row.replicas.sort());
+    rows.sort_by_key(|row| (Reverse(row.loaded), row.definition.clone()));
+    rows
+}
+
+/// Whether jobs of this coordination have a lock that one replica holds.
+pub(crate) fn has_lock(coordination: &str) -> bool {
+    !matches!(coordination, "batch" | "everywhere")
+}
+
+fn led<'a>(
+    name: &str,
+    reports: &'a [Report<'a>],
+    tags: &BTreeMap<&str, &'a Presence>,
+    seen: &Seen<'_>,
+    now: Timestamp,
+) -> Led<'a> {
+    match seen.records.get(name).unwrap_or(&Reading::Unknown) {
+        Reading::Held(held) => {
+            let holder = tag_of(&held.owner).and_then(|tag| tags.get(tag)).copied();
+            let word = reports
+                .iter()
+                .find(|(p, _)| holder.is_some_and(|h| h.id == p.id));
+            // Of another term of the same replica it tells nothing.
+            let claim = word.filter(|word| is_of(held, word));
+            if held.orphaned && !claim.is_some_and(|word| leads_still(word, now)) {
+                return Led::Nobody;
+            }
+            let told = |of: fn(&Presence) -> String| holder.map(of).unwrap_or_default();
+            let leader = LeaderStatus {
+                replica: told(|p| p.id.clone()),
+                name: match held.foreign {
+                    true => "a foreign client".to_owned(),
+                    false => told(|p| p.name.clone()),
+                },
+                host: told(|p| p.host.clone()),
+                pid: holder.map_or(0, |p| p.pid),
+                token: claim.and_then(|(_, j)| j.token).unwrap_or(held.token),
+                since: claim.and_then(|(_, j)| j.since),
+                remaining_ms: held.remaining_ms,
+                margin: (!held.orphaned).then_some(held.margin),
+            };
+            Led::By(leader, word)
+        }
+        Reading::Nobody { forgotten } => {
+            // Nodes that have forgotten a leader cannot say that there is none, while he may believe in his lease.
+            match *forgotten && reports.iter().any(|word| leads_still(word, now)) {
+                true => Led::Unknown,
+                false => Led::Nobody,
+            }
+        }
+        Reading::Unknown => {
+            let mine = |word: &&Report<'_>| Some(word.0.id.as_str()) == seen.me;
+            let mine = reports.iter().find(mine);
+            match mine.filter(|word| leads_still(word, now)) {
+                Some(word) => Led::By(own_term(word, now), Some(word)),
+                None => Led::Unknown,
+            }
+        }
+    }
+}
+
+/// Whether the word is about the very lease that the lock shows.
+fn is_of(held: &Holding, (_, j): &Report<'_>) -> bool {
+    let token = j.token.filter(|_| j.standing == Standing::Leading);
+    token.is_some_and(|token| held.token <= token && token <= held.at_most)
+}
+
+/// Whether the lease of which the word tells cannot have run out.
+fn leads_still((p, j): &Report<'_>, now: Timestamp) -> bool {
+    let lasts = |left| ms_since(p.written_at, now) < left;
+    j.standing == Standing::Leading && j.token.is_some() && j.remaining_ms.is_some_and(lasts)
+}
+
+/// What a replica knows of its own term.
+fn own_term((p, j): &Report<'_>, now: Timestamp) -> LeaderStatus {
+    let age = ms_since(p.written_at, now);
+    LeaderStatus {
+        replica: p.id.clone(),
+        name: p.name.clone(),
+        host: p.host.clone(),
+        pid: p.pid,
+        token: j.token.unwrap_or_default(),
+        since: j.since,
+        remaining_ms: j.remaining_ms.map(|ms| ms.saturating_sub(age)),
+        margin: j.margin,
+    }
+}
+
+/// Who said last that it leads: the largest token counts, of what is told and what is remembered.
+fn last_seen(
+    reports: &[Report<'_>],
+    remembered: Option<&LastSeen>,
+    now: Timestamp,
+) -> Option<LastSeen> {
+    let said = reports.iter().filter_map(|(p, j)| LastSeen::said(p, j));
+    let last = said
+        .chain(remembered.cloned())
+        .max_by(|a, b| (a.token, a.at, &a.replica).cmp(&(b.token, b.at, &b.replica)))?;
+    Some(LastSeen {
+        ms_ago: ms_since(last.at, now),
+        ..last
+    })
+}
+
+impl LastSeen {
+    /// What a replica says of itself, if it says that it leads.
+    pub(crate) fn said(p: &Presence, j: &JobPresence) -> Option<Self> {
+        let token = j.token.filter(|_| j.standing == Standing::Leading)?;
+        Some(Self {
+            replica: p.id.clone(),
+            name: p.name.clone(),
+            host: p.host.clone(),
+            pid: p.pid,
+            token,
+            at: p.written_at,
+            ms_ago: 0,
+        })
+    }
+}
+
+/// What runs under a lease before the present `term` is over, or was cut off with its replica.
+fn running(reports: &[Report<'_>], term: Option<Token>) -> Vec<RunStatus> {
+    let mut all: Vec<RunStatus> = reports
+        .iter()
+        .flat_map(|(p, j)| j.running.iter().map(move |run| (p, run)))
+        .filter(|(_, run)| {
+            run.token
+                .is_none_or(|of| term.is_none_or(|term| term <= of))
+        })
+        .map(|(p, run)| RunStatus {
+            replica: p.id.clone(),
+            ..run.clone()
+        })
+        .collect();
+    all.sort_by(|a, b| (a.started, &a.run_id).cmp(&(b.started, &b.run_id)));
+    all
+}
+
+// === locks ===
+
+fn locks(answers: &[Vec<View>], configured: usize) -> Vec<LockStatus> {
+    let mut by_key: BTreeMap<&str, Vec<&View>> = BTreeMap::new();
+    for view in answers.iter().flatten() {
+        by_key.entry(&view.key).or_default().push(view);
+    }
+    let majority = configured / 2 + 1;
+    by_key.values().map(|views| lock(views, majority)).collect()
+}
+
+/// `views` is never empty.
+fn lock(views: &[&View], majority: usize) -> LockStatus {
+    let shown_on = |owner: &str| {
+        let shown = views
+            .iter()
+            .filter(move |v| v.holder.as_deref() == Some(owner));
+        shown.copied().collect::<Vec<_>>()
+    };
+    // The owner in most keys; in none, the owner of the latest lease.
+    let holders = views.iter().filter_map(|v| v.holder.as_deref());
+    let latest = || views.iter().max_by_key(|v| (v.token, &v.owner));
+    let owner = holders
+        .max_by_key(|owner| (shown_on(owner).len(), *owner))
+        .or_else(|| latest().and_then(|v| v.owner.as_deref()))
+        .unwrap_or_default();
+    let keys = shown_on(owner);
+    let held = keys.len() >= majority;
+    let left = keys.iter().filter_map(|v| v.remaining_ms);
+    let remaining_ms = tally(left, if held { majority } else { 1 });
+    let theirs: Vec<_> = views
+        .iter()
+        .filter(|v| v.holder.as_deref().or(v.owner.as_deref()) == Some(owner))
+        .collect();
+    LockStatus {
+        key: views.first().map(|v| v.key.clone()).unwrap_or_default(),
+        owner: owner.to_owned(),
+        token: theirs.iter().map(|v| v.token).max().unwrap_or_default(),
+        remaining_ms,
+        held,
+        nodes: keys.len(),
+        released: keys.is_empty() && theirs.iter().any(|v| v.released),
+        replica: None,
+        holder: None,
+    }
+}
+
+// === helpers ===
+
+/// Zero when the writer's clock is ahead of ours.
+fn ms_since(earlier: Timestamp, now: Timestamp) -> u64 {
+    u64::try_from(now.as_millisecond() - earlier.as_millisecond()).unwrap_or(0)
+}

@@ -1,0 +1,399 @@
+//! The fleet as it is seen now: documents, and the records of the jobs' locks.
+//!
+//! # Invariants
+//! - Who leads is read after the documents were: a replica that has run since a takeover is named, and never its predecessor.
+//! - However many jobs there are, a lock node is occupied by [`PAGE`] of them at a time.
+//! # When things fail
+//! What cannot be read is unknown, and said to be.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+
+use super::{
+    intent::{self, Intent, Pause},
+    status::{
+        FleetStatus, HOLDER_PREFIX, Holders, LastSeen, LockDetail, LockStatus, NodeStatus,
+        PRESENCE_PREFIX, Presence,
+        leaders::Reading,
+        merge::{Seen, has_lock},
+    },
+};
+use crate::{
+    clock::Moment,
+    lock::{AdmissionReport, AdmissionState, LockError, Locks, NodeReport},
+    node::NodeError,
+};
+
+/// Records that are asked for in one call: a server does nothing else meanwhile, for one or two milliseconds.
+const PAGE: usize = 100;
+
+/// What documents and nodes tell.
+struct Told {
+    presences: Vec<Presence>,
+    nodes: Vec<NodeReport>,
+    /// Which nodes vote, where any does not.
+    admissions: Vec<AdmissionReport>,
+    pauses: Vec<Pause>,
+}
+
+/// The fleet as the store tells it: what documents say, and by the record of every job's lock who leads it.
+pub(crate) async fn fleet(locks: &Locks) -> Result<FleetStatus, LockError> {
+    let mut told = Told::read(locks, None).await?;
+    let records = records(locks, &told.led(), &told.blank()).await?;
+    told.introduce(locks, &records).await;
+    Ok(told.merge(locks, None, records, BTreeMap::new()))
+}
+
+/// The same, with the leader of this job alone.
+pub(crate) async fn fleet_of(locks: &Locks, job: &str) -> Result<FleetStatus, LockError> {
+    let mut told = Told::read(locks, None).await?;
+    let records = records(locks, &[job.to_owned()], &told.blank()).await?;
+    told.introduce(locks, &records).await;
+    Ok(told.merge(locks, None, records, BTreeMap::new()))
+}
+
+/// What documents say: no leaders.
+pub(crate) async fn told(locks: &Locks) -> Result<FleetStatus, LockError> {
+    let told = Told::read(locks, None).await?;
+    Ok(told.merge(locks, None, BTreeMap::new(), BTreeMap::new()))
+}
+
+/// Every process that tells of itself, and may hold locks.
+async fn holders(locks: &Locks) -> Holders {
+    // Who holds a lock is news, and may be missing.
+    let replicas = locks.docs(PRESENCE_PREFIX).await.unwrap_or_default();
+    let programs = locks.docs(HOLDER_PREFIX).await.unwrap_or_default();
+    Holders::of(&Presence::from_docs(&replicas), &programs)
+}
+
+/// Every lock as the nodes show it, with who holds it.
+pub(crate) async fn locks(locks: &Locks, prefix: &str) -> Result<Vec<LockStatus>, LockError> {
+    let views = locks.list(prefix).await?;
+    // After the locks: who has just taken one tells it with the lock, or soon.
+    let holders = holders(locks).await;
+    let rows = LockStatus::from_views(&views, locks.nodes().await?.len());
+    Ok(rows
+        .into_iter()
+        .map(|row| row.with_holder(&holders))
+        .collect())
+}
+
+/// What every node shows of these locks, with the processes that hold them.
+pub(crate) async fn details(
+    locks: &Locks,
+    keys: Vec<String>,
+) -> Result<Vec<LockDetail>, LockError> {
+    let sightings = locks.look(keys).await?;
+    let names: Vec<String> = locks.nodes().await?.into_iter().map(|n| n.name).collect();
+    let holders = holders(locks).await;
+    let details = sightings
+        .iter()
+        .map(|seen| LockDetail::from_nodes(&seen.key, &names, &seen.nodes, seen.expiry()))
+        .map(|lock| lock.with_holder(&holders));
+    Ok(details.collect())
+}
+
+/// Which nodes vote: with the time that the watcher of longest standing knows.
+pub(crate) async fn admissions(
+    locks: &Locks,
+    presences: &[Presence],
+) -> Result<Vec<AdmissionReport>, LockError> {
+    let mut reports = locks.admissions().await?;
+    let watched: Vec<(String, Duration)> = locks
+        .nodes()
+        .await?
+        .into_iter()
+        .filter_map(|node| node.watched)
+        .collect();
+    let now = locks.wall();
+    for report in &mut reports {
+        if let AdmissionState::Watched {
+            left: left @ Some(_),
+        } = &mut report.state
+            && let Some(nomination) = &report.nomination
+        {
+            *left = least_left(nomination, &watched, presences, now).or(*left);
+        }
+    }
+    Ok(reports)
+}
+
+/// How much longer a nomination is watched until the first of its watchers has done so for long enough.
+fn least_left(
+    nomination: &str,
+    own: &[(String, Duration)],
+    presences: &[Presence],
+    now: Timestamp,
+) -> Option<Duration> {
+    let own = own.iter().filter(|(of, _)| of == nomination);
+    let told = presences.iter().flat_map(|presence| {
+        let age = Duration::try_from(now.duration_since(presence.written_at)).unwrap_or_default();
+        let of_it = presence.watches.iter();
+        of_it
+            .filter(|watch| watch.nomination == nomination)
+            .map(move |watch| Duration::from_millis(watch.left_ms).saturating_sub(age))
+    });
+    own.map(|(_, left)| *left).chain(told).min()
+}
+
+/// What the locks of these jobs say, a page at a time. Once no majority has answered the others are not asked.
+async fn records(
+    locks: &Locks,
+    jobs: &[String],
+    blank: &[bool],
+) -> Result<BTreeMap<String, Reading>, LockError> {
+    let mut records = BTreeMap::new();
+    for page in jobs.chunks(PAGE) {
+        let keys = page.iter().map(|job| format!("job/{job}")).collect();
+        let mut silent = false;
+        for sighting in locks.look(keys).await? {
+            let answered = sighting.nodes.iter().filter(|node| node.is_ok()).count();
+            silent |= answered <= sighting.nodes.len() / 2;
+            let reading = Reading::of(&sighting.nodes, sighting.expiry(), blank);
+            if let Some(job) = sighting.key.strip_prefix("job/") {
+                records.insert(job.to_owned(), reading);
+            }
+        }
+        if silent {
+            break;
+        }
+    }
+    Ok(records)
+}
+
+/// What was said of pauses, and nothing else that is asked of the fleet: that may be much.
+async fn pauses(locks: &Locks) -> Result<Vec<Pause>, LockError> {
+    let names = locks.all_doc_names(intent::DIRECTORY);
+    let first = intent::pause_document("");
+    let names = names.await?.docs.into_iter().map(|(doc, _)| doc.name);
+    let names: Vec<String> = names.filter(|name| name.starts_with(&first)).collect();
+    let read = locks.docs_of(&names).await?;
+    let said = read.iter().filter_map(Intent::from_doc);
+    let pauses = said.filter_map(|intent| match intent {
+        Intent::Pause(pause) => Some(pause),
+        _ => None,
+    });
+    Ok(pauses.collect())
+}
+
+// === impl Told ===
+
+impl Told {
+    /// With this replica as it is now, which can be told when nothing else can, and the pauses that it knows: it reads each
+    /// once, and a page is looked at again and again.
+    async fn read(locks: &Locks, me: Option<(Presence, Vec<Pause>)>) -> Result<Self, LockError> {
+        let docs = match (locks.docs(PRESENCE_PREFIX).await, &me) {
+            (Ok(docs), _) => docs,
+            (Err(_), Some(_)) => Vec::new(),
+            (Err(error), None) => return Err(error),
+        };
+        let mut presences = Presence::from_docs(&docs);
+        let pauses = match me {
+            Some((mut me, pauses)) => {
+                me.rev = u64::MAX;
+                presences.push(me);
+                pauses
+            }
+            None => pauses(locks).await.unwrap_or_default(),
+        };
+        let nodes = locks.nodes().await?;
+        let admissions = match nodes.iter().any(does_not_vote) {
+            true => admissions(locks, &presences).await?,
+            false => Vec::new(),
+        };
+        Ok(Self {
+            presences,
+            nodes,
+            admissions,
+            pauses,
+        })
+    }
+
+    /// Looks once more at what replicas tell when a lock names one of whom nothing was read: it may have been too busy a moment.
+    async fn introduce(&mut self, locks: &Locks, records: &BTreeMap<String, Reading>) {
+        let known = |tag: &str| self.presences.iter().any(|p| p.tag == tag);
+        let mut tags = records.values().filter_map(Reading::tag);
+        if tags.all(known) {
+            return;
+        }
+        if let Ok(docs) = locks.docs(PRESENCE_PREFIX).await {
+            self.presences.extend(Presence::from_docs(&docs));
+        }
+    }
+
+    /// The jobs that one replica leads.
+    fn led(&self) -> Vec<String> {
+        let jobs = self.presences.iter().flat_map(|p| &p.jobs);
+        let led = jobs.filter(|job| has_lock(&job.coordination));
+        let mut names: Vec<String> = led.map(|job| job.name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Which nodes may have forgotten what they granted.
+    fn blank(&self) -> Vec<bool> {
+        self.nodes.iter().map(does_not_vote).collect()
+    }
+
+    fn merge(
+        self,
+        locks: &Locks,
+        me: Option<&str>,
+        records: BTreeMap<String, Reading>,
+        remembered: BTreeMap<String, LastSeen>,
+    ) -> FleetStatus {
+        let admissions = self.admissions;
+        let nodes = self.nodes.into_iter().enumerate();
+        let nodes = nodes.map(|(n, report)| node_status(report, admissions.get(n)));
+        let seen = Seen {
+            records,
+            me,
+            remembered,
+        };
+        let mut fleet = FleetStatus::merged(self.presences, nodes.collect(), locks.wall(), &seen);
+        for pause in self.pauses {
+            if let Ok(at) = fleet.jobs.binary_search_by(|job| job.name.cmp(&pause.job))
+                && let Some(job) = fleet.jobs.get_mut(at)
+            {
+                // What was asked for last; replicas follow.
+                job.paused = pause.paused;
+                job.paused_why = pause.paused.then_some(pause.reason);
+                job.paused_by = pause.paused.then_some(pause.by);
+                job.paused_since = pause.paused.then_some(pause.at);
+            }
+        }
+        fleet
+    }
+}
+
+/// Whether a node answers and has no vote.
+fn does_not_vote(node: &NodeReport) -> bool {
+    node.answers && node.trouble.is_some()
+}
+
+fn node_status(node: NodeReport, admission: Option<&AdmissionReport>) -> NodeStatus {
+    let votes = node.answers && node.trouble.is_none();
+    let state = admission.map(|report| &report.state);
+    let state = state.filter(|state| !votes && !matches!(state, AdmissionState::Silent(_)));
+    let left = match state {
+        Some(AdmissionState::Watched { left }) => *left,
+        _ => None,
+    };
+    let error = match (&node.trouble, state) {
+        // Asked a moment later, it may vote by now.
+        (Some(_), Some(state)) => Some(state.to_string()),
+        (trouble, _) => trouble.as_ref().map(ToString::to_string),
+    };
+    NodeStatus {
+        name: node.name,
+        up: node.answers,
+        votes,
+        votes_in_ms: left.map(millis),
+        cause: node
+            .trouble
+            .as_ref()
+            .map(NodeError::cause)
+            .map(str::to_owned),
+        error,
+        rtt_us: node
+            .round_trip
+            .map(|d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX)),
+        offset_ms: node.ahead_ms,
+    }
+}
+
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
+}
+
+// === A page that many look at ===
+
+/// Up to so many jobs are read anew for everybody who asks: one call per node.
+const FEW: usize = PAGE;
+
+/// The records of more are read so often at most, and at most a tenth of the time.
+const SELDOM: Duration = Duration::from_secs(1);
+
+/// What all who look at one replica's page share.
+#[derive(Default)]
+pub(crate) struct SharedView(tokio::sync::Mutex<Option<Last>>);
+
+struct Last {
+    records: BTreeMap<String, Reading>,
+    /// When another reading is due.
+    until: Moment,
+}
+
+impl SharedView {
+    /// The fleet as the store tells it, and this replica as it is now: at least that.
+    pub(crate) async fn fleet(
+        &self,
+        locks: &Locks,
+        me: Presence,
+        pauses: Vec<Pause>,
+        remembered: BTreeMap<String, LastSeen>,
+    ) -> Result<FleetStatus, LockError> {
+        let id = me.id.clone();
+        let mut told = Told::read(locks, Some((me, pauses))).await?;
+        let (led, blank) = (told.led(), told.blank());
+        let records = if led.len() <= FEW {
+            records(locks, &led, &blank).await?
+        } else {
+            self.seldom(locks, &led, &blank).await?
+        };
+        told.introduce(locks, &records).await;
+        Ok(told.merge(locks, Some(&id), records, remembered))
+    }
+
+    async fn seldom(
+        &self,
+        locks: &Locks,
+        led: &[String],
+        blank: &[bool],
+    ) -> Result<BTreeMap<String, Reading>, LockError> {
+        let clock = locks.clock();
+        // Held while it is read: a question that comes meanwhile waits for the same reading.
+        let mut last = self.0.lock().await;
+        let began = clock.now();
+        if let Some(last) = last.as_ref().filter(|last| began < last.until) {
+            return Ok(last.records.clone());
+        }
+        let records = records(locks, led, blank).await?;
+        let took = clock.now().since(began);
+        *last = Some(Last {
+            records: records.clone(),
+            until: began + SELDOM.max(took * 10),
+        });
+        Ok(records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::status::NodeWatch;
+
+    fn watches(left_ms: u64, written_ms: i64) -> Presence {
+        Presence {
+            watches: vec![NodeWatch {
+                nomination: "n".into(),
+                left_ms,
+            }],
+            written_at: Timestamp::from_millisecond(written_ms).unwrap(),
+            ..Presence::default()
+        }
+    }
+
+    #[test]
+    fn the_time_left_is_that_of_whoever_is_first_to_have_watched_long_enough() {
+        let now = Timestamp::from_millisecond(10_000).unwrap();
+        let presences = [watches(14_000, 8_000), watches(30_000, 9_000)];
+        let left = |of: &str, own: &[(String, Duration)]| least_left(of, own, &presences, now);
+        assert_eq!(left("n", &[]), Some(Duration::from_secs(12)));
+        assert_eq!(left("other", &[]), None);
+        let own = [("n".to_owned(), Duration::from_secs(5))];
+        assert_eq!(left("n", &own), Some(Duration::from_secs(5)));
+    }
+}
