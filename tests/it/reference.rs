@@ -150,7 +150,7 @@ fn the_endpoints_are_those_of_the_code() {
         let (method, who) = match handler {
             handler if handler.starts_with("post(") => ("POST", "token, as `Bearer`"),
             _ => match open(path) {
-                Some(want) if want.starts_with("Self::Health") => ("GET", "everybody"),
+                Some(want) if want.starts_with("Self::Health") => ("GET", "open to all"),
                 Some(want) if want.starts_with("Self::Lists") => {
                     ("GET", "this machine; token from elsewhere")
                 }
@@ -176,6 +176,34 @@ fn the_endpoints_are_those_of_the_code() {
     for row in &rows {
         let told = format!("### `{} {}`", row[0], row[1].trim_matches('`'));
         assert!(by_hand.contains(&told), "the page has no {told}");
+    }
+}
+
+// === variables ===
+
+/// Variables that are read or set: on the page of commands, or where the tests are told of.
+#[test]
+fn every_variable_is_told_of() {
+    let pages = read("reference/commands.md") + &read("developing/tests.md");
+    let mut found = BTreeSet::new();
+    for (_, code) in sources() {
+        let quoted = code.split('"').filter(|text| {
+            let name = text.strip_prefix("WATCHKEEPER_").unwrap_or_default();
+            let letters = |c: char| c.is_ascii_uppercase() || c == '_';
+            !name.is_empty() && name.chars().all(letters) && !name.ends_with('_')
+        });
+        // Keys of the configuration have a rule, and children of tests a name of their own.
+        let names = quoted.filter(|name| !name.contains("__") && !name.contains("_TEST_"));
+        found.extend(names.map(str::to_owned));
+    }
+    // A misspelt key, in a test of the message about it.
+    found.remove("WATCHKEEPER_ADMIN_TOKEN");
+    assert!(found.len() > 10, "{found:?}");
+    for name in found {
+        assert!(
+            pages.contains(&format!("`{name}`")),
+            "{name} is told of nowhere"
+        );
     }
 }
 
