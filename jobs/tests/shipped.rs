@@ -7,6 +7,10 @@
 
 #[path = "shipped/first.rs"]
 mod first;
+#[path = "../../tests/it/page.rs"]
+mod page;
+#[path = "shipped/reference.rs"]
+mod reference;
 
 use std::{
     collections::BTreeMap,

@@ -16,6 +16,8 @@ mod holders;
 mod layers;
 #[macro_use]
 mod locks;
+mod page;
+mod reference;
 #[cfg(feature = "sqlite")]
 mod workers;
 
