@@ -1,4 +1,4 @@
-//! The README's chapter "Test your job", as it stands there.
+//! The code of the guide "Test your jobs", as it stands there.
 
 use watchkeeper::{DurationExt, Job, JobError, Outcome, Run, Spec, testing, testing::Sim};
 
