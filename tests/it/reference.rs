@@ -150,7 +150,7 @@ fn the_endpoints_are_those_of_the_code() {
         let (method, who) = match handler {
             handler if handler.starts_with("post(") => ("POST", "token, as `Bearer`"),
             _ => match open(path) {
-                Some(want) if want.starts_with("Self::Health") => ("GET", "everybody"),
+                Some(want) if want.starts_with("Self::Health") => ("GET", "open to all"),
                 Some(want) if want.starts_with("Self::Lists") => {
                     ("GET", "this machine; token from elsewhere")
                 }
@@ -177,6 +177,88 @@ fn the_endpoints_are_those_of_the_code() {
         let told = format!("### `{} {}`", row[0], row[1].trim_matches('`'));
         assert!(by_hand.contains(&told), "the page has no {told}");
     }
+}
+
+// === variables ===
+
+/// Variables that are read or set: on the page of commands, or where the tests are told of.
+#[test]
+fn every_variable_is_told_of() {
+    let pages = read("reference/commands.md") + &read("developing/tests.md");
+    let mut found = BTreeSet::new();
+    for (_, code) in sources() {
+        let quoted = code.split('"').filter(|text| {
+            let name = text.strip_prefix("WATCHKEEPER_").unwrap_or_default();
+            let letters = |c: char| c.is_ascii_uppercase() || c == '_';
+            !name.is_empty() && name.chars().all(letters) && !name.ends_with('_')
+        });
+        // Keys of the configuration have a rule, and children of tests a name of their own.
+        let names = quoted.filter(|name| !name.contains("__") && !name.contains("_TEST_"));
+        found.extend(names.map(str::to_owned));
+    }
+    // A misspelt key, in a test of the message about it.
+    found.remove("WATCHKEEPER_ADMIN_TOKEN");
+    assert!(found.len() > 10, "{found:?}");
+    for name in found {
+        assert!(
+            pages.contains(&format!("`{name}`")),
+            "{name} is told of nowhere"
+        );
+    }
+}
+
+// === the map of the code ===
+
+/// Every folder that map and walk name is there, and every type and function.
+#[test]
+fn map_and_walk_name_what_is_there() {
+    if !root().join("lock/src").exists() {
+        return;
+    }
+    let sources = sources();
+    let words: BTreeSet<&str> = sources
+        .iter()
+        .flat_map(|(_, code)| code.split(|c: char| !is_of_a_name(c)))
+        .collect();
+    for page in ["developing/map.md", "developing/walk.md"] {
+        for (folder, named) in named_in(&read(page)) {
+            let path = named.trim_end_matches('/');
+            let there = match named.contains('/') {
+                true => [root().join(path), root().join(&folder).join(path)]
+                    .iter()
+                    .any(|path| path.exists()),
+                false => words.contains(path),
+            };
+            assert!(there, "{page}: there is no {named} (below {folder:?})");
+        }
+    }
+}
+
+/// What stands in quotes outside of blocks and may be a path or a name, with the folder that the chapter's title names.
+fn named_in(page: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let (mut folder, mut block) = (String::new(), false);
+    for line in page.lines() {
+        if line.starts_with("```") {
+            block = !block;
+        }
+        if block {
+            continue;
+        }
+        let quoted: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        if line.starts_with('#') {
+            folder = quoted.first().copied().unwrap_or_default().to_owned();
+        }
+        for word in quoted {
+            let word = word.trim_end_matches("()");
+            let is_path =
+                word.contains('/') && !word.contains([' ', ':']) && !word.starts_with('/');
+            if is_path || word.chars().all(is_of_a_name) {
+                found.push((folder.clone(), word.to_owned()));
+            }
+        }
+    }
+    found
 }
 
 // === rules and their tests ===
@@ -389,6 +471,10 @@ fn tests() -> BTreeMap<String, Vec<PathBuf>> {
 
 fn is_test(word: &str) -> bool {
     word.chars().all(is_word) && word.matches('_').count() > 1
+}
+
+fn is_of_a_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
 }
 
 fn is_word(c: char) -> bool {
