@@ -160,6 +160,8 @@ fn types(keys: &[Key]) -> BTreeMap<String, String> {
                 None => wanted.trim_start_matches("a ").to_owned(),
             },
         };
+        // A name of Rust says nothing to the author of a file.
+        assert!(!kind.ends_with(|c: char| c.is_ascii_digit()), "{message}");
         found.insert(
             text_of(&problem, "key").replace("jobs.a.", "jobs.NAME."),
             kind,
