@@ -5,6 +5,7 @@
     reason = "a test may fail by panic"
 )]
 
+mod book;
 #[macro_use]
 mod conformance;
 #[cfg(feature = "sqlite")]
