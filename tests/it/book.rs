@@ -13,6 +13,8 @@ use crate::page::root;
 const OTHERS: [&str; 3] = ["README.md", "CHANGELOG.md", "benches/README.md"];
 /// What a first reader reads.
 const README_LINES: usize = 300;
+/// Where mdBook finds the pages, and that it leaves `README.md` its name: links to one would be dead.
+const SETTINGS: [&str; 2] = ["src = \".\"", "use-default-preprocessors = false"];
 
 #[test]
 fn the_book_and_the_readme_hold_together() {
@@ -29,7 +31,7 @@ fn every_kind_of_fault_in_a_book_is_found() {
         fs::write(path, text).unwrap();
     };
     write("src/lib.rs", "#[doc = include_str!(\"../docs/a.md\")]");
-    write("docs/book.toml", "[book]\nsrc = \".\"\n");
+    write("docs/book.toml", &SETTINGS.join("\n"));
     write(
         "docs/SUMMARY.md",
         "# Summary\n\n[A](a.md)\n\n- [B](sub/b.md)\n",
@@ -75,6 +77,7 @@ fn every_kind_of_fault_in_a_book_is_found() {
         "docs/SUMMARY.md: mdBook does not read \"Words.\"",
         "docs/unlisted.md has Rust in it, and src/lib.rs does not include it",
         "docs/book.toml does not say src = \".\"",
+        "docs/book.toml does not say use-default-preprocessors = false",
     ];
     assert_eq!(found, expected.map(str::to_owned).into());
 }
@@ -104,8 +107,10 @@ fn faults(root: &Path) -> Vec<String> {
     contents(&pages, &mut faults);
     compiled(root, &pages, &mut faults);
     let settings = fs::read_to_string(root.join("docs/book.toml")).unwrap_or_default();
-    if !settings.lines().any(|line| line == "src = \".\"") {
-        faults.push("docs/book.toml does not say src = \".\"".to_owned());
+    for setting in SETTINGS {
+        if !settings.lines().any(|line| line == setting) {
+            faults.push(format!("docs/book.toml does not say {setting}"));
+        }
     }
     faults
 }
