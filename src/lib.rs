@@ -129,7 +129,19 @@ pub use job::{Health, Job, JobError, Outcome, Run, RunHook, Spec};
 pub use lock::Locks;
 pub use worker::Worker;
 
-/// The code and the promises in the README are compiled with the doc tests.
+/// The code in the README and in the book is compiled with the doc tests.
 #[cfg(all(doctest, feature = "cli"))]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod book {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/guides/first-job.md")]
+    struct FirstJob;
+    #[doc = include_str!("../docs/guides/locks.md")]
+    struct Locks;
+    #[doc = include_str!("../docs/guides/runs.md")]
+    struct Runs;
+    #[doc = include_str!("../docs/guides/settings-in-code.md")]
+    struct SettingsInCode;
+    #[doc = include_str!("../docs/guides/testing.md")]
+    struct Testing;
+}

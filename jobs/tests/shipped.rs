@@ -1,12 +1,18 @@
-//! What is shipped beside the code agrees with it: the README, its configurations and tables, and `deploy/`.
+//! What is shipped beside the code agrees with it: the README, the book with its configurations and commands, and `deploy/`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     reason = "a test fails by panicking"
 )]
 
+#[path = "shipped/commands.rs"]
+mod commands;
 #[path = "shipped/first.rs"]
 mod first;
+#[path = "../../tests/it/page.rs"]
+mod page;
+#[path = "shipped/reference.rs"]
+mod reference;
 
 use std::{
     collections::BTreeMap,
@@ -24,14 +30,63 @@ use watchkeeper::{
 // === configurations
 
 #[test]
-fn every_configuration_in_the_readme_loads() {
-    let snippets = blocks(&read("README.md"), "toml");
-    assert_eq!(snippets.len(), 5, "failover, scaled, batch, exec, http");
-    for snippet in snippets {
-        let loaded = load_text(&snippet).unwrap_or_else(|problems| panic!("{snippet}\n{problems}"));
-        assert!(loaded.problems.is_empty(), "{snippet}\n{}", loaded.problems);
-        assert!(!loaded.config.jobs.is_empty(), "{snippet}");
+fn every_configuration_in_the_documents_loads() {
+    let mut found = BTreeMap::new();
+    for (page, text) in documents() {
+        for snippet in blocks(&text, "toml") {
+            let loaded = load_text(&snippet)
+                .unwrap_or_else(|problems| panic!("{page}: {snippet}\n{problems}"));
+            let problems = loaded.problems;
+            assert!(problems.is_empty(), "{page}: {snippet}\n{problems}");
+            assert!(!loaded.config.jobs.is_empty(), "{page}: {snippet}");
+            *found.entry(page.clone()).or_insert(0) += 1;
+        }
     }
+    for (page, least) in [
+        ("README.md", 3),
+        ("docs/guides/failover-pair.md", 1),
+        ("docs/guides/notifications.md", 1),
+        ("docs/guides/programs.md", 2),
+        ("docs/guides/scaling-out.md", 1),
+    ] {
+        assert!(found.get(page) >= Some(&least), "{page}: {found:?}");
+    }
+}
+
+/// All that is wrong with them is that the first of the files is not there.
+#[test]
+fn the_settings_of_tls_are_those_of_the_code() {
+    let page = read("docs/operations/redis.md");
+    let (_, section) = page.split_once("## TLS\n").unwrap();
+    let text = blocks(section, "text").remove(0);
+    let Err(problems) = load_text(&text) else {
+        panic!("no file is there: {text}")
+    };
+    let keys: Vec<&str> = problems.iter().map(|told| told.key.as_str()).collect();
+    assert_eq!(keys, ["locks.redis.tls.ca"], "{problems}");
+    assert!(
+        problems.to_string().contains("cannot be read"),
+        "{problems}"
+    );
+}
+
+/// In a database with the tables that the pages speak of.
+#[test]
+fn every_sql_statement_in_the_documents_is_understood() {
+    let db = rusqlite::Connection::open_in_memory().unwrap();
+    db.execute_batch(
+        "CREATE TABLE account (id, balance, fence); CREATE TABLE notifications (id, sent_at);",
+    )
+    .unwrap();
+    let mut tried = 0;
+    for (page, text) in documents() {
+        for statement in blocks(&text, "sql") {
+            db.execute_batch(&statement)
+                .unwrap_or_else(|error| panic!("{page}: {statement}\n{error}"));
+            tried += 1;
+        }
+    }
+    assert!(tried >= 3, "{tried}");
 }
 
 #[test]
@@ -67,43 +122,6 @@ fn the_configuration_of_the_composition_loads() {
     assert_eq!(masters, nodes.len());
 }
 
-#[test]
-fn the_configuration_table_is_that_of_the_code() {
-    let readme = read("README.md");
-    let rows = table(&readme, "| key | default | meaning |");
-    let mut shown: BTreeMap<String, String> = BTreeMap::new();
-    for row in &rows {
-        let before = shown.insert(bare(&row[0]), bare(&row[1]));
-        assert!(before.is_none(), "{} stands there twice", row[0]);
-        assert!(!row[2].is_empty(), "{} has no meaning", row[0]);
-    }
-    let expected = defaults();
-    for (key, default) in &expected {
-        assert_eq!(shown.get(key), Some(default), "{key}");
-    }
-    let unknown: Vec<_> = shown
-        .keys()
-        .filter(|key| !expected.contains_key(*key))
-        .collect();
-    assert!(unknown.is_empty(), "no such keys: {unknown:?}");
-}
-
-#[test]
-fn the_metrics_table_is_that_of_the_code() {
-    let readme = read("README.md");
-    let rows = table(&readme, "| name | labels | meaning |");
-    let mut shown: Vec<String> = rows.iter().map(|row| stem(&bare(&row[0]))).collect();
-    let source = read("src/telemetry/metrics/families.rs");
-    let mut registered: Vec<String> = source
-        .split('"')
-        .filter(|text| text.starts_with("watchkeeper_") || text.starts_with("distributed_lock_"))
-        .map(stem)
-        .collect();
-    shown.sort();
-    registered.sort();
-    assert_eq!(shown, registered);
-}
-
 // === commands
 
 #[test]
@@ -125,17 +143,17 @@ fn every_command_line_that_is_shipped_is_understood() {
         .find_map(|line| line.trim().strip_prefix("command: [")?.strip_suffix(']'))
         .unwrap();
     lines.push(list.replace(['"', ','], ""));
-    for text in [read("README.md"), unit.clone()] {
+    for (_, text) in documents() {
         lines.extend(blocks(&text, "sh").iter().flat_map(|block| {
             let commands = block
                 .lines()
-                .filter_map(|line| line.strip_prefix("watchkeeper "));
+                .filter_map(|line| line.trim().strip_prefix("watchkeeper "));
             commands
                 .map(|line| line.split(" #").next().unwrap().to_owned())
                 .collect::<Vec<_>>()
         }));
     }
-    assert!(lines.len() >= 7, "{lines:?}");
+    assert!(lines.len() >= 30, "{lines:?}");
     for line in lines {
         understood(&line);
     }
@@ -145,6 +163,7 @@ fn every_command_line_that_is_shipped_is_understood() {
 fn understood(line: &str) {
     // What stands after `--` is the business of another program.
     let line = line.split(" -- ").next().unwrap();
+    let line = line.split(" || ").next().unwrap();
     let said = Command::new(env!("CARGO_BIN_EXE_watchkeeper"))
         .args(line.split_whitespace())
         .arg("--help")
@@ -184,10 +203,10 @@ fn unit_and_composition_keep_the_configuration_where_it_is_looked_for() {
     assert!(read("deploy/Dockerfile").ends_with("CMD [\"run\"]\n"));
     let places = LoadOptions::from_process().places;
     assert_eq!(places.last().unwrap(), Path::new(SYSTEM_PLACE));
-    let readme = read("README.md");
+    let page = read("docs/reference/configuration.md");
     for place in places {
         assert!(
-            readme.contains(&format!("`{}`", place.display())),
+            page.contains(&format!("`{}`", place.display())),
             "{place:?}"
         );
     }
@@ -210,54 +229,6 @@ fn time_to_stop_is_the_drain_timeout_and_ten_seconds() {
             .any(|line| line.trim() == stop),
         "{stop}"
     );
-}
-
-/// Files and headings: a link within a page that leads nowhere is as broken as one to a page that is not there.
-#[test]
-fn links_of_the_documents_lead_somewhere() {
-    let mut links = 0;
-    for name in ["README.md", "CHANGELOG.md", "benches/README.md"] {
-        let text = read(name);
-        for (at, _) in text.match_indices("](") {
-            let link = text[at + 2..].split(')').next().unwrap();
-            if link.starts_with("http") {
-                continue;
-            }
-            links += 1;
-            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-            let here = root().join(name);
-            let target = match file {
-                "" => here,
-                file => here.parent().unwrap().join(file),
-            };
-            assert!(target.exists(), "{name}: {link}");
-            if !heading.is_empty() {
-                let headings = headings(&fs::read_to_string(&target).unwrap());
-                assert!(headings.iter().any(|h| h == heading), "{name}: {link}");
-            }
-        }
-    }
-    assert!(links > 8, "{links}");
-}
-
-/// The headings of a page, as links name them.
-fn headings(text: &str) -> Vec<String> {
-    let prose = text.split("```").step_by(2);
-    let lines = prose.flat_map(str::lines);
-    let titles = lines.filter_map(|line| {
-        line.trim_start_matches('#')
-            .strip_prefix(' ')
-            .filter(|_| line.starts_with('#'))
-    });
-    let letter = |c: char| match c {
-        ' ' => Some('-'),
-        '-' | '_' => Some(c),
-        c if c.is_alphanumeric() => Some(c.to_ascii_lowercase()),
-        _ => None,
-    };
-    titles
-        .map(|title| title.trim().chars().filter_map(letter).collect())
-        .collect()
 }
 
 #[test]
@@ -341,6 +312,23 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
+/// The README and every page of the book, each with its path.
+fn documents() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::from([("README.md".to_owned(), read("README.md"))]);
+    let mut folders = vec!["docs".to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).unwrap().flatten() {
+            let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if entry.path().is_dir() {
+                folders.push(name);
+            } else if name.ends_with(".md") {
+                found.insert(name.clone(), read(&name));
+            }
+        }
+    }
+    found
+}
+
 fn load_text(text: &str) -> Result<Loaded, Problems> {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("watchkeeper.toml"), text).unwrap();
@@ -364,35 +352,6 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
         .collect()
 }
 
-/// The rows below a header, cell by cell.
-fn table(text: &str, header: &str) -> Vec<Vec<String>> {
-    let rows = text.lines().skip_while(|line| *line != header).skip(2);
-    let rows: Vec<Vec<String>> = rows
-        .take_while(|line| line.starts_with('|'))
-        .map(|line| {
-            line.split('|')
-                .skip(1)
-                .map(|cell| cell.trim().to_owned())
-                .collect()
-        })
-        .collect();
-    assert!(rows.len() > 10, "{header}");
-    rows
-}
-
-fn bare(cell: &str) -> String {
-    cell.trim_matches('`').to_owned()
-}
-
-/// A metric's name as it is registered: the encoder adds unit and kind.
-fn stem(name: &str) -> String {
-    let mut stem = name;
-    for ending in ["_total", "_info", "_seconds"] {
-        stem = stem.strip_suffix(ending).unwrap_or(stem);
-    }
-    stem.to_owned()
-}
-
 /// The names below `services:`.
 fn services(compose: &str) -> Vec<String> {
     let lines = compose
@@ -404,29 +363,4 @@ fn services(compose: &str) -> Vec<String> {
     names
         .filter_map(|line| Some(line.trim().strip_suffix(':')?.to_owned()))
         .collect()
-}
-
-/// Every key with its default, written as in the table.
-fn defaults() -> BTreeMap<String, String> {
-    fn walk(key: String, value: &Value, found: &mut BTreeMap<String, String>) {
-        match value {
-            Value::Object(table) if !key.ends_with(".params") => {
-                for (inner, value) in table {
-                    let dot = if key.is_empty() { "" } else { "." };
-                    walk(format!("{key}{dot}{inner}"), value, found);
-                }
-            }
-            Value::Null => drop(found.insert(key, "none".to_owned())),
-            value => drop(found.insert(key, value.to_string())),
-        }
-    }
-    let mut config = Config::default();
-    config.jobs.insert("NAME".to_owned(), Spec::default());
-    let mut found = BTreeMap::new();
-    walk(
-        String::new(),
-        &serde_json::to_value(&config).unwrap(),
-        &mut found,
-    );
-    found
 }

@@ -53,7 +53,7 @@ pub(super) fn explain(message: &str) -> String {
 /// What Rust calls a type, in the words of the author of a configuration.
 fn in_words(wanted: &str) -> &str {
     match wanted {
-        "usize" | "u32" | "u64" => "a whole number",
+        "usize" | "i32" | "u32" | "u64" => "a whole number",
         "f64" => "a number",
         "a boolean" => "true or false",
         "a string" | "path string" => "a text in quotes",

@@ -155,9 +155,11 @@ fn the_notices_are_shipped() {
         dockerfile.contains("COPY --from=build /src/THIRD-PARTY-NOTICES"),
         "{dockerfile}"
     );
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let page = "docs/operations/deploying.md";
     assert!(
-        readme.contains("cargo run --package watchkeeper-supply -- notices"),
-        "README.md"
+        fs::read_to_string(root().join(page))
+            .unwrap()
+            .contains("cargo run --package watchkeeper-supply -- notices"),
+        "{page}"
     );
 }

@@ -5,6 +5,9 @@
     reason = "a test may fail by panic"
 )]
 
+mod book;
 mod layers;
+mod page;
+mod reference;
 #[cfg(feature = "sqlite")]
 mod workers;

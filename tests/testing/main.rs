@@ -10,16 +10,16 @@
 mod alone;
 mod batches;
 mod failing;
-mod readme;
+mod guide;
 mod speed;
 mod stock;
 
 #[test]
-fn the_chapter_of_the_readme_is_what_runs_here() {
-    let (_, code) = include_str!("readme.rs").split_once("\n\n").unwrap();
-    let readme = include_str!("../../README.md");
+fn the_guide_shows_what_runs_here() {
+    let (_, code) = include_str!("guide.rs").split_once("\n\n").unwrap();
+    let guide = include_str!("../../docs/guides/testing.md");
     assert!(
-        readme.contains(code),
-        "copy tests/testing/readme.rs into the README"
+        guide.contains(code),
+        "copy tests/testing/guide.rs into docs/guides/testing.md"
     );
 }

@@ -1,4 +1,4 @@
-//! The README's chapter "Without writing Rust", executed as it stands: only places and schedules are others.
+//! The examples of the guide "Run programs in any language", executed as it stands: only places and schedules are others.
 
 use std::{
     collections::BTreeSet,
@@ -16,14 +16,9 @@ use crate::{process::Running, scene::Scene, store::Store, wait::until};
 
 /// The first block of this language after this heading.
 fn block(heading: &str, language: &str) -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
-    let readme = fs::read_to_string(path).expect("the README");
-    let (_, chapter) = readme
-        .split_once("## Without writing Rust\n")
-        .expect("the chapter");
-    let (_, section) = chapter
-        .split_once(&format!("### {heading}\n"))
-        .expect(heading);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guides/programs.md");
+    let guide = fs::read_to_string(path).expect("the guide");
+    let (_, section) = guide.split_once(&format!("## {heading}\n")).expect(heading);
     let (_, block) = section
         .split_once(&format!("```{language}\n"))
         .expect(language);
@@ -31,7 +26,7 @@ fn block(heading: &str, language: &str) -> String {
     block.to_owned()
 }
 
-/// The README's three masters, replaced by ours.
+/// The guide's three masters, replaced by ours.
 fn on_our_masters(text: &str, scene: &Scene) -> String {
     let mut text = text.to_owned();
     for (name, server) in ["a", "b", "c"].iter().zip(scene.store.servers()) {
@@ -186,7 +181,7 @@ pub(crate) fn a_daemon_has_a_hot_standby(store: Store) {
     first.done().with(0);
 }
 
-/// One call per tick, with what the README promises in it.
+/// One call per tick, with what the guide promises in it.
 pub(crate) fn a_web_service_is_called_once_a_tick(store: Store) {
     let scene = Scene::new(store);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

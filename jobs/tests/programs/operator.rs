@@ -283,11 +283,11 @@ pub(crate) fn a_user_without_rights_is_told_which(store: Store) {
     has(&findings(&done, "error"), "access refused", "ACL SETUSER");
 }
 
-/// The smallest rights that the README names are enough for these commands, too.
+/// The smallest rights that the book names are enough for these commands, too.
 pub(crate) fn the_rights_that_are_named_suffice(store: Store) {
     let scene = Scene::new(store);
-    let readme = include_str!("../../../README.md");
-    let (_, rule) = readme.split_once("ACL SETUSER watchkeeper ").unwrap();
+    let page = include_str!("../../../docs/operations/redis.md");
+    let (_, rule) = page.split_once("ACL SETUSER watchkeeper ").unwrap();
     let (rule, _) = rule.split_once("```").unwrap();
     let rule = rule.replace('\\', " ").replace("PASSWORD", "pw");
     for server in scene.store.servers() {

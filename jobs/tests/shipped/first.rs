@@ -1,4 +1,4 @@
-//! The first hour: the programs of the README's chapter "Write a job", copied word for word into a new crate, built and run.
+//! The first hour: the programs of the guides "Write your first job" and "Settings in code", copied word for word into a new crate, built and run.
 //!
 //! Costs the build of the library in another workspace, once per change of it (about half a minute; a minute and a half the
 //! first time, when some dependencies are wanted with other features), five small links, and twelve seconds of running. The
@@ -99,7 +99,7 @@ impl Drop for Program {
 }
 
 #[test]
-fn the_first_programs_of_the_readme_speak_at_once_and_run_within_a_minute() {
+fn the_first_programs_of_the_guides_speak_at_once_and_run_within_a_minute() {
     let texts = programs();
     build(&texts);
     let started = PROGRAMS.map(|(name, _, args)| (name, args, Program::start(name, args, "")));
@@ -180,7 +180,7 @@ fn other_commands_work_in_a_runtime_too() {
     run.end();
 }
 
-/// The build that the README names for programs with another crate that links SQLite, beside such a crate.
+/// The build that the guide names for programs with another crate that links SQLite, beside such a crate.
 #[test]
 fn the_build_without_the_embedded_store_stands_beside_another_sqlite() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,10 +195,7 @@ fn the_build_without_the_embedded_store_stands_beside_another_sqlite() {
         "[package]\nname = \"other-sqlite\"\nversion = \"1.0.0\"\nedition = \"2024\"\nlinks = \"sqlite3\"\n",
     )
     .unwrap();
-    let manifests = blocks(&chapter(), "toml Cargo.toml");
-    let [ordinary, without] = manifests.as_slice() else {
-        panic!("{manifests:?}");
-    };
+    let without = &blocks(&read(OTHER_SQLITE), "toml Cargo.toml")[0];
     let resolves = |dependencies: &str| {
         let dependencies = format!("{dependencies}other-sqlite = {{ path = \"other\" }}\n");
         fs::write(at("Cargo.toml"), manifest(&dependencies)).unwrap();
@@ -213,7 +210,7 @@ fn the_build_without_the_embedded_store_stands_beside_another_sqlite() {
             false => Err(text(tree.stderr)),
         }
     };
-    let refused = resolves(ordinary).unwrap_err();
+    let refused = resolves(&dependencies()).unwrap_err();
     assert!(refused.contains("`sqlite3`"), "{refused}");
     let tree = resolves(without).unwrap();
     assert!(
@@ -227,25 +224,26 @@ fn the_build_without_the_embedded_store_stands_beside_another_sqlite() {
 
 // === the crate
 
-fn chapter() -> String {
-    let readme = read("README.md");
-    let (_, chapter) = readme.split_once("## Write a job\n").unwrap();
-    let (chapter, _) = chapter.split_once("\n## ").unwrap();
-    chapter.to_owned()
-}
+const FIRST_JOB: &str = "docs/guides/first-job.md";
+const IN_CODE: &str = "docs/guides/settings-in-code.md";
+const OTHER_SQLITE: &str = "docs/guides/other-sqlite-crates.md";
 
-/// The programs of the chapter; its longer example is none of them.
+/// The programs of the guides; the README shows the first of them.
 fn programs() -> Vec<String> {
-    let (chapter, _) = chapter()
-        .split_once("### A longer one")
-        .map(|(before, after)| (before.to_owned(), after.to_owned()))
-        .unwrap();
-    let texts = blocks(&chapter, "rust,no_run");
+    let guides = [FIRST_JOB, IN_CODE].map(read).join("\n");
+    let texts = blocks(&guides, "rust,no_run");
     assert_eq!(texts.len(), PROGRAMS.len(), "{texts:#?}");
     for ((name, words, _), text) in PROGRAMS.iter().zip(&texts) {
         assert!(text.contains(words), "{name} is not {words:?}: {text}");
     }
+    let readme = read("README.md");
+    assert_eq!(blocks(&readme, "rust,no_run"), texts[..1]);
+    assert_eq!(blocks(&readme, "toml Cargo.toml"), [dependencies()]);
     texts
+}
+
+fn dependencies() -> String {
+    blocks(&read(FIRST_JOB), "toml Cargo.toml").remove(0)
 }
 
 /// Builds the programs in a crate that is no member of our workspace, with the versions and profiles of ours.
@@ -253,10 +251,7 @@ fn build(programs: &[String]) {
     let home = home();
     let bins = home.join("src/bin");
     fs::create_dir_all(&bins).unwrap();
-    write(
-        &home.join("Cargo.toml"),
-        &manifest(&blocks(&chapter(), "toml Cargo.toml")[0]),
-    );
+    write(&home.join("Cargo.toml"), &manifest(&dependencies()));
     fs::copy(root().join("Cargo.lock"), home.join("Cargo.lock")).unwrap();
     for ((name, ..), text) in PROGRAMS.iter().zip(programs) {
         write(&bins.join(format!("{name}.rs")), text);

@@ -119,10 +119,10 @@ pub(crate) fn run_ids_tell_servers_apart() {
     });
 }
 
-/// What the README says, word by word.
+/// What the book says, word by word.
 fn smallest_user() -> Vec<String> {
-    let readme = include_str!("../../../README.md");
-    let line = readme
+    let page = include_str!("../../../docs/operations/redis.md");
+    let line = page
         .split("ACL SETUSER watchkeeper ")
         .nth(1)
         .and_then(|rest| rest.split("```").next())

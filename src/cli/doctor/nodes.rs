@@ -122,8 +122,8 @@ fn unreachable(node: &NodeState, why: &str) -> Finding {
     Finding::error(&node.name, format!("{what}: {why}"), remedy)
 }
 
-const RIGHTS: &str = "correct locks.redis.username and password, or give that user the rights that the README \
-                      names: the line ACL SETUSER under \"Redis\"";
+const RIGHTS: &str = "correct locks.redis.username and password, or give that user the rights that the book \
+                      names: the line ACL SETUSER in docs/operations/redis.md";
 
 fn rights(node: &NodeState) -> Option<Finding> {
     let why = node.write_error.as_ref()?;

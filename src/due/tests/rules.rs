@@ -1,4 +1,4 @@
-//! One test for each cell of the README's table of rules: what happens, by the name that the table gives it.
+//! One test for each cell of the table of rules in `docs/how-it-works/ticks.md`: what happens, by the name that the table gives it.
 
 use super::*;
 use crate::ledger::Decided;
@@ -527,12 +527,12 @@ fn a_changed_schedule_fires_nothing_before_the_change() {
 
 // === the table
 
-/// Every row of the README's table names its test, which is one of this file.
+/// Every row of the book's table names its test, which is one of this file.
 #[test]
-fn each_row_of_the_readme_has_its_test() {
-    let readme = include_str!("../../../README.md");
-    let header = "| what happened | setting | what is done | its test |";
-    let rows: Vec<Vec<&str>> = readme
+fn each_row_of_the_book_has_its_test() {
+    let page = include_str!("../../../docs/how-it-works/ticks.md");
+    let header = "| What happened | Setting | What is done | Test |";
+    let rows: Vec<Vec<&str>> = page
         .lines()
         .skip_while(|line| *line != header)
         .skip(2)

@@ -1,0 +1,522 @@
+//! What the book says is what the sources say: metrics, endpoints, rules and the tests that hold them. Reads files alone;
+//! all of it costs about a tenth of a second.
+//!
+//! A test that fails because the code was changed says which command writes the page anew.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::page::{docs, made, read, root, table};
+
+const COMMAND: &str = "cargo test --test it reference";
+
+/// Folders with sources, as far as they are there.
+const SOURCES: [&str; 5] = ["lock", "src", "jobs", "tests", "supply"];
+
+// === metrics ===
+
+#[test]
+fn the_metrics_are_those_of_the_code() {
+    let text = source("src/telemetry/metrics/families.rs");
+    let fields = fields(&text);
+    let labels = labels(&text);
+    let mut rows = Vec::new();
+    for call in ["count(", "seconds("] {
+        // The calls of `register` alone: each has the registry first, then name and help.
+        for (at, _) in text.match_indices(&format!(" {call}")) {
+            let inner = text[at + 1 + call.len()..].trim_start();
+            let Some(rest) = inner.strip_prefix("r,") else {
+                continue;
+            };
+            let mut quoted = rest.split('"').skip(1).step_by(2);
+            let (name, help) = (quoted.next().unwrap(), quoted.next().unwrap());
+            let field = rest.split("&self.").nth(1).unwrap();
+            let field = field.split(|c: char| !is_word(c)).next().unwrap();
+            let (kind, many) = fields[field];
+            let labels = labels.get(field).cloned().unwrap_or_default();
+            assert_eq!(labels.len(), many, "labels of {field}: {labels:?}");
+            let unit = if call == "seconds(" { "_seconds" } else { "" };
+            let total = if kind == "counter" { "_total" } else { "" };
+            rows.push((
+                at,
+                vec![
+                    format!("`{name}{unit}{total}`"),
+                    kind.to_owned(),
+                    labels
+                        .iter()
+                        .map(|l| format!("`{l}`"))
+                        .collect::<Vec<_>>()
+                        .join(", "),
+                    help.to_owned(),
+                ],
+            ));
+        }
+    }
+    assert_eq!(rows.len(), fields.len(), "each family is registered once");
+    rows.sort();
+    let rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
+    let page = "reference/metrics.md";
+    made(
+        page,
+        "metrics",
+        &table(&["Metric", "Kind", "Labels", "Meaning"], &rows),
+        COMMAND,
+    );
+
+    let page = read(page);
+    let process = source("src/telemetry/metrics/process.rs");
+    let others = process
+        .split('"')
+        .filter(|text| text.starts_with("process_"));
+    for name in others.chain(["watchkeeper_build"]) {
+        assert!(page.contains(&format!("`{name}")), "{name} is missing");
+    }
+}
+
+/// Kind and number of labels of each family.
+fn fields(text: &str) -> BTreeMap<&str, (&'static str, usize)> {
+    let inner = text.split_once("struct Families {").unwrap().1;
+    let lines = inner.split_once("\n}").unwrap().0.lines();
+    let mut found = BTreeMap::new();
+    for line in lines {
+        let line = line.trim().trim_start_matches("pub(super) ");
+        let Some((name, kind)) = line
+            .split_once(": ")
+            .filter(|(name, _)| *name != "registry")
+        else {
+            continue;
+        };
+        let (word, many) = kind
+            .split_once('<')
+            .unwrap_or((kind.trim_end_matches(','), "0"));
+        let kind = match word {
+            "Histograms" => "histogram",
+            "Counters" | "Counter" => "counter",
+            "Gauges" | "Seconds" | "Gauge" => "gauge",
+            other => panic!("no kind of metric is known as {other}"),
+        };
+        let many = many.split('>').next().unwrap().parse().unwrap_or(0);
+        found.insert(name, (kind, many));
+    }
+    found
+}
+
+/// The labels that each family is asked with.
+fn labels(text: &str) -> BTreeMap<&str, Vec<String>> {
+    let mut found = BTreeMap::new();
+    for (at, _) in text.match_indices("get_or_create(&") {
+        let before = text[..at].trim_end().trim_end_matches('.').trim_end();
+        let field = before.rsplit_once("self.").unwrap().1;
+        let asked = &text[at..];
+        let list = match asked.starts_with("get_or_create(&[") {
+            true => asked.split_once(")]").map_or(asked, |(list, _)| list),
+            false => {
+                let list = before.rsplit_once("let labels = [").unwrap().1;
+                list.split_once("];").unwrap().0
+            }
+        };
+        let words = list
+            .split(['[', ',', ' ', '\n'])
+            .filter_map(|word| match word {
+                word if word.starts_with("of(") => Some("job".to_owned()),
+                word if word.starts_with("named(") => Some("resource".to_owned()),
+                word => Some(word.strip_prefix("(\"")?.trim_end_matches('"').to_owned()),
+            });
+        found.insert(field, words.collect());
+    }
+    found
+}
+
+// === endpoints ===
+
+#[test]
+fn the_endpoints_are_those_of_the_code() {
+    let routes = source("src/admin/routes.rs");
+    let rights = source("src/admin/rights.rs");
+    let wants = rights.split_once("match uri.path() {").unwrap().1;
+    let wants = wants.split_once("_ =>").unwrap().0;
+    let arms: Vec<&str> = wants.split("=>").collect();
+    let open = |path: &str| {
+        let quoted = format!("\"{path}\"");
+        let arm = arms.iter().position(|arm| arm.contains(&quoted));
+        arm.map(|arm| arms[arm + 1].trim_start_matches([' ', '\n', '{']))
+    };
+    let mut rows = Vec::new();
+    for route in routes.split(".route(\"").skip(1) {
+        let (path, handler) = route.split_once("\", ").unwrap();
+        let (method, who) = match handler {
+            handler if handler.starts_with("post(") => ("POST", "token, as `Bearer`"),
+            _ => match open(path) {
+                Some(want) if want.starts_with("Self::Health") => ("GET", "open to all"),
+                Some(want) if want.starts_with("Self::Lists") => {
+                    ("GET", "this machine; token from elsewhere")
+                }
+                None => ("GET", "token"),
+                Some(other) => panic!("{path}: {other}"),
+            },
+        };
+        rows.push(vec![method.to_owned(), format!("`{path}`"), who.to_owned()]);
+    }
+    assert!(rows.len() > 10, "{rows:?}");
+    let page = "reference/endpoints.md";
+    made(
+        page,
+        "endpoints",
+        &table(&["Method", "Path", "Who may ask"], &rows),
+        COMMAND,
+    );
+    let by_hand = read(page)
+        .split_once("<!-- end: endpoints -->")
+        .unwrap()
+        .1
+        .to_owned();
+    for row in &rows {
+        let told = format!("### `{} {}`", row[0], row[1].trim_matches('`'));
+        assert!(by_hand.contains(&told), "the page has no {told}");
+    }
+}
+
+// === variables ===
+
+/// Variables that are read or set: on the page of commands, or where the tests are told of.
+#[test]
+fn every_variable_is_told_of() {
+    let pages = read("reference/commands.md") + &read("developing/tests.md");
+    let mut found = BTreeSet::new();
+    for (_, code) in sources() {
+        let quoted = code.split('"').filter(|text| {
+            let name = text.strip_prefix("WATCHKEEPER_").unwrap_or_default();
+            let letters = |c: char| c.is_ascii_uppercase() || c == '_';
+            !name.is_empty() && name.chars().all(letters) && !name.ends_with('_')
+        });
+        // Keys of the configuration have a rule, and children of tests a name of their own.
+        let names = quoted.filter(|name| !name.contains("__") && !name.contains("_TEST_"));
+        found.extend(names.map(str::to_owned));
+    }
+    // A misspelt key, in a test of the message about it.
+    found.remove("WATCHKEEPER_ADMIN_TOKEN");
+    assert!(found.len() > 10, "{found:?}");
+    for name in found {
+        assert!(
+            pages.contains(&format!("`{name}`")),
+            "{name} is told of nowhere"
+        );
+    }
+}
+
+// === the map of the code ===
+
+/// Every folder that map and walk name is there, and every type and function.
+#[test]
+fn map_and_walk_name_what_is_there() {
+    let rooms = ["lock/src", "src/fleet", "src/run", "jobs/src/kinds"];
+    if !rooms.iter().all(|room| root().join(room).exists()) {
+        return;
+    }
+    let sources = sources();
+    let words: BTreeSet<&str> = sources
+        .iter()
+        .flat_map(|(_, code)| code.split(|c: char| !is_of_a_name(c)))
+        .collect();
+    for page in ["developing/map.md", "developing/walk.md"] {
+        for (folder, named) in named_in(&read(page)) {
+            let path = named.trim_end_matches('/');
+            let there = match named.contains('/') {
+                true => [root().join(path), root().join(&folder).join(path)]
+                    .iter()
+                    .any(|path| path.exists()),
+                false => words.contains(path),
+            };
+            assert!(there, "{page}: there is no {named} (below {folder:?})");
+        }
+    }
+}
+
+/// What stands in quotes outside of blocks and may be a path or a name, with the folder that the chapter's title names.
+fn named_in(page: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let (mut folder, mut block) = (String::new(), false);
+    for line in page.lines() {
+        if line.starts_with("```") {
+            block = !block;
+        }
+        if block {
+            continue;
+        }
+        let quoted: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        if line.starts_with('#') {
+            folder = quoted.first().copied().unwrap_or_default().to_owned();
+        }
+        for word in quoted {
+            let word = word.trim_end_matches("()");
+            let is_path =
+                word.contains('/') && !word.contains([' ', ':']) && !word.starts_with('/');
+            if is_path || word.chars().all(is_of_a_name) {
+                found.push((folder.clone(), word.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+// === rules and their tests ===
+
+/// A rule as the documentation of a module states it.
+struct Rule {
+    id: String,
+    says: String,
+    tests: Vec<String>,
+}
+
+#[test]
+fn rules_and_tests_are_those_of_the_sources() {
+    let tests = tests();
+    // In this order: the tests that the rules name are among those that the book names.
+    rules_of_the_modules(&tests);
+    tests_of_the_book(&tests);
+}
+
+fn rules_of_the_modules(tests: &BTreeMap<String, Vec<PathBuf>>) {
+    let mut text = String::new();
+    for (path, code) in sources() {
+        let rules = rules(&code);
+        if rules.is_empty() {
+            continue;
+        }
+        let mut rows = Vec::new();
+        for rule in rules {
+            for test in &rule.tests {
+                assert!(
+                    tests.contains_key(test),
+                    "{}: there is no test {test}",
+                    path.display()
+                );
+            }
+            let held: Vec<String> = rule.tests.iter().map(|test| format!("`{test}`")).collect();
+            rows.push(vec![rule.id, rule.says, held.join(", ")]);
+        }
+        text += &format!(
+            "### `{}`\n\n{}\n",
+            path.display(),
+            table(&["Rule", "Says", "Test"], &rows)
+        );
+    }
+    made("guarantees.md", "rules", &text, COMMAND);
+}
+
+fn tests_of_the_book(tests: &BTreeMap<String, Vec<PathBuf>>) {
+    let mut named = BTreeSet::new();
+    for page in pages(&docs()) {
+        let text = fs::read_to_string(&page).unwrap();
+        for test in tests_in_tables(&text) {
+            assert!(
+                tests.contains_key(&test),
+                "{}: there is no test {test}",
+                page.display()
+            );
+            named.insert(test);
+        }
+    }
+    assert!(named.len() > 100, "{}", named.len());
+    let mut files: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
+    for test in &named {
+        for file in &tests[test] {
+            files.entry(file).or_default().push(test);
+        }
+    }
+    let mut text = String::new();
+    for (file, tests) in files {
+        text += &format!("- `{}`\n", file.display());
+        for test in tests {
+            text += &format!("  - `{test}`\n");
+        }
+    }
+    made("guarantees.md", "tests", &text, COMMAND);
+}
+
+#[test]
+fn a_test_that_is_not_there_is_seen() {
+    let page = "| Promise | Test |\n| --- | --- |\n| One holder | `there_is_no_such_test`, `nor_this_one` |\n\n`max_ttl`\n";
+    let named = tests_in_tables(page);
+    assert_eq!(named, ["there_is_no_such_test", "nor_this_one"]);
+    assert!(named.iter().all(|test| !tests().contains_key(test)));
+    let code = "//! # Invariants\n//! - X1 It holds,\n//!   always.  (`it_holds_here`,\n//!   and_always_so)\n//! - Silence proves nothing.\n";
+    let rules = rules(code);
+    assert_eq!(
+        (rules[0].id.as_str(), rules[0].says.as_str()),
+        ("X1", "It holds, always.")
+    );
+    assert_eq!(rules[0].tests, ["it_holds_here", "and_always_so"]);
+    assert_eq!((rules[1].id.as_str(), rules[1].tests.len()), ("", 0));
+}
+
+/// The list below `# Invariants`, and any other list of rules with a letter and a number.
+fn rules(code: &str) -> Vec<Rule> {
+    let mut found: Vec<String> = Vec::new();
+    let (mut invariants, mut inside) = (false, false);
+    for line in code.lines() {
+        let line = line.trim_start();
+        let doc = line.strip_prefix("//!").or(line.strip_prefix("///"));
+        let Some(doc) = doc else {
+            (invariants, inside) = (false, false);
+            continue;
+        };
+        if let Some(title) = doc.strip_prefix(" # ") {
+            (invariants, inside) = (title.starts_with("Invariants"), false);
+        } else if let Some(item) = doc.strip_prefix(" - ") {
+            inside = invariants || !id(item).is_empty();
+            if inside {
+                found.push(item.to_owned());
+            }
+        } else if let Some(more) = doc.strip_prefix("   ").filter(|_| inside) {
+            let rule = found.last_mut().unwrap();
+            *rule += " ";
+            *rule += more.trim();
+        } else {
+            inside = false;
+        }
+    }
+    found.iter().map(|text| rule(text)).collect()
+}
+
+fn rule(text: &str) -> Rule {
+    let id = id(text);
+    let mut says = text[id.len()..].trim();
+    let mut tests = Vec::new();
+    if let Some((before, list)) = says.rsplit_once('(')
+        && let Some(list) = list.trim_end_matches('.').strip_suffix(')')
+    {
+        let words = list
+            .trim_start_matches("all: ")
+            .split(',')
+            .map(|word| word.trim().trim_matches('`'));
+        let words: Vec<String> = words.map(str::to_owned).collect();
+        if words.iter().all(|word| is_test(word)) {
+            (says, tests) = (before.trim(), words);
+        }
+    }
+    Rule {
+        id: id.to_owned(),
+        // Links that lead somewhere in the documentation of the crate alone.
+        says: says.replace("[`", "`").replace("`]", "`"),
+        tests,
+    }
+}
+
+/// `R8`, where the text begins with it.
+fn id(text: &str) -> &str {
+    let word = text.split(' ').next().unwrap_or_default();
+    let number = word.trim_start_matches(|c: char| c.is_ascii_uppercase());
+    let letters = word.len() - number.len();
+    match (1..=2).contains(&letters) && number.parse::<u32>().is_ok() {
+        true => word,
+        false => "",
+    }
+}
+
+/// What stands in quotes in the last column of tables whose last column is called "Test".
+fn tests_in_tables(text: &str) -> Vec<String> {
+    let cells = |line: &str| -> Option<String> {
+        let line = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+        Some(line.rsplit(" | ").next()?.trim().to_owned())
+    };
+    let mut found = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        match cells(line) {
+            None => inside = false,
+            Some(last) if last == "Test" => inside = true,
+            Some(last) if inside => {
+                let quoted = last.split('`').skip(1).step_by(2);
+                found.extend(quoted.map(str::to_owned));
+            }
+            Some(_) => {}
+        }
+    }
+    found
+}
+
+/// Every test with the files that have one of this name: functions with such an attribute, and those of the folders of
+/// tests, which have a harness of their own.
+fn tests() -> BTreeMap<String, Vec<PathBuf>> {
+    let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for (path, code) in sources() {
+        let in_tests = path.iter().any(|part| part == "tests");
+        let mut marked = false;
+        for line in code.lines().map(str::trim) {
+            if line.starts_with("#[") {
+                marked |= line.contains("test");
+                continue;
+            }
+            let name = line.split_once("fn ").map(|(_, rest)| rest);
+            let name =
+                name.map(|rest| rest.split(|c: char| !is_word(c)).next().unwrap_or_default());
+            if let Some(name) = name.filter(|name| (marked || in_tests) && is_test(name)) {
+                let files = found.entry(name.to_owned()).or_default();
+                if !files.contains(&path) {
+                    files.push(path.clone());
+                }
+            }
+            // What lies between an attribute and its function: other attributes over several lines, and comments.
+            marked &= line.starts_with(')')
+                || line.starts_with("//")
+                || line.contains(" = \"")
+                || line.ends_with(',');
+        }
+    }
+    found
+}
+
+fn is_test(word: &str) -> bool {
+    word.chars().all(is_word) && word.matches('_').count() > 1
+}
+
+fn is_of_a_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'
+}
+
+// === reading ===
+
+fn source(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Every source, in the order of its path from the root.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for folder in SOURCES {
+        walk(&root().join(folder), "rs", &mut found);
+    }
+    found.retain(|path| !path.components().any(|part| part.as_os_str() == "target"));
+    let relative = |path: &Path| path.strip_prefix(root()).unwrap_or(path).to_owned();
+    let read = |path: &PathBuf| (relative(path), fs::read_to_string(path).unwrap());
+    found.iter().map(read).collect()
+}
+
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    walk(folder, "md", &mut found);
+    found
+}
+
+fn walk(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            walk(&path, extension, found);
+        } else if path.extension().is_some_and(|e| e == extension) {
+            found.push(path);
+        }
+    }
+}
