@@ -21,10 +21,9 @@ use std::{
     process::Command,
 };
 
-use serde_json::Value;
 use watchkeeper::{
     Worker,
-    config::{Config, LoadOptions, Loaded, Problems, SYSTEM_PLACE, Spec},
+    config::{Config, LoadOptions, Loaded, Problems, SYSTEM_PLACE},
 };
 
 // === configurations

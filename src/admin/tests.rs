@@ -279,8 +279,8 @@ fn fleet() -> FleetStatus {
         started: now,
         jobs: vec![
             job("report", "leader", Standing::Leading),
-            job("orphan", "leader", Standing::StandingBy),
-            job("unseen", "leader", Standing::StandingBy),
+            job("orphan", "leader", Standing::Standby),
+            job("unseen", "leader", Standing::Standby),
             batches,
         ],
         ..Presence::default()

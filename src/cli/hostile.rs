@@ -238,7 +238,7 @@ impl Of<'_> {
             loaded: Some(Self::at()),
             stands_back: self.some(),
             engine_died: self.some(),
-            standing: Standing::StandingBy,
+            standing: Standing::Standby,
             token: Some(Token(7)),
             since: Some(Self::at()),
             remaining_ms: Some(5),

@@ -126,7 +126,8 @@ pub(crate) enum Standing {
     Leading,
     /// Would take over.
     #[default]
-    StandingBy,
+    #[serde(rename = "standing-by")]
+    Standby,
     /// Works on it beside others: batches, or a job that runs everywhere.
     Working,
     /// Does nothing for it: not a candidate, unfit, draining; also whatever a newer version calls it.

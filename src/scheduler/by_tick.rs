@@ -120,7 +120,7 @@ impl Engine {
             };
             self.take_up();
             let elector = self.elector();
-            ctx.board.stands(&self.name, Standing::StandingBy);
+            ctx.board.stands(&self.name, Standing::Standby);
             tokio::select! {
                 biased;
                 () = pass.over() => continue,

@@ -140,7 +140,7 @@ impl Engine {
             ctx.clock.sleep(ctx.health_every()).await;
         }
         if said {
-            ctx.board.stands(&self.name, Standing::StandingBy);
+            ctx.board.stands(&self.name, Standing::Standby);
             ctx.events.tell(Event::Fitness {
                 job: self.name.clone(),
                 unfit: None,

@@ -32,7 +32,7 @@ impl Engine {
             self.take_up();
             let elector = self.elector();
             let elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
-            ctx.board.stands(&self.name, Standing::StandingBy);
+            ctx.board.stands(&self.name, Standing::Standby);
             tokio::select! {
                 biased;
                 () = pass.over() => continue,
@@ -143,7 +143,7 @@ impl Engine {
                 | TermEnd::Outdated,
             ) => Loss::Released,
         };
-        ctx.board.stands(&self.name, Standing::StandingBy);
+        ctx.board.stands(&self.name, Standing::Standby);
         if brief {
             if why != Loss::Released {
                 tracing::warn!(

@@ -205,7 +205,7 @@ impl LocalStatus {
             } = &job.facts;
             let decides = match standing {
                 Standing::Leading | Standing::Working => true,
-                Standing::StandingBy => coordination == "tick",
+                Standing::Standby => coordination == "tick",
                 Standing::Off => false,
             };
             let late = now.duration_since((*next_tick)?);
@@ -323,7 +323,7 @@ impl JobNotes {
                 facts.margin = i64::try_from(lease.margin()).ok();
                 facts.believe_ms = Some(remaining + millis(interval));
             }
-            Some(_) => facts.standing = Standing::StandingBy,
+            Some(_) => facts.standing = Standing::Standby,
             None => {}
         }
         facts.running = self

@@ -169,7 +169,7 @@ mod tests {
             }],
             ..Presence::default()
         };
-        let standby = || presence("b", Standing::StandingBy);
+        let standby = || presence("b", Standing::Standby);
         let has_standby = |me: &str, priority, other: Presence, job: &str| {
             let place = Peers::new(me, priority, true, false);
             place.saw(&[other], &LocalStatus::default(), Moment::ZERO);

@@ -93,7 +93,7 @@ impl Peer {
             .collect();
         let stands_by = match (able, failover) {
             (false, _) => BTreeSet::new(),
-            (true, false) => with(Standing::StandingBy).map(|j| j.name.clone()).collect(),
+            (true, false) => with(Standing::Standby).map(|j| j.name.clone()).collect(),
             (true, true) => match presence.role {
                 Role::Standby => BTreeSet::from([WHOLE_REPLICA.to_owned()]),
                 _ => BTreeSet::new(),

@@ -265,7 +265,7 @@ mod tests {
         let old = presence(3, Standing::Leading);
         let new = presence(4, Standing::Leading);
         assert_eq!(leader(&[old.clone(), new], "job"), Some(4));
-        assert_eq!(leader(&[presence(3, Standing::StandingBy)], "job"), None);
+        assert_eq!(leader(&[presence(3, Standing::Standby)], "job"), None);
         assert_eq!(leader(&[old], "mail"), None);
     }
 }

@@ -112,7 +112,7 @@ async fn announce(member: &Member) {
         id: member.ctx.replica.clone(),
         jobs: vec![JobPresence {
             name: "job".to_owned(),
-            standing: Standing::StandingBy,
+            standing: Standing::Standby,
             ..JobPresence::default()
         }],
         ..Presence::default()

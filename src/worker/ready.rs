@@ -124,7 +124,7 @@ pub(super) fn presence_of(job: &Ready) -> JobPresence {
         schedule: job.schedule.to_string(),
         zone: job.schedule.zone().map(str::to_owned),
         definition: job.spec.fingerprint().whole,
-        standing: Standing::StandingBy,
+        standing: Standing::Standby,
         ..JobPresence::default()
     }
 }

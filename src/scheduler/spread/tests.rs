@@ -147,7 +147,7 @@ fn a_replica_that_is_no_candidate_stands_by_for_nothing() {
     let of = |role| {
         let job = JobPresence {
             name: "job".to_owned(),
-            standing: Standing::StandingBy,
+            standing: Standing::Standby,
             ..JobPresence::default()
         };
         let presence = Presence {
