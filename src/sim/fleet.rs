@@ -25,7 +25,7 @@ use crate::{
         cage::Cage,
         process::{Plan, Process},
     },
-    worker::{crew::Orders, registry::Body, replica::Ready},
+    worker::{crew::JobChanges, registry::Body, replica::Ready},
 };
 
 /// Nodes without faults, unless a test strikes them, and the replicas over them.
@@ -51,7 +51,7 @@ pub(crate) struct Member {
     /// The jobs that it is configured to run.
     pub(super) jobs: Arc<Mutex<BTreeMap<String, Spec>>>,
     /// Where it is told of others.
-    pub(super) orders: mpsc::Sender<Orders>,
+    pub(super) orders: mpsc::Sender<JobChanges>,
     /// True once its replica has wound down.
     over: watch::Receiver<bool>,
 }

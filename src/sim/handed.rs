@@ -12,7 +12,7 @@ use super::{
 use crate::{
     job::Spec,
     worker::{
-        crew::{Crew, Orders},
+        crew::{JobChanges, Supervisor},
         registry::Body,
     },
 };
@@ -41,7 +41,7 @@ async fn a_reload_forgets_nothing_of_the_jobs_that_stay() {
     let body = Body::Job(Arc::new(quick(&starts)));
     let job = ready(("job", body, spec()));
     let (orders, desk) = mpsc::channel(1);
-    let crew = Crew::begin(a.ctx.clone(), false, vec![job]);
+    let crew = Supervisor::begin(a.ctx.clone(), false, vec![job]);
     a.ctx.spawn.spawn(crew.work(desk));
     leader(&fleet, &[&a]).await;
     let b = preferred(&fleet, "b", &starts);
@@ -50,7 +50,7 @@ async fn a_reload_forgets_nothing_of_the_jobs_that_stay() {
     b.ended().await;
     leader(&fleet, &[&a]).await;
     let since = fleet.time.elapsed();
-    orders.send(Orders::default()).await.unwrap();
+    orders.send(JobChanges::default()).await.unwrap();
     let c = preferred(&fleet, "c", &starts);
     leader(&fleet, &[&c]).await;
     let stayed = fleet.time.elapsed().saturating_sub(since);

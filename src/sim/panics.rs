@@ -200,7 +200,7 @@ async fn a_replica_whose_engine_waits_after_its_death_drains_and_takes_orders() 
         work(&Mines::default(), &done, 0),
         Spec::every(SECOND),
     );
-    let orders = crate::worker::crew::Orders {
+    let orders = crate::worker::crew::JobChanges {
         begin: vec![super::fleet::ready(next)],
         end: Vec::new(),
     };

@@ -22,7 +22,7 @@ use crate::{
     event::Event,
     job::{Coordination, Job, JobError, Outcome, Run, Spec},
     worker::{
-        crew::Orders,
+        crew::JobChanges,
         registry::Body,
         reload::{Reload, plan},
     },
@@ -76,7 +76,7 @@ impl Member {
             names.any(|begins| begins == name)
         };
         let begin = jobs.into_iter().filter(|(name, ..)| begins(name));
-        let orders = Orders {
+        let orders = JobChanges {
             begin: begin.map(ready).collect(),
             end: reload.removed.clone(),
         };

@@ -32,22 +32,22 @@ use crate::{
 
 /// What a reload asks of a replica, all of it checked.
 #[derive(Default)]
-pub(crate) struct Orders {
+pub(crate) struct JobChanges {
     /// Jobs that are new, or have a new definition.
     pub(crate) begin: Vec<Ready>,
     /// Names of jobs that are no more.
     pub(crate) end: Vec<String>,
 }
 
-/// The place where orders come in.
-pub(crate) type Desk = mpsc::Receiver<Orders>;
+/// Where changes come in.
+pub(crate) type Desk = mpsc::Receiver<JobChanges>;
 
 /// The engines of one replica.
-pub(crate) struct Crew {
+pub(crate) struct Supervisor {
     ctx: Context,
     failover: bool,
     /// Boxed: a map has room for more than it holds.
-    posts: BTreeMap<String, Box<Post>>,
+    slots: BTreeMap<String, Box<Slot>>,
     running: FuturesUnordered<BoxFuture<'static, (String, Result<(), JoinError>)>>,
     /// Pauses after deaths: the job, and which of its deaths.
     pauses: FuturesUnordered<BoxFuture<'static, (String, u32)>>,
@@ -58,7 +58,7 @@ pub(crate) struct Crew {
 }
 
 /// One engine.
-struct Post {
+struct Slot {
     /// The definition it has, or will have next.
     ready: Ready,
     successor: NextDefinition,
@@ -84,7 +84,7 @@ struct Death {
 /// The pause after the first death and the longest one.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// What becomes of a post when its engine has ended.
+/// What becomes of a slot when its engine has ended.
 enum Next {
     /// That is a defect, or the worker drains.
     Nothing,
@@ -94,35 +94,35 @@ enum Next {
     Begin(Box<Ready>),
 }
 
-// === impl Crew ===
+// === impl Supervisor ===
 
-impl Crew {
+impl Supervisor {
     pub(crate) fn begin(ctx: Context, failover: bool, jobs: Vec<Ready>) -> Self {
         let looks = ctx.spawn.spawn(std::future::ready(()));
-        let mut crew = Self {
+        let mut supervisor = Self {
             ctx,
             failover,
-            posts: BTreeMap::new(),
+            slots: BTreeMap::new(),
             running: FuturesUnordered::new(),
             pauses: FuturesUnordered::new(),
             looks,
             given: HandoverLog::default(),
         };
         for job in jobs.into_iter().filter(|job| job.spec.enabled) {
-            crew.post(job);
+            supervisor.begin_slot(job);
         }
-        crew.look();
-        crew
+        supervisor.look();
+        supervisor
     }
 
-    /// Follows orders until the worker drains and every engine has ended.
+    /// Follows changes until the worker drains and every engine has ended.
     pub(crate) async fn work(mut self, mut desk: Desk) {
         let drain = self.ctx.gate.drain().clone();
         loop {
             tokio::select! {
                 biased;
                 () = drain.cancelled() => break,
-                Some(orders) = desk.recv() => self.follow(orders),
+                Some(changes) = desk.recv() => self.follow(changes),
                 Some((name, ended)) = self.running.next(), if !self.running.is_empty() => {
                     self.ended(&name, ended);
                 }
@@ -140,36 +140,36 @@ impl Crew {
         self.looks.abort();
     }
 
-    fn follow(&mut self, orders: Orders) {
-        for name in orders.end {
-            if let Some(post) = self.posts.get_mut(&name) {
-                post.next = Next::Go;
-                post.gate.drain().cancel();
-                if !post.works {
+    fn follow(&mut self, changes: JobChanges) {
+        for name in changes.end {
+            if let Some(slot) = self.slots.get_mut(&name) {
+                slot.next = Next::Go;
+                slot.gate.drain().cancel();
+                if !slot.works {
                     self.forget(&name);
                 }
             }
         }
-        for job in orders.begin {
+        for job in changes.begin {
             self.change(job);
         }
         self.look();
     }
 
     fn change(&mut self, job: Ready) {
-        let Some(post) = self.posts.get_mut(&job.name) else {
-            return self.post(job);
+        let Some(slot) = self.slots.get_mut(&job.name) else {
+            return self.begin_slot(job);
         };
-        if !post.works {
+        if !slot.works {
             // Also where it waits after its death: the new one may live.
-            bury(self.posts.remove(&job.name));
+            bury(self.slots.remove(&job.name));
             self.ctx.board.engine_died(&job.name, None);
-            return self.post(job);
+            return self.begin_slot(job);
         }
-        if post.gate.drain().is_cancelled() {
+        if slot.gate.drain().is_cancelled() {
             // It is on its way out already: the latest word counts.
             bury(std::mem::replace(
-                &mut post.next,
+                &mut slot.next,
                 Next::Begin(Box::new(job)),
             ));
             return;
@@ -179,23 +179,23 @@ impl Crew {
         presence.loaded = Some(loaded);
         // The others are to know at once, also while a run goes on under the old one.
         self.ctx.board.redefine(presence);
-        match definition(&post.ready, &job, loaded) {
+        match definition(&slot.ready, &job, loaded) {
             Some(next) => {
-                post.successor.put(next);
-                bury(std::mem::replace(&mut post.ready, job));
+                slot.successor.put(next);
+                bury(std::mem::replace(&mut slot.ready, job));
             }
             None => {
-                post.next = Next::Begin(Box::new(job));
-                post.gate.drain().cancel();
+                slot.next = Next::Begin(Box::new(job));
+                slot.gate.drain().cancel();
             }
         }
     }
 
-    fn post(&mut self, job: Ready) {
-        self.post_after(job, None);
+    fn begin_slot(&mut self, job: Ready) {
+        self.begin_slot_after(job, None);
     }
 
-    fn post_after(&mut self, job: Ready, death: Option<Death>) {
+    fn begin_slot_after(&mut self, job: Ready, death: Option<Death>) {
         let loaded = self.ctx.locks.wall();
         let mut presence = presence_of(&job);
         presence.loaded = Some(loaded);
@@ -218,7 +218,7 @@ impl Crew {
             let of = name.clone();
             self.running.push(async move { (of, engine.await) }.boxed());
         }
-        let post = Box::new(Post {
+        let slot = Box::new(Slot {
             ready: job,
             successor,
             gate,
@@ -226,34 +226,34 @@ impl Crew {
             next: Next::Nothing,
             death,
         });
-        self.posts.insert(name, post);
+        self.slots.insert(name, slot);
     }
 
     fn ended(&mut self, name: &str, ended: Result<(), JoinError>) {
-        let Some(mut post) = self.posts.remove(name) else {
+        let Some(mut slot) = self.slots.remove(name) else {
             return;
         };
-        match (std::mem::replace(&mut post.next, Next::Nothing), ended) {
-            (Next::Nothing, Ok(())) => bury(post),
-            (Next::Nothing, Err(error)) => self.died(name, post, &why(error)),
+        match (std::mem::replace(&mut slot.next, Next::Nothing), ended) {
+            (Next::Nothing, Ok(())) => bury(slot),
+            (Next::Nothing, Err(error)) => self.died(name, slot, &why(error)),
             (Next::Go, _) => {
-                bury(post);
+                bury(slot);
                 self.forget(name);
                 tracing::info!(job = name, "the job has left this replica");
             }
             (Next::Begin(job), _) => {
-                bury(post);
+                bury(slot);
                 self.ctx.board.engine_died(name, None);
-                self.post(*job);
+                self.begin_slot(*job);
                 self.look();
             }
         }
     }
 
     /// An engine is to begin again after a pause: what has killed it may be over by then.
-    fn died(&mut self, name: &str, mut post: Box<Post>, why: &str) {
+    fn died(&mut self, name: &str, mut slot: Box<Slot>, why: &str) {
         let now = self.ctx.clock.now();
-        let death = Death::after(post.death.as_ref(), now, why);
+        let death = Death::after(slot.death.as_ref(), now, why);
         let (count, pause) = (death.count, death.pause);
         tracing::error!(
             job = name,
@@ -270,8 +270,8 @@ impl Crew {
         // Nobody is to hand it a term.
         self.ctx.board.stands(name, Standing::Off);
         self.ctx.board.engine_died(name, Some(why.to_owned()));
-        (post.works, post.death) = (false, Some(death));
-        self.posts.insert(name.to_owned(), post);
+        (slot.works, slot.death) = (false, Some(death));
+        self.slots.insert(name.to_owned(), slot);
         self.pause(name, count, pause);
     }
 
@@ -286,22 +286,22 @@ impl Crew {
 
     /// The engine begins again; or, when it has lived for as long, all is well.
     fn pause_over(&mut self, name: &str, count: u32) {
-        let known = self.posts.get(name).and_then(|post| post.death.as_ref());
+        let known = self.slots.get(name).and_then(|slot| slot.death.as_ref());
         let Some(death) = known.filter(|death| death.count == count).cloned() else {
             // Of an engine that is no more.
             return;
         };
-        let Some(post) = self.posts.get(name) else {
+        let Some(slot) = self.slots.get(name) else {
             return;
         };
-        if post.works {
+        if slot.works {
             self.ctx.board.engine_died(name, None);
             return;
         }
-        let ready = post.ready.clone();
+        let ready = slot.ready.clone();
         let (pause, why) = (death.pause, death.why.clone());
-        bury(self.posts.remove(name));
-        self.post_after(ready, Some(death));
+        bury(self.slots.remove(name));
+        self.begin_slot_after(ready, Some(death));
         self.look();
         // It tells that it has died until it has lived for a while.
         self.ctx.board.engine_died(name, Some(why));
@@ -309,7 +309,7 @@ impl Crew {
     }
 
     fn forget(&mut self, name: &str) {
-        bury(self.posts.remove(name));
+        bury(self.slots.remove(name));
         self.given.forget_job(name);
         self.ctx.board.forget(name);
         self.ctx.recall.forget(name);
@@ -318,7 +318,7 @@ impl Crew {
     /// Looks at the others anew, for the jobs of now.
     fn look(&mut self) {
         self.looks.abort();
-        let jobs = self.posts.values().map(|post| &post.ready);
+        let jobs = self.slots.values().map(|slot| &slot.ready);
         let bids = jobs.clone().any(Ready::is_led);
         let looks = balance(self.ctx.clone(), min_terms(jobs), bids, self.given.clone());
         self.looks = self.ctx.spawn.spawn(looks);
@@ -365,11 +365,11 @@ fn why(error: JoinError) -> String {
     }
 }
 
-/// A desk at which nobody ever gives an order.
+/// Where no change ever comes in.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn closed_desk() -> Desk {
     mpsc::channel(1).1
 }
 
-/// How long a reload waits until the replica takes its orders.
+/// How long a reload waits until the replica takes its changes.
 pub(super) const TAKEN: Duration = Duration::from_secs(5);

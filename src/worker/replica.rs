@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::{
-    crew::{Crew, Desk},
+    crew::{Desk, Supervisor},
     registry::Body,
 };
 use crate::{
@@ -63,7 +63,7 @@ impl Replica {
                 .clone()
                 .follow(ctx.locks.clone(), ctx.clock.clone(), ctx.intents.pace());
         let recall = ctx.spawn.spawn(recall);
-        let crew = Crew::begin(ctx.clone(), self.failover, self.jobs);
+        let crew = Supervisor::begin(ctx.clone(), self.failover, self.jobs);
         let crew = ctx.spawn.spawn(crew.work(desk));
         let guard = (self.failover && ctx.place.candidate)
             .then(|| ctx.spawn.spawn(hold_the_gate(ctx.clone())));

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Worker,
-    crew::{Desk, Orders, TAKEN},
+    crew::{Desk, JobChanges, TAKEN},
     process::{declare, ready},
     replica::Ready,
 };
@@ -48,7 +48,7 @@ pub(crate) struct Reloader {
     config: Config,
     /// In effect since the last reload.
     jobs: Jobs,
-    orders: mpsc::Sender<Orders>,
+    orders: mpsc::Sender<JobChanges>,
     ctx: Context,
     metrics: Metrics,
 }
@@ -141,7 +141,7 @@ impl Reloader {
     }
 
     /// The new jobs, how the configuration differs, and what is to be done about it; nothing has changed yet.
-    fn read(&self) -> Result<(Specs, Reload, Orders), Error> {
+    fn read(&self) -> Result<(Specs, Reload, JobChanges), Error> {
         let loaded = self.worker.load()?;
         for warning in &loaded.problems {
             tracing::warn!("{warning}");
@@ -174,14 +174,14 @@ impl Reloader {
         let begin: Result<Vec<Ready>, Error> = begin
             .filter_map(|name| Some(ready(&self.worker, name, jobs.get(name)?)))
             .collect();
-        let orders = Orders {
+        let orders = JobChanges {
             begin: begin?,
             end: reload.removed.clone(),
         };
         Ok((jobs, reload, orders))
     }
 
-    async fn take_up(&mut self, jobs: Specs, reload: &Reload, orders: Orders) {
+    async fn take_up(&mut self, jobs: Specs, reload: &Reload, orders: JobChanges) {
         for job in &orders.begin {
             declare(&self.metrics, job, self.ctx.locks.wall());
         }
