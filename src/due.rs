@@ -1,6 +1,6 @@
 //! Which ticks are due, and what becomes of the others: decisions, without clock or store.
 //!
-//! The holder of a job's lock asks [`decide`] whenever something may have changed, and carries the plan out:
+//! The holder of a job's lock asks `decide` whenever something may have changed, and carries the plan out:
 //!
 //! ```text
 //! gather facts -> decide -> plan
@@ -14,7 +14,7 @@
 //! # Rules
 //! - The first sight of a job decides everything up to now: nothing before it runs.
 //! - With jitter a tick is due when its delay has passed, and its age counts from then on; its name stays its instant.
-//! - A tick is *on time* when it is the latest one due and at most [`TOLERANCE`] old. Every other undecided one is a
+//! - A tick is *on time* when it is the latest one due and at most `TOLERANCE` old. Every other undecided one is a
 //!   *misfire*, whatever the cause. [`Misfire::Skip`] runs none of these; [`Misfire::Once`] runs the latest tick due,
 //!   on time or not, for all; [`Misfire::All`] runs the latest `limit` of them in order. None older than the window
 //!   runs. Those that must wait for their turn wait in the ledger.
@@ -33,18 +33,18 @@
 //!   [`Overlap::CancelPrevious`] a tick that runs late gives the oldest dead run no other attempt.
 //! - A run found open that is not alive here has died with its holder: it is *interrupted*, reported, and started again
 //!   with the next attempt or left, as the job says; an attempt beyond `attempts` is never started.
-//! - A continuous job has no ticks: while nothing of it is open it starts, at most once in [`RESTART_PAUSE`].
+//! - A continuous job has no ticks: while nothing of it is open it starts, at most once in `RESTART_PAUSE`.
 //! - Paused: no tick, no retry of one and no continuous run starts; what runs goes on. Every tick that is undecided or
 //!   waits when the pause is seen, or at its end, is missed, whatever the misfire rule says. Triggers run all the same,
 //!   with their retries: a person asked for them.
 //! - A trigger whose id the ledger knows is passed over, so each is started once per attempt.
 //! - A ledger that was decided under another schedule is decided up to now: nothing before the change fires under the new one.
-//!   See [`account_for_change`].
-//! - A clock that went back decides nothing until it has caught up with the ledger; [`Plan::ahead`] says by how much. When it
+//!   See `account_for_change`.
+//! - A clock that went back decides nothing until it has caught up with the ledger; `Plan::ahead` says by how much. When it
 //!   stays so, the ledger was decided by a clock that had jumped ahead: it is taken back, and what may have been started ahead
-//!   of its time stays decided. See [`take_back`].
+//!   of its time stays decided. See `take_back`.
 //! - What the lock nodes have forgotten is decided, by what living replicas know of it, and reported as unknown; ticks that
-//!   fell due while no node voted are late like any others. See [`account_for_loss`].
+//!   fell due while no node voted are late like any others. See `account_for_loss`.
 //!
 //! # Invariants
 //! - D1 No attempt is started twice, whatever dies when. D2 Every tick between first sight and `decided_upto` was

@@ -13,7 +13,7 @@
 //! - L1 A tick at or before `decided_upto` starts only when it waits, and then it waits no longer.
 //!   (`a_decided_tick_is_never_started_again`)
 //! - L2 Attempt n + 1 starts only from `retry` of attempt n. (`an_attempt_is_started_once`)
-//! - L3 `decided_upto` never goes back, unless a clock had jumped ahead: see [`Ledger::take_back`], and L9 there.
+//! - L3 `decided_upto` never goes back, unless a clock had jumped ahead: see `Ledger::take_back`, and L9 there.
 //!   (`the_watermark_never_goes_back`)
 //! - L4 An outcome changes only the attempt it belongs to. (`old_news_changes_nothing`)
 //! - L5 Fields written by a newer version survive a round trip. (`fields_of_a_newer_version_are_kept`)

@@ -64,7 +64,7 @@ pub enum Overlap {
     /// It does not run.
     #[default]
     Skip,
-    /// It runs when a place is free, in order; [`MAX_WAITING`] ticks wait at most.
+    /// It runs when a place is free, in order; 100 ticks wait at most.
     Queue,
     /// The oldest run is told to stop for good, and the tick runs when that has ended. Of those that wait for this the
     /// latest run. An attempt or a trigger that has waited for longer goes ahead of the tick.

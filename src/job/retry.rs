@@ -2,12 +2,13 @@
 
 use std::{fmt, time::Duration};
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::due::Policy;
 
 /// How often and how soon a failed run is attempted again. `retry = 3` is short for `retry = { attempts = 3 }`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct Retry {
     /// Attempts in all, the first included.
     pub attempts: u32,
@@ -56,62 +57,34 @@ impl From<u32> for Retry {
     }
 }
 
+impl Serialize for Retry {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, to)
+    }
+}
+
 impl<'de> Deserialize<'de> for Retry {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields, default)]
-        struct Table {
-            attempts: u32,
-            #[serde(with = "crate::human::duration")]
-            backoff: Duration,
-            #[serde(with = "crate::human::duration")]
-            max_backoff: Duration,
-        }
-
-        impl Default for Table {
-            fn default() -> Self {
-                let Retry {
-                    attempts,
-                    backoff,
-                    max_backoff,
-                } = Retry::default();
-                Self {
-                    attempts,
-                    backoff,
-                    max_backoff,
-                }
-            }
-        }
-
         struct NumberOrTable;
 
-        impl<'de> serde::de::Visitor<'de> for NumberOrTable {
+        impl<'de> de::Visitor<'de> for NumberOrTable {
             type Value = Retry;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number of attempts or { attempts, backoff, max_backoff }")
             }
 
-            fn visit_u64<E: serde::de::Error>(self, attempts: u64) -> Result<Retry, E> {
+            fn visit_u64<E: de::Error>(self, attempts: u64) -> Result<Retry, E> {
                 u32::try_from(attempts).map(Retry::from).map_err(E::custom)
             }
 
-            fn visit_i64<E: serde::de::Error>(self, attempts: i64) -> Result<Retry, E> {
+            fn visit_i64<E: de::Error>(self, attempts: i64) -> Result<Retry, E> {
                 u32::try_from(attempts).map(Retry::from).map_err(E::custom)
             }
 
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Retry, A::Error> {
-                let table = Table::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
-                let Table {
-                    attempts,
-                    backoff,
-                    max_backoff,
-                } = table;
-                Ok(Retry {
-                    attempts,
-                    backoff,
-                    max_backoff,
-                })
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Retry, A::Error> {
+                // The derived one, of the table.
+                Retry::deserialize(de::value::MapAccessDeserializer::new(map))
             }
         }
 

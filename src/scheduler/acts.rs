@@ -104,14 +104,7 @@ impl TermLoop<'_> {
             .board
             .ticks(&self.engine.name, self.engine.last_tick(ledger), next);
         for decision in plan.decisions {
-            if let Decision::Start {
-                id,
-                tick,
-                attempt,
-                checkpoint,
-                ..
-            } = decision
-            {
+            if let Decision::Start { id, attempt, .. } = decision {
                 self.extended().await;
                 // The lease may have ended while the start was written: then it does not happen here. A drain that
                 // began meanwhile waits for it: left out now, it would look like a run that died.
@@ -119,11 +112,11 @@ impl TermLoop<'_> {
                 if lost || self.lease.as_ref().is_some_and(|l| !l.is_open()) {
                     return Err(Over);
                 }
-                let key = RunKey { id, attempt };
-                let kept = open_run(ledger, &key).cloned();
+                let Some(run) = open_run(ledger, &RunKey { id, attempt }) else {
+                    continue;
+                };
                 let now = self.clock().now();
-                let attempt = self.prepare(key, kept, tick, checkpoint, checkpoints.clone(), now);
-                let begun = self.begin(attempt, std::future::ready(true));
+                let begun = self.begin(run, checkpoints.clone(), now, std::future::ready(true));
                 in_flight.add(self.tell(begun, now, self.wall()));
             } else {
                 self.report(decision, &before, in_flight);

@@ -133,15 +133,7 @@ impl Engine {
             (Some(loss), _, _) => loss,
             (None, Some(why), _) => Loss::Unfit(why),
             (None, None, TermEnd::MaxTerm) => Loss::MaxTerm,
-            (
-                None,
-                None,
-                TermEnd::Over
-                | TermEnd::Resigned
-                | TermEnd::Idle
-                | TermEnd::Changed
-                | TermEnd::Outdated,
-            ) => Loss::Released,
+            (None, None, _) => Loss::Released,
         };
         ctx.board.stands(&self.name, Standing::Standby);
         if brief {

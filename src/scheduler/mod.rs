@@ -13,6 +13,13 @@
 //!   whoever_gets_well_after_the_leaders_death_takes_over_at_once)
 //! - D3 Never more than `concurrency` runs of a job at a time, whichever replica leads.
 //!   (whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost)
+//! # Map
+//! An `engine` is one job of this replica. It is run `led`, `by_tick` or `everywhere`; each holds a `term`, in which the
+//! `term_loop` decides and writes (`acts`), begins attempts (`start`, `ready`), and hears of triggers (`triggers`), wishes
+//! (`resign`) and other definitions (`stand_back`). First it accounts for what has changed, was forgotten or was decided
+//! ahead of time (`changed`, `memory_loss`, `take_back`). A `context` is what all engines share: `local_status`, `peers`,
+//! `intents`, `history`, `recall`. `balance` moves terms between replicas by the rules of `spread`.
+//!
 //! # When things fail
 //! A ledger that cannot be written starts nothing. An outcome that cannot be written leaves the run open: the next leader
 //! finds it interrupted and says so.

@@ -93,31 +93,21 @@ impl TermLoop<'_> {
             return None;
         }
         let plan = self.decide_at(at, ledger, in_flight, true).ok()?;
-        let [
-            Decision::Start {
-                id,
-                tick,
-                attempt: attempt @ 1,
-                checkpoint: None,
-                ..
-            },
-        ] = &plan.decisions[..]
-        else {
+        let [Decision::Start { id, attempt: 1, .. }] = &plan.decisions[..] else {
             return None;
         };
         let key = RunKey {
             id: id.clone(),
-            attempt: *attempt,
+            attempt: 1,
         };
-        let kept = open_run(&plan.ledger, &key).cloned();
+        let run = open_run(&plan.ledger, &key)?;
         let begins = self.clock().now() + ahead;
-        let prepared = self.prepare(key, kept, *tick, None, checkpoints.clone(), begins);
         let start = Start::default();
         // By the fleet's time as it is known now, a moment before.
         let may = start.clone().at(begins, self.clock().clone());
         *wake = at.checked_add(TELL_AFTER).ok();
         Some(Box::new(Ready {
-            begun: self.begin(prepared, may),
+            begun: self.begin(run, checkpoints.clone(), begins, may),
             start: Switch(start),
             begins,
             at,

@@ -6,7 +6,6 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -17,19 +16,10 @@ use super::{
 use crate::{
     clock::Moment,
     event::Event,
-    intent::TriggerParams,
     job::{Run, RunFacts, RunSetup},
     ledger::{OpenRun, RunKey},
     run::{Ended, Flight, PreparedRun},
 };
-
-/// An attempt that can begin at once.
-pub(super) struct PreparedAttempt {
-    key: RunKey,
-    seq: u64,
-    is_last: bool,
-    run: PreparedRun,
-}
 
 /// What is still to be told of an attempt that has begun.
 pub(super) struct Begun {
@@ -43,66 +33,40 @@ pub(super) struct Begun {
 }
 
 impl TermLoop<'_> {
-    /// This attempt, as the ledger shows it, which begins at `begins`.
-    pub(super) fn prepare(
+    /// This attempt, as the ledger shows it, begins at `begins`, as soon as `may` allows it. Tell of it: its end waits for that.
+    pub(super) fn begin(
         &self,
-        key: RunKey,
-        kept: Option<OpenRun>,
-        tick: Timestamp,
-        checkpoint: Option<Value>,
-        to: mpsc::Sender<Box<Saving>>,
+        attempt: &OpenRun,
+        checkpoints: mpsc::Sender<Box<Saving>>,
         begins: Moment,
-    ) -> PreparedAttempt {
-        let (engine, ctx) = (self.engine, &self.engine.ctx);
-        let (seq, given, checkpoint_at) = kept.map_or((0, TriggerParams::default(), None), |run| {
-            (run.seq, run.given, run.checkpoint_at)
-        });
+        may: impl Future<Output = bool> + Send + 'static,
+    ) -> Begun {
+        let (engine, ctx, key) = (self.engine, &self.engine.ctx, attempt.key());
         let facts = RunFacts {
             job: engine.name.clone(),
             id: ctx.run_id(),
-            tick,
-            attempt: key.attempt,
+            tick: attempt.tick,
+            attempt: attempt.attempt,
             replica: ctx.replica.clone(),
             batch: None,
-            params: given.over(&engine.spec.params),
-            checkpoint,
+            params: attempt.given.over(&engine.spec.params),
+            checkpoint: attempt.checkpoint.clone(),
         };
         let sender = CheckpointSender {
             key: key.clone(),
-            to,
+            to: checkpoints,
         };
         let setup = RunSetup {
             lease: self.lease.clone(),
             also: self.pass.lease().cloned(),
             begins,
             checkpoints: Some(Arc::new(sender)),
-            checkpoint_at,
-            given: given.names(),
+            checkpoint_at: attempt.checkpoint_at,
+            given: attempt.given.names(),
             ..RunSetup::new(facts, ctx.clock.clone())
         };
-        let run = PreparedRun::by(&engine.spec, ctx.locks.timing(), &ctx.hooks, setup);
-        let is_last = !engine.policy.may_follow(key.attempt);
-        PreparedAttempt {
-            key,
-            seq,
-            is_last,
-            run,
-        }
-    }
-
-    /// The run begins as soon as `may` allows it. Tell of it: its end waits for that.
-    pub(super) fn begin(
-        &self,
-        prepared: PreparedAttempt,
-        may: impl Future<Output = bool> + Send + 'static,
-    ) -> Begun {
-        let PreparedAttempt {
-            key,
-            seq,
-            is_last,
-            run: prepared,
-        } = prepared;
-        let (engine, ctx) = (self.engine, &self.engine.ctx);
+        let prepared = PreparedRun::by(&engine.spec, ctx.locks.timing(), &ctx.hooks, setup);
+        let (seq, is_last) = (attempt.seq, !engine.policy.may_follow(attempt.attempt));
         let (noted, is_noted) = oneshot::channel();
         let (told, is_told) = oneshot::channel::<Entry>();
         let run = prepared.run().clone();
