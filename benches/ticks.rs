@@ -14,7 +14,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-#[path = "lock/asked.rs"]
+#[path = "../lock/benches/lock/asked.rs"]
 mod asked;
 #[path = "ticks/at_once.rs"]
 mod at_once;
@@ -30,11 +30,11 @@ mod process;
 mod rest;
 #[path = "ticks/scene.rs"]
 mod scene;
-#[path = "../tests/redis/server.rs"]
+#[path = "../lock/tests/redis/server.rs"]
 mod server;
-#[path = "lock/table.rs"]
+#[path = "../lock/benches/lock/table.rs"]
 mod table;
-#[path = "../tests/redis/tap.rs"]
+#[path = "../lock/tests/redis/tap.rs"]
 mod tap;
 
 use table::Table;

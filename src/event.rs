@@ -9,6 +9,8 @@ use tokio::sync::broadcast;
 
 use crate::{lease::Loss, node::Token};
 
+use watchkeeper_lock::event::Event as LockEvent;
+
 /// Something happened in this replica.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -217,4 +219,52 @@ impl Events {
     pub fn observe(&self) -> broadcast::Receiver<Event> {
         self.0.subscribe()
     }
+
+    /// The same stream for the locks of this process: what they tell comes here.
+    #[must_use]
+    pub fn of_locks(&self) -> watchkeeper_lock::event::Events {
+        let stream = self.clone();
+        watchkeeper_lock::event::Events::forwarded(move |event| {
+            if let Some(event) = of_lock(event) {
+                stream.tell(event);
+            }
+        })
+    }
+}
+
+/// What a lock tells, in the words of this stream; `None` for what a later version of the lock may add.
+fn of_lock(event: LockEvent) -> Option<Event> {
+    Some(match event {
+        LockEvent::Acquire {
+            resource,
+            outcome,
+            took,
+        } => Event::Acquire {
+            resource,
+            outcome,
+            took,
+        },
+        LockEvent::Renewed {
+            resource,
+            took,
+            ok,
+            margin,
+        } => Event::Renewed {
+            resource,
+            took,
+            ok,
+            margin,
+        },
+        LockEvent::LeaseEnded {
+            resource,
+            loss,
+            held,
+        } => Event::LeaseEnded {
+            resource,
+            loss,
+            held,
+        },
+        LockEvent::NodeUp { node, up, cause } => Event::NodeUp { node, up, cause },
+        _ => return None,
+    })
 }

@@ -83,59 +83,41 @@
 
 #[cfg(feature = "admin")]
 pub mod admin;
-#[doc(hidden)]
-pub mod backoff;
 pub mod batch;
-pub mod chance;
 #[cfg(feature = "cli")]
 pub mod cli;
-pub mod clock;
 pub mod config;
 pub mod due;
-pub mod election;
 mod error;
 mod escape;
 pub mod event;
 pub mod explain;
-pub mod fence;
-#[doc(hidden)]
-pub mod files;
-#[doc(hidden)]
-pub mod finding;
-#[doc(hidden)]
-pub mod human;
 pub mod intent;
 pub mod job;
-pub mod keeper;
-pub mod lease;
 pub mod ledger;
-pub mod lock;
 #[doc(hidden)]
 pub mod network;
-pub mod node;
-#[doc(hidden)]
-pub mod owned;
-mod panics;
 pub mod schedule;
 pub(crate) mod scheduler;
-#[doc(hidden)]
-pub mod secret;
-mod seldom;
 mod signals;
 #[cfg(test)]
 mod sim;
-#[doc(hidden)]
-pub mod sim_clock;
-pub mod spawn;
 pub mod status;
 pub mod telemetry;
-pub mod term;
 #[cfg(feature = "log")]
 #[doc(hidden)]
 pub mod terminal;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod worker;
+
+#[doc(hidden)]
+pub use watchkeeper_lock::{backoff, files, finding, human, owned, secret, sim_clock};
+#[doc(inline)]
+pub use watchkeeper_lock::{
+    chance, clock, election, fence, keeper, lease, lock, node, spawn, term,
+};
+use watchkeeper_lock::{panics, seldom};
 
 pub use batch::BatchJob;
 pub use election::Elector;

@@ -202,7 +202,8 @@ impl BatchEngine {
                 }
                 // Somebody works on it: look at others first next time.
                 Claimed::Held { .. } => floor.rest(batch, now + IDLE.0 * 2, 0),
-                Claimed::NoQuorum(_) | Claimed::TooSlow => {}
+                // No quorum, or won too late: it is looked at again in the next pass.
+                _ => {}
             }
         }
         any

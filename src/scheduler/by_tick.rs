@@ -31,7 +31,7 @@ use crate::{
     due::{self, Decision, Facts, WhyMissed},
     election::Elector,
     ledger::{Ledger, LedgerError, RunState},
-    lock::{Sighting, Way, tally::majority},
+    lock::{Sighting, tally::majority},
     node::Token,
     status::Standing,
     term::Term,
@@ -161,7 +161,7 @@ impl Engine {
         let mut releases = locks.releases();
         let mut seen_intents = ctx.intents.seen();
         let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
-        let mut way = Way::default();
+        let mut one_first = false;
         loop {
             // Here, and not by going back to where the job alone is asked: that would turn in a circle without a pause, and
             // keep the runtime from the heartbeat that makes a stalled replica fit again.
@@ -174,7 +174,7 @@ impl Engine {
                 Ok(seen) => {
                     let next = self.next(&seen, taken, asked);
                     if next == Next::Watch {
-                        way.one_first = false;
+                        one_first = false;
                         elector.watch(&seen, &mut releases).await;
                     }
                     next
@@ -193,7 +193,7 @@ impl Engine {
                     if fit.is_some() {
                         return None;
                     }
-                    match elector.bid(way.clone()).await {
+                    match elector.bid(one_first).await {
                         Ok(Some(term)) => return Some(term),
                         Ok(None) => {}
                         Err(error) => {
@@ -202,12 +202,12 @@ impl Engine {
                         }
                     }
                     // Those that bid together split the vote.
-                    way.one_first = true;
+                    one_first = true;
                     clock.sleep(backoff.next(chance)).await;
                 }
                 Next::Sleep(until) => {
                     backoff.reset();
-                    way.one_first = false;
+                    one_first = false;
                     tokio::select! {
                         biased;
                         () = ctx.intents.changed(&mut seen_intents) => {}

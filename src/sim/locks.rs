@@ -123,9 +123,10 @@ fn join(world: &World, n: usize) -> Machine {
     machine
 }
 
-/// How many schedules each test runs; `WATCHKEEPER_SIM_SCHEDULES` changes it.
+/// How many schedules each test runs: a few every day, many in the long run. `WATCHKEEPER_SIM_SCHEDULES` changes it.
 fn schedules() -> u64 {
-    number("WATCHKEEPER_SIM_SCHEDULES").unwrap_or(250)
+    let long = std::env::var_os("WATCHKEEPER_LONG").is_some();
+    number("WATCHKEEPER_SIM_SCHEDULES").unwrap_or(if long { 250 } else { 40 })
 }
 
 fn holds(nodes: usize) {

@@ -11,7 +11,6 @@ use async_trait::async_trait;
 use crate::{
     chance::Chance,
     clock::Clock,
-    event::Events,
     lease::LeaseView,
     lock::{FleetConfig, Locks, Timing, mutant::Mutant},
     node::rules::REVIVE_RELEASED,
@@ -307,7 +306,7 @@ impl World {
             .timing(Self::timing())
             .clock(clock.clone())
             .chance(chance.clone())
-            .events(Events::default())
+            .events(crate::event::Events::default().of_locks())
             .keeper_here(spawn.clone())
             .on_unstoppable(move |_| doomed.crash())
             .expiry(self.expiry)

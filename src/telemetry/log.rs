@@ -95,6 +95,7 @@ pub fn init(settings: &LogSettings) -> Result<Flush, LogError> {
     }
     // Only the one log of this process comes here, so the place is free.
     BEHIND.get_or_init(|| behind);
+    watchkeeper_lock::keeper::before_abort(flush);
     Ok(Flush(()))
 }
 

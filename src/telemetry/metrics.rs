@@ -308,5 +308,6 @@ pub(crate) fn loss_word(loss: &Loss) -> &'static str {
         Loss::Unfit(_) => "unfit",
         Loss::Released => "released",
         Loss::MaxTerm => "max_term",
+        _ => "other",
     }
 }

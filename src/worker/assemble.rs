@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::{health::HealthCheck, presence::Identity, ready::Ready, replica::Replica};
 use crate::{
+    event::Events,
     job::Hooks,
     lock::Locks,
     scheduler::{Author, Board, Context, Gate, History, Intents, Place, Recall},
@@ -36,8 +37,8 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// A replica with these locks, which bring the clocks, the chance and the events of its process, and with these tasks.
-    pub(crate) fn assemble(self, locks: Locks, spawn: Spawn) -> Replica {
+    /// A replica with these locks, which bring the clocks and the chance of its process, and with these events and tasks.
+    pub(crate) fn assemble(self, locks: Locks, events: Events, spawn: Spawn) -> Replica {
         let clock = locks.clock().clone();
         let author = Author {
             id: self.me.id.clone(),
@@ -47,7 +48,7 @@ impl Setup {
         let ctx = Context {
             history: History::new(locks.clone(), clock.clone(), spawn.clone(), author),
             chance: locks.chance().clone(),
-            events: locks.events().clone(),
+            events,
             board: Board::default(),
             gate: match self.failover {
                 true => Gate::failover(),

@@ -73,7 +73,7 @@ pub(super) async fn run(
     let locks = store::open(&config.locks, &config.worker.namespace, &clock, grace)?
         .tag(nonce.clone())
         .chance(chance)
-        .events(events)
+        .events(events.of_locks())
         .start()
         .map_err(Error::Process)?;
     store::refuse_twins(&locks).await?;
@@ -98,7 +98,7 @@ pub(super) async fn run(
         checks: worker.checks.clone(),
     };
     #[cfg_attr(not(feature = "admin"), allow(unused_mut, reason = "it has no page"))]
-    let mut replica = setup.assemble(locks.clone(), spawn.clone());
+    let mut replica = setup.assemble(locks.clone(), events, spawn.clone());
     let ctx = replica.ctx.clone();
     gauges::connect(&metrics, &ctx, &replica.jobs).await?;
     #[cfg(feature = "admin")]

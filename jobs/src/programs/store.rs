@@ -163,7 +163,7 @@ impl Settings {
             .map_err(|e| e.to_string())?
             .chance(chance)
             .tag(&nonce)
-            .events(events)
+            .events(events.of_locks())
             .on_unstoppable(move |lease| {
                 voice.say(&format_args!(
                     "the lease of {} is over and the command not known to have ended: giving up, its guard ends it",

@@ -31,16 +31,16 @@ mod memory;
 mod modes;
 mod nodes;
 mod reload;
-#[path = "../../../tests/redis/server.rs"]
+#[path = "../../../lock/tests/redis/server.rs"]
 mod server;
-#[path = "../../../tests/faults/shim.rs"]
+#[path = "../../../lock/tests/faults/shim.rs"]
 mod shim;
 mod spread;
 mod stall;
 mod store;
 mod storm;
 mod takeovers;
-#[path = "../../../tests/redis/tap.rs"]
+#[path = "../../../lock/tests/redis/tap.rs"]
 mod tap;
 mod tick_locks;
 mod ticks;

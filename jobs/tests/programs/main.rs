@@ -24,7 +24,7 @@ mod raw;
 mod restarts;
 mod rounds;
 mod scene;
-#[path = "../../../tests/redis/server.rs"]
+#[path = "../../../lock/tests/redis/server.rs"]
 mod server;
 mod signals;
 mod store;

@@ -47,6 +47,11 @@ fn one(node: &AdmissionReport) -> Option<Finding> {
         AdmissionState::Unguarded => None,
         // Found by whoever looks at the nodes themselves.
         AdmissionState::Silent(_) => None,
+        _ => Some(Finding::warning(
+            &node.name,
+            said,
+            "see the release notes of the lock",
+        )),
     }
 }
 

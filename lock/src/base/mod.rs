@@ -1,0 +1,14 @@
+//! Handles and plain values below the locks: time, randomness, tasks, durations, secrets, files.
+
+pub mod backoff;
+pub mod chance;
+pub mod clock;
+pub mod files;
+pub mod finding;
+pub mod human;
+pub mod owned;
+pub mod panics;
+pub mod secret;
+pub mod seldom;
+pub mod sim_clock;
+pub mod spawn;

@@ -1,0 +1,316 @@
+//! One lock server, seen as a machine that executes short lists of operations atomically.
+//!
+//! Every store is a [`Node`]: a Redis master ([`redis`]), an embedded SQLite file ([`sqlite`]) or memory
+//! ([`memory`]). [`crate::lock`] turns N of them into one lock service; N = 1 is the single-instance case, so the
+//! embedded file and a single Redis need no second implementation.
+//!
+//! # What a node keeps
+//! - a *counter*, raised by every grant (fencing tokens come from it);
+//! - per lock a *key* (the owner's random value, with a time to live: the wire format of other Redlock clients) and
+//!   beside it a *record* `{ inc, owner, seq, ttl, grant, released, broken, counter, token, rev, body }`, which outlives
+//!   the key and is removed `retention` after a release, never before one;
+//! - *documents*: small named values with a lifetime and a revision. They lie in *directories*: that of a document is
+//!   its name up to the last `/` (`presence/` of `presence/a`, empty without one). A listing reads one directory, so that
+//!   it costs what it shows, however many documents lie elsewhere;
+//! - guarded, the *marker* of the incarnation that was admitted, and the *nomination* of one that is watched.
+//!
+//! # Who is over
+//! The caller says with each operation what ends the lease of a silent holder ([`Expiry`]). `Server`: the key's time to
+//! live, on the node's clock. `Observed`: the record. The key may vanish at any time, and its clock decides nothing; a
+//! contender takes what it has watched unchanged for the record's ttl by its own clock, and sends what it has watched
+//! ([`Seen`]), so that the node can compare it in the same step.
+//!
+//! # Rules every implementation keeps (`tests/it/conformance.rs` holds them)
+//! - N1 The operations of one [`Call`] run in order and atomically: nothing of another call comes between.
+//! - N2 A call that arrives when the node's clock is past `not_after` changes nothing and answers [`NodeError::Late`].
+//! - N3 `Acquire` with [`Take::Server`] grants when the key is absent, or when it is this very owner's unreleased attempt
+//!   sent again.
+//! - N4 A released owner is never revived, neither by a late `Acquire` nor by a late `Extend`.
+//! - N5 Counters never fall, also over release, expiry and retention of a record.
+//! - N6 `Release`, `Confirm`, `Write`, `Extend` and `Break` compare the owner before they touch anything. `Release` is
+//!   announced in any case: what is over here is over everywhere.
+//! - N7 A broken owner is over like a released one, but its key stays to the end of its life, unless it is to go now: as
+//!   long as the holder may believe in its lease, nobody else is granted. So its record counts as released only when it
+//!   has let go.
+//! - N8 [`Take::Observed`], for acquiring and healing alike: no value stands in the key that is not the record's owner's,
+//!   and the record names nobody, or is released, or is exactly what was seen. What is the caller's own is kept by the
+//!   record alone; `seq` must grow.
+//! - N9 A record names its owner only in the incarnation (`inc`) it was written under. Its counter and body stay.
+//! - N10 A refused `Acquire` cuts a key of ours that lives longer than `clamp`; a foreign one is never touched.
+//! - N11 A guarded node votes (`Acquire`, `Confirm`, `Extend`, `Write`) only while the marker names its present incarnation
+//!   and the caller's configuration; it answers [`Answer::Unadmitted`] otherwise and does everything else. The marker is
+//!   written for the standing nomination only, and by what is merged before it numbers rise and nobody comes to own
+//!   anything.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+mod error;
+pub mod expiry;
+pub mod facts;
+pub mod guard;
+pub mod memory;
+mod op;
+#[cfg(feature = "redis")]
+pub mod redis;
+mod refusal;
+#[doc(hidden)]
+pub mod rules;
+pub mod scoped;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+#[doc(hidden)]
+pub mod tag;
+
+pub use error::NodeError;
+pub use expiry::{Expiry, Seen, Take};
+pub use facts::NodeFacts;
+pub use guard::{Admission, GuardSettings, RestartGuard, Standing};
+pub use op::{Kind, Op};
+pub use refusal::Refusal;
+
+/// Milliseconds on a node's own clock; comparable only with times of the same node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeMs(pub u64);
+
+/// A fencing token. Tokens of one resource grow with every acquisition; always below 2^53.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Token(pub u64);
+
+/// One lock server.
+///
+/// Cancellation: a dropped call may or may not have been executed; whoever drops one must treat the node as
+/// "maybe granted" and release. Calls of one client are executed in the order in which they were first polled.
+#[async_trait]
+pub trait Node: Send + Sync + 'static {
+    /// A name for logs and metrics, without credentials: `redis-1`, `10.0.0.7:6379`, `embedded`.
+    fn name(&self) -> &str;
+
+    /// Executes the operations in order, atomically. `Ok` holds one answer per operation, in the same order.
+    ///
+    /// Must not wait longer than the store's own timeout; the caller has one of its own as well.
+    ///
+    /// # Errors
+    /// [`NodeError`]: whether anything was executed is unknown, unless the variant says otherwise.
+    async fn call(&self, call: Call) -> Result<Reply, NodeError>;
+
+    /// What tells this server from every other (a run id), when the store has such a thing: two addresses with one
+    /// identity must not count as two nodes.
+    async fn identity(&self) -> Option<String> {
+        None
+    }
+
+    /// What ends the lease of a silent holder of a named lock, unless whoever uses this node says otherwise:
+    /// [`Expiry::Server`] only where the node's clock never jumps. The default believes no clock.
+    fn expiry(&self) -> Expiry {
+        Expiry::Observed
+    }
+
+    /// What the server tells of itself, for a person who looks for faults. Not bound to the time limit of calls; also of
+    /// a server that is refused as a lock server. The default knows nothing.
+    ///
+    /// # Errors
+    /// [`NodeError`] when it cannot be asked.
+    async fn inspect(&self) -> Result<NodeFacts, NodeError> {
+        Ok(NodeFacts::default())
+    }
+
+    /// Locks in whose keys a value without a time to live stands, also of which the node knows nothing else: they never end by
+    /// themselves. Found by walking the store in small steps that keep nobody else waiting; [`MOST_ENDLESS`] at most. Not
+    /// bound to the time limit of calls. The default has no keys but those that [`Op::List`] shows.
+    ///
+    /// # Errors
+    /// [`NodeError`] when the store cannot be walked, or not to its end in a few seconds.
+    async fn endless(&self) -> Result<Vec<String>, NodeError> {
+        Ok(Vec::new())
+    }
+
+    /// Opens this client's stream of release announcements. A stream that ends or loses messages costs only
+    /// latency: polling stays the truth. `None` when the node has no announcements.
+    async fn announcements(&self) -> Option<Announcements>;
+}
+
+/// Keys without a time to live that [`Node::endless`] tells of.
+pub const MOST_ENDLESS: usize = 1000;
+
+/// Release announcements of one node: keys that have just become free. Lagging or closed is not an error.
+pub type Announcements = tokio::sync::mpsc::Receiver<Announcement>;
+
+/// A place in a lock's line: in what order those who wait for it are woken. A line is a courtesy and decides nothing:
+/// whoever is impatient takes a lock that is free past everybody in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// Random, and the same for as long as its owner waits.
+    pub id: String,
+    /// How long the node keeps the place of somebody who does not come back.
+    pub life: Duration,
+    /// Refuse while somebody else is at the head of the line, although the lock could be taken.
+    pub polite: bool,
+}
+
+/// A lock has just been released on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// The lock's key.
+    pub key: String,
+    /// The owner whose lease is over.
+    pub owner: String,
+    /// The ticket at the head of the lock's line on this node: it is asked to come now, the others to stay.
+    pub next: Option<String>,
+}
+
+/// Everything queued for a node, executed as one atomic step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// The latest time on the *node's* clock at which this call may still act (N2); `None` when its clock is unknown.
+    pub not_after: Option<NodeMs>,
+    /// What to do, in order.
+    pub ops: Vec<Op>,
+}
+
+/// Order of a record's bodies: by token, then by the holder's revision.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Version {
+    /// Token of the lease that wrote it.
+    pub token: Token,
+    /// Grows with every write of that lease, starting at 1.
+    pub rev: u64,
+}
+
+/// A record's user part: what the holders of a lock leave for their successors.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Record {
+    /// Order of writes.
+    pub version: Version,
+    /// The content; empty when never written.
+    pub body: String,
+}
+
+/// What a node shows of one lock.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct View {
+    /// The lock's key.
+    pub key: String,
+    /// The value that stands in the key now, whoever wrote it; `None` when free.
+    pub holder: Option<String>,
+    /// Remaining life of the key in milliseconds; `None` when free or without a time to live.
+    pub remaining_ms: Option<u64>,
+    /// The record's owner (of the present or of the last lease).
+    pub owner: Option<String>,
+    /// The record's round.
+    pub seq: u64,
+    /// Whether the record's owner has released.
+    pub released: bool,
+    /// The largest token known here for this lock.
+    pub token: Token,
+    /// The record's body.
+    pub record: Record,
+    /// The record's ttl.
+    pub ttl_ms: u64,
+    /// The incarnation the record was written under names its owner; a record of another one names nobody.
+    pub named: bool,
+    /// The incarnation of the record, for [`Seen`].
+    pub inc: String,
+    /// Broken by force: over for its holder, but not free before it has let go or was watched unchanged for its ttl.
+    pub broken: bool,
+    /// The value in the key is none of ours here (no record or claim of it): it is waited for, never taken.
+    pub foreign: bool,
+    /// In a refusal of somebody with a ticket: how many are before it in the line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<u32>,
+}
+
+impl View {
+    /// The holder it shows: whatever stands in the key; observed, also the record's owner whose key has vanished.
+    #[doc(hidden)]
+    pub fn holder_by(&self, expiry: Expiry) -> Option<&str> {
+        let recorded = self
+            .owner
+            .as_deref()
+            .filter(|_| expiry == Expiry::Observed && self.named && !self.released);
+        self.holder.as_deref().or(recorded)
+    }
+}
+
+/// A document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doc {
+    /// Its name.
+    pub name: String,
+    /// The writer's revision.
+    pub rev: u64,
+    /// The content.
+    pub body: String,
+}
+
+/// The answers of one call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// The node's clock when it executed the call (the one `not_after` is compared with).
+    pub at: NodeMs,
+    /// The node's wall clock in Unix milliseconds.
+    pub wall_ms: i64,
+    /// Whether the node may vote.
+    pub standing: Standing,
+    /// One answer per operation.
+    pub answers: Vec<Answer>,
+}
+
+/// A node's answer to one operation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// The lock is this owner's; `grant` is this attempt's number on this node.
+    Granted {
+        /// `max(counter, floor) + 1`, remembered as this attempt's grant.
+        grant: Token,
+        /// What the predecessors left.
+        record: Record,
+    },
+    /// The lease was still here and counts until now + ttl.
+    Kept {
+        /// Version of the body that stands here, so that the holder can bring it up to date.
+        version: Version,
+    },
+    /// The lease was gone here and has been written anew: no vote in this round (R9).
+    Healed {
+        /// Version of the body that stands here.
+        version: Version,
+    },
+    /// This node's own grant of this attempt is larger than the token to confirm.
+    Larger(Token),
+    /// Somebody else holds it, or the attempt is over here.
+    Refused(View),
+    /// The write's `not_before` lies in the node's future.
+    TooEarly {
+        /// The node's wall clock in Unix milliseconds.
+        wall_ms: i64,
+    },
+    /// Done as asked.
+    Done,
+    /// The lease is over here; what stood here before.
+    Broken(View),
+    /// Answer to `Read`.
+    View(View),
+    /// This operation votes, and the node may not: see [`Reply::standing`]. Also: not the standing nomination.
+    Unadmitted,
+    /// Answer to `Admission` and `Nominate`.
+    Admission(Admission),
+    /// Answer to `List` and `Records`.
+    Views(Vec<View>),
+    /// Answer to `Docs` and `Doc`.
+    Docs(Vec<Doc>),
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,387 @@
+//! What every [`Node`] must do, written once.
+//!
+//! # Adding a store
+//! Write `async fn make() -> Lab` that starts an *empty* node (an own namespace will do) and knows how to connect
+//! clients to it, then put `conformance!(name, path::to::make);` into `main.rs`. Every case becomes a test
+//! `name::group::case`.
+//!
+//! # Adding a case
+//! Write `pub(crate) async fn the_promise_as_a_sentence(lab: Lab)` in one of the groups and name it in the macro below; a
+//! case that is not named there is reported as dead code.
+//!
+//! Time is real, because a Redis is: leases that must end live for [`SHORT`] and are waited for by asking the node.
+
+use std::{any::Any, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use watchkeeper_lock::{
+    clock::Clock,
+    node::{
+        Answer, Call, Expiry, Kind, Node, Op, Record, Reply, Take, Token, Version, View,
+        memory::MemoryNode,
+    },
+};
+
+pub(crate) mod admission;
+pub(crate) mod claims;
+pub(crate) mod crowds;
+pub(crate) mod locks;
+pub(crate) mod observed;
+pub(crate) mod records;
+
+/// Hands the names of all cases to another macro: `emit! { with: group: [case, ...], ... }`.
+macro_rules! every_case {
+    ($emit:ident $($with:tt)*) => {
+        $emit! { $($with)*:
+            locks: [
+                an_absent_key_is_granted_and_a_held_one_refused_n3,
+                the_same_attempt_sent_again_gets_the_same_grant_n3,
+                an_attempt_sent_again_shortens_nothing_n3,
+                a_late_call_changes_nothing_n2,
+                a_released_owner_is_never_revived_n4,
+                a_release_that_comes_first_counts_n4,
+                tokens_rise_over_release_expiry_and_retention_n5,
+                strangers_change_nothing_n6,
+                a_grant_is_above_the_floor,
+                a_lease_ends_after_its_ttl,
+                confirm_raises_the_counter,
+                confirm_tells_a_larger_grant,
+                extend_keeps_a_held_lease,
+                extend_raises_the_counter_of_the_node_t3,
+                extend_wants_a_newer_round,
+                extend_heals_an_expired_lease_that_nobody_took,
+                extend_heals_a_lost_lease_and_keeps_it_next_time,
+                extend_heals_after_somebody_else_has_left,
+                a_broken_lease_is_over_but_its_key_stays_n7,
+                a_broken_lease_goes_now_when_asked_n7,
+                a_break_touches_neither_a_successor_nor_a_stranger_n6,
+                a_broken_key_runs_out_by_itself,
+                whoever_is_polite_lets_those_before_him_pass_r7,
+            ],
+            claims: [
+                claims_of_one_owner_share_one_grant,
+                a_held_claim_is_refused_and_the_others_granted,
+                a_released_claim_is_never_revived_n4,
+                a_claim_is_kept_while_held_and_never_healed,
+                a_broken_claim_is_over_but_its_key_stays_n7,
+                a_broken_claim_is_not_granted_again_n7,
+                a_grant_of_claims_is_above_the_floor,
+                claims_are_confirmed_like_locks,
+                claims_and_locks_draw_from_one_counter,
+            ],
+            observed: [
+                an_observed_lease_outlives_its_key_n8,
+                what_was_seen_must_stand_there_exactly_n8,
+                a_released_record_is_free_for_all_n8,
+                a_value_that_is_not_the_records_is_never_taken_o6,
+                an_observed_lease_is_kept_though_its_key_vanished_r8,
+                a_record_without_its_key_is_of_its_owner_alone_n6,
+                a_released_record_is_nobodys_to_confirm_or_write_n4,
+                a_round_heals_by_the_take_rule_r9,
+                the_key_alone_decides_when_the_server_expires,
+                a_broken_lease_is_not_free_before_it_let_go_or_was_watched_n7,
+                only_keys_of_ours_are_cut_to_the_longest_life_o6,
+                a_release_is_announced_also_where_nothing_was_held,
+                records_are_listed_page_by_page,
+                what_nobody_guards_votes_and_needs_no_admission,
+            ],
+            records: [
+                a_record_is_handed_to_the_successor,
+                writes_are_ordered_by_version,
+                a_write_before_its_time_is_too_early,
+                only_the_holder_writes_n6,
+                a_released_record_ends_after_its_retention,
+                the_largest_revision_of_a_document_wins,
+                a_document_ends_after_its_lifetime_or_when_removed,
+                documents_lie_in_directories,
+                the_names_of_a_directory_are_listed_without_what_they_hold,
+                one_document_is_read_by_its_name,
+                a_directory_outlives_its_short_lived_documents,
+                a_list_shows_locks_and_claims_by_prefix,
+                reading_changes_nothing,
+                names_and_bodies_may_contain_anything,
+            ],
+            crowds: [
+                the_operations_of_a_call_are_atomic_n1,
+                answers_come_in_the_order_of_the_operations,
+                a_call_may_hold_250_operations,
+                an_empty_call_tells_the_time,
+                a_release_is_announced_to_every_client,
+                no_update_is_lost_under_the_lock,
+            ],
+        }
+    };
+}
+
+/// Instantiates every case for one store.
+macro_rules! conformance {
+    ($store:ident, $make:path) => {
+        every_case! { conformance $store, $make }
+    };
+    ($store:ident, $make:path: $($group:ident: [$($case:ident,)*],)*) => {
+        mod $store {
+            $(mod $group {
+                $(#[tokio::test]
+                async fn $case() {
+                    let lab = $make().await;
+                    $crate::conformance::$group::$case(lab).await;
+                })*
+            })*
+        }
+    };
+}
+
+/// For leases that must not end during a test.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// For leases that must end during a test.
+pub(crate) const SHORT: Duration = Duration::from_millis(150);
+
+/// No key of ours lives longer.
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(30);
+
+/// How long a released record is remembered where that does not matter.
+pub(crate) const RETENTION: Duration = Duration::from_secs(20);
+
+/// Waiting longer than this is a failure.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An empty node and the way to it.
+pub(crate) struct Lab {
+    connect: Box<dyn Fn() -> BoxFuture<'static, Arc<dyn Node>> + Send + Sync>,
+    _alive: Box<dyn Any + Send + Sync>,
+}
+
+// === the stores ===
+
+/// A node in memory.
+pub(crate) async fn memory() -> Lab {
+    let node = MemoryNode::new("memory", Clock::system());
+    Lab::new((), move || {
+        let client: Arc<dyn Node> = Arc::new(node.clone());
+        Box::pin(async move { client })
+    })
+}
+
+/// A SQLite file; every client opens it anew, as another process would.
+#[cfg(feature = "sqlite")]
+pub(crate) async fn sqlite() -> Lab {
+    use watchkeeper_lock::node::sqlite::SqliteNode;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    Lab::new(folder, move || {
+        let client: Arc<dyn Node> = Arc::new(SqliteNode::open(&path, Clock::system()).unwrap());
+        Box::pin(async move { client })
+    })
+}
+
+// === impl Lab ===
+
+impl Lab {
+    /// `alive` is dropped when the test ends: a folder, a server process.
+    pub(crate) fn new(
+        alive: impl Any + Send + Sync,
+        connect: impl Fn() -> BoxFuture<'static, Arc<dyn Node>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            connect: Box::new(connect),
+            _alive: Box::new(alive),
+        }
+    }
+
+    /// Another client of the node.
+    pub(crate) async fn client(&self) -> Arc<dyn Node> {
+        (self.connect)().await
+    }
+}
+
+// === asking ===
+
+/// Executes the operations as one call.
+pub(crate) async fn ask_all(node: &dyn Node, ops: Vec<Op>) -> Reply {
+    let count = ops.len();
+    let reply = node
+        .call(Call {
+            not_after: None,
+            ops,
+        })
+        .await
+        .unwrap();
+    assert_eq!(reply.answers.len(), count);
+    reply
+}
+
+/// Executes one operation.
+pub(crate) async fn ask(node: &dyn Node, op: Op) -> Answer {
+    ask_all(node, vec![op]).await.answers.remove(0)
+}
+
+/// Acquires and expects a grant.
+pub(crate) async fn granted(node: &dyn Node, op: Op) -> (Token, Record) {
+    match ask(node, op).await {
+        Answer::Granted { grant, record } => (grant, record),
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+/// Executes one operation and expects a refusal.
+pub(crate) async fn refused(node: &dyn Node, op: Op) -> View {
+    match ask(node, op.clone()).await {
+        Answer::Refused(view) => view,
+        other => panic!("not refused: {other:?} to {op:?}"),
+    }
+}
+
+/// What the node shows of a lock.
+pub(crate) async fn view(node: &dyn Node, key: &str) -> View {
+    match ask(
+        node,
+        Op::Read {
+            key: key.to_owned(),
+        },
+    )
+    .await
+    {
+        Answer::View(view) => view,
+        other => panic!("not a view: {other:?}"),
+    }
+}
+
+/// Waits until nobody holds `key` in the node's own view.
+pub(crate) async fn wait_until_free(node: &dyn Node, key: &str) {
+    wait_until(node, key, |view| view.holder.is_none()).await;
+}
+
+/// Waits until the node's view of `key` is as wanted.
+pub(crate) async fn wait_until(node: &dyn Node, key: &str, wanted: impl Fn(&View) -> bool) {
+    let clock = Clock::system();
+    let end = clock.now() + PATIENCE;
+    loop {
+        let view = view(node, key).await;
+        if wanted(&view) {
+            return;
+        }
+        assert!(clock.now() < end, "waited in vain: {view:?}");
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits for `work` with patience.
+pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
+    Clock::system()
+        .timeout(PATIENCE, work)
+        .await
+        .expect("waited in vain")
+}
+
+// === operations ===
+
+/// Takes a named lock for [`LONG`].
+pub(crate) fn take(key: &str, owner: &str) -> Op {
+    take_for(key, owner, LONG)
+}
+
+/// Takes a named lock.
+pub(crate) fn take_for(key: &str, owner: &str, ttl: Duration) -> Op {
+    let (key, owner) = (key.to_owned(), owner.to_owned());
+    Op::Acquire {
+        key,
+        owner,
+        kind: Kind::Lock,
+        ttl,
+        floor: Token(0),
+        take: Take::Server,
+        clamp: MAX_TTL,
+        ticket: None,
+    }
+}
+
+/// Takes a short claim.
+pub(crate) fn claim_for(key: &str, owner: &str, ttl: Duration) -> Op {
+    let (key, owner) = (key.to_owned(), owner.to_owned());
+    Op::Acquire {
+        key,
+        owner,
+        kind: Kind::Claim,
+        ttl,
+        floor: Token(0),
+        take: Take::Server,
+        clamp: MAX_TTL,
+        ticket: None,
+    }
+}
+
+/// Confirms a token.
+pub(crate) fn confirm(kind: Kind, key: &str, owner: &str, token: u64) -> Op {
+    Op::Confirm {
+        key: key.to_owned(),
+        owner: owner.to_owned(),
+        kind,
+        token: Token(token),
+        expiry: Expiry::Server,
+    }
+}
+
+/// Round `seq` of a lease.
+pub(crate) fn extend(kind: Kind, key: &str, owner: &str, seq: u64, token: u64) -> Op {
+    let (key, owner, token) = (key.to_owned(), owner.to_owned(), Token(token));
+    Op::Extend {
+        key,
+        owner,
+        kind,
+        seq,
+        ttl: LONG,
+        token,
+        take: Take::Server,
+    }
+}
+
+/// Ends a lease or an attempt.
+pub(crate) fn release(kind: Kind, key: &str, owner: &str) -> Op {
+    release_for(kind, key, owner, RETENTION)
+}
+
+/// Ends a lease or an attempt.
+pub(crate) fn release_for(kind: Kind, key: &str, owner: &str, retention: Duration) -> Op {
+    Op::Release {
+        key: key.to_owned(),
+        owner: owner.to_owned(),
+        kind,
+        retention,
+    }
+}
+
+/// Replaces a record's body.
+pub(crate) fn write(key: &str, owner: &str, version: (u64, u64), body: &str) -> Op {
+    Op::Write {
+        key: key.to_owned(),
+        owner: owner.to_owned(),
+        version: Version {
+            token: Token(version.0),
+            rev: version.1,
+        },
+        body: body.to_owned(),
+        not_before: None,
+        expiry: Expiry::Server,
+    }
+}
+
+/// Ends a lease by force and takes `token`.
+pub(crate) fn force(key: &str, owner: &str, token: u64, now: bool) -> Op {
+    Op::Break {
+        key: key.to_owned(),
+        owner: owner.to_owned(),
+        token: Token(token),
+        ttl: SHORT,
+        retention: RETENTION,
+        now,
+    }
+}
+
+/// Breaks a lease, expects that it is over, and answers what stood there before.
+pub(crate) async fn broken(node: &dyn Node, op: Op) -> View {
+    match ask(node, op).await {
+        Answer::Broken(view) => view,
+        other => panic!("not broken: {other:?}"),
+    }
+}

@@ -1,0 +1,220 @@
+//! The restart guard, for every node that has one. `Guarded` connects clients of fleets with this configuration.
+
+use watchkeeper_lock::node::{Admission, Kind::Lock, Standing};
+
+use super::*;
+
+/// Connects a client of a fleet with this configuration to one node.
+pub(crate) type Guarded<'a> = &'a (dyn Fn(&str) -> Arc<dyn Node> + Sync);
+
+/// What the node says of its admission.
+pub(crate) async fn admission(node: &dyn Node) -> Admission {
+    told(ask(node, Op::Admission).await)
+}
+
+fn told(answer: Answer) -> Admission {
+    match answer {
+        Answer::Admission(admission) => admission,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whether the node may vote.
+pub(crate) async fn standing(node: &dyn Node) -> Standing {
+    ask_all(node, vec![]).await.standing
+}
+
+fn nominate(nonce: &str) -> Op {
+    Op::Nominate {
+        nonce: nonce.to_owned(),
+    }
+}
+
+fn admit_as(nonce: &str, config: &str, counter: u64) -> Op {
+    Op::Admit {
+        nonce: nonce.to_owned(),
+        config: config.to_owned(),
+        counter: Token(counter),
+        blank_before: Some(12),
+    }
+}
+
+/// Nominates and admits at once, as no fleet does.
+pub(crate) async fn admitted(node: &dyn Node, nonce: &str, config: &str) {
+    let reply = ask_all(node, vec![nominate(nonce), admit_as(nonce, config, 0)]).await;
+    assert_eq!(reply.answers[1], Answer::Done);
+    assert_eq!(reply.standing, Standing::Admitted);
+}
+
+/// All that does not need a fault.
+pub(crate) async fn every_rule(fresh: impl Fn() -> Box<dyn Fn(&str) -> Arc<dyn Node> + Sync>) {
+    an_unadmitted_node_votes_for_nobody_and_does_the_rest(&*fresh()).await;
+    only_the_standing_nomination_is_admitted(&*fresh()).await;
+    what_is_merged_rises_and_owns_nothing(&*fresh()).await;
+    another_configuration_is_named_and_gets_no_vote(&*fresh()).await;
+    a_record_of_an_earlier_admission_names_nobody(&*fresh()).await;
+    a_grant_is_above_what_the_node_was_admitted_with(&*fresh()).await;
+}
+
+async fn an_unadmitted_node_votes_for_nobody_and_does_the_rest(guarded: Guarded<'_>) {
+    let node = guarded("one");
+    let doc = Op::PutDoc {
+        name: "d".into(),
+        rev: 1,
+        ttl: LONG,
+        body: "x".into(),
+    };
+    let ops = vec![
+        take("k", "a"),
+        confirm(Lock, "k", "a", 1),
+        extend(Lock, "k", "a", 1, 1),
+        write("k", "a", (1, 1), "x"),
+        claim_for("c", "a", LONG),
+        release(Lock, "k", "a"),
+        doc,
+        Op::Read { key: "k".into() },
+    ];
+    let reply = ask_all(&*node, ops).await;
+    assert_eq!(reply.standing, Standing::Unadmitted);
+    assert_eq!(reply.answers[..5], vec![Answer::Unadmitted; 5]);
+    assert_eq!(reply.answers[5..7], [Answer::Done, Answer::Done]);
+    let Answer::View(seen) = &reply.answers[7] else {
+        panic!("{reply:?}")
+    };
+    assert_eq!((&seen.owner, &seen.holder), (&None, &None));
+}
+
+async fn only_the_standing_nomination_is_admitted(guarded: Guarded<'_>) {
+    let node = guarded("one");
+    assert_eq!(
+        ask(&*node, admit_as("n", "one", 1)).await,
+        Answer::Unadmitted
+    );
+    let first = told(ask(&*node, nominate("n")).await);
+    assert_eq!((first.nonce.as_deref(), first.admitted), (Some("n"), false));
+    assert!(!first.incarnation.is_empty());
+    // One that stands is not replaced.
+    let second = told(ask(&*node, nominate("m")).await);
+    assert_eq!(second, first);
+    assert_eq!(
+        ask(&*node, admit_as("m", "one", 1)).await,
+        Answer::Unadmitted
+    );
+    assert_eq!(standing(&*node).await, Standing::Unadmitted);
+    assert_eq!(ask(&*node, admit_as("n", "one", 70)).await, Answer::Done);
+    // By two who watched it, or sent again.
+    assert_eq!(ask(&*node, admit_as("n", "one", 80)).await, Answer::Done);
+    let after = admission(&*node).await;
+    let wanted = Admission {
+        nonce: None,
+        admitted: true,
+        inc: "n".into(),
+        config: Some("one".into()),
+        counter: Token(80),
+        blank_before: Some(12),
+        ..first
+    };
+    assert_eq!(after, wanted);
+    assert_eq!(standing(&*node).await, Standing::Admitted);
+    assert!(granted(&*node, take("k", "a")).await.0 > Token(80));
+    let seen = view(&*node, "k").await;
+    assert_eq!((seen.inc.as_str(), seen.named), ("n", true));
+    // What is admitted needs no other.
+    assert_eq!(told(ask(&*node, nominate("m")).await).nonce, None);
+}
+
+async fn what_is_merged_rises_and_owns_nothing(guarded: Guarded<'_>) {
+    let node = guarded("one");
+    ask(&*node, nominate("n")).await;
+    let merge = |nonce: &str, counter, version: (u64, u64), body: &str| Op::Merge {
+        nonce: nonce.to_owned(),
+        key: "k".into(),
+        counter: Token(counter),
+        record: Record {
+            version: Version {
+                token: Token(version.0),
+                rev: version.1,
+            },
+            body: body.to_owned(),
+        },
+    };
+    assert_eq!(
+        ask(&*node, merge("m", 99, (9, 9), "no")).await,
+        Answer::Unadmitted
+    );
+    for (counter, version, body) in [(40, (30, 2), "new"), (35, (30, 1), "old")] {
+        assert_eq!(
+            ask(&*node, merge("n", counter, version, body)).await,
+            Answer::Done
+        );
+    }
+    let seen = view(&*node, "k").await;
+    assert_eq!((seen.token, seen.record.body.as_str()), (Token(40), "new"));
+    assert_eq!((seen.owner, seen.named, seen.holder), (None, false, None));
+    let records = Op::Records {
+        after: String::new(),
+        limit: 9,
+    };
+    let Answer::Views(listed) = ask(&*node, records).await else {
+        panic!("no views")
+    };
+    assert_eq!(listed.len(), 1, "also for the next that is merged");
+    ask(&*node, admit_as("n", "one", 0)).await;
+    assert_eq!(
+        ask(&*node, merge("n", 99, (99, 9), "late")).await,
+        Answer::Unadmitted
+    );
+    let (grant, record) = granted(&*node, take("k", "a")).await;
+    assert_eq!((grant, record.body.as_str()), (Token(41), "new"));
+}
+
+async fn another_configuration_is_named_and_gets_no_vote(guarded: Guarded<'_>) {
+    let (one, two) = (guarded("one"), guarded("two"));
+    admitted(&*one, "n", "one").await;
+    let reply = ask_all(&*two, vec![take("k", "b"), release(Lock, "k", "c")]).await;
+    assert_eq!(reply.standing, Standing::Configured("one".into()));
+    assert_eq!(reply.answers, [Answer::Unadmitted, Answer::Done]);
+    granted(&*one, take("k", "a")).await;
+    assert!(view(&*two, "k").await.named, "it is read all the same");
+}
+
+async fn a_record_of_an_earlier_admission_names_nobody(guarded: Guarded<'_>) {
+    let (one, two) = (guarded("one"), guarded("two"));
+    admitted(&*one, "n", "one").await;
+    let observed = |owner: &str| Op::Acquire {
+        key: "k".into(),
+        owner: owner.to_owned(),
+        kind: Lock,
+        ttl: LONG,
+        floor: Token(0),
+        take: Take::Observed(None),
+        clamp: MAX_TTL,
+        ticket: None,
+    };
+    let (grant, _) = granted(&*one, observed("a")).await;
+    ask(&*one, write("k", "a", (grant.0, 1), "ledger")).await;
+    refused(&*one, observed("b")).await;
+    admitted(&*two, "m", "two").await;
+    // A connection that has seen the marker misses it first, and then looks at what stands there.
+    assert_ne!(standing(&*one).await, Standing::Admitted);
+    assert_eq!(standing(&*one).await, Standing::Configured("two".into()));
+    let seen = view(&*two, "k").await;
+    assert_eq!((seen.named, seen.inc.as_str()), (false, "n"));
+    refused(&*two, confirm(Lock, "k", "a", grant.0)).await;
+    let (next, record) = granted(&*two, observed("b")).await;
+    assert!(next > grant);
+    assert_eq!(record.body, "ledger");
+    // Its owner still lets go of what is its own, and of nothing else.
+    ask(&*one, release(Lock, "k", "a")).await;
+    assert_eq!(view(&*two, "k").await.holder.as_deref(), Some("b"));
+}
+
+/// Also where a record of an earlier admission knows no more than what was true then.
+async fn a_grant_is_above_what_the_node_was_admitted_with(guarded: Guarded<'_>) {
+    let (one, two) = (guarded("one"), guarded("two"));
+    admitted(&*one, "n", "one").await;
+    assert!(granted(&*one, take("k", "a")).await.0 < Token(70));
+    ask(&*one, release(Lock, "k", "a")).await;
+    ask_all(&*two, vec![nominate("m"), admit_as("m", "two", 70)]).await;
+    assert_eq!(granted(&*two, take("k", "b")).await.0, Token(71));
+}

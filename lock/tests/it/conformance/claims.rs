@@ -1,0 +1,143 @@
+//! Short claims of batches and messages.
+
+use watchkeeper_lock::node::Kind::{Claim, Lock};
+
+use super::*;
+
+fn claim(key: &str, owner: &str) -> Op {
+    claim_for(key, owner, LONG)
+}
+
+pub(crate) async fn claims_of_one_owner_share_one_grant(lab: Lab) {
+    let node = lab.client().await;
+    let reply = ask_all(
+        &*node,
+        vec![claim("1", "a"), claim("2", "a"), claim("3", "b")],
+    )
+    .await;
+    let grants: Vec<Token> = reply.answers.iter().map(grant_of).collect();
+    assert_eq!(grants[0], grants[1]);
+    assert!(grants[2] > grants[0]);
+    // Also in a later call, and when sent again.
+    assert_eq!(granted(&*node, claim("4", "a")).await.0, grants[0]);
+    assert_eq!(granted(&*node, claim("1", "a")).await.0, grants[0]);
+    assert!(granted(&*node, claim("5", "c")).await.0 > grants[2]);
+}
+
+pub(crate) async fn a_held_claim_is_refused_and_the_others_granted(lab: Lab) {
+    let (first, second) = (lab.client().await, lab.client().await);
+    granted(&*first, claim("2", "a")).await;
+    let ops = ["1", "2", "3"].map(|key| claim(key, "b")).to_vec();
+    let reply = ask_all(&*second, ops).await;
+    assert_eq!(grant_of(&reply.answers[0]), grant_of(&reply.answers[2]));
+    let Answer::Refused(seen) = &reply.answers[1] else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(
+        (seen.key.as_str(), seen.holder.as_deref()),
+        ("2", Some("a"))
+    );
+    assert!(seen.remaining_ms.is_some());
+}
+
+pub(crate) async fn a_released_claim_is_never_revived_n4(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, claim("1", "a")).await;
+    granted(&*node, claim("2", "a")).await;
+    assert_eq!(ask(&*node, release(Claim, "1", "a")).await, Answer::Done);
+    refused(&*node, claim("1", "a")).await;
+    refused(&*node, extend(Claim, "1", "a", 1, grant.0)).await;
+    assert_eq!(view(&*node, "1").await.holder, None);
+    // What the owner still holds is untouched, and others may have the rest.
+    let kept = ask(&*node, extend(Claim, "2", "a", 1, grant.0)).await;
+    assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
+    assert!(granted(&*node, claim("1", "b")).await.0 > grant);
+    assert_eq!(ask(&*node, release(Claim, "1", "a")).await, Answer::Done);
+    assert_eq!(view(&*node, "1").await.holder.as_deref(), Some("b"));
+}
+
+pub(crate) async fn a_claim_is_kept_while_held_and_never_healed(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, claim_for("1", "a", LONG / 4)).await;
+    let kept = ask(&*node, extend(Claim, "1", "a", 1, grant.0)).await;
+    assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
+    let left = view(&*node, "1").await.remaining_ms.unwrap();
+    assert!(Duration::from_millis(left) > LONG / 2);
+    let (grant, _) = granted(&*node, claim_for("2", "b", SHORT)).await;
+    wait_until_free(&*node, "2").await;
+    refused(&*node, extend(Claim, "2", "b", 1, grant.0)).await;
+    refused(&*node, extend(Claim, "3", "b", 1, grant.0)).await;
+    assert_eq!(view(&*node, "2").await.holder, None);
+    assert_eq!(view(&*node, "3").await.holder, None);
+}
+
+pub(crate) async fn claims_are_confirmed_like_locks(lab: Lab) {
+    let node = lab.client().await;
+    granted(&*node, claim("1", "before")).await;
+    let (grant, _) = granted(&*node, claim("2", "a")).await;
+    let smaller = ask(&*node, confirm(Claim, "2", "a", grant.0 - 1)).await;
+    assert_eq!(smaller, Answer::Larger(grant));
+    assert_eq!(
+        ask(&*node, confirm(Claim, "2", "a", grant.0 + 10)).await,
+        Answer::Done
+    );
+    refused(&*node, confirm(Claim, "2", "b", grant.0 + 10)).await;
+    refused(&*node, confirm(Claim, "3", "a", grant.0 + 10)).await;
+    assert!(granted(&*node, claim("3", "b")).await.0 > Token(grant.0 + 10));
+}
+
+pub(crate) async fn claims_and_locks_draw_from_one_counter(lab: Lab) {
+    let node = lab.client().await;
+    let (lock, _) = granted(&*node, take("lock", "a")).await;
+    let (claimed, _) = granted(&*node, claim("claim", "b")).await;
+    assert!(claimed > lock);
+    let (lock, _) = granted(&*node, take("new lock", "c")).await;
+    assert!(lock > claimed);
+    // A lock with a record counts by itself, and a claim is above all of them.
+    ask(&*node, confirm(Lock, "lock", "a", claimed.0 + 50)).await;
+    assert!(granted(&*node, claim("claim 2", "d")).await.0 > Token(claimed.0 + 50));
+}
+
+fn grant_of(answer: &Answer) -> Token {
+    match answer {
+        Answer::Granted { grant, record } => {
+            assert_eq!(*record, Record::default());
+            *grant
+        }
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+pub(crate) async fn a_broken_claim_is_over_but_its_key_stays_n7(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, claim_for("1", "a", LONG)).await;
+    granted(&*node, claim_for("2", "a", LONG)).await;
+    broken(&*node, force("1", "a", grant.0 + 3, false)).await;
+    refused(&*node, extend(Claim, "1", "a", 1, grant.0)).await;
+    refused(&*node, confirm(Claim, "1", "a", grant.0)).await;
+    refused(&*node, claim_for("1", "b", LONG)).await;
+    // The owner's other claims go on.
+    let kept = ask(&*node, extend(Claim, "2", "a", 1, grant.0)).await;
+    assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
+    broken(&*node, force("1", "a", grant.0 + 3, true)).await;
+    let (next, _) = granted(&*node, claim_for("1", "b", LONG)).await;
+    assert!(next.0 > grant.0 + 3);
+}
+
+/// Its holder may send its attempt again, and does not know.
+pub(crate) async fn a_broken_claim_is_not_granted_again_n7(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, claim("1", "a")).await;
+    broken(&*node, force("1", "a", grant.0 + 3, false)).await;
+    refused(&*node, claim("1", "a")).await;
+}
+
+pub(crate) async fn a_grant_of_claims_is_above_the_floor(lab: Lab) {
+    let node = lab.client().await;
+    let mut above = claim("1", "a");
+    if let Op::Acquire { floor, .. } = &mut above {
+        *floor = Token(60);
+    }
+    assert_eq!(granted(&*node, above).await.0, Token(61));
+    assert!(granted(&*node, claim("2", "b")).await.0 > Token(61));
+}

@@ -1,0 +1,390 @@
+//! Records, documents, and looking at them.
+
+use watchkeeper_lock::node::{Doc, Kind::Lock};
+
+use super::*;
+
+pub(crate) async fn a_record_is_handed_to_the_successor(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, record) = granted(&*node, take("k", "a")).await;
+    assert_eq!(record, Record::default());
+    assert_eq!(
+        ask(&*node, write("k", "a", (grant.0, 1), "ledger")).await,
+        Answer::Done
+    );
+    let left = Record {
+        version: Version {
+            token: grant,
+            rev: 1,
+        },
+        body: "ledger".to_owned(),
+    };
+    assert_eq!(view(&*node, "k").await.record, left);
+    assert_eq!(refused(&*node, take("k", "b")).await.record, left);
+    ask(&*node, release(Lock, "k", "a")).await;
+    assert_eq!(granted(&*node, take_for("k", "b", SHORT)).await.1, left);
+    wait_until_free(&*node, "k").await;
+    assert_eq!(granted(&*node, take("k", "c")).await.1, left);
+}
+
+pub(crate) async fn writes_are_ordered_by_version(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, take("k", "a")).await;
+    let t = grant.0;
+    assert_eq!(
+        ask(&*node, write("k", "a", (t, 9), "nine")).await,
+        Answer::Done
+    );
+    // Ten is more than nine: versions are numbers.
+    assert_eq!(
+        ask(&*node, write("k", "a", (t, 10), "ten")).await,
+        Answer::Done
+    );
+    assert_eq!(
+        ask(&*node, write("k", "a", (t, 10), "ten")).await,
+        Answer::Done
+    );
+    refused(&*node, write("k", "a", (t, 10), "another ten")).await;
+    refused(&*node, write("k", "a", (t, 9), "nine")).await;
+    // The token comes first.
+    assert_eq!(
+        ask(&*node, write("k", "a", (t + 1, 1), "new")).await,
+        Answer::Done
+    );
+    let seen = refused(&*node, write("k", "a", (t, 11), "eleven")).await;
+    assert_eq!(seen.record.body, "new");
+    assert_eq!(
+        seen.record.version,
+        Version {
+            token: Token(t + 1),
+            rev: 1
+        }
+    );
+}
+
+pub(crate) async fn a_write_before_its_time_is_too_early(lab: Lab) {
+    let node = lab.client().await;
+    let reply = ask_all(&*node, vec![take("k", "a")]).await;
+    let timed = |rev, by| match write("k", "a", (1_000, rev), "tick") {
+        Op::Write {
+            key,
+            owner,
+            version,
+            body,
+            ..
+        } => Op::Write {
+            key,
+            owner,
+            version,
+            body,
+            not_before: Some(reply.wall_ms + by),
+            expiry: Expiry::Server,
+        },
+        other => other,
+    };
+    let answer = ask(&*node, timed(1, 3_600_000)).await;
+    let Answer::TooEarly { wall_ms } = answer else {
+        panic!("{answer:?}")
+    };
+    assert!((wall_ms - reply.wall_ms).abs() < 60_000);
+    assert_eq!(view(&*node, "k").await.record, Record::default());
+    assert_eq!(ask(&*node, timed(1, -1)).await, Answer::Done);
+}
+
+pub(crate) async fn only_the_holder_writes_n6(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, take_for("k", "a", SHORT)).await;
+    wait_until_free(&*node, "k").await;
+    refused(&*node, write("k", "a", (grant.0, 1), "expired")).await;
+    let (grant, _) = granted(&*node, take("k", "b")).await;
+    refused(&*node, write("k", "a", (grant.0 + 1, 1), "taken")).await;
+    ask(&*node, release(Lock, "k", "b")).await;
+    refused(&*node, write("k", "b", (grant.0, 1), "released")).await;
+    assert_eq!(view(&*node, "k").await.record, Record::default());
+}
+
+pub(crate) async fn a_released_record_ends_after_its_retention(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, take("k", "a")).await;
+    ask(&*node, write("k", "a", (grant.0, 1), "body")).await;
+    ask(&*node, release_for(Lock, "k", "a", SHORT)).await;
+    wait_until(&*node, "k", |view| view.owner.is_none()).await;
+    assert_eq!(view(&*node, "k").await.record, Record::default());
+    // Taken in time, it stays with its new owner.
+    let (grant, _) = granted(&*node, take("j", "a")).await;
+    ask(&*node, write("j", "a", (grant.0, 1), "body")).await;
+    ask_all(
+        &*node,
+        vec![release_for(Lock, "j", "a", SHORT), take("j", "b")],
+    )
+    .await;
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    assert_eq!(view(&*node, "j").await.record.body, "body");
+}
+
+pub(crate) async fn the_largest_revision_of_a_document_wins(lab: Lab) {
+    let (first, second) = (lab.client().await, lab.client().await);
+    assert_eq!(ask(&*first, put("d", 9, LONG, "nine")).await, Answer::Done);
+    assert_eq!(ask(&*second, put("d", 10, LONG, "ten")).await, Answer::Done);
+    assert_eq!(
+        ask(&*first, put("d", 9, LONG, "nine again")).await,
+        Answer::Done
+    );
+    assert_eq!(
+        ask(&*first, put("d", 10, LONG, "ten again")).await,
+        Answer::Done
+    );
+    assert_eq!(docs(&*first, "").await, [doc("d", 10, "ten")]);
+}
+
+pub(crate) async fn a_document_ends_after_its_lifetime_or_when_removed(lab: Lab) {
+    let node = lab.client().await;
+    ask_all(
+        &*node,
+        vec![put("short", 5, SHORT, ""), put("long", 1, LONG, "")],
+    )
+    .await;
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    assert_eq!(docs(&*node, "").await, [doc("long", 1, "")]);
+    // A document that has ended leaves no revision behind.
+    ask(&*node, put("short", 1, LONG, "new")).await;
+    assert_eq!(one_doc(&*node, "short").await, [doc("short", 1, "new")]);
+    for name in ["long", "long", "never there"] {
+        assert_eq!(
+            ask(
+                &*node,
+                Op::RemoveDoc {
+                    name: name.to_owned()
+                }
+            )
+            .await,
+            Answer::Done
+        );
+    }
+    assert_eq!(docs(&*node, "").await, [doc("short", 1, "new")]);
+}
+
+pub(crate) async fn documents_lie_in_directories(lab: Lab) {
+    let node = lab.client().await;
+    let names = ["presence/a", "presence/b", "presence/b/c", "pause/job", "p"];
+    ask_all(&*node, names.map(|name| put(name, 1, LONG, name)).to_vec()).await;
+    let of = |name: &str| doc(name, 1, name);
+    assert_eq!(
+        docs(&*node, "presence/").await,
+        [of("presence/a"), of("presence/b")]
+    );
+    assert_eq!(docs(&*node, "presence/b/").await, [of("presence/b/c")]);
+    assert_eq!(docs(&*node, "").await, [of("p")]);
+    // Not directories, whatever begins so.
+    for other in ["pres", "presence", "presence/b", "/", "x/"] {
+        assert_eq!(docs(&*node, other).await, [], "{other}");
+    }
+    let remove = Op::RemoveDoc {
+        name: "presence/b".to_owned(),
+    };
+    ask(&*node, remove).await;
+    assert_eq!(docs(&*node, "presence/").await, [of("presence/a")]);
+    assert_eq!(docs(&*node, "presence/b/").await, [of("presence/b/c")]);
+}
+
+pub(crate) async fn the_names_of_a_directory_are_listed_without_what_they_hold(lab: Lab) {
+    let node = lab.client().await;
+    let names = ["a/c", "a/b", "a/a", "a/b/c", "b/a"];
+    ask_all(
+        &*node,
+        names.map(|name| put(name, 7, LONG, "body")).to_vec(),
+    )
+    .await;
+    ask(&*node, put("a/short", 1, SHORT, "body")).await;
+    let listed = |limit: u32| Op::DocNames {
+        dir: "a/".to_owned(),
+        limit,
+    };
+    let all = ["a/a", "a/b", "a/c"].map(|name| doc(name, 7, ""));
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    assert_eq!(found_docs(&*node, listed(100)).await, all);
+    assert_eq!(found_docs(&*node, listed(2)).await, all[..2]);
+    assert_eq!(found_docs(&*node, listed(0)).await, []);
+}
+
+pub(crate) async fn one_document_is_read_by_its_name(lab: Lab) {
+    let node = lab.client().await;
+    ask_all(
+        &*node,
+        vec![put("a/b", 7, LONG, "body"), put("short", 1, SHORT, "")],
+    )
+    .await;
+    assert_eq!(one_doc(&*node, "a/b").await, [doc("a/b", 7, "body")]);
+    for other in ["a/", "a", "b", ""] {
+        assert_eq!(one_doc(&*node, other).await, [], "{other}");
+    }
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    assert_eq!(one_doc(&*node, "short").await, []);
+}
+
+pub(crate) async fn a_directory_outlives_its_short_lived_documents(lab: Lab) {
+    let node = lab.client().await;
+    ask(&*node, put("a/long", 1, LONG, "")).await;
+    ask(&*node, put("a/short", 1, SHORT, "")).await;
+    granted(&*node, take_for("clock", "x", SHORT * 2)).await;
+    wait_until_free(&*node, "clock").await;
+    assert_eq!(docs(&*node, "a/").await, [doc("a/long", 1, "")]);
+}
+
+pub(crate) async fn a_list_shows_locks_and_claims_by_prefix(lab: Lab) {
+    let node = lab.client().await;
+    let ops = vec![
+        take("job/a", "x"),
+        take("job/b", "y"),
+        claim_for("job/c", "z", LONG),
+    ];
+    ask_all(&*node, [ops, vec![take("elect/a", "x")]].concat()).await;
+    let jobs = list(&*node, "job/").await;
+    let held: Vec<_> = jobs
+        .iter()
+        .map(|view| (view.key.as_str(), view.holder.as_deref()))
+        .collect();
+    let expected = [
+        ("job/a", Some("x")),
+        ("job/b", Some("y")),
+        ("job/c", Some("z")),
+    ];
+    assert_eq!(held, expected);
+    assert_eq!(
+        jobs[0],
+        View {
+            remaining_ms: jobs[0].remaining_ms,
+            ..view(&*node, "job/a").await
+        }
+    );
+    assert_eq!(list(&*node, "").await.len(), 4);
+    assert_eq!(list(&*node, "nobody").await, []);
+    // What is free is shown while its record is remembered.
+    ask(&*node, release(Lock, "elect/a", "x")).await;
+    let seen = list(&*node, "elect/").await;
+    assert!(
+        seen.iter()
+            .all(|view| view.holder.is_none() && view.released),
+        "{seen:?}"
+    );
+}
+
+pub(crate) async fn reading_changes_nothing(lab: Lab) {
+    let node = lab.client().await;
+    let seen = view(&*node, "k").await;
+    assert_eq!(
+        (seen.key.as_str(), seen.holder, seen.owner),
+        ("k", None, None)
+    );
+    assert_eq!(
+        (seen.seq, seen.released, seen.record),
+        (0, false, Record::default())
+    );
+    assert_eq!(list(&*node, "").await, []);
+    let (grant, _) = granted(&*node, take("k", "a")).await;
+    for _ in 0..3 {
+        view(&*node, "k").await;
+        list(&*node, "").await;
+    }
+    assert_eq!(view(&*node, "k").await.token, grant);
+}
+
+pub(crate) async fn names_and_bodies_may_contain_anything(lab: Lab) {
+    let node = lab.client().await;
+    let odd = [
+        "a*",
+        "ab",
+        "a[b]?",
+        "tab\there",
+        "ünï·código",
+        "{tag}",
+        "\"'; --",
+        "new\nline",
+        "folder/new\nline",
+        "nul\0in/a name",
+        "",
+    ];
+    for (index, key) in odd.iter().enumerate() {
+        let owner = format!("owner-{index}");
+        let (grant, _) = granted(&*node, take(key, &owner)).await;
+        let body = format!("{key}\0\r\n{{\"json\": [1, 2]}}");
+        let written = ask(&*node, write(key, &owner, (grant.0, 1), &body)).await;
+        assert_eq!(written, Answer::Done);
+        let seen = view(&*node, key).await;
+        assert_eq!((seen.holder, seen.record.body), (Some(owner), body));
+        ask(&*node, put(key, 1, LONG, key)).await;
+    }
+    let found: Vec<String> = list(&*node, "a*")
+        .await
+        .into_iter()
+        .map(|view| view.key)
+        .collect();
+    assert_eq!(found, ["a*"]);
+    for name in odd {
+        assert_eq!(one_doc(&*node, name).await, [doc(name, 1, name)]);
+        let dir = name.rfind('/').map_or("", |slash| &name[..=slash]);
+        let there = docs(&*node, dir).await;
+        assert!(there.contains(&doc(name, 1, name)), "{name:?} in {dir:?}");
+    }
+    assert_eq!(list(&*node, "").await.len(), odd.len());
+}
+
+fn put(name: &str, rev: u64, ttl: Duration, body: &str) -> Op {
+    Op::PutDoc {
+        name: name.to_owned(),
+        rev,
+        ttl,
+        body: body.to_owned(),
+    }
+}
+
+fn doc(name: &str, rev: u64, body: &str) -> Doc {
+    Doc {
+        name: name.to_owned(),
+        rev,
+        body: body.to_owned(),
+    }
+}
+
+/// By name: nodes may answer in any order.
+async fn docs(node: &dyn Node, dir: &str) -> Vec<Doc> {
+    let dir = dir.to_owned();
+    found_docs(node, Op::Docs { dir }).await
+}
+
+async fn one_doc(node: &dyn Node, name: &str) -> Vec<Doc> {
+    let name = name.to_owned();
+    found_docs(node, Op::Doc { name }).await
+}
+
+async fn found_docs(node: &dyn Node, op: Op) -> Vec<Doc> {
+    match ask(node, op).await {
+        Answer::Docs(mut docs) => {
+            docs.sort_by(|a, b| a.name.cmp(&b.name));
+            docs
+        }
+        other => panic!("not documents: {other:?}"),
+    }
+}
+
+/// By key: nodes may answer in any order.
+async fn list(node: &dyn Node, prefix: &str) -> Vec<View> {
+    match ask(
+        node,
+        Op::List {
+            prefix: prefix.to_owned(),
+        },
+    )
+    .await
+    {
+        Answer::Views(mut views) => {
+            views.sort_by(|a, b| a.key.cmp(&b.key));
+            views
+        }
+        other => panic!("not views: {other:?}"),
+    }
+}

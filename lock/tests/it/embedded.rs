@@ -1,0 +1,126 @@
+//! The embedded store under real processes that die.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use watchkeeper_lock::{
+    chance::Chance,
+    clock::Clock,
+    node::{Answer, Call, Kind, Node, sqlite::SqliteNode},
+};
+
+use crate::conformance::{release, take_for};
+
+/// Where a child process finds the folder of its test.
+const FOLDER: &str = "WATCHKEEPER_TEST_FOLDER";
+
+const TTL: Duration = Duration::from_millis(300);
+const PROCESSES: usize = 3;
+const KILLS: usize = 6;
+
+/// Takes the lock and notes its token, again and again until killed. Runs only as a child of the test below.
+#[tokio::test]
+#[ignore = "a process of killed_processes_leave_a_whole_file_and_rising_tokens"]
+async fn worker_process() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
+        return;
+    };
+    let (clock, chance) = (Clock::system(), Chance::system());
+    let node = SqliteNode::open(folder.join("locks.db"), clock.clone()).unwrap();
+    loop {
+        let (owner, start) = (chance.id(), clock.now());
+        let call = Call {
+            not_after: None,
+            ops: vec![take_for("k", &owner, TTL)],
+        };
+        let answer = node
+            .call(call)
+            .await
+            .map(|mut reply| reply.answers.remove(0));
+        let Ok(Answer::Granted { grant, .. }) = answer else {
+            clock.sleep(chance.up_to(Duration::from_millis(10))).await;
+            continue;
+        };
+        // A holder that was not scheduled in time does nothing.
+        if clock.now() < start + TTL / 2 {
+            let path = folder.join("tokens");
+            let mut notes = OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path)
+                .unwrap();
+            notes.write_all(format!("{grant}\n").as_bytes()).unwrap();
+        }
+        let call = Call {
+            not_after: None,
+            ops: vec![release(Kind::Lock, "k", &owner)],
+        };
+        let _unfit_is_waited_out = node.call(call).await;
+    }
+}
+
+#[tokio::test]
+async fn killed_processes_leave_a_whole_file_and_rising_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Clock::system();
+    let seed = u64::from(std::process::id());
+    let chance = Chance::seeded(seed);
+    let mut children: Vec<Worker> = (0..PROCESSES)
+        .map(|_| Worker::start(folder.path()))
+        .collect();
+    for _ in 0..KILLS {
+        let before = tokens(folder.path()).len();
+        let patience = clock.now() + Duration::from_secs(20);
+        while tokens(folder.path()).len() < before + 5 {
+            assert!(clock.now() < patience, "seed {seed}: nobody works");
+            clock.sleep(Duration::from_millis(5)).await;
+        }
+        clock.sleep(chance.up_to(Duration::from_millis(20))).await;
+        let victim = usize::try_from(chance.below(PROCESSES as u64)).unwrap();
+        children[victim] = Worker::start(folder.path());
+    }
+    drop(children);
+    let tokens = tokens(folder.path());
+    assert!(tokens.is_sorted_by(|a, b| a < b), "seed {seed}: {tokens:?}");
+    let file = rusqlite::Connection::open(folder.path().join("locks.db")).unwrap();
+    let whole: String = file
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(whole, "ok", "seed {seed}");
+}
+
+/// A process that dies by SIGKILL when dropped.
+struct Worker(Child);
+
+impl Worker {
+    fn start(folder: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "embedded::worker_process", "--ignored"])
+            .env(FOLDER, folder);
+        Self(
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn tokens(folder: &Path) -> Vec<u64> {
+    let notes = fs::read_to_string(folder.join("tokens")).unwrap_or_default();
+    notes.lines().map(|line| line.parse().unwrap()).collect()
+}

@@ -1,0 +1,195 @@
+//! What the cases share: a server, clients on it, and short ways to say an operation.
+
+use std::{future::Future, time::Duration};
+
+use watchkeeper_lock::{
+    clock::Clock,
+    node::{
+        Answer, Call, Expiry, GuardSettings, Kind, Node, NodeError, NodeMs, Op, Reply, Take, Token,
+        Version, View,
+        redis::{RedisNode, RedisNodeSettings, TlsFiles},
+    },
+    spawn::Spawn,
+};
+
+use crate::server::RedisServer;
+
+/// Longer than any pause of a busy machine: these cases are about answers, not about time.
+pub(crate) const PATIENT: Duration = Duration::from_secs(3);
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+pub(crate) const RETENTION: Duration = Duration::from_secs(60);
+
+/// Runs a case on a runtime of its own.
+pub(crate) fn run<T>(case: impl Future<Output = T>) -> T {
+    runtime().block_on(case)
+}
+
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+pub(crate) fn settings(server: &RedisServer) -> RedisNodeSettings {
+    RedisNodeSettings {
+        url: server.url().into(),
+        username: None,
+        password: None,
+        tls: TlsFiles::default(),
+        node_timeout: PATIENT,
+        namespace: "app".to_owned(),
+        raw_keys: false,
+        guard: GuardSettings::default(),
+    }
+}
+
+pub(crate) fn node(settings: &RedisNodeSettings) -> RedisNode {
+    RedisNode::new(settings, Clock::system(), Spawn::system()).unwrap()
+}
+
+pub(crate) fn client(server: &RedisServer) -> RedisNode {
+    node(&settings(server))
+}
+
+pub(crate) fn raw_client(server: &RedisServer) -> RedisNode {
+    node(&RedisNodeSettings {
+        raw_keys: true,
+        ..settings(server)
+    })
+}
+
+/// Executes operations with no time limit on the node's clock.
+pub(crate) async fn send(node: &RedisNode, ops: Vec<Op>) -> Result<Reply, NodeError> {
+    node.call(Call {
+        not_after: None,
+        ops,
+    })
+    .await
+}
+
+/// Executes one operation that must be answered.
+pub(crate) async fn ask(node: &RedisNode, op: Op) -> Answer {
+    send(node, vec![op]).await.unwrap().answers.remove(0)
+}
+
+pub(crate) async fn view(node: &RedisNode, key: &str) -> View {
+    match ask(node, read(key)).await {
+        Answer::View(view) => view,
+        other => panic!("not a view: {other:?}"),
+    }
+}
+
+pub(crate) async fn now(node: &RedisNode) -> NodeMs {
+    send(node, vec![]).await.unwrap().at
+}
+
+/// Waits until `done`, by polling; a server gives no other event.
+pub(crate) async fn until<F: Future<Output = bool>>(
+    what: &str,
+    mut done: impl FnMut() -> F,
+) -> Duration {
+    let clock = Clock::system();
+    let start = clock.now();
+    while !done().await {
+        let waited = clock.now().since(start);
+        assert!(
+            waited < Duration::from_secs(10),
+            "{what}: not within {waited:?}"
+        );
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+    clock.now().since(start)
+}
+
+// === operations ===
+
+pub(crate) fn acquire_for(key: &str, owner: &str, kind: Kind, ttl: Duration, floor: u64) -> Op {
+    Op::Acquire {
+        key: key.into(),
+        owner: owner.into(),
+        kind,
+        ttl,
+        floor: Token(floor),
+        take: Take::Server,
+        clamp: Duration::from_secs(30),
+        ticket: None,
+    }
+}
+
+pub(crate) fn acquire(key: &str, owner: &str) -> Op {
+    acquire_for(key, owner, Kind::Lock, TTL, 0)
+}
+
+pub(crate) fn claim(key: &str, owner: &str) -> Op {
+    acquire_for(key, owner, Kind::Claim, TTL, 0)
+}
+
+pub(crate) fn confirm(key: &str, owner: &str, kind: Kind, token: u64) -> Op {
+    Op::Confirm {
+        key: key.into(),
+        owner: owner.into(),
+        kind,
+        token: Token(token),
+        expiry: Expiry::Server,
+    }
+}
+
+pub(crate) fn extend(key: &str, owner: &str, kind: Kind, seq: u64, token: u64) -> Op {
+    Op::Extend {
+        key: key.into(),
+        owner: owner.into(),
+        kind,
+        seq,
+        ttl: TTL,
+        token: Token(token),
+        take: Take::Server,
+    }
+}
+
+pub(crate) fn release_as(key: &str, owner: &str, kind: Kind, retention: Duration) -> Op {
+    Op::Release {
+        key: key.into(),
+        owner: owner.into(),
+        kind,
+        retention,
+    }
+}
+
+pub(crate) fn release(key: &str, owner: &str) -> Op {
+    release_as(key, owner, Kind::Lock, RETENTION)
+}
+
+pub(crate) fn write(key: &str, owner: &str, token: u64, rev: u64, body: &str) -> Op {
+    Op::Write {
+        key: key.into(),
+        owner: owner.into(),
+        version: Version {
+            token: Token(token),
+            rev,
+        },
+        body: body.into(),
+        not_before: None,
+        expiry: Expiry::Server,
+    }
+}
+
+pub(crate) fn read(key: &str) -> Op {
+    Op::Read { key: key.into() }
+}
+
+// === answers ===
+
+pub(crate) fn granted(answer: &Answer) -> u64 {
+    match answer {
+        Answer::Granted { grant, .. } => grant.0,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+pub(crate) fn refused(answer: &Answer) -> &View {
+    match answer {
+        Answer::Refused(view) => view,
+        other => panic!("not refused: {other:?}"),
+    }
+}

@@ -1,0 +1,217 @@
+//! The Redis node against real servers. Costs about a minute and a half.
+//!
+//! `cargo test --test redis [FILTER]`. Without a server every case is ignored and says why;
+//! `WATCHKEEPER_REQUIRE=redis` makes that a failure.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::sync::Arc;
+
+use watchkeeper_lock::node::Node;
+
+mod bench;
+mod differential;
+mod doors;
+mod faults;
+mod fences;
+mod guard;
+mod locks;
+mod refusals;
+mod semantics;
+mod server;
+#[cfg(feature = "redis-tls")]
+mod tls;
+mod wire;
+
+/// The suite of every store lies with those that need no server.
+#[macro_use]
+#[path = "../it"]
+#[allow(
+    dead_code,
+    unused_macros,
+    unreachable_pub,
+    reason = "other stores use the rest"
+)]
+mod it {
+    #[macro_use]
+    pub mod conformance;
+    pub mod holders;
+    #[macro_use]
+    pub mod locks;
+}
+use it::{
+    conformance::{self, Lab},
+    holders,
+};
+
+/// Names each case by its path, so that a filter finds it.
+macro_rules! cases {
+    ($($module:ident :: { $($case:ident),+ $(,)? }),+ $(,)?) => {
+        vec![$($(server::trial(
+            concat!(stringify!($module), "::", stringify!($case)),
+            $module::$case,
+        )),+),+]
+    };
+}
+
+/// Every case of the common suite, on an empty server of its own.
+macro_rules! common_cases {
+    (: $($group:ident: [$($case:ident,)*],)*) => {
+        vec![$($(server::trial(
+            concat!("conformance::", stringify!($group), "::", stringify!($case)),
+            || bench::run(async { conformance::$group::$case(lab()).await }),
+        ),)*)*]
+    };
+}
+
+fn lab() -> Lab {
+    let server = server::RedisServer::start();
+    let settings = bench::settings(&server);
+    Lab::new(server, move || {
+        let client: Arc<dyn Node> = Arc::new(bench::node(&settings));
+        Box::pin(async move { client })
+    })
+}
+
+/// The same for a user with the documented rights and no others.
+macro_rules! narrow_cases {
+    (: $($group:ident: [$($case:ident,)*],)*) => {
+        vec![$($(server::trial(
+            concat!("narrow::", stringify!($group), "::", stringify!($case)),
+            || bench::run(async { conformance::$group::$case(narrow_lab()).await }),
+        ),)*)*]
+    };
+}
+
+fn narrow_lab() -> Lab {
+    let (server, settings) = doors::smallest();
+    Lab::new(server, move || {
+        let client: Arc<dyn Node> = Arc::new(bench::node(&settings));
+        Box::pin(async move { client })
+    })
+}
+
+/// Every case of the suite of locks.
+macro_rules! lock_cases {
+    ($nodes:literal, $expiry:ident:
+        every: [$($module:ident::$case:ident,)*], faulty: [$($bad_module:ident::$bad:ident,)*],) => {
+        vec![$(lock_cases!($nodes, $expiry, $module, $case),)* $(lock_cases!($nodes, $expiry, $bad_module, $bad),)*]
+    };
+    ($nodes:literal, $expiry:ident, $module:ident, $case:ident) => {
+        server::trial(
+            concat!("locks::", stringify!($expiry), "::", $nodes, "::", stringify!($module), "::", stringify!($case)),
+            || bench::run(async {
+                let scene = locks::scene($nodes).expiring(watchkeeper_lock::node::Expiry::$expiry);
+                it::locks::$module::$case(scene).await;
+            }),
+        )
+    };
+}
+
+fn main() {
+    let arguments = libtest_mimic::Arguments::from_args();
+    let mut cases = every_case!(common_cases);
+    cases.extend(every_case!(narrow_cases));
+    cases.extend(every_lock_case!(lock_cases 1, Server));
+    cases.extend(every_lock_case!(lock_cases 3, Server));
+    cases.extend(every_lock_case!(lock_cases 5, Server));
+    cases.extend(every_lock_case!(lock_cases 1, Observed));
+    cases.extend(every_lock_case!(lock_cases 3, Observed));
+    cases.extend(every_lock_case!(lock_cases 5, Observed));
+    cases.extend(cases![
+        differential::{
+            the_script_answers_as_memory_does,
+            the_guarded_script_answers_as_memory_does,
+        },
+        semantics::{
+            a_free_lock_is_granted_and_a_held_one_refused,
+            an_attempt_sent_again_is_granted_with_the_same_number,
+            a_released_owner_is_never_revived,
+            a_release_that_overtakes_its_acquire_wins,
+            counters_never_fall,
+            confirm_raises_and_shows_larger_grants,
+            extend_renews_heals_and_refuses,
+            writes_are_ordered_by_token_and_revision,
+            a_write_before_its_time_is_too_early,
+            a_late_call_changes_nothing,
+            claims_of_one_owner_share_one_grant,
+            a_claim_is_never_healed,
+            lists_show_locks_and_claims_by_prefix,
+            documents_are_replaced_by_larger_revisions_only,
+            one_call_is_one_step,
+        },
+        wire::{
+            the_lock_is_a_plain_string_key_with_a_time_to_live,
+            a_foreign_value_is_respected_and_never_deleted,
+            a_foreign_value_is_never_taken_by_the_record_and_never_cut,
+            a_key_of_another_type_counts_as_held,
+            one_call_is_one_command,
+            keys_of_ours_share_one_hash_tag_and_leave_nothing_behind,
+            large_numbers_stay_exact,
+            other_clients_hear_of_a_release,
+            a_full_call_stays_within_the_arguments_of_the_server,
+        },
+        doors::{
+            a_wrong_password_is_an_access_error_without_the_secret,
+            a_user_without_rights_is_an_access_error,
+            database_numbers_are_kept_apart,
+            a_replica_is_refused,
+            an_evicting_server_is_refused,
+            run_ids_tell_servers_apart,
+            the_documented_user_hears_of_releases,
+            each_right_that_is_missing_is_named_with_the_remedy,
+        },
+        faults::{
+            a_flushed_script_is_taught_again,
+            calls_that_lose_the_script_together_keep_their_order,
+            commands_of_one_client_keep_their_order,
+            a_frozen_node_times_out_promptly_then_fails_at_once_and_comes_back,
+            a_node_frozen_from_the_start_delays_nobody,
+            an_answer_that_waited_while_we_were_stalled_counts,
+            a_frozen_node_is_noticed_though_every_caller_gives_up_early,
+            what_waits_in_a_frozen_server_does_nothing_after_its_time,
+            a_restarted_server_is_found_again,
+            announcements_survive_a_restart,
+            a_node_outlives_the_runtime_that_connected_it,
+        },
+        refusals::{
+            a_full_memory_still_extends_and_releases,
+            a_server_that_cannot_save_refuses_as_misconf,
+            somebody_elses_script_makes_it_busy_and_nothing_of_ours_is_killed,
+            a_loading_server_is_waited_for,
+            a_master_that_became_a_replica_is_looked_at_anew,
+            rights_taken_away_are_missed_by_name_and_found_again,
+            a_raw_key_that_the_user_may_not_touch_is_refused_and_the_others_are_not,
+            a_server_that_wants_replicas_refuses_until_it_wants_none,
+            a_password_that_comes_and_goes_is_named,
+            a_cluster_without_slots_is_down,
+            a_server_that_hangs_up_is_not_stormed,
+        },
+        guard::{
+            every_rule_of_admission,
+            a_server_that_restarts_empty_does_not_vote,
+            a_flushed_server_does_not_vote,
+            an_old_snapshot_does_not_vote,
+            a_promoted_replica_does_not_vote,
+            a_master_that_was_a_replica_for_a_while_does_not_vote,
+            a_replica_for_a_while_is_noticed_by_every_call_also_over_a_living_connection,
+        },
+        fences::{
+            a_stale_holder_is_refused,
+            a_holder_that_was_stale_by_its_release_is_refused,
+            a_stale_holder_is_refused_by_a_script_of_the_user,
+            without_the_fence_the_stale_write_goes_through,
+            a_watched_fence_stops_a_transaction_that_a_later_holder_overtook,
+            tokens_are_compared_exactly_and_kept_as_they_came,
+            only_a_token_passes,
+            a_key_that_is_no_fence_refuses_everybody,
+        },
+    ]);
+    #[cfg(feature = "redis-tls")]
+    cases.extend(tls::cases());
+    libtest_mimic::run(&arguments, cases).exit();
+}

@@ -1,0 +1,423 @@
+//! The rules every node keeps, seen on Redis.
+
+use std::time::Duration;
+
+use watchkeeper_lock::node::{
+    Answer, Call, Doc, Kind, Node, NodeError, NodeMs, Op, Token, Version,
+};
+
+use crate::{bench::*, server::RedisServer};
+
+pub(crate) fn a_free_lock_is_granted_and_a_held_one_refused() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        assert_eq!(granted(&ask(&node, acquire("k", "a")).await), 1);
+        let answer = ask(&node, acquire("k", "b")).await;
+        let view = refused(&answer);
+        assert_eq!(view.holder.as_deref(), Some("a"));
+        assert_eq!(view.owner.as_deref(), Some("a"));
+        assert!(view.remaining_ms.unwrap() <= 30_000 && view.remaining_ms.unwrap() > 25_000);
+        assert_eq!((view.token, view.released), (Token(1), false));
+
+        let short = acquire_for("short", "a", Kind::Lock, Duration::from_millis(20), 0);
+        granted(&ask(&node, short).await);
+        until("expiry", async || view_free(&node, "short").await).await;
+        assert_eq!(granted(&ask(&node, acquire("short", "b")).await), 3);
+    });
+}
+
+async fn view_free(node: &watchkeeper_lock::node::redis::RedisNode, key: &str) -> bool {
+    view(node, key).await.holder.is_none()
+}
+
+pub(crate) fn an_attempt_sent_again_is_granted_with_the_same_number() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        for kind in [Kind::Lock, Kind::Claim] {
+            let owner = format!("{kind:?}");
+            let once = || acquire_for(&owner, &owner, kind, TTL, 7);
+            let first = granted(&ask(&node, once()).await);
+            assert_eq!(granted(&ask(&node, once()).await), first);
+        }
+    });
+}
+
+pub(crate) fn a_released_owner_is_never_revived() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        for kind in [Kind::Lock, Kind::Claim] {
+            let key = format!("{kind:?}");
+            ask(&node, acquire_for(&key, "a", kind, TTL, 0)).await;
+            assert_eq!(
+                ask(&node, release_as(&key, "a", kind, RETENTION)).await,
+                Answer::Done
+            );
+            refused(&ask(&node, acquire_for(&key, "a", kind, TTL, 0)).await);
+            refused(&ask(&node, extend(&key, "a", kind, 1, 1)).await);
+            // Also when another owner was here in between.
+            ask(&node, acquire_for(&key, "b", kind, TTL, 0)).await;
+            ask(&node, release_as(&key, "b", kind, RETENTION)).await;
+            refused(&ask(&node, acquire_for(&key, "a", kind, TTL, 0)).await);
+            refused(&ask(&node, extend(&key, "a", kind, 9, 1)).await);
+            assert_eq!(view(&node, &key).await.holder, None);
+        }
+    });
+}
+
+pub(crate) fn a_release_that_overtakes_its_acquire_wins() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        for kind in [Kind::Lock, Kind::Claim] {
+            let key = format!("{kind:?}");
+            ask(&node, release_as(&key, "a", kind, RETENTION)).await;
+            refused(&ask(&node, acquire_for(&key, "a", kind, TTL, 0)).await);
+        }
+    });
+}
+
+pub(crate) fn counters_never_fall() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        assert_eq!(
+            granted(&ask(&node, acquire_for("k", "a", Kind::Lock, TTL, 40)).await),
+            41
+        );
+        ask(&node, confirm("k", "a", Kind::Lock, 50)).await;
+        // A record that is forgotten at once leaves its number with the node.
+        ask(
+            &node,
+            release_as("k", "a", Kind::Lock, Duration::from_millis(1)),
+        )
+        .await;
+        until("retention", async || view(&node, "k").await.owner.is_none()).await;
+        assert_eq!(granted(&ask(&node, acquire("k", "b")).await), 51);
+        // Another lock's first holder starts there too; later holders count in the record.
+        assert_eq!(granted(&ask(&node, acquire("other", "c")).await), 52);
+        ask(&node, release("k", "b")).await;
+        assert_eq!(granted(&ask(&node, acquire("k", "d")).await), 52);
+        assert_eq!(granted(&ask(&node, claim("c", "e")).await), 53);
+    });
+}
+
+pub(crate) fn confirm_raises_and_shows_larger_grants() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        for kind in [Kind::Lock, Kind::Claim] {
+            let key = format!("{kind:?}");
+            let grant = granted(&ask(&node, acquire_for(&key, &key, kind, TTL, 100)).await);
+            let smaller = confirm(&key, &key, kind, grant - 1);
+            assert_eq!(ask(&node, smaller).await, Answer::Larger(Token(grant)));
+            assert_eq!(
+                ask(&node, confirm(&key, &key, kind, grant + 9)).await,
+                Answer::Done
+            );
+            refused(&ask(&node, confirm(&key, "stranger", kind, 900)).await);
+            ask(&node, release_as(&key, &key, kind, RETENTION)).await;
+            refused(&ask(&node, confirm(&key, &key, kind, 900)).await);
+            let next = granted(&ask(&node, acquire_for(&key, "next", kind, TTL, 0)).await);
+            assert_eq!(next, grant + 10, "{kind:?}");
+        }
+    });
+}
+
+pub(crate) fn extend_renews_heals_and_refuses() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let short = Duration::from_millis(500);
+        ask(&node, acquire_for("k", "a", Kind::Lock, short, 0)).await;
+        let kept = Answer::Kept {
+            version: Version::default(),
+        };
+        assert_eq!(ask(&node, extend("k", "a", Kind::Lock, 1, 5)).await, kept);
+        let seen = view(&node, "k").await;
+        assert_eq!((seen.seq, seen.token), (1, Token(5)));
+        assert!(seen.remaining_ms.unwrap() > 25_000);
+        // A round that is not newer is an old message.
+        refused(&ask(&node, extend("k", "a", Kind::Lock, 1, 5)).await);
+        refused(&ask(&node, extend("k", "b", Kind::Lock, 2, 5)).await);
+
+        let healed = Answer::Healed {
+            version: Version::default(),
+        };
+        server.raw(&["DEL", "{app}:1:l:k"]);
+        assert_eq!(ask(&node, extend("k", "a", Kind::Lock, 2, 5)).await, healed);
+        assert_eq!(ask(&node, extend("k", "a", Kind::Lock, 3, 5)).await, kept);
+        assert_eq!(view(&node, "k").await.holder.as_deref(), Some("a"));
+
+        // A node that lost everything is told the token by the heal.
+        server.raw(&["FLUSHALL"]);
+        assert_eq!(
+            ask(&node, extend("k", "a", Kind::Lock, 4, 70)).await,
+            healed
+        );
+        ask(&node, release("k", "a")).await;
+        assert_eq!(granted(&ask(&node, acquire("k", "b")).await), 71);
+    });
+}
+
+pub(crate) fn writes_are_ordered_by_token_and_revision() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        ask(&node, acquire("k", "a")).await;
+        assert_eq!(
+            ask(&node, write("k", "a", 1, 9, "nine")).await,
+            Answer::Done
+        );
+        assert_eq!(
+            ask(&node, write("k", "a", 1, 9, "nine")).await,
+            Answer::Done
+        );
+        refused(&ask(&node, write("k", "a", 1, 9, "other")).await);
+        refused(&ask(&node, write("k", "a", 1, 8, "old")).await);
+        assert_eq!(
+            ask(&node, write("k", "a", 1, 10, "ten")).await,
+            Answer::Done
+        );
+        refused(&ask(&node, write("k", "b", 7, 1, "stranger")).await);
+        ask(&node, release("k", "a")).await;
+        refused(&ask(&node, write("k", "a", 1, 11, "late")).await);
+
+        match ask(&node, acquire("k", "b")).await {
+            Answer::Granted { grant, record } => {
+                assert_eq!(grant, Token(2));
+                assert_eq!(record.body, "ten");
+                assert_eq!(
+                    record.version,
+                    Version {
+                        token: Token(1),
+                        rev: 10
+                    }
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(ask(&node, write("k", "b", 2, 1, "b")).await, Answer::Done);
+        let kept = Answer::Kept {
+            version: Version {
+                token: Token(2),
+                rev: 1,
+            },
+        };
+        assert_eq!(ask(&node, extend("k", "b", Kind::Lock, 1, 2)).await, kept);
+    });
+}
+
+pub(crate) fn a_write_before_its_time_is_too_early() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        ask(&node, acquire("k", "a")).await;
+        let at = |when: i64| match write("k", "a", 1, 1, "tick") {
+            Op::Write {
+                key,
+                owner,
+                version,
+                body,
+                expiry,
+                ..
+            } => Op::Write {
+                key,
+                owner,
+                version,
+                body,
+                not_before: Some(when),
+                expiry,
+            },
+            other => other,
+        };
+        let wall = send(&node, vec![]).await.unwrap().wall_ms;
+        match ask(&node, at(wall + 60_000)).await {
+            Answer::TooEarly { wall_ms } => assert!(wall_ms >= wall && wall_ms < wall + 60_000),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(view(&node, "k").await.record.body, "");
+        assert_eq!(ask(&node, at(wall)).await, Answer::Done);
+    });
+}
+
+pub(crate) fn a_late_call_changes_nothing() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let at = now(&node).await;
+        let late = Call {
+            not_after: Some(NodeMs(at.0 - 1)),
+            ops: vec![acquire("k", "a")],
+        };
+        match node.call(late).await {
+            Err(NodeError::Late { at: then }) => assert!(then >= at),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(view(&node, "k").await.owner, None);
+        let in_time = Call {
+            not_after: Some(NodeMs(at.0 + 60_000)),
+            ops: vec![acquire("k", "a")],
+        };
+        granted(&node.call(in_time).await.unwrap().answers[0]);
+    });
+}
+
+pub(crate) fn claims_of_one_owner_share_one_grant() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let ops = vec![
+            claim("c/1", "a"),
+            claim("c/2", "a"),
+            claim("c/1", "b"),
+            claim("c/3", "b"),
+        ];
+        let answers = send(&node, ops).await.unwrap().answers;
+        assert_eq!((granted(&answers[0]), granted(&answers[1])), (1, 1));
+        refused(&answers[2]);
+        assert_eq!(granted(&answers[3]), 2);
+        // Releasing one claim of an owner leaves his others alone.
+        ask(&node, release_as("c/1", "a", Kind::Claim, RETENTION)).await;
+        let kept = Answer::Kept {
+            version: Version::default(),
+        };
+        assert_eq!(
+            ask(&node, extend("c/2", "a", Kind::Claim, 1, 1)).await,
+            kept
+        );
+        refused(&ask(&node, extend("c/1", "a", Kind::Claim, 1, 1)).await);
+        granted(&ask(&node, claim("c/1", "b")).await);
+    });
+}
+
+pub(crate) fn a_claim_is_never_healed() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        ask(&node, claim("c", "a")).await;
+        server.raw(&["DEL", "{app}:1:l:c"]);
+        refused(&ask(&node, extend("c", "a", Kind::Claim, 1, 1)).await);
+        assert_eq!(view(&node, "c").await.holder, None);
+    });
+}
+
+pub(crate) fn lists_show_locks_and_claims_by_prefix() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let names = async |prefix: &str| match ask(
+            &node,
+            Op::List {
+                prefix: prefix.into(),
+            },
+        )
+        .await
+        {
+            Answer::Views(views) => views.into_iter().map(|v| v.key).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        let shortly = acquire_for("b/short", "a", Kind::Claim, Duration::from_millis(10), 0);
+        let ops = vec![
+            acquire("job/x", "a"),
+            acquire("job/y", "a"),
+            claim("b/1", "a"),
+            shortly,
+        ];
+        send(&node, ops).await.unwrap();
+        assert_eq!(names("job/").await, ["job/x", "job/y"]);
+        until("claims to end", async || names("").await.len() == 3).await;
+        assert_eq!(names("b/").await, ["b/1"]);
+        // A released lock is shown as long as its record is remembered.
+        send(
+            &node,
+            vec![
+                release("job/x", "a"),
+                release_as("job/y", "a", Kind::Lock, Duration::from_millis(1)),
+                release_as("b/1", "a", Kind::Claim, RETENTION),
+            ],
+        )
+        .await
+        .unwrap();
+        until("records to end", async || names("").await == ["job/x"]).await;
+    });
+}
+
+pub(crate) fn documents_are_replaced_by_larger_revisions_only() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let put = |name: &str, rev: u64, ttl: Duration, body: &str| Op::PutDoc {
+            name: name.into(),
+            rev,
+            ttl,
+            body: body.into(),
+        };
+        let docs = async || match ask(
+            &node,
+            Op::Docs {
+                dir: "presence/".into(),
+            },
+        )
+        .await
+        {
+            Answer::Docs(docs) => docs,
+            other => panic!("{other:?}"),
+        };
+        let ops = vec![
+            put("presence/a", 9, TTL, "nine"),
+            put("presence/a", 10, TTL, "ten"),
+            put("presence/a", 10, TTL, "another ten"),
+            put("presence/a", 2, TTL, "two"),
+            put("intent/x", 1, TTL, "not asked for"),
+            put("presence/b", 1, Duration::from_millis(10), "short"),
+        ];
+        assert!(
+            send(&node, ops)
+                .await
+                .unwrap()
+                .answers
+                .iter()
+                .all(|a| *a == Answer::Done)
+        );
+        until("the short document to end", async || {
+            docs().await.len() == 1
+        })
+        .await;
+        let ten = Doc {
+            name: "presence/a".into(),
+            rev: 10,
+            body: "ten".into(),
+        };
+        assert_eq!(docs().await, [ten]);
+        ask(
+            &node,
+            Op::RemoveDoc {
+                name: "presence/a".into(),
+            },
+        )
+        .await;
+        assert_eq!(docs().await, []);
+    });
+}
+
+pub(crate) fn one_call_is_one_step() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let ops = vec![
+            acquire("k", "a"),
+            release("k", "a"),
+            acquire("k", "b"),
+            read("k"),
+        ];
+        let answers = send(&node, ops).await.unwrap().answers;
+        assert_eq!((granted(&answers[0]), granted(&answers[2])), (1, 2));
+        match &answers[3] {
+            Answer::View(view) => assert_eq!(view.holder.as_deref(), Some("b")),
+            other => panic!("{other:?}"),
+        }
+    });
+}

@@ -1,0 +1,289 @@
+//! What stands in the server, for other clients and for whoever looks.
+
+use std::time::Duration;
+
+use watchkeeper_lock::node::{Announcement, Answer, Kind, Node, Op, Seen, Take, Token, Version};
+
+use crate::{bench::*, server::RedisServer};
+
+pub(crate) fn the_lock_is_a_plain_string_key_with_a_time_to_live() {
+    run(async {
+        let server = RedisServer::start();
+        let node = raw_client(&server);
+        ask(&node, acquire("order:42", "0123456789abcdef")).await;
+        assert_eq!(
+            server.raw(&["GET", "order:42"]),
+            "$16\r\n0123456789abcdef\r\n"
+        );
+        let left = server.raw(&["PTTL", "order:42"]);
+        let left: u64 = left.trim().trim_start_matches(':').parse().unwrap();
+        assert!(left > 25_000 && left <= 30_000, "{left}");
+        assert_eq!(
+            server.raw(&["SET", "order:42", "x", "NX", "PX", "1000"]),
+            "$-1\r\n"
+        );
+        ask(&node, release("order:42", "0123456789abcdef")).await;
+        assert_eq!(
+            server.raw(&["SET", "order:42", "x", "NX", "PX", "1000"]),
+            "+OK\r\n"
+        );
+    });
+}
+
+pub(crate) fn a_foreign_value_is_respected_and_never_deleted() {
+    run(async {
+        let server = RedisServer::start();
+        let node = raw_client(&server);
+        for kind in [Kind::Lock, Kind::Claim] {
+            let key = format!("order:{kind:?}");
+            // Ours first, so that a record of ours stands beside the stranger's key.
+            ask(&node, acquire_for(&key, "ours", kind, TTL, 0)).await;
+            server.raw(&["SET", &key, "theirs", "PX", "60000"]);
+            refused(&ask(&node, extend(&key, "ours", kind, 1, 1)).await);
+            refused(&ask(&node, confirm(&key, "ours", kind, 1)).await);
+            refused(&ask(&node, write(&key, "ours", 1, 1, "x")).await);
+            assert_eq!(
+                ask(&node, release_as(&key, "ours", kind, RETENTION)).await,
+                Answer::Done
+            );
+            let answer = ask(&node, acquire_for(&key, "next", kind, TTL, 0)).await;
+            assert_eq!(refused(&answer).holder.as_deref(), Some("theirs"));
+            assert_eq!(server.raw(&["GET", &key]), "$6\r\ntheirs\r\n");
+        }
+        server.raw(&["SET", "order:forever", "theirs"]);
+        let answer = ask(&node, acquire("order:forever", "ours")).await;
+        assert_eq!(refused(&answer).remaining_ms, None);
+    });
+}
+
+pub(crate) fn a_foreign_value_is_never_taken_by_the_record_and_never_cut() {
+    run(async {
+        let server = RedisServer::start();
+        let node = raw_client(&server);
+        let observed = |owner: &str, seen: Option<Seen>| match acquire("order", owner) {
+            Op::Acquire {
+                key,
+                owner,
+                kind,
+                ttl,
+                floor,
+                ..
+            } => Op::Acquire {
+                key,
+                owner,
+                kind,
+                ttl,
+                floor,
+                take: Take::Observed(seen),
+                clamp: Duration::from_millis(10),
+                ticket: None,
+            },
+            other => other,
+        };
+        granted(&ask(&node, observed("ours", None)).await);
+        server.raw(&["SET", "order", "theirs"]);
+        let seen = Seen {
+            inc: String::new(),
+            owner: "ours".into(),
+            seq: 0,
+        };
+        for seen in [None, Some(seen.clone())] {
+            let answer = ask(&node, observed("next", seen)).await;
+            let seen = refused(&answer);
+            assert!(seen.foreign && seen.named, "{seen:?}");
+            assert_eq!(
+                (seen.holder.as_deref(), seen.remaining_ms),
+                (Some("theirs"), None)
+            );
+        }
+        // It has left: what was seen of ours is still what stands there.
+        server.raw(&["DEL", "order"]);
+        refused(&ask(&node, observed("next", None)).await);
+        granted(&ask(&node, observed("next", Some(seen))).await);
+    });
+}
+
+pub(crate) fn a_key_of_another_type_counts_as_held() {
+    run(async {
+        let server = RedisServer::start();
+        let node = raw_client(&server);
+        server.raw(&["RPUSH", "list", "x"]);
+        let ops = vec![
+            acquire("list", "a"),
+            release("list", "a"),
+            acquire("free", "a"),
+        ];
+        let answers = send(&node, ops).await.unwrap().answers;
+        assert!(refused(&answers[0]).holder.is_some());
+        granted(&answers[2]);
+        assert_eq!(server.raw(&["LLEN", "list"]), ":1\r\n");
+    });
+}
+
+pub(crate) fn one_call_is_one_command() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        now(&node).await;
+        server.raw(&["CONFIG", "RESETSTAT"]);
+        for n in 0..20 {
+            let key = format!("k{n}");
+            send(
+                &node,
+                vec![acquire(&key, "a"), read(&key), release(&key, "a")],
+            )
+            .await
+            .unwrap();
+        }
+        let stats = server.raw(&["INFO", "commandstats"]);
+        assert!(stats.contains("cmdstat_evalsha:calls=20,"), "{stats}");
+        for other in [
+            "cmdstat_ping",
+            "cmdstat_eval:",
+            "cmdstat_script",
+            "cmdstat_unwatch",
+        ] {
+            assert!(!stats.contains(other), "{other} in {stats}");
+        }
+    });
+}
+
+pub(crate) fn keys_of_ours_share_one_hash_tag_and_leave_nothing_behind() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let put = Op::PutDoc {
+            name: "d".into(),
+            rev: 1,
+            ttl: TTL,
+            body: "b".into(),
+        };
+        send(&node, vec![acquire("k", "a"), claim("c", "b"), put])
+            .await
+            .unwrap();
+        let keys = server.raw(&["KEYS", "*"]);
+        let mut keys: Vec<&str> = keys
+            .split("\r\n")
+            .filter(|line| line.contains(':'))
+            .collect();
+        keys.sort_unstable();
+        assert_eq!(
+            keys,
+            [
+                "{app}:1:doc:d",
+                "{app}:1:docs:",
+                "{app}:1:g:b",
+                "{app}:1:idx",
+                "{app}:1:l:c",
+                "{app}:1:l:k",
+                "{app}:1:node",
+                "{app}:1:r:k"
+            ]
+        );
+        let soon = Duration::from_millis(1);
+        let ops = vec![
+            release_as("k", "a", Kind::Lock, soon),
+            release_as("c", "b", Kind::Claim, soon),
+            Op::RemoveDoc { name: "d".into() },
+        ];
+        send(&node, ops).await.unwrap();
+        // Whatever is left ends by itself, but for the node's counter and the index of names.
+        for key in ["{app}:1:g:a", "{app}:1:g:b", "{app}:1:r:k"] {
+            assert_ne!(server.raw(&["PTTL", key]), ":-1\r\n", "{key}");
+        }
+    });
+}
+
+/// The largest number that a node keeps.
+const LARGEST: u64 = (1 << 53) - 1;
+
+pub(crate) fn large_numbers_stay_exact() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        for (key, floor) in [
+            ("a", 1 << 31),
+            ("b", 1_795_189_257_541_390),
+            ("c", (1 << 53) - 100),
+        ] {
+            for kind in [Kind::Lock, Kind::Claim] {
+                let key = format!("{key}{kind:?}");
+                let successor = format!("next-{key}");
+                let grant = granted(&ask(&node, acquire_for(&key, &key, kind, TTL, floor)).await);
+                assert!(grant > floor && grant <= floor + 9, "{grant} {floor}");
+                let confirmed = confirm(&key, &key, kind, grant + 1);
+                assert_eq!(ask(&node, confirmed).await, Answer::Done);
+                if kind == Kind::Lock {
+                    assert_eq!(view(&node, &key).await.token, Token(grant + 1));
+                    let (token, rev) = (grant + 1, LARGEST);
+                    assert_eq!(
+                        ask(&node, write(&key, &key, token, rev, "x")).await,
+                        Answer::Done
+                    );
+                    let version = Version {
+                        token: Token(token),
+                        rev,
+                    };
+                    assert_eq!(view(&node, &key).await.record.version, version);
+                    ask(&node, extend(&key, &key, kind, LARGEST - 1, token)).await;
+                    assert_eq!(view(&node, &key).await.seq, LARGEST - 1);
+                }
+                ask(&node, release_as(&key, &key, kind, RETENTION)).await;
+                let next = granted(&ask(&node, acquire_for(&key, &successor, kind, TTL, 0)).await);
+                assert_eq!(next, grant + 2);
+                ask(&node, release_as(&key, &successor, kind, RETENTION)).await;
+            }
+        }
+        let stored = server.raw(&["HGET", "{app}:1:node", "counter"]);
+        let digits = stored.split("\r\n").nth(1).unwrap();
+        assert!(digits.parse::<u64>().unwrap() > (1 << 53) - 100, "{stored}");
+    });
+}
+
+pub(crate) fn other_clients_hear_of_a_release() {
+    run(async {
+        let server = RedisServer::start();
+        let (holder, waiter) = (client(&server), client(&server));
+        let mut heard = waiter.announcements().await.unwrap();
+        for kind in [Kind::Lock, Kind::Claim] {
+            ask(&holder, acquire_for("a key with spaces", "a", kind, TTL, 0)).await;
+            ask(
+                &holder,
+                release_as("a key with spaces", "a", kind, RETENTION),
+            )
+            .await;
+            let it = Announcement {
+                key: "a key with spaces".into(),
+                owner: "a".into(),
+                next: None,
+            };
+            assert_eq!(heard.recv().await, Some(it));
+        }
+        // Also of a release of what is not held: a waiter may know that attempt from a refusal elsewhere.
+        ask(&holder, release("free", "b")).await;
+        assert_eq!(heard.recv().await.unwrap().owner, "b");
+    });
+}
+
+pub(crate) fn a_full_call_stays_within_the_arguments_of_the_server() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let most = watchkeeper_lock::node::redis::MAX_OPS;
+        let ops = (0..most).map(|n| claim(&format!("c/{n}"), "a")).collect();
+        let answers = send(&node, ops).await.unwrap().answers;
+        assert_eq!(answers.len(), most);
+        assert!(answers.iter().all(|answer| granted(answer) == 1));
+        match ask(
+            &node,
+            Op::List {
+                prefix: "c/".into(),
+            },
+        )
+        .await
+        {
+            Answer::Views(views) => assert_eq!(views.len(), most),
+            other => panic!("{other:?}"),
+        }
+    });
+}
