@@ -102,10 +102,10 @@ impl Process {
             hooks: cluster.hooks.clone(),
             ..plan.setup
         };
-        let replica = setup.assemble(locks, events.clone(), spawn.clone());
+        let mut heard = events.observe();
+        let replica = setup.assemble(locks, events, spawn.clone());
         let (ctx, me) = (replica.ctx.clone(), replica.me.clone());
         let (told, changes, pace) = (plan.told, plan.changes, plan.pace);
-        let mut heard = events.observe();
         // Not among its tasks: what was told before the process died is news all the same.
         Spawn::system().spawn(async move {
             while let Ok(event) = heard.recv().await {
