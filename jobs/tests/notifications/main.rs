@@ -227,7 +227,7 @@ async fn what_is_wrong_with_the_table_is_said_and_fatal() {
         ),
         (
             json!({"table": "x\"; DROP TABLE notifications; --"}),
-            "`table` must be a plain name",
+            "params.table must be a plain name",
         ),
     ] {
         let error = scene.job(changes).pending(1).await.unwrap_err();
