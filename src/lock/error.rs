@@ -78,7 +78,6 @@ pub enum WriteError {
 
 impl LockError {
     /// Whether it is trouble of the nodes, which may be over a moment later.
-    #[cfg(any(test, feature = "cli", feature = "admin", feature = "testing"))]
     pub(crate) fn passes(&self) -> bool {
         matches!(self, Self::NoQuorum(_) | Self::TooSlow)
     }
