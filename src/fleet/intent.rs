@@ -250,7 +250,7 @@ impl Trigger {
 
     /// As it is shown: of its parameters the names alone.
     #[must_use]
-    pub(crate) fn shown(&self) -> Value {
+    pub fn shown(&self) -> Value {
         let mut shown = serde_json::to_value(self).unwrap_or_default();
         if let Some(fields) = shown.as_object_mut() {
             fields.insert("params".to_owned(), self.given.names().into());

@@ -56,6 +56,7 @@ pub mod status;
 )]
 pub(crate) mod view;
 
+#[cfg(feature = "cli")]
 pub(crate) use client::refusals::refuse_unknown;
 pub use client::{
     Fleet,

@@ -121,6 +121,10 @@ pub(crate) struct JobPresence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
+#[allow(
+    clippy::enum_variant_names,
+    reason = "a candidate that waits is said to stand by"
+)]
 pub(crate) enum Standing {
     /// Holds the job's term.
     Leading,

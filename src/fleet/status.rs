@@ -231,7 +231,7 @@ impl FleetStatus {
     /// How many more nodes may fail before no lock can be held; negative when too few vote already, `None`
     /// without nodes.
     #[must_use]
-    pub(crate) fn node_margin(&self) -> Option<i64> {
+    pub fn node_margin(&self) -> Option<i64> {
         if self.nodes.is_empty() {
             return None;
         }
@@ -278,19 +278,19 @@ impl RunRecord {
 impl JobStatus {
     /// What the replicas disagree about, in sentences; none when they agree.
     #[must_use]
-    pub(crate) fn disagreement(&self) -> Vec<String> {
+    pub fn disagreement(&self) -> Vec<String> {
         self.definitions.iter().map(ToString::to_string).collect()
     }
 
     /// The run under way for the longest time.
     #[must_use]
-    pub(crate) fn running_since(&self) -> Option<Timestamp> {
+    pub fn running_since(&self) -> Option<Timestamp> {
         self.running.iter().map(|run| run.started).min()
     }
 
     /// Whether this job ought to have a leader at all times.
     #[must_use]
-    pub(crate) fn wants_leader(&self) -> bool {
+    pub fn wants_leader(&self) -> bool {
         self.coordination == "leader"
     }
 }
@@ -300,7 +300,7 @@ impl JobStatus {
 impl LeaderStatus {
     /// Its name for people, also while nothing but its lock is known of it.
     #[must_use]
-    pub(crate) fn shown(&self) -> &str {
+    pub fn shown(&self) -> &str {
         if self.name.is_empty() {
             "a replica not yet heard of"
         } else {
