@@ -22,6 +22,7 @@ use crate::{
     error::{Error, Result},
     event::Event,
     job::{Coordination, Hooks, Spec},
+    lock::LocksBuilder,
     panics::message,
     scheduler::{Author, Board, Context, History, Intents, Place, Recall},
     signals::{Signal, Signals},
@@ -71,7 +72,11 @@ pub(super) async fn run(
         .max()
         .unwrap_or(Duration::from_secs(10));
     let nonce: String = chance.id().chars().take(8).collect();
-    let locks = store::open(&config.locks, &config.worker.namespace, &clock, grace)?
+    let Some(opened) = open(&config, &clock, grace, &mut signals, &told).await? else {
+        tracing::info!("worker ended");
+        return Ok(());
+    };
+    let locks = opened
         .tag(nonce.clone())
         .chance(chance.clone())
         .events(events.of_locks())
@@ -242,6 +247,37 @@ fn survived(ended: Result<(), JoinError>) -> Result<()> {
             Err(error) => error.to_string(),
         },
     })
+}
+
+/// The store, as soon as no other process keeps it locked; `None` when the worker was told to end before that.
+async fn open(
+    config: &Config,
+    clock: &Clock,
+    grace: Duration,
+    signals: &mut Option<Signals>,
+    told: &CancellationToken,
+) -> Result<Option<LocksBuilder>> {
+    let mut said = false;
+    loop {
+        let opened = store::open_aside(&config.locks, &config.worker.namespace, clock, grace);
+        match opened.await {
+            Err(error @ Error::StoreLocked { .. }) if !said => {
+                tracing::warn!("{error}; waiting for it");
+                said = true;
+            }
+            Err(Error::StoreLocked { .. }) => {}
+            done => return done.map(Some),
+        }
+        tokio::select! {
+            biased;
+            () = told.cancelled() => return Ok(None),
+            signal = next(signals) => match signal {
+                Some(Signal::Drain) | None => return Ok(None),
+                Some(_) => tracing::warn!("not now: the worker waits for its store"),
+            },
+            () = clock.sleep(BEAT) => {}
+        }
+    }
 }
 
 /// The next signal; never one where the program hears them itself.

@@ -31,7 +31,7 @@ const SLACK: Duration = Duration::from_secs(3);
 
 /// The shortest wait where the limit is not zero: without a wait an attempt sits out the time of a holder that has gone, for a
 /// whole ttl of it.
-const BRIEFLY: Duration = Duration::from_millis(1);
+pub(super) const BRIEFLY: Duration = Duration::from_millis(1);
 
 /// Pauses between attempts that met nobody.
 const RETRY: Duration = Duration::from_millis(40);
