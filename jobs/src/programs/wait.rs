@@ -175,8 +175,8 @@ async fn patiently(
         let seen = locks.look(vec![key.to_owned()]).await.unwrap_or_default();
         let judge = |seen| judge(seen, locks.tag());
         let verdict = match seen.first().map_or(Verdict::Silence, judge) {
-            // They answer, and do not vote: nobody holds it, and nobody can.
-            Verdict::Split if forgetful(&error) => Verdict::Silence,
+            // They answer, and do not vote: they have lost their memory, or cannot write. Nobody holds it, and nobody can.
+            Verdict::Split if matches!(error, LockError::NoQuorum(_)) => Verdict::Silence,
             verdict => verdict,
         };
         if let Some(why) = give_up(verdict, clock.now(), patience) {
