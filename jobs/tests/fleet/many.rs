@@ -68,9 +68,10 @@ pub(crate) fn six_hundred_jobs_cost_three_calls_a_round_and_two_writes_a_tick(st
     // The last round may have begun, and a busy machine may have cut one in two.
     let whole = heard.extended.div_ceil(RESTING as u64);
     assert!(heard.extensions() <= whole * CALLS + 1, "{heard:?}");
+    // One before a run and one after it, which on a busy machine is that before the next.
     let (runs, writes) = (runs as u64, heard.writes);
     assert!(
-        writes + 2 >= runs * 2 && writes <= runs * 2 + 2,
+        writes + 2 >= runs && writes <= runs * 2 + 2,
         "{writes} for {runs} runs"
     );
     let memory = fleet.memory(0);
