@@ -92,7 +92,8 @@ pub(crate) async fn an_orphan_that_would_live_for_an_hour_is_taken_within_max_tt
     }
     let next = b.take(b.lock().wait(MAX_TTL * 2)).await.unwrap();
     let took = scene.now().since(start);
-    let longest = if scene.is_observed() {
+    // A busy machine may keep the watch waiting, but not for as long as the key would live.
+    let longest = if scene.is_observed() && scene.time.here {
         scene.time.ttl * 2
     } else {
         MAX_TTL
