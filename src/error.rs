@@ -23,6 +23,12 @@ pub enum Error {
         /// Why, and what to do.
         why: String,
     },
+    /// Another process keeps the embedded store locked that has to be made first; nothing was started. It may pass.
+    #[error("cannot open the store {store}: another process keeps it locked")]
+    StoreLocked {
+        /// The file.
+        store: String,
+    },
     /// The status page could not be served; nothing was started.
     #[error("cannot listen on {address}: {source}")]
     Listen {

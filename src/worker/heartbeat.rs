@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::lock::Locks;
 
 /// Time between two beats.
-const BEAT: Duration = Duration::from_millis(50);
+pub(super) const BEAT: Duration = Duration::from_millis(50);
 
 /// Beats until the task is dropped.
 pub(super) async fn beat(locks: Locks) {

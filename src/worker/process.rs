@@ -13,7 +13,7 @@ use super::{
     Worker,
     assemble::Setup,
     gauges,
-    heartbeat::beat,
+    heartbeat::{BEAT, beat},
     presence::{Identity, Pace},
     ready::Ready,
     reload::{Jobs, Reloader},
@@ -22,10 +22,11 @@ use super::{
 use crate::{
     chance::Chance,
     clock::Clock,
-    config::{Loaded, Mode},
+    config::{Config, Loaded, Mode},
     error::{Error, Result},
     fleet::view,
     job::Hooks,
+    lock::LocksBuilder,
     panics::message,
     scheduler::Intents,
     signals::{Signal, Signals},
@@ -71,7 +72,11 @@ pub(super) async fn run(
     let graces = jobs.iter().map(|job| job.spec.grace);
     let grace = graces.max().unwrap_or(Duration::from_secs(10));
     let nonce: String = chance.id().chars().take(8).collect();
-    let locks = store::open(&config.locks, &config.worker.namespace, &clock, grace)?
+    let Some(opened) = open(&config, &clock, grace, &mut signals, &mut reload, &told).await? else {
+        tracing::info!("worker ended");
+        return Ok(());
+    };
+    let locks = opened
         .tag(nonce.clone())
         .chance(chance)
         .events(events.of_locks())
@@ -171,6 +176,38 @@ fn survived(ended: Result<(), JoinError>) -> Result<()> {
             Err(error) => error.to_string(),
         },
     })
+}
+
+/// The store, as soon as no other process keeps it locked; `None` when the worker was told to end before that.
+async fn open(
+    config: &Config,
+    clock: &Clock,
+    grace: Duration,
+    signals: &mut Option<Signals>,
+    reload: &mut watch::Receiver<()>,
+    told: &CancellationToken,
+) -> Result<Option<LocksBuilder>> {
+    let mut said = false;
+    loop {
+        let opened = store::open_aside(&config.locks, &config.worker.namespace, clock, grace);
+        match opened.await {
+            Err(error @ Error::StoreLocked { .. }) if !said => {
+                tracing::warn!("{error}; waiting for it");
+                said = true;
+            }
+            Err(Error::StoreLocked { .. }) => {}
+            done => return done.map(Some),
+        }
+        tokio::select! {
+            biased;
+            () = told.cancelled() => return Ok(None),
+            signal = next(signals, reload) => match signal {
+                Some(Signal::Drain) | None => return Ok(None),
+                Some(_) => tracing::warn!("not now: the worker waits for its store"),
+            },
+            () = clock.sleep(BEAT) => {}
+        }
+    }
 }
 
 /// The next signal, or a reload by the worker's handle. Without signals the program hears them itself.

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 #[cfg(feature = "sqlite")]
-use crate::node::{scoped::Scoped, sqlite::SqliteNode};
+use crate::node::{
+    scoped::Scoped,
+    sqlite::{OpenError, SqliteNode},
+};
 use crate::{
     clock::Clock,
     error::{Error, Result},
@@ -15,7 +18,8 @@ use crate::{
 /// Opens the nodes of the configured backend. Redis masters need not be up: they are reached when they are needed.
 ///
 /// # Errors
-/// [`Error::Store`] for a file that cannot be opened or an address that makes no sense.
+/// [`Error::Store`] for a file that cannot be opened or an address that makes no sense, [`Error::StoreLocked`] for a file that
+/// another process keeps locked.
 pub(crate) fn nodes(
     settings: &LockSettings,
     namespace: &str,
@@ -50,6 +54,22 @@ pub fn open(
     })
 }
 
+/// The same on a thread of its own: a file that another process keeps locked takes a second to be given up.
+///
+/// # Errors
+/// As [`nodes`]; after [`Error::StoreLocked`] it may be tried again.
+pub async fn open_aside(
+    settings: &LockSettings,
+    namespace: &str,
+    clock: &Clock,
+    grace: Duration,
+) -> Result<LocksBuilder> {
+    let (settings, namespace, clock) = (settings.clone(), namespace.to_owned(), clock.clone());
+    let opening = move || open(&settings, &namespace, &clock, grace);
+    let opened = tokio::task::spawn_blocking(opening).await;
+    opened.map_err(|ended| Error::Process(ended.into()))?
+}
+
 /// The times of the lock core.
 #[must_use]
 pub fn timing(settings: &LockSettings, grace: Duration) -> Timing {
@@ -76,12 +96,14 @@ pub fn timing(settings: &LockSettings, grace: Duration) -> Timing {
 fn embedded(settings: &LockSettings, namespace: &str, clock: &Clock) -> Result<Vec<Arc<dyn Node>>> {
     let path = &settings.embedded.path;
     let node = SqliteNode::open(path, clock.clone()).map_err(|error| {
+        let store = path.display().to_string();
+        if matches!(error, OpenError::Locked { .. }) {
+            return Error::StoreLocked { store };
+        }
         // The sentence says what; its cause says why.
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-        Error::Store {
-            store: path.display().to_string(),
-            why: format!("{error}{}", cause.unwrap_or_default()),
-        }
+        let why = format!("{error}{}", cause.unwrap_or_default());
+        Error::Store { store, why }
     })?;
     Ok(vec![Arc::new(Scoped::new(
         node,

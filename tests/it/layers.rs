@@ -11,38 +11,47 @@ mod check;
 /// Module, and the modules it may use, but for the crate of the locks, which all may use. Bottom first.
 const LAYERS: check::Layers = &[
     ("escape", &[]),
+    ("hash", &[]),
     ("network", &[]),
     ("signals", &[]),
     ("terminal", &["escape"]),
     ("event", &[]),
-    // Ticks: pure decisions.
-    ("schedule", &[]),
-    // What people ask of a fleet: values and documents.
-    ("intent", &[]),
-    // An open run keeps what its trigger gave it.
-    ("ledger", &["intent"]),
-    ("due", &["intent", "ledger", "schedule"]),
-    // What a user writes, and what every surface shows.
+    // Ticks: values and decisions. An open run keeps what its trigger gave it.
+    ("schedule", &["hash"]),
+    ("ledger", &[]),
+    ("due", &["ledger", "schedule"]),
+    // What a user writes.
     ("job", &["due", "schedule"]),
-    ("status", &["ledger"]),
-    ("explain", &["intent", "ledger", "schedule", "status"]),
-    // Runs of jobs under a term, and batches under claims.
+    // The fleet's documents, and the one client of all who ask it.
+    ("fleet", &["job", "ledger", "schedule"]),
+    // One run, of a tick or of a batch; then the terms and claims under which they run.
+    ("run", &["job"]),
     (
         "scheduler",
         &[
-            "due", "event", "intent", "job", "ledger", "schedule", "status",
+            "due", "event", "fleet", "hash", "job", "ledger", "run", "schedule",
         ],
     ),
     (
         "batch",
-        &["event", "job", "schedule", "scheduler", "status"],
+        &[
+            "event",
+            "fleet",
+            "hash",
+            "job",
+            "run",
+            "schedule",
+            "scheduler",
+        ],
     ),
     // Around the worker: they read events and status, and decide nothing.
-    ("telemetry", &["event", "status", "terminal"]),
-    // Orders over HTTP carry what a trigger gives its run.
-    ("admin", &["intent", "network", "status", "telemetry"]),
-    // Configuration is composed of the settings of those below; only the two above it read it.
-    ("config", &["due", "job", "ledger", "network", "schedule"]),
+    ("telemetry", &["event", "fleet", "terminal"]),
+    ("admin", &["fleet", "network", "telemetry"]),
+    // Configuration is composed of the settings of those below; only the worker and the commands read it.
+    (
+        "config",
+        &["due", "job", "ledger", "network", "schedule", "telemetry"],
+    ),
     ("error", &["config", "escape"]),
     (
         "worker",
@@ -53,13 +62,13 @@ const LAYERS: check::Layers = &[
             "due",
             "error",
             "event",
-            "intent",
+            "fleet",
             "job",
             "ledger",
+            "run",
             "schedule",
             "scheduler",
             "signals",
-            "status",
             "telemetry",
         ],
     ),
@@ -69,10 +78,10 @@ const LAYERS: check::Layers = &[
         &[
             "batch",
             "event",
-            "intent",
+            "fleet",
             "job",
+            "run",
             "scheduler",
-            "status",
             "worker",
         ],
     ),
@@ -81,11 +90,10 @@ const LAYERS: check::Layers = &[
         &[
             "config",
             "error",
-            "explain",
-            "intent",
+            "fleet",
             "ledger",
+            "network",
             "schedule",
-            "status",
             "telemetry",
             "terminal",
             "worker",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::{scene::Scene, store::Store};
+use crate::{process::Running, scene::Scene, store::Store};
 
 /// Time for what is done at once, with processes to be started on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(3);
@@ -149,4 +149,68 @@ pub(crate) fn a_lost_lock_stops_the_command_and_is_a_failure(store: Store) {
     for server in scene.store.servers() {
         assert!(server.raw(&["GET", "k"]).contains("of somebody else"));
     }
+}
+
+/// A worker waits for its store, says so, and does as it is told meanwhile.
+pub(crate) fn a_worker_waits_for_a_file_that_is_kept_locked(store: Store) {
+    let scene = Scene::new(store);
+    let writer = rusqlite::Connection::open(scene.file("store.db")).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let job = "[jobs.beat]\nkind = \"heartbeat\"\nschedule = \"@yearly\"\nparams = { file = \"beats\" }\n";
+    let config = format!(
+        "[admin]\nlisten = \"off\"\n[locks]\n{}{job}",
+        scene.settings()
+    );
+    scene.write("worker.toml", &config);
+    let start = || Running::start(scene.bare(&["run", "--config", "worker.toml"]));
+    let (told, waits) = (start(), start());
+    for worker in [&told, &waits] {
+        worker.wait_for_line("another process keeps it locked; waiting for it");
+    }
+    told.signal(Signal::TERM);
+    told.done().with(0);
+    assert!(!waits.has_said("worker started"));
+    writer.execute_batch("COMMIT").unwrap();
+    waits.wait_for_line("worker started");
+    waits.signal(Signal::TERM);
+    waits.done().with(0);
+}
+
+/// Another process is in the middle of a write: before the file is made, and after.
+pub(crate) fn a_file_that_is_kept_locked_is_named_and_waited_for(store: Store) {
+    let scene = Scene::new(store);
+    let path = scene.file("store.db");
+    let writer = rusqlite::Connection::open(&path).unwrap();
+    for (made, said) in [
+        (false, "another process keeps it locked"),
+        (true, "1 needed; embedded: "),
+    ] {
+        writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let done = scene.run("lock k --wait 1200ms", "echo never").with(125);
+        let done = done.says(&[said]);
+        assert!(done.out.is_empty(), "{done:?}");
+        assert!(done.took < AT_ONCE, "{done:?}");
+        for verb in ["lock", "elect"] {
+            let waiter = scene.spawn(&format!("{verb} k"), "echo never");
+            let waits = match verb {
+                "lock" => "waiting for the ",
+                _ if made => "standing by",
+                _ => "waiting for the store",
+            };
+            waiter.wait_for_line(waits);
+            waiter.signal(Signal::TERM);
+            let status = if verb == "lock" { 143 } else { 0 };
+            assert_eq!(waiter.done().with(status).out, "");
+        }
+        let waiter = scene.spawn("lock k", "echo mine");
+        waiter.wait_for_line("waiting for the ");
+        writer.execute_batch("COMMIT").unwrap();
+        assert_eq!(waiter.done().with(0).out, "mine\n");
+    }
+    // Who only asks is answered beside any writer.
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let embedded = scene.options();
+    let mut words = vec!["locks", "show", "lock/k"];
+    words.extend(embedded.iter().map(String::as_str));
+    scene.run_bare(&words).with(0);
 }

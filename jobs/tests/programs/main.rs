@@ -112,6 +112,8 @@ fn main() {
             the_commands_status_is_ours,
             a_lock_that_is_not_had_in_time_has_a_status_of_its_own,
             a_wrong_usage_is_a_failure_of_ours,
+            a_file_that_is_kept_locked_is_named_and_waited_for,
+            a_worker_waits_for_a_file_that_is_kept_locked,
         },
         signals::{
             a_command_is_told_to_stop_and_the_lock_released,

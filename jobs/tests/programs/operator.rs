@@ -145,7 +145,14 @@ pub(crate) fn the_holder_of_a_lock_can_be_found(store: Store) {
 /// A key without end that no list shows, because nothing else in the store tells of it.
 pub(crate) fn a_key_that_nothing_tells_of_is_found(store: Store) {
     let scene = Scene::new(store);
-    scene.run("lock other", "true").with(0);
+    // So that there is more to tell of than that key. One of the servers may be late to hear of its end.
+    scene.run("lock other --ttl 1s", "true").with(0);
+    let gone = |server: &RedisServer| {
+        server
+            .raw(&["EXISTS", "{watchkeeper}:1:l:lock/other"])
+            .starts_with(":0")
+    };
+    assert!(until(|| scene.store.servers().iter().all(gone)));
     for server in scene.store.servers() {
         for n in 0..600 {
             server.raw(&[
@@ -168,8 +175,12 @@ pub(crate) fn a_key_that_nothing_tells_of_is_found(store: Store) {
 /// A key that lost its time to live outlives its holder, until it is broken.
 pub(crate) fn a_key_without_end_is_found_and_ended(store: Store) {
     let scene = Scene::new(store);
-    scene.holder("lock k --ttl 1s").kill();
+    let holder = scene.holder("lock k --ttl 9s");
     let key = "{watchkeeper}:1:l:lock/k";
+    // Its command begins when a majority has granted.
+    let there = |server: &RedisServer| server.raw(&["EXISTS", key]).starts_with(":1");
+    assert!(until(|| scene.store.servers().iter().all(there)));
+    holder.kill();
     let persisted = |server: &RedisServer| server.raw(&["PERSIST", key]).starts_with(":1");
     assert!(scene.store.servers().iter().all(persisted));
     let leaked = json(&ask(&scene, "locks --leaked --json").with(0));

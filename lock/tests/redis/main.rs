@@ -149,6 +149,7 @@ fn main() {
             a_foreign_value_is_respected_and_never_deleted,
             a_foreign_value_is_never_taken_by_the_record_and_never_cut,
             a_key_of_another_type_counts_as_held,
+            a_key_of_another_type_costs_nothing_but_itself,
             one_call_is_one_command,
             keys_of_ours_share_one_hash_tag_and_leave_nothing_behind,
             large_numbers_stay_exact,

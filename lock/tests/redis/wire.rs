@@ -120,6 +120,82 @@ pub(crate) fn a_key_of_another_type_counts_as_held() {
     });
 }
 
+/// Planted by hand under names of ours: a document counts as absent, a lock as held, and all else in the call is answered.
+pub(crate) fn a_key_of_another_type_costs_nothing_but_itself() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let put = |name: &str| Op::PutDoc {
+            name: name.into(),
+            rev: 1,
+            ttl: TTL,
+            body: "ours".into(),
+        };
+        let docs = async |dir: &str| {
+            let dir = || dir.to_owned();
+            let names = Op::DocNames {
+                dir: dir(),
+                limit: 9,
+            };
+            let answers = send(&node, vec![names, Op::Docs { dir: dir() }]).await;
+            let of = |answer: &Answer| match answer {
+                Answer::Docs(docs) => docs.iter().map(|doc| doc.name.clone()).collect::<Vec<_>>(),
+                other => panic!("{other:?}"),
+            };
+            let answers = answers.unwrap().answers;
+            assert_eq!(of(&answers[0]), of(&answers[1]));
+            of(&answers[0])
+        };
+        server.raw(&["SET", "{app}:1:doc:presence/wrong", "x"]);
+        server.raw(&["ZADD", "{app}:1:docs:presence/", "+inf", "presence/wrong"]);
+        server.raw(&["RPUSH", "{app}:1:doc:intent/pause.slow", "x"]);
+        server.raw(&["SET", "{app}:1:docs:runs/", "x"]);
+        ask(&node, put("presence/right")).await;
+        assert_eq!(docs("presence/").await, ["presence/right"]);
+        assert_eq!(docs("runs/").await, [""; 0]);
+        let one = Op::Doc {
+            name: "intent/pause.slow".into(),
+        };
+        assert_eq!(ask(&node, one).await, Answer::Docs(Vec::new()));
+        // What is written there stands there.
+        for (dir, name) in [
+            ("intent/", "intent/pause.slow"),
+            ("runs/", "runs/a"),
+            ("presence/", "presence/wrong"),
+        ] {
+            assert_eq!(ask(&node, put(name)).await, Answer::Done);
+            assert!(docs(dir).await.contains(&name.to_owned()));
+        }
+
+        server.raw(&["SET", "{app}:1:r:wrong", "x"]);
+        server.raw(&["ZADD", "{app}:1:idx", "+inf", "wrong"]);
+        let of_both = |op: &dyn Fn(&str) -> Op| vec![op("wrong"), op("right")];
+        let acquired = send(&node, of_both(&|key| acquire(key, "a"))).await;
+        let acquired = acquired.unwrap().answers;
+        let shown = refused(&acquired[0]);
+        assert_eq!(shown.holder.as_deref(), Some("(its record is not a hash)"));
+        granted(&acquired[1]);
+        let extended = of_both(&|key| extend(key, "a", Kind::Lock, 1, 1));
+        let extended = send(&node, extended).await.unwrap().answers;
+        refused(&extended[0]);
+        assert!(matches!(extended[1], Answer::Kept { .. }), "{extended:?}");
+        let written = of_both(&|key| write(key, "a", 1, 1, "x"));
+        let written = send(&node, written).await.unwrap().answers;
+        refused(&written[0]);
+        assert_eq!(written[1], Answer::Done);
+        let list = Op::List {
+            prefix: String::new(),
+        };
+        match ask(&node, list).await {
+            Answer::Views(views) => assert_eq!(views.len(), 2, "{views:?}"),
+            other => panic!("{other:?}"),
+        }
+        let released = send(&node, of_both(&|key| release(key, "a"))).await;
+        assert_eq!(released.unwrap().answers, [Answer::Done, Answer::Done]);
+        assert_eq!(server.raw(&["GET", "{app}:1:r:wrong"]), "$1\r\nx\r\n");
+    });
+}
+
 pub(crate) fn one_call_is_one_command() {
     run(async {
         let server = RedisServer::start();

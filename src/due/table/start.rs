@@ -6,8 +6,7 @@ use crate::{
         plan::{Decision, Facts},
         policy::Overlap,
     },
-    intent::trigger_floor,
-    ledger::{self, MAX_OPEN, Refused},
+    ledger::{self, MAX_OPEN, Refused, ids::trigger_floor},
 };
 
 impl Table<'_> {

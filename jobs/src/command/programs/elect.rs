@@ -124,7 +124,7 @@ fn next(ran: &Ran, restart: bool) -> Next {
 }
 
 /// The exit status of a candidate that is told to end: an order to stop, as services get it, is not a failure.
-fn standing_by(heard: Heard) -> u8 {
+pub(super) fn standing_by(heard: Heard) -> u8 {
     match heard {
         Heard::Terminate => 0,
         other => other.exit_code(),

@@ -29,14 +29,14 @@ mod store;
 mod trouble;
 mod wait;
 
-use std::{fmt, process::ExitCode};
+use std::{fmt, process::ExitCode, time::Duration};
 
-use watchkeeper::{cli::Global, terminal};
+use watchkeeper::{cli::Global, clock::Clock, terminal};
 
 use args::Common;
 pub(crate) use args::{ElectArgs, LockArgs, usage};
 use run::Program;
-use signals::Signals;
+use signals::{Heard, Signals};
 use store::Open;
 
 /// Exit statuses of ours; CMD's own are passed on.
@@ -61,23 +61,30 @@ struct Voice {
 
 /// `watchkeeper lock`.
 pub(crate) fn lock(global: &Global, args: LockArgs) -> ExitCode {
-    play(global, args.common, async |scene, common| {
-        lock::lock(scene, common).await
-    })
+    play(
+        global,
+        args.common,
+        Heard::exit_code,
+        async |scene, common| lock::lock(scene, common).await,
+    )
 }
 
 /// `watchkeeper elect`.
 pub(crate) fn elect(global: &Global, args: ElectArgs) -> ExitCode {
     let restart = args.restart;
-    play(global, args.common, async |scene, common| {
-        elect::elect(scene, common, restart).await
-    })
+    play(
+        global,
+        args.common,
+        elect::standing_by,
+        async |scene, common| elect::elect(scene, common, restart).await,
+    )
 }
 
-/// Sets the scene, plays, and clears up.
+/// Sets the scene, plays, and clears up. `told` is the exit status of an end by signal before it could begin.
 fn play(
     global: &Global,
     common: Common,
+    told: fn(Heard) -> u8,
     play: impl AsyncFnOnce(&mut Scene, &Common) -> u8,
 ) -> ExitCode {
     let voice = Voice {
@@ -101,14 +108,29 @@ fn play(
     };
     let status = runtime.block_on(async {
         // Signals first: one that comes while the store is opened must leave nothing behind.
-        let signals = match Signals::listen() {
+        let mut signals = match Signals::listen() {
             Ok(signals) => signals,
             Err(why) => return voice.fail(&format_args!("no signals can be received: {why}")),
         };
-        let open = match settings.open(&common) {
+        let (clock, mut common) = (Clock::system(), common);
+        let start = clock.now();
+        let opened = tokio::select! {
+            biased;
+            heard = signals.next() => return told(heard),
+            opened = settings.open(&common, voice) => opened,
+        };
+        let open = match opened {
             Ok(open) => open,
             Err(why) => return voice.fail(&why),
         };
+        // A limit is for all of it; without any wait the lock would be asked for in another way.
+        let left = |wait: Duration| match wait.is_zero() {
+            true => wait,
+            false => wait
+                .saturating_sub(clock.now().since(start))
+                .max(wait::BRIEFLY),
+        };
+        common.wait = common.wait.map(left);
         let program = Program::new(&common, &open.nonce);
         let mut scene = Scene {
             open,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use watchkeeper::{
-    Locks,
+    Error, Locks,
     chance::Chance,
     cli::Global,
     clock::Clock,
@@ -22,6 +22,9 @@ use super::{Voice, args::Common, exit, trouble};
 
 /// Releases that are still on their way are waited for at most this long; after it their leases expire.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Between two tries of a file that another process keeps locked. Each takes most of a second.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// A configuration that says where the lock lives.
 pub(super) struct Settings {
@@ -148,18 +151,31 @@ impl Settings {
         log::init(&settings).map_err(|error| format!("--log: {error}"))
     }
 
-    /// Opens the store. Redis masters are reached when they are needed.
-    pub(super) fn open(self, common: &Common) -> Result<Open, String> {
+    /// Opens the store. Redis masters are reached when they are needed; a file that another process keeps locked is waited
+    /// for, as long as for the lock. Cancel-safe.
+    pub(super) async fn open(self, common: &Common, voice: Voice) -> Result<Open, String> {
         let clock = Clock::system();
         let events = Events::default();
         trouble::follow(&events, &clock, common.log.is_some());
         let Config { locks, worker, .. } = &self.config;
         let chance = Chance::system();
         let nonce: String = chance.id().chars().take(8).collect();
-        let opened = store::open(locks, &worker.namespace, &clock, common.grace);
+        let given = clock.now() + common.wait.unwrap_or(Duration::MAX);
+        let mut said = false;
+        let opened = loop {
+            match store::open_aside(locks, &worker.namespace, &clock, common.grace).await {
+                Err(error @ Error::StoreLocked { .. }) if clock.now() < given => {
+                    if !said {
+                        voice.mention(&format_args!("waiting for the store: {error}"));
+                    }
+                    said = true;
+                    clock.sleep(AGAIN).await;
+                }
+                opened => break opened.map_err(|error| error.to_string())?,
+            }
+        };
         let voice = Voice { quiet: false };
         let locks = opened
-            .map_err(|e| e.to_string())?
             .chance(chance)
             .tag(&nonce)
             .events(events.of_locks())

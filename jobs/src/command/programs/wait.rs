@@ -32,7 +32,7 @@ const SLACK: Duration = Duration::from_secs(3);
 
 /// The shortest wait where the limit is not zero: without a wait an attempt sits out the time of a holder that has gone, for a
 /// whole ttl of it.
-const BRIEFLY: Duration = Duration::from_millis(1);
+pub(super) const BRIEFLY: Duration = Duration::from_millis(1);
 
 /// Pauses between attempts that met no holder.
 const RETRY: Duration = Duration::from_millis(40);
@@ -174,9 +174,10 @@ async fn patiently(
             continue;
         }
         let seen = locks.look(vec![key.to_owned()]).await.unwrap_or_default();
+        let judge = |seen| judge(seen, locks.tag());
         let verdict = match seen.first().map_or(Verdict::Silence, judge) {
-            // They answer, and do not vote: it has no holder, and can have none.
-            Verdict::Split if forgetful(&error) => Verdict::Silence,
+            // They answer, and do not vote: they have lost their memory, or cannot write. Nobody holds it, and nobody can.
+            Verdict::Split if matches!(error, LockError::NoQuorum(_)) => Verdict::Silence,
             verdict => verdict,
         };
         if let Some(why) = give_up(verdict, clock.now(), patience) {
@@ -244,9 +245,12 @@ fn give_up(verdict: Verdict, now: Moment, patience: Moment) -> Option<Verdict> {
     (verdict == Verdict::Held || now >= patience).then_some(verdict)
 }
 
-fn judge(seen: &Sighting) -> Verdict {
+/// `tag` is what our own values end with: of an attempt that was lost some nodes may have heard late, and not yet that it
+/// was taken back.
+fn judge(seen: &Sighting, tag: Option<&str>) -> Verdict {
     let answered = seen.nodes.iter().filter(|node| node.is_ok()).count();
-    if seen.holder().is_some() {
+    let ours = |holder: &str| tag.is_some_and(|tag| holder.ends_with(tag));
+    if seen.holder().is_some_and(|holder| !ours(&holder)) {
         Verdict::Held
     } else if answered > seen.nodes.len() / 2 {
         Verdict::Split
@@ -332,16 +336,18 @@ mod tests {
     #[test]
     fn only_a_holder_on_a_majority_ends_a_try_at_once() {
         let held = [Ok(Some("a")), Ok(Some("a")), Err(())];
-        assert_eq!(judge(&seen(held)), Verdict::Held);
+        assert_eq!(judge(&seen(held), Some(".tag")), Verdict::Held);
+        let late = [Ok(Some("x.tag")), Ok(Some("x.tag")), Ok(Some("a"))];
+        assert_eq!(judge(&seen(late), Some(".tag")), Verdict::Split, "our own");
         for split in [
             [Ok(Some("a")), Ok(Some("b")), Ok(Some("c"))],
             [Ok(None), Ok(Some("b")), Err(())],
             [Ok(None); 3],
         ] {
-            assert_eq!(judge(&seen(split)), Verdict::Split);
+            assert_eq!(judge(&seen(split), None), Verdict::Split);
         }
         assert_eq!(
-            judge(&seen([Ok(Some("a")), Err(()), Err(())])),
+            judge(&seen([Ok(Some("a")), Err(()), Err(())]), None),
             Verdict::Silence
         );
     }

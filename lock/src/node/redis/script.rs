@@ -8,15 +8,22 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+};
 
 use deadpool_redis::redis::{Cmd, Script, Value};
+use tracing::warn;
 
 use crate::node::{
     Call, GuardSettings, Kind, NodeError, NodeMs, Op, Reply, RestartGuard, Standing,
 };
 use decode::{Fields, answer, nonsense};
 use encode::Args;
+
+/// So many keys of another type are told of.
+const MISFITS: usize = 100;
 
 /// For calls of nothing but what is done every day.
 static USUAL: LazyLock<Source> = LazyLock::new(|| {
@@ -65,6 +72,8 @@ pub(super) struct Layout {
     pub(super) raw: bool,
     /// Which incarnations may vote.
     pub(super) guard: GuardSettings,
+    /// Keys of another type than ours that were told of: each of them once.
+    misfits: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// A call ready to be sent, by digest or with its source.
@@ -91,6 +100,18 @@ impl Layout {
             channel: format!("{{{namespace}}}:1:ch"),
             raw,
             guard,
+            misfits: Arc::default(),
+        }
+    }
+
+    fn tell_misfit(&self, key: String) {
+        let mut told = self.misfits.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < MISFITS && !told.contains(&key) {
+            warn!(
+                key,
+                "not what watchkeeper writes there, and counts as absent: delete this key"
+            );
+            told.insert(key);
         }
     }
 
@@ -165,11 +186,15 @@ impl Prepared {
         if in_time == 0 {
             return Err(NodeError::Late { at: NodeMs(at) });
         }
+        let mut misfits = Vec::new();
         let answers = fields
             .list()?
             .into_iter()
-            .map(answer)
+            .map(|value| answer(value, &mut misfits))
             .collect::<Result<Vec<_>, _>>()?;
+        for key in misfits {
+            self.layout.tell_misfit(key);
+        }
         if answers.len() != self.call.ops.len() {
             return Err(nonsense("another number of answers than operations"));
         }

@@ -104,17 +104,23 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// Written by a newer version of this library.
+    /// Written by another version of this library.
     #[error(
-        "{path} has layout {found}, this version knows layouts up to {known}; update this program"
+        "{path} has layout {found}, this version knows layout {known}; use the version that wrote it"
     )]
-    NewerLayout {
+    OtherLayout {
         /// The file.
         path: PathBuf,
         /// The file's layout.
         found: i64,
-        /// The newest layout known here.
+        /// The layout known here.
         known: i64,
+    },
+    /// Another process is in the middle of a write, and the file must be written or recovered before it can be used.
+    #[error("another process keeps {path} locked")]
+    Locked {
+        /// The file.
+        path: PathBuf,
     },
     /// The file system does not support what a write-ahead log needs.
     #[error("{path} cannot keep a write-ahead log here (journal mode stays {mode})")]
@@ -146,7 +152,8 @@ impl SqliteNode {
     /// Opens the store, and makes the file (readable by its owner alone) and its folder when they are missing.
     /// `clock` must be the machine's: other processes compare their times with ours.
     ///
-    /// Blocks while the disk works; call it before the runtime matters, or on a blocking thread.
+    /// Blocks while the disk works, and for about a second while another process keeps the file locked that has to be made
+    /// first; call it before the runtime matters, or on a blocking thread. A file that is made is opened beside any writer.
     ///
     /// # Errors
     /// [`OpenError`], with a sentence for the operator.

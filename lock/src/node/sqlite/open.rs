@@ -13,11 +13,12 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionB
 use super::{OpenError, store::BUSY_TIMEOUT};
 use crate::{node::NodeMs, owned};
 
-/// The newest layout known here.
+/// The layout known here.
 const LAYOUT: i64 = 2;
 
-/// How often, and for how long, a file is tried that other processes are just setting up.
-const TRIES: u32 = 200;
+/// How often, and at what pace, a file is tried that another process keeps locked: under a second for all of it. Whoever may
+/// wait longer opens it again.
+const TRIES: u32 = 32;
 const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 
 /// Times are milliseconds of CLOCK_BOOTTIME in the boot that `wk_node` names.
@@ -71,6 +72,7 @@ const TABLES: &str = "
         until INTEGER NOT NULL,
         body  TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
+    CREATE INDEX wk_doc_until ON wk_doc (until);
     CREATE TABLE wk_release (
         id    INTEGER PRIMARY KEY AUTOINCREMENT,
         key   TEXT NOT NULL,
@@ -85,24 +87,11 @@ const TABLES: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// What layout 1 lacks: the incarnation a record was written under, that it was broken, and lines. Whoever still has the
-/// file open with an older version can no longer write records, and says so.
-const FROM_1: &str = "
-    ALTER TABLE wk_record ADD COLUMN inc TEXT NOT NULL DEFAULT '';
-    ALTER TABLE wk_record ADD COLUMN broken INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE wk_release ADD COLUMN next TEXT;
-    CREATE TABLE wk_line (
-        key     TEXT PRIMARY KEY NOT NULL,
-        waiters TEXT NOT NULL,
-        until   INTEGER NOT NULL
-    ) STRICT, WITHOUT ROWID;
-    UPDATE wk_meta SET value = 2 WHERE name = 'layout';
-";
-
 /// Opens the file at `path`, makes it when it is missing, and brings it to this layout and this boot.
 pub(super) fn open(path: &Path, boot: &str, now: NodeMs) -> Result<Connection, OpenError> {
     let sqlite = |source: rusqlite::Error| match source.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => OpenError::NotADatabase { path: path.into() },
+        _ if is_busy(&source) => OpenError::Locked { path: path.into() },
         _ => OpenError::Sqlite {
             path: path.into(),
             source,
@@ -112,8 +101,10 @@ pub(super) fn open(path: &Path, boot: &str, now: NodeMs) -> Result<Connection, O
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(sqlite)?;
     conn.set_prepared_statement_cache_capacity(64);
-    conn.busy_timeout(BUSY_TIMEOUT).map_err(sqlite)?;
-    let mode = patiently(|| {
+    // One patience for all steps, and it is ours.
+    conn.busy_timeout(Duration::ZERO).map_err(sqlite)?;
+    let mut patience = Patience(TRIES);
+    let mode = patience.with(|| {
         conn.query_row("PRAGMA journal_mode = WAL", [], |row| {
             row.get::<_, String>(0)
         })
@@ -129,14 +120,16 @@ pub(super) fn open(path: &Path, boot: &str, now: NodeMs) -> Result<Connection, O
     owned::store(path)?;
     conn.pragma_update(None, "synchronous", "FULL")
         .map_err(sqlite)?;
-    let found = patiently(|| prepare(&mut conn, boot, now)).map_err(sqlite)?;
-    if found > LAYOUT {
-        return Err(OpenError::NewerLayout {
+    let found = patience.with(|| prepare(&mut conn, boot, now));
+    let found = found.map_err(sqlite)?;
+    if found != LAYOUT {
+        return Err(OpenError::OtherLayout {
             path: path.into(),
             found,
             known: LAYOUT,
         });
     }
+    conn.busy_timeout(BUSY_TIMEOUT).map_err(sqlite)?;
     Ok(conn)
 }
 
@@ -219,26 +212,28 @@ pub(super) fn network_kind(magic: u64) -> Option<&'static str> {
     }
 }
 
-/// Makes the tables of a new file and voids the leases of an earlier boot. Answers the file's layout.
+/// Makes the tables of a new file and voids the leases of an earlier boot. Answers the file's layout. Of a file that is as it
+/// should be it only reads, which no writer prevents.
 fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<i64> {
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'wk_meta'";
-    if tx.query_row(known, [], |_| Ok(())).optional()?.is_none() {
-        tx.execute_batch(TABLES)?;
-        tx.execute("INSERT INTO wk_meta VALUES ('layout', ?1)", [LAYOUT])?;
-        tx.execute("INSERT INTO wk_node VALUES (1, 0, ?1)", [boot])?;
-    }
-    let layout = "SELECT value FROM wk_meta WHERE name = 'layout'";
-    let layout: i64 = tx.query_row(layout, [], |row| row.get(0))?;
-    if layout > LAYOUT {
+    if let Some((layout, before)) = layout_and_boot(conn)?
+        && (layout != LAYOUT || before == boot)
+    {
         return Ok(layout);
     }
-    if layout < 2 {
-        tx.execute_batch(FROM_1)?;
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Again: another process may have been quicker.
+    let (layout, before) = match layout_and_boot(&tx)? {
+        Some(found) => found,
+        None => {
+            tx.execute_batch(TABLES)?;
+            tx.execute("INSERT INTO wk_meta VALUES ('layout', ?1)", [LAYOUT])?;
+            tx.execute("INSERT INTO wk_node VALUES (1, 0, ?1)", [boot])?;
+            (LAYOUT, boot.to_owned())
+        }
+    };
+    if layout != LAYOUT {
+        return Ok(layout);
     }
-    // Documents may be many, and what has ended is looked for every few calls. Older versions keep it up, too.
-    tx.execute_batch("CREATE INDEX IF NOT EXISTS wk_doc_until ON wk_doc (until)")?;
-    let before: String = tx.query_row("SELECT boot FROM wk_node", [], |row| row.get(0))?;
     if before != boot {
         let now = i64::try_from(now.0).unwrap_or(i64::MAX);
         // Who held anything died with the boot. What has a lifetime lives it anew: the old clock is gone.
@@ -263,20 +258,40 @@ fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<i
     Ok(layout)
 }
 
-/// Tries again while other processes are busy with the same file: changing its journal mode does not wait by itself.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "before the store's thread exists; seconds at most"
-)]
-fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-    let mut tries = 0;
-    loop {
-        match step() {
-            Err(error) if tries < TRIES && is_busy(&error) => {
-                tries += 1;
-                std::thread::sleep(BETWEEN_TRIES);
+/// The file's layout, and the boot it belongs to; `None` of a new one.
+fn layout_and_boot(conn: &Connection) -> rusqlite::Result<Option<(i64, String)>> {
+    let known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'wk_meta'";
+    if conn.query_row(known, [], |_| Ok(())).optional()?.is_none() {
+        return Ok(None);
+    }
+    // Not in one statement: of another layout nothing but its number is known.
+    let layout = "SELECT value FROM wk_meta WHERE name = 'layout'";
+    let layout: i64 = conn.query_row(layout, [], |row| row.get(0))?;
+    if layout != LAYOUT {
+        return Ok(Some((layout, String::new())));
+    }
+    let boot = conn.query_row("SELECT boot FROM wk_node", [], |row| row.get(0))?;
+    Ok(Some((layout, boot)))
+}
+
+/// The tries that are left for a file that other processes are busy with. SQLite's own patience would be for each step
+/// anew, and changing the journal mode knows none.
+struct Patience(u32);
+
+impl Patience {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "before the store's thread exists; a second at most"
+    )]
+    fn with<T>(&mut self, mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+        loop {
+            match step() {
+                Err(error) if self.0 > 0 && is_busy(&error) => {
+                    self.0 -= 1;
+                    std::thread::sleep(BETWEEN_TRIES);
+                }
+                done => return done,
             }
-            done => return done,
         }
     }
 }

@@ -251,27 +251,21 @@ fn what_is_not_a_store_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn a_file_of_a_newer_layout_is_refused_and_left_alone() {
+fn a_file_of_another_layout_is_refused_and_left_alone() {
     let (folder, time) = (folder(), ByHand::default());
     drop(store(&folder, &time, "boot"));
     let path = folder.path().join("locks.db");
     let conn = Connection::open(&path).unwrap();
-    conn.execute("UPDATE wk_meta SET value = 3 WHERE name = 'layout'", [])
-        .unwrap();
-    let refused = Store::open(&path, Clock::new(time), "other".into())
-        .err()
-        .unwrap();
-    assert!(
-        matches!(
-            refused,
-            OpenError::NewerLayout {
-                found: 3,
-                known: 2,
-                ..
-            }
-        ),
-        "{refused:?}"
-    );
+    for layout in [1, 3] {
+        conn.execute("UPDATE wk_meta SET value = ?1", [layout])
+            .unwrap();
+        let refused = Store::open(&path, Clock::new(time.clone()), "other".into());
+        let refused = refused.err().unwrap();
+        let OpenError::OtherLayout { found, known, .. } = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!((found, known), (layout, 2));
+    }
     let boot: String = conn
         .query_row("SELECT boot FROM wk_node", [], |row| row.get(0))
         .unwrap();
@@ -279,26 +273,35 @@ fn a_file_of_a_newer_layout_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_file_of_the_first_layout_is_brought_up_to_date() {
+fn a_file_that_is_made_is_opened_and_read_beside_a_writer() {
     let (folder, time) = (folder(), ByHand::default());
-    let mut before = store(&folder, &time, "boot");
-    before.call(&call([acquire("k", "a")])).unwrap();
-    drop(before);
-    let conn = Connection::open(folder.path().join("locks.db")).unwrap();
-    conn.execute_batch(
-        "ALTER TABLE wk_record DROP COLUMN inc; ALTER TABLE wk_record DROP COLUMN broken;
-         ALTER TABLE wk_release DROP COLUMN next; DROP TABLE wk_line;
-         UPDATE wk_meta SET value = 1 WHERE name = 'layout'",
-    )
-    .unwrap();
-    let mut after = store(&folder, &time, "boot");
-    let seen = view(&mut after, "k");
-    assert_eq!(
-        (seen.owner.as_deref(), seen.named, seen.broken),
-        (Some("a"), true, false)
-    );
-    let mut again = store(&folder, &time, "boot");
-    again.call(&call([acquire("k", "a")])).unwrap();
+    store(&folder, &time, "boot")
+        .call(&call([acquire("k", "a")]))
+        .unwrap();
+    let writer = Connection::open(folder.path().join("locks.db")).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut beside = store(&folder, &time, "boot");
+    assert_eq!(view(&mut beside, "k").owner.as_deref(), Some("a"));
+    let written = beside.call(&call([acquire("j", "a")]));
+    assert!(matches!(written, Err(NodeError::Unfit(_))), "{written:?}");
+}
+
+#[test]
+fn a_file_that_is_locked_before_it_is_made_is_given_up_with_a_sentence() {
+    let (folder, time) = (folder(), ByHand::default());
+    let path = folder.path().join("locks.db");
+    let writer = Connection::open(&path).unwrap();
+    let open = |boot: &str| Store::open(&path, Clock::new(time.clone()), boot.into()).err();
+    // Before anything was made, and after a reboot, when leases of the last one must be voided.
+    for boot in ["boot-1", "boot-2"] {
+        writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let refused = open(boot).unwrap();
+        assert!(matches!(refused, OpenError::Locked { .. }), "{refused:?}");
+        let said = refused.to_string();
+        assert!(said.contains("another process keeps") && said.contains("locks.db"));
+        writer.execute_batch("COMMIT").unwrap();
+        assert!(open(boot).is_none());
+    }
 }
 
 #[test]
@@ -385,7 +388,12 @@ fn many_processes_may_open_a_new_file_at_once() {
     let path = folder.path().join("locks.db");
     std::thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| SqliteNode::open(&path, Clock::system()).unwrap());
+            // A disk that is slow to make it keeps the others out for longer than they try.
+            scope.spawn(|| {
+                let mut opened = (0..20).map(|_| SqliteNode::open(&path, Clock::system()));
+                let opened = opened.find(|one| !matches!(one, Err(OpenError::Locked { .. })));
+                assert!(matches!(&opened, Some(Ok(_))), "{opened:?}");
+            });
         }
     });
 }

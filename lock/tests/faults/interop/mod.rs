@@ -180,23 +180,19 @@ pub(crate) fn both_count(peer: Peer, nodes: usize, rules: Rules) {
 
 /// What the case above rests on: without the lock, they count wrong.
 pub(crate) fn without_the_lock_updates_are_lost(peer: Peer, nodes: usize, rules: Rules) {
-    const EACH: usize = 100;
     let scene = Scene::new(peer, nodes, rules);
     let folder = TempDir::with_prefix("wk-count-").unwrap();
     let file = counter(&folder);
     let mut them = [scene.them, peer.start(&scene.masters)];
+    // All of their counting falls between our look and our writing.
+    let seen = count(&file);
     for client in &mut them {
-        client.begin(&format!("wreck {} {EACH}", file.display()));
-    }
-    scene.us.runtime.block_on(async {
-        for _ in 0..EACH {
-            add_one(&file).await;
-        }
-    });
-    for client in &mut them {
+        client.begin(&format!("wreck {} 3", file.display()));
         assert_eq!(client.answer(), "counted");
     }
-    assert!(count(&file) < 3 * EACH);
+    assert_eq!(count(&file), 6, "nothing keeps them out");
+    fs::write(&file, (seen + 1).to_string()).unwrap();
+    assert_eq!(count(&file), 1, "seven counted, and six are lost");
 }
 
 fn counter(folder: &TempDir) -> std::path::PathBuf {

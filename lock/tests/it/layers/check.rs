@@ -213,7 +213,11 @@ fn word(text: &str) -> Option<String> {
 
 /// Names that `pub use module::{…}` lifts to the root, and where they come from.
 fn reexports(root: &str) -> BTreeMap<String, String> {
-    let lines = root
+    let bare: String = root
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .fold(String::new(), |all, line| all + line + "\n");
+    let lines = bare
         .split(';')
         .filter_map(|item| item.trim().rsplit_once("use "));
     let pairs = lines.filter_map(|(_, path)| path.split_once("::"));

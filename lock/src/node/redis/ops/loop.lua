@@ -85,7 +85,8 @@ while position < last do
         end
       else
         local record = record_prefix .. key
-        local r = call('HMGET', record, 'owner', 'released')
+        local r = redis.pcall('HMGET', record, 'owner', 'released')
+        if r.err then r = misfit(r, record) end
         -- Once: a release sent again does not make the memory longer.
         if r[1] == owner and r[2] ~= '1' then
           call('HSET', record, 'released', '1')
@@ -95,7 +96,7 @@ while position < last do
           adds = adds + 2
         end
         -- Whoever is first in line is asked to come.
-        local first = call('ZRANGE', base .. 'w:' .. key, 0, 0)[1]
+        local first = redis.pcall('ZRANGE', base .. 'w:' .. key, 0, 0)[1]
         if first then who = who .. '>' .. first end
       end
       -- An announcement only saves waiting: a user who may not publish still releases.
@@ -153,7 +154,8 @@ while position < last do
         given = holder == owner and not of[2] and number_of(of[1] or 0)
       elseif votes then
         local record = record_prefix .. key
-        local r = call('HMGET', record, 'owner', 'released', 'inc', 'grant', 'counter')
+        local r = redis.pcall('HMGET', record, 'owner', 'released', 'inc', 'grant', 'counter')
+        if r.err then r = misfit(r, record) end
         if r[1] == owner and (r[3] or '') == inc and r[2] ~= '1' and r[2] ~= '2'
           and (holder == owner or not holder and expiry == 'o') then
           given = number_of(r[4] or 0)
@@ -187,10 +189,11 @@ while position < last do
       if votes then
         local r
         if extends then
-          r = call('HMGET', record, 'owner', 'seq', 'released', 'counter', 'token', 'rev', 'inc', 'ttl')
+          r = redis.pcall('HMGET', record, 'owner', 'seq', 'released', 'counter', 'token', 'rev', 'inc', 'ttl')
         else
-          r = call('HMGET', record, 'owner', 'seq', 'released', 'counter', 'token', 'rev', 'inc', 'grant', 'body')
+          r = redis.pcall('HMGET', record, 'owner', 'seq', 'released', 'counter', 'token', 'rev', 'inc', 'grant', 'body')
         end
+        if r.err then r, holder = misfit(r, record), MISFIT end
         local of, released = r[1], r[3] == '1'
         local named = of and (r[7] or '') == inc
         local own, free = named and of == owner, false

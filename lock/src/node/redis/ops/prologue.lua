@@ -62,10 +62,19 @@ if guard ~= '' then
   inc, votes = same and marker[1], standing == 1
 end
 
+-- What the record of a lock is, when it turns out to be of another type: somebody planted it by hand, and it costs that lock
+-- alone, which shows it as its holder. Any other error ends the call.
+local MISFIT = '(its record is not a hash)'
+local function misfit(found, record)
+  if not string.find(found.err, 'WRONGTYPE', 1, true) then call('HGET', record, 'owner') end
+  return { false }
+end
+
 -- A key of ours that lives longer than `clamp` is cut to it (O6): clocks are set back. A foreign one may.
 local function view(key, holder, clamp, ahead)
-  local r = call('HMGET', record_prefix .. key,
+  local r = redis.pcall('HMGET', record_prefix .. key,
     'owner', 'seq', 'released', 'counter', 'token', 'rev', 'body', 'ttl', 'inc')
+  if r.err then r, holder = misfit(r, record_prefix .. key), MISFIT end
   local left, foreign, token = -2, 0, r[4]
   if holder then
     left = call('PTTL', lock_prefix .. key)

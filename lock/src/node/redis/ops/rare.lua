@@ -49,11 +49,14 @@ end
 -- The record without its body, which may be long. `exists`: also where nobody ever held it here, after a merge. `named`:
 -- it is of the present incarnation.
 local function lease(key)
-  local r = call('HMGET', record_key(key), 'owner', 'released', 'counter', 'token', 'rev', 'inc')
+  local r = redis.pcall('HMGET', record_key(key), 'owner', 'released', 'counter', 'token', 'rev', 'inc')
+  local fits = not r.err
+  if not fits then r = misfit(r, record_key(key)) end
   local owner = r[1]
   return {
     owner = owner, released = r[2] == '1', broken = r[2] == '2', exists = r[3], counter = number(r[3]),
     token = number(r[4]), rev = number(r[5]), named = owner and (r[6] or '') == inc,
+    fits = fits,
   }
 end
 
@@ -111,7 +114,7 @@ local function leave(key, ticket)
 end
 
 local function announce(key, owner)
-  local first = call('ZRANGE', line_keys(key), 0, 0)[1]
+  local first = redis.pcall('ZRANGE', line_keys(key), 0, 0)[1]
   if first then owner = owner .. '>' .. first end
   redis.pcall('PUBLISH', channel, owner .. ' ' .. key)
 end
@@ -216,49 +219,69 @@ local function rare(code)
   -- The index of a directory: of a document that of its name up to the last slash.
   local function index_of(dir) return base .. 'docs:' .. dir end
   local function directory(name) return string.match(name, '^(.*/)') or '' end
+  -- A key of another type was planted by hand. It counts as absent, is told beside what was found, and is replaced by what is
+  -- written there; any other error ends the call.
+  local misfits = {}
+  local function try(command, key, ...)
+    local found = redis.pcall(command, key, ...)
+    if type(found) ~= 'table' or not found.err then return found end
+    if not string.find(found.err, 'WRONGTYPE', 1, true) then call(command, key, ...) end
+    misfits[#misfits + 1] = key
+    return nil
+  end
+  local function listed(dir)
+    local index = index_of(dir)
+    if try('ZREMRANGEBYSCORE', index, '-inf', '(' .. text(at)) == nil then return {} end
+    return members(index)
+  end
   local function show(found, name)
-    local doc = call('HMGET', doc_key(name), 'rev', 'body')
-    if doc[1] then found[#found + 1] = { name, number_of(doc[1]), doc[2] } end
+    local doc = try('HMGET', doc_key(name), 'rev', 'body')
+    if doc and doc[1] then found[#found + 1] = { name, number_of(doc[1]), doc[2] } end
   end
 
   if code == 'put_doc' then
     local name, rev, ttl, body = args(4)
     local doc, index = doc_key(name), index_of(directory(name))
-    local stored = call('HGET', doc, 'rev')
+    local stored = try('HGET', doc, 'rev')
+    if stored == nil then call('DEL', doc) end
     if stored and number_of(rev) <= number_of(stored) then return { DONE } end
     call('HSET', doc, 'rev', rev, 'body', body)
     call('PEXPIRE', doc, ttl)
-    call('ZADD', index, text(at + number_of(ttl)), name)
+    local until_then = text(at + number_of(ttl))
+    if try('ZADD', index, until_then, name) == nil then
+      call('DEL', index)
+      call('ZADD', index, until_then, name)
+    end
     -- A directory that nobody writes or lists any more ends with the last of its documents.
     outlive(index, number_of(ttl))
     return { DONE }
   end
   if code == 'docs' then
     local found = {}
-    for _, name in ipairs(members(index_of(args(1)))) do show(found, name) end
-    return { DOCS, found }
+    for _, name in ipairs(listed(args(1))) do show(found, name) end
+    return { DOCS, found, misfits }
   end
   -- Without the bodies: looked at again and again.
   if code == 'doc_names' then
     local dir, limit = args(2)
     local found = {}
     limit = number_of(limit)
-    for _, name in ipairs(members(index_of(dir))) do
+    for _, name in ipairs(listed(dir)) do
       if #found >= limit then break end
-      local rev = call('HGET', doc_key(name), 'rev')
+      local rev = try('HGET', doc_key(name), 'rev')
       if rev then found[#found + 1] = { name, number_of(rev), '' } end
     end
-    return { DOCS, found }
+    return { DOCS, found, misfits }
   end
   if code == 'doc' then
     local found = {}
     show(found, args(1))
-    return { DOCS, found }
+    return { DOCS, found, misfits }
   end
   if code == 'remove_doc' then
     local name = args(1)
     call('DEL', doc_key(name))
-    call('ZREM', index_of(directory(name)), name)
+    try('ZREM', index_of(directory(name)), name)
     return { DONE }
   end
 
@@ -291,6 +314,7 @@ local function rare(code)
     local nonce, key, count, token, rev, body = args(6)
     if nominated() ~= nonce then return { UNADMITTED } end
     local r, name = lease(key), record_key(key)
+    if not r.fits then return { DONE } end
     if not r.exists or number_of(count) > r.counter then call('HSET', name, 'counter', count) end
     local new_token, new_rev = number_of(token), number_of(rev)
     if new_token > r.token or new_token == r.token and new_rev > r.rev then

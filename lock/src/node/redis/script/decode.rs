@@ -4,7 +4,8 @@ use deadpool_redis::redis::Value;
 
 use crate::node::{Admission, Answer, Doc, NodeError, Record, Standing, Token, Version, View};
 
-pub(super) fn answer(value: Value) -> Result<Answer, NodeError> {
+/// Keys that are none of ours by their type are added to `misfits`.
+pub(super) fn answer(value: Value, misfits: &mut Vec<String>) -> Result<Answer, NodeError> {
     // What needs no more words.
     if let Value::Int(number) = value {
         return match u64::try_from(number) {
@@ -37,7 +38,13 @@ pub(super) fn answer(value: Value) -> Result<Answer, NodeError> {
         7 => Answer::Done,
         8 => Answer::View(view(f.next()?)?),
         9 => Answer::Views(f.list()?.into_iter().map(view).collect::<Result<_, _>>()?),
-        10 => Answer::Docs(f.list()?.into_iter().map(doc).collect::<Result<_, _>>()?),
+        10 => {
+            let docs = f.list()?.into_iter().map(doc).collect::<Result<_, _>>()?;
+            for key in f.list()? {
+                misfits.push(Fields(vec![key].into_iter()).text()?);
+            }
+            Answer::Docs(docs)
+        }
         11 => Answer::Broken(view(f.next()?)?),
         12 => Answer::Unadmitted,
         13 => Answer::Admission(Admission {
