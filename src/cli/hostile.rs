@@ -34,6 +34,7 @@ use crate::{
     terminal,
 };
 
+/// A tenth of them every day.
 const STRINGS: u64 = 2_000;
 /// Of these every one is as long as the longest: 100,000 characters.
 const LONG: u64 = 500;
@@ -574,7 +575,9 @@ fn two_thousand_hostile_strings_command_no_terminal() {
         .iter()
         .map(|(_, text)| text.lines().count())
         .collect();
-    for number in 1..=STRINGS {
+    let long = std::env::var_os("WATCHKEEPER_LONG").is_some();
+    let step = if long { 1 } else { 10 };
+    for number in (0..=STRINGS).step_by(step).skip(1) {
         let text = text(&chance, number);
         for ((place, shown), lines) in shown(&text).iter().zip(&lines) {
             assert_tame(place, shown, number);

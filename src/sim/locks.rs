@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    unrest::{number, play, seeds},
+    unrest::{daily, number, play, seeds},
     world::{Counts, Machine, Memory, TTL, World},
 };
 use crate::{
@@ -125,8 +125,7 @@ fn join(world: &World, n: usize) -> Machine {
 
 /// How many schedules each test runs: a few every day, many in the long run. `WATCHKEEPER_SIM_SCHEDULES` changes it.
 fn schedules() -> u64 {
-    let long = std::env::var_os("WATCHKEEPER_LONG").is_some();
-    number("WATCHKEEPER_SIM_SCHEDULES").unwrap_or(if long { 250 } else { 40 })
+    number("WATCHKEEPER_SIM_SCHEDULES").unwrap_or_else(|| daily(250))
 }
 
 fn holds(nodes: usize) {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use super::{
     acts::{Starts, ms},
     overlaps::{Going, work},
-    unrest::{number, seeds},
+    unrest::{daily, number, seeds},
 };
 use crate::{
     chance::Chance,
@@ -23,7 +23,7 @@ const BY_TICK: [&str; 3] = ["tick-1", "tick-2", "tick-3"];
 const MIN_TERM: Duration = Duration::from_secs(3);
 const REPLICAS: [&str; 3] = ["a", "b", "c"];
 /// Half a second each, or a whole one without optimization; WATCHKEEPER_SIM_SCHEDULES asks for more.
-const SEEDS: u64 = 16;
+const SEEDS: u64 = 48;
 
 type All = BTreeMap<&'static str, Starts>;
 
@@ -158,7 +158,7 @@ async fn one_fleet(seed: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn terms_come_to_rest_beside_locks_that_are_taken_for_ticks() {
-    for seed in seeds(number("WATCHKEEPER_SIM_SCHEDULES").unwrap_or(SEEDS)) {
+    for seed in seeds(number("WATCHKEEPER_SIM_SCHEDULES").unwrap_or_else(|| daily(SEEDS))) {
         one_fleet(seed).await;
     }
 }

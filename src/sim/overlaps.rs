@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{
     acts::{Act, Starts, leader, ms, quick, until},
-    unrest::{Unrest, play, seeds},
+    unrest::{Unrest, daily, play, seeds},
     world::TTL,
 };
 use crate::{
@@ -460,7 +460,7 @@ fn accounted(
 
 #[test]
 fn whatever_overlaps_starts_once_beside_no_more_than_may_and_nothing_is_lost() {
-    for seed in seeds(48) {
+    for seed in seeds(daily(96)) {
         let nodes = [1, 3, 5][usize::try_from(seed / 6 % 3).unwrap()];
         println!("WATCHKEEPER_SIM_SEED={seed}, {nodes} nodes");
         schedule(seed, nodes);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    unrest::play,
+    unrest::{daily, play},
     world::{Machine, Memory, TTL, World},
 };
 use crate::lock::mutant::Mutant;
@@ -38,7 +38,7 @@ fn join(world: &World, n: usize) -> Machine {
 #[test]
 fn never_more_holders_than_slots_whatever_fails() {
     let mut acquisitions = 0;
-    for seed in 0..60 {
+    for seed in 0..daily(96) {
         acquisitions += play(async move {
             let world = match seed % 4 {
                 0 | 1 => World::new(seed, 3, Mutant::default()),

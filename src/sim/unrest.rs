@@ -17,6 +17,14 @@ pub(super) fn play<T>(story: impl Future<Output = T>) -> T {
     runtime.unwrap().block_on(story)
 }
 
+/// Of so many stories a sixth every day, and all in the long run of the tests.
+pub(crate) fn daily(many: u64) -> u64 {
+    match std::env::var_os("WATCHKEEPER_LONG") {
+        Some(_) => many,
+        None => many.div_ceil(6),
+    }
+}
+
 /// The seeds of a test: so many, or the one that `WATCHKEEPER_SIM_SEED` names.
 pub(super) fn seeds(many: u64) -> Range<u64> {
     number("WATCHKEEPER_SIM_SEED").map_or(0..many, |seed| seed..seed + 1)
@@ -29,7 +37,7 @@ pub(super) fn number(name: &str) -> Option<u64> {
 
 /// A story for each seed and number of nodes, named before it is played.
 pub(super) fn play_all(many: u64, story: impl Fn(u64, usize)) {
-    for seed in seeds(many) {
+    for seed in seeds(daily(many)) {
         for nodes in [1, 3, 5] {
             println!("WATCHKEEPER_SIM_SEED={seed}, {nodes} nodes");
             story(seed, nodes);

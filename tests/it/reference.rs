@@ -127,6 +127,14 @@ fn labels(text: &str) -> BTreeMap<&str, Vec<String>> {
             });
         found.insert(field, words.collect());
     }
+    // Those whose jobs are told as a whole.
+    for (_, field) in text
+        .match_indices("seconds_of(&self.")
+        .map(|(at, call)| (at, &text[at + call.len()..]))
+    {
+        let field = field.split(|c: char| !is_word(c)).next().unwrap();
+        found.insert(field, vec!["job".to_owned()]);
+    }
     found
 }
 

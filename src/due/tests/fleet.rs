@@ -287,7 +287,9 @@ impl Fleet {
 
 fn cases() -> u32 {
     let said = std::env::var("WATCHKEEPER_DUE_CASES").ok();
-    said.and_then(|cases| cases.parse().ok()).unwrap_or(300)
+    let long = std::env::var_os("WATCHKEEPER_LONG").is_some();
+    said.and_then(|cases| cases.parse().ok())
+        .unwrap_or(if long { 300 } else { 60 })
 }
 
 proptest! {
