@@ -127,6 +127,11 @@ fn jobs(h: &mut Html, view: &View<'_>) {
         cell(h, "Next tick");
         moment(h, job.next_tick, view.now);
         cell(h, "Backlog").text(or_dash(job.backlog));
+        if let Some(trouble) = &job.trouble {
+            h.markup("<small class=\"bad\">")
+                .text(trouble)
+                .markup("</small>");
+        }
         if let Some(held) = &job.held {
             h.markup("<small class=\"bad\">")
                 .text(held)

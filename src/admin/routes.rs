@@ -233,6 +233,9 @@ fn withhold(fleet: &mut FleetStatus) {
     for run in fleet.jobs.iter_mut().flat_map(|job| &mut job.running) {
         run.message = None;
     }
+    for trouble in fleet.jobs.iter_mut().filter_map(|job| job.trouble.as_mut()) {
+        WITHHELD.clone_into(&mut trouble.why);
+    }
     for reload in fleet.replicas.iter_mut().filter_map(|r| r.reload.as_mut()) {
         reload.error = reload.error.as_ref().map(|_| WITHHELD.to_owned());
     }

@@ -35,6 +35,8 @@ use crate::{
 /// How long `pending` may take.
 const PENDING_LIMIT: Duration = Duration::from_secs(30);
 /// Why a batch was told to stop that has said nothing for longer than its job allows.
+/// Characters of a trouble that are told.
+const MOST_TROUBLE: usize = 300;
 const NO_PROGRESS: &str = "the batch makes no progress";
 /// Pauses between looks when there is nothing to do.
 const IDLE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -81,6 +83,7 @@ impl BatchEngine {
             self.wind_down(&pass, &mut batches).await;
             batches.tell(&self, true);
         }
+        self.ctx.board.trouble(&self.name, None);
         self.ctx.board.stands(&self.name, Standing::Off);
     }
 
@@ -176,6 +179,7 @@ impl BatchEngine {
         let unique: BTreeSet<String> = pending.into_iter().collect();
         let mut pending: Vec<String> = unique.into_iter().collect();
         if pending.is_empty() {
+            ctx.board.trouble(&self.name, None);
             return Look::Idle;
         }
         rendezvous(&ctx.replica, &mut pending);
@@ -189,6 +193,7 @@ impl BatchEngine {
             Ok(claimed) => claimed,
             Err(error) => return self.trouble(batches, &error.to_string()),
         };
+        ctx.board.trouble(&self.name, None);
         let mut any = Look::Taken;
         for (batch, claimed) in pending.into_iter().zip(claimed) {
             match claimed {
@@ -313,6 +318,9 @@ impl BatchEngine {
         if let Some(held_back) = batches.said.say(why, self.ctx.clock.now()) {
             tracing::warn!(job = self.name, why, held_back, "cannot look for batches");
         }
+        // A sentence, and not a text of any length that others read again and again.
+        let why: String = why.chars().take(MOST_TROUBLE).collect();
+        self.ctx.board.trouble(&self.name, Some(why));
         Look::Taken
     }
 }

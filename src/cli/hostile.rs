@@ -23,8 +23,8 @@ use crate::{
         history::{BatchCounts, Resumed, RunRecord},
         status::{
             DefinitionStatus, FleetStatus, HeldItems, HolderStatus, JobPresence, JobStatus,
-            LastSeen, LeaderStatus, LockDetail, LockState, LockStatus, NodeStatus, Presence, Rate,
-            ReloadStatus, ReplicaStatus, Role, RunProgress, RunStatus, Standing,
+            JobTrouble, LastSeen, LeaderStatus, LockDetail, LockState, LockStatus, NodeStatus,
+            Presence, Rate, ReloadStatus, ReplicaStatus, Role, RunProgress, RunStatus, Standing,
             leaks::{Leak, LeakKind},
             locks::{LedgerStatus, NodeLock},
         },
@@ -176,6 +176,10 @@ impl Of<'_> {
             stands_back: self.some(),
         };
         JobStatus {
+            trouble: Some(JobTrouble {
+                replicas: vec![self.own()],
+                why: self.own(),
+            }),
             name: self.own(),
             coordination: self.own(),
             schedule: self.own(),
@@ -239,6 +243,7 @@ impl Of<'_> {
             loaded: Some(Self::at()),
             stands_back: self.some(),
             engine_died: self.some(),
+            trouble: self.some(),
             standing: Standing::Standby,
             token: Some(Token(7)),
             since: Some(Self::at()),

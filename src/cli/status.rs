@@ -82,6 +82,10 @@ pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> Stri
                     terminal::sentence(&line)
                 );
             }
+            if let Some(trouble) = &job.trouble {
+                let name = terminal::cell(&job.name);
+                text += &format!("{name}: {}\n", terminal::sentence(&trouble.to_string()));
+            }
             if let Some(held) = &job.held {
                 let backlog = job.backlog.unwrap_or(0);
                 let name = terminal::cell(&job.name);

@@ -85,6 +85,9 @@ pub(crate) struct JobPresence {
     /// while.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_died: Option<String>,
+    /// Why this replica cannot look for the job's work: a table that is not there, a store that does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// What this replica is to the job.
     pub standing: Standing,
     /// The term's token, while leading.

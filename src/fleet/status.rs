@@ -18,6 +18,8 @@
 //! This is news, not authority: a document is as old as `seen_ms_ago` says, and a lock may change hands while this is read.
 //! Who may act is decided by leases alone.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -132,8 +134,32 @@ pub struct JobStatus {
     pub backlog: Option<u64>,
     /// Items that do not go by themselves, or not at once, as last seen; `null` when there are none.
     pub held: Option<HeldItems>,
+    /// Why its work cannot be looked for, where a replica says so, and on how many of them.
+    pub trouble: Option<JobTrouble>,
     /// Runs in flight, on all replicas.
     pub running: Vec<RunStatus>,
+}
+
+/// Why the work of a job cannot be looked for.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct JobTrouble {
+    /// Names of the replicas that say so.
+    pub replicas: Vec<String>,
+    /// What the first of them says.
+    pub why: String,
+}
+
+impl fmt::Display for JobTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} cannot look for work: {}",
+            self.replicas.join(", "),
+            self.why
+        )
+    }
 }
 
 /// Who leads a job.

@@ -243,6 +243,19 @@ impl LocalStatus {
         });
     }
 
+    /// Why the job's work cannot be looked for; `None` when it can.
+    pub(crate) fn trouble(&self, job: &str, why: Option<String>) {
+        let told = self
+            .notes()
+            .jobs
+            .get(job)
+            .and_then(|job| job.facts.trouble.clone());
+        // A line that changes with every look would be written with every look.
+        if told.is_some() != why.is_some() {
+            self.change(job, |job| job.facts.trouble = why);
+        }
+    }
+
     pub(crate) fn backlog(&self, job: &str, items: u64) {
         self.note(job, |job| job.facts.backlog = Some(items));
     }

@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -14,7 +17,7 @@ use super::{
 use crate::{
     batch::BatchJob,
     event::Event,
-    fleet::client::runs,
+    fleet::{client::runs, view},
     job::{JobError, Outcome, Run, Spec},
     node::memory::MemoryNode,
     status::RunRecord,
@@ -148,6 +151,45 @@ async fn a_batch_is_processed_under_its_claim() {
         );
     }
     assert_eq!(seen.lock().unwrap().len(), 40);
+}
+
+/// A job whose table is not there, or is.
+struct Blind(Arc<AtomicBool>);
+
+#[async_trait]
+impl BatchJob for Blind {
+    async fn pending(&self, _limit: usize) -> Result<Vec<String>, JobError> {
+        match self.0.load(Ordering::SeqCst) {
+            true => Err("no such table: mail".into()),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    async fn process(&self, _batch: &str, _run: Run) -> Result<Outcome, JobError> {
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_cannot_look_for_work_says_so_until_it_can() {
+    let fleet = Cluster::new(3);
+    let blind = Arc::new(AtomicBool::new(true));
+    let body = Body::Batch(Arc::new(Blind(blind.clone())));
+    let a = fleet.join_with("a", vec![("job", body, Spec::continuous())], false);
+    let trouble = async || {
+        fleet.sleep(TTL * 3).await;
+        a.publish();
+        fleet.sleep(TTL).await;
+        let shown = view::fleet(&a.ctx.locks).await.unwrap();
+        shown.job("job").unwrap().trouble.clone()
+    };
+    let told = trouble().await.unwrap();
+    assert_eq!(
+        told.to_string(),
+        "a cannot look for work: no such table: mail"
+    );
+    blind.store(false, Ordering::SeqCst);
+    assert_eq!(trouble().await, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,6 +28,21 @@ use watchkeeper_jobs::{
 
 use crate::scene::{Scene, listed, run, send};
 
+/// As after a restore from a backup: a connection to the old file goes on without an error, and sees nothing.
+#[tokio::test]
+async fn a_database_that_was_replaced_is_read_from_then_on() {
+    let scene = Scene::with_rows(1).await;
+    let job = Notifications::new(scene.params(json!({})), None);
+    assert_eq!(job.backlog().await.unwrap(), 1);
+    let other = Scene::with_rows(3).await;
+    let (here, there) = (scene.db(), other.db());
+    std::fs::rename(there, &here).unwrap();
+    assert_eq!(job.backlog().await.unwrap(), 3);
+    std::fs::remove_file(here).unwrap();
+    let gone = job.pending(10).await.unwrap_err();
+    assert!(gone.to_string().contains("no database"), "{gone}");
+}
+
 #[tokio::test]
 async fn a_table_is_sent_cell_by_cell_and_marked() {
     let scene = Scene::with_rows(120).await;

@@ -95,6 +95,9 @@ async fn without_the_token_neither_panics_nor_checks_are_quoted() {
     let mut fleet = fleet();
     fleet.replicas[0].unfit = Some("disk: hunter2".into());
     fleet.replicas[0].fit = false;
+    fleet.jobs[0].trouble = Some(
+        serde_json::from_value(serde_json::json!({"replicas": ["a"], "why": "hunter2"})).unwrap(),
+    );
     let server = serving(Fake {
         fleet,
         unready: Some(why),

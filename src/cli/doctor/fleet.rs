@@ -88,6 +88,15 @@ fn jobs(fleet: &FleetStatus) -> Vec<Finding> {
             "fine during an update; bring the others to the newest and reload them (SIGHUP)",
         ));
     }
+    for job in &fleet.jobs {
+        if let Some(trouble) = &job.trouble {
+            found.push(Finding::error(
+                &job.name,
+                trouble.to_string(),
+                "nothing of it is done there until that is cured; see the logs of these replicas",
+            ));
+        }
+    }
     for job in fleet.jobs.iter().filter(|job| job.wants_leader()) {
         if !job.leader_known {
             found.push(Finding::warning(
@@ -128,7 +137,8 @@ fn margins(locks: &[LockDetail]) -> Vec<Finding> {
 mod tests {
     use super::{super::finding::Severity, *};
     use crate::fleet::status::{
-        DefinitionStatus, JobStatus, LeaderStatus, LockState, ReloadStatus, ReplicaStatus,
+        DefinitionStatus, JobStatus, JobTrouble, LeaderStatus, LockState, ReloadStatus,
+        ReplicaStatus,
     };
 
     fn replica(name: &str, version: &str) -> ReplicaStatus {
@@ -195,7 +205,7 @@ mod tests {
     #[test]
     fn every_fault_of_a_fleet_has_its_remedy() {
         type Change = fn(&mut FleetStatus);
-        let faults: [(Change, Severity, &str, &str); 10] = [
+        let faults: [(Change, Severity, &str, &str); 11] = [
             (
                 |f| f.replicas.clear(),
                 Severity::Warning,
@@ -248,6 +258,17 @@ mod tests {
                 Severity::Warning,
                 "older values of locks.ttl",
                 "restart",
+            ),
+            (
+                |f| {
+                    f.jobs[0].trouble = Some(JobTrouble {
+                        replicas: vec!["a".to_owned()],
+                        why: "no such table: mail".to_owned(),
+                    });
+                },
+                Severity::Error,
+                "a cannot look for work: no such table: mail",
+                "logs",
             ),
             (
                 |f| f.jobs[0].definitions = vec![DefinitionStatus::default(); 2],

@@ -5,8 +5,8 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use jiff::Timestamp;
 
 use super::{
-    FleetStatus, JobPresence, JobStatus, LastSeen, LeaderStatus, LockStatus, NodeStatus, Presence,
-    ReplicaStatus, Role, RunStatus, Standing,
+    FleetStatus, JobPresence, JobStatus, JobTrouble, LastSeen, LeaderStatus, LockStatus,
+    NodeStatus, Presence, ReplicaStatus, Role, RunStatus, Standing,
     definitions::DefinitionStatus,
     leaders::{Holding, Reading},
     locks::tally,
@@ -132,6 +132,18 @@ fn replica(p: &Presence, jobs: &[JobStatus], now: Timestamp) -> ReplicaStatus {
     }
 }
 
+fn trouble(reports: &[Report<'_>]) -> Option<JobTrouble> {
+    let mut told: Vec<(&str, &str)> = reports
+        .iter()
+        .filter_map(|(p, j)| Some((p.name.as_str(), j.trouble.as_deref()?)))
+        .collect();
+    told.sort_unstable();
+    Some(JobTrouble {
+        why: told.first()?.1.to_owned(),
+        replicas: told.iter().map(|(name, _)| (*name).to_owned()).collect(),
+    })
+}
+
 /// What a replica is follows from what it leads; its own word counts for jobs whose leader is not known.
 fn role(p: &Presence, jobs: &[JobStatus]) -> Role {
     let leads = |job: &JobStatus| job.leader.as_ref().is_some_and(|l| l.replica == p.id);
@@ -214,6 +226,7 @@ fn job<'a>(
         backlog: freshest_backlog.and_then(|(_, j)| j.backlog),
         // From the same replica: what one says is of one moment.
         held: freshest_backlog.and_then(|(_, j)| j.held),
+        trouble: trouble(reports),
         running: running(reports, term),
     }
 }

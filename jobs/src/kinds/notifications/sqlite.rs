@@ -10,7 +10,9 @@ mod schema;
 mod side;
 
 use std::{
-    path::PathBuf,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -50,6 +52,8 @@ struct Db {
     conn: Connection,
     table: Table,
     told_of_layout: bool,
+    /// Device and inode of the file that is open.
+    file: Option<(u64, u64)>,
 }
 
 // === impl SqliteSource ===
@@ -73,6 +77,13 @@ impl SqliteSource {
         tokio::task::spawn_blocking(move || {
             // A panic rolled its transaction back; the connection is as good as before.
             let mut slot = shared.db.lock().unwrap_or_else(PoisonError::into_inner);
+            // A connection to a file that was moved away, or replaced by a backup, goes on without an error.
+            if slot
+                .as_ref()
+                .is_some_and(|db| db.file != file_at(&shared.wanted.path))
+            {
+                *slot = None;
+            }
             let db = match &mut *slot {
                 Some(db) => db,
                 None => slot.insert(Db::open(&shared.wanted)?),
@@ -132,10 +143,18 @@ impl Source for SqliteSource {
     }
 }
 
+/// Which file lies there now.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    let facts = fs::metadata(path).ok()?;
+    Some((facts.dev(), facts.ino()))
+}
+
 // === impl Db ===
 
 impl Db {
     fn open(wanted: &Wanted) -> Result<Self, SourceError> {
+        // Before it is opened: one that takes its place meanwhile is noticed at the next call.
+        let file = file_at(&wanted.path);
         let conn = schema::open(&wanted.path)?;
         let table = schema::inspect(&conn, wanted)?;
         schema::make_side_tables(&conn)?;
@@ -151,6 +170,7 @@ impl Db {
             conn,
             table,
             told_of_layout: false,
+            file,
         })
     }
 
