@@ -66,7 +66,9 @@
 //! - [`keeper`]: the one thread that does all lock traffic and owns every lease.
 //! - [`schedule`]: which instants are ticks. [`ledger`]: what was decided about them. [`due`]: what to do now.
 //! - [`event`]: everything worth knowing, as one stream. [`telemetry`]: how it is counted and logged.
-//! - [`clock`], [`chance`], [`spawn`], [`signals`]: time, randomness, tasks and signals, handed in and never fetched.
+//! - [`clock`], [`chance`], [`spawn`]: time, randomness and tasks, handed in and never fetched.
+//!
+//! The locks are a crate of their own, `watchkeeper-lock`, for programs that want nothing else; its modules stand here as well.
 //!
 //! For tests of one's own jobs there is `testing`, with the feature of that name: a whole fleet in one process under a virtual
 //! clock, and single runs.

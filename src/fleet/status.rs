@@ -11,7 +11,7 @@
 //! - S3 Documents alone tell who was last seen to lead, never who does.   (documents_alone_tell_who_was_last_seen)
 //! - S4 The order of documents changes nothing.                           (the_order_of_documents_changes_nothing)
 //!
-//! What became of a job's runs is told by documents of its own: [`RunRecord`](super::RunRecord).
+//! What became of a job's runs is told by documents of its own: [`RunRecord`].
 //! One lock in full, and which locks nothing will release: [`locks`], [`leaks`]. Which process holds one: [`HolderStatus`].
 //!
 //! # Not promised

@@ -28,7 +28,7 @@ pub struct RunFacts {
     pub batch: Option<String>,
     /// The job's parameters: as configured, with those of its trigger laid over them.
     pub params: serde_json::Value,
-    /// What the last attempt left by [`Run::save_checkpoint`].
+    /// What the last attempt left by [`Run::save_checkpoint`](crate::Run::save_checkpoint).
     pub checkpoint: Option<serde_json::Value>,
 }
 

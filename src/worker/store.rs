@@ -36,7 +36,7 @@ pub(crate) fn nodes(
 /// longest work may take to end.
 ///
 /// # Errors
-/// As [`nodes`].
+/// As `nodes`.
 pub fn open(
     settings: &LockSettings,
     namespace: &str,
@@ -57,7 +57,7 @@ pub fn open(
 /// The same on a thread of its own: a file that another process keeps locked takes a second to be given up.
 ///
 /// # Errors
-/// As [`nodes`]; after [`Error::StoreLocked`] it may be tried again.
+/// As `nodes`; after [`Error::StoreLocked`] it may be tried again.
 pub async fn open_aside(
     settings: &LockSettings,
     namespace: &str,

@@ -1,6 +1,6 @@
 //! What a node answers, as plain functions of its rows and its time: no clock, no I/O, no chance.
 //!
-//! Memory and the embedded file differ only in where their rows lie ([`Rows`]), so they cannot differ in meaning.
+//! Memory and the embedded file differ only in where their rows lie (`Rows`), so they cannot differ in meaning.
 //! Redis says the same in Lua; the conformance suite holds all of them together.
 //!
 //! # What is remembered, and for how long
