@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::{
     Json,
     body::Bytes,
-    extract::{Path, State},
+    extract::{Path, State, rejection::BytesRejection},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -43,10 +43,18 @@ struct Words {
 pub(super) async fn order(
     State(shared): State<Shared>,
     Path((job, word)): Path<(String, String)>,
-    body: Bytes,
+    body: Result<Bytes, BytesRejection>,
 ) -> Response {
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => return refuse(error.status(), &format!("the body: {}", error.body_text())),
+    };
     let words = match body.is_empty() {
         true => Words::default(),
+        // Serde would also take a list for the words, one by one.
+        false if !body.trim_ascii_start().starts_with(b"{") => {
+            return refuse(StatusCode::BAD_REQUEST, "the body: this must be an object");
+        }
         false => match serde_json::from_slice(&body) {
             Ok(words) => words,
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &format!("the body: {error}")),

@@ -321,6 +321,8 @@ async fn a_body_is_no_larger_than_16_kib() {
         .post("report/pause", "", &padded(16 * 1024 + 1))
         .await;
     assert_eq!(long.status, 413, "{}", long.body);
+    let told: serde_json::Value = serde_json::from_str(&long.body).unwrap();
+    assert!(told["error"].is_string(), "{told}");
     // Also one that does not say its length.
     let chunk = "1000\r\n".to_owned() + &" ".repeat(0x1000) + "\r\n";
     let request = format!(
@@ -329,6 +331,18 @@ async fn a_body_is_no_larger_than_16_kib() {
         chunk.repeat(5)
     );
     assert_eq!(server.send(&request).await.status, 413);
+}
+
+#[tokio::test]
+async fn a_body_is_an_object_and_no_list_of_its_words() {
+    let server = server().await;
+    for list in ["[]", " [\"why\"]", "null", "\"why\""] {
+        let answer = server.post("report/pause", "", list).await;
+        assert_eq!(answer.status, 400, "{list}: {}", answer.body);
+        assert!(answer.body.contains("must be an object"), "{}", answer.body);
+    }
+    let answer = server.post("report/pause", "", "\n {}").await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
 }
 
 #[tokio::test]
