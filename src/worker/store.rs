@@ -10,7 +10,10 @@ use crate::node::{
 use crate::{
     clock::Clock,
     error::{Error, Result},
-    lock::{AdmissionState, LockSettings, Locks, LocksBuilder, Timing, settings::Backend},
+    lock::{
+        AdmissionReport, AdmissionState, LockSettings, Locks, LocksBuilder, Timing,
+        settings::Backend,
+    },
     node::{Node, NodeError, memory::MemoryNode},
     spawn::Spawn,
 };
@@ -223,7 +226,12 @@ pub(crate) async fn refuse_closed(locks: &Locks) -> Result<()> {
         .filter_map(|(report, seen)| Some((report.name.as_str(), seen.as_ref().err()?)))
         .filter(|(_, trouble)| wants_a_person(trouble))
         .collect();
-    refuse_strangers(locks).await?;
+    if !refuse_strangers(locks).await? {
+        tracing::warn!(
+            "too few lock nodes have told for whom they keep locks: if it is for a fleet that is configured differently, nothing \
+             will run here, and `watchkeeper doctor` says so"
+        );
+    }
     let left = reports.len() - closed.len();
     match closed.first() {
         Some((name, trouble)) if left < reports.len() / 2 + 1 => Err(Error::Store {
@@ -234,15 +242,16 @@ pub(crate) async fn refuse_closed(locks: &Locks) -> Result<()> {
     }
 }
 
-/// Refuses to start where a majority of nodes keeps locks for a fleet that is configured differently. Silent nodes are no
-/// reason. Cancel-safe.
+/// Refuses to start where a majority of nodes keeps locks for a fleet that is configured differently. Answers whether a
+/// majority has told for whom, within a second: silent nodes are no reason, but they may tell when they are asked again.
+/// Cancel-safe.
 ///
 /// # Errors
 /// [`Error::Store`] with the first of these nodes, both values, and what to do.
-pub async fn refuse_strangers(locks: &Locks) -> Result<()> {
+pub async fn refuse_strangers(locks: &Locks) -> Result<bool> {
     let asking = locks.admissions();
     let Ok(shown) = locks.clock().timeout(Duration::from_secs(1), asking).await else {
-        return Ok(());
+        return Ok(false);
     };
     let shown = shown?;
     let others = shown.iter().filter_map(|node| match &node.state {
@@ -250,17 +259,19 @@ pub async fn refuse_strangers(locks: &Locks) -> Result<()> {
         _ => None,
     });
     let others: Vec<_> = others.collect();
+    let majority = shown.len() / 2 + 1;
     match others.first() {
-        Some((name, differs)) if shown.len() - others.len() < shown.len() / 2 + 1 => {
-            Err(Error::Store {
-                store: (*name).clone(),
-                why: format!(
-                    "it keeps locks for a fleet that is configured differently: {differs}; configure all \
-                     alike, or stop all and run `watchkeeper doctor --reconfigure` with the new configuration"
-                ),
-            })
+        Some((name, differs)) if shown.len() - others.len() < majority => Err(Error::Store {
+            store: (*name).clone(),
+            why: format!(
+                "it keeps locks for a fleet that is configured differently: {differs}; configure all \
+                 alike, or stop all and run `watchkeeper doctor --reconfigure` with the new configuration"
+            ),
+        }),
+        _ => {
+            let silent = |node: &&AdmissionReport| matches!(node.state, AdmissionState::Silent(_));
+            Ok(shown.len() - shown.iter().filter(silent).count() >= majority)
         }
-        _ => Ok(()),
     }
 }
 
@@ -275,7 +286,11 @@ fn wants_a_person(trouble: &NodeError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Announcements, Call, Expiry, Refusal, Reply};
+    use crate::{
+        lock::FleetConfig,
+        node::{Announcements, Call, Expiry, GuardSettings, Refusal, Reply, RestartGuard},
+        sim_clock::SimTime,
+    };
 
     async fn started(troubles: &[Option<NodeError>]) -> Result<()> {
         let clock = Clock::system();
@@ -304,6 +319,51 @@ mod tests {
         assert!(started(&[loading.clone(), loading, None]).await.is_ok());
         let error = started(&[closed.clone(), None, closed]).await.unwrap_err();
         assert!(error.to_string().contains("ACL SETUSER"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fleet_of_others_that_answers_late_is_refused_when_it_has_answered() {
+        let clock = SimTime::new().clock();
+        let node = |n| MemoryNode::new(format!("n{n}"), clock.clone());
+        let nodes: Vec<MemoryNode> = (0..3).map(node).collect();
+        let client = |max_ttl| {
+            let fleet = FleetConfig::of(&LockSettings {
+                max_ttl,
+                ..LockSettings::default()
+            });
+            let guard = GuardSettings {
+                mode: RestartGuard::Call,
+                config: fleet.to_string(),
+            };
+            let line = |node: &MemoryNode| Arc::new(node.clone().guarded(guard.clone()));
+            let lines = nodes.iter().map(|node| line(node) as Arc<dyn Node>);
+            let locks = Locks::over(lines.collect()).timing(Timing {
+                max_ttl,
+                ..Timing::default()
+            });
+            let locks = locks.clock(clock.clone()).keeper_here(Spawn::system());
+            locks.guarded(fleet).start().unwrap()
+        };
+        let theirs = client(Duration::from_secs(30));
+        clock.sleep(Duration::from_secs(60)).await;
+        theirs.lock("k").acquire().await.unwrap();
+        assert!(refuse_strangers(&theirs).await.unwrap());
+        let ours = client(Duration::from_secs(20));
+        nodes[0].faults().freeze();
+        nodes[1].faults().freeze();
+        assert!(!refuse_strangers(&ours).await.unwrap(), "one has told");
+        nodes.iter().for_each(|node| node.faults().thaw());
+        let error = loop {
+            match refuse_strangers(&ours).await {
+                Ok(told) => assert!(!told, "they are not ours"),
+                Err(error) => break error.to_string(),
+            }
+            clock.sleep(Duration::from_secs(1)).await;
+        };
+        assert!(
+            error.contains("max_ttl is 30s there and 20s here"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -34,6 +34,9 @@ const SLACK: Duration = Duration::from_secs(3);
 /// whole ttl of it.
 pub(super) const BRIEFLY: Duration = Duration::from_millis(1);
 
+/// Until nodes that have not told for whom they keep locks are asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Pauses between attempts that met no holder.
 const RETRY: Duration = Duration::from_millis(40);
 
@@ -74,9 +77,7 @@ pub(super) async fn acquire(
     voice: Voice,
 ) -> Result<Lease, NotHeld> {
     let acquired = patiently(locks, key, what, limit, voice);
-    until_told(future::try_join(acquired, nodes_fit(locks)), signals)
-        .await
-        .map(|(lease, ())| lease)
+    until_told(where_nodes_fit(locks, acquired), signals).await
 }
 
 /// Stands by until this process leads what people know as `name`. Trouble with the store is waited out.
@@ -106,9 +107,7 @@ pub(super) async fn campaign(
         }
         Ok(elected.term.into_lease())
     };
-    until_told(future::try_join(led, nodes_fit(locks)), signals)
-        .await
-        .map(|(lease, ())| lease)
+    until_told(where_nodes_fit(locks, led), signals).await
 }
 
 async fn until_told<T>(
@@ -122,13 +121,30 @@ async fn until_told<T>(
     }
 }
 
-/// Two addresses of one server would count twice towards the majority, and a fleet that is configured differently would not
-/// be excluded.
-async fn nodes_fit(locks: &Locks) -> Result<(), NotHeld> {
-    future::try_join(store::refuse_twins(locks), store::refuse_strangers(locks))
-        .map_ok(drop)
-        .map_err(|error| NotHeld::Impossible(error.to_string()))
-        .await
+/// What `work` gets of nodes that fit: two addresses of one server would count twice towards the majority, and a fleet that is
+/// configured differently would not be excluded. Its nodes give no vote to `work`, so what is had needs no second word of them.
+async fn where_nodes_fit<T>(
+    locks: &Locks,
+    work: impl Future<Output = Result<T, NotHeld>>,
+) -> Result<T, NotHeld> {
+    let impossible = |error: watchkeeper::Error| NotHeld::Impossible(error.to_string());
+    let twins = store::refuse_twins(locks).map_err(impossible);
+    tokio::select! {
+        biased;
+        done = future::try_join(work, twins) => done.map(|(done, ())| done),
+        error = strangers(locks) => Err(impossible(error)),
+    }
+}
+
+/// Ends when a majority keeps locks for others: nodes that are slow to tell are asked until they have.
+async fn strangers(locks: &Locks) -> watchkeeper::Error {
+    loop {
+        match store::refuse_strangers(locks).await {
+            Ok(false) => locks.clock().sleep(ASK_AGAIN).await,
+            Ok(true) => future::pending().await,
+            Err(error) => return error,
+        }
+    }
 }
 
 async fn patiently(
