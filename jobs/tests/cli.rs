@@ -293,6 +293,51 @@ fn without_a_command_the_help_is_shown() {
 }
 
 #[test]
+fn a_parameter_that_does_not_fit_this_machine_keeps_nobody_from_asking() {
+    let folder = folder_with(
+        "[jobs.a]\nkind = \"exec\"\nschedule = \"@daily\"\nparams = { command = [\"./nope\"], cwd = \"./none\" }\n",
+    );
+    for args in [&["check"][..], &["jobs"]] {
+        let ran = run(folder.path(), args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}{}", ran.out, ran.err);
+    }
+    for args in [
+        &["status"][..],
+        &["pause", "a"],
+        &["resume", "a"],
+        &["drain", "w"],
+        &["locks"],
+        &["triggers"],
+        &["history", "a"],
+        &["token"],
+    ] {
+        let ran = run(folder.path(), args);
+        assert_eq!(ran.code, Some(1), "{args:?}: {}{}", ran.out, ran.err);
+        assert!(!ran.err.contains("nope"), "{args:?}: {}", ran.err);
+    }
+}
+
+/// Each machine would have a store of its own, and lead.
+#[test]
+fn nodes_that_nothing_says_to_use_are_refused_by_every_command() {
+    let folder = folder_with(
+        "[locks.redis]\nnodes = [\"redis://a\"]\n[jobs.a]\nkind = \"heartbeat\"\nschedule = \"@daily\"\n",
+    );
+    for args in [
+        &["check"][..],
+        &["run"],
+        &["status"],
+        &["pause", "a"],
+        &["config"],
+    ] {
+        let ran = run(folder.path(), args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}{}", ran.out, ran.err);
+        let told = format!("{}{}", ran.out, ran.err);
+        assert!(told.contains("set locks.backend = \"redis\""), "{told}");
+    }
+}
+
+#[test]
 fn status_and_locks_of_a_store_that_is_not_there_make_none_and_fail() {
     let folder = tempfile::tempdir().unwrap();
     let asked = [

@@ -110,7 +110,7 @@ pub(super) fn on_a_runtime<T>(
 
 /// The configuration of a command that asks the store. Which one is taken where none was named is said.
 pub(super) fn load(worker: &Worker) -> Result<Loaded, Failure> {
-    let loaded = worker.load()?;
+    let loaded = worker.load_to_ask()?;
     note_default(&loaded);
     Ok(loaded)
 }

@@ -9,7 +9,7 @@ use figment::{Figment, providers::Serialized};
 use serde_json::Value;
 
 use super::{
-    Config, Spec, code, document, jobs,
+    Backend, Config, Spec, code, document, jobs,
     layer::Layer,
     loaded::Loaded,
     options::{Chosen, LoadOptions, choose_file},
@@ -23,7 +23,27 @@ use crate::{files, finding::Findings};
 /// # Errors
 /// All problems, warnings included, when at least one of them is an error.
 pub fn load(options: &LoadOptions) -> Result<Loaded, Problems> {
-    assemble(options, true)
+    assemble(options, Jobs::Run)
+}
+
+/// As [`load`], but does not ask whether the parameters of jobs fit: for commands that ask or order something of a fleet,
+/// whose jobs run elsewhere. A folder or program that is missing on this machine keeps no one from them.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_to_ask(options: &LoadOptions) -> Result<Loaded, Problems> {
+    assemble(options, Jobs::Named)
+}
+
+/// What a configuration's jobs are wanted for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Jobs {
+    /// To run them here: all must fit.
+    Run,
+    /// To know which there are.
+    Named,
+    /// Not at all.
+    Left,
 }
 
 /// As [`load`], but leaves `jobs` alone, with all that may be wrong there: for programs that only want the locks, and may
@@ -36,10 +56,11 @@ pub fn load_without_jobs(options: &LoadOptions) -> Result<Loaded, Problems> {
         specs: BTreeMap::new(),
         ..options.clone()
     };
-    assemble(&options, false)
+    assemble(&options, Jobs::Left)
 }
 
-fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> {
+fn assemble(options: &LoadOptions, wanted: Jobs) -> Result<Loaded, Problems> {
+    let with_jobs = wanted != Jobs::Left;
     let mut problems = Problems::default();
     let mut provenance = Provenance::default();
     let file = choose_file(options);
@@ -79,7 +100,14 @@ fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> 
             if !problems.iter().any(|problem| problem.key.is_empty()) {
                 let mut found = Findings::default();
                 config.check(&options.root, &mut found);
-                jobs::check(&config, options, &mut found);
+                if wanted == Jobs::Named {
+                    let mut options = options.clone();
+                    options.check_params = None;
+                    jobs::check(&config, &options, &mut found);
+                } else {
+                    jobs::check(&config, options, &mut found);
+                }
+                refuse_unchosen(&config, &provenance, &mut found);
                 problems.adopt(found, &provenance);
             }
             problems.sort();
@@ -110,6 +138,23 @@ fn assemble(options: &LoadOptions, with_jobs: bool) -> Result<Loaded, Problems> 
             Err(problems)
         }
     }
+}
+
+/// Nodes that are named and not used: each machine would have a store of its own, and lead.
+fn refuse_unchosen(config: &Config, provenance: &Provenance, found: &mut Findings) {
+    let locks = &config.locks;
+    let by = provenance.of("locks.backend");
+    if locks.backend == Backend::Redis
+        || locks.redis.nodes.is_empty()
+        || !matches!(by, Source::Default | Source::Code)
+    {
+        return;
+    }
+    found.error(
+        &["locks.redis.nodes", "locks.backend"],
+        "nodes are named, but nothing says that they are to be used: each machine would have a store of its own",
+        "set locks.backend = \"redis\" (WATCHKEEPER_LOCKS__BACKEND=redis), or leave the nodes out",
+    );
 }
 
 /// Checks jobs that were read together with other settings than those of `config`.

@@ -90,4 +90,21 @@ impl Loaded {
         self.problems.warn("jobs", source, message, remedy);
         Ok(self)
     }
+
+    /// The same for a worker that runs jobs: a configuration without any is most likely a file that is being written, and would
+    /// end them all.
+    ///
+    /// # Errors
+    /// The missing jobs.
+    pub(crate) fn still_runnable(mut self) -> Result<Self, Problems> {
+        if !self.config.jobs.is_empty() || !self.config.worker.candidate {
+            return Ok(self);
+        }
+        let source = self.file.clone().map_or(Source::Default, Source::WholeFile);
+        let message = "no job is left: this would end every job that runs here";
+        let remedy =
+            "write the jobs that are to stay, disable one with enabled = false, or stop the worker";
+        self.problems.error("jobs", source, message, remedy);
+        Err(self.problems)
+    }
 }

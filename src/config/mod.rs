@@ -45,7 +45,7 @@ pub use crate::{
 pub use admin::{AdminSettings, Listen};
 pub use child_env::secret_variables;
 pub use code::CodeSettings;
-pub(crate) use load::check_jobs;
+pub(crate) use load::{check_jobs, load_to_ask};
 pub use load::{load, load_without_jobs};
 pub use loaded::Loaded;
 pub use options::{LoadOptions, SYSTEM_PLACE};

@@ -55,7 +55,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     batch::BatchJob,
-    config::{Config, Findings, LoadOptions, Loaded, Provenance, check_jobs, load},
+    config::{Config, Findings, LoadOptions, Loaded, Provenance, check_jobs, load, load_to_ask},
     error::{Error, Result},
     event::Events,
     job::{Coordination, Job, JobError, Outcome, Run, RunHook, Spec},
@@ -273,6 +273,16 @@ impl Worker {
     /// [`Error::Config`] with every problem at once.
     pub fn load(&self) -> Result<Loaded> {
         load(&self.load_options()).map_err(Error::Config)
+    }
+
+    /// The same for a command that asks or orders something of a fleet: whether the parameters of jobs fit this machine is not
+    /// looked at.
+    ///
+    /// # Errors
+    /// As [`Worker::load`].
+    #[doc(hidden)]
+    pub fn load_to_ask(&self) -> Result<Loaded> {
+        load_to_ask(&self.load_options()).map_err(Error::Config)
     }
 
     /// Checks jobs under these settings; `provenance` says where they come from.

@@ -2,6 +2,7 @@
 //!
 //! # Invariants
 //! - All is checked before anything changes; a faulty configuration changes nothing.   (a_faulty_file_changes_nothing_and_says_why)
+//! - A configuration without any job changes nothing where there are some.   (an_empty_file_is_no_reload)
 //! - Jobs are checked under the settings in effect, not under those that wait for a restart.
 //!   (jobs_are_checked_under_the_settings_in_effect)
 //! # When things fail
@@ -142,7 +143,10 @@ impl Reloader {
 
     /// The new jobs, how the configuration differs, and what is to be done about it; nothing has changed yet.
     fn read(&self) -> Result<(Specs, Reload, JobChanges), Error> {
-        let loaded = self.worker.load()?;
+        let mut loaded = self.worker.load()?;
+        if !self.jobs.all().is_empty() {
+            loaded = loaded.still_runnable().map_err(Error::Config)?;
+        }
         for warning in &loaded.problems {
             tracing::warn!("{warning}");
         }
@@ -258,6 +262,28 @@ mod tests {
         async fn run(&self, _: Run) -> Result<Outcome, JobError> {
             Ok(Outcome::Done)
         }
+    }
+
+    #[test]
+    fn an_empty_file_is_no_reload() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("w.toml");
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let options = LoadOptions {
+                file: Some(file.clone()),
+                root: folder.path().to_owned(),
+                ..LoadOptions::default()
+            };
+            Worker::with(options).load().unwrap().still_runnable()
+        };
+        for text in ["", "[locks]\n"] {
+            let problems = read(text).unwrap_err();
+            let said = told(&problems);
+            assert!(said.contains("w.toml: jobs: no job is left"), "{said}");
+        }
+        // A replica that only shows and commands the fleet has none.
+        assert!(read("worker.candidate = false").is_ok());
     }
 
     #[test]

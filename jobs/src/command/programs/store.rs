@@ -110,11 +110,6 @@ fn place_is_named(loaded: &Loaded) -> Result<(), String> {
              use --nodes or --embedded"
                 .to_owned(),
         ),
-        _ if said("locks.redis.nodes") => Err(
-            "locks.redis.nodes is set, but nothing says that they are to be used; \
-             set locks.backend = \"redis\" (WATCHKEEPER_LOCKS__BACKEND=redis), or use --nodes"
-                .to_owned(),
-        ),
         _ => Err(
             "nothing says where the lock lives; name Redis masters with --nodes URL,…, \
              a file of this machine with --embedded PATH, or a configuration with --config FILE \
