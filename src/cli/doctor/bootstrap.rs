@@ -15,7 +15,7 @@ use super::guarded::{Guarded, failed};
 use crate::{
     config::{Config, LockSettings},
     human::Span,
-    node::{Admission, Answer, NodeFacts, Op, Token},
+    node::{Admission, Answer, Doc, NodeFacts, Op, Token},
 };
 
 /// A server that has been running for longer was probably emptied.
@@ -30,8 +30,11 @@ struct Shown {
     name: String,
     facts: NodeFacts,
     admission: Admission,
-    /// Locks, records and replicas of ours.
+    /// Locks and records of ours.
     ours: usize,
+    /// What replicas tell of themselves. They write it to every node, new ones too, so that it is no sign of a vote; only what is
+    /// written while we look tells that somebody lives.
+    presence: Vec<Doc>,
 }
 
 pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
@@ -41,7 +44,9 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
         let quiet = quiet(&config.locks);
         print(&format!(
             "nothing of ours there; looking for {} whether anybody comes",
-            Span(quiet)
+            Span(Duration::from_millis(
+                u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX)
+            ))
         ));
         nodes.clock.sleep(quiet).await;
         let after = look(&nodes).await?;
@@ -110,7 +115,7 @@ async fn look(nodes: &Guarded) -> Result<Vec<Shown>, Failure> {
                 match answer {
                     Answer::Admission(admission) => shown.admission = admission,
                     Answer::Views(views) => shown.ours += views.len(),
-                    Answer::Docs(docs) => shown.ours += docs.len(),
+                    Answer::Docs(docs) => shown.presence.extend(docs),
                     _ => {}
                 }
             }
@@ -127,8 +132,14 @@ fn refuse(shown: &[Shown]) -> Result<(), Failure> {
     }
 }
 
-/// Another restart meanwhile would have wiped out what was written.
+/// Another restart meanwhile would have wiped out what was written, and a replica that told of itself meanwhile lives.
 fn same_lives(before: &[Shown], after: &[Shown]) -> Result<(), Failure> {
+    let mut both = before.iter().zip(after);
+    let told = |(b, a): &(&Shown, &Shown)| a.presence.iter().any(|doc| !b.presence.contains(doc));
+    if let Some((node, _)) = both.find(told) {
+        let why = "a replica has told of itself there meanwhile: stop it first, or let it be watched (doctor --wait-admitted)";
+        return Err(failed(&node.name, why));
+    }
     let mut both = before.iter().zip(after);
     match both.find(|(b, a)| b.admission.incarnation != a.admission.incarnation) {
         Some((node, _)) => Err(failed(
@@ -220,6 +231,25 @@ mod tests {
         };
         assert!(same_lives(&life("i1"), &life("i1")).is_ok());
         assert!(same_lives(&life("i1"), &life("i2")).is_err());
+    }
+
+    #[test]
+    fn g5_what_a_replica_left_there_is_no_lock_but_what_it_writes_meanwhile_is_a_life() {
+        let told = |revs: &[u64]| {
+            let doc = |rev: &u64| Doc {
+                name: "presence/a".into(),
+                rev: *rev,
+                body: String::new(),
+            };
+            let mut node = fresh();
+            node.presence = revs.iter().map(doc).collect();
+            vec![node]
+        };
+        assert_eq!(not_new(&told(&[7])[0]), None);
+        assert!(same_lives(&told(&[7]), &told(&[7])).is_ok());
+        assert!(same_lives(&told(&[7]), &told(&[])).is_ok(), "it is over");
+        assert!(same_lives(&told(&[7]), &told(&[8])).is_err());
+        assert!(same_lives(&told(&[]), &told(&[8])).is_err());
     }
 
     /// All nodes restart empty just after a round.
