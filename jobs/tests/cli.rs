@@ -300,6 +300,8 @@ fn a_parameter_that_does_not_fit_this_machine_keeps_nobody_from_asking() {
     for args in [&["check"][..], &["jobs"]] {
         let ran = run(folder.path(), args);
         assert_eq!(ran.code, Some(2), "{args:?}: {}{}", ran.out, ran.err);
+        let told = format!("{}{}", ran.out, ran.err);
+        assert!(told.contains("there is no program ./none/nope"), "{told}");
     }
     for args in [
         &["status"][..],

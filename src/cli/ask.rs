@@ -6,7 +6,7 @@ use super::{failure::Failure, output::note};
 use crate::{
     Worker,
     clock::Clock,
-    config::{Backend, Config, Loaded},
+    config::{Backend, Config, Loaded, shown_store_file},
     fleet::Fleet,
     worker::connect::unreachable,
 };
@@ -135,7 +135,7 @@ pub(super) fn no_store(config: &Config) -> Failure {
         _ => format!(
             "there is no store {}: no worker was ever here; name the one that is meant with --config FILE or \
              WATCHKEEPER_CONFIG, or ask where the worker was started",
-            config.locks.embedded.path.display()
+            shown_store_file(&config.locks)
         ),
     })
 }
@@ -144,10 +144,7 @@ pub(super) fn no_store(config: &Config) -> Failure {
 pub(super) fn place(config: &Config) -> String {
     let namespace = &config.worker.namespace;
     match config.locks.backend {
-        Backend::Embedded => format!(
-            "{}, namespace {namespace}",
-            config.locks.embedded.path.display()
-        ),
+        Backend::Embedded => format!("{}, namespace {namespace}", shown_store_file(&config.locks)),
         Backend::Memory => "memory (private to each process; ask its status page)".to_owned(),
         Backend::Redis => format!(
             "{} Redis nodes, namespace {namespace}",

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Worker,
     clock::Clock,
-    config::{Backend, Loaded, Problems, Severity},
+    config::{Backend, Loaded, Problems, Severity, shown_store_file},
     error::Error,
 };
 
@@ -56,7 +56,7 @@ fn summary(loaded: &Loaded) -> String {
         None => "no file, defaults".to_owned(),
     };
     let store = match config.locks.backend {
-        Backend::Embedded => format!("embedded, {}", config.locks.embedded.path.display()),
+        Backend::Embedded => format!("embedded, {}", shown_store_file(&config.locks)),
         Backend::Memory => "memory, this process alone".to_owned(),
         Backend::Redis => match config.locks.redis.nodes.len() {
             1 => "one Redis master".to_owned(),

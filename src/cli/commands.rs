@@ -20,7 +20,7 @@ use crate::{
         DrainAnswer, FleetError, PauseAnswer, ResignAnswer, Trigger, TriggerParams, TriggerState,
         Until, intent::TRIGGER_LIFETIME,
     },
-    terminal::sentence,
+    terminal::{self, sentence},
     worker::given,
 };
 
@@ -168,16 +168,21 @@ pub(super) fn paused_text(answer: &PauseAnswer) -> String {
         (false, false) => "was not paused",
     };
     let mut text = format!("{job} {word}");
+    // Replicas are named by others.
+    let names = |names: &[String]| {
+        let cells = names.iter().map(|name| terminal::cell(name));
+        cells.collect::<Vec<_>>().join(", ")
+    };
     match (heard_by.is_empty(), unheard_by.is_empty()) {
         (true, true) if !known => {
             text += "\nit is written; too few lock nodes answer to tell who has heard of it";
         }
         (true, true) => text += "\nno replica runs it now; those that start find this",
-        (_, true) => text += &format!("\nheard by {}", heard_by.join(", ")),
+        (_, true) => text += &format!("\nheard by {}", names(heard_by)),
         (_, false) => {
             text += &format!(
                 "\nnot heard yet by {}: they find it when they answer again",
-                unheard_by.join(", ")
+                names(unheard_by)
             );
         }
     }
@@ -205,7 +210,7 @@ pub(super) fn trigger_text(found: &Trigger, replica: &str, waited: bool) -> Resu
         )),
         TriggerState::Withdrawing => Err(format!(
             "{job} {id} was withdrawn by {} before it was known to start",
-            crate::terminal::cell(&found.withdrawn_by)
+            terminal::cell(&found.withdrawn_by)
         )),
         TriggerState::Accepted | TriggerState::Started if waited => {
             Err(format!("{job} {id} has not ended yet, on {replica}"))
@@ -292,6 +297,24 @@ mod tests {
         assert!(paused_text(&answer).contains("no replica runs it now"));
         answer.known = false;
         assert!(paused_text(&answer).contains("it is written"));
+    }
+
+    #[test]
+    fn the_name_of_a_replica_makes_no_line_of_its_own() {
+        let hostile = vec!["a\nheard by everybody".to_owned()];
+        let answer = |heard_by: &[String], unheard_by: &[String]| PauseAnswer {
+            job: "report".to_owned(),
+            paused: true,
+            changed: true,
+            reason: String::new(),
+            heard_by: heard_by.to_vec(),
+            unheard_by: unheard_by.to_vec(),
+            known: true,
+        };
+        for answer in [answer(&hostile, &[]), answer(&[], &hostile)] {
+            let shown = paused_text(&answer);
+            assert_eq!(shown.lines().count(), 2, "{shown}");
+        }
     }
 
     #[test]

@@ -23,9 +23,9 @@ pub(crate) enum Failure {
 // === impl Failure ===
 
 impl Failure {
-    /// What an error says.
+    /// What an error says, on one line, whatever names of others it quotes.
     pub(super) fn of(error: impl Display) -> Self {
-        Self::Failed(error.to_string())
+        Self::Failed(terminal::sentence(&error.to_string()))
     }
 
     /// Tells the user, on standard error, and answers the exit code.

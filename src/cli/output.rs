@@ -31,6 +31,6 @@ pub(super) fn finish(told: Result<String, String>, json: bool) -> Result<(), Fai
             Ok(())
         }
         Err(_) if json => Err(Failure::Told),
-        Err(why) => Err(Failure::Failed(why)),
+        Err(why) => Err(Failure::of(why)),
     }
 }

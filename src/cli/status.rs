@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{Timestamp, Unit};
 
 use super::{
     ask::{Limits, ask, load, no_store, nobody_was_here, place},
@@ -170,7 +170,9 @@ fn node_row(node: &NodeStatus) -> [String; 4] {
 /// Who paused the job, since when, and why.
 fn paused(job: &JobStatus) -> Option<String> {
     let by = job.paused_by.as_ref().filter(|_| job.paused)?;
-    let since = job.paused_since.map(|at| format!(" since {at}"));
+    let since = job
+        .paused_since
+        .map(|at| format!(" since {}", at.round(Unit::Millisecond).unwrap_or(at)));
     let why = job.paused_why.as_ref().filter(|why| !why.is_empty());
     let why = why.map(|why| format!(": {why}"));
     Some(format!(

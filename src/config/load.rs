@@ -3,7 +3,7 @@
 //! The values of all layers are read first, each on its own and by the type of its key; figment merges what fits; the
 //! rules are applied to the result. Every step adds to one list, so that all faults are told at once.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use figment::{Figment, providers::Serialized};
 use serde_json::Value;
@@ -74,6 +74,9 @@ fn assemble(options: &LoadOptions, wanted: Jobs) -> Result<Loaded, Problems> {
         text::environment(&options.env, &options.root, &jobs, &mut problems),
         text::flags(&options.flags, &mut problems),
     ];
+    for name in &options.env_no_text {
+        text::no_text(name, &mut problems);
+    }
     if !with_jobs {
         problems.forget("jobs");
     }
@@ -99,6 +102,7 @@ fn assemble(options: &LoadOptions, wanted: Jobs) -> Result<Loaded, Problems> {
             // Rules between values mean nothing while a whole layer could not be read.
             if !problems.iter().any(|problem| problem.key.is_empty()) {
                 let mut found = Findings::default();
+                begin_at_the_file(&mut config, &provenance, &options.root);
                 config.check(&options.root, &mut found);
                 if wanted == Jobs::Named {
                     let mut options = options.clone();
@@ -136,6 +140,25 @@ fn assemble(options: &LoadOptions, wanted: Jobs) -> Result<Loaded, Problems> {
             }
             problems.sort();
             Err(problems)
+        }
+    }
+}
+
+/// A relative path of `[locks]` that stands in a file begins in the folder of that file: one file is one store, wherever it is
+/// used. In code, the environment and flags it begins in the working directory.
+fn begin_at_the_file(config: &mut Config, provenance: &Provenance, root: &Path) {
+    let (store, tls) = (&mut config.locks.embedded, &mut config.locks.redis.tls);
+    let paths = [
+        ("locks.embedded.path", Some(&mut store.path)),
+        ("locks.redis.tls.ca", tls.ca.as_mut()),
+        ("locks.redis.tls.cert", tls.cert.as_mut()),
+        ("locks.redis.tls.key", tls.key.as_mut()),
+    ];
+    for (key, path) in paths {
+        if let (Source::File { path: file, .. }, Some(path)) = (provenance.of(key), path)
+            && let Some(folder) = root.join(file).parent()
+        {
+            *path = folder.join(&*path);
         }
     }
 }
@@ -188,7 +211,7 @@ fn read_file(options: &LoadOptions, chosen: Option<&Chosen>, problems: &mut Prob
                 .clone()
                 .unwrap_or_else(|| Source::WholeFile(path.clone()));
             let message = format!("the file {} cannot be read: {cause}", path.display());
-            problems.error("", source, message, "check its path and permissions");
+            problems.error("", source, message, text::remedy_of(&cause));
             Layer::named("file")
         }
     }

@@ -49,6 +49,7 @@ pub(crate) use load::{check_jobs, load_to_ask};
 pub use load::{load, load_without_jobs};
 pub use loaded::Loaded;
 pub use options::{LoadOptions, SYSTEM_PLACE};
+pub(crate) use store_file::shown as shown_store_file;
 // What the worker fills in.
 #[doc(hidden)]
 pub use options::{ParamCheck, WorkFacts, WorkOf};

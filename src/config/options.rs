@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 
-use super::{CodeSettings, Findings, Flag, Source, Spec};
+use super::{CodeSettings, Findings, Flag, Source, Spec, text};
 use crate::clock::Clock;
 
 /// All that a configuration is made from. Nothing else is looked at.
@@ -18,6 +18,8 @@ pub struct LoadOptions {
     pub code: CodeSettings,
     /// The environment.
     pub env: Vec<(String, String)>,
+    /// Names of variables of ours in it that are no text: each is a fault.
+    pub env_no_text: Vec<String>,
     /// Values from the command line.
     pub flags: Vec<Flag>,
     /// The directory that paths are relative to.
@@ -52,6 +54,7 @@ impl Default for LoadOptions {
             places: USUAL_PLACES.map(PathBuf::from).to_vec(),
             code: CodeSettings::default(),
             env: Vec::new(),
+            env_no_text: Vec::new(),
             flags: Vec::new(),
             root: PathBuf::new(),
             kinds: Vec::new(),
@@ -82,14 +85,19 @@ pub struct WorkFacts {
 // === impl LoadOptions ===
 
 impl LoadOptions {
-    /// The environment, the working directory and the clocks of this process. Variables that are no Unicode are left out.
+    /// The environment, the working directory and the clocks of this process. Variables of others that are no Unicode are left
+    /// out.
     #[must_use]
     pub fn from_process() -> Self {
-        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        };
         let mut options = Self::code_only(CodeSettings::default());
-        options.env = std::env::vars_os().filter_map(text).collect();
+        for (name, value) in std::env::vars_os() {
+            let shown = name.to_string_lossy().into_owned();
+            match (name.into_string(), value.into_string()) {
+                (Ok(name), Ok(value)) => options.env.push((name, value)),
+                _ if text::is_ours(&shown) => options.env_no_text.push(shown),
+                _ => {}
+            }
+        }
         let usual = USUAL_PLACES.into_iter().chain([SYSTEM_PLACE]);
         options.places = usual.map(PathBuf::from).collect();
         options
@@ -137,7 +145,7 @@ pub(super) fn choose_file(options: &LoadOptions) -> Option<Chosen> {
     let named = options
         .env
         .iter()
-        .find(|(name, value)| name == "WATCHKEEPER_CONFIG" && !value.is_empty());
+        .find(|(name, value)| name == text::FILE && !value.is_empty());
     if let Some((name, value)) = named {
         return Some(Chosen {
             path: PathBuf::from(value),

@@ -2,7 +2,15 @@
 
 use std::path::Path;
 
+use super::LockSettings;
 use crate::finding::Findings;
+
+/// The file of the embedded store, from the root of the file system: its reader may stand elsewhere.
+pub(crate) fn shown(locks: &LockSettings) -> String {
+    let path = &locks.embedded.path;
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    whole.display().to_string()
+}
 
 /// Adds an error when another user could have made or could change the file at `path`.
 pub(super) fn check_owner(key: &str, path: &Path, root: &Path, found: &mut Findings) {

@@ -1,7 +1,7 @@
 //! Values that come as texts: environment variables and flags. They stay texts where a text is wanted (a password of
 //! digits is one), and are read as TOML or as a list with commas where something else is.
 
-use std::{fmt, path::Path};
+use std::{collections::BTreeMap, fmt, io, path::Path};
 
 use serde_json::Value;
 use toml::de::DeValue;
@@ -32,6 +32,22 @@ pub(super) const TOLD: [&str; 8] = [
     "ATTEMPT", "GUARD", "JOB", "KEY", "REPLICA", "RUN_ID", "TICK", "TOKEN",
 ];
 
+/// The variable that names the file.
+pub(super) const FILE: &str = "WATCHKEEPER_CONFIG";
+
+/// What our own tests and benches are told, whole or by its beginning or end: no keys either.
+const TESTS: [&str; 7] = [
+    "LONG",
+    "POSTGRES_BIN",
+    "REDIS_SERVER",
+    "REQUIRE",
+    "SEED",
+    "TAKEOVERS",
+    "WRITE_DOCS",
+];
+const TESTS_BEGIN: [&str; 2] = ["BENCH_", "TEST_"];
+const TESTS_END: [&str; 4] = ["_CASES", "_SCHEDULES", "_SECS", "_SEED"];
+
 impl fmt::Debug for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Its value may be a password.
@@ -51,11 +67,13 @@ pub(super) fn environment(
     problems: &mut Problems,
 ) -> Layer {
     let mut layer = Layer::named("environment");
+    let mut said: BTreeMap<Vec<String>, &str> = BTreeMap::new();
     // Sorted, so that what is reported does not depend on the shell.
     let mut variables: Vec<_> = variables.iter().collect();
     variables.sort();
     for (name, value) in &variables {
         let Some(rest) = name.strip_prefix(PREFIX) else {
+            prefix_in_lower_case(name, problems);
             continue;
         };
         if !rest.contains("__") {
@@ -65,6 +83,12 @@ pub(super) fn environment(
         let mut path: Vec<String> = rest.to_lowercase().split("__").map(str::to_owned).collect();
         known_job(&mut path, jobs);
         let source = Source::Env(name.clone());
+        // Names that differ in their case alone.
+        if let Some(other) = said.insert(path.clone(), name) {
+            let remedy = format!("unset one; {other} is set, too");
+            problems.error(path.join("."), source, "the value is given twice", remedy);
+            continue;
+        }
         let Some(secret) = secret_of(&path) else {
             take(&mut layer, &path, value, source, problems);
             continue;
@@ -89,12 +113,7 @@ pub(super) fn environment(
                     // The secret itself, by mistake.
                     false => format!("the file that it names cannot be read: {cause}"),
                 };
-                problems.error(
-                    secret.join("."),
-                    source,
-                    message,
-                    "check its path and permissions",
-                );
+                problems.error(secret.join("."), source, message, remedy_of(&cause));
             }
         }
     }
@@ -185,20 +204,107 @@ pub(super) fn secret_of(path: &[String]) -> Option<Vec<String>> {
     known.then(|| secret.split('.').map(str::to_owned).collect())
 }
 
-/// A variable without `__` is no key. It is left alone (a service called "watchkeeper" gets a dozen of them from
-/// Kubernetes) unless it is a key with single underscores.
+/// What to do about a file that cannot be read.
+pub(super) fn remedy_of(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::InvalidData => "save it as UTF-8",
+        _ => "check its path and permissions",
+    }
+}
+
+/// A variable of ours that is no text.
+pub(super) fn no_text(name: &str, problems: &mut Problems) {
+    let rest = name.strip_prefix(PREFIX).unwrap_or(name);
+    let key = rest.to_lowercase().replace("__", ".");
+    let message = "the variable is no text in UTF-8";
+    problems.error(
+        key,
+        Source::Env(name.to_owned()),
+        message,
+        "write it in UTF-8, or unset it",
+    );
+}
+
+/// Whether a program that is started reads variables of this name.
+pub(super) fn is_ours(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
+/// Variables are written as they are documented: nobody would miss one of another case.
+fn prefix_in_lower_case(name: &str, problems: &mut Problems) {
+    let upper = name.to_uppercase();
+    let meant = upper
+        .strip_prefix(PREFIX)
+        .is_some_and(|rest| rest.contains("__") || upper == FILE);
+    if meant {
+        no_such(name, format!("write {upper}"), problems);
+    }
+}
+
+/// A variable without `__` is no key, and refused as one that is misspelt, unless it is another program's business.
 fn single_underscore(name: &str, rest: &str, problems: &mut Problems) {
-    if TOLD.contains(&rest) {
+    if name == FILE || TOLD.contains(&rest) || is_for_tests(rest) || is_of_kubernetes(rest) {
         return;
     }
-    let meant = schema::keys()
-        .into_iter()
-        .find(|key| key.join("_").to_uppercase() == rest);
-    if let Some(key) = meant {
-        let remedy = format!("write {PREFIX}{}", key.join("__").to_uppercase());
+    let (word, keys) = (rest.to_lowercase(), schema::keys());
+    let variable = |key: &[String]| format!("{PREFIX}{}", key.join("__").to_uppercase());
+    if let Some(key) = keys.iter().find(|key| key.join("_") == word) {
+        let remedy = format!("write {}", variable(key));
         let message = "two underscores stand between the parts of a key";
         problems.error(key.join("."), Source::Env(name.to_owned()), message, remedy);
+        return;
     }
+    let section = |key: &&Vec<String>| (1..key.len()).any(|n| key[..n].join("_") == word);
+    if let Some(key) = keys.iter().find(section) {
+        let remedy = format!(
+            "name a key in it, as {}",
+            variable(key).replace('*', "NAME")
+        );
+        let message = "this is a table, and no value";
+        problems.error(word, Source::Env(name.to_owned()), message, remedy);
+        return;
+    }
+    let ours = keys.iter().filter(|key| key[0] != "jobs");
+    let last = |key: &&Vec<String>| key.last().is_some_and(|last| *last == word);
+    if let Some(key) = ours.clone().find(last) {
+        return no_such(name, format!("did you mean {}?", variable(key)), problems);
+    }
+    let known: Vec<String> = ours
+        .map(|key| variable(key))
+        .chain([FILE.to_owned()])
+        .collect();
+    let upper = name.to_uppercase();
+    let remedy = match super::words::nearest(&upper, known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("unset it: names that begin with {PREFIX} are keys, as {PREFIX}LOCKS__TTL"),
+    };
+    no_such(name, remedy, problems);
+}
+
+fn no_such(name: &str, remedy: String, problems: &mut Problems) {
+    let rest = name.get(PREFIX.len()..).unwrap_or_default();
+    let key = rest.to_lowercase().replace("__", ".");
+    let source = Source::Env(name.to_owned());
+    problems.error(key, source, "there is no such variable", remedy);
+}
+
+fn is_for_tests(rest: &str) -> bool {
+    TESTS.contains(&rest)
+        || TESTS_BEGIN.iter().any(|begin| rest.starts_with(begin))
+        || TESTS_END.iter().any(|end| rest.ends_with(end))
+}
+
+/// A service called "watchkeeper" or "watchkeeper-…" gives every container beside it a dozen of these: `SERVICE_HOST`,
+/// `SERVICE_PORT_HTTP`, `PORT`, `PORT_8787_TCP_ADDR`, with the rest of its name before them.
+fn is_of_kubernetes(rest: &str) -> bool {
+    let parts: Vec<&str> = rest.split('_').collect();
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    parts.last() == Some(&"PORT")
+        || parts.windows(2).any(|pair| match pair {
+            ["SERVICE", "HOST" | "PORT"] => true,
+            ["PORT", part] => number(part),
+            _ => false,
+        })
 }
 
 #[cfg(test)]

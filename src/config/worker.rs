@@ -4,15 +4,21 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::finding::Findings;
+use crate::{
+    escape::{escape, is_obeyed},
+    finding::Findings,
+};
+
+/// Characters of a replica's name and of a namespace at most.
+const LONGEST_NAME: usize = 100;
 
 /// `[worker]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkerSettings {
-    /// The replica's name in lists and logs; host and process id unless set.
+    /// The replica's name in lists and logs, 100 characters at most; host and process id unless set.
     pub name: Option<String>,
-    /// All replicas with the same namespace and store are one fleet.
+    /// All replicas with the same namespace and store are one fleet. 100 characters at most.
     pub namespace: String,
     /// How work is spread over the fleet.
     pub mode: Mode,
@@ -60,12 +66,29 @@ impl WorkerSettings {
     /// Adds what is wrong. Keys are relative to `[worker]`.
     pub(crate) fn check(&self, found: &mut Findings) {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        refuse_long("namespace", &self.namespace, found);
         if self.namespace.is_empty() || !self.namespace.chars().all(fits) {
             found.error(
                 &["namespace"],
-                format!("\"{}\" cannot begin the keys of a store", self.namespace),
+                format!(
+                    "\"{}\" cannot begin the keys of a store",
+                    escape(&self.namespace, is_obeyed)
+                ),
                 "use letters, digits, '-', '_' and '.'",
             );
+        }
+        if let Some(name) = &self.name {
+            refuse_long("name", name, found);
+            if name.contains(is_obeyed) {
+                found.error(
+                    &["name"],
+                    format!(
+                        "\"{}\" holds what a terminal would obey",
+                        escape(name, is_obeyed)
+                    ),
+                    "use visible characters and blanks",
+                );
+            }
         }
         if self
             .name
@@ -85,5 +108,16 @@ impl WorkerSettings {
                 "write 1 or more, or leave the key out",
             );
         }
+    }
+}
+
+fn refuse_long(key: &str, name: &str, found: &mut Findings) {
+    let length = name.chars().count();
+    if length > LONGEST_NAME {
+        found.error(
+            &[key],
+            format!("{length} characters are more than {LONGEST_NAME}"),
+            "every document of the fleet repeats it: shorten it",
+        );
     }
 }

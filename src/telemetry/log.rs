@@ -10,7 +10,10 @@ use std::{
 };
 
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry, filter::ParseError, fmt::MakeWriter, layer::SubscriberExt,
+    EnvFilter, Layer, Registry,
+    filter::{LevelFilter, ParseError},
+    fmt::MakeWriter,
+    layer::SubscriberExt,
     util::SubscriberInitExt,
 };
 
@@ -34,6 +37,11 @@ pub enum LogError {
         #[source]
         source: ParseError,
     },
+    /// A directive is neither a level nor one for a part of the program.
+    #[error(
+        "\"{0}\" is no level: write error, warn, info, debug, trace or off, or TARGET=LEVEL for a part of the program"
+    )]
+    Directive(String),
     /// The thread that writes could not be started.
     #[error("cannot start the thread that writes the log")]
     Thread(#[source] io::Error),
@@ -132,8 +140,19 @@ impl Drop for Flush {
     }
 }
 
-fn filter(settings: &TelemetrySettings) -> Result<EnvFilter, LogError> {
-    let filter = EnvFilter::builder().parse(&settings.log);
+/// Which lines these settings let through.
+pub(super) fn filter(settings: &TelemetrySettings) -> Result<EnvFilter, LogError> {
+    let directives: Vec<&str> = settings.log.split(',').map(str::trim).collect();
+    let named = |directive: &&&str| !directive.is_empty() || directives.len() == 1;
+    for directive in directives.iter().filter(named) {
+        let level = directive
+            .rsplit_once('=')
+            .map_or(*directive, |(_, level)| level);
+        if level.is_empty() || level.parse::<LevelFilter>().is_err() {
+            return Err(LogError::Directive((*directive).to_owned()));
+        }
+    }
+    let filter = EnvFilter::builder().parse(directives.join(","));
     filter.map_err(|source| LogError::Filter {
         directives: settings.log.clone(),
         source,
@@ -358,6 +377,40 @@ mod tests {
         assert!(!LogFormat::Auto.json(true));
         assert!(!LogFormat::Text.json(false));
         assert!(LogFormat::Json.json(true));
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_silences_nothing_but_is_refused() {
+        let check = |log: &str| {
+            filter(&TelemetrySettings::log(log))
+                .map(drop)
+                .map_err(|error| error.to_string())
+        };
+        for fits in [
+            "info",
+            "WARN",
+            "off",
+            "info, watchkeeper=debug,",
+            "[run]=debug",
+            "a::b[s{job=1}]=trace",
+        ] {
+            assert_eq!(check(fits), Ok(()), "{fits}");
+        }
+        for (log, word) in [
+            ("inof", "\"inof\""),
+            ("info,watchkeeper", "\"watchkeeper\""),
+            ("watchkeeper=", "\"watchkeeper=\""),
+            ("[run]", "\"[run]\""),
+            ("", "\"\""),
+        ] {
+            let said = check(log).unwrap_err();
+            assert!(
+                said.starts_with(word) && said.contains("info, debug"),
+                "{said}"
+            );
+        }
+        let lines = written("off, watchkeeper=info", false, || tracing::info!("said"));
+        assert_eq!(lines.len(), 1, "blanks around a directive are none of it");
     }
 
     #[test]

@@ -8,7 +8,8 @@ use crate::finding::Findings;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetrySettings {
-    /// Which log lines are written: a level, or `target=level` pairs with commas between them.
+    /// Which log lines are written: levels and `target=level` pairs with commas between them, as `info,watchkeeper=debug`. A word
+    /// that is no level is refused: as the name of a target it would silence all others.
     pub log: String,
     /// How they are written.
     pub format: LogFormat,
@@ -58,12 +59,20 @@ impl TelemetrySettings {
     /// Adds what is wrong. Keys are relative to `[telemetry]`.
     pub(crate) fn check(&self, found: &mut Findings) {
         #[cfg(feature = "log")]
-        if let Err(cause) = tracing_subscriber::EnvFilter::builder().parse(&self.log) {
-            found.error(
+        match super::log::filter(self) {
+            Ok(_) => {}
+            Err(error @ super::log::LogError::Directive(_)) => {
+                found.error(
+                    &["log"],
+                    error.to_string(),
+                    "\"info,watchkeeper=debug\" is both",
+                );
+            }
+            Err(error) => found.error(
                 &["log"],
-                format!("\"{}\" selects no log lines: {cause}", self.log),
+                error.to_string(),
                 "write a level such as \"info\" or pairs such as \"info,watchkeeper=debug\"",
-            );
+            ),
         }
         #[cfg(not(feature = "log"))]
         let _ = found;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{ready::Ready, replica::Replica};
-use crate::config::{Backend, Loaded, LockSettings, TelemetrySettings};
+use crate::config::{Backend, Loaded, LockSettings, TelemetrySettings, shown_store_file};
 
 /// So many jobs are shown with their next tick; the command `jobs` shows the others.
 const SHOWN: usize = 10;
@@ -54,7 +54,7 @@ pub(super) fn show_sources(loaded: &Loaded) {
 /// The store in a few words, without secrets.
 fn store(locks: &LockSettings) -> String {
     match locks.backend {
-        Backend::Embedded => format!("embedded, {}", locks.embedded.path.display()),
+        Backend::Embedded => format!("embedded, {}", shown_store_file(locks)),
         Backend::Memory => "memory, this process alone".to_owned(),
         Backend::Redis => {
             let nodes: Vec<String> = locks.redis.nodes.iter().map(ToString::to_string).collect();

@@ -141,6 +141,14 @@ pub(crate) fn a_faulty_file_changes_nothing_and_says_why(store: Store) {
     });
     assert_eq!(beats.of("fresh"), []);
     assert_eq!(fleet.leader("other").token, token);
+    // One that is empty, as while it is being written, ends no job.
+    fleet.configure("");
+    let mark = fleet.log.mark();
+    fleet.reload(0);
+    fleet
+        .log
+        .wait(mark, SOON, "failure of the empty one", failed);
+    assert_eq!(fleet.leader("other").token, token);
     // The same file is what the command reads.
     fleet.configure(&before());
     let reload = |fleet: &Fleet| fleet.status()["replicas"][0]["reload"].clone();

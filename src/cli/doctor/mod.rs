@@ -67,15 +67,18 @@ fn as_duration(text: &str) -> Result<Duration, String> {
 
 pub(super) fn doctor(mut worker: Worker, args: &DoctorArgs) -> Result<(), Failure> {
     worker.options.flags.extend(args.place.flags());
+    let orders = args.wait_admitted || args.bootstrap || args.reconfigure;
     let loaded = if args.place.is_named() {
         load_without_jobs(&worker.options).map_err(Error::Config)
+    } else if orders {
+        worker.load_to_ask()
     } else {
         worker.load()
     };
     if let Ok(loaded) = &loaded {
         note_default(loaded);
     }
-    if args.wait_admitted || args.bootstrap || args.reconfigure {
+    if orders {
         let config = loaded?.config;
         return if args.wait_admitted {
             wait::wait(&config, args.timeout)
@@ -133,7 +136,7 @@ fn examine(config: &Config) -> Result<(Vec<Finding>, Vec<NodeState>), Failure> {
                 "each process has a store of its own; there is nothing to look at from outside",
             ),
             _ => Finding::ok(
-                &config.locks.embedded.path.display().to_string(),
+                &config::shown_store_file(&config.locks),
                 "there is no store yet: the first worker makes it",
             ),
         };

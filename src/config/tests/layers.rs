@@ -134,7 +134,9 @@ fn a_text_becomes_what_its_key_wants() {
     assert_eq!(config.locks.redis.nodes[1].expose(), "redis://b");
     assert_eq!(config.admin.address(), None);
 
-    let setup = Setup::empty().env("LOCKS__REDIS__NODES", "[\"redis://a\"]");
+    let setup = Setup::empty()
+        .env("LOCKS__BACKEND", "redis")
+        .env("LOCKS__REDIS__NODES", "[\"redis://a\"]");
     assert_eq!(setup.loaded().config.locks.redis.nodes.len(), 1);
 }
 
@@ -161,8 +163,10 @@ fn variables_that_are_no_keys_are_left_alone() {
         .env("REQUIRE", "redis")
         .env("REDIS_SERVER", "/usr/bin/redis-server")
         .env("JOB", "report")
+        .env("PORT", "tcp://10.0.0.1:8787")
         .env("PORT_8787_TCP_ADDR", "10.0.0.1")
-        .env("SERVICE_HOST", "10.0.0.1");
+        .env("SERVICE_HOST", "10.0.0.1")
+        .env("REDIS_SERVICE_PORT_DB", "6379");
     assert_eq!(setup.lines(), [""; 0]);
 }
 
@@ -180,8 +184,111 @@ fn a_variable_that_is_nearly_a_key_is_an_error() {
 }
 
 #[test]
+fn a_variable_that_is_no_key_is_refused_with_its_remedy() {
+    for (name, said) in [
+        (
+            "NAMESPACE",
+            "WATCHKEEPER_NAMESPACE: namespace: there is no such variable; did you mean WATCHKEEPER_WORKER__NAMESPACE?",
+        ),
+        (
+            "LOCKS",
+            "WATCHKEEPER_LOCKS: locks: this is a table, and no value; name a key in it, as WATCHKEEPER_LOCKS__BACKEND",
+        ),
+        (
+            "LOCKS_REDIS",
+            "this is a table, and no value; name a key in it",
+        ),
+        ("LOCKS__REDIS", "locks.redis: this must be a table"),
+        ("JOBS", "jobs: this is a table"),
+        (
+            "CONFG",
+            "there is no such variable; did you mean WATCHKEEPER_CONFIG?",
+        ),
+        (
+            "WORKER__NAMESPACES",
+            "there is no such key; did you mean \"namespace\"?",
+        ),
+        (
+            "IMAGE",
+            "there is no such variable; unset it: names that begin with WATCHKEEPER_ are keys",
+        ),
+    ] {
+        let line = Setup::empty().env(name, "5").problem();
+        assert!(line.contains(said), "{name}: {line}");
+    }
+    let mut setup = Setup::empty();
+    setup.options.env = vec![("watchkeeper_locks__ttl".to_owned(), "5s".to_owned())];
+    let line = setup.problem();
+    assert!(
+        line.ends_with("there is no such variable; write WATCHKEEPER_LOCKS__TTL"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_variable_that_is_no_text_is_refused_by_its_name() {
+    let mut setup = Setup::empty();
+    setup.options.env_no_text = vec!["WATCHKEEPER_LOCKS__TTL".to_owned()];
+    assert_eq!(
+        setup.problem(),
+        "WATCHKEEPER_LOCKS__TTL: locks.ttl: the variable is no text in UTF-8; write it in UTF-8, or unset it"
+    );
+}
+
+#[test]
+fn the_case_of_a_key_in_a_variable_does_not_matter_unless_it_is_given_twice() {
+    let setup = Setup::empty().env("locks__ttl", "5s");
+    assert_eq!(setup.loaded().config.locks.ttl, 5.secs());
+    let line = setup.env("LOCKS__TTL", "6s").problem();
+    assert!(
+        line.contains("locks.ttl: the value is given twice; unset one"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_relative_path_in_a_file_begins_in_the_folder_of_the_file() {
+    let file =
+        "[locks]\nembedded.path = \"a.db\"\nredis.tls.ca = \"ca.pem\"\nredis.tls.key = \"/k.pem\"";
+    let mut setup = Setup::empty();
+    setup.write("conf/w.toml", file);
+    let folder = setup.dir.path().join("conf");
+    // However it is named: from its own folder, from another one, by its whole path.
+    for (root, name) in [
+        (setup.dir.path().to_owned(), "conf/w.toml".into()),
+        (folder.clone(), "w.toml".into()),
+        (setup.dir.path().to_owned(), folder.join("w.toml")),
+    ] {
+        (setup.options.root, setup.options.file) = (root, Some(name));
+        let locks = setup.loaded().config.locks;
+        assert_eq!(locks.embedded.path, folder.join("a.db"));
+        assert_eq!(locks.redis.tls.ca.unwrap(), folder.join("ca.pem"));
+        assert_eq!(locks.redis.tls.key.unwrap(), Path::new("/k.pem"));
+    }
+    // Elsewhere in the working directory.
+    let setup = setup.env("LOCKS__EMBEDDED__PATH", "b.db");
+    assert_eq!(setup.loaded().config.locks.embedded.path, Path::new("b.db"));
+}
+
+#[test]
+fn a_file_that_is_no_text_says_so_with_what_to_do() {
+    let setup = Setup::empty();
+    fs::write(
+        setup.dir.path().join("watchkeeper.toml"),
+        b"[locks]\n# \xff\n",
+    )
+    .unwrap();
+    let line = setup.problem();
+    assert!(
+        line.ends_with("it is no text in UTF-8; save it as UTF-8"),
+        "{line}"
+    );
+}
+
+#[test]
 fn a_secret_may_stand_in_a_file() {
     let setup = Setup::empty()
+        .env("LOCKS__BACKEND", "redis")
         .env("LOCKS__REDIS__PASSWORD_FILE", "secrets/redis")
         .env("LOCKS__REDIS__NODES_FILE", "secrets/nodes");
     setup.write("secrets/redis", "pass word\n");

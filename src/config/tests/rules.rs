@@ -208,12 +208,75 @@ fn numbers_out_of_range_are_errors() {
             "worker.namespace: \"a b\" cannot begin",
         ),
         ("worker.name = \"\"", "worker.name: the name is empty"),
+        (
+            "worker.namespace = \"a\\nerror: b\"",
+            "worker.namespace: \"a\\nerror: b\" cannot begin",
+        ),
+        (
+            "worker.name = \"a\\nb\"",
+            "worker.name: \"a\\nb\" holds what a terminal would obey",
+        ),
+        #[cfg(feature = "log")]
+        (
+            "telemetry.log = \"inof\"",
+            "telemetry.log: \"inof\" is no level: write error, warn, info, debug, trace or off, or TARGET=LEVEL",
+        ),
         #[cfg(feature = "log")]
         ("telemetry.log = \"info,=x=y\"", "telemetry.log"),
     ] {
         let line = problem(file);
         assert!(line.contains(expected), "{line}");
     }
+}
+
+#[test]
+fn names_have_a_hundred_characters_at_most() {
+    for key in ["name", "namespace"] {
+        let file = |length| format!("worker.{key} = \"{}\"", "a".repeat(length));
+        Setup::file(&file(100)).loaded();
+        let line = problem(&file(101));
+        assert!(line.contains("101 characters are more than 100"), "{line}");
+    }
+}
+
+#[cfg(all(feature = "sqlite", feature = "redis"))]
+#[test]
+fn nodes_that_nothing_says_to_use_are_refused() {
+    let told = "locks.redis.nodes: nodes are named, but nothing says that they are to be used: each machine would have a store \
+                of its own; set locks.backend = \"redis\" (WATCHKEEPER_LOCKS__BACKEND=redis), or leave the nodes out";
+    let file = "[locks.redis]\nnodes = [\"redis://a\"]";
+    assert_eq!(problem(file), format!("watchkeeper.toml:2:9: {told}"));
+    let by_variable = Setup::empty().env("LOCKS__REDIS__NODES", "redis://a");
+    let said = by_variable.problem();
+    assert_eq!(said, format!("WATCHKEEPER_LOCKS__REDIS__NODES: {told}"));
+    assert!(load_without_jobs(&by_variable.options).is_err());
+    // A store that code chooses is none that whoever names nodes has chosen.
+    let mut by_code = by_variable;
+    by_code.options.code.locks = Some(LockSettings::default());
+    assert_eq!(by_code.problem(), said);
+    for chosen in ["redis", "embedded"] {
+        Setup::file(file).env("LOCKS__BACKEND", chosen).loaded();
+    }
+    assert_eq!(Setup::file("locks.redis.nodes = []").lines(), [""; 0]);
+    // The one fault, where the backend is misspelt.
+    let line = Setup::file(file).env("LOCKS__BACKEND", "reddis").problem();
+    assert!(line.contains("locks.backend"), "{line}");
+}
+
+#[test]
+fn parameters_do_not_matter_to_commands_that_only_ask() {
+    let file = "[jobs.a]\nkind = \"heartbeat\"\nschedule = \"@daily\"\nparams.cwd = \"./nope\"";
+    let setup = Setup::file(file).params(|_, _| {
+        let mut found = Findings::default();
+        found.error(&["cwd"], "./nope is no directory", "");
+        found
+    });
+    assert!(setup.problem().contains("./nope is no directory"));
+    let asked = load::load_to_ask(&setup.options).unwrap();
+    assert_eq!(asked.config.jobs.len(), 1);
+    // What is wrong with the job itself is wrong everywhere.
+    setup.write("watchkeeper.toml", &file.replace("@daily", "@dayly"));
+    assert!(load::load_to_ask(&setup.options).is_err());
 }
 
 #[cfg(feature = "redis")]
@@ -495,9 +558,9 @@ fn a_path_that_cannot_be_written_is_an_error() {
     setup.write("plain", "a file where a directory should be");
     let line = setup.problem();
     assert!(
-        line.starts_with(
-            "watchkeeper.toml:1:23: locks.embedded.path: plain/store.db cannot be made: "
-        ) && line.ends_with("plain is no directory; use another path"),
+        line.starts_with("watchkeeper.toml:1:23: locks.embedded.path: /")
+            && line.contains("/plain/store.db cannot be made: ")
+            && line.ends_with("plain is no directory; use another path"),
         "{line}"
     );
     let setup = Setup::file("locks.embedded.path = \".\"");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
 /// One of several definitions of a job.
@@ -44,7 +44,7 @@ impl fmt::Display for DefinitionStatus {
             self.replicas.join(", ")
         )?;
         if let Some(loaded) = self.loaded {
-            write!(f, ", loaded {loaded}")?;
+            write!(f, ", loaded {}", shown(loaded))?;
         }
         if self.leads {
             f.write_str(", leads")?;
@@ -56,21 +56,55 @@ impl fmt::Display for DefinitionStatus {
     }
 }
 
+/// An instant as people read it: to the millisecond.
+fn shown(at: Timestamp) -> Timestamp {
+    at.round(Unit::Millisecond).unwrap_or(at)
+}
+
 impl fmt::Display for ReloadStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.error, self.needs_restart.is_empty()) {
             (Some(why), _) => write!(
                 f,
                 "the reload of {} failed, and changed nothing: {why}",
-                self.at
+                shown(self.at)
             ),
-            (None, true) => write!(f, "reloaded {}", self.at),
+            (None, true) => write!(f, "reloaded {}", shown(self.at)),
             (None, false) => write!(
                 f,
                 "reloaded {}; not in effect before a restart: {}",
-                self.at,
+                shown(self.at),
                 self.needs_restart.join(", ")
             ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_read_goes_to_the_millisecond() {
+        let at: Timestamp = "2026-11-22T20:55:36.756945143Z".parse().unwrap();
+        let row = DefinitionStatus {
+            loaded: Some(at),
+            ..DefinitionStatus::default()
+        };
+        let reload = |error: Option<&str>, keys: &[&str]| ReloadStatus {
+            at,
+            error: error.map(str::to_owned),
+            needs_restart: keys.iter().map(|key| (*key).to_owned()).collect(),
+            ..ReloadStatus::default()
+        };
+        let reloads = [
+            reload(None, &[]),
+            reload(Some("x"), &[]),
+            reload(None, &["k"]),
+        ];
+        let shown = reloads.iter().map(ToString::to_string);
+        for text in shown.chain([row.to_string()]) {
+            assert!(text.contains("20:55:36.757Z"), "{text}");
         }
     }
 }

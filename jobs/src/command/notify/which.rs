@@ -21,14 +21,14 @@ pub(super) struct Mailing {
 
 /// The job of this name; without one the only one there is.
 pub(super) fn one(worker: &Worker, job: Option<&str>) -> Result<Mailing, Failure> {
-    let config = worker.load()?.config;
+    let config = worker.load_to_ask()?.config;
     let name = choose(&config, job)?;
     mailing(&config, &name)
 }
 
 /// The job of this name; without one all there are.
 pub(super) fn all(worker: &Worker, job: Option<&str>) -> Result<Vec<Mailing>, Failure> {
-    let config = worker.load()?.config;
+    let config = worker.load_to_ask()?.config;
     let names = match job {
         Some(job) => vec![choose(&config, Some(job))?],
         None => names(&config),
@@ -45,7 +45,7 @@ pub(super) fn with_ids<'w>(
     worker: &Worker,
     words: &'w [String],
 ) -> Result<(Mailing, &'w [String]), Failure> {
-    let config = worker.load()?.config;
+    let config = worker.load_to_ask()?.config;
     let names = names(&config);
     let (job, ids) = match words.split_first() {
         Some((first, rest)) if config.jobs.contains_key(first) || names.len() > 1 => {

@@ -99,7 +99,8 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         error.exit();
     }
     // Rendered without colours: what is hidden must be found as it stands.
-    let text = without_secrets(&error.render().to_string(), &args);
+    let text = on_its_lines(&error.render().to_string(), &args);
+    let text = without_secrets(&text, &args);
     terminal::err(&text);
     ExitCode::from(exit::FAILED)
 }
@@ -118,6 +119,18 @@ fn runs_a_program(args: &[OsString]) -> bool {
     false
 }
 
+/// `text` with each of `args` on one line and no longer than a cell, so that none of them adds lines of its own.
+fn on_its_lines(text: &str, args: &[OsString]) -> String {
+    let mut text = text.to_owned();
+    for arg in args.iter().filter_map(|arg| arg.to_str()) {
+        let shown = terminal::cell(arg);
+        if shown != arg {
+            text = text.replace(arg, &shown);
+        }
+    }
+    text
+}
+
 /// `text` without the passwords of addresses among `args`.
 fn without_secrets(text: &str, args: &[OsString]) -> String {
     let words = args.iter().filter_map(|arg| arg.to_str());
@@ -134,9 +147,18 @@ fn without_secrets(text: &str, args: &[OsString]) -> String {
 
 // === values ===
 
+/// Characters of a key at most: it stands in every request and answer about its lock.
+const LONGEST_KEY: usize = 500;
+
 fn key(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("the key is empty".to_owned());
+    }
+    let length = text.chars().count();
+    if length > LONGEST_KEY {
+        return Err(format!(
+            "{length} characters are more than {LONGEST_KEY}, the most that a key has"
+        ));
     }
     if text.chars().any(char::is_control) {
         return Err("the key contains control characters".to_owned());
@@ -178,6 +200,21 @@ mod tests {
     fn parse(line: &str) -> Result<Common, clap::Error> {
         let words = [OsString::from("elect")].into_iter().chain(words(line));
         Cli::try_parse_from(words).map(|cli| cli.lock.common)
+    }
+
+    #[test]
+    fn a_key_has_a_length_and_an_argument_stays_on_its_line() {
+        let key = |length| parse(&format!("{} -- true", "k".repeat(length)));
+        assert!(key(LONGEST_KEY).is_ok());
+        let error = key(120_000).unwrap_err().render().to_string();
+        let args = words(&format!("elect {} -- true", "k".repeat(120_000)));
+        let shown = on_its_lines(&error, &args);
+        assert!(shown.contains("120000 characters are more than 500"));
+        assert!(shown.len() < 1000, "{shown}");
+        let args = words("elect a\nerror:\u{1b}b --");
+        let said = "invalid value 'a\nerror:\u{1b}b' for KEY\n";
+        let shown = on_its_lines(said, &args);
+        assert_eq!(shown, "invalid value 'a\\nerror:\\u001bb' for KEY\n");
     }
 
     #[test]

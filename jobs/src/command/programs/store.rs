@@ -13,6 +13,7 @@ use watchkeeper::{
     },
     event::Events,
     telemetry::log::{self, Flush},
+    terminal,
     worker::store,
 };
 
@@ -75,9 +76,11 @@ fn load(mut options: LoadOptions, common: &Common) -> Result<Loaded, String> {
             options.flags.push(flag("--ttl", "locks.max_ttl", ttl));
         }
     }
-    let text =
-        |problems: &dyn std::fmt::Display| problems.to_string().replace('\n', "\nwatchkeeper: ");
-    load_without_jobs(&options).map_err(|problems| text(&problems))
+    load_without_jobs(&options).map_err(|problems| {
+        let lines = problems.iter();
+        let lines = lines.map(|problem| terminal::sentence(&problem.to_string()));
+        lines.collect::<Vec<_>>().join("\nwatchkeeper: ")
+    })
 }
 
 fn flags(common: &Common) -> Vec<Flag> {

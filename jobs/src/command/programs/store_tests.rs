@@ -48,6 +48,9 @@ fn a_place_that_nobody_named_is_refused_with_the_ways_to_name_one() {
     }
     let why = loaded("", "", &[("WATCHKEEPER_LOCKS__REDIS__NODES", "redis://a")]).unwrap_err();
     assert!(why.contains("locks.backend"), "{why}");
+    let name = [("WATCHKEEPER_WORKER__NAMESPACE", "a\nwatchkeeper: b")];
+    let why = loaded("--embedded f", "", &name).unwrap_err();
+    assert_eq!(why.lines().count(), 1, "{why}");
     let why = loaded("", "locks.backend = \"memory\"", &[]).unwrap_err();
     assert!(why.contains("excludes nobody"), "{why}");
 }
@@ -57,7 +60,7 @@ fn flags_win_over_configuration() {
     let file = "[locks]\nbackend = \"embedded\"\nembedded.path = \"a.db\"\nttl = \"5s\"\n\
                 [jobs.other]\nkind = \"of another program\"";
     let config = loaded("", file, &[]).unwrap();
-    assert_eq!(config.locks.embedded.path, Path::new("a.db"));
+    assert!(config.locks.embedded.path.ends_with("a.db"));
     assert_eq!(config.locks.ttl, Duration::from_secs(5));
     let config = loaded("--embedded b.db --ttl 2s --namespace n", file, &[]).unwrap();
     assert_eq!(config.locks.embedded.path, Path::new("b.db"));

@@ -11,7 +11,8 @@ use std::{
 pub(super) fn find(name: &str, path: &OsStr, cwd: Option<&Path>) -> Result<PathBuf, String> {
     let from = cwd.unwrap_or(Path::new("."));
     if name.contains('/') {
-        let file = from.join(name);
+        // Without what `./` in both says twice.
+        let file: PathBuf = from.join(name).components().collect();
         return match state(&file) {
             State::Runs => Ok(file),
             State::CannotRun => Err(format!(
