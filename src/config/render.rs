@@ -13,6 +13,7 @@ const COMMENTS_AT: usize = 44;
 /// `config` as TOML without secrets; with `provenance`, a comment at each value says where it comes from.
 pub(super) fn render(config: &Config, provenance: Option<&Provenance>) -> String {
     let mut config = config.clone();
+    from_the_root(&mut config);
     for spec in config.jobs.values_mut() {
         mask(&mut spec.params);
     }
@@ -45,6 +46,18 @@ pub(super) fn render(config: &Config, provenance: Option<&Provenance>) -> String
         }
     }
     out
+}
+
+/// A relative path would begin in the folder of the file that this is written to.
+fn from_the_root(config: &mut Config) {
+    let (store, tls) = (&mut config.locks.embedded, &mut config.locks.redis.tls);
+    let others = [&mut tls.ca, &mut tls.cert, &mut tls.key];
+    let paths = others.into_iter().filter_map(Option::as_mut);
+    for path in paths.chain([&mut store.path]) {
+        if let Ok(whole) = std::path::absolute(&*path) {
+            *path = whole;
+        }
+    }
 }
 
 /// Parameters are the jobs' own business: what looks like a secret there is masked. Values that TOML cannot write go.
