@@ -50,7 +50,15 @@ const LAYERS: check::Layers = &[
     // Configuration is composed of the settings of those below; only the worker and the commands read it.
     (
         "config",
-        &["due", "job", "ledger", "network", "schedule", "telemetry"],
+        &[
+            "due",
+            "escape",
+            "job",
+            "ledger",
+            "network",
+            "schedule",
+            "telemetry",
+        ],
     ),
     ("error", &["config", "escape"]),
     (
