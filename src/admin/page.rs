@@ -172,7 +172,7 @@ fn paused(h: &mut Html, job: &JobStatus, now: Timestamp) {
     if !job.paused {
         return;
     }
-    h.markup("<strong class=\"warn\">paused</strong>");
+    h.markup(" <strong class=\"warn\">paused</strong>");
     if let Some(by) = &job.paused_by {
         h.markup("<small>by ").text(by);
         if let Some(since) = job.paused_since {
