@@ -198,6 +198,8 @@ fn unit_and_composition_keep_the_configuration_where_it_is_looked_for() {
     let compose = read("deploy/compose.yaml");
     assert!(compose.contains(&format!("./worker.toml:{SYSTEM_PLACE}:ro")));
     assert!(compose.contains(&format!("\"--config\", \"{SYSTEM_PLACE}\"")));
+    // The memory of a worker holds passwords.
+    assert!(unit.lines().any(|line| line == "LimitCORE=0"));
     // Without an argument the image runs what stands there.
     assert!(read("deploy/Dockerfile").ends_with("CMD [\"run\"]\n"));
     let places = LoadOptions::from_process().places;

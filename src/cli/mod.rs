@@ -56,7 +56,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::Worker;
+use crate::{Worker, terminal};
 use args::Cli;
 pub(crate) use failure::Failure;
 use output::print;
@@ -73,9 +73,10 @@ pub use self::{
 };
 
 /// Reads the command line and does what it says. Builds its own runtime: for a plain `fn main`. Inside of a runtime it says
-/// so and ends with 2.
+/// so and ends with 2. Sets a panic hook that writes out whatever a terminal would obey.
 #[must_use]
 pub fn main(worker: Worker) -> ExitCode {
+    terminal::tame_panics();
     let Cli { global, command } = Cli::parse();
     command.execute(&global, worker)
 }
@@ -86,6 +87,7 @@ pub fn main(worker: Worker) -> ExitCode {
 /// # Cancellation
 /// As with [`Worker::run`]; any other command goes on to its end.
 pub async fn main_async(worker: Worker) -> ExitCode {
+    terminal::tame_panics();
     let Cli { global, command } = Cli::parse();
     command.execute_async(&global, worker).await
 }

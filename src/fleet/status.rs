@@ -73,6 +73,8 @@ pub struct ReplicaStatus {
     pub pid: u32,
     /// Version of the program.
     pub version: String,
+    /// `shared` or `failover`; empty where the replica does not tell.
+    pub mode: String,
     /// What it is at the moment.
     pub role: Role,
     /// Larger is preferred among the candidates for a job.

@@ -88,7 +88,8 @@ impl TermLoop<'_> {
             // A new fleet looks the same.
             tracing::info!(
                 job = self.engine.name, before = %upto,
-                "nobody knows a ledger of this job from before then: the lock nodes were new or had lost their memory, and no                  replica remembers. Jobs of which nothing is known count as never seen: nothing of them before now runs"
+                "nobody knows a ledger of this job from before then: the lock nodes were new or had lost their memory, and no \
+                 replica remembers. Jobs of which nothing is known count as never seen: nothing of them before now runs"
             );
         }
         if next.forget_triggers_upto(&intent::trigger_floor(upto)) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::{event::Event, panics::caught_later, scheduler::Context};
+use crate::{event::Event, panics::{bury, caught_later}, scheduler::Context};
 
 /// A check of the replica's own health: fit, or why not.
 pub(crate) type HealthCheck = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
@@ -14,7 +14,11 @@ pub(crate) async fn watch(name: String, check: HealthCheck, ctx: Context) {
     let mut was_fit = true;
     loop {
         let limit = ctx.locks.timing().ttl / 2;
-        let verdict = match ctx.clock.timeout(limit, caught_later(&*check)).await {
+        let mut asked = Box::pin(caught_later(&*check));
+        let answer = ctx.clock.timeout(limit, &mut asked).await;
+        // A check that is given up may panic when it is dropped.
+        bury(asked);
+        let verdict = match answer {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(panic)) => Err(format!("the check panicked: {panic}")),
             Err(_) => Err("no answer in time".to_owned()),

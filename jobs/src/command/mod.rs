@@ -62,6 +62,7 @@ pub(crate) fn main() -> ExitCode {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // Before anything makes a client. It fails when a provider is set already, which would do as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    terminal::tame_panics();
     let Cli {
         global,
         parent,

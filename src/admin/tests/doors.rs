@@ -32,7 +32,8 @@ async fn what_changes_and_what_shows_outputs_want_the_token() {
     ] {
         let asked = server.ask("report/pause", said, "").await;
         let looked = server.look(OUTPUTS, said).await;
-        for answer in [asked, looked] {
+        let waiting = server.look("/api/v1/triggers", said).await;
+        for answer in [asked, looked, waiting] {
             assert_eq!(answer.status, status, "{said}");
             assert!(!answer.body.contains("open sesam"), "{}", answer.body);
         }

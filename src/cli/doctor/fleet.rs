@@ -39,6 +39,15 @@ fn replicas(fleet: &FleetStatus) -> Vec<Finding> {
             "fine during an update; bring the others to the newest",
         ));
     }
+    let modes = fleet.replicas.iter().map(|r| r.mode.as_str());
+    let modes: BTreeSet<&str> = modes.filter(|mode| !mode.is_empty()).collect();
+    if modes.len() > 1 {
+        found.push(Finding::warning(
+            "fleet",
+            "some replicas run in shared mode, others in failover mode: no replica does everything",
+            "give all of them the same worker.mode",
+        ));
+    }
     for replica in &fleet.replicas {
         if let Some(why) = &replica.unfit {
             found.push(Finding::warning(
@@ -158,6 +167,25 @@ mod tests {
             leader_known: true,
             ..JobStatus::default()
         }
+    }
+
+    #[test]
+    fn two_modes_in_one_fleet_are_told() {
+        let of = |modes: [&str; 2]| {
+            let replica = |mode: &str| ReplicaStatus {
+                mode: mode.into(),
+                ..replica(mode, "1")
+            };
+            let fleet = FleetStatus {
+                replicas: modes.map(replica).to_vec(),
+                ..FleetStatus::default()
+            };
+            let found = judge(&fleet, &[]);
+            found.iter().any(|f| f.remedy.contains("worker.mode"))
+        };
+        assert!(of(["shared", "failover"]));
+        assert!(!of(["failover", "failover"]));
+        assert!(!of(["shared", ""]), "another version tells none");
     }
 
     #[test]

@@ -120,6 +120,7 @@ fn replica(p: &Presence, jobs: &[JobStatus], now: Timestamp) -> ReplicaStatus {
         host: p.host.clone(),
         pid: p.pid,
         version: p.version.clone(),
+        mode: p.mode.clone(),
         role: role(p, jobs),
         priority: p.priority,
         draining: p.draining,

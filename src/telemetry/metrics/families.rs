@@ -281,11 +281,15 @@ impl Families {
         );
     }
 
+    /// The zeros of what alerts are made on: a counter that begins with its first event has not risen for Prometheus.
     pub(super) fn declare(&self, job: &str) {
-        for outcome in ["done", "failed"] {
+        for outcome in ["done", "failed", "timeout", "panicked"] {
             let labels = [of(job), ("outcome", outcome.into())];
             drop(self.job_runs.get_or_create(&labels));
         }
+        let labels = [of(job), ("why", "unknown".into())];
+        drop(self.ticks_skipped.get_or_create(&labels));
+        drop(self.engine_deaths.get_or_create(&[of(job)]));
     }
 
     pub(super) fn expect_success(&self, job: &str) {

@@ -125,7 +125,16 @@ fn a_job_of_which_there_is_nothing_to_say_has_few_series() {
     metrics.declare_job("report", true);
     metrics.expect_success("report");
     let idle = series(&metrics);
-    assert_eq!(idle.len(), 4, "{idle:#?}");
+    assert_eq!(idle.len(), 8, "{idle:#?}");
+    // What alerts are made on is there before it happens.
+    for zero in [
+        "watchkeeper_job_runs_total{job=\"report\",outcome=\"timeout\"} 0",
+        "watchkeeper_job_runs_total{job=\"report\",outcome=\"panicked\"} 0",
+        "watchkeeper_ticks_skipped_total{job=\"report\",why=\"unknown\"} 0",
+        "watchkeeper_engine_deaths_total{job=\"report\"} 0",
+    ] {
+        shows(&metrics, zero);
+    }
     // A job that never succeeds has succeeded long ago: an alert on the time since then fires.
     let never = "watchkeeper_job_last_success_timestamp_seconds{job=\"report\"} 0.0";
     assert!(idle.iter().any(|line| line == never), "{idle:#?}");

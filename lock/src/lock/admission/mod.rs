@@ -229,7 +229,11 @@ impl Tended<'_> {
     fn outside(&self, shown: &Admission, lost_before: i64) -> Outside {
         let wall = self.cluster.clock.wall();
         let micros = u64::try_from(wall.as_microsecond()).unwrap_or(0);
-        let said = self.guard.token_floor.as_ref().map(|floor| floor());
+        let said = self.guard.token_floor.as_ref().and_then(|floor| {
+            let said = caught(|| floor());
+            let told = |panic: &String| tracing::warn!(panic, "the token floor panicked: tokens go on from the clock");
+            said.inspect_err(told).ok()
+        });
         Outside {
             lost_before,
             floor: said.unwrap_or(Token(micros)),

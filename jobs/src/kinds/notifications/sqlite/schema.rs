@@ -167,6 +167,16 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table, SourceE
             table: name,
         });
     }
+    if keeps_types(id) {
+        return Err(SourceError::Unfit {
+            why: format!(
+                "column `{}` has no type of its own, so the number 1 and the text '1' could be two rows with one idempotency \
+                 key; give it INTEGER or TEXT, or name another column as `columns.id`",
+                id.name
+            ),
+            table: name,
+        });
+    }
     let payload = match &wanted.payload {
         Some(column) => Payload::Column(find(column)?.name.clone()),
         None => {
@@ -279,6 +289,14 @@ fn holds_integers(column: &Column) -> bool {
     column.declared.contains("INT")
 }
 
+/// A column in which numbers stay numbers and texts stay texts, whatever they look like: SQLite's affinity BLOB, and ANY of
+/// strict tables.
+fn keeps_types(column: &Column) -> bool {
+    let has = |word: &&str| column.declared.contains(*word);
+    let is_blob = column.declared.is_empty() || column.declared.contains("BLOB");
+    column.declared == "ANY" || is_blob && !["INT", "CHAR", "CLOB", "TEXT"].iter().any(has)
+}
+
 fn list(names: &[String]) -> String {
     if names.is_empty() {
         "none".to_owned()
@@ -317,6 +335,21 @@ mod tests {
             error,
             "no column `key` in table `mails`; there are: id, sent_at"
         );
+    }
+
+    #[test]
+    fn a_column_that_could_hold_one_id_twice_is_refused() {
+        let of = |kind: &str| {
+            let schema = format!("CREATE TABLE m (id {kind} UNIQUE, sent_at TEXT)");
+            inspect_as(&schema, "m", "id")
+        };
+        for kind in ["", "BLOB", "ANY"] {
+            let error = of(kind).err().unwrap();
+            assert!(error.contains("has no type of its own"), "{kind}: {error}");
+        }
+        for kind in ["INTEGER", "VARCHAR(9)", "TEXT", "UUID", "BIGINT"] {
+            assert!(of(kind).is_ok(), "{kind}");
+        }
     }
 
     #[test]

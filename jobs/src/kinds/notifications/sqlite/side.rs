@@ -1,7 +1,9 @@
 //! Rows of the side tables: intents, exceptions, and the count of doubts.
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, OptionalExtension, Transaction, TransactionBehavior, params, types::ValueRef,
+};
 use watchkeeper::node::Token;
 
 use super::schema::Table;
@@ -133,11 +135,17 @@ pub(super) fn exception_of(
     let Some(word) = row.get::<_, Option<String>>(at)? else {
         return Ok(None);
     };
+    // One row that was written by hand must not keep its whole cell from being sent.
+    let attempts = row.get_ref(at + 1)?.as_i64().unwrap_or(0);
+    let reason = match row.get_ref(at + 3)? {
+        ValueRef::Text(text) | ValueRef::Blob(text) => String::from_utf8_lossy(text).into_owned(),
+        _ => String::new(),
+    };
     Ok(Some(Exception {
         state: state_of(word)?,
-        attempts: row.get(at + 1)?,
-        not_before_ms: row.get(at + 2)?,
-        reason: row.get(at + 3)?,
+        attempts: u32::try_from(attempts.max(0)).unwrap_or(u32::MAX),
+        not_before_ms: row.get_ref(at + 2)?.as_i64().unwrap_or(0),
+        reason,
         doubted: false,
     }))
 }
@@ -180,4 +188,26 @@ pub(super) fn doubted_ever(
         )
         .optional()?;
     Ok(doubted.map(i64::unsigned_abs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_was_written_by_hand_keeps_no_other_from_being_sent() {
+        let db = Connection::open_in_memory().unwrap();
+        for (attempts, read) in [
+            ("7", 7),
+            ("-5", 0),
+            ("99999999999", u32::MAX),
+            ("'many'", 0),
+        ] {
+            let row = format!("SELECT 'retry', {attempts}, 'soon', x'ff'");
+            let of_row = |row: &rusqlite::Row<'_>| Ok(exception_of(row, 0));
+            let found = db.query_row(&row, [], of_row).unwrap().unwrap().unwrap();
+            assert_eq!((found.attempts, found.not_before_ms), (read, 0));
+            assert_eq!(found.reason, "\u{fffd}");
+        }
+    }
 }
