@@ -188,7 +188,11 @@ mod tests {
     #[test]
     fn a_panic_commands_no_terminal() {
         let child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["terminal::tests::a_panic_in_a_child", "--exact", "--nocapture"])
+            .args([
+                "terminal::tests::a_panic_in_a_child",
+                "--exact",
+                "--nocapture",
+            ])
             .env(CHILD, "1")
             .env("RUST_BACKTRACE", "0")
             .output()

@@ -120,7 +120,7 @@ fn replica_row(replica: &ReplicaStatus, now: Timestamp) -> [String; 7] {
     let note = match &replica.unfit {
         Some(why) => format!("unfit: {why}"),
         None if replica.draining => "draining".to_owned(),
-        None if replica.seen_ms_ago > 4_000 => {
+        None if replica.is_silent() => {
             format!("last heard of {} s ago", replica.seen_ms_ago / 1000)
         }
         None => reload_note(replica),

@@ -27,7 +27,7 @@ use super::history::RUNNING;
 pub use super::presence::{HeldItems, Role, RunStatus, replica_id};
 pub(crate) use super::{
     history::{self as runs, RunRecord},
-    presence::{JobPresence, NodeWatch, PRESENCE_PREFIX, Presence, Standing},
+    presence::{JobPresence, NodeWatch, PRESENCE_PREFIX, Presence, SILENT, Standing},
 };
 use crate::node::Token;
 pub use definitions::{DefinitionStatus, ReloadStatus};
@@ -93,6 +93,13 @@ pub struct ReplicaStatus {
     pub admin: Option<String>,
     /// What became of its last reload; `null` before the first.
     pub reload: Option<ReloadStatus>,
+}
+
+impl ReplicaStatus {
+    /// Whether its last news is older than it should be: it is frozen, gone or cut off.
+    pub(crate) fn is_silent(&self) -> bool {
+        u128::from(self.seen_ms_ago) > SILENT.as_millis()
+    }
 }
 
 /// One job.

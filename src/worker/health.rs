@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::{event::Event, panics::{bury, caught_later}, scheduler::Context};
+use crate::{
+    event::Event,
+    panics::{bury, caught_later},
+    scheduler::Context,
+};
 
 /// A check of the replica's own health: fit, or why not.
 pub(crate) type HealthCheck = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;

@@ -5,9 +5,6 @@ use std::collections::BTreeSet;
 use super::finding::Finding;
 use crate::fleet::status::{FleetStatus, LockDetail};
 
-/// A replica tells of itself every two seconds; one that is silent for longer is frozen, gone or cut off.
-const SILENT_MS: u64 = 4_000;
-
 pub(in crate::cli) fn judge(fleet: &FleetStatus, locks: &[LockDetail]) -> Vec<Finding> {
     let mut found = replicas(fleet);
     found.extend(jobs(fleet));
@@ -73,7 +70,7 @@ fn replicas(fleet: &FleetStatus) -> Vec<Finding> {
                 "restart it: these keys are read at the start alone",
             ));
         }
-        if replica.seen_ms_ago > SILENT_MS {
+        if replica.is_silent() {
             found.push(Finding::warning(
                 &replica.name,
                 format!("it was last heard of {} s ago", replica.seen_ms_ago / 1000),

@@ -113,7 +113,7 @@ fn place_is_named(loaded: &Loaded) -> Result<(), String> {
              use --nodes or --embedded"
                 .to_owned(),
         ),
-        _ => Err(
+        Backend::Embedded | Backend::Memory => Err(
             "nothing says where the lock lives; name Redis masters with --nodes URL,…, \
              a file of this machine with --embedded PATH, or a configuration with --config FILE \
              (also WATCHKEEPER_CONFIG and WATCHKEEPER_LOCKS__…)"

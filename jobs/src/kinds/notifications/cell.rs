@@ -63,7 +63,8 @@ impl Layout {
         // The cells at both ends of all numbers are smaller than the others, and overlap none.
         let first = i128::from(cell) * i128::from(size);
         let whole = i128::from(i64::MIN)..=i128::from(i64::MAX);
-        let within = |id: i128| i64::try_from(id.clamp(*whole.start(), *whole.end())).unwrap_or(i64::MAX);
+        let within =
+            |id: i128| i64::try_from(id.clamp(*whole.start(), *whole.end())).unwrap_or(i64::MAX);
         (within(first), within(first + i128::from(size) - 1))
     }
 

@@ -231,7 +231,12 @@ impl Tended<'_> {
         let micros = u64::try_from(wall.as_microsecond()).unwrap_or(0);
         let said = self.guard.token_floor.as_ref().and_then(|floor| {
             let said = caught(|| floor());
-            let told = |panic: &String| tracing::warn!(panic, "the token floor panicked: tokens go on from the clock");
+            let told = |panic: &String| {
+                tracing::warn!(
+                    panic,
+                    "the token floor panicked: tokens go on from the clock"
+                )
+            };
             said.inspect_err(told).ok()
         });
         Outside {
