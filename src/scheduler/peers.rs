@@ -227,12 +227,12 @@ mod tests {
             rev: 1,
             ..Presence::default()
         };
-        assert_eq!(place.look_after(at(100)), LOOK);
+        assert_eq!(place.look_after(at(100)), INTERVAL);
         place.saw(std::slice::from_ref(&other), &board, at(100));
-        assert_eq!(place.look_after(at(100)), LOOK);
+        assert_eq!(place.look_after(at(100)), INTERVAL);
         place.saw(std::slice::from_ref(&other), &board, at(104));
         assert_eq!(place.look_after(at(104)), Duration::from_secs(1));
         place.saw(&[other], &board, at(105));
-        assert_eq!(place.look_after(at(105)), LOOK, "it is gone already");
+        assert_eq!(place.look_after(at(105)), INTERVAL, "it is gone already");
     }
 }

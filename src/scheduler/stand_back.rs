@@ -13,6 +13,7 @@ use super::{
     term::{TermEnd, TermLoop},
 };
 use crate::{
+    fleet::presence::INTERVAL,
     intent::Resign,
     job::Disagreement,
     ledger::{Decided, Ledger},

@@ -43,6 +43,7 @@ use super::{
 use crate::{
     backoff::Backoff,
     node::{Admission, Answer, Doc, NodeError, Op, Reply, Standing, Token},
+    panics::caught,
 };
 
 /// Intents are documents that no node may lack.

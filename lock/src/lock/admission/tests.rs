@@ -240,9 +240,8 @@ async fn g3_a_node_that_stays_silent_is_not_waited_for_for_ever() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn g3_tokens_go_on_where_the_user_says_when_nobody_remembers() {
-    let scene = Scene::new(1);
+/// A client of one node that remembers nothing, whose tokens go on from this floor.
+async fn alone(scene: &Scene, floor: impl Fn() -> Token + Send + Sync + 'static) -> Locks {
     let guard = GuardSettings {
         mode: RestartGuard::Call,
         config: fleet(1, MAX_TTL).to_string(),
@@ -257,14 +256,32 @@ async fn g3_tokens_go_on_where_the_user_says_when_nobody_remembers() {
         .clock(scene.time.clock())
         .keeper_here(Spawn::system())
         .guarded(fleet(1, MAX_TTL))
-        .token_floor(|| Token(41))
+        .token_floor(floor)
         .start()
         .unwrap();
     scene.until_admitted(&locks).await;
+    locks
+}
+
+#[tokio::test(start_paused = true)]
+async fn g3_tokens_go_on_where_the_user_says_when_nobody_remembers() {
+    let scene = Scene::new(1);
+    let locks = alone(&scene, || Token(41)).await;
     let lease = locks.lock("a").acquire().await.unwrap();
     assert_eq!(lease.token(), Token(42));
     let blank = locks.admissions().await.unwrap()[0].blank_before;
     assert!(blank.is_some_and(|before| before <= scene.time.clock().wall().as_millisecond()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_floor_of_tokens_that_panics_keeps_no_node_from_its_vote() {
+    let scene = Scene::new(1);
+    let locks = alone(&scene, || panic!("no floor")).await;
+    let lease = locks.lock("a").acquire().await.unwrap();
+    assert!(
+        lease.token() > Token(1_000_000),
+        "it goes on from the clock"
+    );
 }
 
 #[tokio::test(start_paused = true)]
