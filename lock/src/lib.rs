@@ -3,23 +3,28 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod acquire;
+#[doc(hidden)]
+pub mod admission;
 mod base;
 pub mod election;
 pub mod event;
+mod expiry;
 pub mod fence;
 pub mod keeper;
 pub mod lease;
 pub mod lock;
 pub mod node;
-pub mod term;
+mod quorum;
+pub mod settings;
 
+pub use acquire::Locks;
 pub use base::{chance, clock, spawn};
 // The worker is built on these as well.
 #[doc(hidden)]
 pub use base::{backoff, files, finding, human, owned, panics, secret, seldom, sim_clock};
-pub use election::Elector;
+pub use election::{Elector, term};
 pub use event::Event;
-pub use lock::Locks;
 
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../README.md")]

@@ -9,18 +9,21 @@
 //! # Not promised      Two replicas may overlap if a process is frozen past its deadline: see the fencing token.
 
 mod state;
+pub mod term;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::sync::broadcast;
 
 use crate::{
+    acquire::{Locks, released},
     backoff::Backoff,
-    lock::{Claim, Claimed, LockError, Locks, Sighting, Way, released, together},
+    expiry::{Sighting, together},
     node::{Announcement, Kind},
-    term::Term,
+    quorum::{Claim, Claimed, LockError, cluster::Way},
 };
 use state::Next;
+use term::Term;
 
 /// The elector of one name: `Elector::new(&locks, "reconciler").campaign().await?`.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lock::Sighting;
+use crate::expiry::Sighting;
 
 /// A candidate's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use tokio::sync::broadcast;
 use super::Watchlist;
 use crate::{
     backoff::Backoff,
-    lock::{cluster::Cluster, link::Link},
     node::{Announcement, Node},
+    quorum::{cluster::Cluster, link::Link},
 };
 
 /// Which nodes' announcements are heard at present.

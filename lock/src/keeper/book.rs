@@ -22,8 +22,9 @@ use super::{
 use crate::{
     clock::Moment,
     lease::{LeaseView, Loss, ReleaseReport},
-    lock::{Timing, link::MOST_OPS},
     node::Record,
+    quorum::link::MOST_OPS,
+    settings::Timing,
 };
 
 /// With a round under way a lease joins it when it is due within this part of its ttl.

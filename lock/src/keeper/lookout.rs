@@ -11,7 +11,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::Desk;
-use crate::lock::Sighting;
+use crate::expiry::Sighting;
 
 /// For how long requests are gathered.
 const GATHER: Duration = Duration::from_millis(1);

@@ -14,24 +14,14 @@
 
 mod announce;
 pub(crate) mod book;
-#[cfg(test)]
-mod broken;
-#[cfg(test)]
-mod crowd;
-#[cfg(test)]
-mod ends;
 mod fitness;
 mod freeze;
 pub(crate) mod ladder;
 mod lookout;
-#[cfg(test)]
-mod margin;
 mod renew;
-#[cfg(test)]
-mod returns;
-#[cfg(test)]
-mod silent;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod verify;
 mod watchlist;
 
@@ -51,18 +41,20 @@ pub use watchlist::Watching;
 pub(crate) use watchlist::Watchlist;
 
 use crate::{
+    acquire::NodeReport,
+    admission::{self, AdmissionReport, Guard},
     chance::Chance,
     clock::Clock,
     event::{Event, Events},
+    expiry::Sighting,
     lease::{LeaseView, Line, Note, Pulse, ReleaseReport},
-    lock::{
-        AdmissionReport, BreakReport, Claim, Claimed, FleetClock, LockError, NodeReport, Sighting,
-        Timing, WriteError,
-        admission::{self, Guard},
+    node::{Announcement, Doc, Expiry, Node, NodeError, Op, View},
+    quorum::{
+        BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
         cluster::{Cluster, Parts, Stand, Told, Way},
         link::Link,
     },
-    node::{Announcement, Doc, Expiry, Node, NodeError, Op, View},
+    settings::Timing,
     spawn::Spawn,
 };
 use book::Book;
@@ -177,7 +169,7 @@ pub(crate) struct Keeper {
     /// What the owner values of this process end with.
     pub(crate) tag: Option<String>,
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) mutant: crate::lock::mutant::Mutant,
+    pub(crate) mutant: crate::quorum::mutant::Mutant,
 }
 
 /// A running keeper: what its tasks share. Cheap to clone.

@@ -9,13 +9,13 @@ use crate::{
     clock::Moment,
     event::Event,
     lease::{LeaseView, Loss},
-    lock::{
+    node::{Answer, Kind, Op, Version},
+    quorum::{
         Claim,
         cluster::Cluster,
         link::MOST_OPS,
         tally::{Ballot, Standing, standing},
     },
-    node::{Answer, Kind, Op, Version},
 };
 
 /// Calls of one round under way at a time: the next is ready when a node has answered, and waits no longer than one

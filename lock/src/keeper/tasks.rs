@@ -10,18 +10,20 @@ use tokio::sync::oneshot;
 
 use super::{Command, Desk, DocsRead, book::next_renewal};
 use crate::{
+    acquire::NodeReport,
+    admission::{AdmissionReport, AdmissionState},
     backoff::Backoff,
     clock::Moment,
     event::Event,
+    expiry::Sighting,
     lease::{Lease, LeaseView, NewLease},
-    lock::{
-        AdmissionReport, AdmissionState, BreakReport, BreakVote, Claim, Claimed, LockError,
-        NodeReport, NodeTroubles, Sighting, WriteError,
+    node::{Answer, Doc, NodeError, Op, Record, Token, Version, View},
+    quorum::{
+        BreakReport, BreakVote, Claim, Claimed, LockError, NodeTroubles, WriteError,
         cluster::{Attempt, Gone, Stand, Tried, Way, Win},
         link::{Link, MOST_OPS},
         tally::{Ballot, Standing, majority, standing},
     },
-    node::{Answer, Doc, NodeError, Op, Record, Token, Version, View},
 };
 
 impl Desk {

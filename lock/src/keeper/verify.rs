@@ -18,11 +18,11 @@ use super::{
 use crate::{
     clock::Moment,
     lease::{LeaseView, Loss, VerifyError},
-    lock::{
+    node::{Answer, Expiry, Kind, NodeError, Op, View},
+    quorum::{
         link::MOST_OPS,
         tally::{Ballot, Standing, majority, standing},
     },
-    node::{Answer, Expiry, Kind, NodeError, Op, View},
 };
 
 /// Somebody waits for a majority's word.

@@ -28,7 +28,7 @@ use tokio::sync::{Notify, oneshot};
 use super::Desk;
 use crate::{
     clock::Moment,
-    lock::{Sighting, together},
+    expiry::{Sighting, together},
 };
 
 /// What is due within this part of its ttl goes along: a little more than the list is [`behind`] those who look by themselves.

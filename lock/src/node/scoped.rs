@@ -147,7 +147,7 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::{chance::Chance, lock::Locks, node::memory::MemoryNode, sim_clock::SimTime};
+    use crate::{acquire::Locks, chance::Chance, node::memory::MemoryNode, sim_clock::SimTime};
 
     #[tokio::test(start_paused = true)]
     async fn two_fleets_on_one_store_do_not_meet() {

@@ -8,10 +8,11 @@ use std::{
 
 use super::*;
 use crate::{
+    acquire::Locks,
     chance::Chance,
     lease::Lease,
-    lock::{Claim, Claimed, Locks},
     node::{Node, memory::MemoryNode},
+    quorum::{Claim, Claimed},
     sim_clock::SimTime,
     spawn::Spawn,
 };

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    acquire::Locks,
     chance::Chance,
     event::Event,
-    lock::Locks,
     node::{Node, NodeError, Op, memory::MemoryNode},
     sim_clock::SimTime,
     spawn::Spawn,

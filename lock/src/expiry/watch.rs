@@ -20,8 +20,8 @@ use std::{
 
 use crate::{
     clock::Moment,
-    lock::Timing,
     node::{Expiry, Seen, Take, View},
+    settings::Timing,
 };
 
 /// Owners remembered as over, at most: forgetting one costs a wait, never safety.

@@ -4,14 +4,14 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
-use super::{Attempt, Cluster, Gone, Sent, Stand, Tried, Way};
+use super::cluster::{Attempt, Cluster, Gone, Sent, Stand, Tried, Way};
 use crate::{
     clock::Moment,
-    lock::{
+    node::{Answer, NodeError, Op, Record, Ticket, Token, View},
+    quorum::{
         Claim,
         tally::{Ballot, Standing, Tally, Verdict, Vote, majority, standing},
     },
-    node::{Answer, NodeError, Op, Record, Ticket, Token, View},
 };
 
 /// The votes of one attempt.

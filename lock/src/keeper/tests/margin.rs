@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    acquire::Locks,
     chance::Chance,
     event::{Event, Events},
     lease::Lease,
-    lock::{Claim, Claimed, Locks},
     node::{Node, Op, memory::MemoryNode},
+    quorum::{Claim, Claimed},
     sim_clock::SimTime,
     spawn::Spawn,
 };

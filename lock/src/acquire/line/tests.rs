@@ -6,8 +6,8 @@ use tokio::sync::broadcast;
 use super::*;
 use crate::{
     chance::Chance,
-    lock::{Claim, Claimed},
     node::{Call, Expiry, Kind, Node, Op, Take, Token, memory::MemoryNode, rules::Rows},
+    quorum::{Claim, Claimed},
     sim_clock::SimTime,
     spawn::Spawn,
 };

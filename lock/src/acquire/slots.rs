@@ -16,14 +16,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tokio::sync::broadcast;
 
-use super::{
-    Claim, Claimed, LockError, Locks, NodeTroubles, Sighting, acquire::while_held, tally::majority,
-};
+use super::{Locks, builder::while_held};
 use crate::{
     backoff::Backoff,
+    expiry::Sighting,
     human::Brief,
     lease::{Lease, LeaseView, ReleaseReport},
     node::{Announcement, Token},
+    quorum::{Claim, Claimed, LockError, NodeTroubles, tally::majority},
 };
 
 /// Where the slots lie: no key of a named lock, an election, a job or a batch begins so.

@@ -1,50 +1,15 @@
-//! The lock: Redlock over N independent nodes, with a record beside every lock and a fencing token for every lease.
+//! Acquiring locks: the lock service of a process, named locks with and without waiting, and semaphores.
 //!
-//! [`Locks`] is the handle of a process: it starts one [`crate::keeper`], which does all lock traffic and owns every
-//! lease. The algorithm is Redlock (<https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>) with
-//! its gaps closed where a client can close them; N = 1 is the single-instance algorithm, and the embedded SQLite file
-//! is a node like any other, so there is one implementation and one set of tests for all of them.
-//!
-//! # Promised
-//! - At any instant at most one lease of a named lock is held, as long as clocks run at nearly the same *rate*. What the
-//!   nodes' clocks show does not matter with [`Expiry::Observed`] (`watch`), and nodes that lose their memory have no vote
-//!   with [`LocksBuilder::guarded`] (`admission`).
-//! - Every lease has a fencing token larger than that of every earlier lease of the lock.
-//! - A lease ends at its local deadline, whatever the network says.
-//!
-//! # Ways of waiting
-//! Whoever waits stands in a line, and is called when the lock is released ([`LockBuilder::wait`]); candidates of an election
-//! do not. Nobody is refused a lock that is free because of a line: it orders those who wait, and decides nothing.
+//! [`Locks`] is the handle of a process: it starts one keeper, which does all lock traffic and owns every lease. A
+//! [`LockBuilder`] acquires one named lock, a [`SlotsBuilder`] one slot of a semaphore.
 //!
 //! # Not promised
-//! - To short claims ([`Claim::short`]), and with [`Expiry::Server`] to all: anything when a node's wall clock jumps forward by
-//!   more than the drift. Their keys end by the node's clock.
-//! - To foreign clients of the same keys more than they give each other: they know neither records nor admission.
-//! - Anything about code that does not look: after a freeze longer than the lease, only a receiver that compares
-//!   fencing tokens is safe.
-//! - Anything against a majority of nodes that lost their memory within a ttl, where nobody guards them: see
-//!   [`LocksBuilder::guarded`]. With the guard, that tokens go on without a clock or [`LocksBuilder::token_floor`].
+//! Fairness beyond the queue: it orders those who wait, and a lock that is free is refused to no candidate because of it.
 
-mod acquire;
-#[doc(hidden)]
-pub mod admission;
-mod broken;
 mod builder;
-mod claim;
-pub(crate) mod cluster;
-mod error;
 mod line;
-pub(crate) mod link;
-#[cfg(any(test, feature = "testing"))]
-#[doc(hidden)]
-pub mod mutant;
-pub mod settings;
-mod sighting;
 mod slots;
-pub mod tally;
-mod timing;
-mod wall;
-pub(crate) mod watch;
+mod start;
 
 use std::{
     collections::BTreeMap,
@@ -55,32 +20,27 @@ use std::{
 
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-#[doc(hidden)]
-pub use crate::keeper::Watching;
-pub use acquire::LockBuilder;
-pub(crate) use acquire::released;
-pub use admission::{AdmissionReport, AdmissionState};
-pub use broken::{BreakReport, BreakVote, Broken};
-pub use builder::LocksBuilder;
-pub use claim::{Claim, Claimed};
-pub(crate) use cluster::{Stand, Way};
-pub use error::{LockError, NodeTroubles, WriteError};
-pub use settings::{FleetConfig, LockSettings};
-pub use sighting::Sighting;
-pub(crate) use sighting::together;
+pub use builder::LockBuilder;
+pub(crate) use builder::released;
 pub use slots::{MOST_SLOTS, Slot, SlotsBuilder};
-pub use timing::Timing;
-pub(crate) use wall::FleetClock;
+pub use start::LocksBuilder;
 
-#[cfg(doc)]
-use crate::node::Expiry;
+#[cfg(any(test, feature = "testing"))]
+use crate::quorum::mutant;
 use crate::{
+    admission::AdmissionReport,
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
-    keeper::{self, Command, DocsRead, Fitness, Watchlist},
+    expiry::Sighting,
+    keeper::{self, Command, DocsRead, Fitness, Watching, Watchlist},
     lease::{LeaseView, Note},
     node::{Announcement, Doc, Node, NodeError, Op, View},
+    quorum::{
+        BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
+        cluster::{Stand, Way},
+    },
+    settings::Timing,
 };
 
 /// The lock service of one process. Cheap to clone; the keeper ends when the last clone and the last lease are gone.

@@ -2,6 +2,7 @@
 
 mod fleet;
 mod nodes;
+mod timing;
 mod tls;
 mod typed;
 
@@ -9,7 +10,7 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::fleet::FleetConfig;
+pub use self::{fleet::FleetConfig, timing::Timing};
 pub use crate::node::{Expiry, RestartGuard};
 use crate::{
     finding::Findings,

@@ -4,10 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::{
+    acquire::Locks,
     chance::Chance,
     lease::VerifyError,
-    lock::{Claim, Claimed, LockError, Locks, Timing},
     node::{Expiry, GuardSettings, Node, RestartGuard, memory::MemoryNode},
+    quorum::{Claim, Claimed, LockError},
+    settings::Timing,
     sim_clock::SimTime,
     spawn::Spawn,
 };

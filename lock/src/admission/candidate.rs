@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::{
     clock::Moment,
-    lock::{Timing, settings::FleetConfig},
     node::{Admission, guard::closed_since},
+    settings::{FleetConfig, Timing},
 };
 
 /// Another fleet's node is looked at so often: a person has to change something.

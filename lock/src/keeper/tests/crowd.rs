@@ -6,10 +6,11 @@ use std::{
 };
 
 use crate::{
+    acquire::Locks,
     chance::Chance,
     clock::{Clock, Moment},
-    lock::{Claim, Claimed, Locks},
     node::{Node, Op, memory::MemoryNode},
+    quorum::{Claim, Claimed},
     sim_clock::SimTime,
     spawn::Spawn,
 };

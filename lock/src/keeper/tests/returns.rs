@@ -12,13 +12,14 @@ use std::{
 
 use tokio::sync::mpsc;
 
-use super::book::Book;
 use crate::{
+    acquire::Locks,
     chance::Chance,
     clock::Moment,
+    keeper::book::Book,
     lease::{Lease, LeaseView, Line, Loss, NewLease, Note, Pulse},
-    lock::{LockError, Locks},
     node::{Kind, Node, Op, Record, Token, memory::MemoryNode},
+    quorum::LockError,
     sim_clock::SimTime,
     spawn::Spawn,
 };

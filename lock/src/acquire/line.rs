@@ -7,10 +7,11 @@ use std::{collections::VecDeque, future::Future, time::Duration};
 
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use super::{Locks, Stand, Way};
+use super::Locks;
 use crate::{
     clock::Moment,
     node::{Announcement, Ticket},
+    quorum::cluster::{Stand, Way},
 };
 
 /// How long a node keeps the place of somebody who has gone without a word, in node timeouts.

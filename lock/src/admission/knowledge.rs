@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    lock::tally::majority,
     node::{Doc, Op, Record, Token, View},
+    quorum::tally::majority,
 };
 
 /// How long a document lives that was taken over: its writer's own limit is not known.

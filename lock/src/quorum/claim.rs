@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{NodeTroubles, Timing};
-use crate::{lease::Lease, node::Kind};
+use super::NodeTroubles;
+use crate::{lease::Lease, node::Kind, settings::Timing};
 
 /// What to lock.
 #[derive(Clone, Debug, PartialEq, Eq)]

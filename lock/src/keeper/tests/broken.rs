@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    acquire::Locks,
     chance::Chance,
     lease::Loss,
-    lock::{BreakVote, Broken, LockError, Locks},
     node::{
         Expiry, Node,
         memory::{Cut, MemoryNode},
     },
+    quorum::{BreakVote, Broken, LockError},
     sim_clock::SimTime,
     spawn::Spawn,
 };

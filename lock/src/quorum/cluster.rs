@@ -6,8 +6,6 @@
 //! - R5 A lost attempt is undone on all nodes at once, also where no answer came.  (a_lost_attempt_leaves_nothing)
 //! - T2 Differing grants are confirmed by q nodes before a token is handed out.    (tokens_rise_although_nodes_differ)
 
-mod round;
-
 use std::{
     pin::Pin,
     sync::{
@@ -19,24 +17,27 @@ use std::{
 
 use futures_util::{Future, StreamExt, stream::FuturesUnordered};
 
+use super::round::Round;
 use crate::{
+    admission::Guard,
     backoff::Backoff,
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
-    keeper::Heard,
-    lock::{
-        Claim, Sighting,
-        admission::Guard,
-        link::{Link, MOST_OPS},
-        tally::majority,
-        timing::Timing,
+    expiry::{
+        Sighting,
         watch::{self, Watch},
     },
+    keeper::Heard,
     node::{Answer, Expiry, Kind, NodeError, Op, Record, Take, Ticket, Token, View, tag::tagged},
+    quorum::{
+        Claim,
+        link::{Link, MOST_OPS},
+        tally::majority,
+    },
+    settings::Timing,
     spawn::Spawn,
 };
-use round::Round;
 
 /// All nodes of a lock service, and what every attempt needs. Cheap to clone.
 #[derive(Clone)]
@@ -226,7 +227,7 @@ impl Cluster {
     }
 
     /// Why this node's vote does not count, when it says so itself.
-    fn no_vote(&self, node: usize) -> NodeError {
+    pub(super) fn no_vote(&self, node: usize) -> NodeError {
         let said = self.links.get(node).and_then(Link::no_vote);
         said.unwrap_or(NodeError::Unadmitted { left: None })
     }
@@ -331,7 +332,7 @@ impl Cluster {
     }
 
     /// The node to ask first: in the key's order the first that is up, and looks takable if any does.
-    fn first(&self, key: &str, way: &Way) -> usize {
+    pub(super) fn first(&self, key: &str, way: &Way) -> usize {
         let (nodes, primary) = (self.links.len(), self.primary(key));
         let up = |node: &usize| {
             let link = self.links.get(*node);

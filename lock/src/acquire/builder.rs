@@ -11,10 +11,18 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use super::{
-    Claim, Claimed, LockError, Locks, Sighting, Way,
+    Locks,
     line::{Place, Woken},
 };
-use crate::{backoff::Backoff, clock::Moment, human::Brief, lease::Lease, node::Announcement};
+use crate::{
+    backoff::Backoff,
+    clock::Moment,
+    expiry::Sighting,
+    human::Brief,
+    lease::Lease,
+    node::Announcement,
+    quorum::{Claim, Claimed, LockError, cluster::Way},
+};
 
 /// A waiter asks at least so often: announcements may be lost, and holders change unseen.
 const POLL: Duration = Duration::from_secs(2);

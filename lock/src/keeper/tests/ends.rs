@@ -14,9 +14,11 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 use crate::{
+    acquire::{Locks, LocksBuilder},
     clock::{Clock, Moment, TimeSource},
-    lock::{LockError, Locks, LocksBuilder, Timing},
     node::memory::MemoryNode,
+    quorum::LockError,
+    settings::Timing,
 };
 
 /// Names, in a child process, the end that it is to come to.
@@ -49,7 +51,7 @@ fn child() {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .init();
-    super::before_abort(|| eprintln!("{LAST_WORDS}"));
+    crate::keeper::before_abort(|| eprintln!("{LAST_WORDS}"));
     let folder = tempfile::tempdir().unwrap();
     let locks = match ends.to_str() {
         #[cfg(feature = "sqlite")]

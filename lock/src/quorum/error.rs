@@ -31,10 +31,10 @@ pub enum LockError {
         /// The limit.
         max_ttl: Duration,
     },
-    /// A semaphore has from 1 to [`MOST_SLOTS`](super::MOST_SLOTS) slots.
+    /// A semaphore has from 1 to [`MOST_SLOTS`](crate::acquire::MOST_SLOTS) slots.
     #[error(
         "{slots} is no number of slots: give one from 1 to {}",
-        super::MOST_SLOTS
+        crate::acquire::MOST_SLOTS
     )]
     SlotCount {
         /// What was asked for.

@@ -34,15 +34,15 @@ use self::{
     candidate::{Candidate, Next},
     knowledge::{Outside, Reading, merge},
 };
-use super::{
-    cluster::Cluster,
-    link::{Link, MOST_OPS},
-    more_names,
-    settings::FleetConfig,
-};
 use crate::{
+    acquire::more_names,
     backoff::Backoff,
     node::{Admission, Answer, Doc, NodeError, Op, Reply, Standing, Token},
+    quorum::{
+        cluster::Cluster,
+        link::{Link, MOST_OPS},
+    },
+    settings::FleetConfig,
 };
 
 /// Intents are documents that no node may lack.

@@ -7,16 +7,19 @@ use std::{
 
 use tokio::sync::{broadcast, mpsc};
 
+use super::{Handle, Locks};
 #[cfg(any(test, feature = "testing"))]
-use super::mutant;
-use super::{FleetClock, FleetConfig, Handle, Locks, Timing, admission};
+use crate::quorum::mutant;
 use crate::{
+    admission,
     chance::Chance,
     clock::Clock,
     event::Events,
     keeper::{self, Fitness, Keeper, Watchlist},
     lease::LeaseView,
     node::{Expiry, Node, tag::is_tag},
+    quorum::FleetClock,
+    settings::{FleetConfig, Timing},
     spawn::Spawn,
 };
 
