@@ -25,23 +25,23 @@
 //! - Anything against a majority of nodes that lost their memory within a ttl, where nobody guards them: see
 //!   [`LocksBuilder::guarded`]. With the guard, that tokens go on without a clock or [`LocksBuilder::token_floor`].
 
-#[doc(hidden)]
-pub use crate::acquire::MOST_NAMES;
-pub use crate::acquire::{
-    LockBuilder, Locks, LocksBuilder, MOST_SLOTS, NodeReport, Slot, SlotsBuilder,
-};
+pub use crate::acquire::{LockBuilder, Locks, LocksBuilder, Slot, SlotsBuilder};
 #[doc(hidden)]
 pub use crate::admission;
 pub use crate::admission::{AdmissionReport, AdmissionState};
 pub use crate::expiry::Sighting;
+pub use crate::keeper::NodeReport;
 #[doc(hidden)]
 pub use crate::keeper::Watching;
 #[cfg(doc)]
 use crate::node::Expiry;
+#[doc(hidden)]
+pub use crate::node::MOST_NAMES;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub use crate::quorum::mutant;
 pub use crate::quorum::{
-    BreakReport, BreakVote, Broken, Claim, Claimed, LockError, NodeTroubles, WriteError, tally,
+    BreakReport, BreakVote, Broken, Claim, Claimed, LockError, MOST_SLOTS, NodeTroubles,
+    WriteError, tally,
 };
 pub use crate::settings::{self, FleetConfig, LockSettings, Timing};

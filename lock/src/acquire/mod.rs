@@ -22,7 +22,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 pub use builder::LockBuilder;
 pub(crate) use builder::released;
-pub use slots::{MOST_SLOTS, Slot, SlotsBuilder};
+pub use slots::{Slot, SlotsBuilder};
 pub use start::LocksBuilder;
 
 #[cfg(any(test, feature = "testing"))]
@@ -33,9 +33,9 @@ use crate::{
     clock::{Clock, Moment},
     event::Events,
     expiry::Sighting,
-    keeper::{self, Command, DocsRead, Fitness, Watching, Watchlist},
+    keeper::{self, Command, DocsRead, Fitness, NodeReport, Watching, Watchlist},
     lease::{LeaseView, Note},
-    node::{Announcement, Doc, Node, NodeError, Op, View},
+    node::{Announcement, Doc, Node, NodeError, Op, View, more_names},
     quorum::{
         BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
         cluster::{Stand, Way},
@@ -46,23 +46,6 @@ use crate::{
 /// The lock service of one process. Cheap to clone; the keeper ends when the last clone and the last lease are gone.
 #[derive(Clone)]
 pub struct Locks(Arc<Handle>);
-
-/// How one node does, as its keeper sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeReport {
-    /// The node's name.
-    pub name: String,
-    /// Why it does not answer, or does not vote; `None` while it does both.
-    pub trouble: Option<NodeError>,
-    /// Whether it answers, whether it votes or not.
-    pub answers: bool,
-    /// Round trip of the last call that it answered.
-    pub round_trip: Option<Duration>,
-    /// How far its wall clock is ahead of this machine's, in milliseconds; `None` before it has answered lately.
-    pub ahead_ms: Option<i64>,
-    /// While this process watches it on its way back to its vote: the nomination that is watched, and how much longer.
-    pub watched: Option<(String, Duration)>,
-}
 
 struct Handle {
     commands: mpsc::Sender<Command>,
@@ -84,16 +67,6 @@ struct Handle {
 
 /// Names of documents that are asked for first: one answer, which must come in time.
 const FEW_NAMES: u32 = 2_000;
-
-/// Names of documents that one node is asked for at most.
-#[doc(hidden)]
-pub const MOST_NAMES: u32 = 64_000;
-
-/// How many names are to be asked for when `found` is what came of asking for `limit`; `None` when those are all, or as many as may be.
-pub(crate) fn more_names(limit: u32, found: usize) -> Option<u32> {
-    let all = u32::try_from(found).is_ok_and(|found| found < limit);
-    (!all && limit < MOST_NAMES).then(|| limit.saturating_mul(2).min(MOST_NAMES))
-}
 
 /// Documents read by name at one time.
 const DOCS_AT_ONCE: usize = 16;
@@ -353,7 +326,7 @@ impl Locks {
         self.ask(|reply| Command::Docs { which, reply }).await?
     }
 
-    /// As [`Locks::doc_names`], all of them: [`MOST_NAMES`] of a node at most. Few are asked for first, and more while there are
+    /// As [`Locks::doc_names`], all of them: [`MOST_NAMES`](crate::node::MOST_NAMES) of a node at most. Few are asked for first, and more while there are
     /// more.
     #[doc(hidden)]
     pub async fn all_doc_names(&self, dir: &str) -> Result<DocsRead, LockError> {

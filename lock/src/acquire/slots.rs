@@ -23,15 +23,13 @@ use crate::{
     human::Brief,
     lease::{Lease, LeaseView, ReleaseReport},
     node::{Announcement, Token},
-    quorum::{Claim, Claimed, LockError, NodeTroubles, tally::majority},
+    quorum::{Claim, Claimed, LockError, MOST_SLOTS, NodeTroubles, tally::majority},
 };
 
 /// Where the slots lie: no key of a named lock, an election, a job or a batch begins so.
 const FAMILY: &str = "slots/";
 /// Pauses between attempts that found free slots and got none, from and to.
 const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
-/// Slots of one semaphore at most: all are looked at in one call.
-pub const MOST_SLOTS: usize = 250;
 
 /// Slots to be acquired: `locks.slots("gpu", 4).ttl(10.secs()).wait(2.secs()).acquire().await?`.
 #[derive(Clone, Debug)]

@@ -35,9 +35,8 @@ use self::{
     knowledge::{Outside, Reading, merge},
 };
 use crate::{
-    acquire::more_names,
     backoff::Backoff,
-    node::{Admission, Answer, Doc, NodeError, Op, Reply, Standing, Token},
+    node::{Admission, Answer, Doc, NodeError, Op, Reply, Standing, Token, more_names},
     quorum::{
         cluster::Cluster,
         link::{Link, MOST_OPS},

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::{
     clock::Moment,
-    node::{Expiry, NodeError, Record, Token, View},
-    quorum::tally::majority,
+    node::{Expiry, NodeError, Record, Token, View, majority},
 };
 
 /// What each node shows of one lock, in the order of the configuration, and how long whoever looked would have to wait.

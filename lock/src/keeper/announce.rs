@@ -1,12 +1,6 @@
 //! Releases that nodes announce, passed on to whoever waits in this process.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::broadcast;
 
@@ -16,30 +10,6 @@ use crate::{
     node::{Announcement, Node},
     quorum::{cluster::Cluster, link::Link},
 };
-
-/// Which nodes' announcements are heard at present.
-#[derive(Debug, Default)]
-pub(crate) struct Heard(Vec<AtomicBool>);
-
-// === impl Heard ===
-
-impl Heard {
-    pub(crate) fn of(nodes: usize) -> Self {
-        Self((0..nodes).map(|_| AtomicBool::new(false)).collect())
-    }
-
-    fn set(&self, node: usize, heard: bool) {
-        if let Some(flag) = self.0.get(node) {
-            flag.store(heard, Ordering::SeqCst);
-        }
-    }
-
-    fn is(&self, node: usize) -> bool {
-        self.0
-            .get(node)
-            .is_some_and(|flag| flag.load(Ordering::SeqCst))
-    }
-}
 
 /// Passes a node's release announcements on, for ever; a stream that ends is opened again.
 ///

@@ -14,6 +14,7 @@
 
 mod announce;
 pub(crate) mod book;
+mod command;
 mod fitness;
 mod freeze;
 pub(crate) mod ladder;
@@ -34,24 +35,25 @@ use std::{
 use futures_util::StreamExt;
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
-pub(crate) use announce::Heard;
+pub(crate) use command::Command;
+#[doc(hidden)]
+pub use command::DocsRead;
+pub use command::NodeReport;
 pub use fitness::Fitness;
 #[doc(hidden)]
 pub use watchlist::Watching;
 pub(crate) use watchlist::Watchlist;
 
 use crate::{
-    acquire::NodeReport,
-    admission::{self, AdmissionReport, Guard},
+    admission::{self, Guard},
     chance::Chance,
     clock::Clock,
     event::{Event, Events},
-    expiry::Sighting,
     lease::{LeaseView, Line, Note, Pulse, ReleaseReport},
-    node::{Announcement, Doc, Expiry, Node, NodeError, Op, View},
+    node::{Announcement, Expiry, Node, Op},
     quorum::{
-        BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
-        cluster::{Cluster, Parts, Stand, Told, Way},
+        Claim, FleetClock, Heard,
+        cluster::{Cluster, Parts, Told},
         link::Link,
     },
     settings::Timing,
@@ -71,80 +73,6 @@ pub(crate) enum Seat {
     Thread,
     /// As tasks of the caller.
     Here(Spawn),
-}
-
-/// What the process asks of its keeper.
-pub(crate) enum Command {
-    Acquire {
-        claims: Vec<Claim>,
-        reply: oneshot::Sender<Vec<Claimed>>,
-    },
-    /// One attempt at a single named lock.
-    Try {
-        claim: Claim,
-        way: Way,
-        reply: oneshot::Sender<(Claimed, Sighting, Stand)>,
-    },
-    Look {
-        keys: Vec<String>,
-        reply: oneshot::Sender<Vec<Sighting>>,
-    },
-    List {
-        prefix: String,
-        reply: oneshot::Sender<Result<Vec<Vec<View>>, LockError>>,
-    },
-    Break {
-        key: String,
-        owner: String,
-        now: bool,
-        reply: oneshot::Sender<BreakReport>,
-    },
-    Write {
-        view: LeaseView,
-        body: String,
-        not_before: Option<i64>,
-        reply: oneshot::Sender<Result<(), WriteError>>,
-    },
-    PutDoc {
-        name: String,
-        rev: u64,
-        ttl: Duration,
-        body: String,
-        reply: oneshot::Sender<Result<usize, LockError>>,
-    },
-    RemoveDoc {
-        name: String,
-        reply: oneshot::Sender<Result<(), LockError>>,
-    },
-    Docs {
-        which: Op,
-        reply: oneshot::Sender<Result<DocsRead, LockError>>,
-    },
-    Nodes {
-        reply: oneshot::Sender<Vec<NodeReport>>,
-    },
-    Admissions {
-        reply: oneshot::Sender<Vec<AdmissionReport>>,
-    },
-    Identities {
-        reply: oneshot::Sender<Vec<Option<String>>>,
-    },
-    Endless {
-        reply: oneshot::Sender<Vec<Result<Vec<String>, NodeError>>>,
-    },
-    Settle {
-        reply: oneshot::Sender<()>,
-    },
-}
-
-/// Documents as the nodes that answered show them.
-#[doc(hidden)]
-#[derive(Clone, Debug, Default)]
-pub struct DocsRead {
-    /// The newest revision of each, and how many nodes show that one.
-    pub docs: Vec<(Doc, usize)>,
-    /// How many nodes answered.
-    pub answered: usize,
 }
 
 /// A keeper before it starts.
@@ -184,6 +112,8 @@ pub(crate) struct Desk {
     releasing: watch::Sender<usize>,
     lookout: Arc<Lookout>,
     watchlist: Arc<Watchlist>,
+    /// What the clients of guarded nodes have in common; `None` for nodes without a guard.
+    guard: Option<Guard>,
 }
 
 /// The default for work that outlives its lease: log, then `std::process::abort`.
@@ -297,7 +227,6 @@ impl Keeper {
                 floor: std::sync::atomic::AtomicU64::new(0),
                 expiry: self.expiry,
                 watch: Mutex::default(),
-                guard: self.guard.clone(),
                 heard: Heard::of(nodes),
                 tag: self.tag,
                 releasing: releasing.clone(),
@@ -311,6 +240,7 @@ impl Keeper {
             releasing: releasing.clone(),
             lookout: Arc::default(),
             watchlist: self.watchlist,
+            guard: self.guard.clone(),
         };
         background.push(spawn.spawn(desk.clone().keep_watch()));
         for (number, link) in desk.cluster.links.iter().enumerate() {

@@ -8,9 +8,8 @@ use std::{
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
-use super::{Command, Desk, DocsRead, book::next_renewal};
+use super::{Command, Desk, DocsRead, NodeReport, book::next_renewal};
 use crate::{
-    acquire::NodeReport,
     admission::{AdmissionReport, AdmissionState},
     backoff::Backoff,
     clock::Moment,
@@ -342,7 +341,7 @@ impl Desk {
     /// Asks all nodes whether they vote.
     async fn admissions(&self) -> Vec<AdmissionReport> {
         let asked = self.ask_all(vec![Op::Admission]).await;
-        let guard = self.cluster.guard.as_ref();
+        let guard = self.guard.as_ref();
         let links = self.cluster.links.iter().zip(asked);
         let report = |(link, result): (&Link, Result<Vec<Answer>, NodeError>)| {
             let shown = result.map(|answers| answers.into_iter().next());

@@ -71,6 +71,22 @@ pub use guard::{Admission, GuardSettings, RestartGuard, Standing};
 pub use op::{Kind, Op};
 pub use refusal::Refusal;
 
+/// Names of documents that one node is asked for at most.
+#[doc(hidden)]
+pub const MOST_NAMES: u32 = 64_000;
+
+/// How many names to ask for next, when asking for `limit` found `found`; `None` when those are all, or as many as may be.
+pub(crate) fn more_names(limit: u32, found: usize) -> Option<u32> {
+    let all = u32::try_from(found).is_ok_and(|found| found < limit);
+    (!all && limit < MOST_NAMES).then(|| limit.saturating_mul(2).min(MOST_NAMES))
+}
+
+/// `floor(n / 2) + 1` of the configured nodes.
+#[must_use]
+pub fn majority(configured: usize) -> usize {
+    configured / 2 + 1
+}
+
 /// Milliseconds on a node's own clock; comparable only with times of the same node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]

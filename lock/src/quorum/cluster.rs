@@ -19,7 +19,6 @@ use futures_util::{Future, StreamExt, stream::FuturesUnordered};
 
 use super::round::Round;
 use crate::{
-    admission::Guard,
     backoff::Backoff,
     chance::Chance,
     clock::{Clock, Moment},
@@ -28,10 +27,9 @@ use crate::{
         Sighting,
         watch::{self, Watch},
     },
-    keeper::Heard,
     node::{Answer, Expiry, Kind, NodeError, Op, Record, Take, Ticket, Token, View, tag::tagged},
     quorum::{
-        Claim,
+        Claim, Heard,
         link::{Link, MOST_OPS},
         tally::majority,
     },
@@ -56,8 +54,6 @@ pub(crate) struct Parts {
     /// What decides that a silent holder of a named lock is over. Short claims always end with their keys.
     pub(crate) expiry: Expiry,
     pub(crate) watch: Mutex<Watch>,
-    /// What the clients of guarded nodes have in common; `None` when nobody guards them.
-    pub(crate) guard: Option<Guard>,
     pub(crate) heard: Heard,
     /// What the owner values of this process end with.
     pub(crate) tag: Option<String>,

@@ -4,6 +4,9 @@ use std::{fmt, time::Duration};
 
 use crate::{human::Brief, lease::Loss, node::NodeError};
 
+/// Slots of one semaphore at most: all are looked at in one call.
+pub const MOST_SLOTS: usize = 250;
+
 /// Why no lease was handed out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -31,11 +34,8 @@ pub enum LockError {
         /// The limit.
         max_ttl: Duration,
     },
-    /// A semaphore has from 1 to [`MOST_SLOTS`](crate::acquire::MOST_SLOTS) slots.
-    #[error(
-        "{slots} is no number of slots: give one from 1 to {}",
-        crate::acquire::MOST_SLOTS
-    )]
+    /// A semaphore has from 1 to [`MOST_SLOTS`] slots.
+    #[error("{slots} is no number of slots: give one from 1 to {}", MOST_SLOTS)]
     SlotCount {
         /// What was asked for.
         slots: usize,

@@ -7,6 +7,7 @@ mod broken;
 mod claim;
 pub(crate) mod cluster;
 mod error;
+mod heard;
 pub(crate) mod link;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
@@ -17,5 +18,6 @@ mod wall;
 
 pub use broken::{BreakReport, BreakVote, Broken};
 pub use claim::{Claim, Claimed};
-pub use error::{LockError, NodeTroubles, WriteError};
+pub use error::{LockError, MOST_SLOTS, NodeTroubles, WriteError};
+pub(crate) use heard::Heard;
 pub(crate) use wall::FleetClock;

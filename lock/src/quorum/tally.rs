@@ -6,13 +6,8 @@
 //! - Q3 A token is handed out only when q nodes granted that very number or confirmed it. (differing_grants_need_a_confirm)
 //! - Q4 A tally counts one round; there is no way to add the votes of another.      (a_tally_is_one_round)
 
+pub use crate::node::majority;
 use crate::node::{NodeError, Token, View};
-
-/// `floor(n / 2) + 1` of the configured nodes.
-#[must_use]
-pub fn majority(configured: usize) -> usize {
-    configured / 2 + 1
-}
 
 /// One node's vote in an acquire round.
 #[derive(Clone, Debug, PartialEq)]

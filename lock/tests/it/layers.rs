@@ -75,18 +75,7 @@ const LAYERS: check::Layers = &[
 ];
 
 /// Edges against the direction, each with its reason. One that is no longer needed must go.
-const EXCEPTIONS: check::Exceptions = &[
-    ("admission", "acquire", "the number of names to ask for"),
-    ("expiry", "quorum", "what a majority is"),
-    ("keeper", "acquire", "the report about a node"),
-    ("quorum", "acquire", "how many slots there may be"),
-    (
-        "quorum",
-        "admission",
-        "what clients of guarded nodes have in common",
-    ),
-    ("quorum", "keeper", "whose announcements are heard"),
-];
+const EXCEPTIONS: check::Exceptions = &[];
 
 #[test]
 fn modules_use_only_what_lies_below_them() {
