@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 
 use super::{
     Locks,
-    line::{Place, Woken},
+    wait_queue::{Place, Woken},
 };
 use crate::{
     backoff::Backoff,

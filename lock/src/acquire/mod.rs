@@ -7,9 +7,9 @@
 //! Fairness beyond the queue: it orders those who wait, and a lock that is free is refused to no candidate because of it.
 
 mod builder;
-mod line;
 mod slots;
 mod start;
+mod wait_queue;
 
 use std::{
     collections::BTreeMap,

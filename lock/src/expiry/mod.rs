@@ -1,7 +1,7 @@
 //! When a holder is over: what this process has watched of it, and what is known of a lock.
 
-mod sighting;
+mod lock_state;
 pub(crate) mod watch;
 
-pub use sighting::Sighting;
-pub(crate) use sighting::together;
+pub use lock_state::Sighting;
+pub(crate) use lock_state::together;

@@ -5,7 +5,7 @@
 //! leases at most), every third of a ttl.
 //!
 //! # States of a lease   held -> (cordoned) -> over, then released on all nodes
-//! # Invariants          R8 here, K1-K4 in `book`, F1-F5 in `ladder`, V1-V3 in `verify`, Z1-Z2 in `freeze`, W1-W3 in `watchlist`
+//! # Invariants          R8 here, K1-K4 in `lease_table`, F1-F5 in `ladder`, V1-V3 in `verify`, Z1-Z2 in `freeze`, W1-W3 in `watchlist`
 //! - R8 An extension counts when q nodes kept the lease before its *old* deadline; the new one counts from the round's
 //!   first byte. A failed round changes nothing.              (an_extension_counts_from_its_first_byte)
 //! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
@@ -13,14 +13,14 @@
 //! panics with leases in its care ends the process: nobody would see to it that work does not outlive them.
 
 mod announce;
-pub(crate) mod book;
 mod command;
 mod fitness;
 mod freeze;
 pub(crate) mod ladder;
-mod lookout;
+pub(crate) mod lease_table;
+mod read_batcher;
 mod renew;
-mod tasks;
+mod requests;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -59,9 +59,9 @@ use crate::{
     settings::Timing,
     spawn::Spawn,
 };
-use book::Book;
 use freeze::{lateness, look_every, slack};
-use lookout::Lookout;
+use lease_table::Book;
+use read_batcher::Lookout;
 use verify::Asked;
 
 /// What to do when work outlives its lease.

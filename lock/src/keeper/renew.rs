@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 
-use super::{Desk, book::next_renewal};
+use super::{Desk, lease_table::next_renewal};
 use crate::{
     clock::Moment,
     event::Event,

@@ -13,9 +13,9 @@
 //! Code that does not ask, or that is frozen between asking and acting, may act after the end: pass the token to
 //! whatever the work changes.
 
-mod care;
-mod line;
+mod keeper_handle;
 mod shared;
+mod stop_policy;
 mod verify;
 
 use std::{
@@ -29,11 +29,11 @@ use std::{
 
 use tokio::sync::watch;
 
-#[doc(hidden)]
-pub use care::Care;
-pub use care::Unstoppable;
-pub(crate) use line::{Line, Note, Pulse};
+pub(crate) use keeper_handle::{Line, Note, Pulse};
 pub use shared::{LetGo, SharedLease};
+#[doc(hidden)]
+pub use stop_policy::Care;
+pub use stop_policy::Unstoppable;
 pub use verify::VerifyError;
 
 use crate::{

@@ -16,7 +16,7 @@ use crate::{
     acquire::Locks,
     chance::Chance,
     clock::Moment,
-    keeper::book::Book,
+    keeper::lease_table::Book,
     lease::{Lease, LeaseView, Line, Loss, NewLease, Note, Pulse},
     node::{Kind, Node, Op, Record, Token, memory::MemoryNode},
     quorum::LockError,

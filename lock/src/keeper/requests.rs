@@ -8,7 +8,7 @@ use std::{
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
-use super::{Command, Desk, DocsRead, NodeReport, book::next_renewal};
+use super::{Command, Desk, DocsRead, NodeReport, lease_table::next_renewal};
 use crate::{
     admission::{AdmissionReport, AdmissionState},
     backoff::Backoff,
