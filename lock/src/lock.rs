@@ -29,7 +29,7 @@ pub use crate::acquire::{LockBuilder, Locks, LocksBuilder, Slot, SlotsBuilder};
 #[doc(hidden)]
 pub use crate::admission;
 pub use crate::admission::{AdmissionReport, AdmissionState};
-pub use crate::expiry::Sighting;
+pub use crate::expiry::LockState;
 pub use crate::keeper::NodeReport;
 #[doc(hidden)]
 pub use crate::keeper::Watching;

@@ -12,16 +12,16 @@ use tokio::sync::broadcast;
 
 use super::{
     Locks,
-    wait_queue::{Place, Woken},
+    wait_queue::{QueueTicket, Woken},
 };
 use crate::{
     backoff::Backoff,
     clock::Moment,
-    expiry::Sighting,
+    expiry::LockState,
     human::Brief,
     lease::Lease,
     node::Announcement,
-    quorum::{Claim, Claimed, LockError, cluster::Way},
+    quorum::{Claim, Claimed, LockError, cluster::AttemptMode},
 };
 
 /// A waiter asks at least so often: announcements may be lost, and holders change unseen.
@@ -80,7 +80,10 @@ impl LockBuilder {
     }
 
     async fn at_once(&self) -> Result<Lease, LockError> {
-        let (claimed, seen, _) = self.locks.attempt(&self.claim, Way::default()).await?;
+        let (claimed, seen, _) = self
+            .locks
+            .attempt(&self.claim, AttemptMode::default())
+            .await?;
         match outcome(claimed) {
             Err(why) if seen.is_orphaned() => self.sit_out(seen, why).await,
             done => done,
@@ -88,7 +91,7 @@ impl LockBuilder {
     }
 
     /// Watches an orphan until it may be taken, and takes it. Whoever turns out to live ends this with `why`.
-    async fn sit_out(&self, mut seen: Sighting, why: LockError) -> Result<Lease, LockError> {
+    async fn sit_out(&self, mut seen: LockState, why: LockError) -> Result<Lease, LockError> {
         let (clock, slow) = (self.locks.clock(), self.locks.timing().node_timeout);
         let Some(rest) = seen.free_in() else {
             return Err(why);
@@ -101,7 +104,7 @@ impl LockBuilder {
         );
         loop {
             if seen.looks_free() {
-                let again = Way {
+                let again = AttemptMode {
                     one_first: true,
                     ticket: None,
                 };
@@ -124,39 +127,39 @@ impl LockBuilder {
         let until = clock.now() + self.wait;
         let mut releases = self.locks.releases();
         let mut backoff = Backoff::new((slow / 5).min(RETRY.0), (slow * 4).min(RETRY.1));
-        let mut place = Place::new(&self.locks, &self.claim.key);
-        let mut way = place.first();
+        let mut ticket = QueueTicket::new(&self.locks, &self.claim.key);
+        let mut mode = ticket.first();
         loop {
-            let (claimed, seen, stand) = self.locks.attempt(&self.claim, way).await?;
+            let (claimed, seen, position) = self.locks.attempt(&self.claim, mode).await?;
             let why = match outcome(claimed) {
                 Ok(lease) => {
-                    place.taken(&stand);
+                    ticket.taken(&position);
                     return Ok(lease);
                 }
                 Err(why) => why,
             };
-            place.refused(stand);
+            ticket.refused(position);
             let now = clock.now();
             if now >= until {
                 // A limit is a limit, also where the holder has gone: the next call of this process goes on watching it.
                 return Err(why);
             }
-            way = match why {
-                LockError::Held { .. } if !place.is_queued() => place.queue(),
+            mode = match why {
+                LockError::Held { .. } if !ticket.is_queued() => ticket.queue(),
                 why => {
                     let held = matches!(why, LockError::Held { .. });
                     let again =
-                        self.until_another_try(&mut place, &mut releases, seen, held, until);
+                        self.until_another_try(&mut ticket, &mut releases, seen, held, until);
                     match again.await? {
-                        Some(way) => {
+                        Some(mode) => {
                             backoff.reset();
-                            way
+                            mode
                         }
                         // Attempts of several have stood in each other's way, or too few nodes answer.
                         None => {
                             let pause = backoff.next(chance);
                             clock.sleep_until((clock.now() + pause).min(until)).await;
-                            place.queue()
+                            ticket.queue()
                         }
                     }
                 }
@@ -167,30 +170,30 @@ impl LockBuilder {
     /// Waits in line until there is a reason to try again; `None` when only time can help.
     async fn until_another_try(
         &self,
-        place: &mut Place,
+        ticket: &mut QueueTicket,
         releases: &mut broadcast::Receiver<Announcement>,
-        mut seen: Sighting,
+        mut seen: LockState,
         held: bool,
         until: Moment,
-    ) -> Result<Option<Way>, LockError> {
+    ) -> Result<Option<AttemptMode>, LockError> {
         let (clock, chance) = (self.locks.clock(), self.locks.chance());
         let slow = self.locks.timing().node_timeout;
-        if place.was_called_in_vain(seen.holder().as_deref()) || !held {
+        if ticket.was_called_in_vain(seen.holder().as_deref()) || !held {
             return Ok(None);
         }
         // Free, and refused all the same: it is the turn of somebody before us.
         let mut turn_of_another = seen.looks_free();
-        if turn_of_another && place.is_first() {
+        if turn_of_another && ticket.is_first() {
             return Ok(None);
         }
         loop {
             let now = clock.now();
             let pause = if turn_of_another {
-                place.patience()
+                ticket.patience()
             } else {
                 let pause = while_held(&seen, slow);
                 match seen.free_in() {
-                    Some(end) if end <= pause && place.leads() => pause,
+                    Some(end) if end <= pause && ticket.leads() => pause,
                     // Those who wait for the same end had better not ask in the same moment.
                     Some(end) if end <= pause => pause + chance.up_to(slow / 5),
                     // Those who only look had better: what is asked together is one call.
@@ -199,17 +202,17 @@ impl LockBuilder {
             };
             let timer = clock.sleep_until((now + pause).min(until));
             let holder = seen.holder();
-            let woken = place.wait(releases, holder.as_deref(), timer).await;
+            let woken = ticket.wait(releases, holder.as_deref(), timer).await;
             match woken {
-                Woken::Called => return Ok(Some(place.called())),
+                Woken::Called => return Ok(Some(ticket.called())),
                 Woken::Released => {
                     // Those who wake together split the vote.
                     clock.sleep(chance.up_to(slow / 10)).await;
-                    return Ok(Some(place.queue()));
+                    return Ok(Some(ticket.queue()));
                 }
-                Woken::Time if turn_of_another => return Ok(Some(place.impatient())),
-                Woken::Time if clock.now() >= until || place.fades() => {
-                    return Ok(Some(place.queue()));
+                Woken::Time if turn_of_another => return Ok(Some(ticket.impatient())),
+                Woken::Time if clock.now() >= until || ticket.fades() => {
+                    return Ok(Some(ticket.queue()));
                 }
                 Woken::Time => {}
             }
@@ -217,18 +220,18 @@ impl LockBuilder {
             // seen when it has died is watched for a ttl from then on.
             seen = self.look().await?;
             if seen.looks_free() {
-                if place.leads() {
-                    return Ok(Some(place.called()));
+                if ticket.leads() {
+                    return Ok(Some(ticket.called()));
                 }
-                if place.is_first() {
-                    return Ok(Some(place.impatient()));
+                if ticket.is_first() {
+                    return Ok(Some(ticket.impatient()));
                 }
                 turn_of_another = true;
             }
         }
     }
 
-    async fn look(&self) -> Result<Sighting, LockError> {
+    async fn look(&self) -> Result<LockState, LockError> {
         let seen = self.locks.look(vec![self.claim.key.clone()]).await?;
         seen.into_iter().next().ok_or(LockError::Closed)
     }
@@ -245,7 +248,7 @@ fn outcome(claimed: Claimed) -> Result<Lease, LockError> {
 
 /// How long a waiter sleeps who hears of no release: to the end of the holder's life as far as it is seen, to its next
 /// sign of life, or to the slow poll. `slow` is the node timeout.
-pub(super) fn while_held(seen: &Sighting, slow: Duration) -> Duration {
+pub(super) fn while_held(seen: &LockState, slow: Duration) -> Duration {
     let poll = (slow * 40).min(POLL);
     let poll = seen.look_in().map_or(poll, |look| look.min(poll));
     // A millisecond more: the key lives to the end of its last one.
@@ -294,13 +297,13 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn held(life: Option<u64>) -> Sighting {
+    fn held(life: Option<u64>) -> LockState {
         let view = View {
             holder: Some("a".into()),
             remaining_ms: life,
             ..View::default()
         };
-        Sighting::new("k", vec![Ok(view)])
+        LockState::new("k", vec![Ok(view)])
     }
 
     #[test]

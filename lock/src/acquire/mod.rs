@@ -32,13 +32,13 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
-    expiry::Sighting,
+    expiry::LockState,
     keeper::{self, Command, DocsRead, Fitness, NodeReport, Watching, Watchlist},
     lease::{LeaseView, Note},
     node::{Announcement, Doc, Node, NodeError, Op, View, more_names},
     quorum::{
         BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
-        cluster::{Stand, Way},
+        cluster::{AttemptMode, QueuePosition},
     },
     settings::Timing,
 };
@@ -138,11 +138,11 @@ impl Locks {
     pub(crate) async fn attempt(
         &self,
         claim: &Claim,
-        way: Way,
-    ) -> Result<(Claimed, Sighting, Stand), LockError> {
+        mode: AttemptMode,
+    ) -> Result<(Claimed, LockState, QueuePosition), LockError> {
         self.check_ttl(claim.ttl)?;
         let claim = claim.clone();
-        self.ask(|reply| Command::Try { claim, way, reply }).await
+        self.ask(|reply| Command::Try { claim, mode, reply }).await
     }
 
     /// Gives a place in a lock's line up, in the background, and with however many commands waiting. One that no node hears
@@ -185,7 +185,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::Closed`]; a node's trouble stands in its place in the sighting.
-    pub async fn look(&self, keys: Vec<String>) -> Result<Vec<Sighting>, LockError> {
+    pub async fn look(&self, keys: Vec<String>) -> Result<Vec<LockState>, LockError> {
         self.ask(|reply| Command::Look { keys, reply }).await
     }
 
@@ -475,10 +475,10 @@ impl Locks {
         command: impl FnOnce(oneshot::Sender<T>) -> Command,
     ) -> Result<T, LockError> {
         // A place first: whoever waits holds no command, and a thousand wait at a time.
-        let place = self.0.commands.reserve().await;
-        let place = place.map_err(|_| LockError::Closed)?;
+        let permit = self.0.commands.reserve().await;
+        let permit = permit.map_err(|_| LockError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        place.send(command(reply));
+        permit.send(command(reply));
         answer.await.map_err(|_| LockError::Closed)
     }
 }

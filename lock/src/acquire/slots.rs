@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use super::{Locks, builder::while_held};
 use crate::{
     backoff::Backoff,
-    expiry::Sighting,
+    expiry::LockState,
     human::Brief,
     lease::{Lease, LeaseView, ReleaseReport},
     node::{Announcement, Token},
@@ -153,7 +153,7 @@ impl SlotsBuilder {
             if now >= until {
                 // As a single lock does that is tried once: programs that run once would never see the time of a dead holder run out.
                 let orphans = seen.iter().filter(|s| s.is_orphaned());
-                match orphans.filter_map(Sighting::free_in).min() {
+                match orphans.filter_map(LockState::free_in).min() {
                     Some(rest) if full && !sits_out && self.wait.is_zero() => {
                         sits_out = true;
                         until = now + rest + slow * 4;
@@ -219,7 +219,7 @@ impl SlotsBuilder {
 // === decisions ===
 
 /// The slots that a majority shows as free, in the order in which to try them.
-fn free(seen: &[Sighting], first: usize) -> Vec<usize> {
+fn free(seen: &[LockState], first: usize) -> Vec<usize> {
     let slots = seen.len();
     (0..slots)
         .map(|i| (first + i) % slots)
@@ -228,8 +228,8 @@ fn free(seen: &[Sighting], first: usize) -> Vec<usize> {
 }
 
 /// Why no slot looks free: all are taken, or too few nodes say anything.
-fn none_free(seen: &[Sighting], names: &[String]) -> LockError {
-    let first = seen.first().map(|sighting| &sighting.nodes[..]);
+fn none_free(seen: &[LockState], names: &[String]) -> LockError {
+    let first = seen.first().map(|slot| &slot.nodes[..]);
     let nodes = first.unwrap_or_default();
     let needed = majority(nodes.len());
     let answered = nodes.iter().filter(|node| node.is_ok()).count();
@@ -246,14 +246,14 @@ fn none_free(seen: &[Sighting], names: &[String]) -> LockError {
     }
     LockError::Held {
         by: None,
-        for_at_most: seen.iter().filter_map(Sighting::free_in).min(),
+        for_at_most: seen.iter().filter_map(LockState::free_in).min(),
     }
 }
 
 /// Completes when the release of a slot is announced by whoever was seen to hold it, or by anybody where no holder was
 /// seen; a closed or lagging stream never completes early. Bids that were lost are undone, which is announced, too: they
 /// would wake all who wait, who would bid, and undo.
-async fn any_released(releases: &mut broadcast::Receiver<Announcement>, seen: &[Sighting]) {
+async fn any_released(releases: &mut broadcast::Receiver<Announcement>, seen: &[LockState]) {
     let holders: BTreeMap<&str, Option<String>> =
         seen.iter().map(|s| (s.key.as_str(), s.holder())).collect();
     let wakes = |news: &Announcement| match holders.get(news.key.as_str()) {

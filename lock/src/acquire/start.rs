@@ -199,7 +199,7 @@ impl LocksBuilder {
                 fleet,
                 token_floor: self.token_floor,
                 bystander: self.bystander,
-                blank_said: Arc::default(),
+                memory_loss_said: Arc::default(),
             }),
             look_every: self.look_every,
             tag: self.tag,

@@ -11,7 +11,7 @@ use super::Locks;
 use crate::{
     clock::Moment,
     node::{Announcement, Ticket},
-    quorum::cluster::{Stand, Way},
+    quorum::cluster::{AttemptMode, QueuePosition},
 };
 
 /// How long a node keeps the place of somebody who has gone without a word, in node timeouts.
@@ -30,7 +30,7 @@ const CONTENDED: u32 = 4;
 const IN_VAIN: u32 = 4;
 
 /// Somebody who waits for a lock. Its place is given up when it is dropped.
-pub(super) struct Place {
+pub(super) struct QueueTicket {
     locks: Locks,
     key: String,
     id: String,
@@ -57,9 +57,9 @@ pub(super) enum Woken {
     Time,
 }
 
-// === impl Place ===
+// === impl QueueTicket ===
 
-impl Place {
+impl QueueTicket {
     pub(super) fn new(locks: &Locks, key: &str) -> Self {
         Self {
             locks: locks.clone(),
@@ -74,35 +74,35 @@ impl Place {
     }
 
     /// The first attempt: all nodes at once, without asking for the line, unless others were seen to stand in it.
-    pub(super) fn first(&mut self) -> Way {
+    pub(super) fn first(&mut self) -> AttemptMode {
         if self.locks.is_contended(&self.key) {
             self.queue()
         } else {
-            Way::default()
+            AttemptMode::default()
         }
     }
 
     /// Takes the lock if it is free and our turn; else a place in the line, or keeps it.
-    pub(super) fn queue(&mut self) -> Way {
-        self.way(true, true)
+    pub(super) fn queue(&mut self) -> AttemptMode {
+        self.mode(true, true)
     }
 
     /// It is our turn: all nodes at once.
-    pub(super) fn called(&mut self) -> Way {
-        self.way(false, false)
+    pub(super) fn called(&mut self) -> AttemptMode {
+        self.mode(false, false)
     }
 
     /// Whoever was called has not come.
-    pub(super) fn impatient(&mut self) -> Way {
-        self.way(true, false)
+    pub(super) fn impatient(&mut self) -> AttemptMode {
+        self.mode(true, false)
     }
 
-    fn way(&mut self, one_first: bool, polite: bool) -> Way {
+    fn mode(&mut self, one_first: bool, polite: bool) -> AttemptMode {
         self.queued = true;
         self.asked = self.locks.clock().now();
         let life = self.locks.timing().node_timeout * KEPT;
         let id = self.id.clone();
-        Way {
+        AttemptMode {
             one_first,
             ticket: Some(Ticket { id, life, polite }),
         }
@@ -143,9 +143,9 @@ impl Place {
         }
     }
 
-    pub(super) fn refused(&mut self, stand: Stand) {
-        self.ahead = stand.ahead;
-        self.lost.push_back(stand.owner);
+    pub(super) fn refused(&mut self, position: QueuePosition) {
+        self.ahead = position.ahead;
+        self.lost.push_back(position.owner);
         if self.lost.len() > MOST_LOST {
             self.lost.pop_front();
         }
@@ -153,12 +153,12 @@ impl Place {
 
     /// The lock is ours, and the place went with it if the node that keeps the line granted. Whoever of us wants it next
     /// does well to stand in line at once.
-    pub(super) fn taken(&mut self, stand: &Stand) {
+    pub(super) fn taken(&mut self, position: &QueuePosition) {
         if self.queued {
             let span = self.locks.timing().node_timeout * CONTENDED;
             self.locks.contend(&self.key, span);
         }
-        self.queued &= !stand.left;
+        self.queued &= !position.left;
     }
 
     /// How long those before us are given to take a lock that is free.
@@ -218,7 +218,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueTicket {
     fn drop(&mut self) {
         if self.queued {
             self.locks.leave(&self.key, &self.id);

@@ -4,8 +4,8 @@
 //! - G2 N - q + 1 other voters know whatever a majority took note of.  (g2_enough_others_know_everything)
 //! - G2 Counters and bodies are merged by maximum; ownership never is.   (g2_the_largest_of_everything_is_merged)
 //! - G3 Fewer of them: what was known before the watch may be lost, and the counter goes on from a clock or from what the user
-//!   says.                                                              (g3_too_few_others_leave_a_blank)
-//! - G3 A blank is handed on with what is read from a node that has one.   (g3_a_blank_is_handed_on)
+//!   says.                                                              (g3_too_few_others_mean_a_memory_loss)
+//! - G3 A blank is handed on with what is read from a node that has one.   (g3_a_memory_loss_is_handed_on)
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) struct Reading {
     /// Its counter.
     pub(crate) counter: Token,
     /// What it may have forgotten itself.
-    pub(crate) blank_before: Option<i64>,
+    pub(crate) memory_loss: Option<i64>,
     /// Its named locks.
     pub(crate) records: Vec<View>,
     /// Intents, which everybody must find.
@@ -51,7 +51,7 @@ pub(crate) struct Merged {
     /// Its counter is raised to this.
     pub(crate) counter: Token,
     /// What was known before this may be lost here.
-    pub(crate) blank_before: Option<i64>,
+    pub(crate) memory_loss: Option<i64>,
     /// Whether enough others were read.
     pub(crate) complete: bool,
 }
@@ -94,8 +94,8 @@ pub(crate) fn merge(nonce: &str, nodes: usize, readings: &[Reading], outside: Ou
     });
     let counters = readings.iter().map(|r| r.counter).max();
     let counter = counters.unwrap_or_default().max(outside.seen);
-    let inherited = readings.iter().filter_map(|r| r.blank_before).max();
-    let (counter, blank_before) = if let Some(own) = outside.intact {
+    let inherited = readings.iter().filter_map(|r| r.memory_loss).max();
+    let (counter, memory_loss) = if let Some(own) = outside.intact {
         (counter, own)
     } else if complete {
         (counter, inherited)
@@ -109,7 +109,7 @@ pub(crate) fn merge(nonce: &str, nodes: usize, readings: &[Reading], outside: Ou
     Merged {
         ops: locks.chain(docs).collect(),
         counter,
-        blank_before,
+        memory_loss,
         complete,
     }
 }
@@ -174,7 +174,7 @@ mod tests {
         }
         let merged = merge("n", 3, &[knows(7, &[]), knows(9, &[])], OUTSIDE);
         assert!(merged.complete);
-        assert_eq!((merged.counter, merged.blank_before), (Token(9), None));
+        assert_eq!((merged.counter, merged.memory_loss), (Token(9), None));
     }
 
     #[test]
@@ -213,12 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn g3_too_few_others_leave_a_blank() {
+    fn g3_too_few_others_mean_a_memory_loss() {
         for (nodes, readings) in [(1, vec![]), (3, vec![knows(7, &[lock("a", 5, 1)])])] {
             let known = readings.len();
             let merged = merge("n", nodes, &readings, OUTSIDE);
             assert!(!merged.complete);
-            assert_eq!(merged.blank_before, Some(1_000));
+            assert_eq!(merged.memory_loss, Some(1_000));
             assert_eq!(merged.counter, Token(1_000_000));
             assert_eq!(merged.ops.len(), known, "what can be known is merged");
         }
@@ -230,13 +230,13 @@ mod tests {
     }
 
     #[test]
-    fn g3_a_node_that_only_lost_its_vote_has_no_blank() {
+    fn g3_a_node_that_only_lost_its_vote_has_no_memory_loss() {
         let closed = Outside {
             intact: Some(Some(300)),
             ..OUTSIDE
         };
         let merged = merge("n", 3, &[], closed);
-        assert_eq!((merged.complete, merged.blank_before), (true, Some(300)));
+        assert_eq!((merged.complete, merged.memory_loss), (true, Some(300)));
         assert_eq!(merged.counter, Token(0), "its own counter stands");
     }
 
@@ -244,7 +244,7 @@ mod tests {
     fn g3_a_loss_has_a_stamp_of_its_own() {
         let day = 86_400_000;
         let ahead = Reading {
-            blank_before: Some(day),
+            memory_loss: Some(day),
             ..knows(1, &[])
         };
         let stamps: Vec<i64> = [1_000, 61_234, 3_599_000]
@@ -254,19 +254,19 @@ mod tests {
                     lost_before: *lost_before,
                     ..OUTSIDE
                 };
-                merge("n", 3, std::slice::from_ref(&ahead), outside).blank_before
+                merge("n", 3, std::slice::from_ref(&ahead), outside).memory_loss
             })
             .collect();
         assert_eq!(stamps, [day + 1_001, day + 61_235, day + 3_599_001]);
     }
 
     #[test]
-    fn g3_a_blank_is_handed_on() {
+    fn g3_a_memory_loss_is_handed_on() {
         let forgetful = Reading {
-            blank_before: Some(500),
+            memory_loss: Some(500),
             ..knows(1, &[])
         };
         let merged = merge("n", 3, &[knows(2, &[]), forgetful], OUTSIDE);
-        assert_eq!((merged.complete, merged.blank_before), (true, Some(500)));
+        assert_eq!((merged.complete, merged.memory_loss), (true, Some(500)));
     }
 }

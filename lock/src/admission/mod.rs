@@ -36,7 +36,7 @@ use self::{
 };
 use crate::{
     backoff::Backoff,
-    node::{Admission, Answer, Doc, NodeError, Op, Reply, Standing, Token, more_names},
+    node::{Admission, Answer, Doc, Eligibility, NodeError, Op, Reply, Token, more_names},
     quorum::{
         cluster::Cluster,
         link::{Link, MOST_OPS},
@@ -72,7 +72,7 @@ pub(crate) struct Guard {
     /// Others bring nodes back.
     pub(crate) bystander: bool,
     /// That memory was lost for good is said once.
-    pub(crate) blank_said: Arc<AtomicBool>,
+    pub(crate) memory_loss_said: Arc<AtomicBool>,
 }
 
 /// Tends one node, for ever: at the start of the process, and whenever its replies say that it has no vote.
@@ -80,7 +80,7 @@ pub(crate) async fn tend(cluster: Cluster, guard: Guard, node: usize) {
     let Some(link) = cluster.links.get(node) else {
         return;
     };
-    let mut standing = link.standing();
+    let mut eligibility = link.eligibility();
     loop {
         let tended = Tended {
             cluster: &cluster,
@@ -91,17 +91,17 @@ pub(crate) async fn tend(cluster: Cluster, guard: Guard, node: usize) {
         tended.bring_back().await;
         // Replies that were under way must not keep us busy.
         cluster.clock.sleep(cluster.timing.node_timeout).await;
-        if standing.wait_for(|now| !votes(now)).await.is_err() {
+        if eligibility.wait_for(|now| !votes(now)).await.is_err() {
             return;
         }
     }
 }
 
 /// Whether a node with this standing votes.
-pub(crate) fn votes(standing: &Standing) -> bool {
-    match standing {
-        Standing::Unguarded | Standing::Admitted => true,
-        Standing::Unadmitted | Standing::Configured(_) => false,
+pub(crate) fn votes(eligibility: &Eligibility) -> bool {
+    match eligibility {
+        Eligibility::Unguarded | Eligibility::Admitted => true,
+        Eligibility::Unadmitted | Eligibility::Configured(_) => false,
     }
 }
 
@@ -129,7 +129,7 @@ impl Tended<'_> {
     async fn bring_back(&self) {
         let (clock, timing) = (&self.cluster.clock, &self.cluster.timing);
         let mut candidate = Candidate::default();
-        let mut told = Told::default();
+        let mut said = Said::default();
         let mut backoff = Backoff::new(timing.node_timeout, Duration::from_secs(1));
         let mut op = Op::Admission;
         let mut watch = None;
@@ -152,7 +152,7 @@ impl Tended<'_> {
                 let skew = i64::try_from(timing.skew.as_millis()).unwrap_or(i64::MAX);
                 lost_before = clock.wall().as_millisecond().max(node_ms) + skew;
             }
-            told.tell(
+            said.tell(
                 self,
                 &shown,
                 &next,
@@ -208,11 +208,11 @@ impl Tended<'_> {
             nonce,
             config: self.guard.fleet.to_string(),
             counter: merged.counter,
-            blank_before: merged.blank_before,
+            memory_loss: merged.memory_loss,
         };
         let done = matches!(self.link.ask(vec![admit]).await,
             Ok(reply) if reply.answers == [Answer::Done]);
-        if done && !merged.complete && !self.guard.blank_said.swap(true, Ordering::SeqCst) {
+        if done && !merged.complete && !self.guard.memory_loss_said.swap(true, Ordering::SeqCst) {
             tracing::warn!(
                 node = self.link.name(),
                 read = readings.len(),
@@ -233,7 +233,7 @@ impl Tended<'_> {
             lost_before,
             floor: said.unwrap_or(Token(micros)),
             seen: self.cluster.seen(),
-            intact: shown.admitted.then_some(shown.blank_before),
+            intact: shown.admitted.then_some(shown.memory_loss),
         }
     }
 
@@ -315,7 +315,7 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
                         return Ok(None);
                     }
                     reading.counter = shown.counter;
-                    reading.blank_before = shown.blank_before;
+                    reading.memory_loss = shown.memory_loss;
                 }
                 Answer::Views(views) => {
                     if let Some(view) = views.last() {
@@ -397,12 +397,12 @@ fn admission(read: Result<Reply, NodeError>) -> Option<(Admission, i64)> {
 
 /// What was said of a node's absence: its beginning once, its end once (G5).
 #[derive(Default)]
-struct Told {
+struct Said {
     nonce: Option<String>,
     other: bool,
 }
 
-impl Told {
+impl Said {
     fn tell(&mut self, of: &Tended<'_>, shown: &Admission, next: &Next, left: Option<Duration>) {
         let node = of.link.name();
         match next {

@@ -19,7 +19,7 @@ pub struct AdmissionReport {
     /// The standing nomination, while it is on its way back to its vote: the same for everybody who looks.
     pub nomination: Option<String>,
     /// Unix milliseconds: what was decided before this may have been forgotten here.
-    pub blank_before: Option<i64>,
+    pub memory_loss: Option<i64>,
 }
 
 /// Whether a node votes, and why not.

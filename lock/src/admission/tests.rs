@@ -137,7 +137,7 @@ async fn g2_a_node_that_lost_its_memory_is_told_what_the_others_know() {
     }
     let seen = two.admissions().await.unwrap();
     assert_ne!(
-        seen[0].blank_before, None,
+        seen[0].memory_loss, None,
         "inherited from the first contact"
     );
 
@@ -194,7 +194,7 @@ async fn frozen_at_the_end_of_a_watch() -> (Scene, Locks, Option<i64>) {
     let scene = Scene::new(3);
     let locks = scene.client(1);
     scene.until_admitted(&locks).await;
-    let before = locks.admissions().await.unwrap()[2].blank_before;
+    let before = locks.admissions().await.unwrap()[2].memory_loss;
     scene.nodes[2].faults().crash();
     let left = loop {
         match locks.admissions().await.unwrap()[2].state {
@@ -215,7 +215,7 @@ async fn g3_a_node_that_stands_still_for_a_moment_is_waited_for() {
         scene.pass(Duration::from_millis(ms)).await;
         scene.nodes[1].faults().thaw();
         scene.until_admitted(&locks).await;
-        let after = locks.admissions().await.unwrap()[2].blank_before;
+        let after = locks.admissions().await.unwrap()[2].memory_loss;
         assert_eq!(after, before, "nobody else lost anything: {ms} ms");
         let first = locks.lock("a").acquire().await.unwrap().token();
         let second = locks.lock("b").acquire().await.unwrap().token();
@@ -235,7 +235,7 @@ async fn g3_a_node_that_stays_silent_is_not_waited_for_for_ever() {
         scene.pass(Duration::from_millis(20)).await;
     };
     let took = scene.time.elapsed() - start;
-    assert!(last.blank_before > before, "too few remember");
+    assert!(last.memory_loss > before, "too few remember");
     assert!(
         took > HICCUP && took < HICCUP + Duration::from_secs(2),
         "{took:?}"
@@ -265,7 +265,7 @@ async fn g3_tokens_go_on_where_the_user_says_when_nobody_remembers() {
     scene.until_admitted(&locks).await;
     let lease = locks.lock("a").acquire().await.unwrap();
     assert_eq!(lease.token(), Token(42));
-    let blank = locks.admissions().await.unwrap()[0].blank_before;
+    let blank = locks.admissions().await.unwrap()[0].memory_loss;
     assert!(blank.is_some_and(|before| before <= scene.time.clock().wall().as_millisecond()));
 }
 
@@ -295,7 +295,7 @@ async fn g4_nodes_that_were_closed_remember_everything() {
     let scene = Scene::new(3);
     let ours = scene.client(1);
     scene.until_admitted(&ours).await;
-    let blank = ours.admissions().await.unwrap()[0].blank_before;
+    let blank = ours.admissions().await.unwrap()[0].memory_loss;
     let lease = ours.lock("a").acquire().await.unwrap();
     let token = lease.token();
     lease.release().await;
@@ -312,7 +312,7 @@ async fn g4_nodes_that_were_closed_remember_everything() {
             nonce: nonce.clone(),
             config: crate::node::guard::closed(10_000),
             counter: Token(0),
-            blank_before: blank,
+            memory_loss: blank,
         };
         let call = crate::node::Call {
             not_after: None,
@@ -330,7 +330,7 @@ async fn g4_nodes_that_were_closed_remember_everything() {
     assert!(next.token() > token && next.token().0 < token.0 + 10);
     let seen = theirs.admissions().await.unwrap();
     assert!(
-        seen.iter().all(|node| node.blank_before == blank),
+        seen.iter().all(|node| node.memory_loss == blank),
         "{seen:?}"
     );
 }

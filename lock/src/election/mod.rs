@@ -18,9 +18,9 @@ use tokio::sync::broadcast;
 use crate::{
     acquire::{Locks, released},
     backoff::Backoff,
-    expiry::{Sighting, together},
+    expiry::{LockState, together},
     node::{Announcement, Kind},
-    quorum::{Claim, Claimed, LockError, cluster::Way},
+    quorum::{Claim, Claimed, LockError, cluster::AttemptMode},
 };
 use state::Next;
 use term::Term;
@@ -36,7 +36,7 @@ pub struct Elector {
 
 /// Told of what the nodes show.
 #[derive(Clone)]
-struct Shows(Arc<dyn Fn(&Sighting) + Send + Sync>);
+struct Shows(Arc<dyn Fn(&LockState) + Send + Sync>);
 
 /// How long a candidate waits when the lock looks free, so that others may go first. Asked before the first bid of each
 /// vacancy.
@@ -96,12 +96,12 @@ impl Elector {
 
     /// Tells `to` of all that the nodes show of the lock.
     #[doc(hidden)]
-    pub fn showing(mut self, to: impl Fn(&Sighting) + Send + Sync + 'static) -> Self {
+    pub fn showing(mut self, to: impl Fn(&LockState) + Send + Sync + 'static) -> Self {
         self.shows = Some(Shows(Arc::new(to)));
         self
     }
 
-    fn show(&self, seen: &Sighting) {
+    fn show(&self, seen: &LockState) {
         if let Some(Shows(to)) = &self.shows {
             to(seen);
         }
@@ -137,7 +137,7 @@ impl Elector {
         let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
         // The very first bid goes blind: one round trip when nobody holds it.
         let mut next = Next::Bid;
-        let mut way = Way::default();
+        let mut mode = AttemptMode::default();
         let mut hesitated = false;
         loop {
             if locks.fitness().unfit().is_some() {
@@ -152,7 +152,7 @@ impl Elector {
                 // Then it is looked at again: whoever was to go first may have it.
                 clock.sleep(pause).await;
             } else if next == Next::Bid {
-                let (bid, seen, _) = locks.attempt(&self.claim, way.clone()).await?;
+                let (bid, seen, _) = locks.attempt(&self.claim, mode.clone()).await?;
                 match bid {
                     Claimed::Acquired(lease) => {
                         let leaderless = seen.vacant_since.map(|at| clock.now().since(at));
@@ -165,24 +165,24 @@ impl Elector {
                 }
                 // Candidates that bid together split the vote: ask one node first from now on, and wait a random,
                 // growing time (R6).
-                way.one_first = true;
+                mode.one_first = true;
                 clock.sleep(backoff.next(chance)).await;
             }
             let seen = locks.look(vec![self.claim.key.clone()]).await?;
-            let Some(sighting) = seen.first() else {
+            let Some(seen) = seen.first() else {
                 continue;
             };
-            self.show(sighting);
-            next = state::next(sighting, ttl / 2);
+            self.show(seen);
+            next = state::next(seen, ttl / 2);
             if let Next::Watch { pause, exact } = next {
                 backoff.reset();
-                way.one_first = false;
+                mode.one_first = false;
                 hesitated = false;
                 let mut at = clock.now() + pause;
                 if !exact {
                     at = together(at, ttl);
                 }
-                let holder = sighting.holder();
+                let holder = seen.holder();
                 // As far as can be seen the holder's life ends here, unless it is renewed.
                 tokio::select! {
                     biased;
@@ -203,7 +203,7 @@ impl Elector {
 impl Elector {
     /// What the nodes show of the lock.
     #[doc(hidden)]
-    pub async fn look(&self) -> Result<Sighting, LockError> {
+    pub async fn look(&self) -> Result<LockState, LockError> {
         let seen = self.locks.look(vec![self.claim.key.clone()]).await?;
         let seen = seen.into_iter().next().ok_or(LockError::Closed)?;
         self.show(&seen);
@@ -214,11 +214,11 @@ impl Elector {
     /// asked before the others, so that candidates that bid together split no votes.
     #[doc(hidden)]
     pub async fn bid(&self, one_first: bool) -> Result<Option<Term>, LockError> {
-        let way = Way {
+        let mode = AttemptMode {
             one_first,
-            ..Way::default()
+            ..AttemptMode::default()
         };
-        let (bid, _, _) = self.locks.attempt(&self.claim, way).await?;
+        let (bid, _, _) = self.locks.attempt(&self.claim, mode).await?;
         Ok(match bid {
             Claimed::Acquired(lease) => Some(Term::new(lease)),
             other => {
@@ -230,7 +230,7 @@ impl Elector {
 
     /// Waits until it makes sense to look again at a lock that somebody holds.
     #[doc(hidden)]
-    pub async fn watch(&self, seen: &Sighting, releases: &mut broadcast::Receiver<Announcement>) {
+    pub async fn watch(&self, seen: &LockState, releases: &mut broadcast::Receiver<Announcement>) {
         let (clock, chance, timing) =
             (self.locks.clock(), self.locks.chance(), self.locks.timing());
         let ttl = self.claim.ttl.unwrap_or(timing.ttl);

@@ -10,7 +10,7 @@ use crate::{
 /// What each node shows of one lock, in the order of the configuration, and how long whoever looked would have to wait.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Sighting {
+pub struct LockState {
     /// The lock's key.
     pub key: String,
     /// Each node's view, or why it gave none.
@@ -22,7 +22,7 @@ pub struct Sighting {
     pub(crate) vacant_since: Option<Moment>,
 }
 
-impl Sighting {
+impl LockState {
     /// Judged by the lives of the keys alone.
     #[must_use]
     pub fn new(key: impl Into<String>, nodes: Vec<Result<View, NodeError>>) -> Self {
@@ -212,7 +212,7 @@ mod tests {
                 ..View::default()
             })
         };
-        let seen = |nodes| Sighting::judged("k".into(), nodes, Expiry::Observed, Vec::new());
+        let seen = |nodes| LockState::judged("k".into(), nodes, Expiry::Observed, Vec::new());
         let alive = |nodes| seen(nodes).alive(now).map(|(_, _, alive)| alive);
         let held = |left| shows(Some("a"), Some(left));
         assert_eq!(
@@ -240,24 +240,24 @@ mod tests {
     fn down() -> Result<View, NodeError> {
         Err(NodeError::Unreachable("test".into()))
     }
-    fn sighting(nodes: Vec<Result<View, NodeError>>) -> Sighting {
-        Sighting::new("k", nodes)
+    fn state(nodes: Vec<Result<View, NodeError>>) -> LockState {
+        LockState::new("k", nodes)
     }
 
     #[test]
     fn a_lock_looks_free_only_on_a_majority_of_the_configured_nodes() {
-        assert!(sighting(vec![free(), free(), held("a", 9)]).looks_free());
-        assert!(!sighting(vec![free(), down(), down()]).looks_free());
-        assert_eq!(sighting(vec![free(), down(), down()]).free_in(), None);
+        assert!(state(vec![free(), free(), held("a", 9)]).looks_free());
+        assert!(!state(vec![free(), down(), down()]).looks_free());
+        assert_eq!(state(vec![free(), down(), down()]).free_in(), None);
     }
 
     #[test]
     fn the_wait_is_the_remaining_life_on_the_deciding_node() {
-        let s = sighting(vec![held("a", 900), held("a", 300), held("a", 500)]);
+        let s = state(vec![held("a", 900), held("a", 300), held("a", 500)]);
         assert_eq!(s.free_in(), Some(Duration::from_millis(500)));
         assert_eq!(s.holder().as_deref(), Some("a"));
         assert_eq!(
-            sighting(vec![held("a", 1), held("b", 1), free()]).holder(),
+            state(vec![held("a", 1), held("b", 1), free()]).holder(),
             None
         );
     }
@@ -277,7 +277,7 @@ mod tests {
         let ms = Duration::from_millis;
         let judged = |nodes, waits: [Option<u64>; 3]| {
             let waits = waits.map(|w| w.map(ms)).into();
-            Sighting::judged("k".into(), nodes, Expiry::Observed, waits)
+            LockState::judged("k".into(), nodes, Expiry::Observed, waits)
         };
         // A clock jumped: the keys are gone, the holder is not.
         let s = judged(
@@ -292,6 +292,6 @@ mod tests {
         assert!(s.looks_free() && !s.is_orphaned());
         // Extended 200 ms ago: the next one is due in 100.
         assert_eq!(s.look_in(), Some(ms(109)));
-        assert_eq!(sighting(vec![held("a", 9)]).look_in(), None);
+        assert_eq!(state(vec![held("a", 9)]).look_in(), None);
     }
 }

@@ -3,5 +3,5 @@
 mod lock_state;
 pub(crate) mod watch;
 
-pub use lock_state::Sighting;
+pub use lock_state::LockState;
 pub(crate) use lock_state::together;

@@ -6,12 +6,12 @@ use tokio::sync::oneshot;
 
 use crate::{
     admission::AdmissionReport,
-    expiry::Sighting,
+    expiry::LockState,
     lease::LeaseView,
     node::{Doc, NodeError, Op, View},
     quorum::{
         BreakReport, Claim, Claimed, LockError, WriteError,
-        cluster::{Stand, Way},
+        cluster::{AttemptMode, QueuePosition},
     },
 };
 
@@ -24,12 +24,12 @@ pub(crate) enum Command {
     /// One attempt at a single named lock.
     Try {
         claim: Claim,
-        way: Way,
-        reply: oneshot::Sender<(Claimed, Sighting, Stand)>,
+        mode: AttemptMode,
+        reply: oneshot::Sender<(Claimed, LockState, QueuePosition)>,
     },
     Look {
         keys: Vec<String>,
-        reply: oneshot::Sender<Vec<Sighting>>,
+        reply: oneshot::Sender<Vec<LockState>>,
     },
     List {
         prefix: String,

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use super::{
     freeze::slack,
-    ladder::{Facts, Rung, rung},
+    ladder::{Facts, Step, step},
 };
 use crate::{
     clock::Moment,
@@ -35,7 +35,7 @@ const FILLS: u32 = 6;
 
 /// Every lease of the process.
 #[derive(Default)]
-pub(crate) struct Book {
+pub(crate) struct LeaseTable {
     next_id: u64,
     held: BTreeMap<u64, Held>,
     /// When each lease is to be looked at by itself.
@@ -84,7 +84,7 @@ pub(crate) struct Plan {
     looked_at: usize,
 }
 
-impl Book {
+impl LeaseTable {
     /// Takes a fresh lease into care.
     pub(crate) fn adopt(&mut self, view: LeaseView, record: Record, renew_at: Moment) {
         self.next_id += 1;
@@ -224,13 +224,13 @@ impl Book {
         {
             plan.looked_at += 1;
         }
-        let rung = held.judge(now, unfit, timing);
-        match rung {
-            Rung::Abort => plan.abort.push(held.view.clone()),
+        let step = held.judge(now, unfit, timing);
+        match step {
+            Step::Abort => plan.abort.push(held.view.clone()),
             // Who waits for the report is known from the note alone, which a note of another thread may still hold up.
-            Rung::LetGo if !held.returned && held.view.loss() == Some(Loss::Released) => {}
-            Rung::LetGo | Rung::Abandon => {
-                if rung == Rung::Abandon {
+            Step::LetGo if !held.returned && held.view.loss() == Some(Loss::Released) => {}
+            Step::LetGo | Step::Abandon => {
+                if step == Step::Abandon {
                     plan.abandon.push(held.view.clone());
                 }
                 let why = held.view.cordoned().map_or(Loss::Released, Loss::Unfit);
@@ -240,13 +240,13 @@ impl Book {
                 return;
             }
             // A little early is better than a round of its own.
-            Rung::Keep | Rung::CancelAndKeep if held.joins(now, early) => {
+            Step::Keep | Step::CancelAndKeep if held.joins(now, early) => {
                 held.in_round = true;
                 plan.renew.push((id, held.view.clone()));
             }
-            Rung::Keep | Rung::CancelAndKeep | Rung::RunDown => {}
+            Step::Keep | Step::CancelAndKeep | Step::RunDown => {}
         }
-        let renews = matches!(rung, Rung::Keep | Rung::CancelAndKeep);
+        let renews = matches!(step, Step::Keep | Step::CancelAndKeep);
         held.due = held.next_look(now, renews, timing);
         if held.due < Moment::NEVER {
             self.due.insert((held.due, id));
@@ -264,7 +264,7 @@ impl Held {
     }
 
     /// Takes note of what has happened to the lease, and judges it.
-    fn judge(&mut self, now: Moment, unfit: Option<&(String, Moment)>, timing: &Timing) -> Rung {
+    fn judge(&mut self, now: Moment, unfit: Option<&(String, Moment)>, timing: &Timing) -> Step {
         let view = &self.view;
         if let Some((why, _)) = unfit {
             view.cordon(why);
@@ -291,9 +291,9 @@ impl Held {
             noticed: self.noticed,
             grace: self.grace(timing),
             abort_margin,
-            unstoppable: view.care().unstoppable,
+            unstoppable: view.stop_policy().unstoppable,
         };
-        rung(&facts, now)
+        step(&facts, now)
     }
 
     /// When to look at the lease again, if nothing changes before.
@@ -318,7 +318,7 @@ impl Held {
     }
 
     fn grace(&self, timing: &Timing) -> Duration {
-        self.view.care().grace.unwrap_or(timing.grace)
+        self.view.stop_policy().grace.unwrap_or(timing.grace)
     }
 }
 
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Clock,
-        lease::{Line, NewLease},
+        lease::{KeeperHandle, NewLease},
         node::{Kind, Token},
     };
 
@@ -345,10 +345,10 @@ mod tests {
     const TTL: Duration = Duration::from_secs(300);
 
     /// A book with leases that are due so long after now.
-    fn book(due_in: &[Duration]) -> (Book, Moment) {
+    fn table(due_in: &[Duration]) -> (LeaseTable, Moment) {
         let clock = Clock::system();
         let now = clock.now();
-        let mut book = Book::default();
+        let mut table = LeaseTable::default();
         for (i, due_in) in due_in.iter().enumerate() {
             let grant = NewLease {
                 key: format!("job/{i}"),
@@ -359,47 +359,47 @@ mod tests {
                 valid_until: now + TTL,
                 margin: 0,
             };
-            let view = LeaseView::new(grant, clock.clone(), Line::detached());
-            book.adopt(view, Record::default(), now + *due_in);
+            let view = LeaseView::new(grant, clock.clone(), KeeperHandle::detached());
+            table.adopt(view, Record::default(), now + *due_in);
         }
-        (book, now)
+        (table, now)
     }
 
-    fn renewed(book: &mut Book, at: Moment) -> Vec<u64> {
-        let plan = book.plan(at, None, &Timing::default());
+    fn renewed(table: &mut LeaseTable, at: Moment) -> Vec<u64> {
+        let plan = table.plan(at, None, &Timing::default());
         plan.renew.into_iter().map(|(id, _)| id).collect()
     }
 
     #[test]
     fn an_expired_lease_is_never_renewed() {
-        let (mut book, now) = book(&[Duration::ZERO, Duration::ZERO]);
-        let _work = book.get(2).unwrap().view.begin_work();
-        let plan = book.plan(now + TTL, None, &Timing::default());
+        let (mut table, now) = table(&[Duration::ZERO, Duration::ZERO]);
+        let _work = table.get(2).unwrap().view.begin_work();
+        let plan = table.plan(now + TTL, None, &Timing::default());
         assert!(
             plan.renew.is_empty(),
             "whether anybody works under it or not"
         );
         assert_eq!(plan.release.len(), 1, "the one without work is let go");
-        assert!(renewed(&mut book, now + TTL + Duration::from_millis(1)).is_empty());
+        assert!(renewed(&mut table, now + TTL + Duration::from_millis(1)).is_empty());
     }
 
     #[test]
     fn a_lease_that_was_given_back_is_let_go_when_its_note_has_come() {
-        let (mut book, now) = book(&[TTL]);
-        let view = book.get(1).unwrap().view.clone();
+        let (mut table, now) = table(&[TTL]);
+        let view = table.get(1).unwrap().view.clone();
         view.end_unheard(Loss::Released);
-        let plan = book.plan(now, None, &Timing::default());
+        let plan = table.plan(now, None, &Timing::default());
         assert!(plan.release.is_empty(), "somebody may wait for the report");
-        book.hand_back(&view, Some(oneshot::channel().0));
-        let plan = book.plan(now, None, &Timing::default());
+        table.hand_back(&view, Some(oneshot::channel().0));
+        let plan = table.plan(now, None, &Timing::default());
         assert!(matches!(&plan.release[..], [(_, Some(_))]));
     }
 
     #[test]
     fn due_leases_share_a_round() {
-        let (mut book, now) = book(&[Duration::ZERO, TTL / EARLY, TTL / 4]);
-        assert_eq!(renewed(&mut book, now), [1, 2]);
-        assert!(renewed(&mut book, now).is_empty(), "one round at a time");
+        let (mut table, now) = table(&[Duration::ZERO, TTL / EARLY, TTL / 4]);
+        assert_eq!(renewed(&mut table, now), [1, 2]);
+        assert!(renewed(&mut table, now).is_empty(), "one round at a time");
     }
 
     #[test]
@@ -407,18 +407,18 @@ mod tests {
         // Acquired one after the other: over a tenth of the ttl, which is a third of the time between two rounds.
         let all = 1_000;
         let due_in: Vec<_> = (0..all).map(|i| TTL / 10 * i / all).collect();
-        let (mut book, now) = book(&due_in);
+        let (mut table, now) = table(&due_in);
         let timing = Timing::default();
         let (mut at, mut calls) = (now, Vec::new());
         while at.since(now) < TTL * 2 / 3 {
-            let plan = book.plan(at, None, &timing);
+            let plan = table.plan(at, None, &timing);
             if !plan.renew.is_empty() {
                 calls.push((at, plan.renew.len()));
             }
             for (id, view) in plan.renew {
-                book.round_over(id, next_renewal(at, view.ttl(), &timing, Duration::ZERO));
+                table.round_over(id, next_renewal(at, view.ttl(), &timing, Duration::ZERO));
             }
-            at = book.plan(at, None, &timing).wake.unwrap();
+            at = table.plan(at, None, &timing).wake.unwrap();
         }
         let round = calls.iter().filter(|(at, _)| at.since(now) >= TTL / 3);
         let sizes: Vec<usize> = round.map(|(_, leases)| *leases).collect();
@@ -429,29 +429,29 @@ mod tests {
 
     #[test]
     fn a_look_costs_what_is_due() {
-        let (mut book, now) = book(&vec![TTL / 3; 10_000]);
+        let (mut table, now) = table(&vec![TTL / 3; 10_000]);
         let timing = Timing::default();
-        let looked_at = |book: &mut Book, at| book.plan(at, None, &timing).looked_at;
-        assert_eq!(looked_at(&mut book, now), 10_000, "all are new");
-        assert_eq!(looked_at(&mut book, now), 0);
-        book.touch(77);
-        assert_eq!(looked_at(&mut book, now), 1);
-        assert_eq!(book.plan(now, None, &timing).wake, Some(now + TTL / 3));
-        let view = book.get(5).unwrap().view.clone();
-        assert_eq!(book.find(&view).unwrap().view.key(), "job/4");
+        let looked_at = |table: &mut LeaseTable, at| table.plan(at, None, &timing).looked_at;
+        assert_eq!(looked_at(&mut table, now), 10_000, "all are new");
+        assert_eq!(looked_at(&mut table, now), 0);
+        table.touch(77);
+        assert_eq!(looked_at(&mut table, now), 1);
+        assert_eq!(table.plan(now, None, &timing).wake, Some(now + TTL / 3));
+        let view = table.get(5).unwrap().view.clone();
+        assert_eq!(table.find(&view).unwrap().view.key(), "job/4");
     }
 
     #[test]
     fn a_failed_round_is_tried_again_after_its_pause() {
         let pause = Duration::from_millis(40);
-        let (mut book, now) = book(&[Duration::ZERO, TTL]);
-        assert_eq!(renewed(&mut book, now), [1]);
-        book.round_over(1, now + pause);
-        assert!(renewed(&mut book, now).is_empty(), "no busy loop");
+        let (mut table, now) = table(&[Duration::ZERO, TTL]);
+        assert_eq!(renewed(&mut table, now), [1]);
+        table.round_over(1, now + pause);
+        assert!(renewed(&mut table, now).is_empty(), "no busy loop");
         assert_eq!(
-            book.plan(now, None, &Timing::default()).wake,
+            table.plan(now, None, &Timing::default()).wake,
             Some(now + pause)
         );
-        assert_eq!(renewed(&mut book, now + pause), [1]);
+        assert_eq!(renewed(&mut table, now + pause), [1]);
     }
 }

@@ -49,19 +49,19 @@ use crate::{
     chance::Chance,
     clock::Clock,
     event::{Event, Events},
-    lease::{LeaseView, Line, Note, Pulse, ReleaseReport},
+    lease::{KeeperHandle, LeaseView, Note, Pulse, ReleaseReport},
     node::{Announcement, Expiry, Node, Op},
     quorum::{
         Claim, FleetClock, Heard,
-        cluster::{Cluster, Parts, Told},
+        cluster::{Cluster, Parts, Progress},
         link::Link,
     },
     settings::Timing,
     spawn::Spawn,
 };
 use freeze::{lateness, look_every, slack};
-use lease_table::Book;
-use read_batcher::Lookout;
+use lease_table::LeaseTable;
+use read_batcher::ReadBatcher;
 use verify::Asked;
 
 /// What to do when work outlives its lease.
@@ -102,15 +102,15 @@ pub(crate) struct Keeper {
 
 /// A running keeper: what its tasks share. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct Shared {
     pub(crate) cluster: Cluster,
-    book: Arc<Mutex<Book>>,
+    table: Arc<Mutex<LeaseTable>>,
     bell: Arc<Notify>,
     notes: mpsc::UnboundedSender<Note>,
     pulse: Pulse,
     /// Releases under way, and acquisitions that may end in one.
     releasing: watch::Sender<usize>,
-    lookout: Arc<Lookout>,
+    reads: Arc<ReadBatcher>,
     watchlist: Arc<Watchlist>,
     /// What the clients of guarded nodes have in common; `None` for nodes without a guard.
     guard: Option<Guard>,
@@ -147,10 +147,10 @@ fn abort() -> ! {
 
 /// The keeper has panicked. Whoever works under a lease would hear of its end from the clock alone, and work that does not
 /// ask would outlive it unseen: then the process ends. Without leases nobody is in danger, and there are no locks any more.
-fn died(book: &Mutex<Book>) {
-    let book = book.lock().unwrap_or_else(PoisonError::into_inner);
-    let leases = book.at_stake().count();
-    if let Some(lease) = book.at_stake().next() {
+fn died(table: &Mutex<LeaseTable>) {
+    let table = table.lock().unwrap_or_else(PoisonError::into_inner);
+    let leases = table.at_stake().count();
+    if let Some(lease) = table.at_stake().next() {
         tracing::error!(
             key = lease.key(),
             leases,
@@ -178,12 +178,12 @@ impl Keeper {
                 std::thread::Builder::new()
                     .name("watchkeeper-keeper".to_owned())
                     .spawn(move || {
-                        let book = Arc::default();
-                        let run = self.run(inbox, Spawn::system(), Arc::clone(&book));
+                        let table = Arc::default();
+                        let run = self.run(inbox, Spawn::system(), Arc::clone(&table));
                         // Nothing of the keeper is used afterwards but the book, which is changed by short, complete steps.
                         let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run)));
                         if ended.is_err() {
-                            died(&book);
+                            died(&table);
                         }
                     })?;
                 Ok(())
@@ -191,7 +191,12 @@ impl Keeper {
         }
     }
 
-    async fn run(self, mut inbox: mpsc::Receiver<Command>, spawn: Spawn, book: Arc<Mutex<Book>>) {
+    async fn run(
+        self,
+        mut inbox: mpsc::Receiver<Command>,
+        spawn: Spawn,
+        table: Arc<Mutex<LeaseTable>>,
+    ) {
         let mut background = Vec::new();
         let links: Vec<Link> = self
             .nodes
@@ -216,7 +221,7 @@ impl Keeper {
         let nodes = links.len();
         let releasing = watch::Sender::new(0);
         let (notes, mut noted) = self.notes;
-        let desk = Desk {
+        let shared = Shared {
             cluster: Cluster::new(Parts {
                 links,
                 timing: self.timing.clone(),
@@ -233,25 +238,25 @@ impl Keeper {
                 #[cfg(any(test, feature = "testing"))]
                 mutant: self.mutant,
             }),
-            book,
+            table,
             bell: Arc::default(),
             notes,
             pulse: Pulse::default(),
             releasing: releasing.clone(),
-            lookout: Arc::default(),
+            reads: Arc::default(),
             watchlist: self.watchlist,
             guard: self.guard.clone(),
         };
-        background.push(spawn.spawn(desk.clone().keep_watch()));
-        for (number, link) in desk.cluster.links.iter().enumerate() {
-            let (cluster, node) = (desk.cluster.clone(), link.node().clone());
-            let (to, list) = (self.releases.clone(), desk.watchlist.clone());
+        background.push(spawn.spawn(shared.clone().keep_watch()));
+        for (number, link) in shared.cluster.links.iter().enumerate() {
+            let (cluster, node) = (shared.cluster.clone(), link.node().clone());
+            let (to, list) = (self.releases.clone(), shared.watchlist.clone());
             let forward = announce::forward(cluster, number, node, to, list);
             background.push(spawn.spawn(forward));
         }
         if let Some(guard) = self.guard.filter(|guard| !guard.bystander) {
-            for node in 0..desk.cluster.links.len() {
-                let tending = admission::tend(desk.cluster.clone(), guard.clone(), node);
+            for node in 0..shared.cluster.links.len() {
+                let tending = admission::tend(shared.cluster.clone(), guard.clone(), node);
                 background.push(spawn.spawn(tending));
             }
         }
@@ -262,7 +267,7 @@ impl Keeper {
         loop {
             let now = self.clock.now();
             let late = lateness(expected, now);
-            let doubted = desk.book().doubt(late, now, &self.timing);
+            let doubted = shared.table().doubt(late, now, &self.timing);
             if !doubted.is_empty() {
                 tracing::warn!(
                     late_ms = late.as_millis(),
@@ -271,15 +276,15 @@ impl Keeper {
                 );
                 // Before the fitness is asked below: a heart that could not beat is not ill.
                 self.fitness.thaw(now);
-                spawn.spawn(verify::settle(desk.clone(), doubted, now));
+                spawn.spawn(verify::settle(shared.clone(), doubted, now));
             }
             // After the doubt: whoever finds that we have looked finds the doubt, too.
-            desk.pulse.beat(now);
+            shared.pulse.beat(now);
             if !asked.is_empty() {
-                spawn.spawn(verify::answer(desk.clone(), std::mem::take(&mut asked)));
+                spawn.spawn(verify::answer(shared.clone(), std::mem::take(&mut asked)));
             }
-            let plan = desk
-                .book()
+            let plan = shared
+                .table()
                 .plan(now, self.fitness.unfit().as_ref(), &self.timing);
             for lease in &plan.abort {
                 (self.on_unstoppable)(lease);
@@ -292,16 +297,16 @@ impl Keeper {
                 );
             }
             for (view, done) in plan.release {
-                desk.release(view, done);
+                shared.release(view, done);
             }
             if !plan.renew.is_empty() {
-                spawn.spawn(renew::round(desk.clone(), plan.renew));
+                spawn.spawn(renew::round(shared.clone(), plan.renew));
             }
-            if !open && desk.book().is_empty() {
+            if !open && shared.table().is_empty() {
                 break;
             }
             // With leases in care the replica's fitness is looked at often.
-            let idle = desk.book().is_empty();
+            let idle = shared.table().is_empty();
             let wake = match plan.wake {
                 _ if idle => None,
                 wake => Some(wake.map_or(now + look_every, |w| w.min(now + look_every))),
@@ -310,41 +315,41 @@ impl Keeper {
             tokio::select! {
                 biased;
                 Some(note) = noted.recv() => {
-                    desk.take(note, &mut asked);
+                    shared.take(note, &mut asked);
                     // What comes at once is looked at once.
                     while let Ok(note) = noted.try_recv() {
-                        desk.take(note, &mut asked);
+                        shared.take(note, &mut asked);
                     }
                 }
                 command = inbox.recv(), if open => match command {
-                    Some(command) => drop(spawn.spawn(desk.clone().serve(command))),
+                    Some(command) => drop(spawn.spawn(shared.clone().serve(command))),
                     None => open = false,
                 },
-                () = desk.bell.notified() => {}
+                () = shared.bell.notified() => {}
                 () = self.clock.sleep_until(wake.unwrap_or_default()), if wake.is_some() => {}
             }
         }
         // Whoever stood in a line may have gone in this very moment, as the last who needed us.
         while let Ok(note) = noted.try_recv() {
-            desk.take(note, &mut asked);
+            shared.take(note, &mut asked);
         }
-        desk.settled().await;
+        shared.settled().await;
         background.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
 
-// === impl Desk ===
+// === impl Shared ===
 
-impl Desk {
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+impl Shared {
+    pub(crate) fn table(&self) -> MutexGuard<'_, LeaseTable> {
         // The book is changed by short, complete steps.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, note: Note, asked: &mut Asked) {
         match note {
-            Note::Changed(id) => self.book().touch(id),
-            Note::Back(back) => self.book().hand_back(&back.view, back.done),
+            Note::Changed(id) => self.table().touch(id),
+            Note::Back(back) => self.table().hand_back(&back.view, back.done),
             Note::Verify { view, reply } => asked.add(view, reply),
             Note::Leave { key, ticket } => self.leave(key, ticket),
         }
@@ -356,20 +361,20 @@ impl Desk {
         let mut sent = self.cluster.send_to_all(&[Op::Leave { key, ticket }]);
         // Whoever ends the process waits for it: others would be held up by somebody who has gone.
         self.releasing.send_modify(|n| *n += 1);
-        let desk = self.clone();
+        let shared = self.clone();
         self.cluster.spawn.spawn(async move {
-            let clock = &desk.cluster.clock;
-            let limit = clock.now() + desk.cluster.timing.node_timeout * 2;
+            let clock = &shared.cluster.clock;
+            let limit = clock.now() + shared.cluster.timing.node_timeout * 2;
             let answered = async { while sent.next().await.is_some() {} };
             let _ = clock.timeout_at(limit, answered).await;
-            desk.releasing.send_modify(|n| *n -= 1);
+            shared.releasing.send_modify(|n| *n -= 1);
         });
     }
 
     /// The way from a lease of this ttl to its keeper.
-    fn line(&self, ttl: Duration) -> Line {
+    fn handle(&self, ttl: Duration) -> KeeperHandle {
         let timing = &self.cluster.timing;
-        Line {
+        KeeperHandle {
             to: self.notes.clone(),
             pulse: self.pulse.clone(),
             late_after: look_every(timing) + slack(ttl, timing),
@@ -394,20 +399,20 @@ impl Desk {
         });
         let now = self.cluster.clock.now();
         self.watchlist.given_back(view.key(), view.owner(), now);
-        let (told, mut progress) = watch::channel(Told::default());
+        let (told, mut progress) = watch::channel(Progress::default());
         let primary = self.cluster.primary(view.key());
         let op = self
             .cluster
             .release_op(view.key(), view.owner(), view.kind());
-        let last = view.is_from_line().then_some(primary);
+        let last = view.is_from_queue().then_some(primary);
         let telling = self.cluster.tell_until_known(vec![op], told, last);
         let repeat = self.cluster.spawn.spawn(telling);
         self.releasing.send_modify(|n| *n += 1);
-        let desk = self.clone();
+        let shared = self.clone();
         self.cluster.spawn.spawn(async move {
-            let of = desk.cluster.links.len();
-            let limit = desk.cluster.clock.now() + desk.cluster.timing.node_timeout * 2;
-            let clock = &desk.cluster.clock;
+            let of = shared.cluster.links.len();
+            let limit = shared.cluster.clock.now() + shared.cluster.timing.node_timeout * 2;
+            let clock = &shared.cluster.clock;
             // The holder waits for every answer, but not for a node that is known to give none, nor for one told last.
             let asked = progress.wait_for(|told| told.asked);
             let _ = clock.timeout_at(limit, asked).await;
@@ -418,7 +423,7 @@ impl Desk {
             // Whoever ends the process waits longer: a node that missed it may hear it the second time.
             let all = progress.wait_for(|told| told.nodes >= of);
             let _ = clock.timeout_at(limit, all).await;
-            desk.releasing.send_modify(|n| *n -= 1);
+            shared.releasing.send_modify(|n| *n -= 1);
             drop(repeat);
         });
     }

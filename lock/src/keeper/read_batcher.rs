@@ -10,27 +10,27 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::Desk;
-use crate::expiry::Sighting;
+use super::Shared;
+use crate::expiry::LockState;
 
 /// For how long requests are gathered.
 const GATHER: Duration = Duration::from_millis(1);
 
 /// Requests that wait for the next look.
 #[derive(Default)]
-pub(crate) struct Lookout(Mutex<Vec<Request>>);
+pub(crate) struct ReadBatcher(Mutex<Vec<Request>>);
 
 struct Request {
     keys: Vec<String>,
-    reply: oneshot::Sender<Vec<Sighting>>,
+    reply: oneshot::Sender<Vec<LockState>>,
 }
 
-impl Desk {
+impl Shared {
     /// Looks at these locks together with whoever else asks now.
     pub(super) async fn look_together(
         &self,
         keys: Vec<String>,
-        reply: oneshot::Sender<Vec<Sighting>>,
+        reply: oneshot::Sender<Vec<LockState>>,
     ) {
         let first = {
             let mut waiting = self.requests();
@@ -60,7 +60,7 @@ impl Desk {
     }
 
     fn requests(&self) -> std::sync::MutexGuard<'_, Vec<Request>> {
-        let requests = self.lookout.0.lock();
+        let requests = self.reads.0.lock();
         requests.unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,24 +8,24 @@ use std::{
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
-use super::{Command, Desk, DocsRead, NodeReport, lease_table::next_renewal};
+use super::{Command, DocsRead, NodeReport, Shared, lease_table::next_renewal};
 use crate::{
     admission::{AdmissionReport, AdmissionState},
     backoff::Backoff,
     clock::Moment,
     event::Event,
-    expiry::Sighting,
+    expiry::LockState,
     lease::{Lease, LeaseView, NewLease},
     node::{Answer, Doc, NodeError, Op, Record, Token, Version, View},
     quorum::{
         BreakReport, BreakVote, Claim, Claimed, LockError, NodeTroubles, WriteError,
-        cluster::{Attempt, Gone, Stand, Tried, Way, Win},
+        cluster::{Attempt, AttemptMode, Gone, QueuePosition, Tried, Win},
         link::{Link, MOST_OPS},
-        tally::{Ballot, Standing, majority, standing},
+        tally::{Ballot, RoundResult, majority, round_result},
     },
 };
 
-impl Desk {
+impl Shared {
     /// Each kind of request has a box of its own: a thousand candidates ask at a time, and none needs room for the largest.
     pub(super) async fn serve(self, command: Command) {
         // A requester that has gone away needs no answer; a lease nobody took is released by its drop.
@@ -36,14 +36,14 @@ impl Desk {
                 drop(reply.send(Box::pin(self.acquire(&claims)).await));
                 self.releasing.send_modify(|n| *n -= 1);
             }
-            Command::Try { claim, way, reply } => {
+            Command::Try { claim, mode, reply } => {
                 // Its place may have been given up before this was read: to try now would take it again.
                 if reply.is_closed() {
                     return;
                 }
                 self.releasing.send_modify(|n| *n += 1);
                 let gone = || reply.is_closed();
-                let tried = Box::pin(self.try_once(&claim, &way, &gone)).await;
+                let tried = Box::pin(self.try_once(&claim, &mode, &gone)).await;
                 drop(reply.send(tried));
                 self.releasing.send_modify(|n| *n -= 1);
             }
@@ -128,10 +128,10 @@ impl Desk {
         }
         // An owner value and a call for as many as fit into one: a node remembers one grant per owner of claims, and what
         // came with a later call would be held under a number that others have passed by then.
-        let way = Way::default();
+        let mode = AttemptMode::default();
         let parts = once
             .chunks(MOST_OPS)
-            .map(|part| cluster.attempt(part, &way, &|| false));
+            .map(|part| cluster.attempt(part, &mode, &|| false));
         let parts = futures_util::future::join_all(parts).await;
         let mut attempts = parts.into_iter().flatten();
         let claimed = claims.iter().zip(first).map(|(claim, first)| {
@@ -151,33 +151,33 @@ impl Desk {
     async fn try_once(
         &self,
         claim: &Claim,
-        way: &Way,
+        mode: &AttemptMode,
         gone: Gone<'_>,
-    ) -> (Claimed, Sighting, Stand) {
+    ) -> (Claimed, LockState, QueuePosition) {
         let start = self.cluster.clock.now();
         let claims = std::slice::from_ref(claim);
-        let tried = self.cluster.attempt(claims, way, gone).await;
+        let tried = self.cluster.attempt(claims, mode, gone).await;
         // Whoever went during the attempt has given its place up already, but a node may have been down then.
-        if let Some(ticket) = way.ticket.as_ref().filter(|_| gone()) {
+        if let Some(ticket) = mode.ticket.as_ref().filter(|_| gone()) {
             self.leave(claim.key.clone(), ticket.id.clone());
         }
         match tried.into_iter().next() {
             Some(Tried {
                 attempt,
                 mut seen,
-                stand,
+                position,
             }) => {
                 seen.vacant_since = self.watchlist.vacant_since(&claim.key);
                 let claimed = self.claimed(claim, attempt, start);
-                if let (Claimed::Acquired(lease), true) = (&claimed, way.ticket.is_some()) {
-                    lease.view().came_from_line();
+                if let (Claimed::Acquired(lease), true) = (&claimed, mode.ticket.is_some()) {
+                    lease.view().came_from_queue();
                 }
-                (claimed, seen, stand)
+                (claimed, seen, position)
             }
             None => (
                 Claimed::TooSlow,
-                Sighting::new(claim.key.clone(), Vec::new()),
-                Stand::default(),
+                LockState::new(claim.key.clone(), Vec::new()),
+                QueuePosition::default(),
             ),
         }
     }
@@ -216,17 +216,17 @@ impl Desk {
             valid_until: win.valid_until,
             margin: cluster.margin(win.kept),
         };
-        let view = LeaseView::new(new, cluster.clock.clone(), self.line(ttl));
+        let view = LeaseView::new(new, cluster.clock.clone(), self.handle(ttl));
         let early = cluster.chance.up_to(ttl / 60);
         let renew_at = next_renewal(start, ttl, &cluster.timing, early);
-        self.book()
+        self.table()
             .adopt(view.clone(), win.record.clone(), renew_at);
         self.watchlist.taken(&claim.key, view.owner());
         self.ring();
         Claimed::Acquired(Lease::new(view, win.record))
     }
 
-    pub(super) async fn look(&self, keys: Vec<String>) -> Vec<Sighting> {
+    pub(super) async fn look(&self, keys: Vec<String>) -> Vec<LockState> {
         let ops: Vec<_> = keys
             .iter()
             .map(|key| Op::Read { key: key.clone() })
@@ -252,7 +252,7 @@ impl Desk {
             }
         }
         let judged = keys.into_iter().zip(shown);
-        let judged: Vec<Sighting> = judged
+        let judged: Vec<LockState> = judged
             .map(|(key, nodes)| cluster.judge(key, nodes.into_iter().enumerate().collect()))
             .collect();
         self.watchlist.saw(&judged, cluster.clock.now());
@@ -262,7 +262,7 @@ impl Desk {
     /// One number for all nodes, above every token they show, so that the next acquisition needs no second round.
     async fn break_lease(&self, key: String, owner: String, now: bool) -> BreakReport {
         let seen = self.look(vec![key.clone()]).await;
-        let largest = seen.first().map(Sighting::token).unwrap_or_default();
+        let largest = seen.first().map(LockState::token).unwrap_or_default();
         let (timing, links) = (&self.cluster.timing, &self.cluster.links);
         let token = Token(largest.0 + 1);
         let answers = self.ask_all(vec![Op::Break {
@@ -345,13 +345,13 @@ impl Desk {
         let links = self.cluster.links.iter().zip(asked);
         let report = |(link, result): (&Link, Result<Vec<Answer>, NodeError>)| {
             let shown = result.map(|answers| answers.into_iter().next());
-            let (state, blank_before, nomination) = match shown {
+            let (state, memory_loss, nomination) = match shown {
                 Ok(Some(Answer::Admission(shown))) => {
                     let fleet = guard.map(|guard| &guard.fleet);
                     let limit = fleet.map_or(self.cluster.timing.max_ttl, |fleet| fleet.max_ttl);
                     let at_most = self.cluster.timing.watch_time(limit);
                     let state = AdmissionState::of(&shown, fleet, link.counts_in(), at_most);
-                    (state, shown.blank_before, shown.nonce)
+                    (state, shown.memory_loss, shown.nonce)
                 }
                 Ok(other) => {
                     let why = NodeError::Protocol(format!("answer to admission: {other:?}"));
@@ -362,7 +362,7 @@ impl Desk {
             AdmissionReport {
                 name: link.name().to_owned(),
                 state,
-                blank_before,
+                memory_loss,
                 nomination,
             }
         };
@@ -377,7 +377,7 @@ impl Desk {
         not_before: Option<i64>,
         mut reply: oneshot::Sender<Result<(), WriteError>>,
     ) {
-        let version = match self.book().find(&view) {
+        let version = match self.table().find(&view) {
             Some(held) => {
                 held.rev += 1;
                 Version {
@@ -407,8 +407,8 @@ impl Desk {
             }
             match self.write_round(&op, not_before).await {
                 // The end check: what q nodes took counts only while the lease is held.
-                Ok(Standing::Carried) if view.is_held() => {
-                    if let Some(held) = self.book().find(&view)
+                Ok(RoundResult::Carried) if view.is_held() => {
+                    if let Some(held) = self.table().find(&view)
                         && held.record.version < version
                     {
                         held.record = Record { version, body };
@@ -429,11 +429,15 @@ impl Desk {
         drop(reply.send(result));
     }
 
-    async fn write_round(&self, op: &Op, not_before: Option<i64>) -> Result<Standing, WriteError> {
+    async fn write_round(
+        &self,
+        op: &Op,
+        not_before: Option<i64>,
+    ) -> Result<RoundResult, WriteError> {
         let mut ballots = vec![Ballot::Open; self.cluster.links.len()];
         let mut early = Vec::new();
         let mut sent = self.cluster.send_to_all(std::slice::from_ref(op));
-        while standing(&ballots) == Standing::Open {
+        while round_result(&ballots) == RoundResult::Open {
             let Some((node, result)) = sent.next().await else {
                 break;
             };
@@ -453,7 +457,7 @@ impl Desk {
             let ahead = Duration::from_millis(u64::try_from(ahead).unwrap_or(0));
             return Err(WriteError::TooEarly { ahead });
         }
-        Ok(standing(&ballots))
+        Ok(round_result(&ballots))
     }
 
     /// Asks all nodes and waits for all of them, each at most its timeout.

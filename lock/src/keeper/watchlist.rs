@@ -25,10 +25,10 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
-use super::Desk;
+use super::Shared;
 use crate::{
     clock::Moment,
-    expiry::{Sighting, together},
+    expiry::{LockState, together},
 };
 
 /// What is due within this part of its ttl goes along: a little more than the list is [`behind`] those who look by themselves.
@@ -43,7 +43,7 @@ pub(crate) struct Watchlist {
 }
 
 /// Told of what the nodes show of a lock.
-type Shows = Arc<dyn Fn(&Sighting) + Send + Sync>;
+type Shows = Arc<dyn Fn(&LockState) + Send + Sync>;
 
 /// Keeps a lock on the list as long as it lives.
 #[doc(hidden)]
@@ -104,10 +104,10 @@ impl Watchlist {
     }
 
     /// What a majority of the nodes shows of these locks, whoever asked.
-    pub(super) fn saw(&self, seen: &[Sighting], now: Moment) {
+    pub(super) fn saw(&self, seen: &[LockState], now: Moment) {
         self.change(|listed| seen.iter().for_each(|seen| listed.saw(seen, now)));
         // Outside: whoever is told may want to list something.
-        let told = |seen: &Sighting| self.listed().by_key.get(&*seen.key)?.shows.clone();
+        let told = |seen: &LockState| self.listed().by_key.get(&*seen.key)?.shows.clone();
         for seen in seen {
             if let Some(shows) = told(seen) {
                 shows(seen);
@@ -155,7 +155,7 @@ impl Watchlist {
 impl Watching {
     /// Tells `to` of all that the nodes show of the lock, whoever has looked, until nobody lists it any more.
     #[doc(hidden)]
-    pub fn showing(self, to: impl Fn(&Sighting) + Send + Sync + 'static) -> Self {
+    pub fn showing(self, to: impl Fn(&LockState) + Send + Sync + 'static) -> Self {
         if let Some(entry) = self.list.listed().by_key.get_mut(&self.key) {
             entry.shows = Some(Arc::new(to));
         }
@@ -169,9 +169,9 @@ impl Drop for Watching {
     }
 }
 
-// === impl Desk ===
+// === impl Shared ===
 
-impl Desk {
+impl Shared {
     /// Looks at what is listed and due, for ever.
     pub(super) async fn keep_watch(self) {
         let clock = &self.cluster.clock;
@@ -262,7 +262,7 @@ impl Listed {
         due.into_iter().map(|(key, _)| (*key).to_owned()).collect()
     }
 
-    fn saw(&mut self, seen: &Sighting, now: Moment) {
+    fn saw(&mut self, seen: &LockState, now: Moment) {
         let Some(entry) = self.by_key.get_mut(&*seen.key) else {
             return;
         };
@@ -361,7 +361,7 @@ mod tests {
     }
 
     /// What three nodes show of a lock that `owner` extended so long ago.
-    fn held(key: &str, owner: &str, ago: u64) -> Sighting {
+    fn held(key: &str, owner: &str, ago: u64) -> LockState {
         let view = |ttl_ms: u64| View {
             key: key.into(),
             holder: Some(owner.into()),
@@ -375,7 +375,7 @@ mod tests {
     }
 
     /// The same when the keys have run out.
-    fn run_out(key: &str, owner: &str) -> Sighting {
+    fn run_out(key: &str, owner: &str) -> LockState {
         let mut seen = held(key, owner, 0);
         for view in seen.nodes.iter_mut().flatten() {
             (view.holder, view.remaining_ms) = (None, None);
@@ -383,7 +383,7 @@ mod tests {
         seen
     }
 
-    fn released(key: &str, owner: &str) -> Sighting {
+    fn released(key: &str, owner: &str) -> LockState {
         let view = || View {
             key: key.into(),
             owner: Some(owner.into()),
@@ -394,9 +394,9 @@ mod tests {
         shown(key, (0..3).map(|_| Ok(view())).collect(), 0)
     }
 
-    fn shown(key: &str, nodes: Vec<Result<View, NodeError>>, wait: u64) -> Sighting {
+    fn shown(key: &str, nodes: Vec<Result<View, NodeError>>, wait: u64) -> LockState {
         let waits = vec![Some(Duration::from_millis(wait)); nodes.len()];
-        Sighting::judged(key.into(), nodes, Expiry::Observed, waits)
+        LockState::judged(key.into(), nodes, Expiry::Observed, waits)
     }
 
     fn listing(keys: &[&str]) -> Listed {

@@ -34,7 +34,7 @@ pub(crate) struct Pulse(Arc<AtomicU64>);
 
 /// The way from a lease to its keeper.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct KeeperHandle {
     pub(crate) to: mpsc::UnboundedSender<Note>,
     pub(crate) pulse: Pulse,
     /// A keeper that has not looked for so long is late.
@@ -55,9 +55,9 @@ impl Pulse {
     }
 }
 
-// === impl Line ===
+// === impl KeeperHandle ===
 
-impl Line {
+impl KeeperHandle {
     /// A keeper that is gone needs no news.
     pub(super) fn send(&self, note: Note) {
         let _ = self.to.send(note);

@@ -29,10 +29,10 @@ use std::{
 
 use tokio::sync::watch;
 
-pub(crate) use keeper_handle::{Line, Note, Pulse};
+pub(crate) use keeper_handle::{KeeperHandle, Note, Pulse};
 pub use shared::{LetGo, SharedLease};
 #[doc(hidden)]
-pub use stop_policy::Care;
+pub use stop_policy::StopPolicy;
 pub use stop_policy::Unstoppable;
 pub use verify::VerifyError;
 
@@ -101,7 +101,7 @@ struct State {
     kind: Kind,
     ttl: Duration,
     clock: Clock,
-    line: Line,
+    keeper: KeeperHandle,
     /// Its number in the keeper's book; zero before it stands there.
     id: AtomicU64,
     span: Mutex<Span>,
@@ -119,8 +119,8 @@ struct Span {
     /// Since when a majority has to confirm the lease before anything starts under it.
     doubt: Option<Moment>,
     /// Whether it was acquired from a place in the lock's line.
-    from_line: bool,
-    care: Care,
+    from_queue: bool,
+    stop_policy: StopPolicy,
 }
 
 /// How often somebody who waits to start looks whether the keeper has looked.
@@ -129,7 +129,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 // === impl LeaseView ===
 
 impl LeaseView {
-    pub(crate) fn new(grant: NewLease, clock: Clock, line: Line) -> Self {
+    pub(crate) fn new(grant: NewLease, clock: Clock, keeper: KeeperHandle) -> Self {
         let since = clock.now();
         Self(Arc::new(State {
             key: grant.key,
@@ -138,7 +138,7 @@ impl LeaseView {
             kind: grant.kind,
             ttl: grant.ttl,
             clock,
-            line,
+            keeper,
             id: AtomicU64::new(0),
             span: Mutex::new(Span {
                 valid_until: grant.valid_until,
@@ -148,8 +148,8 @@ impl LeaseView {
                 loss: None,
                 cordon: None,
                 doubt: None,
-                from_line: false,
-                care: Care::default(),
+                from_queue: false,
+                stop_policy: StopPolicy::default(),
             }),
             news: watch::channel(None).0,
             work: AtomicUsize::new(0),
@@ -308,7 +308,7 @@ impl LeaseView {
     pub fn in_doubt(&self) -> bool {
         let now = self.0.clock.now();
         // The keeper doubts first and says then that it has looked, so ask in the other order.
-        self.0.line.is_late(now, self.since()) || self.span(|s| s.doubt.is_some())
+        self.0.keeper.is_late(now, self.since()) || self.span(|s| s.doubt.is_some())
     }
 
     /// Waits until new work may start, which is at once unless the lease is in doubt. Cancel-safe.
@@ -388,22 +388,22 @@ impl LeaseView {
     }
 
     /// Whether it was acquired from a place in the lock's line: others are likely to stand there.
-    pub(crate) fn is_from_line(&self) -> bool {
-        self.span(|s| s.from_line)
+    pub(crate) fn is_from_queue(&self) -> bool {
+        self.span(|s| s.from_queue)
     }
 
-    pub(crate) fn came_from_line(&self) {
-        self.span(|s| s.from_line = true);
+    pub(crate) fn came_from_queue(&self) {
+        self.span(|s| s.from_queue = true);
     }
 
     /// What is to become of work that does not end.
-    pub(crate) fn care(&self) -> Care {
-        self.span(|s| s.care)
+    pub(crate) fn stop_policy(&self) -> StopPolicy {
+        self.span(|s| s.stop_policy)
     }
 
     #[doc(hidden)]
-    pub fn take_care(&self, care: Care) {
-        self.span(|s| s.care = care);
+    pub fn set_stop_policy(&self, stop_policy: StopPolicy) {
+        self.span(|s| s.stop_policy = stop_policy);
         self.tell_keeper();
     }
 
@@ -418,7 +418,7 @@ impl LeaseView {
 
     /// Something about the lease has changed that the keeper judges by.
     fn tell_keeper(&self) {
-        self.0.line.send(Note::Changed(self.id()));
+        self.0.keeper.send(Note::Changed(self.id()));
     }
 
     /// The last deadline, also when the lease is over.
@@ -572,7 +572,7 @@ impl Lease {
             // The return first: a keeper that saw the lease ended before would release it without knowing who waits for
             // the report. Belief ends before anything is released, here or where the keeper reads this.
             // A keeper that is gone has nothing left to release with; the lease expires by itself.
-            self.view.0.line.send(Note::Back(Returned {
+            self.view.0.keeper.send(Note::Back(Returned {
                 view: self.view.clone(),
                 done,
             }));

@@ -35,7 +35,7 @@ impl fmt::Display for Unstoppable {
 /// What the keeper has to know of the work under a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(hidden)]
-pub struct Care {
+pub struct StopPolicy {
     /// How long cancelled work may take; that of the lock service unless set.
     pub grace: Option<Duration>,
     /// What happens when it takes longer.

@@ -51,7 +51,7 @@ pub struct Admission {
     /// The node's counter.
     pub counter: Token,
     /// Unix milliseconds: what was known before this may be lost here and on the nodes it was merged from.
-    pub blank_before: Option<i64>,
+    pub memory_loss: Option<i64>,
 }
 
 /// The configuration of nobody: a node that was admitted for it votes for no fleet. Leases of up to `max_ttl_ms`
@@ -71,7 +71,7 @@ const CLOSED: &str = "closed max_ttl=";
 
 /// Whether a node may vote, as it was when it executed a call.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum Standing {
+pub enum Eligibility {
     /// Nobody guards it: it votes.
     #[default]
     Unguarded,

@@ -67,7 +67,7 @@ pub mod tag;
 pub use error::NodeError;
 pub use expiry::{Expiry, Seen, Take};
 pub use facts::NodeFacts;
-pub use guard::{Admission, GuardSettings, RestartGuard, Standing};
+pub use guard::{Admission, Eligibility, GuardSettings, RestartGuard};
 pub use op::{Kind, Op};
 pub use refusal::Refusal;
 
@@ -275,7 +275,7 @@ pub struct Reply {
     /// The node's wall clock in Unix milliseconds.
     pub wall_ms: i64,
     /// Whether the node may vote.
-    pub standing: Standing,
+    pub eligibility: Eligibility,
     /// One answer per operation.
     pub answers: Vec<Answer>,
 }

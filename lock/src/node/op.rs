@@ -201,7 +201,7 @@ pub enum Op {
         /// The largest token known elsewhere.
         counter: Token,
         /// Unix milliseconds: what was known before this may be lost.
-        blank_before: Option<i64>,
+        memory_loss: Option<i64>,
     },
     /// Named locks with a record whose names come after `after`, by name. Answers [`Answer::Views`].
     Records {

@@ -24,7 +24,7 @@ use crate::{
     clock::{Clock, Moment},
     event::Events,
     expiry::{
-        Sighting,
+        LockState,
         watch::{self, Watch},
     },
     node::{Answer, Expiry, Kind, NodeError, Op, Record, Take, Ticket, Token, View, tag::tagged},
@@ -65,7 +65,7 @@ pub(crate) struct Parts {
 
 /// How an attempt at a single named lock goes about asking the nodes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Way {
+pub(crate) struct AttemptMode {
     /// Ask one node first, and the others only when it granted: those who contend for a lock then split no votes (R6).
     pub(crate) one_first: bool,
     /// A place in the lock's line, which its primary keeps.
@@ -77,13 +77,13 @@ pub(crate) struct Way {
 pub(crate) struct Tried {
     pub(crate) attempt: Attempt,
     /// What the nodes that were asked have shown; those that granted show a free lock.
-    pub(crate) seen: Sighting,
-    pub(crate) stand: Stand,
+    pub(crate) seen: LockState,
+    pub(crate) position: QueuePosition,
 }
 
 /// What an attempt has shown of the lock's line.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stand {
+pub(crate) struct QueuePosition {
     /// How many are before us; `None` without a place in it.
     pub(crate) ahead: Option<u32>,
     /// The place went with the grant of the node that keeps the line.
@@ -120,7 +120,7 @@ pub(crate) struct Win {
 
 /// How far telling all nodes has come.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Progress {
     /// Nodes that know.
     pub(crate) nodes: usize,
     /// Every node has answered, or is known not to; or a majority knows, and only one is still to answer that others are
@@ -193,7 +193,7 @@ impl Cluster {
         &self,
         key: String,
         nodes: Vec<(usize, Result<View, NodeError>)>,
-    ) -> Sighting {
+    ) -> LockState {
         let now = self.clock.now();
         let watch = self.watch();
         let wait = |(node, view): &(usize, Result<View, NodeError>)| {
@@ -207,7 +207,7 @@ impl Cluster {
         let waits = nodes.iter().map(wait).collect();
         drop(watch);
         let nodes = nodes.into_iter().map(|(_, view)| view).collect();
-        Sighting::judged(key, nodes, self.expiry, waits)
+        LockState::judged(key, nodes, self.expiry, waits)
     }
 
     /// Queues operations for every node, each its own.
@@ -258,11 +258,16 @@ impl Cluster {
 
     /// One attempt at every claim under one owner value; all nodes in parallel, unless the way is another. Once its caller
     /// is `gone` no further node is asked.
-    pub(crate) async fn attempt(&self, claims: &[Claim], way: &Way, gone: Gone<'_>) -> Vec<Tried> {
+    pub(crate) async fn attempt(
+        &self,
+        claims: &[Claim],
+        mode: &AttemptMode,
+        gone: Gone<'_>,
+    ) -> Vec<Tried> {
         // Read before the first byte leaves: the nodes count their ttl from later on (R3).
         let start = self.clock.now();
         let owner = self.new_owner(claims);
-        let mut round = Round::begin(self, claims, &owner, way);
+        let mut round = Round::begin(self, claims, &owner, mode);
         round.collect(gone).await;
         let tokens = round.confirm(start).await;
         #[cfg(any(test, feature = "testing"))]
@@ -328,7 +333,7 @@ impl Cluster {
     }
 
     /// The node to ask first: in the key's order the first that is up, and looks takable if any does.
-    pub(super) fn first(&self, key: &str, way: &Way) -> usize {
+    pub(super) fn first(&self, key: &str, mode: &AttemptMode) -> usize {
         let (nodes, primary) = (self.links.len(), self.primary(key));
         let up = |node: &usize| {
             let link = self.links.get(*node);
@@ -336,7 +341,7 @@ impl Cluster {
         };
         let order = || (0..nodes).map(|n| (primary + n) % nodes).filter(up);
         // Whoever queues does so where all others do.
-        let queues = way.ticket.as_ref().is_some_and(|ticket| ticket.polite);
+        let queues = mode.ticket.as_ref().is_some_and(|ticket| ticket.polite);
         let takable = if queues {
             None
         } else {
@@ -385,7 +390,7 @@ impl Cluster {
                 }
             }
         }
-        let (told, mut progress) = tokio::sync::watch::channel(Told::default());
+        let (told, mut progress) = tokio::sync::watch::channel(Progress::default());
         let work = self.tell_until_known(ops, told, None);
         self.spawn.spawn(work);
         // Nobody waits for it but whoever ends the process: what a lost attempt left would be watched for a ttl by others.
@@ -405,7 +410,7 @@ impl Cluster {
     pub(crate) fn tell_until_known(
         &self,
         ops: Vec<Op>,
-        told: tokio::sync::watch::Sender<Told>,
+        told: tokio::sync::watch::Sender<Progress>,
         mut last: Option<usize>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let mut sent: FuturesUnordered<Sent> = (0..self.links.len())

@@ -40,7 +40,7 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::{Event, Events},
-    node::{Answer, Call, Node, NodeError, NodeMs, Op, Reply, Standing, guard::closed_since},
+    node::{Answer, Call, Eligibility, Node, NodeError, NodeMs, Op, Reply, guard::closed_since},
 };
 use queue::{MOST_UNDER_WAY, PATIENCE, Queue, Queued, next_window, share_out};
 use repeat::{is_about_a_key, is_about_an_operation, of_a_repeat};
@@ -67,7 +67,7 @@ struct Inner {
     down: watch::Sender<bool>,
     trouble: Mutex<Option<NodeError>>,
     /// Whether it votes, by its latest reply.
-    standing: watch::Sender<Standing>,
+    eligibility: watch::Sender<Eligibility>,
     /// The nomination that this process watches, and when its votes count again.
     watched: Mutex<Option<(String, Moment)>>,
     last_round_trip: Mutex<Option<Duration>>,
@@ -105,7 +105,7 @@ impl Link {
             fallen: Notify::new(),
             down: watch::Sender::new(false),
             trouble: Mutex::new(None),
-            standing: watch::Sender::new(Standing::Unguarded),
+            eligibility: watch::Sender::new(Eligibility::Unguarded),
             watched: Mutex::new(None),
             last_round_trip: Mutex::new(None),
             skew: Mutex::new(None),
@@ -141,8 +141,8 @@ impl Link {
     }
 
     /// Whether the node votes, by its latest reply.
-    pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
-        self.0.standing.subscribe()
+    pub(crate) fn eligibility(&self) -> watch::Receiver<Eligibility> {
+        self.0.eligibility.subscribe()
     }
 
     /// Takes note of which nomination is watched, and of when its votes count again.
@@ -185,17 +185,17 @@ impl Link {
 
     /// Why its votes do not count; `None` while they do.
     pub(crate) fn no_vote(&self) -> Option<NodeError> {
-        match &*self.0.standing.borrow() {
-            Standing::Unguarded | Standing::Admitted => None,
-            Standing::Unadmitted => Some(NodeError::Unadmitted {
+        match &*self.0.eligibility.borrow() {
+            Eligibility::Unguarded | Eligibility::Admitted => None,
+            Eligibility::Unadmitted => Some(NodeError::Unadmitted {
                 left: self.counts_in(),
             }),
-            Standing::Configured(theirs) if closed_since(theirs).is_some() => {
+            Eligibility::Configured(theirs) if closed_since(theirs).is_some() => {
                 Some(NodeError::Unadmitted {
                     left: self.counts_in(),
                 })
             }
-            Standing::Configured(theirs) => Some(NodeError::Configured {
+            Eligibility::Configured(theirs) => Some(NodeError::Configured {
                 theirs: theirs.clone(),
             }),
         }
@@ -424,10 +424,10 @@ impl Link {
             .filter(|e| !matches!(e, NodeError::Late { .. }) && !is_about_a_key(e))
             .cloned();
         if let Ok(reply) = result {
-            self.0.standing.send_if_modified(|standing| {
-                let changed = *standing != reply.standing;
+            self.0.eligibility.send_if_modified(|eligibility| {
+                let changed = *eligibility != reply.eligibility;
                 if changed {
-                    standing.clone_from(&reply.standing);
+                    eligibility.clone_from(&reply.eligibility);
                 }
                 changed
             });

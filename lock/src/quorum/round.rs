@@ -4,13 +4,13 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
-use super::cluster::{Attempt, Cluster, Gone, Sent, Stand, Tried, Way};
+use super::cluster::{Attempt, AttemptMode, Cluster, Gone, QueuePosition, Sent, Tried};
 use crate::{
     clock::Moment,
     node::{Answer, NodeError, Op, Record, Ticket, Token, View},
     quorum::{
         Claim,
-        tally::{Ballot, Standing, Tally, Verdict, Vote, majority, standing},
+        tally::{Ballot, RoundResult, Tally, Verdict, Vote, majority, round_result},
     },
 };
 
@@ -19,7 +19,7 @@ pub(super) struct Round<'a> {
     cluster: &'a Cluster,
     claims: &'a [Claim],
     owner: &'a str,
-    way: &'a Way,
+    mode: &'a AttemptMode,
     pub(super) tallies: Vec<Tally>,
     records: Vec<Record>,
     /// The node that is asked first, while the others have not been asked.
@@ -32,7 +32,7 @@ impl<'a> Round<'a> {
         cluster: &'a Cluster,
         claims: &'a [Claim],
         owner: &'a str,
-        way: &'a Way,
+        mode: &'a AttemptMode,
     ) -> Self {
         let nodes = cluster.links.len();
         let tallies = claims.iter().map(|_| Tally::new(nodes)).collect();
@@ -40,14 +40,14 @@ impl<'a> Round<'a> {
         let tallies = cluster.mutant.carry_over(claims, tallies);
         let records = vec![Record::default(); claims.len()];
         let first = match claims {
-            [claim] if way.one_first && nodes > 1 => Some(cluster.first(&claim.key, way)),
+            [claim] if mode.one_first && nodes > 1 => Some(cluster.first(&claim.key, mode)),
             _ => None,
         };
         let mut round = Self {
             cluster,
             claims,
             owner,
-            way,
+            mode,
             tallies,
             records,
             first,
@@ -78,7 +78,7 @@ impl<'a> Round<'a> {
     }
 
     fn ticket_for(&self, node: usize, claim: &Claim) -> Option<Ticket> {
-        let ticket = self.way.ticket.clone()?;
+        let ticket = self.mode.ticket.clone()?;
         // Whoever is impatient may ask another node first, and stands in no line there.
         let first = self.first.filter(|_| ticket.polite);
         let keeps_the_line = first.unwrap_or_else(|| self.cluster.primary(&claim.key));
@@ -118,7 +118,7 @@ impl<'a> Round<'a> {
             ahead = ahead.or(view.as_ref().ok().and_then(|view| view.ahead));
         }
         let line = votes.get(self.cluster.primary(key));
-        let stand = Stand {
+        let position = QueuePosition {
             ahead,
             left: matches!(line, Some(Some(Vote::Granted(_)))),
             owner: self.owner.to_owned(),
@@ -126,7 +126,7 @@ impl<'a> Round<'a> {
         Tried {
             attempt,
             seen: self.cluster.judge(key.clone(), nodes),
-            stand,
+            position,
         }
     }
 
@@ -206,8 +206,8 @@ impl<'a> Round<'a> {
                 });
                 let ttl = self.claims[*i].ttl_or(&self.cluster.timing);
                 let end = self.cluster.timing.valid_until(start, ttl);
-                match (standing(&ballots), larger.max()) {
-                    (Standing::Carried, _) => tokens[*i] = Some(*token),
+                match (round_result(&ballots), larger.max()) {
+                    (RoundResult::Carried, _) => tokens[*i] = Some(*token),
                     (_, Some(larger)) if self.cluster.clock.now() < end => {
                         again.push((*i, larger.max(*token)));
                     }
@@ -282,7 +282,7 @@ pub(super) async fn confirm_round(
         .collect();
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; open.len()];
     let mut sent = cluster.send_to_all(&ops);
-    while ballots.iter().any(|b| standing(b) == Standing::Open) {
+    while ballots.iter().any(|b| round_result(b) == RoundResult::Open) {
         let Some((node, result)) = sent.next().await else {
             break;
         };

@@ -116,7 +116,7 @@ pub enum Ballot {
 
 /// The state of a yes-or-no round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum RoundResult {
     /// Not decided yet.
     Open,
     /// q nodes said yes.
@@ -129,20 +129,20 @@ pub enum Standing {
 
 /// Where a yes-or-no round stands.
 #[must_use]
-pub fn standing(ballots: &[Ballot]) -> Standing {
+pub fn round_result(ballots: &[Ballot]) -> RoundResult {
     let q = majority(ballots.len());
     let count = |what: fn(&Ballot) -> bool| ballots.iter().filter(|b| what(b)).count();
     let yes = count(|b| *b == Ballot::Yes);
     let no = count(|b| *b == Ballot::No);
     let open = count(|b| *b == Ballot::Open);
     if yes >= q {
-        Standing::Carried
+        RoundResult::Carried
     } else if no >= q {
-        Standing::Denied
+        RoundResult::Denied
     } else if yes + open < q && no + open < q {
-        Standing::Failed
+        RoundResult::Failed
     } else {
-        Standing::Open
+        RoundResult::Open
     }
 }
 
@@ -235,10 +235,13 @@ mod tests {
     #[test]
     fn a_healed_node_is_neither_for_nor_against() {
         use Ballot::*;
-        assert_eq!(standing(&[Yes, Yes, Failed]), Standing::Carried);
-        assert_eq!(standing(&[Yes, Healed, Healed]), Standing::Failed);
-        assert_eq!(standing(&[No, No, Open]), Standing::Denied);
-        assert_eq!(standing(&[Yes, No, Open]), Standing::Open);
-        assert_eq!(standing(&[Larger(Token(3)), Yes, Failed]), Standing::Failed);
+        assert_eq!(round_result(&[Yes, Yes, Failed]), RoundResult::Carried);
+        assert_eq!(round_result(&[Yes, Healed, Healed]), RoundResult::Failed);
+        assert_eq!(round_result(&[No, No, Open]), RoundResult::Denied);
+        assert_eq!(round_result(&[Yes, No, Open]), RoundResult::Open);
+        assert_eq!(
+            round_result(&[Larger(Token(3)), Yes, Failed]),
+            RoundResult::Failed
+        );
     }
 }

@@ -201,7 +201,7 @@ async fn only_the_release_of_a_holder_wakes_those_who_wait() {
             holder: by.map(str::to_owned),
             ..View::default()
         };
-        Sighting::new(format!("slots/gpu/{slot}"), vec![Ok(view)])
+        LockState::new(format!("slots/gpu/{slot}"), vec![Ok(view)])
     };
     let seen = [held(0, Some("a")), held(1, Some("b")), held(2, None)];
     let wakes = async |slot: usize, owner: &str| {
@@ -260,8 +260,8 @@ async fn without_a_majority_the_nodes_are_named() {
 
 #[test]
 fn slots_are_tried_in_turn_from_a_random_one() {
-    let sighting = |free: bool| {
-        Sighting::new(
+    let state = |free: bool| {
+        LockState::new(
             String::new(),
             vec![Ok(View {
                 holder: (!free).then(String::new),
@@ -269,10 +269,10 @@ fn slots_are_tried_in_turn_from_a_random_one() {
             })],
         )
     };
-    let seen = [true, false, true, true].map(sighting);
+    let seen = [true, false, true, true].map(state);
     assert_eq!(free(&seen, 0), [0, 2, 3]);
     assert_eq!(free(&seen, 3), [3, 0, 2]);
-    let down = Sighting::new(
+    let down = LockState::new(
         String::new(),
         vec![Err(NodeError::Unreachable(String::new()))],
     );

@@ -58,8 +58,8 @@ impl Scene {
         self.nodes[node].call(call).await.unwrap();
     }
 
-    fn place(&self) -> Place {
-        Place::new(&self.locks, KEY)
+    fn ticket(&self) -> QueueTicket {
+        QueueTicket::new(&self.locks, KEY)
     }
 
     /// How many stand in line, by node.
@@ -70,11 +70,11 @@ impl Scene {
 
     /// The node that keeps the line of a lock that is held.
     async fn primary(&self) -> usize {
-        let mut place = self.place();
-        let tried = self.locks.attempt(&Claim::named(KEY), place.queue()).await;
+        let mut ticket = self.ticket();
+        let tried = self.locks.attempt(&Claim::named(KEY), ticket.queue()).await;
         assert!(matches!(tried, Ok((Claimed::Held { .. }, ..))), "{tried:?}");
         let primary = self.lines().iter().position(|n| *n == 1).unwrap();
-        drop(place);
+        drop(ticket);
         self.locks.settle().await;
         assert_eq!(self.lines(), [0; 3]);
         primary
@@ -100,17 +100,17 @@ async fn an_impatient_attempt_that_is_cancelled_leaves_no_place() {
         for node in &scene.nodes {
             node.faults().delay_requests(MS * 5, MS * 5);
         }
-        let mut place = scene.place();
-        let (way, clock) = (place.impatient(), scene.time.clock());
+        let mut ticket = scene.ticket();
+        let (mode, clock) = (ticket.impatient(), scene.time.clock());
         tokio::select! {
             biased;
-            tried = scene.locks.attempt(&claim, way) => {
+            tried = scene.locks.attempt(&claim, mode) => {
                 assert!(after > 9, "two round trips");
                 assert!(matches!(tried, Ok((Claimed::Acquired(_), ..))), "{tried:?}");
             }
             () = clock.sleep(MS * after) => {}
         }
-        drop(place);
+        drop(ticket);
         scene.locks.settle().await;
         assert_eq!(scene.lines(), [0; 3], "after {after} ms");
         let keys = |node: &MemoryNode| node.inspect(|state| state.keys().count());
@@ -126,15 +126,15 @@ async fn an_attempt_that_is_cancelled_in_the_queue_leaves_no_place() {
     for node in 0..3 {
         scene.take_on(node).await;
     }
-    let mut place = scene.place();
-    let way = place.queue();
+    let mut ticket = scene.ticket();
+    let mode = ticket.queue();
     {
         let claim = Claim::named(KEY);
-        let mut attempt = pin!(scene.locks.attempt(&claim, way));
+        let mut attempt = pin!(scene.locks.attempt(&claim, mode));
         let polled = poll_fn(|cx| Poll::Ready(attempt.as_mut().poll(cx))).await;
         assert!(polled.is_pending());
     }
-    drop(place);
+    drop(ticket);
     scene.locks.settle().await;
     assert_eq!(scene.lines(), [0; 3]);
 }
@@ -145,16 +145,16 @@ async fn a_place_is_given_up_although_the_keeper_has_much_to_do() {
     for node in 0..3 {
         scene.take_on(node).await;
     }
-    let mut place = scene.place();
-    let way = place.queue();
-    let tried = scene.locks.attempt(&Claim::named(KEY), way).await;
+    let mut ticket = scene.ticket();
+    let mode = ticket.queue();
+    let tried = scene.locks.attempt(&Claim::named(KEY), mode).await;
     assert!(matches!(tried, Ok((Claimed::Held { .. }, ..))), "{tried:?}");
     assert_eq!(scene.lines().iter().sum::<usize>(), 1);
     // More than its inbox holds, in one step: it reads nothing meanwhile.
     let mut flood = pin!(join_all((0..1_100).map(|_| scene.locks.nodes())));
     let step = poll_fn(|cx| Poll::Ready(flood.as_mut().poll(cx).is_pending()));
     assert!(tokio::task::unconstrained(step).await);
-    drop(place);
+    drop(ticket);
     flood.await;
     scene.locks.settle().await;
     assert_eq!(scene.lines(), [0; 3]);
@@ -165,10 +165,10 @@ async fn a_place_is_given_up_although_the_keeper_has_much_to_do() {
 async fn only_the_end_of_the_holder_that_was_seen_moves_the_line_on_and_once() {
     let scene = Scene::new();
     let (sender, mut releases) = broadcast::channel(16);
-    let mut place = scene.place();
-    place.refused(Stand {
+    let mut ticket = scene.ticket();
+    ticket.refused(QueuePosition {
         ahead: Some(2),
-        ..Stand::default()
+        ..QueuePosition::default()
     });
     let says = |owner: &str| {
         let news = Announcement {
@@ -188,8 +188,8 @@ async fn only_the_end_of_the_holder_that_was_seen_moves_the_line_on_and_once() {
         let holder = if ahead == 0 { "next" } else { "holder" };
         let clock = scene.time.clock();
         let timer = clock.sleep(MS * 2);
-        let woken = place.wait(&mut releases, Some(holder), timer).await;
+        let woken = ticket.wait(&mut releases, Some(holder), timer).await;
         assert_eq!(woken, Woken::Time);
-        assert_eq!((place.ahead, place.leads()), (Some(ahead), ahead == 0));
+        assert_eq!((ticket.ahead, ticket.leads()), (Some(ahead), ahead == 0));
     }
 }

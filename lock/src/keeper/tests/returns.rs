@@ -16,8 +16,8 @@ use crate::{
     acquire::Locks,
     chance::Chance,
     clock::Moment,
-    keeper::lease_table::Book,
-    lease::{Lease, LeaseView, Line, Loss, NewLease, Note, Pulse},
+    keeper::lease_table::LeaseTable,
+    lease::{KeeperHandle, Lease, LeaseView, Loss, NewLease, Note, Pulse},
     node::{Kind, Node, Op, Record, Token, memory::MemoryNode},
     quorum::LockError,
     sim_clock::SimTime,
@@ -29,7 +29,7 @@ const MS: Duration = Duration::from_millis(1);
 /// A lease, and what its keeper hears of it.
 fn lease(time: &SimTime) -> (Lease, mpsc::UnboundedReceiver<Note>) {
     let (to, notes) = mpsc::unbounded_channel();
-    let line = Line {
+    let handle = KeeperHandle {
         to,
         pulse: Pulse::default(),
         late_after: Duration::MAX,
@@ -44,7 +44,7 @@ fn lease(time: &SimTime) -> (Lease, mpsc::UnboundedReceiver<Note>) {
         valid_until: clock.now() + MS * 1_000,
         margin: 0,
     };
-    let view = LeaseView::new(new, clock, line);
+    let view = LeaseView::new(new, clock, handle);
     (Lease::new(view, Record::default()), notes)
 }
 
@@ -86,9 +86,9 @@ async fn the_keeper_hears_of_a_return_before_the_lease_ends() {
 async fn what_was_returned_is_believed_by_nobody_when_the_keeper_has_read_it() {
     let time = SimTime::new();
     let (lease, _notes) = lease(&time);
-    let mut book = Book::default();
-    book.adopt(lease.view().clone(), Record::default(), Moment::NEVER);
-    book.hand_back(lease.view(), None);
+    let mut table = LeaseTable::default();
+    table.adopt(lease.view().clone(), Record::default(), Moment::NEVER);
+    table.hand_back(lease.view(), None);
     assert_eq!(lease.loss(), Some(Loss::Released));
 }
 

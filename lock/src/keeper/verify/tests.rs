@@ -192,7 +192,7 @@ fn what_a_node_shows_is_for_or_against_or_neither() {
         LeaseView::new(
             grant,
             crate::clock::Clock::system(),
-            crate::lease::Line::detached(),
+            crate::lease::KeeperHandle::detached(),
         )
     };
     let (lock, claim) = (lease(Kind::Lock), lease(Kind::Claim));

@@ -206,7 +206,7 @@ pub(crate) fn execute_guarded<R: Rows>(
     Ok(Reply {
         at: now,
         wall_ms,
-        standing: turn.standing(),
+        eligibility: turn.eligibility(),
         answers,
     })
 }
@@ -407,8 +407,8 @@ impl<R: Rows> Turn<'_, R> {
                 nonce,
                 config,
                 counter,
-                blank_before,
-            } => self.admit(nonce, config, *counter, *blank_before),
+                memory_loss,
+            } => self.admit(nonce, config, *counter, *memory_loss),
             Op::Records { after, limit } => self.records(after, *limit),
         }
     }

@@ -119,7 +119,7 @@ pub(super) fn share_out(batch: Vec<Queued>, result: Result<Reply, NodeError>) {
         Ok(Reply {
             at,
             wall_ms,
-            standing,
+            eligibility,
             answers,
         }) => {
             let alone = batch.len() == 1;
@@ -133,7 +133,7 @@ pub(super) fn share_out(batch: Vec<Queued>, result: Result<Reply, NodeError>) {
                 let _ = queued.reply.send(Ok(Reply {
                     at,
                     wall_ms,
-                    standing: standing.clone(),
+                    eligibility: eligibility.clone(),
                     answers: answers.by_ref().take(length).collect(),
                 }));
             }

@@ -1,6 +1,6 @@
 //! Locks that are taken by their records, and what both modes share with them.
 
-use watchkeeper_lock::node::{Admission, Kind::Lock, Seen, Standing};
+use watchkeeper_lock::node::{Admission, Eligibility, Kind::Lock, Seen};
 
 use super::*;
 
@@ -344,13 +344,13 @@ pub(crate) async fn what_nobody_guards_votes_and_needs_no_admission(lab: Lab) {
                 nonce: nonce(),
                 config: "one".into(),
                 counter: Token(90),
-                blank_before: None,
+                memory_loss: None,
             },
             Op::Admission,
         ],
     )
     .await;
-    assert_eq!(reply.standing, Standing::Unguarded);
+    assert_eq!(reply.eligibility, Eligibility::Unguarded);
     let Answer::Granted { grant, .. } = reply.answers[0] else {
         panic!("{reply:?}")
     };
