@@ -52,7 +52,7 @@ use crate::{
     lease::{KeeperHandle, LeaseView, Note, Pulse, ReleaseReport},
     node::{Announcement, Expiry, Node, Op},
     quorum::{
-        Claim, FleetClock, Heard,
+        FleetClock, Heard,
         cluster::{Cluster, Parts, Progress},
         link::Link,
     },
@@ -391,7 +391,7 @@ impl Shared {
     fn release(&self, view: LeaseView, done: Option<oneshot::Sender<ReleaseReport>>) {
         let held = self.cluster.clock.now().since(view.since());
         let loss = view.loss().unwrap_or(crate::lease::Loss::Released);
-        let resource = Claim::resource(view.key());
+        let resource = self.cluster.events.resource(view.key());
         self.cluster.events.tell(Event::LeaseEnded {
             resource,
             loss,

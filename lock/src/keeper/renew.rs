@@ -11,7 +11,6 @@ use crate::{
     lease::{LeaseView, Loss},
     node::{Answer, Kind, Op, Version},
     quorum::{
-        Claim,
         cluster::Cluster,
         link::MOST_OPS,
         tally::{Ballot, RoundResult, round_result},
@@ -109,7 +108,7 @@ async fn extend_part(shared: &Shared, part: &[(u64, LeaseView)]) {
     for (((id, view), round_result), decided) in leases.iter().zip(settled).zip(decided_at) {
         let took = decided.unwrap_or(end).since(start);
         let ok = round_result == RoundResult::Carried;
-        let resource = Claim::resource(view.key());
+        let resource = cluster.events.resource(view.key());
         cluster.events.tell(Event::Renewed {
             resource,
             took,

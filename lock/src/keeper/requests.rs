@@ -190,7 +190,7 @@ impl Shared {
             Attempt::TooSlow => "too_slow",
         };
         let took = self.cluster.clock.now().since(start);
-        let resource = Claim::resource(&claim.key);
+        let resource = self.cluster.events.resource(&claim.key);
         self.cluster.events.tell(Event::Acquire {
             resource,
             outcome,

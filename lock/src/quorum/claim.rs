@@ -62,13 +62,4 @@ impl Claim {
     pub(crate) fn ttl_or(&self, timing: &Timing) -> Duration {
         self.ttl.unwrap_or(timing.ttl)
     }
-
-    /// A bounded word for metrics: the part of the key before the last slash.
-    pub(crate) fn resource(key: &str) -> String {
-        match key.split('/').collect::<Vec<_>>()[..] {
-            ["job", name, ..] | ["batch", name, ..] => name.to_owned(),
-            [family, _, ..] => family.to_owned(),
-            _ => "raw".to_owned(),
-        }
-    }
 }

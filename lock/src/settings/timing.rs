@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-/// As long as histories are kept: long enough for a yearly job.
-const LEDGER_RETENTION: Duration = Duration::from_secs(400 * 24 * 3600);
-
 use crate::clock::Moment;
 
 /// The times that the lock core works with. The configuration is turned into this once, after its checks.
@@ -24,6 +21,8 @@ pub struct Timing {
     pub skew: Duration,
     /// How long a released record is remembered.
     pub retention: Duration,
+    /// Families of locks whose records are remembered for at least so long: what their keys begin with, and the time.
+    pub kept_longer: &'static [(&'static str, Duration)],
     /// How long cancelled work may take to end.
     pub grace: Duration,
 }
@@ -38,6 +37,7 @@ impl Default for Timing {
             node_timeout: Duration::from_millis(50),
             skew: Duration::from_secs(1),
             retention: Duration::from_secs(24 * 3600),
+            kept_longer: &[],
             grace: Duration::from_secs(10),
         }
     }
@@ -70,15 +70,12 @@ impl Timing {
         }
     }
 
-    /// How long the record of this lock is kept after a release. That of a job is its ledger: a fleet that was stopped for
-    /// longer than others are kept would see its jobs for the first time, and never hear of the ticks in between.
+    /// How long the record of this lock is kept after a release.
     #[must_use]
     pub fn retention_of(&self, key: &str) -> Duration {
-        if key.starts_with("job/") {
-            self.retention.max(LEDGER_RETENTION)
-        } else {
-            self.retention
-        }
+        let families = self.kept_longer.iter();
+        let longer = families.filter(|(prefix, _)| key.starts_with(prefix));
+        longer.fold(self.retention, |kept, (_, least)| kept.max(*least))
     }
 
     /// How long before the end of a lease its work is told to stop.
@@ -97,23 +94,5 @@ impl Timing {
     #[must_use]
     pub fn renew_every(&self, ttl: Duration) -> Duration {
         ttl / 3
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_jobs_ledger_outlasts_what_other_locks_leave() {
-        let day = Duration::from_secs(24 * 3600);
-        let timing = |retention| Timing {
-            retention,
-            ..Timing::default()
-        };
-        assert_eq!(timing(day).retention_of("lock/report"), day);
-        assert_eq!(timing(day).retention_of("job/report"), day * 400);
-        // Who wants it longer has it longer.
-        assert_eq!(timing(day * 500).retention_of("job/report"), day * 500);
     }
 }
