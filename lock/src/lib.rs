@@ -22,7 +22,7 @@ pub use acquire::Locks;
 pub use base::{chance, clock, spawn};
 // The worker is built on these as well.
 #[doc(hidden)]
-pub use base::{backoff, files, finding, human, owned, panics, secret, seldom, sim_clock};
+pub use base::{backoff, files, finding, hash, human, owned, panics, secret, seldom, sim_clock};
 pub use election::{Elector, term};
 pub use event::Event;
 

@@ -27,6 +27,7 @@ use crate::{
         LockState,
         watch::{self, Watch},
     },
+    hash::fnv1a,
     node::{Answer, Expiry, Kind, NodeError, Op, Record, Take, Ticket, Token, View, tag::tagged},
     quorum::{
         Claim, Heard,
@@ -325,11 +326,8 @@ impl Cluster {
     /// The node that keeps a lock's line, is asked first after a split, and with others in line is told of a release last:
     /// whoever is called there finds a majority free. The same for every client (FNV-1a).
     pub(crate) fn primary(&self, key: &str) -> usize {
-        let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
         let nodes = self.links.len().max(1) as u64;
-        usize::try_from(hash % nodes).unwrap_or(0)
+        usize::try_from(fnv1a(key.bytes()) % nodes).unwrap_or(0)
     }
 
     /// The node to ask first: in the key's order the first that is up, and looks takable if any does.

@@ -6,6 +6,7 @@ use crate::{
     acquire::Locks,
     chance::Chance,
     event::Event,
+    hash::fnv1a,
     node::{Node, NodeError, Op, memory::MemoryNode},
     sim_clock::SimTime,
     spawn::Spawn,
@@ -153,10 +154,6 @@ async fn where_others_wait_a_release_reaches_the_primary_when_a_majority_knows_w
 }
 
 fn primary_of(key: &str) -> String {
-    let hash = format!("lock/{key}")
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+    let hash = fnv1a(format!("lock/{key}").into_bytes());
     format!("n{}", hash % 3)
 }
