@@ -38,7 +38,7 @@ use crate::{
     node::{Announcement, Doc, Node, NodeError, Op, View, more_names},
     quorum::{
         BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
-        cluster::{AttemptMode, QueuePosition},
+        attempt::{AttemptMode, QueuePosition},
     },
     settings::Timing,
 };

@@ -11,7 +11,7 @@ use super::Locks;
 use crate::{
     clock::Moment,
     node::{Announcement, Ticket},
-    quorum::cluster::{AttemptMode, QueuePosition},
+    quorum::attempt::{AttemptMode, QueuePosition},
 };
 
 /// How long a node keeps the place of somebody who has gone without a word, in node timeouts.

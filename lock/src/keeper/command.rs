@@ -11,7 +11,7 @@ use crate::{
     node::{Doc, NodeError, Op, View},
     quorum::{
         BreakReport, Claim, Claimed, LockError, WriteError,
-        cluster::{AttemptMode, QueuePosition},
+        attempt::{AttemptMode, QueuePosition},
     },
 };
 

@@ -19,7 +19,7 @@ use crate::{
     node::{Answer, Doc, NodeError, Op, Record, Token, Version, View},
     quorum::{
         BreakReport, BreakVote, Claim, Claimed, LockError, NodeTroubles, WriteError,
-        cluster::{Attempt, AttemptMode, Gone, QueuePosition, Tried, Win},
+        attempt::{Attempt, AttemptMode, Gone, QueuePosition, Tried, Win},
         link::{Link, MOST_OPS},
         tally::{Ballot, RoundResult, majority, round_result},
     },

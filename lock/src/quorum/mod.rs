@@ -1,8 +1,9 @@
 //! Votes: all nodes of a lock service, one attempt on them, and what a majority of them has said.
 //!
-//! `tally` counts, as plain functions. `round` asks and counts the votes of one attempt, `cluster` makes the attempts and
-//! tells the nodes, `link` sends to one of them.
+//! `tally` counts, as plain functions. `attempt` is one attempt to acquire, `round` its votes. `cluster` sends to all nodes,
+//! `link` to one of them.
 
+pub(crate) mod attempt;
 mod broken;
 mod claim;
 pub(crate) mod cluster;

@@ -4,7 +4,10 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
-use super::cluster::{Attempt, AttemptMode, Cluster, Gone, QueuePosition, Sent, Tried};
+use super::{
+    attempt::{Attempt, AttemptMode, Gone, QueuePosition, Tried},
+    cluster::{Cluster, Sent},
+};
 use crate::{
     clock::Moment,
     node::{Answer, NodeError, Op, Record, Ticket, Token, View},
