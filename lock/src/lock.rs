@@ -13,8 +13,8 @@
 //! - A lease ends at its local deadline, whatever the network says.
 //!
 //! # Ways of waiting
-//! Whoever waits stands in a line, and is called when the lock is released ([`LockBuilder::wait`]); candidates of an election
-//! do not. Nobody is refused a lock that is free because of a line: it orders those who wait, and decides nothing.
+//! A waiter stands in the lock's queue and is called when the lock is released ([`LockBuilder::wait`]); candidates of
+//! an election do not queue. The queue only orders waiters: a lock that is free is granted to any client that asks.
 //!
 //! # Not promised
 //! - To short claims ([`Claim::short`]), and with [`Expiry::Server`] to all: anything when a node's wall clock jumps forward by
@@ -22,8 +22,8 @@
 //! - To foreign clients of the same keys more than they give each other: they know neither records nor admission.
 //! - Anything about code that does not look: after a freeze longer than the lease, only a receiver that compares
 //!   fencing tokens is safe.
-//! - Anything against a majority of nodes that lost their memory within a ttl, where nobody guards them: see
-//!   [`LocksBuilder::guarded`]. With the guard, that tokens go on without a clock or [`LocksBuilder::token_floor`].
+//! - Anything against a majority of nodes that lost their memory within a ttl, unless they are guarded: see
+//!   [`LocksBuilder::guarded`]. With the guard: that tokens go on without a clock or [`LocksBuilder::token_floor`].
 
 pub use crate::acquire::{LockBuilder, Locks, LocksBuilder, Slot, SlotsBuilder};
 #[doc(hidden)]

@@ -235,7 +235,7 @@ impl Nodes {
         self.everywhere(&[release]).await.is_some()
     }
 
-    /// Takes a lock that nobody will extend; whether all nodes answered.
+    /// Takes a lock that will not be extended; whether all nodes answered.
     pub(crate) async fn acquire(&self, key: &str, owner: &str, kind: Kind, ttl: Duration) -> bool {
         let acquire = Op::Acquire {
             key: key.to_owned(),

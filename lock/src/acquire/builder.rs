@@ -1,10 +1,10 @@
 //! Acquiring one named lock, with waiting.
 //!
-//! The first attempt goes to all nodes at once: one round trip where nobody contends. Whoever is refused and waits takes a
-//! place in the lock's line and wakes when it is called, with the end of the holder's life, or by a slow poll, whichever is
-//! first (R7). Announcements may be lost; polling is the truth. From the second attempt on one node is asked first, the
-//! lock's primary, and the others only when it granted (R6). Where the attempts of several have stood in each other's way,
-//! it is tried again after a random, growing time.
+//! The first attempt goes to all nodes at once: one round trip without contention. A waiter that is refused takes a
+//! place in the lock's queue. It wakes when it is called, with the end of the holder's life, or by a slow poll,
+//! whichever is first (R7). Announcements may be lost; polling is the truth. From the second attempt on the lock's
+//! primary is asked first, and the other nodes only when it granted (R6). When attempts of several clients have split
+//! the vote, each tries again after a random, growing time.
 
 use std::time::Duration;
 
@@ -64,10 +64,10 @@ impl LockBuilder {
 
     /// Acquires the lock. Cancel-safe: a cancelled acquire leaves nothing behind.
     ///
-    /// With observed expiry a lock whose holder has gone without a word looks held for one ttl of it longer than its key
-    /// stands. Whoever asks without waiting does not wait for a living holder, but sits that time out, and it is logged:
-    /// otherwise programs that run once would never see a dead holder's time run out. With a limit that time counts into it; what
-    /// has been watched is remembered, as long as this process lives.
+    /// With observed expiry a lock whose holder died looks held for one ttl longer than its key stands. Without a
+    /// wait this call does not wait for a living holder, but it does wait for a dead one, and logs it: programs that
+    /// run once would otherwise never see the time of a dead holder run out. With a wait that time counts towards the
+    /// limit. What has been watched is remembered as long as this process lives.
     ///
     /// # Errors
     /// [`LockError`] of the last attempt, when the wait was over.
@@ -90,7 +90,7 @@ impl LockBuilder {
         }
     }
 
-    /// Watches an orphan until it may be taken, and takes it. Whoever turns out to live ends this with `why`.
+    /// Watches an orphan until it may be taken, and takes it. A holder that turns out to live ends this with `why`.
     async fn sit_out(&self, mut seen: LockState, why: LockError) -> Result<Lease, LockError> {
         let (clock, slow) = (self.locks.clock(), self.locks.timing().node_timeout);
         let Some(rest) = seen.free_in() else {
@@ -181,7 +181,7 @@ impl LockBuilder {
         if ticket.was_called_in_vain(seen.holder().as_deref()) || !held {
             return Ok(None);
         }
-        // Free, and refused all the same: it is the turn of somebody before us.
+        // Free, and refused all the same: it is the turn of a waiter before us.
         let mut turn_of_another = seen.looks_free();
         if turn_of_another && ticket.is_first() {
             return Ok(None);
@@ -216,7 +216,7 @@ impl LockBuilder {
                 }
                 Woken::Time => {}
             }
-            // Everybody in a line watches all nodes: what one of them shows stands for no other, and a holder that is first
+            // Every waiter watches all nodes: what one of them shows stands for no other, and a holder that is first
             // seen when it has died is watched for a ttl from then on.
             seen = self.look().await?;
             if seen.looks_free() {
@@ -271,11 +271,11 @@ fn on_the_beat(now: Moment, pause: Duration) -> Duration {
     pause + Duration::from_micros(u64::try_from(rest).unwrap_or(0))
 }
 
-/// Completes when `owner`'s release of `key` is announced, anybody's without an owner; a closed or lagging stream never
-/// completes early.
+/// Completes when a release of `key` is announced: that of `owner`, or any when no owner is named. A closed or
+/// lagging stream never completes early.
 ///
-/// Name the owner wherever an attempt follows: one that is lost is undone, which is announced, too, and who listens to
-/// anybody would be woken by his own.
+/// Name the owner wherever an attempt follows. A lost attempt is undone, which is announced as well: a client that
+/// listens to all owners would be woken by its own.
 pub(crate) async fn released(
     releases: &mut broadcast::Receiver<Announcement>,
     key: &str,

@@ -61,7 +61,7 @@ struct Handle {
     wall: FleetClock,
     guarded: bool,
     tag: Option<String>,
-    /// Locks with a line, as far as this process knows, and until when that is worth knowing.
+    /// Locks with a queue, as far as this process knows, and until when that is worth knowing.
     contended: Mutex<BTreeMap<String, Moment>>,
 }
 
@@ -105,8 +105,8 @@ impl Locks {
         LockBuilder::new(self.clone(), Claim::named(format!("lock/{name}")))
     }
 
-    /// A semaphore with `of` slots: so many may hold one at a time, each a numbered [`Slot`]. Everybody who uses the name
-    /// must give the same number. It shares no key with a named lock, whatever its name.
+    /// A semaphore with `of` slots, each held by one client at a time as a numbered [`Slot`]. All programs that use
+    /// the name must give the same number. A semaphore shares no key with a named lock.
     #[must_use]
     pub fn slots(&self, name: &str, of: usize) -> SlotsBuilder {
         SlotsBuilder::new(self.clone(), name, of)
@@ -145,20 +145,20 @@ impl Locks {
         self.ask(|reply| Command::Try { claim, mode, reply }).await
     }
 
-    /// Gives a place in a lock's line up, in the background, and with however many commands waiting. One that no node hears
-    /// of ends by itself.
+    /// Gives up a place in a lock's queue, in the background and however many commands are waiting. A place whose end
+    /// no node hears of ends by itself.
     pub(crate) fn leave(&self, key: &str, ticket: &str) {
         let (key, ticket) = (key.to_owned(), ticket.to_owned());
         let _ = self.0.notes.send(Note::Leave { key, ticket });
     }
 
-    /// Whether those who acquired this lock have lately stood in line for it.
+    /// Whether clients of this process have lately queued for this lock.
     pub(crate) fn is_contended(&self, key: &str) -> bool {
         let now = self.0.clock.now();
         self.contended().get(key).is_some_and(|until| now < *until)
     }
 
-    /// Whoever wants this lock within `span` had better stand in line.
+    /// For `span`, clients of this process that want the lock had better queue at once.
     pub(crate) fn contend(&self, key: &str, span: Duration) {
         let now = self.0.clock.now();
         let mut contended = self.contended();
@@ -189,8 +189,8 @@ impl Locks {
         self.ask(|reply| Command::Look { keys, reply }).await
     }
 
-    /// Keeps an eye on a lock that may be wanted later, as long as the answer lives: whoever wants it then takes over from a
-    /// holder that has died meanwhile without watching it for a ttl first. `ttl` is that of a lease of ours.
+    /// Watches a lock that may be wanted later, as long as the answer lives. When its holder has died meanwhile, an
+    /// attempt may take over at once instead of watching it for a ttl first. `ttl` is that of our own lease.
     #[doc(hidden)]
     pub fn keep_watching(&self, key: &str, ttl: Option<Duration>) -> Watching {
         let handle = &self.0;
@@ -198,10 +198,10 @@ impl Locks {
         handle.watchlist.watch(key, ttl, handle.clock.now())
     }
 
-    /// Ends `owner`'s lease of the lock by force, whoever it is: at its next round its holder is refused by a majority and
-    /// stops with [`crate::lease::Loss::Taken`]. The lock is free for others when the holder has released it, or when
-    /// its key has run out; with `now` at once, although two may act then until the holder is told or its key would have
-    /// run out. Another owner's lease is not touched, nor what a foreign client wrote.
+    /// Ends `owner`'s lease of the lock by force. In its next round its holder is refused by a majority and stops
+    /// with [`crate::lease::Loss::Taken`]. The lock is free when the holder has released it or when its key has run
+    /// out. With `now` it is free at once, but two holders may act until the first is told or its key would have run
+    /// out. Another owner's lease is not touched, nor what a foreign client wrote.
     ///
     /// What the nodes show is in [`Locks::look`]. Cancellation: a dropped call may have broken the lease.
     ///
@@ -474,7 +474,7 @@ impl Locks {
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> Command,
     ) -> Result<T, LockError> {
-        // A place first: whoever waits holds no command, and a thousand wait at a time.
+        // A permit first: a waiting caller then holds no command, and a thousand wait at a time.
         let permit = self.0.commands.reserve().await;
         let permit = permit.map_err(|_| LockError::Closed)?;
         let (reply, answer) = oneshot::channel();

@@ -6,11 +6,11 @@
 //! # Invariants
 //! - M1 At most `of` holders at a time, if all contenders name the same number.   (never_more_holders_than_slots)
 //! - M2 Finding all slots taken costs one call per node.                          (a_full_semaphore_costs_one_round)
-//! - M3 Whoever waits gets whichever slot is free first.                          (a_waiter_takes_the_first_free_slot)
+//! - M3 A waiter gets the slot that is free first.                                (a_waiter_takes_the_first_free_slot)
 //!
 //! # Not promised
-//! Fairness: who waits longest is not first. Tokens grow within a slot, not over all of them: a receiver that compares
-//! tokens must do so per slot.
+//! Fairness: the longest waiter is not first. Tokens grow within a slot, not over all of them: a receiver that
+//! compares tokens must do so per slot.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -69,7 +69,7 @@ impl Slot {
         self.lease.view()
     }
 
-    /// The lease itself, for whoever treats slots and locks alike.
+    /// The lease itself, for code that treats slots and locks alike.
     #[must_use]
     pub fn into_lease(self) -> Lease {
         self.lease
@@ -250,9 +250,9 @@ fn none_free(seen: &[LockState], names: &[String]) -> LockError {
     }
 }
 
-/// Completes when the release of a slot is announced by whoever was seen to hold it, or by anybody where no holder was
-/// seen; a closed or lagging stream never completes early. Bids that were lost are undone, which is announced, too: they
-/// would wake all who wait, who would bid, and undo.
+/// Completes when the release of a slot is announced: by the holder that was seen, or by any owner where no holder
+/// was seen. A closed or lagging stream never completes early. Lost bids are undone, which is announced as well: if
+/// that counted, it would wake all waiters, who would bid and undo in turn.
 async fn any_released(releases: &mut broadcast::Receiver<Announcement>, seen: &[LockState]) {
     let holders: BTreeMap<&str, Option<String>> =
         seen.iter().map(|s| (s.key.as_str(), s.holder())).collect();

@@ -96,9 +96,9 @@ impl LocksBuilder {
         self
     }
 
-    /// A name that every lease of this process carries at the end of its owner value, behind a dot: whoever reads a lock's
-    /// record finds in it which process holds the lock. It must be of this process alone, such as the nonce of its replica
-    /// id. Anything but 1 to 32 letters, digits, hyphens and underscores is left out.
+    /// A name that every lease of this process carries at the end of its owner value, behind a dot. The record of a
+    /// lock then tells which process holds it. It must be of this process alone, such as the nonce of its replica id.
+    /// Anything but 1 to 32 letters, digits, hyphens and underscores is left out.
     #[must_use]
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tag = Some(tag.into()).filter(|tag| is_tag(tag));

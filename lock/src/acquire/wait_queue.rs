@@ -1,7 +1,8 @@
-//! A place in a lock's line: who waits is woken in order.
+//! The queue for one lock: its waiters are woken in order.
 //!
-//! The line lies on the lock's primary and is a courtesy. Whoever is called comes at once, the others stay; whoever is
-//! called and does not come is passed by after a while, and its place ends by itself. Safety does not know of it.
+//! The queue lies on the lock's primary and is a courtesy. A waiter that is called comes at once, and the others
+//! stay. One that does not come is passed by after a while, and its place ends by itself. Safety does not depend on
+//! the queue.
 
 use std::{collections::VecDeque, future::Future, time::Duration};
 
@@ -14,7 +15,7 @@ use crate::{
     quorum::attempt::{AttemptMode, QueuePosition},
 };
 
-/// How long a node keeps the place of somebody who has gone without a word, in node timeouts.
+/// How long a node keeps the place of a waiter that is gone without giving it up, in node timeouts.
 const KEPT: u32 = 160;
 
 /// After how many node timeouts a place is asked for again.
@@ -26,10 +27,10 @@ const MOST_LOST: usize = 16;
 /// For how long a lock that was waited for is known to be contended, in node timeouts.
 const CONTENDED: u32 = 4;
 
-/// How often whoever was called tries again at once before it waits like everybody else.
+/// How often a called waiter tries again at once before it waits like the others.
 const IN_VAIN: u32 = 4;
 
-/// Somebody who waits for a lock. Its place is given up when it is dropped.
+/// A waiter's place in the queue of a lock, given up when it is dropped.
 pub(super) struct QueueTicket {
     locks: Locks,
     key: String,
@@ -41,7 +42,7 @@ pub(super) struct QueueTicket {
     asked: Moment,
     /// Attempts of ours that were lost, the latest ones.
     lost: VecDeque<String>,
-    /// Whose release woke us last, and how often we may still find him standing somewhere: not all nodes hear of a
+    /// Whose release woke us last, and how often we may still find that owner on some node: not all nodes hear of a
     /// release at once.
     over: Option<(String, u32)>,
 }
@@ -51,7 +52,7 @@ pub(super) struct QueueTicket {
 pub(super) enum Woken {
     /// The lock was released, and it is our turn.
     Called,
-    /// It was released, and nobody is called.
+    /// It was released, and no waiter is called.
     Released,
     /// Time passed.
     Time,
@@ -73,7 +74,7 @@ impl QueueTicket {
         }
     }
 
-    /// The first attempt: all nodes at once, without asking for the line, unless others were seen to stand in it.
+    /// The first attempt: all nodes at once and without a place, unless the lock is known to have a queue.
     pub(super) fn first(&mut self) -> AttemptMode {
         if self.locks.is_contended(&self.key) {
             self.queue()
@@ -82,7 +83,7 @@ impl QueueTicket {
         }
     }
 
-    /// Takes the lock if it is free and our turn; else a place in the line, or keeps it.
+    /// Takes the lock if it is free and our turn; otherwise takes or keeps a place in the queue.
     pub(super) fn queue(&mut self) -> AttemptMode {
         self.mode(true, true)
     }
@@ -92,7 +93,7 @@ impl QueueTicket {
         self.mode(false, false)
     }
 
-    /// Whoever was called has not come.
+    /// The waiter that was called has not come.
     pub(super) fn impatient(&mut self) -> AttemptMode {
         self.mode(true, false)
     }
@@ -114,12 +115,12 @@ impl QueueTicket {
         self.locks.clock().now().since(self.asked) >= kept
     }
 
-    /// Whether a node has told that we are the first: whoever else waits leaves the lock to us.
+    /// Whether a node has told that we are the first: the other waiters leave the lock to us.
     pub(super) fn leads(&self) -> bool {
         self.ahead == Some(0)
     }
 
-    /// Whether nobody is known to be before us.
+    /// Whether no waiter is known to be before us.
     pub(super) fn is_first(&self) -> bool {
         self.ahead.is_none_or(|n| n == 0)
     }
@@ -151,8 +152,8 @@ impl QueueTicket {
         }
     }
 
-    /// The lock is ours, and the place went with it if the node that keeps the line granted. Whoever of us wants it next
-    /// does well to stand in line at once.
+    /// The lock is ours, and the place went with it if the node that keeps the queue granted. The next client of this
+    /// process that wants the lock does well to queue at once.
     pub(super) fn taken(&mut self, position: &QueuePosition) {
         if self.queued {
             let span = self.locks.timing().node_timeout * CONTENDED;
@@ -197,8 +198,9 @@ impl QueueTicket {
                         return Woken::Called;
                     }
                     Some(_) => {
-                        // With the holder's end one less is before us. Attempts of others that are undone are announced,
-                        // too, and the holder's end may be told twice: whoever counted those would soon think that it leads.
+                        // With the holder's end one less is before us. Attempts of others that are undone are
+                        // announced as well, and the holder's end may be told twice: a waiter that counted those
+                        // would soon think that it is the first.
                         if holder == Some(&news.owner) && !std::mem::replace(&mut over, true) {
                             self.ahead = self.ahead.map(|n| n.saturating_sub(1));
                         }

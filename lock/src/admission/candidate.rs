@@ -60,7 +60,7 @@ impl Candidate {
         timing: &Timing,
     ) -> Next {
         let theirs = shown.config.as_deref().unwrap_or_default();
-        // A marker for nobody takes the vote away, and stays until the node is admitted again.
+        // A marker that names no fleet takes the vote away, and stays until the node is admitted again.
         if shown.admitted && closed_since(theirs).is_none() {
             self.watched = None;
             return if shown.incarnation.is_empty() || ours.differs_from(theirs).is_none() {
@@ -189,7 +189,7 @@ mod tests {
     fn g2_another_loss_starts_the_watch_again() {
         let mut candidate = Candidate::default();
         on(&mut candidate, 0, &lost("i1", Some("n1")));
-        // Flushed, and nominated by somebody else.
+        // Flushed, and nominated by another process.
         on(&mut candidate, 20_000, &lost("i1", Some("n2")));
         assert_eq!(candidate.until(), Some(at(50_302)));
         // Restarted with its data: the nomination came back with it, for a life that is over.

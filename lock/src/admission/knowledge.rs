@@ -5,7 +5,7 @@
 //! - G2 Counters and bodies are merged by maximum; ownership never is.   (g2_the_largest_of_everything_is_merged)
 //! - G3 Fewer of them: what was known before the watch may be lost, and the counter goes on from a clock or from what the user
 //!   says.                                                              (g3_too_few_others_mean_a_memory_loss)
-//! - G3 A blank is handed on with what is read from a node that has one.   (g3_a_memory_loss_is_handed_on)
+//! - G3 A memory loss is handed on with what is read from a node that has had one.   (g3_a_memory_loss_is_handed_on)
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(crate) struct Reading {
     pub(crate) memory_loss: Option<i64>,
     /// Its named locks.
     pub(crate) records: Vec<View>,
-    /// Intents, which everybody must find.
+    /// Intents, which every client must find.
     pub(crate) docs: Vec<Doc>,
 }
 
@@ -122,7 +122,8 @@ fn told_apart(before: i64, lost: i64) -> i64 {
     if before <= lost {
         return lost;
     }
-    // Nobody knows which stamps others bear, or bore: hardly these. Where clocks are right, a second is no matter.
+    // Which stamps other losses bear, or bore, is not known: hardly these. Where clocks are right, a second does not
+    // matter.
     let room = match before.saturating_sub(lost) > HOUR {
         true => HOUR,
         false => 1_000,

@@ -8,7 +8,7 @@
 //! What to do next is decided in `candidate`, what a node must be told in `knowledge`. Here the calls are made.
 //!
 //! # When things fail    A node that does not answer is asked again, as long as the process lives. Nothing here votes.
-//! # Not promised        Ticks and tokens of a majority that lost its memory at once: see the blank in `knowledge`.
+//! # Not promised        Ticks and tokens of a majority that lost its memory at once: see the memory loss in `knowledge`.
 
 pub(crate) mod candidate;
 pub(crate) mod knowledge;

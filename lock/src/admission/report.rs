@@ -16,7 +16,7 @@ pub struct AdmissionReport {
     pub name: String,
     /// Whether it votes.
     pub state: AdmissionState,
-    /// The standing nomination, while it is on its way back to its vote: the same for everybody who looks.
+    /// The standing nomination, while it is on its way back to its vote: the same for every process that looks.
     pub nomination: Option<String>,
     /// Unix milliseconds: what was decided before this may have been forgotten here.
     pub memory_loss: Option<i64>,
@@ -26,13 +26,13 @@ pub struct AdmissionReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdmissionState {
-    /// It votes; it cannot lose its memory, or nobody looks whether it does.
+    /// It votes: it cannot lose its memory, or is not guarded against that.
     Unguarded,
     /// It votes.
     Admitted,
     /// It is new or has lost its memory, and does not vote yet.
     Watched {
-        /// How much longer at most; `None` while nobody watches it.
+        /// How much longer at most; `None` while no process watches it.
         left: Option<Duration>,
     },
     /// It keeps locks for a fleet that is configured differently, and does not vote for this one.

@@ -108,7 +108,7 @@ async fn g5_first_contact_with_new_nodes_takes_the_longest_lease_and_says_so() {
         "{took:?}"
     );
     let lease = locks.lock("a").acquire().await.unwrap();
-    // Nobody remembers anything: tokens begin at the clock.
+    // No node remembers anything: tokens begin at the clock.
     assert!(lease.token().0 > 1_000_000_000_000, "{}", lease.token());
 }
 
@@ -216,7 +216,7 @@ async fn g3_a_node_that_stands_still_for_a_moment_is_waited_for() {
         scene.nodes[1].faults().thaw();
         scene.until_admitted(&locks).await;
         let after = locks.admissions().await.unwrap()[2].memory_loss;
-        assert_eq!(after, before, "nobody else lost anything: {ms} ms");
+        assert_eq!(after, before, "no other node lost anything: {ms} ms");
         let first = locks.lock("a").acquire().await.unwrap().token();
         let second = locks.lock("b").acquire().await.unwrap().token();
         assert!(second.0 < first.0 + 10, "no jump to the clock");

@@ -44,16 +44,17 @@ struct Shows(Arc<dyn Fn(&LockState) + Send + Sync>);
 #[doc(hidden)]
 pub struct Hesitation(Arc<dyn Fn() -> Duration + Send + Sync>);
 
-/// A term, and how long nobody led before it.
+/// A term, and for how long there was no leader before it.
 #[derive(Debug)]
 pub struct Elected {
     /// The term.
     pub term: Term,
-    /// How long nobody led, to this acquisition; `None` when this process has seen no holder before.
+    /// For how long there was no leader before this acquisition; `None` when this process has seen no holder before.
     ///
-    /// It counts from the release, when the holder before has given the lock back. That of one which has died is not known:
-    /// it counts from the middle between its last renewal and the next one, which has not come. So it is right to a sixth of
-    /// the ttl. A holder that lived on without its nodes may have led for longer, at most to the end of its lease.
+    /// It counts from the release when the last holder has given the lock back. When a holder died is not known: then
+    /// it counts from the middle between its last renewal and the next one, which has not come. So it is right to a
+    /// sixth of the ttl. A holder that lived on without its nodes may have led for longer, at most to the end of its
+    /// lease.
     pub leaderless: Option<Duration>,
 }
 

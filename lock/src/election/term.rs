@@ -39,13 +39,13 @@ impl Term {
         self.lease.record()
     }
 
-    /// The lease itself, for whoever treats locks and terms alike.
+    /// The lease itself, for code that treats locks and terms alike.
     #[must_use]
     pub fn into_lease(self) -> Lease {
         self.lease
     }
 
-    /// Hands over at once: stands down, releases on all nodes and wakes those who wait.
+    /// Hands over at once: stands down, releases on all nodes and wakes the candidates that wait.
     pub async fn resign(self) -> ReleaseReport {
         self.lease.release().await
     }

@@ -1,4 +1,4 @@
-//! What the nodes show of a lock, and what follows for somebody who wants it: plain functions.
+//! What the nodes show of a lock, and what follows for a client that wants it: plain functions.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use crate::{
     node::{Expiry, NodeError, Record, Token, View, majority},
 };
 
-/// What each node shows of one lock, in the order of the configuration, and how long whoever looked would have to wait.
+/// What each node shows of one lock, in the order of the configuration, and how long the process that looked would
+/// have to wait.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockState {
@@ -18,7 +19,7 @@ pub struct LockState {
     expiry: Expiry,
     /// Per node: how long until it looks takable, unless anything changes there.
     waits: Vec<Option<Duration>>,
-    /// Since when nobody held the lock, for somebody who has just acquired it; `None` when no holder before was seen.
+    /// Since when the lock was free, for the owner that has just acquired it; `None` when no earlier holder was seen.
     pub(crate) vacant_since: Option<Moment>,
 }
 
@@ -55,7 +56,7 @@ impl LockState {
         }
     }
 
-    /// Nodes that look takable to whoever looked: nobody holds the lock there, or its holder is over.
+    /// Nodes that look takable to the process that looked: the lock is free there, or its holder is over.
     #[must_use]
     pub fn takable(&self) -> usize {
         self.waits
@@ -70,7 +71,7 @@ impl LockState {
         self.takable() >= majority(self.nodes.len())
     }
 
-    /// The owner that a majority of the configured nodes shows; nobody else can be leading. With observed expiry it may
+    /// The owner that a majority of the configured nodes shows: no other can be leading. With observed expiry it may
     /// have been dead for a while: only watching tells.
     #[must_use]
     pub fn holder(&self) -> Option<String> {
@@ -80,8 +81,8 @@ impl LockState {
         (votes >= majority(self.nodes.len())).then(|| most.to_owned())
     }
 
-    /// When a majority would look takable if nobody extended: the q-th smallest of the waits. `None` when too few
-    /// nodes answered, or keys without a time to live stand in the way.
+    /// When a majority would look takable unless a lease is extended: the q-th smallest of the waits. `None` when too
+    /// few nodes answered, or keys without a time to live stand in the way.
     #[must_use]
     pub fn free_in(&self) -> Option<Duration> {
         let mut waits: Vec<Duration> = self.waits.iter().flatten().copied().collect();
@@ -120,7 +121,7 @@ impl LockState {
                 (Some(_), Some(left)) if view.holder == view.owner => {
                     Some(now.back(ttl.saturating_sub(left)))
                 }
-                // A foreign client's: nobody knows how long its life was.
+                // A foreign client's: how long its life was is not known.
                 (Some(_), _) => Some(now),
             };
             (alive, ttl)
@@ -129,7 +130,7 @@ impl LockState {
         Some((holder, ttl, alive))
     }
 
-    /// Whether a lock that nobody holds any more shows that `owner` has released it, or nothing of it.
+    /// Whether a lock that is free shows that `owner` has released it, or nothing of that owner.
     pub(crate) fn shows_over(&self, owner: &str) -> bool {
         let mut its = self
             .views()
@@ -149,7 +150,7 @@ impl LockState {
         keyless >= majority(self.nodes.len()) && !self.looks_free()
     }
 
-    /// What whoever looked goes by: the lives of the keys, or what it has watched.
+    /// What the process that looked goes by: the lives of the keys, or what it has watched.
     #[must_use]
     pub fn expiry(&self) -> Expiry {
         self.expiry

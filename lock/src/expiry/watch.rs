@@ -27,7 +27,7 @@ use crate::{
 /// Owners remembered as over, at most: forgetting one costs a wait, never safety.
 const MOST_OVER: usize = 8192;
 
-/// A record that nobody has looked at for so long is forgotten.
+/// A record that was not looked at for so long is forgotten.
 const UNUSED: Duration = Duration::from_secs(600);
 
 /// What this client has seen of other holders.
@@ -109,7 +109,7 @@ impl Watch {
         }
     }
 
-    /// A release was announced. Of locks that nobody here watches it is no news.
+    /// A release was announced. Of locks that are not watched here it is no news.
     pub(crate) fn heard(&mut self, key: &str, owner: &str) {
         if self.records.contains_key(key) {
             self.is_over(key, owner);
@@ -266,7 +266,7 @@ mod tests {
             ..shows("b", 0)
         };
         watch.note(0, &unnamed, at(16_000));
-        assert_eq!(expected(&watch, 0, 90_000), None, "nobody is named there");
+        assert_eq!(expected(&watch, 0, 90_000), None, "no owner is named there");
     }
 
     #[test]

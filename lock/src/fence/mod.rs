@@ -1,9 +1,10 @@
 //! Fences: what stands where the effect happens, and refuses a holder whose time is over.
 //!
 //! A lease alone cannot stop a late write: a process can be frozen between its last look at the lease and the write
-//! itself, and wake up when the lock has long been somebody else's. Every lease carries a [`Token`] larger than those
-//! of all leases before it; a fence is the place that compares it. Here are the texts for [`postgres`], [`sqlite`] and
-//! [`redis`], to be used with any driver, and the [`Fence`] that holds their parameters and reads their verdict.
+//! itself, and wake up when the lock has long been another holder's. Every lease carries a [`Token`] larger than
+//! those of all leases before it; a fence is the place that compares it. Here are the texts for [`postgres`],
+//! [`sqlite`] and [`redis`], to be used with any driver, and the [`Fence`] that holds their parameters and reads
+//! their verdict.
 //!
 //! # The rule
 //! A write under token T to a resource is accepted if and only if no larger token was accepted for it before, and the

@@ -69,7 +69,7 @@ pub(crate) fn step(f: &Facts, now: Moment) -> Step {
     };
     if now >= abort_at {
         return match f.unstoppable {
-            // Held on to or not: a lease that cannot be renewed will be somebody else's.
+            // Held on to or not: a lease that cannot be renewed will be another owner's.
             Unstoppable::Abort | Unstoppable::Hold => Step::Abort,
             Unstoppable::Abandon => Step::Abandon,
         };

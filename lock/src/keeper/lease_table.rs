@@ -143,7 +143,7 @@ impl LeaseTable {
         self.held.is_empty()
     }
 
-    /// Leases that somebody believes in or works under.
+    /// Leases with a holder that believes in them, or with work under them.
     pub(crate) fn at_stake(&self) -> impl Iterator<Item = &LeaseView> {
         let views = self.held.values().map(|held| &held.view);
         views.filter(|view| view.is_held() || view.work_in_flight() > 0)
@@ -375,10 +375,7 @@ mod tests {
         let (mut table, now) = table(&[Duration::ZERO, Duration::ZERO]);
         let _work = table.get(2).unwrap().view.begin_work();
         let plan = table.plan(now + TTL, None, &Timing::default());
-        assert!(
-            plan.renew.is_empty(),
-            "whether anybody works under it or not"
-        );
+        assert!(plan.renew.is_empty(), "with or without work under it");
         assert_eq!(plan.release.len(), 1, "the one without work is let go");
         assert!(renewed(&mut table, now + TTL + Duration::from_millis(1)).is_empty());
     }
@@ -389,7 +386,10 @@ mod tests {
         let view = table.get(1).unwrap().view.clone();
         view.end_unheard(Loss::Released);
         let plan = table.plan(now, None, &Timing::default());
-        assert!(plan.release.is_empty(), "somebody may wait for the report");
+        assert!(
+            plan.release.is_empty(),
+            "its holder may wait for the report"
+        );
         table.hand_back(&view, Some(oneshot::channel().0));
         let plan = table.plan(now, None, &Timing::default());
         assert!(matches!(&plan.release[..], [(_, Some(_))]));

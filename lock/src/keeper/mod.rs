@@ -9,8 +9,9 @@
 //! - R8 An extension counts when q nodes kept the lease before its *old* deadline; the new one counts from the round's
 //!   first byte. A failed round changes nothing.              (an_extension_counts_from_its_first_byte)
 //! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
-//! # When things fail    Unsure means not leading. Expiry is the safety net; releasing only makes it quicker. A keeper that
-//! panics with leases in its care ends the process: nobody would see to it that work does not outlive them.
+//! # When things fail
+//! Unsure means not leading. Expiry is the safety net; releasing only makes it quicker. A keeper that panics with leases in
+//! its care ends the process, because work could outlive them unseen.
 
 mod announce;
 mod command;
@@ -145,8 +146,9 @@ fn abort() -> ! {
     std::process::abort()
 }
 
-/// The keeper has panicked. Whoever works under a lease would hear of its end from the clock alone, and work that does not
-/// ask would outlive it unseen: then the process ends. Without leases nobody is in danger, and there are no locks any more.
+/// The keeper has panicked. A holder would hear of the end of its lease from the clock alone, and work that does not
+/// ask would outlive it unseen. So the process ends, unless there are no leases; then it only takes no locks any
+/// more.
 fn died(table: &Mutex<LeaseTable>) {
     let table = table.lock().unwrap_or_else(PoisonError::into_inner);
     let leases = table.at_stake().count();
@@ -278,7 +280,7 @@ impl Keeper {
                 self.fitness.thaw(now);
                 spawn.spawn(verify::settle(shared.clone(), doubted, now));
             }
-            // After the doubt: whoever finds that we have looked finds the doubt, too.
+            // After the doubt: a holder that finds that we have looked finds the doubt as well.
             shared.pulse.beat(now);
             if !asked.is_empty() {
                 spawn.spawn(verify::answer(shared.clone(), std::mem::take(&mut asked)));
@@ -329,7 +331,7 @@ impl Keeper {
                 () = self.clock.sleep_until(wake.unwrap_or_default()), if wake.is_some() => {}
             }
         }
-        // Whoever stood in a line may have gone in this very moment, as the last who needed us.
+        // A waiter that was the last to need us may have left its queue in this very moment.
         while let Ok(note) = noted.try_recv() {
             shared.take(note, &mut asked);
         }
@@ -355,11 +357,11 @@ impl Shared {
         }
     }
 
-    /// Gives a place in a lock's line up: queued now, behind the attempts that asked for it. Best effort: a place that is not
-    /// given up ends by itself.
+    /// Gives up a place in a lock's queue: sent behind the attempts that asked for it. Best effort: a place that is
+    /// not given up ends by itself.
     fn leave(&self, key: String, ticket: String) {
         let mut sent = self.cluster.send_to_all(&[Op::Leave { key, ticket }]);
-        // Whoever ends the process waits for it: others would be held up by somebody who has gone.
+        // The end of the process waits for it: other waiters would be held up by one that has gone.
         self.releasing.send_modify(|n| *n += 1);
         let shared = self.clone();
         self.cluster.spawn.spawn(async move {
@@ -385,9 +387,9 @@ impl Shared {
         self.bell.notify_one();
     }
 
-    /// Releases on all nodes, and repeats it to those that did not answer (R11). Where others are known to stand in line the
-    /// key's primary is told when a majority knows with it: whoever it calls finds the lock free. Elsewhere that order
-    /// would cost a round trip and help nobody; it is a courtesy, as the line is.
+    /// Releases on all nodes, and repeats it to those that did not answer (R11). While waiters are known to queue,
+    /// the key's primary is told last, to complete a majority: the waiter it calls finds the lock free. Elsewhere
+    /// that order would cost a round trip and help no waiter. It is a courtesy, as the queue is.
     fn release(&self, view: LeaseView, done: Option<oneshot::Sender<ReleaseReport>>) {
         let held = self.cluster.clock.now().since(view.since());
         let loss = view.loss().unwrap_or(crate::lease::Loss::Released);
@@ -420,7 +422,7 @@ impl Shared {
                 let nodes = progress.borrow().nodes;
                 let _ = done.send(ReleaseReport { nodes, of });
             }
-            // Whoever ends the process waits longer: a node that missed it may hear it the second time.
+            // The end of the process waits longer: a node that missed the release may hear the second one.
             let all = progress.wait_for(|told| told.nodes >= of);
             let _ = clock.timeout_at(limit, all).await;
             shared.releasing.send_modify(|n| *n -= 1);

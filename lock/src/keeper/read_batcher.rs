@@ -1,7 +1,7 @@
 //! Looking at locks: requests that come together are one call per node.
 //!
-//! Every candidate and every waiter of a process looks by itself. A standby of a hundred jobs would ask each node a hundred
-//! times where once is enough. What nobody asks for, but may need, goes along (`watchlist`).
+//! Every candidate and every waiter of a process looks by itself. A standby of a hundred jobs would ask each node a
+//! hundred times where once is enough. Locks on the `watchlist` go along when they are due.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -26,7 +26,7 @@ struct Request {
 }
 
 impl Shared {
-    /// Looks at these locks together with whoever else asks now.
+    /// Looks at these locks together with all others that are asked for now.
     pub(super) async fn look_together(
         &self,
         keys: Vec<String>,
@@ -52,7 +52,7 @@ impl Shared {
                 let at = seen.binary_search_by(|s| s.key.cmp(key)).ok()?;
                 seen.get(at).cloned()
             };
-            // Whoever has gone needs no answer.
+            // A caller that has gone needs no answer.
             let _ = request
                 .reply
                 .send(request.keys.iter().filter_map(find).collect());

@@ -33,7 +33,8 @@ async fn extend_part(shared: &Shared, part: &[(u64, LeaseView)]) {
     let cluster = &shared.cluster;
     // Read before the first byte leaves (R8).
     let start = cluster.clock.now();
-    // The parts before this one took their time: what is over by now is not extended any more, whoever still works under it.
+    // The parts before this one took their time: a lease that is over by now is not extended, also with work under
+    // it.
     let (leases, over): (Vec<_>, Vec<_>) = part.iter().partition(|(_, view)| view.loss().is_none());
     for (id, _) in over {
         shared.table().round_over(*id, Moment::NEVER);
@@ -86,7 +87,7 @@ async fn extend_part(shared: &Shared, part: &[(u64, LeaseView)]) {
                 }
                 open => open,
             };
-            // The rest of the answers is not what anybody waited for.
+            // The time to the rest of the answers is not part of the round.
             if settled[i] != RoundResult::Open && decided_at[i].is_none() {
                 decided_at[i] = Some(now);
             }
@@ -194,7 +195,7 @@ fn ballot(answer: Option<&Answer>) -> Ballot {
         Some(Answer::Kept { .. }) => Ballot::Yes,
         Some(Answer::Healed { .. }) => Ballot::Healed,
         Some(Answer::Refused(_)) => Ballot::No,
-        // Also where this round had come through already, and nobody knows how: [`Answer::Done`].
+        // Also where this round had come through before, with an outcome that is not known: [`Answer::Done`].
         Some(_) | None => Ballot::Failed,
     }
 }

@@ -28,10 +28,10 @@ use crate::{
 impl Shared {
     /// Each kind of request has a box of its own: a thousand candidates ask at a time, and none needs room for the largest.
     pub(super) async fn serve(self, command: Command) {
-        // A requester that has gone away needs no answer; a lease nobody took is released by its drop.
+        // A caller that has gone needs no answer; a lease that it did not take is released by its drop.
         match command {
             Command::Acquire { claims, reply } => {
-                // What nobody takes any more is released: whoever ends the process waits for that, too.
+                // A lease that is not taken any more is released: the end of the process waits for that as well.
                 self.releasing.send_modify(|n| *n += 1);
                 drop(reply.send(Box::pin(self.acquire(&claims)).await));
                 self.releasing.send_modify(|n| *n -= 1);
@@ -101,7 +101,7 @@ impl Shared {
                 self.ring();
                 loop {
                     self.settled().await;
-                    // A lease that nobody took is on its way back to the keeper: let it begin the release.
+                    // A lease that was not taken is on its way back to the keeper: let it begin the release.
                     tokio::task::yield_now().await;
                     tokio::task::yield_now().await;
                     if *self.releasing.borrow() == 0 {
@@ -157,7 +157,7 @@ impl Shared {
         let start = self.cluster.clock.now();
         let claims = std::slice::from_ref(claim);
         let tried = self.cluster.attempt(claims, mode, gone).await;
-        // Whoever went during the attempt has given its place up already, but a node may have been down then.
+        // A caller that went during the attempt has given up its place, but a node may have been down then.
         if let Some(ticket) = mode.ticket.as_ref().filter(|_| gone()) {
             self.leave(claim.key.clone(), ticket.id.clone());
         }

@@ -1,7 +1,7 @@
 //! Reading leases back from a majority: for a holder that asks, and for all of them after a freeze.
 //!
 //! # Invariants
-//! - V1 A lease is confirmed by q of the configured nodes that show it and nobody else's, before its deadline.
+//! - V1 A lease is confirmed by q of the configured nodes that show it and no other lease, before its deadline.
 //!   (a_lease_is_confirmed_by_a_majority_that_shows_it)
 //! - V2 Too few answers change nothing.                       (too_few_answers_confirm_nothing_and_end_nothing)
 //! - V3 Whatever is asked at the same time is asked once.     (many_verifications_share_their_calls)
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// Somebody waits for a majority's word.
+/// A caller that waits for the answer of a majority.
 pub(super) type Waiting = oneshot::Sender<Result<(), VerifyError>>;
 
 /// What holders want verified: gathered, then asked at once.
@@ -46,9 +46,9 @@ fn ballot(view: &View, lease: &LeaseView, expiry: Expiry) -> Ballot {
         // Where keys decide, a stranger may have come and left while ours was gone (R8).
         None if named && ours(&view.owner) && expiry == Expiry::Server => Ballot::Healed,
         None if named && ours(&view.owner) => Ballot::Yes,
-        // Whoever was granted after us stands in the record, also when he is gone by now.
+        // An owner that was granted after us stands in the record, also when it is gone by now.
         None if named && view.owner.is_some() && view.token >= lease.token() => Ballot::No,
-        // A node that has forgotten, or is new, knows of nobody.
+        // A node that has forgotten, or is new, knows of no owner.
         None if named => Ballot::Healed,
         // A short claim is its key.
         None => Ballot::No,
@@ -68,12 +68,12 @@ impl Asked {
     }
 }
 
-/// Answers everybody who asked.
+/// Answers all callers.
 pub(super) async fn answer(shared: Shared, asked: Asked) {
     let (views, mut waiting): (Vec<_>, Vec<_>) = asked.0.into_values().unzip();
     read(&shared, &views, |i, verdict| {
         for reply in waiting[i].drain(..) {
-            // Whoever went away needs no answer.
+            // A caller that has gone needs no answer.
             let _ = reply.send(verdict.clone());
         }
     })

@@ -24,7 +24,7 @@ pub(crate) enum Note {
         view: LeaseView,
         reply: oneshot::Sender<Result<(), VerifyError>>,
     },
-    /// Whoever stood in a lock's line has gone.
+    /// A waiter has left a lock's queue.
     Leave { key: String, ticket: String },
 }
 

@@ -4,7 +4,7 @@
 //! # Invariants
 //! - L1 A lease ends at its local deadline, whatever the network says.  (a_lease_ends_at_its_deadline)
 //! - L2 A lost lease is final: no later extension revives it.           (a_lost_lease_stays_lost)
-//! - L3 Whoever asks gets the answer of the clock, not of the last message: a process that was frozen sees the end
+//! - L3 A lease answers from the clock, not from the last message: a process that was frozen sees the end
 //!   of its lease before it is told.                                      (the_clock_ends_a_lease_before_any_message)
 //! - L4 Nothing starts under a lease whose keeper was frozen, until a majority of nodes has confirmed the lease.
 //!   (after_a_freeze_nothing_starts_before_the_lease_is_verified)
@@ -62,7 +62,7 @@ pub enum Loss {
     MaxTerm,
 }
 
-/// What everybody may read of a lease: cheap to clone, answers from the clock.
+/// What the parts of a program may read of a lease: cheap to clone, answers from the clock.
 #[derive(Clone)]
 pub struct LeaseView(Arc<State>);
 
@@ -86,9 +86,9 @@ pub(crate) struct Returned {
 /// How a release went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseReport {
-    /// Nodes that had confirmed when the release returned; the others are told again until a ttl has passed. Where
-    /// others stand in line for the lock, one node is told last, which calls the next of them: nobody waits for it when
-    /// a majority has confirmed.
+    /// Nodes that had confirmed when the release returned; the others are told again until a ttl has passed. While
+    /// waiters queue for the lock, one node is told last, which calls the next of them. It is not waited for when a
+    /// majority has confirmed.
     pub nodes: usize,
     /// Nodes configured.
     pub of: usize,
@@ -102,7 +102,7 @@ struct State {
     ttl: Duration,
     clock: Clock,
     keeper: KeeperHandle,
-    /// Its number in the keeper's book; zero before it stands there.
+    /// Its number in the keeper's lease table; zero before it stands there.
     id: AtomicU64,
     span: Mutex<Span>,
     news: watch::Sender<Option<Loss>>,
@@ -118,12 +118,12 @@ struct Span {
     cordon: Option<String>,
     /// Since when a majority has to confirm the lease before anything starts under it.
     doubt: Option<Moment>,
-    /// Whether it was acquired from a place in the lock's line.
+    /// Whether it was acquired from a place in the lock's queue.
     from_queue: bool,
     stop_policy: StopPolicy,
 }
 
-/// How often somebody who waits to start looks whether the keeper has looked.
+/// How often work that waits to start looks whether the keeper has looked.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 // === impl LeaseView ===
@@ -303,7 +303,7 @@ impl LeaseView {
     }
 
     /// Whether this process was frozen, or its keeper late, and no majority of nodes has confirmed the lease since.
-    /// Reads the clock: whoever wakes up before the keeper does is told, too.
+    /// Reads the clock: work that wakes up before the keeper does is told as well.
     #[must_use]
     pub fn in_doubt(&self) -> bool {
         let now = self.0.clock.now();
@@ -387,7 +387,7 @@ impl LeaseView {
         }
     }
 
-    /// Whether it was acquired from a place in the lock's line: others are likely to stand there.
+    /// Whether it was acquired from a place in the lock's queue: others are likely to wait there.
     pub(crate) fn is_from_queue(&self) -> bool {
         self.span(|s| s.from_queue)
     }
@@ -407,7 +407,7 @@ impl LeaseView {
         self.tell_keeper();
     }
 
-    /// Its number in the keeper's book.
+    /// Its number in the keeper's lease table.
     pub(crate) fn id(&self) -> u64 {
         self.0.id.load(Ordering::SeqCst)
     }
@@ -541,7 +541,7 @@ impl Lease {
         SharedLease::new(self)
     }
 
-    /// What everybody may read of this lease.
+    /// What may be read of this lease, to be handed on.
     #[must_use]
     pub fn view(&self) -> &LeaseView {
         &self.view

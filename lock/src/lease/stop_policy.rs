@@ -14,8 +14,8 @@ pub enum Unstoppable {
     /// The lease is renewed no more, and shortly before it ends the process is aborted.
     #[default]
     Abort,
-    /// The lease is renewed as long as the work lasts, so that nobody else can do it. When it cannot be renewed, the
-    /// process is aborted all the same.
+    /// The lease is renewed as long as the work lasts, so that no other replica can begin it. When it cannot be
+    /// renewed, the process is aborted all the same.
     Hold,
     /// The lease is released and the work left alone: a second runner may start beside it. Only for work whose every
     /// effect is refused to an old fencing token.

@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct AttemptMode {
     /// Ask one node first, and the others only when it granted: those who contend for a lock then split no votes (R6).
     pub(crate) one_first: bool,
-    /// A place in the lock's line, which its primary keeps.
+    /// A place in the lock's queue, which its primary keeps.
     pub(crate) ticket: Option<Ticket>,
 }
 
@@ -37,12 +37,12 @@ pub(crate) struct Tried {
     pub(crate) position: QueuePosition,
 }
 
-/// What an attempt has shown of the lock's line.
+/// What an attempt has shown of the lock's queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QueuePosition {
     /// How many are before us; `None` without a place in it.
     pub(crate) ahead: Option<u32>,
-    /// The place went with the grant of the node that keeps the line.
+    /// The place went with the grant of the node that keeps the queue.
     pub(crate) left: bool,
     /// The attempt: when it is undone, that is announced, too.
     pub(crate) owner: String,
@@ -53,7 +53,7 @@ pub(crate) struct QueuePosition {
 pub(crate) enum Attempt {
     /// Held, until then.
     Won(Win),
-    /// Somebody else holds it.
+    /// Another owner holds it.
     Held {
         by: Option<String>,
         for_at_most: Option<Duration>,
@@ -74,14 +74,14 @@ pub(crate) struct Win {
     pub(crate) record: Record,
 }
 
-/// Whether nobody waits for an attempt any more.
+/// Whether the caller of an attempt has gone.
 pub(crate) type Gone<'a> = &'a (dyn Fn() -> bool + Send + Sync);
 
 // === impl Cluster ===
 
 impl Cluster {
-    /// One attempt at every claim under one owner value; all nodes in parallel, unless the way is another. Once its caller
-    /// is `gone` no further node is asked.
+    /// One attempt at every claim under one owner value; all nodes in parallel, unless the mode says otherwise. Once
+    /// its caller is `gone` no further node is asked.
     pub(crate) async fn attempt(
         &self,
         claims: &[Claim],
@@ -127,8 +127,8 @@ impl Cluster {
                             }),
                         );
                     }
-                    // Whoever was asked has refused: there is nothing to undo anywhere. An undo would call the head of the
-                    // line, which would try and be refused, again and again.
+                    // Every node that was asked has refused: there is nothing to undo. An undo would call the head of
+                    // the queue, which would try and be refused, again and again.
                     _ if round.is_refused_by_the_first() || round.is_refused_by_all(i) => {}
                     _ => undo.push(self.release_op(&claim.key, &owner, claim.kind)),
                 }
@@ -154,7 +154,7 @@ impl Cluster {
             link.is_some_and(|link| !link.is_down() && link.no_vote().is_none())
         };
         let order = || (0..nodes).map(|n| (primary + n) % nodes).filter(up);
-        // Whoever queues does so where all others do.
+        // All waiters queue on the same node.
         let queues = mode.ticket.as_ref().is_some_and(|ticket| ticket.polite);
         let takable = if queues {
             None
@@ -175,7 +175,7 @@ impl Cluster {
         tagged(self.chance.id(), self.tag.as_deref())
     }
 
-    /// Undoes a lost attempt on all nodes, queued behind its acquires; nobody waits for it.
+    /// Undoes a lost attempt on all nodes, sent behind its acquires, in the background.
     fn undo(&self, ops: Vec<Op>) {
         #[cfg(any(test, feature = "testing"))]
         if self.mutant.sum_rounds {
@@ -196,7 +196,7 @@ impl Cluster {
         let (told, mut progress) = tokio::sync::watch::channel(Progress::default());
         let work = self.tell_until_known(ops, told, None);
         self.spawn.spawn(work);
-        // Nobody waits for it but whoever ends the process: what a lost attempt left would be watched for a ttl by others.
+        // Only the end of the process waits for it: what a lost attempt leaves behind, others would watch for a ttl.
         self.releasing.send_modify(|n| *n += 1);
         let cluster = self.clone();
         self.spawn.spawn(async move {

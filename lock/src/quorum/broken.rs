@@ -1,20 +1,20 @@
-//! Ending somebody else's lease by force, and what came of it.
+//! Ending another owner's lease by force, and what came of it.
 //!
 //! # Why the key stays
 //! Its holder does not know yet. It goes on believing until a round of its own is refused by a majority (a third of a
-//! ttl later, unless it is frozen or cut off), or until its deadline. Were the key removed, a successor could be granted
-//! meanwhile, and two would believe in the same lock. So a break takes away the future of a lease and not its present:
-//! on a majority its extensions, writes and confirmations are refused from now on, and nobody else is granted before its
-//! key has run out or its holder, being told, has ended its work and released it. Every key of a lease ends after the
-//! holder's own deadline (R3, R8), so at most one believes, as without the break. With `now` the key is removed at once,
-//! and two may act for as long as [`BreakReport::remaining`] says.
+//! ttl later, unless it is frozen or cut off), or until its deadline. Were the key removed, a successor could be
+//! granted meanwhile, and two would believe in the same lock. So a break takes away the future of a lease and not its
+//! present: on a majority its extensions, writes and confirmations are refused from now on. The lock is granted again
+//! when its key has run out, or when its holder, being told, has ended its work and released it. Every key of a lease
+//! ends after the holder's own deadline (R3, R8), so at most one believes, as without the break. With `now` the key
+//! is removed at once, and two may act for as long as [`BreakReport::remaining`] says.
 //!
 //! With observed expiry a lease may be believed in although its keys have gone, because a clock jumped: there the record
 //! stands for the key, and its ttl for the key's life.
 //!
 //! # Invariants
 //! - B1 A broken lease is never extended or written again, whatever its holder does. (a_broken_lease_is_final_for_its_holder)
-//! - B2 Nobody else is granted while the holder may believe.                          (a_break_lets_nobody_in_early)
+//! - B2 No other owner is granted while the holder may believe.                       (a_break_lets_nobody_in_early)
 //! - B3 The next token is larger than the one that the break took.                    (a_broken_lease_is_final_for_its_holder)
 //! - B4 A successor is not touched by a break of its predecessor.                     (a_late_break_does_not_touch_the_successor)
 
@@ -30,7 +30,8 @@ pub struct BreakReport {
     pub key: String,
     /// Whose lease.
     pub owner: String,
-    /// The token that the break took: above the broken holder's. Whoever is told it refuses that holder.
+    /// The token that the break took: above the broken holder's. A receiver that is told this token refuses that
+    /// holder.
     pub token: Token,
     /// What decides that the lock's silent holder is over.
     pub expiry: Expiry,
@@ -56,7 +57,7 @@ pub enum Broken {
     Final,
     /// A majority knows, and none of the nodes still had the lease: it had ended by itself.
     Gone,
-    /// So many nodes show somebody else that the lease cannot be held any more; nothing of theirs was changed.
+    /// So many nodes show another owner that the lease cannot be held any more. Nothing of that owner was changed.
     ChangedHands,
     /// Too few nodes answered. It may be broken or not: break it again.
     Unsure,
@@ -103,7 +104,7 @@ impl BreakReport {
             _ => None,
         });
         let recorded = |view: &View| view.owner.as_ref() == Some(&self.owner);
-        // Whoever has released anywhere is over everywhere (O2): the other nodes have not heard of it.
+        // An owner that has released on any node is over on all of them (O2): the others have not heard of it.
         let released = over.clone().any(|view| recorded(view) && view.released);
         let expiry = if released {
             Expiry::Server
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(vanished.remaining(), ms(900));
         let some = observed([key(10), record(false), key(20)]);
         assert_eq!(some.remaining(), ms(900));
-        // It is over for everybody, or its keys decide.
+        // Released on a node, it is over on all; otherwise its keys decide.
         let released = observed([record(false), record(true), record(false)]);
         let by_keys = report([record(false), record(false), record(false)]);
         for gone in [released, by_keys] {

@@ -22,7 +22,7 @@ pub struct Claim {
 pub enum Claimed {
     /// It is ours until the lease ends.
     Acquired(Lease),
-    /// Somebody else holds it.
+    /// Another owner holds it.
     Held {
         /// The holder's owner value.
         by: Option<String>,

@@ -192,8 +192,8 @@ impl Cluster {
         })
     }
 
-    /// The node that keeps a lock's line, is asked first after a split, and with others in line is told of a release last:
-    /// whoever is called there finds a majority free. The same for every client (FNV-1a).
+    /// The node that keeps a lock's queue. It is asked first after a split vote. While waiters queue it is told of a
+    /// release last, so that the waiter it calls finds a majority free. The same for every client (FNV-1a).
     pub(crate) fn primary(&self, key: &str) -> usize {
         let nodes = self.links.len().max(1) as u64;
         usize::try_from(fnv1a(key.bytes()) % nodes).unwrap_or(0)
@@ -211,8 +211,8 @@ impl Cluster {
     }
 
     /// Tells all nodes, now and in order; then repeats it to those that did not answer, until a ttl has passed: by
-    /// then whatever stands there has expired. The node `last` is told when a majority knows with it, or cannot, and nobody
-    /// waits for it when a majority knows without it.
+    /// then what stands there has expired. The node `last` is told when it completes a majority, or when no majority
+    /// can be told. Its answer is not waited for when a majority knows without it.
     pub(crate) fn tell_until_known(
         &self,
         ops: Vec<Op>,

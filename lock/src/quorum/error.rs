@@ -11,7 +11,7 @@ pub const MOST_SLOTS: usize = 250;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody else holds it.
+    /// Another owner holds it.
     #[error("held{} for at most {}", by.as_ref().map(|b| format!(" by {b}")).unwrap_or_default(),
         for_at_most.map_or_else(|| "an unknown time".to_owned(), |d| Brief(d).to_string()))]
     Held {

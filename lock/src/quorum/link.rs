@@ -449,7 +449,7 @@ impl Link {
                 cause,
             });
             if !up {
-                // Whoever still waits to be sent is answered now.
+                // What still waits to be sent is answered now.
                 let trouble = self.known_trouble();
                 self.waiting().refuse_all(&trouble);
                 self.0.fallen.notify_one();

@@ -82,7 +82,7 @@ impl<'a> Round<'a> {
 
     fn ticket_for(&self, node: usize, claim: &Claim) -> Option<Ticket> {
         let ticket = self.mode.ticket.clone()?;
-        // Whoever is impatient may ask another node first, and stands in no line there.
+        // An impatient waiter may ask another node first, which keeps no queue for this lock.
         let first = self.first.filter(|_| ticket.polite);
         let keeps_the_line = first.unwrap_or_else(|| self.cluster.primary(&claim.key));
         (keeps_the_line == node).then_some(ticket)
@@ -151,9 +151,10 @@ impl<'a> Round<'a> {
                 if self.is_refused_by_the_first() {
                     return;
                 }
-                // It granted, or it does not answer and somebody else will have to decide.
+                // It granted, or it does not answer and the other nodes have to decide.
                 self.first = None;
-                // What it granted is undone. To ask the others would take the place in line that the caller has given up.
+                // What it granted is undone. To ask the others would take the place in the queue that the caller has
+                // given up.
                 if gone() {
                     return;
                 }
@@ -226,7 +227,7 @@ impl<'a> Round<'a> {
         self.records[claim].clone()
     }
 
-    /// Why a claim was not won: held by somebody, or too few answers.
+    /// Why a claim was not won: another owner holds it, or too few nodes answered.
     pub(super) fn refusal(&self, claim: usize) -> Attempt {
         let votes = self.tallies[claim].votes();
         let views: Vec<&View> = votes

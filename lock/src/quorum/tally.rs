@@ -14,7 +14,7 @@ use crate::node::{NodeError, Token, View};
 pub enum Vote {
     /// Granted, with this number.
     Granted(Token),
-    /// Somebody else holds it.
+    /// Another owner holds it.
     Refused(Box<View>),
     /// No answer, or none that counts.
     Failed(NodeError),

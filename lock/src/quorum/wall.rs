@@ -253,7 +253,7 @@ mod tests {
             nodes.for_each(|n| fleet.learn(n, clock.now(), right.as_millisecond()));
         };
         time.set_wall_offset(3_600_000);
-        assert_eq!(fleet.wall(), clock.wall(), "nobody was asked yet");
+        assert_eq!(fleet.wall(), clock.wall(), "no node was asked yet");
         learn(0..1);
         assert_eq!(fleet.wall(), clock.wall(), "one of three");
         assert!(!warned());

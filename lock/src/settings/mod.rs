@@ -28,7 +28,7 @@ pub struct LockSettings {
     /// How long a lease lasts without an extension. A dead leader is replaced after about this long.
     #[serde(with = "crate::human::duration")]
     pub ttl: Duration,
-    /// The longest lease anybody in the fleet may hold.
+    /// The longest lease that any program of the fleet may hold.
     #[serde(with = "crate::human::duration")]
     pub max_ttl: Duration,
     /// A lease that has less than this left when it is granted counts as lost; half the ttl unless set.
@@ -141,8 +141,9 @@ impl LockSettings {
         self.min_validity.unwrap_or(ttl / 2)
     }
 
-    /// Who ends the lease of a dead holder. Unless it is set: for Redis whoever waits for the lock (`observed`), because the
-    /// wall clocks of servers jump; the embedded store and memory count on a clock that does not (`server`).
+    /// Who ends the lease of a dead holder. Unless it is set: for Redis the waiting client (`observed`), because the
+    /// wall clocks of servers jump; for the embedded store and memory the store (`server`), because its clock does
+    /// not.
     #[must_use]
     pub fn expiry(&self) -> Expiry {
         self.expiry.unwrap_or(match self.backend {
@@ -197,7 +198,7 @@ impl LockSettings {
             found.error(&[key], message, "write a duration such as \"10s\"");
             return;
         }
-        // Nobody may hold longer than those who wait for a dead holder are told to expect.
+        // No lease may be longer than those that wait for a dead holder are told to expect.
         if ttl > self.max_ttl {
             found.error(
                 &[key, "max_ttl"],
@@ -256,7 +257,7 @@ impl LockSettings {
             let message = format!("{} is not a share from 0 to 0.5", self.drift);
             found.error(&["drift"], message, "write 0.01 for one percent");
         }
-        // A settled tick must be remembered longer than anybody can still be about to start it.
+        // What was settled must be remembered for longer than any holder can still be about to act on it.
         if self.retention < self.max_ttl {
             let (retention, max_ttl) = (Span(self.retention), Span(self.max_ttl));
             found.error(
@@ -267,7 +268,7 @@ impl LockSettings {
         }
     }
 
-    /// The key to change: a min_validity that nobody set follows the ttl, and a job has to fit the one that is set.
+    /// The key to change: a min_validity that is not set follows the ttl, and a job has to fit the one that is set.
     fn validity_key<'a>(&self, ttl: &'a str) -> &'a str {
         if self.min_validity.is_some() && ttl == "ttl" {
             "min_validity"

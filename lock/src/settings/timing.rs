@@ -51,8 +51,8 @@ impl Timing {
         start + ttl.saturating_sub(allowance)
     }
 
-    /// O2: how long a record of `ttl` must stand still, on the clock of whoever watches it, before its holder is over. The
-    /// holder's own deadline is earlier by both allowances.
+    /// O2: how long a record of `ttl` must stand still, on the clock of the process that watches it, before its
+    /// holder is over. The holder's own deadline is earlier by both allowances.
     #[must_use]
     pub fn watch_time(&self, ttl: Duration) -> Duration {
         ttl + ttl.mul_f64(self.drift) + Duration::from_millis(2)

@@ -46,7 +46,7 @@ impl LockSettings {
         self
     }
 
-    /// The longest lease anybody in the fleet may hold: the same in all its programs.
+    /// The longest lease that any program of the fleet may hold: the same in all of them.
     #[must_use]
     pub fn max_ttl(mut self, longest: Duration) -> Self {
         self.max_ttl = longest;

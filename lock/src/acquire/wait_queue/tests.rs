@@ -38,7 +38,7 @@ impl Scene {
         Self { time, nodes, locks }
     }
 
-    /// Somebody else has the lock on this node.
+    /// Another owner has the lock on this node.
     async fn take_on(&self, node: usize) {
         let op = Op::Acquire {
             key: KEY.into(),
@@ -81,7 +81,7 @@ impl Scene {
     }
 }
 
-/// It asks another node first, whose grant may come when nobody wants it any more.
+/// It asks another node first, whose grant may come when the caller has gone.
 #[tokio::test(start_paused = true)]
 async fn an_impatient_attempt_that_is_cancelled_leaves_no_place() {
     for after in 0..24 {
@@ -160,7 +160,8 @@ async fn a_place_is_given_up_although_the_keeper_has_much_to_do() {
     assert_eq!(scene.lines(), [0; 3]);
 }
 
-/// What others have tried and undone brings nobody nearer to the head of the line: several would think that they lead.
+/// What others have tried and undone brings no waiter nearer to the head of the queue: several would think that they
+/// lead.
 #[tokio::test(start_paused = true)]
 async fn only_the_end_of_the_holder_that_was_seen_moves_the_line_on_and_once() {
     let scene = Scene::new();
@@ -181,7 +182,7 @@ async fn only_the_end_of_the_holder_that_was_seen_moves_the_line_on_and_once() {
     for (said, ahead) in [
         (["undone", "another"], 2),
         (["holder", "undone"], 1),
-        // Told twice, because an answer was lost; from the next wait on somebody else holds it.
+        // Told twice, because an answer was lost; from the next wait on another owner holds it.
         (["next", "next"], 0),
     ] {
         said.into_iter().for_each(says);

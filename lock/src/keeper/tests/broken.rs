@@ -122,7 +122,7 @@ async fn a_break_lets_nobody_in_early() {
     assert_eq!(
         lease.loss(),
         Some(Loss::Expired),
-        "before anybody else is let in"
+        "before another owner is let in"
     );
     assert!(next.is_held());
 }

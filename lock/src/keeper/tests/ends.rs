@@ -71,7 +71,7 @@ fn child() {
     std::process::exit(3);
 }
 
-/// Work on a thread that nobody can stop, under a lease that is renewed until it is declared unfit.
+/// Work on a thread that cannot be stopped, under a lease that is renewed until it is declared unfit.
 fn work_without_end(locks: LocksBuilder) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

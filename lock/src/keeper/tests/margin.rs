@@ -1,4 +1,4 @@
-//! How many nodes may be lost without losing a lease: what its holder and whoever reads the log see.
+//! How many nodes may be lost without losing a lease: what its holder and readers of the log see.
 
 use std::{sync::Arc, time::Duration};
 
@@ -88,7 +88,7 @@ async fn what_ends_while_a_round_is_under_way_is_not_extended_by_its_later_parts
             other => panic!("{other:?}"),
         })
         .collect();
-    // The last stands in the third part. Somebody works under it, so that it stays in the book.
+    // The last stands in the third part. There is work under it, so that it stays in the table.
     let last = leases[599].view().clone();
     let (work, key) = (last.begin_work(), last.key().to_owned());
     let (extended, seen) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! What is on its way back when somebody waits for it: leases, and attempts that were lost.
+//! What is on its way back while a caller waits for it: leases, and attempts that were lost.
 
 use std::{
     pin::pin,
@@ -81,7 +81,8 @@ async fn the_keeper_hears_of_a_return_before_the_lease_ends() {
     assert!(witness.returned.load(Ordering::SeqCst));
 }
 
-/// The keeper may read the return before its sender has ended the lease: nothing is released that somebody believes in.
+/// The keeper may read the return before its sender has ended the lease: no lease is released while its holder
+/// believes in it.
 #[tokio::test(start_paused = true)]
 async fn what_was_returned_is_believed_by_nobody_when_the_keeper_has_read_it() {
     let time = SimTime::new();
@@ -120,7 +121,7 @@ async fn whoever_ends_the_process_waits_until_lost_attempts_are_undone() {
         .unwrap();
     let lost = locks.lock("a").acquire().await;
     assert!(matches!(lost, Err(LockError::Held { .. })), "{lost:?}");
-    assert!(!undone.load(Ordering::SeqCst), "nobody waits for it");
+    assert!(!undone.load(Ordering::SeqCst), "it is not waited for");
     locks.settle().await;
     assert!(undone.load(Ordering::SeqCst));
     assert_eq!(nodes[0].inspect(|state| state.keys().count()), 0);

@@ -20,7 +20,7 @@ struct Marker {
     memory_loss: Option<i64>,
 }
 
-/// Which incarnation somebody watches.
+/// Which incarnation is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Nomination {
     incarnation: String,
@@ -78,7 +78,7 @@ impl<R: Rows> Turn<'_, R> {
         })
     }
 
-    /// The incarnation of what is written now; `None` while nobody's records count.
+    /// The incarnation of what is written now; `None` while no records count.
     pub(super) fn inc(&self) -> Option<&str> {
         match self.guarded {
             None => Some(""),
@@ -86,7 +86,7 @@ impl<R: Rows> Turn<'_, R> {
         }
     }
 
-    /// Whether the record names its owner: that of another incarnation names nobody.
+    /// Whether the record names its owner: that of another incarnation does not.
     pub(super) fn names(&self, entry: &Entry) -> bool {
         !entry.owner.is_empty() && self.inc() == Some(&entry.inc)
     }

@@ -3,7 +3,7 @@
 use super::{Rows, Turn, later};
 use crate::node::{NodeMs, Ticket};
 
-/// Somebody in a line.
+/// A waiter in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) ticket: String,

@@ -140,7 +140,7 @@ pub(crate) trait Rows {
     fn line(&mut self, key: &str) -> Result<Vec<Waiter>, Self::Error>;
     fn put_line(&mut self, key: &str, line: &[Waiter]) -> Result<(), Self::Error>;
 
-    /// Tells whoever waits that a lease is over.
+    /// Tells the waiters that a lease is over.
     fn announce(&mut self, news: Announcement) -> Result<(), Self::Error>;
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
     }
 }
 
-/// Executes a call that is in time, on a node that nobody guards.
+/// Executes a call that is in time, on a node without a guard.
 #[cfg(feature = "sqlite")]
 pub(crate) fn execute<R: Rows>(
     rows: &mut R,

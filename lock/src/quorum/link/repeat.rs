@@ -13,7 +13,7 @@ pub(super) fn is_about_an_operation(trouble: &NodeError) -> bool {
     }
 }
 
-/// Whether a key was refused that is not ours: that is no trouble of the node, for nobody else is concerned.
+/// Whether a key was refused that is not ours. That is no trouble of the node: other keys are not concerned.
 pub(super) fn is_about_a_key(trouble: &NodeError) -> bool {
     matches!(
         trouble,
@@ -25,7 +25,7 @@ pub(super) fn is_about_a_key(trouble: &NodeError) -> bool {
 }
 
 /// What the answers to operations say that were sent a second time. A round of an extension that had come through is
-/// refused as an old one, which says nothing against the lease; whether it was kept or written anew nobody knows any
+/// refused as an old one, which says nothing against the lease; whether it was kept or written anew is not known any
 /// more, so it is no vote for it either: [`Answer::Done`].
 pub(super) fn of_a_repeat(ops: &[Op], mut reply: Reply) -> Reply {
     for (op, answer) in ops.iter().zip(&mut reply.answers) {

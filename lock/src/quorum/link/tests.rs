@@ -185,7 +185,7 @@ async fn a_round_that_had_come_through_is_no_vote_against_the_lease() {
         matches!(next.as_deref(), Ok([Answer::Kept { .. }])),
         "{next:?}"
     );
-    // What somebody else holds by now is refused, whatever is sent how often.
+    // What another owner holds by now is refused, however often it is sent.
     assert_eq!(link.send(vec![release("a")]).await, Ok(vec![Answer::Done]));
     let (ours, refused) = (
         link.send(vec![extend("a", 3)]),
