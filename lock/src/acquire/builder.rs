@@ -75,7 +75,7 @@ impl LockBuilder {
         if self.wait.is_zero() {
             self.at_once().await
         } else {
-            self.in_line().await
+            self.in_queue().await
         }
     }
 
@@ -121,7 +121,7 @@ impl LockBuilder {
         }
     }
 
-    async fn in_line(&self) -> Result<Lease, LockError> {
+    async fn in_queue(&self) -> Result<Lease, LockError> {
         let (clock, chance) = (self.locks.clock(), self.locks.chance());
         let slow = self.locks.timing().node_timeout;
         let until = clock.now() + self.wait;
@@ -167,7 +167,7 @@ impl LockBuilder {
         }
     }
 
-    /// Waits in line until there is a reason to try again; `None` when only time can help.
+    /// Waits in the queue until there is a reason to try again; `None` when only time can help.
     async fn until_another_try(
         &self,
         ticket: &mut QueueTicket,

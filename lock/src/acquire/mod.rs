@@ -134,7 +134,7 @@ impl Locks {
         self.ask(|reply| Command::Acquire { claims, reply }).await
     }
 
-    /// One attempt at a named lock; what it showed, also of the line.
+    /// One attempt at a named lock; what it showed, also of the queue.
     pub(crate) async fn attempt(
         &self,
         claim: &Claim,

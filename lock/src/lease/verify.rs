@@ -61,7 +61,7 @@ impl LeaseView {
         loop {
             let (reply, answer) = oneshot::channel();
             let view = self.clone();
-            self.0.line.send(Note::Verify { view, reply });
+            self.0.keeper.send(Note::Verify { view, reply });
             answer.await.map_err(|_| VerifyError::Closed)??;
             // The answer had to come through two threads: the clock has the last word.
             if let Some(loss) = self.loss() {

@@ -178,7 +178,7 @@ pub struct Announcement {
     pub key: String,
     /// The owner whose lease is over.
     pub owner: String,
-    /// The ticket at the head of the lock's line on this node: it is asked to come now, the others to stay.
+    /// The ticket at the head of the lock's queue on this node: it is asked to come now, the others to stay.
     pub next: Option<String>,
 }
 

@@ -38,10 +38,10 @@ pub enum Op {
         take: Take,
         /// The longest life a key of ours may have: on a refusal, a key of ours that lives longer is cut to it.
         clamp: Duration,
-        /// A place in the lock's line, taken or kept by this; it is left with the grant. Not for claims.
+        /// A place in the lock's queue, taken or kept by this; it is left with the grant. Not for claims.
         ticket: Option<Ticket>,
     },
-    /// Leave a lock's line without having taken the lock. Always [`Answer::Done`].
+    /// Leave a lock's queue without having taken the lock. Always [`Answer::Done`].
     Leave {
         /// The lock.
         key: String,

@@ -120,10 +120,10 @@ impl<'a> Round<'a> {
         for (_, view) in &nodes {
             ahead = ahead.or(view.as_ref().ok().and_then(|view| view.ahead));
         }
-        let line = votes.get(self.cluster.primary(key));
+        let primary = votes.get(self.cluster.primary(key));
         let position = QueuePosition {
             ahead,
-            left: matches!(line, Some(Some(Vote::Granted(_)))),
+            left: matches!(primary, Some(Some(Vote::Granted(_)))),
             owner: self.owner.to_owned(),
         };
         Tried {

@@ -1,4 +1,4 @@
-//! Ending a lease by force, and asking whether one still stands: N7 and B1 to B4 of `src/lock/broken.rs`, V1 of
+//! Ending a lease by force, and asking whether one still stands: N7 and B1 to B4 of `src/quorum/broken.rs`, V1 of
 //! `src/keeper/verify.rs`.
 //!
 //! A break leaves the key where it is, so that nobody else is granted while the holder may believe (one holder, as

@@ -62,21 +62,21 @@ impl Scene {
         QueueTicket::new(&self.locks, KEY)
     }
 
-    /// How many stand in line, by node.
-    fn lines(&self) -> Vec<usize> {
-        let line = |node: &MemoryNode| node.faults().snapshot().line(KEY).unwrap().len();
-        self.nodes.iter().map(line).collect()
+    /// How many wait in the queue, by node.
+    fn queues(&self) -> Vec<usize> {
+        let queue = |node: &MemoryNode| node.faults().snapshot().waiters(KEY).unwrap().len();
+        self.nodes.iter().map(queue).collect()
     }
 
-    /// The node that keeps the line of a lock that is held.
+    /// The node that keeps the queue of a lock that is held.
     async fn primary(&self) -> usize {
         let mut ticket = self.ticket();
         let tried = self.locks.attempt(&Claim::named(KEY), ticket.queue()).await;
         assert!(matches!(tried, Ok((Claimed::Held { .. }, ..))), "{tried:?}");
-        let primary = self.lines().iter().position(|n| *n == 1).unwrap();
+        let primary = self.queues().iter().position(|n| *n == 1).unwrap();
         drop(ticket);
         self.locks.settle().await;
-        assert_eq!(self.lines(), [0; 3]);
+        assert_eq!(self.queues(), [0; 3]);
         primary
     }
 }
@@ -112,7 +112,7 @@ async fn an_impatient_attempt_that_is_cancelled_leaves_no_place() {
         }
         drop(ticket);
         scene.locks.settle().await;
-        assert_eq!(scene.lines(), [0; 3], "after {after} ms");
+        assert_eq!(scene.queues(), [0; 3], "after {after} ms");
         let keys = |node: &MemoryNode| node.inspect(|state| state.keys().count());
         let keys: Vec<_> = scene.nodes.iter().map(keys).collect();
         assert_eq!(keys.iter().sum::<usize>(), 1, "after {after} ms: {keys:?}");
@@ -136,7 +136,7 @@ async fn an_attempt_that_is_cancelled_in_the_queue_leaves_no_place() {
     }
     drop(ticket);
     scene.locks.settle().await;
-    assert_eq!(scene.lines(), [0; 3]);
+    assert_eq!(scene.queues(), [0; 3]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +149,7 @@ async fn a_place_is_given_up_although_the_keeper_has_much_to_do() {
     let mode = ticket.queue();
     let tried = scene.locks.attempt(&Claim::named(KEY), mode).await;
     assert!(matches!(tried, Ok((Claimed::Held { .. }, ..))), "{tried:?}");
-    assert_eq!(scene.lines().iter().sum::<usize>(), 1);
+    assert_eq!(scene.queues().iter().sum::<usize>(), 1);
     // More than its inbox holds, in one step: it reads nothing meanwhile.
     let mut flood = pin!(join_all((0..1_100).map(|_| scene.locks.nodes())));
     let step = poll_fn(|cx| Poll::Ready(flood.as_mut().poll(cx).is_pending()));
@@ -157,7 +157,7 @@ async fn a_place_is_given_up_although_the_keeper_has_much_to_do() {
     drop(ticket);
     flood.await;
     scene.locks.settle().await;
-    assert_eq!(scene.lines(), [0; 3]);
+    assert_eq!(scene.queues(), [0; 3]);
 }
 
 /// What others have tried and undone brings no waiter nearer to the head of the queue: several would think that they

@@ -23,11 +23,11 @@ use super::{
 
 mod gate;
 mod leases;
-mod line;
 mod records;
+mod wait_queue;
 
 pub(crate) use gate::{Gate, Guarded};
-pub(crate) use line::Waiter;
+pub(crate) use wait_queue::Waiter;
 
 #[cfg(any(test, feature = "testing"))]
 thread_local! {
@@ -136,9 +136,9 @@ pub(crate) trait Rows {
         limit: usize,
     ) -> Result<Vec<(String, u64)>, Self::Error>;
 
-    /// A lock's line, in order.
-    fn line(&mut self, key: &str) -> Result<Vec<Waiter>, Self::Error>;
-    fn put_line(&mut self, key: &str, line: &[Waiter]) -> Result<(), Self::Error>;
+    /// The waiters in a lock's queue, in order.
+    fn waiters(&mut self, key: &str) -> Result<Vec<Waiter>, Self::Error>;
+    fn put_waiters(&mut self, key: &str, waiters: &[Waiter]) -> Result<(), Self::Error>;
 
     /// Tells the waiters that a lease is over.
     fn announce(&mut self, news: Announcement) -> Result<(), Self::Error>;
