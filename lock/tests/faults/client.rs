@@ -18,7 +18,7 @@ use watchkeeper_lock::{
 
 use crate::{masters::Masters, rules::Rules};
 
-/// The lock that everybody wants.
+/// The lock that all clients want.
 pub(crate) const KEY: &str = "order:42";
 
 pub(crate) struct Client {
@@ -170,7 +170,7 @@ impl Client {
             .expect("the lock is to be had")
     }
 
-    /// Gets the lock on every node, and gives it back: now all of them vote, and nobody holds.
+    /// Gets the lock on every node, and gives it back: now all of them vote, and the lock is free.
     pub(crate) fn settles(&self) {
         let lease = self.acquires();
         self.run(async {

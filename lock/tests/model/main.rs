@@ -17,13 +17,13 @@
 //! # What must be true in every state
 //! - One holder at any instant; a token larger than every earlier one with each acquisition.
 //! - A lease never goes on after another client held: a lost lease is final, and a second owner never extends.
-//! - What was released on a node is never revived there; a broken lease is never extended or confirmed by a later round,
-//!   and nobody is let in early by a break.
+//! - What was released on a node is never revived there; a broken lease is never extended or confirmed by a later
+//!   round, and no client is let in early by a break.
 //! - A verification never confirms what another, later holder has held all the while.
 //! - A foreign client's key is never replaced, clamped or deleted by us.
-//! - Nobody is stuck: with everybody else dead and the environment quiet, a newcomer acquires within a ttl; what was
-//!   given up and undone, and what was seen released on any node, makes nobody wait; clients that try once and leave
-//!   get it, too.
+//! - No client is stuck: with all others dead and the environment quiet, a newcomer acquires within a ttl; what was
+//!   given up and undone, and what was seen released on any node, makes no client wait; clients that try once and
+//!   leave get it, too.
 //!
 //! # Rules and the bounds in which their mutants are caught
 //! All with two clients and one attempt each, unless said otherwise (`mutants`).

@@ -81,11 +81,11 @@ fn compare(guard: GuardSettings) {
 /// Draws operations on few names, so that they meet.
 struct World {
     chance: Chance,
-    /// Whoever is over stays so: from time to time others come.
+    /// An owner that is over stays so: from time to time others come.
     generation: u64,
     /// What was seen of each lock last.
     seen: BTreeMap<String, Seen>,
-    /// Whoever nominates does it under a nonce that nobody had; then the one that stands counts.
+    /// A nomination has a nonce that was never used; then the one that stands counts.
     nonces: u64,
     standing: Option<String>,
 }

@@ -157,7 +157,7 @@ pub(crate) fn a_master_that_was_a_replica_for_a_while_does_not_vote() {
             admitted(&node, "n", "one").await;
             server.raw(&["REPLICAOF", "127.0.0.1", &port]);
             server.raw(&["REPLICAOF", "NO", "ONE"]);
-            // Same process, same marker or none: what it missed meanwhile nobody knows.
+            // Same process, same marker or none: what it missed meanwhile is not known.
             let after = guarded(&server, mode);
             assert_eq!(eligibility_again(&after).await, Eligibility::Unadmitted);
         });
