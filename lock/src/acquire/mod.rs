@@ -4,7 +4,7 @@
 //! [`LockBuilder`] acquires one named lock, a [`SlotsBuilder`] one slot of a semaphore.
 //!
 //! # Not promised
-//! Fairness beyond the queue: it orders those who wait, and a lock that is free is refused to no candidate because of it.
+//! Fairness. The queue orders the waiters of one lock; a client that does not queue may take a free lock before them.
 
 mod builder;
 mod slots;
@@ -184,7 +184,7 @@ impl Locks {
     /// What the nodes show of these locks; changes nothing.
     ///
     /// # Errors
-    /// [`LockError::Closed`]; a node's trouble stands in its place in the sighting.
+    /// [`LockError::Closed`]; a node's trouble stands in its place in the lock's state.
     pub async fn look(&self, keys: Vec<String>) -> Result<Vec<LockState>, LockError> {
         self.ask(|reply| Command::Look { keys, reply }).await
     }

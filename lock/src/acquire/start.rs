@@ -1,4 +1,4 @@
-//! Starts a lock service: which nodes, which times, who watches.
+//! Starts a lock service: over which nodes, with which times, and where its keeper lives.
 
 use std::{
     sync::{Arc, Mutex},

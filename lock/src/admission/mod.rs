@@ -1,9 +1,9 @@
 //! The client's side of the restart guard: brings nodes that are new, or have lost their memory, back to their vote.
 //!
-//! A node that has forgotten a vote could give it a second time. So it has none until whatever was granted before is over:
-//! a nomination is put on it, watched for the longest lease on our own clock, and only then the node is told what the
-//! others know, and admitted ([`crate::node::guard`] has the node's side). Every process does this for every node; any of
-//! them may finish it, several at once harmlessly, and the death of one costs nothing.
+//! A node that has forgotten a vote could give it a second time. So it has none until everything that was granted
+//! before is over. A nomination is put on it and watched for the longest lease on our own clock. Only then the node
+//! is told what the others know, and admitted ([`crate::node::guard`] has the node's side). Every process does this
+//! for every node: any of them may finish it, several at once harmlessly, and the death of one costs nothing.
 //!
 //! What to do next is decided in `candidate`, what a node must be told in `knowledge`. Here the calls are made.
 //!
@@ -97,7 +97,7 @@ pub(crate) async fn tend(cluster: Cluster, guard: Guard, node: usize) {
     }
 }
 
-/// Whether a node with this standing votes.
+/// Whether a node of this eligibility votes.
 pub(crate) fn votes(eligibility: &Eligibility) -> bool {
     match eligibility {
         Eligibility::Unguarded | Eligibility::Admitted => true,

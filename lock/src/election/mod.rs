@@ -1,4 +1,4 @@
-//! Elects one leader per name and keeps the others ready.
+//! Elects one leader per name and keeps the other candidates ready.
 //!
 //! # States            standing by -> campaigning -> leading(term) -> standing by
 //! # Invariants

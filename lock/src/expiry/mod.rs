@@ -1,4 +1,5 @@
-//! When a holder is over: what this process has watched of it, and what is known of a lock.
+//! When a holder is over. `watch` keeps what this process has seen of records; `lock_state` says what follows for one
+//! lock.
 
 mod lock_state;
 pub(crate) mod watch;

@@ -1,9 +1,9 @@
 //! Which holders are over, as far as this client has seen: the watch behind observed expiry.
 //!
-//! Redis ends a key's life by its wall clock, so that a clock that jumps ends a living lease. Therefore the record beside
-//! a named lock remembers its holder and the number of his last round, and a contender takes over what it has watched
-//! standing still on its *own* clock. Nothing here is believed by a node: what is expected is sent with the call, and
-//! compared there in one atomic step with what stands there (O1).
+//! Redis ends a key's life by its wall clock, so a clock that jumps ends a living lease. Therefore the record beside
+//! a named lock keeps its holder and the number of the holder's last round. A contender takes over a record that it
+//! has watched standing still on its *own* clock. A node believes nothing of this: what is expected is sent with the
+//! call, and the node compares it with what stands there, in one atomic step (O1).
 //!
 //! # Invariants
 //! - O2 A record may be taken when exactly it stood still for *its own* ttl, with an allowance for clock rates, from the

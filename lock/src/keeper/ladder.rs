@@ -1,8 +1,8 @@
 //! Fit or gone: what becomes of a lease, as a plain function of facts and `now`.
 //!
-//! Withholding the renewal from work that cannot be stopped would make a second runner, so it is a ladder: nothing new
-//! starts, the work is told to stop *while its lease is renewed*, the lease is released when the work has ended, and
-//! a process whose work outlives its last lease is ended.
+//! Withholding the renewal from work that cannot be stopped would make a second runner. So the keeper goes step by
+//! step: nothing new starts; the work is told to stop *while its lease is renewed*; the lease is released when the
+//! work has ended; a process whose work outlives its last lease is ended.
 //!
 //! # Invariants
 //! - F1 A lease with work under it is never let go while it can be renewed.       (work_is_renewed_for_until_its_grace_is_over)

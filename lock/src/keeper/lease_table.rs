@@ -44,7 +44,7 @@ pub(crate) struct LeaseTable {
     touched: BTreeSet<u64>,
     /// Whether the replica was unfit at the last look.
     was_unfit: bool,
-    /// The longest ttl in the book's life: so far ahead a round looks for leases to take along.
+    /// The longest ttl that the table ever had: so far ahead a round looks for leases to take along.
     longest: Duration,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Held {
 pub(crate) struct Plan {
     /// Leases to renew in one round.
     pub(crate) renew: Vec<(u64, LeaseView)>,
-    /// Leases to release on all nodes; they have left the book.
+    /// Leases to release on all nodes; they have left the table.
     pub(crate) release: Vec<(LeaseView, Option<oneshot::Sender<ReleaseReport>>)>,
     /// Leases whose work outlives them.
     pub(crate) abort: Vec<LeaseView>,
@@ -344,7 +344,7 @@ mod tests {
     /// Long enough that nothing ends while the test runs.
     const TTL: Duration = Duration::from_secs(300);
 
-    /// A book with leases that are due so long after now.
+    /// A table with leases that are due so long after now.
     fn table(due_in: &[Duration]) -> (LeaseTable, Moment) {
         let clock = Clock::system();
         let now = clock.now();

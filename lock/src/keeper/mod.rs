@@ -1,4 +1,4 @@
-//! One thread that does all lock traffic and owns every lease of the process.
+//! The keeper: one thread that does all lock traffic and owns every lease of the process.
 //!
 //! Busy jobs, a blocked runtime or a full connection pool cannot starve renewals: the keeper has an OS thread, a
 //! single-threaded runtime and connections of its own. Each round extends all due leases in one call per node (250
@@ -101,7 +101,7 @@ pub(crate) struct Keeper {
     pub(crate) mutant: crate::quorum::mutant::Mutant,
 }
 
-/// A running keeper: what its tasks share. Cheap to clone.
+/// What the tasks of a running keeper share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) cluster: Cluster,
@@ -182,7 +182,8 @@ impl Keeper {
                     .spawn(move || {
                         let table = Arc::default();
                         let run = self.run(inbox, Spawn::system(), Arc::clone(&table));
-                        // Nothing of the keeper is used afterwards but the book, which is changed by short, complete steps.
+                        // Nothing of the keeper is used afterwards but the lease table, which is changed by short,
+                        // complete steps.
                         let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run)));
                         if ended.is_err() {
                             died(&table);
@@ -344,7 +345,7 @@ impl Keeper {
 
 impl Shared {
     pub(crate) fn table(&self) -> MutexGuard<'_, LeaseTable> {
-        // The book is changed by short, complete steps.
+        // The table is changed by short, complete steps.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -373,7 +374,7 @@ impl Shared {
         });
     }
 
-    /// The way from a lease of this ttl to its keeper.
+    /// What connects a lease of this ttl with its keeper.
     fn handle(&self, ttl: Duration) -> KeeperHandle {
         let timing = &self.cluster.timing;
         KeeperHandle {

@@ -73,7 +73,7 @@ struct Entry {
     held_here: Option<String>,
     /// The last holder that a majority showed.
     last: Option<Holder>,
-    /// Told of every sighting.
+    /// Told of every state that was seen.
     shows: Option<Shows>,
 }
 

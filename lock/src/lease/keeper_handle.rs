@@ -1,4 +1,4 @@
-//! The way from a lease to the keeper that renews it, and the keeper's sign of life.
+//! How a lease reaches the keeper that renews it, and the keeper's sign of life.
 
 use std::{
     sync::{
@@ -32,7 +32,7 @@ pub(crate) enum Note {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse(Arc<AtomicU64>);
 
-/// The way from a lease to its keeper.
+/// Tells the keeper about a lease.
 #[derive(Clone, Debug)]
 pub(crate) struct KeeperHandle {
     pub(crate) to: mpsc::UnboundedSender<Note>,

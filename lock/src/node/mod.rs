@@ -316,7 +316,7 @@ pub enum Answer {
     Broken(View),
     /// Answer to `Read`.
     View(View),
-    /// This operation votes, and the node may not: see [`Reply::standing`]. Also: not the standing nomination.
+    /// This operation votes, and the node may not: see [`Reply::eligibility`]. Also: not the standing nomination.
     Unadmitted,
     /// Answer to `Admission` and `Nominate`.
     Admission(Admission),

@@ -382,7 +382,7 @@ impl Link {
         }
     }
 
-    /// Learns the node's clock and standing from the outcome of a call.
+    /// Learns the node's clock and eligibility from the outcome of a call.
     fn learn(&self, sent: Moment, result: &Result<Reply, NodeError>) {
         let now = self.0.clock.now();
         let (up, at) = match result {

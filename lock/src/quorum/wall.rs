@@ -1,7 +1,7 @@
 //! The fleet's wall clock: the median of what the nodes' clocks show, learned with their replies.
 //!
-//! Replicas whose own clocks differ so start a tick at the same instant, and a clock that was set by an hour starts nothing
-//! an hour early. Only ticks go by it; leases and timeouts do not know what time it is.
+//! So replicas whose own clocks differ act at the same instant, and a clock that was set by an hour starts nothing an
+//! hour early. It is for calendars alone: leases and timeouts never use it.
 //!
 //! # Invariants
 //! - W1 With readings of a majority of nodes it is their median, else this machine's clock.
