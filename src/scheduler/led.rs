@@ -15,7 +15,7 @@ use crate::{
     election::Elected,
     event::Event,
     job::Job,
-    lease::{Care, LeaseView, Loss, Unstoppable},
+    lease::{LeaseView, Loss, StopPolicy, Unstoppable},
     run::Pass,
     status::Standing,
     term::Term,
@@ -102,7 +102,7 @@ impl Engine {
         let store = LedgerStore::under(ctx, &self.name, lease.clone(), &term.record().body);
         // Once for each definition under which this term is held.
         let ended = loop {
-            lease.take_care(Care {
+            lease.set_stop_policy(StopPolicy {
                 grace: Some(self.spec.grace),
                 unstoppable: self.spec.unstoppable,
             });

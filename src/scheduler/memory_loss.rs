@@ -148,7 +148,7 @@ impl Blanks {
     fn told(nodes: &[AdmissionReport]) -> Option<Self> {
         let votes = |node: &&AdmissionReport| node.state == AdmissionState::Admitted;
         let told = nodes.iter().filter(votes).count();
-        let stamps = nodes.iter().filter_map(|node| node.blank_before);
+        let stamps = nodes.iter().filter_map(|node| node.memory_loss);
         let stamps = stamps.filter_map(|at| Timestamp::from_millisecond(at).ok());
         (told >= majority(nodes.len())).then(|| Self {
             stamps: stamps.collect(),
@@ -168,12 +168,12 @@ mod tests {
     use super::*;
     use crate::node::NodeError;
 
-    fn node(state: AdmissionState, blank_before: Option<i64>) -> AdmissionReport {
+    fn node(state: AdmissionState, memory_loss: Option<i64>) -> AdmissionReport {
         AdmissionReport {
             nomination: None,
             name: "n".to_owned(),
             state,
-            blank_before,
+            memory_loss,
         }
     }
 

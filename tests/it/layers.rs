@@ -11,13 +11,12 @@ mod check;
 /// Module, and the modules it may use, but for the crate of the locks, which all may use. Bottom first.
 const LAYERS: check::Layers = &[
     ("escape", &[]),
-    ("hash", &[]),
     ("network", &[]),
     ("signals", &[]),
     ("terminal", &["escape"]),
     ("event", &[]),
     // Ticks: values and decisions. An open run keeps what its trigger gave it.
-    ("schedule", &["hash"]),
+    ("schedule", &[]),
     ("ledger", &[]),
     ("due", &["ledger", "schedule"]),
     // What a user writes.
@@ -28,21 +27,11 @@ const LAYERS: check::Layers = &[
     ("run", &["job"]),
     (
         "scheduler",
-        &[
-            "due", "event", "fleet", "hash", "job", "ledger", "run", "schedule",
-        ],
+        &["due", "event", "fleet", "job", "ledger", "run", "schedule"],
     ),
     (
         "batch",
-        &[
-            "event",
-            "fleet",
-            "hash",
-            "job",
-            "run",
-            "schedule",
-            "scheduler",
-        ],
+        &["event", "fleet", "job", "run", "schedule", "scheduler"],
     ),
     // Around the worker: they read events and status, and decide nothing.
     ("telemetry", &["event", "fleet", "terminal"]),

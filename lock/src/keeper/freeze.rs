@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use crate::{clock::Moment, lock::Timing};
+use crate::{clock::Moment, settings::Timing};
 
 /// With leases in care the keeper looks at them so often at least.
 pub(crate) fn look_every(timing: &Timing) -> Duration {

@@ -15,23 +15,67 @@ const LAYERS: check::Layers = &[
     // Random pauses between attempts to connect, lest a fleet comes at one instant.
     // A store in a file asks whose file it is.
     ("node", &["base"]),
+    ("settings", &["base", "node"]),
     ("lease", &["base", "node"]),
-    ("term", &["lease", "node"]),
-    ("event", &["lease", "node"]),
+    ("event", &["lease"]),
     // For the place of the effect, which may be a program without anything else of ours: a token, and texts.
     ("fence", &["node"]),
+    // What is known of a lock, then what is asked of its nodes, then who asks.
+    ("expiry", &["base", "node", "settings"]),
+    (
+        "quorum",
+        &["base", "event", "expiry", "lease", "node", "settings"],
+    ),
+    ("admission", &["base", "node", "quorum", "settings"]),
+    (
+        "keeper",
+        &[
+            "admission",
+            "base",
+            "event",
+            "expiry",
+            "lease",
+            "node",
+            "quorum",
+            "settings",
+        ],
+    ),
     // The lock service of a process: no job, no election, no configuration.
-    ("lock", &["base", "event", "lease", "node"]),
-    ("keeper", &["base", "event", "lease", "lock", "node"]),
-    ("election", &["base", "lock", "node", "term"]),
+    (
+        "acquire",
+        &[
+            "admission",
+            "base",
+            "event",
+            "expiry",
+            "keeper",
+            "lease",
+            "node",
+            "quorum",
+            "settings",
+        ],
+    ),
+    (
+        "election",
+        &["acquire", "base", "expiry", "lease", "node", "quorum"],
+    ),
+    // The names under which programs know all this.
+    (
+        "lock",
+        &[
+            "acquire",
+            "admission",
+            "expiry",
+            "keeper",
+            "node",
+            "quorum",
+            "settings",
+        ],
+    ),
 ];
 
 /// Edges against the direction, each with its reason. One that is no longer needed must go.
-const EXCEPTIONS: check::Exceptions = &[(
-    "lock",
-    "keeper",
-    "the handle of a process starts the keeper that it talks to",
-)];
+const EXCEPTIONS: check::Exceptions = &[];
 
 #[test]
 fn modules_use_only_what_lies_below_them() {

@@ -66,7 +66,7 @@ mod tests {
             nomination: None,
             name: "n".into(),
             state,
-            blank_before: None,
+            memory_loss: None,
         }
     }
 

@@ -66,7 +66,7 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
             nonce,
             config: nodes.fleet.to_string(),
             counter: Token(0),
-            blank_before: None,
+            memory_loss: None,
         };
         for (name, answers) in nodes.ask_all(vec![admit]).await? {
             if answers != [Answer::Done] {

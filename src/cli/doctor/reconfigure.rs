@@ -103,7 +103,7 @@ async fn close(
         nonce,
         config: closed(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         counter: Token(0),
-        blank_before: shown.blank_before,
+        memory_loss: shown.memory_loss,
     };
     match nodes.ask(n, vec![admit]).await.as_deref() {
         Ok([Answer::Done]) => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use watchkeeper::{Locks, lease::Lease, lock::Sighting};
+use watchkeeper::{Locks, lease::Lease, lock::LockState};
 
 /// How long we stay for a majority to know of a release.
 const LONGEST: Duration = Duration::from_secs(3);
@@ -41,7 +41,7 @@ pub(super) async fn release(locks: &Locks, lease: Lease) {
 }
 
 /// Whether a majority answers that this owner does not hold the lock.
-fn is_let_go(seen: &Sighting, owner: &str) -> bool {
+fn is_let_go(seen: &LockState, owner: &str) -> bool {
     let views = seen.nodes.iter().filter_map(|node| node.as_ref().ok());
     let without = views.filter(|view| view.holder.as_deref() != Some(owner));
     without.count() > seen.nodes.len() / 2
@@ -61,7 +61,7 @@ mod tests {
                 ..View::default()
             }),
         };
-        let seen = Sighting::new("k", nodes.map(node).into());
+        let seen = LockState::new("k", nodes.map(node).into());
         is_let_go(&seen, "me")
     }
 
