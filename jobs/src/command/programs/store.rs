@@ -218,5 +218,4 @@ impl Open {
 }
 
 #[cfg(test)]
-#[path = "store_tests.rs"]
 mod tests;
