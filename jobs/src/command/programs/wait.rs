@@ -16,8 +16,8 @@ use watchkeeper::{
 };
 
 use super::{
-    Voice,
     signals::{Heard, Signals},
+    voice::Voice,
 };
 
 /// Nothing is said of a wait that is over so soon.
