@@ -59,7 +59,7 @@ pub enum Event {
         job: String,
         /// The term's token.
         token: Token,
-        /// How long nobody led, as far as this replica has seen: see [`Elected`](crate::election::Elected::leaderless).
+        /// How long no replica led, as far as this replica has seen: see [`Elected`](crate::election::Elected::leaderless).
         leaderless: Option<Duration>,
     },
     /// This replica no longer leads a job.
@@ -209,7 +209,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Tells every observer; nobody listening is fine.
+    /// Tells every observer; there need be none.
     pub fn tell(&self, event: Event) {
         let _ = self.0.send(event);
     }

@@ -144,4 +144,6 @@ mod book {
     struct SettingsInCode;
     #[doc = include_str!("../docs/guides/testing.md")]
     struct Testing;
+    #[doc = include_str!("../docs/operations/commanding.md")]
+    struct Commanding;
 }

@@ -85,7 +85,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, is_obeyed)
 }
 
-/// A value of somebody else's, as one line of [`CELL`] columns at most.
+/// A value that others wrote, as one line of [`CELL`] columns at most.
 #[must_use]
 pub fn cell(text: &str) -> String {
     cut(text, CELL)

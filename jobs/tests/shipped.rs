@@ -1,4 +1,5 @@
 //! What is shipped beside the code agrees with it: the README, the book with its configurations and commands, and `deploy/`.
+//! Beside that, the direction of imports.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,6 +10,8 @@
 mod commands;
 #[path = "shipped/first.rs"]
 mod first;
+#[path = "shipped/layers.rs"]
+mod layers;
 #[path = "../../tests/it/page.rs"]
 mod page;
 #[path = "shipped/reference.rs"]

@@ -73,7 +73,7 @@ const PIECES: [&str; 30] = [
     " ",
 ];
 
-/// What stands in the place of every text that somebody else can write.
+/// What stands in the place of every text that others can write.
 fn text(chance: &Chance, number: u64) -> String {
     let piece = || PIECES[usize::try_from(chance.below(PIECES.len() as u64)).unwrap()];
     let mut text: String = (0..=chance.below(12)).map(|_| piece()).collect();
@@ -411,7 +411,7 @@ impl Of<'_> {
             job: self.own(),
             id: self.own(),
             by: self.own(),
-            // Whoever reads it takes what others wrote.
+            // A reader of it takes what others wrote.
             given: serde_json::from_value::<TriggerParams>(json!({ (self.0): self.0 })).unwrap(),
             asked: Self::at(),
             withdrawn_by: self.own(),

@@ -116,10 +116,10 @@ pub struct JobStatus {
     pub zone: Option<String>,
     /// Its definitions, when the replicas disagree on them; empty when they agree.
     pub definitions: Vec<DefinitionStatus>,
-    /// Who leads it, by its lock; `null` when nobody does (and always for `batch` and `everywhere`), or when that is not
+    /// Who leads it, by its lock; `null` when no replica does (and always for `batch` and `everywhere`), or when that is not
     /// known.
     pub leader: Option<LeaderStatus>,
-    /// Whether `leader` is known: a majority of the lock nodes has answered. Always `true` where nobody ever leads.
+    /// Whether `leader` is known: a majority of the lock nodes has answered. Always `true` where no replica ever leads.
     pub leader_known: bool,
     /// While the leader is not known: who was last seen to lead, where that is remembered.
     pub last_seen: Option<LastSeen>,

@@ -31,30 +31,20 @@
 
 mod capture;
 mod command;
+mod end;
 mod message;
 mod procs;
+mod role;
 mod serve;
 mod shim;
 mod state;
 mod watch;
 
-use std::{
-    env, io,
-    os::unix::net::UnixStream,
-    process::ExitCode,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::{env, process::ExitCode};
 
-pub use command::{Cause, Command, End, Guarded, Output, StartError, Status};
-
-/// This program, also when its file was replaced since.
-const PROGRAM: &str = "/proc/self/exe";
-/// The guard's name for itself; other than the program's, so that a `pkill` by name does not hit both.
-const GUARD: &str = "wk-guard";
-const SHIM: &str = "wk-shim";
-
-/// Whether this program can be a guard.
-static SERVES: AtomicBool = AtomicBool::new(false);
+pub use command::{Command, Guarded, Output, StartError};
+pub use end::{Cause, End, Status};
+use role::{GUARD, SHIM};
 
 /// Call it first thing in `main`, before threads and runtimes: when this process was started to guard a command, it
 /// does that, and says with which status to end. Otherwise it returns at once. A program that does not call it cannot
@@ -71,21 +61,11 @@ static SERVES: AtomicBool = AtomicBool::new(false);
 /// ```
 #[must_use]
 pub fn serve_if_asked() -> Option<ExitCode> {
-    SERVES.store(true, Ordering::Relaxed);
+    role::serves();
     let name = env::args_os().next()?;
     match name.to_str()? {
         GUARD => Some(serve::main()),
         SHIM => Some(shim::main()),
         _ => None,
     }
-}
-
-fn can_serve() -> bool {
-    SERVES.load(Ordering::Relaxed)
-}
-
-/// The socket that a guard or a shim is started with, as its input.
-fn control() -> io::Result<UnixStream> {
-    let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
-    Ok(UnixStream::from(socket))
 }

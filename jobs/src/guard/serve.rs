@@ -29,9 +29,10 @@ use rustix::{
 use watchkeeper::clock::{Clock, Moment};
 
 use super::{
-    SHIM, Status, control,
+    end::Status,
     message::{Failure, FromGuard, Step, ToGuard, receive, receive_order, send, send_order},
     procs::{descendants, ignores},
+    role::{PROGRAM, SHIM, control},
     state::{Act, Event, State},
 };
 
@@ -98,7 +99,7 @@ impl<'a> Guard<'a> {
         set_child_subreaper(Some(getpid()))?;
         order.parent = getpid().as_raw_nonzero().get();
         let (ours, theirs) = UnixStream::pair()?;
-        let shim = Command::new(super::PROGRAM)
+        let shim = Command::new(PROGRAM)
             .arg0(SHIM)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             // A group of its own, so that a command that signals its group does not meet its guard.

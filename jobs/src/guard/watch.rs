@@ -26,8 +26,8 @@ use watchkeeper::{
 };
 
 use super::{
-    End,
     capture::Capture,
+    end::End,
     message::{Failure, FromGuard, Order, Step, Times, ToGuard, receive, send_now, send_order},
     procs::marked,
 };

@@ -1,6 +1,6 @@
 //! `doctor --reconfigure`: takes the vote from nodes that keep locks for the configuration before.
 //!
-//! Each such node is admitted for nobody. From then on it votes for no program, old or new; those of the new configuration
+//! Each such node is admitted for no configuration. From then on it votes for no program, old or new; those of the new configuration
 //! watch it like one that lost its memory, for the longer of both limits, and keep what it knows.
 
 use super::super::{failure::Failure, output::print};

@@ -21,43 +21,27 @@
 
 mod args;
 mod elect;
+pub(crate) mod exit;
 mod lock;
 mod release;
 mod run;
+mod scene;
 mod signals;
 mod store;
 mod trouble;
+mod voice;
 mod wait;
 
-use std::{fmt, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
-use watchkeeper::{cli::Global, clock::Clock, terminal};
+use watchkeeper::{cli::Global, clock::Clock};
 
 use args::Common;
 pub(crate) use args::{ElectArgs, LockArgs, usage};
 use run::Program;
+use scene::Scene;
 use signals::{Heard, Signals};
-use store::Open;
-
-/// Exit statuses of ours; CMD's own are passed on.
-pub(crate) mod exit {
-    /// The usage was wrong, the store could not be reached, or the lease was lost and CMD stopped.
-    pub(crate) const FAILED: u8 = 125;
-}
-
-/// What stands ready when one of the commands begins.
-struct Scene {
-    open: Open,
-    signals: Signals,
-    program: Program,
-    voice: Voice,
-}
-
-/// What we say ourselves, on standard error.
-#[derive(Clone, Copy, Debug)]
-struct Voice {
-    quiet: bool,
-}
+use voice::Voice;
 
 /// `watchkeeper lock`.
 pub(crate) fn lock(global: &Global, args: LockArgs) -> ExitCode {
@@ -145,29 +129,4 @@ fn play(
     // A name that is still being looked up must not keep us.
     runtime.shutdown_background();
     ExitCode::from(status)
-}
-
-// === impl Voice ===
-
-impl Voice {
-    /// What must be known in any case.
-    fn say(self, what: &impl fmt::Display) {
-        terminal::err(&format!("watchkeeper: {what}"));
-    }
-
-    /// What may be kept quiet.
-    fn mention(self, what: &impl fmt::Display) {
-        if !self.quiet {
-            self.say(what);
-        }
-    }
-
-    fn fail(self, why: &impl fmt::Display) -> u8 {
-        self.say(why);
-        exit::FAILED
-    }
-
-    fn failed(self, why: &impl fmt::Display) -> ExitCode {
-        ExitCode::from(self.fail(why))
-    }
 }

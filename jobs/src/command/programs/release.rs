@@ -8,8 +8,8 @@ use watchkeeper::{Locks, lease::Lease, lock::LockState};
 const LONGEST: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Releases, and stays until a majority knows: when we are gone nobody repeats it to nodes that were slow, and whoever
-/// comes next would wait for the end of the lease.
+/// Releases, and stays until a majority knows: when we are gone no process repeats it to nodes that were slow, and the
+/// next candidate would wait for the end of the lease.
 pub(super) async fn release(locks: &Locks, lease: Lease) {
     let view = lease.view().clone();
     let held = view.is_held();

@@ -17,9 +17,9 @@ use watchkeeper::{
     worker::store,
 };
 
-use crate::command::duration;
+use crate::command::duration::duration;
 
-use super::{Voice, args::Common, exit, trouble};
+use super::{args::Common, exit, trouble, voice::Voice};
 
 /// Releases that are still on their way are waited for at most this long; after it their leases expire.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -218,5 +218,4 @@ impl Open {
 }
 
 #[cfg(test)]
-#[path = "store_tests.rs"]
 mod tests;

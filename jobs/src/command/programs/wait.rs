@@ -16,8 +16,8 @@ use watchkeeper::{
 };
 
 use super::{
-    Voice,
     signals::{Heard, Signals},
+    voice::Voice,
 };
 
 /// Nothing is said of a wait that is over so soon.
@@ -192,7 +192,7 @@ async fn patiently(
         let seen = locks.look(vec![key.to_owned()]).await.unwrap_or_default();
         let judge = |seen| judge(seen, locks.tag());
         let verdict = match seen.first().map_or(Verdict::Silence, judge) {
-            // They answer, and do not vote: they have lost their memory, or cannot write. Nobody holds it, and nobody can.
+            // They answer, and do not vote: they have lost their memory, or cannot write. No process holds it, and none can.
             Verdict::Split if matches!(error, LockError::NoQuorum(_)) => Verdict::Silence,
             verdict => verdict,
         };
