@@ -41,7 +41,10 @@ use std::{
     os::unix::net::UnixStream,
     process::ExitCode,
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
+
+use rustix::time::Timespec;
 
 pub use command::{Cause, Command, End, Guarded, Output, StartError, Status};
 
@@ -75,6 +78,13 @@ pub fn serve_if_asked() -> Option<ExitCode> {
         GUARD => Some(serve::main()),
         SHIM => Some(shim::main()),
         _ => None,
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
     }
 }
 

@@ -9,9 +9,17 @@ pub mod http;
 pub mod notifications;
 mod web;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use watchkeeper::{Worker, config::Findings};
+
+/// What is written as `%41` in an address and in a key: all that is not unreserved there.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// A kind of stock job.
 pub(crate) struct Kind {
