@@ -39,8 +39,6 @@ mod explain;
 mod failure;
 mod hints;
 mod history;
-#[cfg(test)]
-mod hostile;
 mod jobs;
 mod locks;
 mod moment;
@@ -205,6 +203,8 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
+    mod hostile;
+
     use super::*;
 
     #[tokio::test]

@@ -38,6 +38,7 @@ mod role;
 mod serve;
 mod shim;
 mod state;
+mod timespec;
 mod watch;
 
 use std::{env, process::ExitCode};

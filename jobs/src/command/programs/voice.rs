@@ -1,6 +1,6 @@
 //! What `lock` and `elect` say themselves.
 
-use std::{fmt, process::ExitCode};
+use std::fmt;
 
 use watchkeeper::terminal;
 
@@ -30,9 +30,5 @@ impl Voice {
     pub(super) fn fail(self, why: &impl fmt::Display) -> u8 {
         self.say(why);
         exit::FAILED
-    }
-
-    pub(super) fn failed(self, why: &impl fmt::Display) -> ExitCode {
-        ExitCode::from(self.fail(why))
     }
 }

@@ -7,8 +7,11 @@
 
 use std::fmt;
 
+use percent_encoding::utf8_percent_encode;
 use serde::{Deserialize, Serialize};
 use watchkeeper::hash::fnv1a;
+
+use crate::kinds::web::RESERVED;
 
 /// The id of one row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -124,23 +127,9 @@ impl fmt::Display for ItemId {
 /// Visible ASCII, fit for a header.
 #[must_use]
 pub(crate) fn idempotency_key(database: &str, source: &str, id: &ItemId) -> String {
-    format!(
-        "{database}/{}/{}",
-        escaped(source),
-        escaped(&id.to_string())
-    )
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"._~-".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    let escaped = |text: &str| utf8_percent_encode(text, RESERVED).to_string();
+    let (source, id) = (escaped(source), escaped(&id.to_string()));
+    format!("{database}/{source}/{id}")
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
+use super::Result;
 use crate::notifications::{
     cell::{Cell, Layout},
     params::NotificationsParams,
@@ -117,7 +118,7 @@ impl Wanted {
 }
 
 /// Opens a database that exists; other programs may be writing to it.
-pub(super) fn open(path: &Path) -> Result<Connection, SourceError> {
+pub(super) fn open(path: &Path) -> Result<Connection> {
     if !path.is_file() {
         return Err(SourceError::NoDatabase(path.to_owned()));
     }
@@ -130,7 +131,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, SourceError> {
 }
 
 /// Makes the side tables where they are missing.
-pub(super) fn make_side_tables(db: &Connection) -> Result<(), SourceError> {
+pub(super) fn make_side_tables(db: &Connection) -> Result<()> {
     let indexed = db
         .prepare("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = 'watchkeeper_delivery_state'")?
         .exists([])?;
@@ -141,7 +142,7 @@ pub(super) fn make_side_tables(db: &Connection) -> Result<(), SourceError> {
 }
 
 /// Whether the side tables are there.
-pub(super) fn is_served(db: &Connection) -> Result<bool, SourceError> {
+pub(super) fn is_served(db: &Connection) -> Result<bool> {
     let there: i64 = db.query_row(
         "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN
          ('watchkeeper_delivery', 'watchkeeper_delivery_intent', 'watchkeeper_delivery_source')",
@@ -152,7 +153,7 @@ pub(super) fn is_served(db: &Connection) -> Result<bool, SourceError> {
 }
 
 /// Finds the table and its columns, or says what is there instead.
-pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table, SourceError> {
+pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
     let name = find_table(db, wanted)?;
     let columns = columns(db, &name)?;
     let find = |column: &str| find_column(&columns, &name, column);
@@ -208,7 +209,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table, SourceE
     })
 }
 
-fn find_table(db: &Connection, wanted: &Wanted) -> Result<String, SourceError> {
+fn find_table(db: &Connection, wanted: &Wanted) -> Result<String> {
     let found: Option<(String, String)> = db
         .query_row(
             "SELECT name, type FROM sqlite_schema
@@ -239,7 +240,7 @@ fn find_table(db: &Connection, wanted: &Wanted) -> Result<String, SourceError> {
     }
 }
 
-fn columns(db: &Connection, table: &str) -> Result<Vec<Column>, SourceError> {
+fn columns(db: &Connection, table: &str) -> Result<Vec<Column>> {
     let mut rows = db.prepare("SELECT name, type, pk FROM pragma_table_info(?1)")?;
     let rows = rows.query_map([table], |row| {
         Ok(Column {
@@ -251,11 +252,7 @@ fn columns(db: &Connection, table: &str) -> Result<Vec<Column>, SourceError> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn find_column<'c>(
-    columns: &'c [Column],
-    table: &str,
-    name: &str,
-) -> Result<&'c Column, SourceError> {
+fn find_column<'c>(columns: &'c [Column], table: &str, name: &str) -> Result<&'c Column> {
     let found = columns.iter().find(|c| c.name.eq_ignore_ascii_case(name));
     found.ok_or_else(|| SourceError::NoColumn {
         table: table.to_owned(),
@@ -264,12 +261,7 @@ fn find_column<'c>(
     })
 }
 
-fn is_unique(
-    db: &Connection,
-    table: &str,
-    id: &Column,
-    columns: &[Column],
-) -> Result<bool, SourceError> {
+fn is_unique(db: &Connection, table: &str, id: &Column, columns: &[Column]) -> Result<bool> {
     let keys = columns.iter().filter(|c| c.key).count();
     if id.key && keys == 1 {
         return Ok(true);

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{
+use crate::cli::{
     check, commands,
     doctor::{self, finding},
     explain,
