@@ -10,7 +10,10 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{fleet::FleetConfig, timing::Timing};
+pub use self::{
+    fleet::FleetConfig,
+    timing::{Timing, abort_margin},
+};
 pub use crate::node::{Expiry, RestartGuard};
 use crate::{
     finding::Findings,
@@ -171,18 +174,6 @@ impl LockSettings {
         }
     }
 
-    /// How often a lease of the default ttl is extended.
-    #[must_use]
-    pub fn renew_every(&self) -> Duration {
-        renew_every(self.ttl)
-    }
-
-    /// How long before the end of a lease work that cannot be stopped is cut off.
-    #[must_use]
-    pub fn abort_margin(&self) -> Duration {
-        abort_margin(self.ttl)
-    }
-
     /// Adds what is wrong. Keys are relative to `[locks]`.
     pub fn check(&self, found: &mut Findings) {
         self.check_ttl(self.ttl, "ttl", found);
@@ -316,18 +307,6 @@ impl LockSettings {
             );
         }
     }
-}
-
-/// How often a lease of this ttl is extended.
-#[must_use]
-pub fn renew_every(ttl: Duration) -> Duration {
-    ttl / 3
-}
-
-/// How long before the end of a lease of this ttl work that cannot be stopped is cut off.
-#[must_use]
-pub fn abort_margin(ttl: Duration) -> Duration {
-    (ttl / 20).max(Duration::from_millis(100))
 }
 
 // === impl Backend ===

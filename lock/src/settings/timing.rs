@@ -87,7 +87,7 @@ impl Timing {
     /// How long before the end of a lease a process that still works under it is ended.
     #[must_use]
     pub fn abort_margin(&self, ttl: Duration) -> Duration {
-        (ttl / 20).max(Duration::from_millis(100)).min(ttl / 4)
+        abort_margin(ttl)
     }
 
     /// Time between renewals: a third of the ttl.
@@ -95,4 +95,10 @@ impl Timing {
     pub fn renew_every(&self, ttl: Duration) -> Duration {
         ttl / 3
     }
+}
+
+/// How long before the end of a lease of this ttl work that cannot be stopped is cut off.
+#[must_use]
+pub fn abort_margin(ttl: Duration) -> Duration {
+    (ttl / 20).max(Duration::from_millis(100)).min(ttl / 4)
 }
