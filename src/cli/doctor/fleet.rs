@@ -256,7 +256,7 @@ mod tests {
                 "log",
             ),
             (
-                |f| f.replicas[0].seen_ms_ago = SILENT_MS + 1,
+                |f| f.replicas[0].seen_ms_ago = 4_001,
                 Severity::Warning,
                 "last heard of 4 s ago",
                 "cannot reach the nodes",

@@ -119,6 +119,7 @@ impl Of<'_> {
             host: self.own(),
             pid: 7,
             version: self.own(),
+            mode: self.own(),
             role: Role::Standby,
             priority: 0,
             draining: false,
