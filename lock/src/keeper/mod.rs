@@ -109,8 +109,6 @@ pub(crate) struct Shared {
     bell: Arc<Notify>,
     notes: mpsc::UnboundedSender<Note>,
     pulse: Pulse,
-    /// Releases under way, and acquisitions that may end in one.
-    releasing: watch::Sender<usize>,
     reads: Arc<ReadBatcher>,
     watchlist: Arc<Watchlist>,
     /// What the clients of guarded nodes have in common; `None` for nodes without a guard.
@@ -222,7 +220,6 @@ impl Keeper {
             background.push(spawn.spawn(link.clone().probe()));
         }
         let nodes = links.len();
-        let releasing = watch::Sender::new(0);
         let (notes, mut noted) = self.notes;
         let shared = Shared {
             cluster: Cluster::new(Parts {
@@ -237,7 +234,7 @@ impl Keeper {
                 watch: Mutex::default(),
                 heard: Heard::of(nodes),
                 tag: self.tag,
-                releasing: releasing.clone(),
+                busy: watch::Sender::new(0),
                 #[cfg(any(test, feature = "testing"))]
                 mutant: self.mutant,
             }),
@@ -245,7 +242,6 @@ impl Keeper {
             bell: Arc::default(),
             notes,
             pulse: Pulse::default(),
-            releasing: releasing.clone(),
             reads: Arc::default(),
             watchlist: self.watchlist,
             guard: self.guard.clone(),
@@ -336,7 +332,7 @@ impl Keeper {
         while let Ok(note) = noted.try_recv() {
             shared.take(note, &mut asked);
         }
-        shared.settled().await;
+        shared.cluster.settled().await;
         background.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
@@ -363,14 +359,13 @@ impl Shared {
     fn leave(&self, key: String, ticket: String) {
         let mut sent = self.cluster.send_to_all(&[Op::Leave { key, ticket }]);
         // The end of the process waits for it: other waiters would be held up by one that has gone.
-        self.releasing.send_modify(|n| *n += 1);
-        let shared = self.clone();
+        let (shared, busy) = (self.clone(), self.cluster.busy());
         self.cluster.spawn.spawn(async move {
             let clock = &shared.cluster.clock;
             let limit = clock.now() + shared.cluster.timing.node_timeout * 2;
             let answered = async { while sent.next().await.is_some() {} };
             let _ = clock.timeout_at(limit, answered).await;
-            shared.releasing.send_modify(|n| *n -= 1);
+            drop(busy);
         });
     }
 
@@ -409,9 +404,8 @@ impl Shared {
             .release_op(view.key(), view.owner(), view.kind());
         let last = view.is_from_queue().then_some(primary);
         let telling = self.cluster.tell_until_known(vec![op], told, last);
-        let repeat = self.cluster.spawn.spawn(telling);
-        self.releasing.send_modify(|n| *n += 1);
-        let shared = self.clone();
+        self.cluster.spawn.spawn(telling);
+        let (shared, busy) = (self.clone(), self.cluster.busy());
         self.cluster.spawn.spawn(async move {
             let of = shared.cluster.links.len();
             let limit = shared.cluster.clock.now() + shared.cluster.timing.node_timeout * 2;
@@ -426,12 +420,7 @@ impl Shared {
             // The end of the process waits longer: a node that missed the release may hear the second one.
             let all = progress.wait_for(|told| told.nodes >= of);
             let _ = clock.timeout_at(limit, all).await;
-            shared.releasing.send_modify(|n| *n -= 1);
-            drop(repeat);
+            drop(busy);
         });
-    }
-
-    async fn settled(&self) {
-        let _ = self.releasing.subscribe().wait_for(|n| *n == 0).await;
     }
 }

@@ -32,20 +32,18 @@ impl Shared {
         match command {
             Command::Acquire { claims, reply } => {
                 // A lease that is not taken any more is released: the end of the process waits for that as well.
-                self.releasing.send_modify(|n| *n += 1);
+                let _busy = self.cluster.busy();
                 drop(reply.send(Box::pin(self.acquire(&claims)).await));
-                self.releasing.send_modify(|n| *n -= 1);
             }
             Command::Try { claim, mode, reply } => {
                 // Its place may have been given up before this was read: to try now would take it again.
                 if reply.is_closed() {
                     return;
                 }
-                self.releasing.send_modify(|n| *n += 1);
+                let _busy = self.cluster.busy();
                 let gone = || reply.is_closed();
                 let tried = Box::pin(self.try_once(&claim, &mode, &gone)).await;
                 drop(reply.send(tried));
-                self.releasing.send_modify(|n| *n -= 1);
             }
             Command::Look { keys, reply } => Box::pin(self.look_together(keys, reply)).await,
             Command::List { prefix, reply } => drop(reply.send(Box::pin(self.list(prefix)).await)),
@@ -100,11 +98,11 @@ impl Shared {
                 // Whatever was handed back before this request is being released by now.
                 self.ring();
                 loop {
-                    self.settled().await;
+                    self.cluster.settled().await;
                     // A lease that was not taken is on its way back to the keeper: let it begin the release.
                     tokio::task::yield_now().await;
                     tokio::task::yield_now().await;
-                    if *self.releasing.borrow() == 0 {
+                    if *self.cluster.busy.borrow() == 0 {
                         break;
                     }
                 }

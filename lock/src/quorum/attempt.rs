@@ -197,13 +197,12 @@ impl Cluster {
         let work = self.tell_until_known(ops, told, None);
         self.spawn.spawn(work);
         // Only the end of the process waits for it: what a lost attempt leaves behind, others would watch for a ttl.
-        self.releasing.send_modify(|n| *n += 1);
-        let cluster = self.clone();
+        let (cluster, busy) = (self.clone(), self.busy());
         self.spawn.spawn(async move {
             let limit = cluster.clock.now() + cluster.timing.node_timeout * 2;
             let asked = progress.wait_for(|told| told.asked);
             let _ = cluster.clock.timeout_at(limit, asked).await;
-            cluster.releasing.send_modify(|n| *n -= 1);
+            drop(busy);
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::NodeTroubles;
+use super::{LockError, NodeTroubles};
 use crate::{lease::Lease, node::Kind, settings::Timing};
 
 /// What to lock.
@@ -61,5 +61,19 @@ impl Claim {
 
     pub(crate) fn ttl_or(&self, timing: &Timing) -> Duration {
         self.ttl.unwrap_or(timing.ttl)
+    }
+}
+
+// === impl Claimed ===
+
+impl Claimed {
+    /// The lease, or why there is none.
+    pub(crate) fn into_lease(self) -> Result<Lease, LockError> {
+        match self {
+            Self::Acquired(lease) => Ok(lease),
+            Self::Held { by, for_at_most } => Err(LockError::Held { by, for_at_most }),
+            Self::NoQuorum(troubles) => Err(LockError::NoQuorum(troubles)),
+            Self::TooSlow => Err(LockError::TooSlow),
+        }
     }
 }
