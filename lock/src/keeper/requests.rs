@@ -8,7 +8,11 @@ use std::{
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
-use super::{Command, DocsRead, NodeReport, Shared, lease_table::next_renewal};
+use super::{
+    command::{Command, DocsRead, NodeReport},
+    lease_table::next_renewal,
+    shared::Shared,
+};
 use crate::{
     admission::{AdmissionReport, AdmissionState},
     backoff::Backoff,
@@ -222,39 +226,6 @@ impl Shared {
         self.watchlist.taken(&claim.key, view.owner());
         self.ring();
         Claimed::Acquired(Lease::new(view, win.record))
-    }
-
-    pub(super) async fn look(&self, keys: Vec<String>) -> Vec<LockState> {
-        let ops: Vec<_> = keys
-            .iter()
-            .map(|key| Op::Read { key: key.clone() })
-            .collect();
-        let cluster = &self.cluster;
-        let unanswered = || Err(NodeError::Timeout(cluster.timing.node_timeout));
-        let row = || Vec::from_iter(cluster.links.iter().map(|_| unanswered()));
-        let mut shown: Vec<Vec<Result<View, NodeError>>> = keys.iter().map(|_| row()).collect();
-        let mut sent = cluster.send_to_all(&ops);
-        while let Some((node, result)) = sent.next().await {
-            for (i, row) in shown.iter_mut().enumerate() {
-                row[node] = match &result {
-                    Ok(answers) => match answers.get(i) {
-                        Some(Answer::View(view)) => {
-                            // At the arrival: the watch of a holder begins here (O2).
-                            cluster.saw(node, view);
-                            Ok(view.clone())
-                        }
-                        other => Err(NodeError::Protocol(format!("answer to read: {other:?}"))),
-                    },
-                    Err(trouble) => Err(trouble.clone()),
-                };
-            }
-        }
-        let judged = keys.into_iter().zip(shown);
-        let judged: Vec<LockState> = judged
-            .map(|(key, nodes)| cluster.judge(key, nodes.into_iter().enumerate().collect()))
-            .collect();
-        self.watchlist.saw(&judged, cluster.clock.now());
-        judged
     }
 
     /// One number for all nodes, above every token they show, so that the next acquisition needs no second round.

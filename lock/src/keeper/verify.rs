@@ -12,8 +12,8 @@ use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::{
-    Shared,
     freeze::{Next, Word, after_word},
+    shared::Shared,
 };
 use crate::{
     clock::Moment,
