@@ -21,7 +21,7 @@ use crate::{
     human::Brief,
     lease::Lease,
     node::Announcement,
-    quorum::{Claim, LockError, attempt::AttemptMode},
+    quorum::{Claim, LockError, claim::AttemptMode},
 };
 
 /// A waiter asks at least so often: announcements may be lost, and holders change unseen.

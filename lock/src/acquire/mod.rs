@@ -39,7 +39,7 @@ use crate::{
     node::{Announcement, Doc, Node, NodeError, Op, View, more_names},
     quorum::{
         BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
-        attempt::{AttemptMode, QueuePosition},
+        claim::{AttemptMode, QueuePosition},
     },
     settings::Timing,
 };

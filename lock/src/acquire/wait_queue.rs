@@ -12,7 +12,7 @@ use super::{Locks, releases::next_release};
 use crate::{
     clock::Moment,
     node::{Announcement, Ticket},
-    quorum::attempt::{AttemptMode, QueuePosition},
+    quorum::claim::{AttemptMode, QueuePosition},
 };
 
 /// How long a node keeps the place of a waiter that is gone without giving it up, in node timeouts.

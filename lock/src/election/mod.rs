@@ -20,7 +20,7 @@ use crate::{
     backoff::Backoff,
     expiry::{LockState, together},
     node::{Announcement, Kind},
-    quorum::{Claim, Claimed, LockError, attempt::AttemptMode},
+    quorum::{Claim, Claimed, LockError, claim::AttemptMode},
 };
 use state::Next;
 use term::Term;

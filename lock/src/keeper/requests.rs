@@ -23,7 +23,7 @@ use crate::{
     node::{Answer, Doc, NodeError, Op, Record, Token, Version, View},
     quorum::{
         BreakReport, BreakVote, Claim, Claimed, LockError, NodeTroubles, WriteError,
-        attempt::{Attempt, AttemptMode, Gone, QueuePosition, Tried, Win},
+        claim::{Attempt, AttemptMode, Gone, QueuePosition, Tried, Win},
         link::{Link, MOST_OPS},
         tally::{Ballot, RoundResult, majority, round_result},
     },

@@ -23,7 +23,7 @@ use crate::{
     hash::fnv1a,
     node::{Answer, Expiry, Kind, NodeError, Op, Take, Token, View},
     quorum::{
-        Heard,
+        heard::Heard,
         link::{Link, MOST_OPS},
         tally::majority,
     },

@@ -34,7 +34,7 @@ use std::{
 use futures_util::{Future, StreamExt, stream::FuturesUnordered};
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::FleetClock;
+use super::wall::FleetClock;
 use crate::{
     backoff::Backoff,
     chance::Chance,
