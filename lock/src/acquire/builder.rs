@@ -194,9 +194,9 @@ impl LockBuilder {
                 let pause = while_held(&seen, slow);
                 match seen.free_in() {
                     Some(end) if end <= pause && ticket.leads() => pause,
-                    // Those who wait for the same end had better not ask in the same moment.
+                    // Waiters for the same end should not ask in the same moment.
                     Some(end) if end <= pause => pause + chance.up_to(slow / 5),
-                    // Those who only look had better: what is asked together is one call.
+                    // Waiters that only look should: what is asked together is one call.
                     _ => on_the_beat(now, pause),
                 }
             };
@@ -206,7 +206,7 @@ impl LockBuilder {
             match woken {
                 Woken::Called => return Ok(Some(ticket.called())),
                 Woken::Released => {
-                    // Those who wake together split the vote.
+                    // Waiters that wake together split the vote.
                     clock.sleep(chance.up_to(slow / 10)).await;
                     return Ok(Some(ticket.queue()));
                 }

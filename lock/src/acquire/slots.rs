@@ -75,7 +75,7 @@ impl Slot {
         self.lease
     }
 
-    /// Releases the slot on all nodes and wakes those who wait; reports as [`Lease::release`] does.
+    /// Releases the slot on all nodes and wakes waiters; reports as [`Lease::release`] does.
     pub async fn release(self) -> ReleaseReport {
         self.lease.release().await
     }

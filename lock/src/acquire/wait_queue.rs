@@ -170,7 +170,7 @@ impl QueueTicket {
     }
 
     /// Waits for a release that concerns us, or for `timer`. While others are called one after the other there is no
-    /// need to ask: only when the calls stop for longer than those who are called are given.
+    /// need to ask: only when the calls stop for longer than a called waiter has to come.
     pub(super) async fn wait(
         &mut self,
         releases: &mut Receiver<Announcement>,

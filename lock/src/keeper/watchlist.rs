@@ -30,7 +30,8 @@ use crate::{
     expiry::{LockState, together},
 };
 
-/// What is due within this part of its ttl goes along: a little more than the list is [`behind`] those who look by themselves.
+/// What is due within this part of its ttl goes along: a little more than the list is [`behind`] candidates that look
+/// by themselves.
 const SOON: u32 = 30;
 
 /// Locks that this process may want.
@@ -410,7 +411,7 @@ mod tests {
         assert_eq!(listed.take_due(at(200)), ["a", "b"]);
         listed.saw(&held("a", "x", 300), at(201));
         listed.saw(&held("b", "x", 300), at(201));
-        // Renewed at -99, and next at 1234; for its way, the grid, and for others who look.
+        // Renewed at -99, and next at 1234; for its way, the grid, and for others that look.
         assert_eq!(listed.next(), at(1_400));
         assert_eq!(listed.take_due(at(1_400)), ["a", "b"]);
     }

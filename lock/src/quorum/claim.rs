@@ -44,7 +44,7 @@ pub enum Claimed {
 /// How an attempt at a single named lock goes about asking the nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AttemptMode {
-    /// Ask one node first, and the others only when it granted: those who contend for a lock then split no votes (R6).
+    /// Ask one node first, and the others only when it granted: contenders for a lock then split no votes (R6).
     pub(crate) one_first: bool,
     /// A place in the lock's queue, which its primary keeps.
     pub(crate) ticket: Option<Ticket>,
