@@ -121,3 +121,19 @@ impl fmt::Debug for Events {
         f.write_str("Events")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_called_by_its_family_unless_it_has_another_name() {
+        let events = Events::default();
+        assert_eq!(
+            ["lock/a/b", "k"].map(|key| events.resource(key)),
+            ["lock", "raw"]
+        );
+        let named = events.naming(|key| key.to_uppercase());
+        assert_eq!(named.resource("lock/a"), "LOCK/A");
+    }
+}

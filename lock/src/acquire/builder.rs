@@ -21,7 +21,7 @@ use crate::{
     human::Brief,
     lease::Lease,
     node::Announcement,
-    quorum::{Claim, Claimed, LockError, attempt::AttemptMode},
+    quorum::{Claim, LockError, claim::AttemptMode},
 };
 
 /// A waiter asks at least so often: announcements may be lost, and holders change unseen.
@@ -84,7 +84,7 @@ impl LockBuilder {
             .locks
             .attempt(&self.claim, AttemptMode::default())
             .await?;
-        match outcome(claimed) {
+        match claimed.into_lease() {
             Err(why) if seen.is_orphaned() => self.sit_out(seen, why).await,
             done => done,
         }
@@ -109,7 +109,7 @@ impl LockBuilder {
                     ticket: None,
                 };
                 let (claimed, now, _) = self.locks.attempt(&self.claim, again).await?;
-                match outcome(claimed) {
+                match claimed.into_lease() {
                     Err(_) if now.is_orphaned() && clock.now() < until => {}
                     done => return done,
                 }
@@ -131,7 +131,7 @@ impl LockBuilder {
         let mut mode = ticket.first();
         loop {
             let (claimed, seen, position) = self.locks.attempt(&self.claim, mode).await?;
-            let why = match outcome(claimed) {
+            let why = match claimed.into_lease() {
                 Ok(lease) => {
                     ticket.taken(&position);
                     return Ok(lease);
@@ -194,9 +194,9 @@ impl LockBuilder {
                 let pause = while_held(&seen, slow);
                 match seen.free_in() {
                     Some(end) if end <= pause && ticket.leads() => pause,
-                    // Those who wait for the same end had better not ask in the same moment.
+                    // Waiters for the same end should not ask in the same moment.
                     Some(end) if end <= pause => pause + chance.up_to(slow / 5),
-                    // Those who only look had better: what is asked together is one call.
+                    // Waiters that only look should: what is asked together is one call.
                     _ => on_the_beat(now, pause),
                 }
             };
@@ -206,7 +206,7 @@ impl LockBuilder {
             match woken {
                 Woken::Called => return Ok(Some(ticket.called())),
                 Woken::Released => {
-                    // Those who wake together split the vote.
+                    // Waiters that wake together split the vote.
                     clock.sleep(chance.up_to(slow / 10)).await;
                     return Ok(Some(ticket.queue()));
                 }
@@ -237,15 +237,6 @@ impl LockBuilder {
     }
 }
 
-fn outcome(claimed: Claimed) -> Result<Lease, LockError> {
-    match claimed {
-        Claimed::Acquired(lease) => Ok(lease),
-        Claimed::Held { by, for_at_most } => Err(LockError::Held { by, for_at_most }),
-        Claimed::NoQuorum(troubles) => Err(LockError::NoQuorum(troubles)),
-        Claimed::TooSlow => Err(LockError::TooSlow),
-    }
-}
-
 /// How long a waiter sleeps who hears of no release: to the end of the holder's life as far as it is seen, to its next
 /// sign of life, or to the slow poll. `slow` is the node timeout.
 pub(super) fn while_held(seen: &LockState, slow: Duration) -> Duration {
@@ -269,25 +260,6 @@ fn on_the_beat(now: Moment, pause: Duration) -> Duration {
     );
     let rest = (beat - end % beat) % beat;
     pause + Duration::from_micros(u64::try_from(rest).unwrap_or(0))
-}
-
-/// Completes when a release of `key` is announced: that of `owner`, or any when no owner is named. A closed or
-/// lagging stream never completes early.
-///
-/// Name the owner wherever an attempt follows. A lost attempt is undone, which is announced as well: a client that
-/// listens to all owners would be woken by its own.
-pub(crate) async fn released(
-    releases: &mut broadcast::Receiver<Announcement>,
-    key: &str,
-    owner: Option<&str>,
-) {
-    loop {
-        match releases.recv().await {
-            Ok(news) if news.key == key && owner.is_none_or(|owner| news.owner == owner) => return,
-            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! Fairness. The queue orders the waiters of one lock; a client that does not queue may take a free lock before them.
 
 mod builder;
+mod releases;
 mod slots;
 mod start;
 mod wait_queue;
@@ -21,7 +22,7 @@ use std::{
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 pub use builder::LockBuilder;
-pub(crate) use builder::released;
+pub(crate) use releases::released;
 pub use slots::{Slot, SlotsBuilder};
 pub use start::LocksBuilder;
 
@@ -38,7 +39,7 @@ use crate::{
     node::{Announcement, Doc, Node, NodeError, Op, View, more_names},
     quorum::{
         BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
-        attempt::{AttemptMode, QueuePosition},
+        claim::{AttemptMode, QueuePosition},
     },
     settings::Timing,
 };

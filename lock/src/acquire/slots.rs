@@ -16,14 +16,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tokio::sync::broadcast;
 
-use super::{Locks, builder::while_held};
+use super::{Locks, builder::while_held, releases::next_release};
 use crate::{
     backoff::Backoff,
     expiry::LockState,
     human::Brief,
     lease::{Lease, LeaseView, ReleaseReport},
     node::{Announcement, Token},
-    quorum::{Claim, Claimed, LockError, MOST_SLOTS, NodeTroubles, tally::majority},
+    quorum::{Claim, LockError, MOST_SLOTS, NodeTroubles, tally::majority},
 };
 
 /// Where the slots lie: no key of a named lock, an election, a job or a batch begins so.
@@ -75,7 +75,7 @@ impl Slot {
         self.lease
     }
 
-    /// Releases the slot on all nodes and wakes those who wait; reports as [`Lease::release`] does.
+    /// Releases the slot on all nodes and wakes waiters; reports as [`Lease::release`] does.
     pub async fn release(self) -> ReleaseReport {
         self.lease.release().await
     }
@@ -196,13 +196,8 @@ impl SlotsBuilder {
         let mut claim = Claim::named(self.key(index));
         claim.ttl = self.ttl;
         let claimed = self.locks.claim(vec![claim]).await?;
-        Ok(match claimed.into_iter().next() {
-            Some(Claimed::Acquired(lease)) => Ok(Slot { lease, index }),
-            Some(Claimed::Held { by, for_at_most }) => Err(LockError::Held { by, for_at_most }),
-            Some(Claimed::NoQuorum(troubles)) => Err(LockError::NoQuorum(troubles)),
-            Some(Claimed::TooSlow) => Err(LockError::TooSlow),
-            None => Err(LockError::Closed),
-        })
+        let claimed = claimed.into_iter().next().ok_or(LockError::Closed)?;
+        Ok(claimed.into_lease().map(|lease| Slot { lease, index }))
     }
 
     async fn names(&self) -> Result<Vec<String>, LockError> {
@@ -261,13 +256,7 @@ async fn any_released(releases: &mut broadcast::Receiver<Announcement>, seen: &[
         Some(None) => true,
         None => false,
     };
-    loop {
-        match releases.recv().await {
-            Ok(news) if wakes(&news) => return,
-            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
-        }
-    }
+    next_release(releases, wakes).await;
 }
 
 #[cfg(test)]

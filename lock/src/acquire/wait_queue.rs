@@ -6,13 +6,13 @@
 
 use std::{collections::VecDeque, future::Future, time::Duration};
 
-use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::sync::broadcast::Receiver;
 
-use super::Locks;
+use super::{Locks, releases::next_release};
 use crate::{
     clock::Moment,
     node::{Announcement, Ticket},
-    quorum::attempt::{AttemptMode, QueuePosition},
+    quorum::claim::{AttemptMode, QueuePosition},
 };
 
 /// How long a node keeps the place of a waiter that is gone without giving it up, in node timeouts.
@@ -170,7 +170,7 @@ impl QueueTicket {
     }
 
     /// Waits for a release that concerns us, or for `timer`. While others are called one after the other there is no
-    /// need to ask: only when the calls stop for longer than those who are called are given.
+    /// need to ask: only when the calls stop for longer than a called waiter has to come.
     pub(super) async fn wait(
         &mut self,
         releases: &mut Receiver<Announcement>,
@@ -190,7 +190,7 @@ impl QueueTicket {
             };
             tokio::select! {
                 biased;
-                news = heard(releases, &self.key) => match news.next.clone() {
+                news = next_release(releases, |news| news.key == self.key) => match news.next.clone() {
                     // Our own lost attempt: nothing was released, and to try again would only repeat it.
                     _ if self.lost.contains(&news.owner) => {}
                     Some(next) if next == self.id => {
@@ -224,17 +224,6 @@ impl Drop for QueueTicket {
     fn drop(&mut self) {
         if self.queued {
             self.locks.leave(&self.key, &self.id);
-        }
-    }
-}
-
-/// The next release of this lock; a closed or lagging stream never completes early.
-async fn heard(releases: &mut Receiver<Announcement>, key: &str) -> Announcement {
-    loop {
-        match releases.recv().await {
-            Ok(news) if news.key == key => return news,
-            Ok(_) | Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => std::future::pending().await,
         }
     }
 }

@@ -103,7 +103,8 @@ impl Candidate {
     }
 }
 
-/// Whatever was granted by the life that is lost is over after so long. The marker tells the limit of those who had it.
+/// Whatever was granted by the life that is lost is over after so long. The marker tells the limit of the fleet that
+/// had the node.
 fn watch_time(theirs: &str, ours: &FleetConfig, timing: &Timing) -> Duration {
     let limit = FleetConfig::max_ttl_in(theirs)
         .unwrap_or_default()

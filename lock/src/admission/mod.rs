@@ -178,7 +178,7 @@ impl Tended<'_> {
         }
     }
 
-    /// Those who have watched equally long need not all read everything: the first one's marker ends it.
+    /// Processes that have watched equally long need not all read everything: the first one's marker ends it.
     fn spread(&self) -> Duration {
         let most = self.cluster.timing.max_ttl / 50;
         self.cluster.chance.up_to(most.min(Duration::from_secs(1)))
@@ -247,8 +247,8 @@ impl Tended<'_> {
         }
     }
 
-    /// What the other voters know, after the watch. What is decided while they are read one after the other is no matter:
-    /// a majority of those who vote takes note of it, as if this node were silent.
+    /// What the other voters know, after the watch. What is decided while they are read one after the other is no
+    /// matter: a majority of the voters takes note of it, as if this node were silent.
     async fn read_others(&self) -> Vec<Reading> {
         let (clock, all) = (&self.cluster.clock, self.cluster.links.len());
         let until = clock.now() + HICCUP.min(self.cluster.timing.max_ttl);

@@ -20,7 +20,7 @@ use crate::{
     backoff::Backoff,
     expiry::{LockState, together},
     node::{Announcement, Kind},
-    quorum::{Claim, Claimed, LockError, attempt::AttemptMode},
+    quorum::{Claim, Claimed, LockError, claim::AttemptMode},
 };
 use state::Next;
 use term::Term;
@@ -113,7 +113,7 @@ impl Elector {
     /// Stands by until this replica leads. Store errors are waited out; a cancelled campaign leaves nothing behind.
     ///
     /// # Errors
-    /// [`LockError::Closed`] and [`LockError::TtlTooLong`] only: those that waiting cannot cure.
+    /// [`LockError::Closed`] and [`LockError::TtlTooLong`] only: waiting cannot cure these.
     pub async fn campaign(&self) -> Result<Term, LockError> {
         Ok(self.campaign_timed().await?.term)
     }

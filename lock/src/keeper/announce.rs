@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::broadcast;
 
-use super::Watchlist;
+use super::watchlist::Watchlist;
 use crate::{
     backoff::Backoff,
     node::{Announcement, Node},

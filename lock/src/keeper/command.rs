@@ -11,7 +11,7 @@ use crate::{
     node::{Doc, NodeError, Op, View},
     quorum::{
         BreakReport, Claim, Claimed, LockError, WriteError,
-        attempt::{AttemptMode, QueuePosition},
+        claim::{AttemptMode, QueuePosition},
     },
 };
 

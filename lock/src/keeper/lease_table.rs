@@ -61,7 +61,7 @@ pub(crate) struct Held {
     in_round: bool,
     noticed: Option<Moment>,
     unfit_since: Option<Moment>,
-    /// Whether its holder has said that he gives it back.
+    /// Whether its holder has said that it gives the lease back.
     returned: bool,
     done: Option<oneshot::Sender<ReleaseReport>>,
 }

@@ -5,10 +5,9 @@
 //! leases at most), every third of a ttl.
 //!
 //! # States of a lease   held -> (cordoned) -> over, then released on all nodes
-//! # Invariants          R8 here, K1-K4 in `lease_table`, F1-F5 in `ladder`, V1-V3 in `verify`, Z1-Z2 in `freeze`, W1-W3 in `watchlist`
+//! # Invariants          R8 here, R11 in `shared`, K1-K4 in `lease_table`, F1-F5 in `ladder`, V1-V3 in `verify`, Z1-Z2 in `freeze`, W1-W3 in `watchlist`
 //! - R8 An extension counts when q nodes kept the lease before its *old* deadline; the new one counts from the round's
 //!   first byte. A failed round changes nothing.              (an_extension_counts_from_its_first_byte)
-//! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
 //! # When things fail
 //! Unsure means not leading. Expiry is the safety net; releasing only makes it quicker. A keeper that panics with leases in
 //! its care ends the process, because work could outlive them unseen.
@@ -19,9 +18,11 @@ mod fitness;
 mod freeze;
 pub(crate) mod ladder;
 pub(crate) mod lease_table;
+mod looks;
 mod read_batcher;
 mod renew;
 mod requests;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -29,12 +30,11 @@ mod watchlist;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
-use futures_util::StreamExt;
-use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 
 pub(crate) use command::Command;
 #[doc(hidden)]
@@ -49,20 +49,20 @@ use crate::{
     admission::{self, Guard},
     chance::Chance,
     clock::Clock,
-    event::{Event, Events},
-    lease::{KeeperHandle, LeaseView, Note, Pulse, ReleaseReport},
-    node::{Announcement, Expiry, Node, Op},
+    event::Events,
+    lease::{LeaseView, Note, Pulse},
+    node::{Announcement, Expiry, Node},
     quorum::{
         FleetClock, Heard,
-        cluster::{Cluster, Parts, Progress},
+        cluster::{Cluster, Parts},
         link::Link,
     },
     settings::Timing,
     spawn::Spawn,
 };
-use freeze::{lateness, look_every, slack};
+use freeze::{lateness, look_every};
 use lease_table::LeaseTable;
-use read_batcher::ReadBatcher;
+use shared::Shared;
 use verify::Asked;
 
 /// What to do when work outlives its lease.
@@ -99,22 +99,6 @@ pub(crate) struct Keeper {
     pub(crate) tag: Option<String>,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) mutant: crate::quorum::mutant::Mutant,
-}
-
-/// What the tasks of a running keeper share. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    pub(crate) cluster: Cluster,
-    table: Arc<Mutex<LeaseTable>>,
-    bell: Arc<Notify>,
-    notes: mpsc::UnboundedSender<Note>,
-    pulse: Pulse,
-    /// Releases under way, and acquisitions that may end in one.
-    releasing: watch::Sender<usize>,
-    reads: Arc<ReadBatcher>,
-    watchlist: Arc<Watchlist>,
-    /// What the clients of guarded nodes have in common; `None` for nodes without a guard.
-    guard: Option<Guard>,
 }
 
 /// The default for work that outlives its lease: log, then `std::process::abort`.
@@ -222,7 +206,6 @@ impl Keeper {
             background.push(spawn.spawn(link.clone().probe()));
         }
         let nodes = links.len();
-        let releasing = watch::Sender::new(0);
         let (notes, mut noted) = self.notes;
         let shared = Shared {
             cluster: Cluster::new(Parts {
@@ -237,7 +220,7 @@ impl Keeper {
                 watch: Mutex::default(),
                 heard: Heard::of(nodes),
                 tag: self.tag,
-                releasing: releasing.clone(),
+                busy: watch::Sender::new(0),
                 #[cfg(any(test, feature = "testing"))]
                 mutant: self.mutant,
             }),
@@ -245,7 +228,6 @@ impl Keeper {
             bell: Arc::default(),
             notes,
             pulse: Pulse::default(),
-            releasing: releasing.clone(),
             reads: Arc::default(),
             watchlist: self.watchlist,
             guard: self.guard.clone(),
@@ -318,10 +300,10 @@ impl Keeper {
             tokio::select! {
                 biased;
                 Some(note) = noted.recv() => {
-                    shared.take(note, &mut asked);
+                    take(&shared, note, &mut asked);
                     // What comes at once is looked at once.
                     while let Ok(note) = noted.try_recv() {
-                        shared.take(note, &mut asked);
+                        take(&shared, note, &mut asked);
                     }
                 }
                 command = inbox.recv(), if open => match command {
@@ -334,104 +316,18 @@ impl Keeper {
         }
         // A waiter that was the last to need us may have left its queue in this very moment.
         while let Ok(note) = noted.try_recv() {
-            shared.take(note, &mut asked);
+            take(&shared, note, &mut asked);
         }
-        shared.settled().await;
+        shared.cluster.settled().await;
         background.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
 
-// === impl Shared ===
-
-impl Shared {
-    pub(crate) fn table(&self) -> MutexGuard<'_, LeaseTable> {
-        // The table is changed by short, complete steps.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self, note: Note, asked: &mut Asked) {
-        match note {
-            Note::Changed(id) => self.table().touch(id),
-            Note::Back(back) => self.table().hand_back(&back.view, back.done),
-            Note::Verify { view, reply } => asked.add(view, reply),
-            Note::Leave { key, ticket } => self.leave(key, ticket),
-        }
-    }
-
-    /// Gives up a place in a lock's queue: sent behind the attempts that asked for it. Best effort: a place that is
-    /// not given up ends by itself.
-    fn leave(&self, key: String, ticket: String) {
-        let mut sent = self.cluster.send_to_all(&[Op::Leave { key, ticket }]);
-        // The end of the process waits for it: other waiters would be held up by one that has gone.
-        self.releasing.send_modify(|n| *n += 1);
-        let shared = self.clone();
-        self.cluster.spawn.spawn(async move {
-            let clock = &shared.cluster.clock;
-            let limit = clock.now() + shared.cluster.timing.node_timeout * 2;
-            let answered = async { while sent.next().await.is_some() {} };
-            let _ = clock.timeout_at(limit, answered).await;
-            shared.releasing.send_modify(|n| *n -= 1);
-        });
-    }
-
-    /// What connects a lease of this ttl with its keeper.
-    fn handle(&self, ttl: Duration) -> KeeperHandle {
-        let timing = &self.cluster.timing;
-        KeeperHandle {
-            to: self.notes.clone(),
-            pulse: self.pulse.clone(),
-            late_after: look_every(timing) + slack(ttl, timing),
-        }
-    }
-
-    pub(crate) fn ring(&self) {
-        self.bell.notify_one();
-    }
-
-    /// Releases on all nodes, and repeats it to those that did not answer (R11). While waiters are known to queue,
-    /// the key's primary is told last, to complete a majority: the waiter it calls finds the lock free. Elsewhere
-    /// that order would cost a round trip and help no waiter. It is a courtesy, as the queue is.
-    fn release(&self, view: LeaseView, done: Option<oneshot::Sender<ReleaseReport>>) {
-        let held = self.cluster.clock.now().since(view.since());
-        let loss = view.loss().unwrap_or(crate::lease::Loss::Released);
-        let resource = self.cluster.events.resource(view.key());
-        self.cluster.events.tell(Event::LeaseEnded {
-            resource,
-            loss,
-            held,
-        });
-        let now = self.cluster.clock.now();
-        self.watchlist.given_back(view.key(), view.owner(), now);
-        let (told, mut progress) = watch::channel(Progress::default());
-        let primary = self.cluster.primary(view.key());
-        let op = self
-            .cluster
-            .release_op(view.key(), view.owner(), view.kind());
-        let last = view.is_from_queue().then_some(primary);
-        let telling = self.cluster.tell_until_known(vec![op], told, last);
-        let repeat = self.cluster.spawn.spawn(telling);
-        self.releasing.send_modify(|n| *n += 1);
-        let shared = self.clone();
-        self.cluster.spawn.spawn(async move {
-            let of = shared.cluster.links.len();
-            let limit = shared.cluster.clock.now() + shared.cluster.timing.node_timeout * 2;
-            let clock = &shared.cluster.clock;
-            // The holder waits for every answer, but not for a node that is known to give none, nor for one told last.
-            let asked = progress.wait_for(|told| told.asked);
-            let _ = clock.timeout_at(limit, asked).await;
-            if let Some(done) = done {
-                let nodes = progress.borrow().nodes;
-                let _ = done.send(ReleaseReport { nodes, of });
-            }
-            // The end of the process waits longer: a node that missed the release may hear the second one.
-            let all = progress.wait_for(|told| told.nodes >= of);
-            let _ = clock.timeout_at(limit, all).await;
-            shared.releasing.send_modify(|n| *n -= 1);
-            drop(repeat);
-        });
-    }
-
-    async fn settled(&self) {
-        let _ = self.releasing.subscribe().wait_for(|n| *n == 0).await;
+fn take(shared: &Shared, note: Note, asked: &mut Asked) {
+    match note {
+        Note::Changed(id) => shared.table().touch(id),
+        Note::Back(back) => shared.table().hand_back(&back.view, back.done),
+        Note::Verify { view, reply } => asked.add(view, reply),
+        Note::Leave { key, ticket } => shared.leave(key, ticket),
     }
 }

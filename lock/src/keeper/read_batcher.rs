@@ -4,63 +4,57 @@
 //! hundred times where once is enough. Locks on the `watchlist` go along when they are due.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::sync::oneshot;
 
-use super::Shared;
 use crate::expiry::LockState;
 
 /// For how long requests are gathered.
-const GATHER: Duration = Duration::from_millis(1);
+pub(super) const GATHER: Duration = Duration::from_millis(1);
 
 /// Requests that wait for the next look.
 #[derive(Default)]
-pub(crate) struct ReadBatcher(Mutex<Vec<Request>>);
+pub(super) struct ReadBatcher(Mutex<Vec<Request>>);
 
-struct Request {
-    keys: Vec<String>,
+pub(super) struct Request {
+    pub(super) keys: Vec<String>,
     reply: oneshot::Sender<Vec<LockState>>,
 }
 
-impl Shared {
-    /// Looks at these locks together with all others that are asked for now.
-    pub(super) async fn look_together(
-        &self,
-        keys: Vec<String>,
-        reply: oneshot::Sender<Vec<LockState>>,
-    ) {
-        let first = {
-            let mut waiting = self.requests();
-            waiting.push(Request { keys, reply });
-            waiting.len() == 1
-        };
-        if !first {
-            return;
-        }
-        self.cluster.clock.sleep(GATHER).await;
-        let together = std::mem::take(&mut *self.requests());
-        let mut keys: Vec<String> = together.iter().flat_map(|r| r.keys.clone()).collect();
-        keys.extend(self.watchlist.take_due(self.cluster.clock.now()));
-        keys.sort_unstable();
-        keys.dedup();
-        let seen = self.look(keys).await;
-        for request in together {
-            let find = |key: &String| {
-                let at = seen.binary_search_by(|s| s.key.cmp(key)).ok()?;
-                seen.get(at).cloned()
-            };
-            // A caller that has gone needs no answer.
-            let _ = request
-                .reply
-                .send(request.keys.iter().filter_map(find).collect());
-        }
+// === impl ReadBatcher ===
+
+impl ReadBatcher {
+    /// Takes in a request; whether it is the first since the last look, whose caller then looks for all.
+    pub(super) fn add(&self, keys: Vec<String>, reply: oneshot::Sender<Vec<LockState>>) -> bool {
+        let mut waiting = self.requests();
+        waiting.push(Request { keys, reply });
+        waiting.len() == 1
     }
 
-    fn requests(&self) -> std::sync::MutexGuard<'_, Vec<Request>> {
-        let requests = self.reads.0.lock();
-        requests.unwrap_or_else(PoisonError::into_inner)
+    /// Hands out what has come together.
+    pub(super) fn take(&self) -> Vec<Request> {
+        std::mem::take(&mut *self.requests())
+    }
+
+    fn requests(&self) -> MutexGuard<'_, Vec<Request>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Request ===
+
+impl Request {
+    /// Answers with its part of `seen`, which is in the order of the keys.
+    pub(super) fn answer(self, seen: &[LockState]) {
+        let find = |key: &String| {
+            let at = seen.binary_search_by(|s| s.key.cmp(key)).ok()?;
+            seen.get(at).cloned()
+        };
+        let seen = self.keys.iter().filter_map(find).collect();
+        // A caller that has gone needs no answer.
+        let _ = self.reply.send(seen);
     }
 }

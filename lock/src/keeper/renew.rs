@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 
-use super::{Shared, lease_table::next_renewal};
+use super::{lease_table::next_renewal, shared::Shared};
 use crate::{
     clock::Moment,
     event::Event,

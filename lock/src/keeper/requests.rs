@@ -8,7 +8,11 @@ use std::{
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
-use super::{Command, DocsRead, NodeReport, Shared, lease_table::next_renewal};
+use super::{
+    command::{Command, DocsRead, NodeReport},
+    lease_table::next_renewal,
+    shared::Shared,
+};
 use crate::{
     admission::{AdmissionReport, AdmissionState},
     backoff::Backoff,
@@ -19,7 +23,7 @@ use crate::{
     node::{Answer, Doc, NodeError, Op, Record, Token, Version, View},
     quorum::{
         BreakReport, BreakVote, Claim, Claimed, LockError, NodeTroubles, WriteError,
-        attempt::{Attempt, AttemptMode, Gone, QueuePosition, Tried, Win},
+        claim::{Attempt, AttemptMode, Gone, QueuePosition, Tried, Win},
         link::{Link, MOST_OPS},
         tally::{Ballot, RoundResult, majority, round_result},
     },
@@ -32,20 +36,18 @@ impl Shared {
         match command {
             Command::Acquire { claims, reply } => {
                 // A lease that is not taken any more is released: the end of the process waits for that as well.
-                self.releasing.send_modify(|n| *n += 1);
+                let _busy = self.cluster.busy();
                 drop(reply.send(Box::pin(self.acquire(&claims)).await));
-                self.releasing.send_modify(|n| *n -= 1);
             }
             Command::Try { claim, mode, reply } => {
                 // Its place may have been given up before this was read: to try now would take it again.
                 if reply.is_closed() {
                     return;
                 }
-                self.releasing.send_modify(|n| *n += 1);
+                let _busy = self.cluster.busy();
                 let gone = || reply.is_closed();
                 let tried = Box::pin(self.try_once(&claim, &mode, &gone)).await;
                 drop(reply.send(tried));
-                self.releasing.send_modify(|n| *n -= 1);
             }
             Command::Look { keys, reply } => Box::pin(self.look_together(keys, reply)).await,
             Command::List { prefix, reply } => drop(reply.send(Box::pin(self.list(prefix)).await)),
@@ -100,11 +102,11 @@ impl Shared {
                 // Whatever was handed back before this request is being released by now.
                 self.ring();
                 loop {
-                    self.settled().await;
+                    self.cluster.settled().await;
                     // A lease that was not taken is on its way back to the keeper: let it begin the release.
                     tokio::task::yield_now().await;
                     tokio::task::yield_now().await;
-                    if *self.releasing.borrow() == 0 {
+                    if *self.cluster.busy.borrow() == 0 {
                         break;
                     }
                 }
@@ -224,39 +226,6 @@ impl Shared {
         self.watchlist.taken(&claim.key, view.owner());
         self.ring();
         Claimed::Acquired(Lease::new(view, win.record))
-    }
-
-    pub(super) async fn look(&self, keys: Vec<String>) -> Vec<LockState> {
-        let ops: Vec<_> = keys
-            .iter()
-            .map(|key| Op::Read { key: key.clone() })
-            .collect();
-        let cluster = &self.cluster;
-        let unanswered = || Err(NodeError::Timeout(cluster.timing.node_timeout));
-        let row = || Vec::from_iter(cluster.links.iter().map(|_| unanswered()));
-        let mut shown: Vec<Vec<Result<View, NodeError>>> = keys.iter().map(|_| row()).collect();
-        let mut sent = cluster.send_to_all(&ops);
-        while let Some((node, result)) = sent.next().await {
-            for (i, row) in shown.iter_mut().enumerate() {
-                row[node] = match &result {
-                    Ok(answers) => match answers.get(i) {
-                        Some(Answer::View(view)) => {
-                            // At the arrival: the watch of a holder begins here (O2).
-                            cluster.saw(node, view);
-                            Ok(view.clone())
-                        }
-                        other => Err(NodeError::Protocol(format!("answer to read: {other:?}"))),
-                    },
-                    Err(trouble) => Err(trouble.clone()),
-                };
-            }
-        }
-        let judged = keys.into_iter().zip(shown);
-        let judged: Vec<LockState> = judged
-            .map(|(key, nodes)| cluster.judge(key, nodes.into_iter().enumerate().collect()))
-            .collect();
-        self.watchlist.saw(&judged, cluster.clock.now());
-        judged
     }
 
     /// One number for all nodes, above every token they show, so that the next acquisition needs no second round.

@@ -12,8 +12,8 @@ use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::{
-    Shared,
-    freeze::{Next, Word, after_word},
+    freeze::{Confirmation, Next, after_confirmation},
+    shared::Shared,
 };
 use crate::{
     clock::Moment,
@@ -84,23 +84,23 @@ pub(super) async fn answer(shared: Shared, asked: Asked) {
 pub(super) async fn settle(shared: Shared, mut views: Vec<LeaseView>, thawed: Moment) {
     let clock = shared.cluster.clock.clone();
     loop {
-        let mut words = vec![Word::Unsure; views.len()];
+        let mut answers = vec![Confirmation::Unsure; views.len()];
         read(&shared, &views, |i, verdict| {
-            words[i] = match verdict {
-                Ok(()) => Word::Ours,
-                Err(VerifyError::Lost(_)) => Word::Over,
-                Err(_) => Word::Unsure,
+            answers[i] = match verdict {
+                Ok(()) => Confirmation::Ours,
+                Err(VerifyError::Lost(_)) => Confirmation::Over,
+                Err(_) => Confirmation::Unsure,
             }
         })
         .await;
         let now = clock.now();
         let mut open = Vec::new();
-        for (view, word) in views.into_iter().zip(words) {
+        for (view, answer) in views.into_iter().zip(answers) {
             // An extension may have confirmed it meanwhile; of another freeze its own task takes care.
             if view.doubted() != Some(thawed) {
                 continue;
             }
-            match after_word(word, thawed, now, view.ttl()) {
+            match after_confirmation(answer, thawed, now, view.ttl()) {
                 Next::Trust | Next::Ended => {}
                 Next::AskAgain => open.push(view),
                 Next::Unfit => {

@@ -23,15 +23,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
-use super::Shared;
 use crate::{
-    clock::Moment,
+    clock::{Clock, Moment},
     expiry::{LockState, together},
 };
 
-/// What is due within this part of its ttl goes along: a little more than the list is [`behind`] those who look by themselves.
+/// What is due within this part of its ttl goes along: a little more than the list is [`behind`] candidates that look
+/// by themselves.
 const SOON: u32 = 30;
 
 /// Locks that this process may want.
@@ -137,6 +137,18 @@ impl Watchlist {
         listed.by_key.get(key)?.last.as_ref().map(Holder::gone_at)
     }
 
+    /// Waits until something is due.
+    pub(super) async fn due(&self, clock: &Clock) {
+        loop {
+            let next = self.listed().next();
+            tokio::select! {
+                biased;
+                () = self.bell.notified() => {}
+                () = clock.sleep_until(next), if next < Moment::NEVER => return,
+            }
+        }
+    }
+
     fn change(&self, change: impl FnOnce(&mut Listed)) {
         let mut listed = self.listed();
         let before = listed.next();
@@ -167,28 +179,6 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         self.list.listed().remove(&self.key);
-    }
-}
-
-// === impl Shared ===
-
-impl Shared {
-    /// Looks at what is listed and due, for ever.
-    pub(super) async fn keep_watch(self) {
-        let clock = &self.cluster.clock;
-        loop {
-            let next = self.watchlist.listed().next();
-            tokio::select! {
-                biased;
-                () = self.watchlist.bell.notified() => continue,
-                () = clock.sleep_until(next), if next < Moment::NEVER => {}
-            }
-            // What is due goes along with any look, and is noted there.
-            let (reply, seen) = oneshot::channel();
-            self.look_together(Vec::new(), reply).await;
-            // It may be another one's look that it goes along with.
-            let _ = seen.await;
-        }
     }
 }
 
@@ -421,7 +411,7 @@ mod tests {
         assert_eq!(listed.take_due(at(200)), ["a", "b"]);
         listed.saw(&held("a", "x", 300), at(201));
         listed.saw(&held("b", "x", 300), at(201));
-        // Renewed at -99, and next at 1234; for its way, the grid, and for others who look.
+        // Renewed at -99, and next at 1234; for its way, the grid, and for others that look.
         assert_eq!(listed.next(), at(1_400));
         assert_eq!(listed.take_due(at(1_400)), ["a", "b"]);
     }

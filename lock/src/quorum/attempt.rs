@@ -6,76 +6,12 @@
 //! - R5 A lost attempt is undone on all nodes at once, also where no answer came.  (a_lost_attempt_leaves_nothing)
 //! - T2 Differing grants are confirmed by q nodes before a token is handed out.    (tokens_rise_although_nodes_differ)
 
-use std::time::Duration;
-
 use super::{
-    Claim,
+    claim::{Attempt, AttemptMode, Claim, Gone, Tried, Win},
     cluster::{Cluster, Progress},
     round::Round,
 };
-use crate::{
-    clock::Moment,
-    expiry::LockState,
-    node::{Expiry, NodeError, Op, Record, Ticket, Token, tag::tagged},
-};
-
-/// How an attempt at a single named lock goes about asking the nodes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct AttemptMode {
-    /// Ask one node first, and the others only when it granted: those who contend for a lock then split no votes (R6).
-    pub(crate) one_first: bool,
-    /// A place in the lock's queue, which its primary keeps.
-    pub(crate) ticket: Option<Ticket>,
-}
-
-/// How an attempt at one lock ended, and what it showed.
-#[derive(Debug)]
-pub(crate) struct Tried {
-    pub(crate) attempt: Attempt,
-    /// What the nodes that were asked have shown; those that granted show a free lock.
-    pub(crate) seen: LockState,
-    pub(crate) position: QueuePosition,
-}
-
-/// What an attempt has shown of the lock's queue.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct QueuePosition {
-    /// How many are before us; `None` without a place in it.
-    pub(crate) ahead: Option<u32>,
-    /// The place went with the grant of the node that keeps the queue.
-    pub(crate) left: bool,
-    /// The attempt: when it is undone, that is announced, too.
-    pub(crate) owner: String,
-}
-
-/// How an attempt at one lock ended.
-#[derive(Debug)]
-pub(crate) enum Attempt {
-    /// Held, until then.
-    Won(Win),
-    /// Another owner holds it.
-    Held {
-        by: Option<String>,
-        for_at_most: Option<Duration>,
-    },
-    /// Too few nodes answered.
-    NoQuorum(Vec<(String, NodeError)>),
-    /// Won, but so late that too little of the lease was left.
-    TooSlow,
-}
-
-/// A won attempt.
-#[derive(Debug)]
-pub(crate) struct Win {
-    pub(crate) owner: String,
-    pub(crate) token: Token,
-    pub(crate) valid_until: Moment,
-    pub(crate) kept: usize,
-    pub(crate) record: Record,
-}
-
-/// Whether the caller of an attempt has gone.
-pub(crate) type Gone<'a> = &'a (dyn Fn() -> bool + Send + Sync);
+use crate::node::{Expiry, Op, tag::tagged};
 
 // === impl Cluster ===
 
@@ -197,13 +133,12 @@ impl Cluster {
         let work = self.tell_until_known(ops, told, None);
         self.spawn.spawn(work);
         // Only the end of the process waits for it: what a lost attempt leaves behind, others would watch for a ttl.
-        self.releasing.send_modify(|n| *n += 1);
-        let cluster = self.clone();
+        let (cluster, busy) = (self.clone(), self.busy());
         self.spawn.spawn(async move {
             let limit = cluster.clock.now() + cluster.timing.node_timeout * 2;
             let asked = progress.wait_for(|told| told.asked);
             let _ = cluster.clock.timeout_at(limit, asked).await;
-            cluster.releasing.send_modify(|n| *n -= 1);
+            drop(busy);
         });
     }
 }

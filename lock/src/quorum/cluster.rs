@@ -23,7 +23,7 @@ use crate::{
     hash::fnv1a,
     node::{Answer, Expiry, Kind, NodeError, Op, Take, Token, View},
     quorum::{
-        Heard,
+        heard::Heard,
         link::{Link, MOST_OPS},
         tally::majority,
     },
@@ -51,8 +51,8 @@ pub(crate) struct Parts {
     pub(crate) heard: Heard,
     /// What the owner values of this process end with.
     pub(crate) tag: Option<String>,
-    /// Releases under way, and acquisitions that may end in one.
-    pub(crate) releasing: tokio::sync::watch::Sender<usize>,
+    /// How many of [`Busy`] there are.
+    pub(crate) busy: tokio::sync::watch::Sender<usize>,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) mutant: super::mutant::Mutant,
 }
@@ -66,6 +66,9 @@ pub(crate) struct Progress {
     /// told before.
     pub(crate) asked: bool,
 }
+
+/// A release is under way, or an acquisition that may end in one: the end of the process waits until this is dropped.
+pub(crate) struct Busy(tokio::sync::watch::Sender<usize>);
 
 /// An answer on its way.
 pub(crate) type Sent =
@@ -83,6 +86,16 @@ impl std::ops::Deref for Cluster {
 impl Cluster {
     pub(crate) fn new(parts: Parts) -> Self {
         Self(Arc::new(parts))
+    }
+
+    pub(crate) fn busy(&self) -> Busy {
+        self.busy.send_modify(|n| *n += 1);
+        Busy(self.busy.clone())
+    }
+
+    /// Waits until there is no [`Busy`].
+    pub(crate) async fn settled(&self) {
+        let _ = self.busy.subscribe().wait_for(|n| *n == 0).await;
     }
 
     /// Nodes beyond the majority, when `kept` of them hold the lease (R10).
@@ -272,5 +285,11 @@ impl Cluster {
             cluster.clock.sleep(pause).await;
             cluster.send_to(node, &ops).await
         })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.send_modify(|n| *n -= 1);
     }
 }

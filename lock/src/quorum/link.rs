@@ -34,7 +34,7 @@ use std::{
 use futures_util::{Future, StreamExt, stream::FuturesUnordered};
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::FleetClock;
+use super::wall::FleetClock;
 use crate::{
     backoff::Backoff,
     chance::Chance,
@@ -308,8 +308,8 @@ impl Link {
         }
     }
 
-    /// Sends what is in the batch as one call, and gives each sender his answer. How long the call took; of several, the
-    /// slowest.
+    /// Sends what is in the batch as one call, and gives each sender its answer. How long the call took; of several,
+    /// the slowest.
     async fn carry(self, mut batch: Vec<Queued>) -> Duration {
         let sent = self.0.clock.now();
         let ops = match &mut batch[..] {

@@ -3,9 +3,9 @@
 //! `tally` counts, as plain functions. `attempt` is one attempt to acquire, `round` its votes. `cluster` sends to all nodes,
 //! `link` to one of them.
 
-pub(crate) mod attempt;
+mod attempt;
 mod broken;
-mod claim;
+pub(crate) mod claim;
 pub(crate) mod cluster;
 mod error;
 mod heard;

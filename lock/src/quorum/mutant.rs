@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Claim,
+    claim::Claim,
     tally::{Tally, Vote},
 };
 

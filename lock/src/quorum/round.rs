@@ -5,16 +5,13 @@ use std::{sync::atomic::Ordering, time::Duration};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{
-    attempt::{Attempt, AttemptMode, Gone, QueuePosition, Tried},
+    claim::{Attempt, AttemptMode, Claim, Gone, QueuePosition, Tried},
     cluster::{Cluster, Sent},
 };
 use crate::{
     clock::Moment,
     node::{Answer, NodeError, Op, Record, Ticket, Token, View},
-    quorum::{
-        Claim,
-        tally::{Ballot, RoundResult, Tally, Verdict, Vote, majority, round_result},
-    },
+    quorum::tally::{Ballot, RoundResult, Tally, Verdict, Vote, majority, round_result},
 };
 
 /// The votes of one attempt.

@@ -189,7 +189,7 @@ impl LockSettings {
             found.error(&[key], message, "write a duration such as \"10s\"");
             return;
         }
-        // No lease may be longer than those that wait for a dead holder are told to expect.
+        // No lease may be longer than candidates for the lock of a dead holder are told to expect.
         if ttl > self.max_ttl {
             found.error(
                 &[key, "max_ttl"],

@@ -30,7 +30,7 @@ const LAST_WORDS: &str = "the last words";
 /// This very test binary again.
 fn child_that(ends: &str) -> Output {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "keeper::ends::child", "--nocapture"])
+        .args(["--exact", "keeper::tests::ends::child", "--nocapture"])
         .env(CHILD, ends)
         .output()
         .unwrap()

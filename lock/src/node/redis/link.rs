@@ -527,7 +527,7 @@ async fn ask_all<const N: usize>(
     join_all(sent).await
 }
 
-/// When the connecting task dies with its runtime, the next caller may start another on his own.
+/// When the connecting task dies with its runtime, the next caller may start another on its own.
 struct GiveUp {
     of: Weak<Shared>,
 }

@@ -16,10 +16,9 @@
 //! because its leases would be unknown to a process that opens the new one.
 //!
 //! # Whose file it is
-//! A file, or one of those that SQLite keeps beside it, that belongs to another user, that others can write, or that is a
-//! symbolic link is refused, and so is one in such a folder: its owner could grant locks as he likes. New files are for
-//! their owner alone, and so is the folder when it is made here.
-//! (a_store_of_somebody_else_is_refused)
+//! A file, or one of those that SQLite keeps beside it, that belongs to another user, that others can write, or that
+//! is a symbolic link is refused, and so is one in such a folder: its owner could grant locks at will. New files are
+//! for their owner alone, and so is the folder when it is made here. (a_store_of_somebody_else_is_refused)
 //!
 //! # Not promised
 //! A leader while one process is stopped (SIGSTOP, a debugger) in the middle of a transaction: it keeps the file

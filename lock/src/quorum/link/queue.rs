@@ -113,7 +113,7 @@ impl Queue {
     }
 }
 
-/// Gives each sender what is his. One that has given up is no longer listening.
+/// Gives each sender its answers. One that has given up is no longer listening.
 pub(super) fn share_out(batch: Vec<Queued>, result: Result<Reply, NodeError>) {
     match result {
         Ok(Reply {
