@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::{event::Event, panics::caught_later, scheduler::Context};
+use crate::{panics::caught_later, scheduler::Context};
 
 /// A check of the replica's own health: fit, or why not.
 pub(crate) type HealthCheck = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
@@ -22,10 +22,7 @@ pub(crate) async fn watch(name: String, check: HealthCheck, ctx: Context) {
         if verdict.is_ok() != was_fit {
             was_fit = verdict.is_ok();
             let unfit = verdict.as_ref().err().map(|why| format!("{name}: {why}"));
-            ctx.events.tell(Event::Fitness {
-                job: "replica".to_owned(),
-                unfit,
-            });
+            ctx.fitness("replica", unfit);
         }
         ctx.locks.fitness().report(&name, verdict);
         ctx.clock.sleep(ctx.health_every()).await;
