@@ -114,9 +114,9 @@ impl Command {
     pub async fn execute_async(self, global: &Global, mut worker: Worker) -> ExitCode {
         if let Self::Run(overrides) = &self {
             worker.set(global, overrides);
-            return match run::run_here(worker).await {
+            return match worker.run().await {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(failure) => failure.tell(),
+                Err(error) => Failure::from(error).tell(),
             };
         }
         let global = global.clone();

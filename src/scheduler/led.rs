@@ -175,14 +175,7 @@ async fn watch_health(job: Arc<dyn Job>, lease: LeaseView, ctx: Context) {
         };
         // From here the keeper's ladder leads: nothing new starts, the run is told to stop, then the lease is released.
         lease.cordon(&why);
-        let job = Event::Fitness {
-            job: resource(&lease),
-            unfit: Some(why),
-        };
-        ctx.events.tell(job);
+        let job = lease.key().trim_start_matches("job/");
+        ctx.fitness(job, Some(why));
     }
-}
-
-fn resource(lease: &LeaseView) -> String {
-    lease.key().trim_start_matches("job/").to_owned()
 }

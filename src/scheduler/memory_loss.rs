@@ -54,9 +54,7 @@ impl TermLoop<'_> {
             return self.forget_triggers(ledger, before, &blanks).await;
         };
         next.note_blanks(&blanks.stamps);
-        if self.write(&next, None).await.is_err() {
-            return Err(Over);
-        }
+        self.write(&next, None).await.map_err(|_| Over)?;
         tracing::warn!(
             job = self.engine.name, %upto,
             decided_upto = was.decided_upto().map(tracing::field::display),
@@ -94,9 +92,7 @@ impl TermLoop<'_> {
         }
         if next.forget_triggers_upto(&intent::trigger_floor(upto)) {
             next.note_blanks(&blanks.stamps);
-            if self.write(&next, None).await.is_err() {
-                return Err(Over);
-            }
+            self.write(&next, None).await.map_err(|_| Over)?;
             *ledger = next;
         }
         Ok(())

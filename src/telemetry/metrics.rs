@@ -57,20 +57,28 @@ pub(crate) struct HeldTerm {
     pub(crate) margin: isize,
 }
 
+/// All that is asked at every scrape.
+#[derive(Default)]
+pub(crate) struct Asks {
+    /// What this replica leads.
+    pub(crate) terms: Asked<HeldTerm>,
+    /// The jobs whose ticks are this replica's business, and how long the next tick that it knew of has passed without a decision;
+    /// zero when it has not.
+    pub(crate) overdue: Asked<(String, Duration)>,
+    /// This replica's jobs, and whether it knows them to be paused.
+    pub(crate) paused: Asked<(String, bool)>,
+    /// The jobs whose ticks are decided further than the clock shows, and by how much.
+    pub(crate) ahead: Asked<(String, Duration)>,
+}
+
 /// What is asked at every scrape; nothing until somewhere to ask is known.
-struct Asked<T>(RwLock<Option<Ask<T>>>);
+pub(crate) struct Asked<T>(RwLock<Option<Ask<T>>>);
 
 type Ask<T> = Box<dyn Fn() -> Vec<T> + Send + Sync>;
 
 struct Inner {
     families: Families,
-    terms: Asked<HeldTerm>,
-    /// Jobs, and how long the next tick that this replica knew of has passed without a decision; zero when it has not.
-    overdue: Asked<(String, Duration)>,
-    /// Jobs, and whether they are paused.
-    paused: Asked<(String, bool)>,
-    /// Jobs, and how far their ticks are decided ahead of the clock.
-    ahead: Asked<(String, Duration)>,
+    asks: Asks,
     /// Jobs that have a `watchkeeper_leader` sample.
     jobs: Mutex<BTreeSet<String>>,
 }
@@ -83,34 +91,14 @@ impl Metrics {
     pub(crate) fn new(version: &str) -> Self {
         Self(Arc::new(Inner {
             families: Families::new(version),
-            terms: Asked::default(),
-            overdue: Asked::default(),
-            paused: Asked::default(),
-            ahead: Asked::default(),
+            asks: Asks::default(),
             jobs: Mutex::new(BTreeSet::new()),
         }))
     }
 
-    /// Asks `terms` at every scrape for what this replica leads; it must answer at once.
-    pub(crate) fn terms_from(&self, terms: impl Fn() -> Vec<HeldTerm> + Send + Sync + 'static) {
-        self.0.terms.of(terms);
-    }
-
-    /// Asks `overdue` at every scrape for the jobs whose ticks are this replica's business, and how long the next tick that it
-    /// knew of has passed without a decision, zero when it has not. It must answer at once.
-    pub(crate) fn overdue_from(
-        &self,
-        overdue: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static,
-    ) {
-        self.0.overdue.of(overdue);
-    }
-
-    /// Asks `paused` at every scrape for this replica's jobs, and whether it knows them to be paused. It must answer at once.
-    pub(crate) fn paused_from(
-        &self,
-        paused: impl Fn() -> Vec<(String, bool)> + Send + Sync + 'static,
-    ) {
-        self.0.paused.of(paused);
+    /// What is asked at every scrape: it must answer at once.
+    pub(crate) fn asks(&self) -> &Asks {
+        &self.0.asks
     }
 
     /// Shows a lock node from now on, unless an event has told of it already.
@@ -119,15 +107,6 @@ impl Metrics {
         if !shown.has([node]) {
             shown.set([node], up);
         }
-    }
-
-    /// Asks `ahead` at every scrape for the jobs whose ticks are decided further than the clock shows, and by how much. It must
-    /// answer at once.
-    pub(crate) fn ahead_from(
-        &self,
-        ahead: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static,
-    ) {
-        self.0.ahead.of(ahead);
     }
 
     /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
@@ -280,17 +259,17 @@ impl Metrics {
     /// Everything, as text.
     #[must_use]
     pub(crate) fn render(&self, exposition: Exposition) -> String {
-        let Inner { families, .. } = &*self.0;
+        let Inner { families, asks, .. } = &*self.0;
         self.ask_terms();
-        self.0.overdue.ask(|jobs| families.tick_overdue.only(jobs));
-        self.0.ahead.ask(|jobs| families.clock_ahead.only(jobs));
-        self.0.paused.ask(|jobs| families.job_paused.only(jobs));
+        asks.overdue.ask(|jobs| families.tick_overdue.only(jobs));
+        asks.ahead.ask(|jobs| families.clock_ahead.only(jobs));
+        asks.paused.ask(|jobs| families.job_paused.only(jobs));
         exposition.render(&families.registry)
     }
 
     fn ask_terms(&self) {
         let f = &self.0.families;
-        self.0.terms.ask(|held| {
+        self.0.asks.terms.ask(|held| {
             let mut jobs = self.jobs();
             jobs.extend(held.iter().map(|term| term.job.clone()));
             for job in jobs.iter() {
@@ -319,7 +298,7 @@ impl Metrics {
 // === impl Asked ===
 
 impl<T> Asked<T> {
-    fn of(&self, ask: impl Fn() -> Vec<T> + Send + Sync + 'static) {
+    pub(crate) fn of(&self, ask: impl Fn() -> Vec<T> + Send + Sync + 'static) {
         let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
         *place = Some(Box::new(ask));
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::{
-    event::Event,
     panics::{bury, caught_later},
     scheduler::Context,
 };
@@ -30,10 +29,7 @@ pub(crate) async fn watch(name: String, check: HealthCheck, ctx: Context) {
         if verdict.is_ok() != was_fit {
             was_fit = verdict.is_ok();
             let unfit = verdict.as_ref().err().map(|why| format!("{name}: {why}"));
-            ctx.events.tell(Event::Fitness {
-                job: "replica".to_owned(),
-                unfit,
-            });
+            ctx.fitness("replica", unfit);
         }
         ctx.locks.fitness().report(&name, verdict);
         ctx.clock.sleep(ctx.health_every()).await;

@@ -40,7 +40,10 @@ fn every_node_and_every_pause_has_a_series_from_the_start() {
     );
     metrics.declare_node("told", true);
     metrics.declare_node("silent", true);
-    metrics.paused_from(|| vec![("a".into(), true), ("b".into(), false)]);
+    metrics
+        .asks()
+        .paused
+        .of(|| vec![("a".into(), true), ("b".into(), false)]);
     let text = metrics.render(Exposition::Prometheus);
     for line in [
         "distributed_lock_node_up{node=\"told\"} 0",
@@ -182,7 +185,7 @@ fn a_scrape_asks_who_leads() {
     let metrics = Metrics::new("1");
     let leads = Arc::new(AtomicBool::new(true));
     let source = leads.clone();
-    metrics.terms_from(move || {
+    metrics.asks().terms.of(move || {
         let term = HeldTerm {
             job: "report".into(),
             token: Token(9),
@@ -214,10 +217,13 @@ fn a_tick_that_nobody_decides_is_overdue_until_it_is_not_this_replicas_business(
     assert!(!rendered(&metrics).contains("tick_overdue_seconds{"));
     let late = Arc::new(AtomicBool::new(true));
     let source = late.clone();
-    metrics.overdue_from(move || match source.load(Ordering::SeqCst) {
-        true => vec![("report".into(), Duration::from_millis(90_500))],
-        false => Vec::new(),
-    });
+    metrics
+        .asks()
+        .overdue
+        .of(move || match source.load(Ordering::SeqCst) {
+            true => vec![("report".into(), Duration::from_millis(90_500))],
+            false => Vec::new(),
+        });
     shows(
         &metrics,
         "watchkeeper_tick_overdue_seconds{job=\"report\"} 90.5",
