@@ -33,10 +33,8 @@ use super::{
     cell::{Cell, ItemId},
     delivery::{Mark, Policy, State},
     params::NotificationsParams,
-    source::{Begin, Counts, Exceptions, Finish, Listed, Source, SourceError, Work},
+    source::{Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Work},
 };
-
-type Result<T, E = SourceError> = std::result::Result<T, E>;
 
 /// The source.
 #[derive(Debug)]

@@ -8,11 +8,13 @@ use rusqlite::{Connection, OptionalExtension, params};
 use watchkeeper::chance::Chance;
 
 use super::{
-    Result,
     schema::Table,
     side::{immediate, open_batches},
 };
-use crate::notifications::{cell::Layout, source::SourceError};
+use crate::notifications::{
+    cell::Layout,
+    source::{Result, SourceError},
+};
 
 /// Version of the side tables' meaning.
 const VERSION: i64 = 1;

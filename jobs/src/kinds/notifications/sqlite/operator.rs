@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params, types::FromSql};
 use watchkeeper::{clock::Clock, node::Token};
 
 use super::{
-    Result, cells, rows,
+    cells, rows,
     schema::{self, Table, Wanted},
     side::{counts, doubted_ever, exception_of, forget, immediate, intent, open_batches, record},
 };
@@ -18,7 +18,7 @@ use crate::notifications::{
     delivery::{Exception, State},
     operator::{Did, Entry, RowState, Standing, Step, again, parked},
     params::NotificationsParams,
-    source::SourceError,
+    source::{Result, SourceError},
 };
 
 /// Counts, lists and changes what stands beside one table.

@@ -12,14 +12,13 @@ use rusqlite::{
 use serde_json::{Map, Value};
 
 use super::{
-    Result,
     schema::{Payload, Table, quoted},
     side::{exception_of, text_time},
 };
 use crate::notifications::{
     cell::{Cell, ItemId, Layout, idempotency_key},
     delivery::Exception,
-    source::Item,
+    source::{Item, Result},
 };
 
 /// Numbers of cells with rows that may go now.

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-use super::Result;
 use crate::notifications::{
     cell::{Cell, Layout},
     params::NotificationsParams,
-    source::SourceError,
+    source::{Result, SourceError},
 };
 
 /// The side tables. `item` has no declared type, so that ids keep theirs. The index is for counting and listing, which goes

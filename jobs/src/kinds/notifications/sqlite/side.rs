@@ -6,11 +6,11 @@ use rusqlite::{
 };
 use watchkeeper::node::Token;
 
-use super::{Result, schema::Table};
+use super::schema::Table;
 use crate::notifications::{
     cell::ItemId,
     delivery::{Exception, State},
-    source::{Counts, SourceError},
+    source::{Counts, Result, SourceError},
 };
 
 /// Takes the write lock at once: a transaction that reads first could not become a writer beside others.
