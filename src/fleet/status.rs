@@ -97,7 +97,8 @@ pub struct ReplicaStatus {
 
 impl ReplicaStatus {
     /// Whether its last news is older than it should be: it is frozen, gone or cut off.
-    pub(crate) fn is_silent(&self) -> bool {
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
         u128::from(self.seen_ms_ago) > SILENT.as_millis()
     }
 }
