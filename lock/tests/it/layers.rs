@@ -83,43 +83,22 @@ const EXCEPTIONS: check::Exceptions = &[];
 const CIRCLES: check::Circles = &[
     (
         &[
-            "keeper/announce.rs",
-            "keeper/lookout.rs",
-            "keeper/mod.rs",
-            "keeper/renew.rs",
-            "keeper/verify.rs",
-            "keeper/watchlist.rs",
-            "lock/acquire.rs",
-            "lock/admission/mod.rs",
-            "lock/builder.rs",
-            "lock/claim.rs",
-            "lock/cluster.rs",
-            "lock/cluster/round.rs",
-            "lock/error.rs",
-            "lock/line.rs",
-            "lock/mod.rs",
-            "lock/mutant.rs",
-            "lock/slots.rs",
+            "acquire/builder.rs",
+            "acquire/mod.rs",
+            "acquire/slots.rs",
+            "acquire/start.rs",
+            "acquire/wait_queue.rs",
         ],
-        "the handle of a process starts the keeper that it talks to, and they share the cluster and what is said of it",
+        "the handle of the lock service makes the builders, which acquire through it",
     ),
     (
         &[
-            "lease.rs",
-            "lease/line.rs",
+            "lease/keeper_handle.rs",
+            "lease/mod.rs",
             "lease/shared.rs",
             "lease/verify.rs",
         ],
-        "a lease speaks to its keeper along the line, on which its views and its verification travel",
-    ),
-    (
-        &[
-            "lock/settings.rs",
-            "lock/settings/fleet.rs",
-            "lock/settings/nodes.rs",
-            "lock/settings/tls.rs",
-        ],
-        "the settings are one struct, checked and read part by part",
+        "a lease speaks to its keeper through the handle, which carries its views and its verification",
     ),
     (
         &[
@@ -142,10 +121,10 @@ const CIRCLES: check::Circles = &[
     (
         &[
             "node/rules/gate.rs",
-            "node/rules/line.rs",
             "node/rules/mod.rs",
+            "node/rules/wait_queue.rs",
         ],
-        "gate and line decide by the rows, of which they are a part",
+        "gate and queue decide by the rows, of which they are a part",
     ),
     (
         &[
@@ -156,6 +135,15 @@ const CIRCLES: check::Circles = &[
             "node/sqlite/worker.rs",
         ],
         "the node has its store opened, and says itself why that failed",
+    ),
+    (
+        &[
+            "settings/fleet.rs",
+            "settings/mod.rs",
+            "settings/nodes.rs",
+            "settings/tls.rs",
+        ],
+        "the settings are one struct, checked and read part by part",
     ),
 ];
 
