@@ -11,11 +11,9 @@ use std::{path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 pub use self::{fleet::FleetConfig, timing::Timing};
-pub use crate::node::{Expiry, RestartGuard};
-use crate::{
-    finding::Findings,
-    human::Span,
-    node::GuardSettings,
+use crate::{finding::Findings, human::Span, node::GuardSettings};
+pub use crate::{
+    node::{Expiry, RestartGuard},
     secret::{Secret, SecretUrl},
 };
 
@@ -129,21 +127,15 @@ impl Default for LockSettings {
 }
 
 impl LockSettings {
-    /// A lease that has less than this left when it is granted counts as lost.
-    #[must_use]
-    pub fn min_validity(&self) -> Duration {
-        self.min_validity_for(self.ttl)
-    }
-
-    /// The same for a lease with a ttl of its own.
-    #[must_use]
-    pub fn min_validity_for(&self, ttl: Duration) -> Duration {
+    /// A lease of this ttl that has less than this left when it is granted counts as lost.
+    fn min_validity_for(&self, ttl: Duration) -> Duration {
         self.min_validity.unwrap_or(ttl / 2)
     }
 
     /// Who ends the lease of a dead holder. Unless it is set: for Redis the waiting client (`observed`), because the
     /// wall clocks of servers jump; for the embedded store and memory the store (`server`), because its clock does
     /// not.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn expiry(&self) -> Expiry {
         self.expiry.unwrap_or(match self.backend {
@@ -153,6 +145,7 @@ impl LockSettings {
     }
 
     /// What guarded nodes are admitted for; `None` where nothing is guarded: only a Redis server can lose its memory.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn fleet(&self) -> Option<FleetConfig> {
         let guarded = self.backend == Backend::Redis && self.restart_guard != RestartGuard::Off;
@@ -160,6 +153,7 @@ impl LockSettings {
     }
 
     /// What the nodes are told at their construction.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn guard(&self) -> GuardSettings {
         match self.fleet() {
@@ -171,19 +165,8 @@ impl LockSettings {
         }
     }
 
-    /// How often a lease of the default ttl is extended.
-    #[must_use]
-    pub fn renew_every(&self) -> Duration {
-        renew_every(self.ttl)
-    }
-
-    /// How long before the end of a lease work that cannot be stopped is cut off.
-    #[must_use]
-    pub fn abort_margin(&self) -> Duration {
-        abort_margin(self.ttl)
-    }
-
     /// Adds what is wrong. Keys are relative to `[locks]`.
+    #[doc(hidden)] // for the worker
     pub fn check(&self, found: &mut Findings) {
         self.check_ttl(self.ttl, "ttl", found);
         self.check_limits(found);
@@ -192,6 +175,7 @@ impl LockSettings {
 
     /// The rules between a ttl and the other times, each with its sentence. `key` is the key of the ttl, for jobs have
     /// their own.
+    #[doc(hidden)] // for the worker
     pub fn check_ttl(&self, ttl: Duration, key: &str, found: &mut Findings) {
         if ttl.is_zero() {
             let message = "a lease of no length can never be held";
@@ -318,14 +302,8 @@ impl LockSettings {
     }
 }
 
-/// How often a lease of this ttl is extended.
-#[must_use]
-pub fn renew_every(ttl: Duration) -> Duration {
-    ttl / 3
-}
-
 /// How long before the end of a lease of this ttl work that cannot be stopped is cut off.
-#[must_use]
+#[doc(hidden)] // for the guard of the stock jobs
 pub fn abort_margin(ttl: Duration) -> Duration {
     (ttl / 20).max(Duration::from_millis(100))
 }
