@@ -139,6 +139,7 @@ pub enum Cause {
 
 impl StartError {
     /// The exit status with which env(1) and the shells answer this: 127 not found, 126 cannot be run, 125 else.
+    #[doc(hidden)] // for the command
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -153,6 +154,7 @@ impl StartError {
 
 impl Status {
     /// As a shell shows it: the code, or 128 and the signal's number.
+    #[doc(hidden)] // for the command
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match *self {

@@ -26,6 +26,28 @@
 //! the same time, the command dies with the guard, but what it has forked may live on; when the guard alone is killed, so
 //! may what has left its session (or shares a terminal) and has wiped its environment. What has reached another machine
 //! is beyond any of this: give it the fencing token.
+//!
+//! # Example
+//! ```no_run
+//! use std::process::ExitCode;
+//! use watchkeeper::lock::lease::LeaseView;
+//! use watchkeeper_jobs::guard::{Command, serve_if_asked};
+//!
+//! fn main() -> ExitCode {
+//!     if let Some(ended) = serve_if_asked() {
+//!         return ended;
+//!     }
+//!     // What the program is for.
+//!     ExitCode::SUCCESS
+//! }
+//!
+//! async fn backup(lease: LeaseView) -> Result<(), Box<dyn std::error::Error>> {
+//!     let dump = Command::new("pg_dump", ["--file".into(), "/backup/shop".into()]);
+//!     let end = dump.start(vec![lease]).await?.ended().await;
+//!     println!("{:?}, ended by {:?}", end.status, end.cause);
+//!     Ok(())
+//! }
+//! ```
 
 mod capture;
 mod command;
