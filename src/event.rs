@@ -1,6 +1,21 @@
 //! Everything worth knowing, as one stream: the tests, the metrics, the log and the status page read it.
 //!
 //! An observer can neither block nor fail the teller: a slow one misses events and is told how many.
+//!
+//! ```
+//! use watchkeeper::{Worker, event::Event};
+//!
+//! # fn watched(worker: &Worker) {
+//! let mut events = worker.events().observe();
+//! tokio::spawn(async move {
+//!     while let Ok(event) = events.recv().await {
+//!         if let Event::Draining = event {
+//!             println!("this replica is about to go");
+//!         }
+//!     }
+//! });
+//! # }
+//! ```
 
 use std::{sync::Arc, time::Duration};
 
@@ -210,6 +225,7 @@ impl Default for Events {
 
 impl Events {
     /// Tells every observer; there need be none.
+    #[doc(hidden)] // for the stock jobs
     pub fn tell(&self, event: Event) {
         let _ = self.0.send(event);
     }
@@ -221,6 +237,7 @@ impl Events {
     }
 
     /// The same stream for the locks of this process: what they tell comes here.
+    #[doc(hidden)] // for the command
     #[must_use]
     pub fn of_locks(&self) -> watchkeeper_lock::event::Events {
         let stream = self.clone();

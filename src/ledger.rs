@@ -2,7 +2,7 @@
 //!
 //! It is the body of the job's lock record, written only by the lock's holder, on a majority of nodes, *before* the
 //! holder acts. The next holder of the lock reads it and goes on from there. This module is the value and its
-//! transitions; [`crate::due`] says which transition is next.
+//! transitions; `crate::due` says which transition is next.
 //!
 //! # States of a tick
 //! undecided -> running(attempt 1) -> [ retry(not before t) -> running(attempt n + 1) ]* -> decided.
@@ -44,10 +44,10 @@ mod ticks;
 mod triggers;
 
 pub(crate) use limits::*;
-pub use refused::LedgerError;
+pub(crate) use refused::LedgerError;
 pub(crate) use refused::Refused;
 pub(crate) use run::RunKey;
-pub use run::{OpenRun, RunState};
+pub(crate) use run::{OpenRun, RunState};
 pub(crate) use triggers::is_trigger_id;
 
 /// A job's ledger. `Ledger::default()` is that of a job never seen before.

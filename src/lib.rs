@@ -10,7 +10,7 @@
 //!
 //! # Promised
 //! - At any instant at most one replica believes that it holds a lock, as long as clocks run at nearly the same rate. Wall
-//!   clocks of Redis servers may jump (but see [`node::Expiry`] and short claims of batches). A Redis server that lost its
+//!   clocks of Redis servers may jump (but see [`lock::node::Expiry`] and short claims of batches). A Redis server that lost its
 //!   memory is noticed, and has no vote before every lease that it may have forgotten is over.
 //! - A holder stops believing at its own deadline, whatever the network says; its work hears of it earlier.
 //! - Every acquisition has a fencing token larger than all earlier ones of that lock.
@@ -51,27 +51,20 @@
 //! ```
 //!
 //! # The modules, in reading order
-//! What a user meets:
-//! - [`job`]: what one writes, and what a run gets.
+//! For a program with jobs:
+//! - [`job`]: what one writes, and what a run gets. [`schedule`]: which instants are ticks.
 //! - [`batch`]: the same for work that comes in units, spread over all replicas.
-//! - [`worker`]: one process, from its configuration to its drain.
-//! - [`lock`], [`lease`]: the lock alone.
-//! - [`election`], [`term`]: the elector alone.
+//! - [`worker`]: one process, from its configuration to its drain. [`config`], [`cli`]: every key and its rules; the commands.
 //! - [`fence`]: what stands where the effect happens, and refuses a stale holder.
-//! - [`fleet`]: who leads, what ran and why; pause, trigger, hand over, drain: for operators, and for programs.
-//! - [`config`], [`cli`]: every key and its rules; the commands.
+//! - `testing`, with the feature of that name: a whole fleet in one process under a virtual clock, and single runs.
 //!
-//! How it works, from below:
-//! - [`node`]: one lock server as a machine that executes short lists of operations; in Redis, SQLite or memory.
-//! - [`keeper`]: the one thread that does all lock traffic and owns every lease.
-//! - [`schedule`]: which instants are ticks. [`ledger`]: what was decided about them. [`due`]: what to do now.
-//! - [`event`]: everything worth knowing, as one stream. [`telemetry`]: how it is counted and logged.
-//! - [`clock`], [`chance`], [`spawn`]: time, randomness and tasks, handed in and never fetched.
+//! For operators, and for programs that do their work:
+//! - [`fleet`]: who leads, what ran and why; pause, trigger, hand over, drain.
+//! - [`event`]: everything worth knowing, as one stream. [`telemetry`]: how it is logged.
 //!
-//! The locks are a crate of their own, `watchkeeper-lock`, for programs that want nothing else; its modules stand here as well.
-//!
-//! For tests of one's own jobs there is `testing`, with the feature of that name: a whole fleet in one process under a virtual
-//! clock, and single runs.
+//! For a program without jobs:
+//! - [`lock`]: locks, leases and elections alone. They are a crate of their own, `watchkeeper-lock`, for programs that want
+//!   nothing else.
 //!
 //! # Features
 //! `cli`, `admin`, `log`, `sqlite` and `redis` are on by default. Without any of them this is the lock, the elector and the
@@ -82,6 +75,7 @@
 //! installed a provider of cryptography for rustls, ring becomes it. `testing` is for dev-dependencies: it adds the module
 //! `testing`, and the virtual clock of tokio.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "admin")]
 pub(crate) mod admin;
@@ -89,15 +83,14 @@ pub mod batch;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
-pub mod due;
+mod due;
 mod error;
 mod escape;
 pub mod event;
 pub mod fleet;
 pub mod job;
-pub mod ledger;
-#[doc(hidden)]
-pub mod network;
+mod ledger;
+mod network;
 mod run;
 pub mod schedule;
 pub(crate) mod scheduler;
@@ -112,11 +105,44 @@ pub mod terminal;
 pub mod testing;
 pub mod worker;
 
-#[doc(hidden)]
-pub use watchkeeper_lock::{backoff, files, finding, hash, human, owned, secret, sim_clock};
+/// Locks, leases and elections, without jobs, and the clocks, stores and tokens that they are made of.
+///
+/// ```
+/// use std::sync::Arc;
+/// use watchkeeper::{
+///     Elector, Locks,
+///     lock::{clock::Clock, node::memory::MemoryNode},
+/// };
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // In production `SqliteNode::open(…)`, or a `RedisNode` for each master.
+/// let node = MemoryNode::new("one", Clock::system());
+/// let locks = Locks::over(vec![Arc::new(node)]).start()?;
+///
+/// let lease = locks.lock("report").acquire().await?;
+/// assert!(lease.is_held() && locks.lock("report").acquire().await.is_err());
+/// lease.release().await;
+///
+/// let term = Elector::new(&locks, "reconciler").campaign().await?;
+/// assert!(term.is_leading());
+/// term.resign().await;
+/// # Ok(())
+/// # }
+/// ```
+pub mod lock {
+    #[doc(inline)]
+    pub use watchkeeper_lock::lock::*;
+    #[doc(inline)]
+    pub use watchkeeper_lock::{clock, election, keeper, lease, node, spawn};
+}
 #[doc(inline)]
+pub use watchkeeper_lock::fence;
+// Other names of what stands in `lock`, and what the commands and the stock jobs are built on as the worker is.
+#[doc(hidden)]
 pub use watchkeeper_lock::{
-    chance, clock, election, fence, keeper, lease, lock, node, spawn, term,
+    backoff, chance, clock, election, files, finding, hash, human, keeper, lease, node, owned,
+    secret, sim_clock, spawn, term,
 };
 use watchkeeper_lock::{panics, seldom};
 
@@ -126,6 +152,8 @@ pub use error::{Error, Result};
 pub(crate) use fleet::{intent, status};
 pub use human::DurationExt;
 pub use job::{Health, Job, JobError, Outcome, Run, RunHook, Spec};
+#[doc(hidden)] // for the demonstration of the command
+pub use ledger::Ledger;
 pub use lock::Locks;
 pub use worker::Worker;
 

@@ -1,7 +1,19 @@
 //! Watchkeeper's stock jobs: jobs that need no code of yours, only a table in the configuration.
 //!
-//! They use nothing but the public interface of the `watchkeeper` crate, so each of them is also an example of how to
-//! write a job.
+//! They are written as jobs of yours would be, over the `watchkeeper` crate, so each of them is also an example of how to do that.
+//! A program that has jobs of its own knows them, too, with [`add_to`]:
+//!
+//! ```no_run
+//! use watchkeeper::{Outcome, Spec, Worker};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> watchkeeper::Result<()> {
+//! watchkeeper_jobs::add_to(Worker::from_env()?)
+//!     .job_fn("report", Spec::cron("0 8 * * *"), |_run| async { Ok(Outcome::Done) })
+//!     .run()
+//!     .await
+//! # }
+//! ```
 //!
 //! In reading order:
 //! - [`add_to`]: has a worker know all kinds of stock jobs.
@@ -12,6 +24,7 @@
 //! - [`guard`]: programs under a lease, ended before it ends, whatever becomes of the worker.
 //! - [`command()`]: the program `watchkeeper` itself.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod command;
 // What the demonstration and the tests send, and to whom.

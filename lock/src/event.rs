@@ -1,6 +1,29 @@
 //! What the locks of a process tell of themselves, as one stream: tests, metrics and logs read it.
 //!
 //! An observer can neither block nor fail the keeper: a slow one misses events and is told how many.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use watchkeeper_lock::{Locks, clock::Clock, node::memory::MemoryNode};
+//! use watchkeeper_lock::event::{Event, Events};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let node = MemoryNode::new("one", Clock::system());
+//! let events = Events::default();
+//! let mut heard = events.observe();
+//! let locks = Locks::over(vec![Arc::new(node)]).events(events).start()?;
+//! let lease = locks.lock("report").acquire().await?;
+//! while let Ok(event) = heard.recv().await {
+//!     if let Event::Acquire { outcome, .. } = event {
+//!         assert_eq!(outcome, "acquired");
+//!         break;
+//!     }
+//! }
+//! # lease.release().await;
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -74,6 +97,7 @@ impl Default for Events {
 
 impl Events {
     /// A stream that hands every event on to `forward` as well, on the keeper's thread, which it must not keep.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn forwarded(forward: impl Fn(Event) + Send + Sync + 'static) -> Self {
         Self {
@@ -84,6 +108,7 @@ impl Events {
 
     /// Sets what events call the lock of a key. Metrics count by this word, so there must be few. Unless set it is the lock's
     /// family: its key up to the first slash, and `raw` for a key without one.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn naming(mut self, naming: fn(&str) -> String) -> Self {
         self.naming = naming;

@@ -27,7 +27,7 @@
 //! - [`node`]: one lock server; in Redis, SQLite or memory.
 //! - [`keeper`]: the one thread that does all lock traffic and owns every lease.
 //! - [`event`]: what the locks tell. [`settings`]: nodes and times as a configuration names them.
-//! - [`clock`], [`chance`], [`spawn`]: time, randomness and tasks, handed in and never fetched.
+//! - [`clock`], [`spawn`]: time and tasks, handed in and never fetched.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -47,10 +47,12 @@ mod quorum;
 pub mod settings;
 
 pub use acquire::Locks;
-pub use base::{chance, clock, spawn};
+pub use base::{clock, human::DurationExt, spawn};
 // The worker is built on these as well.
 #[doc(hidden)]
-pub use base::{backoff, files, finding, hash, human, owned, panics, secret, seldom, sim_clock};
+pub use base::{
+    backoff, chance, files, finding, hash, human, owned, panics, secret, seldom, sim_clock,
+};
 pub use election::{Elector, term};
 pub use event::Event;
 

@@ -24,6 +24,36 @@
 //!   fencing tokens is safe.
 //! - Anything against a majority of nodes that lost their memory within a ttl, unless they are guarded: see
 //!   [`LocksBuilder::guarded`]. With the guard: that tokens go on without a clock or [`LocksBuilder::token_floor`].
+//!
+//! # Example
+//! ```
+//! # use std::sync::Arc;
+//! # use watchkeeper_lock::{Locks, clock::Clock, node::memory::MemoryNode};
+//! use std::time::Duration;
+//! use watchkeeper_lock::lock::{Claim, Claimed};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let node = MemoryNode::new("one", Clock::system());
+//! # let locks = Locks::over(vec![Arc::new(node)]).start()?;
+//! // Waits for its turn, ten seconds at most; renews itself until it is released or dropped.
+//! let lease = locks.lock("report").wait(Duration::from_secs(10)).acquire().await?;
+//! println!("ours, fenced by {}", lease.token());
+//! lease.release().await;
+//!
+//! // At most four at a time, each in a slot of its own.
+//! let slot = locks.slots("gpu", 4).acquire().await?;
+//! println!("device {}", slot.index());
+//! slot.release().await;
+//!
+//! // Many at once, as far as they are free.
+//! let orders = ["order:1", "order:2"].map(Claim::short).to_vec();
+//! for claimed in locks.claim(orders).await? {
+//!     assert!(matches!(claimed, Claimed::Acquired(_)));
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 pub use crate::acquire::{LockBuilder, Locks, LocksBuilder, Slot, SlotsBuilder};
 #[doc(hidden)]

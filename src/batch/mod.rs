@@ -1,4 +1,28 @@
 //! Units of work that replicas claim by lock: no "taken" flag in the data.
+//!
+//! ```
+//! use watchkeeper::{BatchJob, JobError, Outcome, Run, Spec, Worker};
+//!
+//! /// Sends the mail of a day at a time.
+//! struct Mail;
+//!
+//! #[async_trait::async_trait]
+//! impl BatchJob for Mail {
+//!     async fn pending(&self, limit: usize) -> Result<Vec<String>, JobError> {
+//!         // Days with mail that is not sent, from the database.
+//!         Ok(["2026-03-27", "2026-03-28"].map(str::to_owned).into_iter().take(limit).collect())
+//!     }
+//!
+//!     async fn process(&self, day: &str, run: Run) -> Result<Outcome, JobError> {
+//!         println!("the mail of {day}, under token {}", run.token());
+//!         Ok(Outcome::Done)
+//!     }
+//! }
+//!
+//! # fn configured(worker: Worker) -> Worker {
+//! worker.batch_job("mail", Mail, Spec::continuous())
+//! # }
+//! ```
 
 pub(crate) mod engine;
 mod order;

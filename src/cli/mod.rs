@@ -59,14 +59,16 @@ use args::Cli;
 pub(crate) use failure::Failure;
 use output::print;
 
+pub use self::args::{Command, Global};
+// A program takes a `Command` as a whole, and says nothing of the options of each. `watchkeeper` has tables and stores as well.
 #[doc(hidden)]
-pub use self::table::Table;
 pub use self::{
-    args::{Command, Global, Overrides},
+    args::Overrides,
     doctor::DoctorArgs,
     jobs::{JobsArgs, JobsCommand},
     locks::{At, BreakArgs, LocksArgs, LocksCommand},
     store_args::StoreArgs,
+    table::Table,
     triggers::{TriggersArgs, TriggersCommand},
 };
 

@@ -30,7 +30,7 @@ pub struct StoreArgs {
 impl StoreArgs {
     /// Whether it names a store: then the configuration's jobs are of no interest.
     #[must_use]
-    pub fn is_named(&self) -> bool {
+    pub(crate) fn is_named(&self) -> bool {
         !self.nodes.is_empty() || self.embedded.is_some()
     }
 

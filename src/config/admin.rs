@@ -64,7 +64,7 @@ impl AdminSettings {
 
     /// Where to serve; `None` when switched off.
     #[must_use]
-    pub fn address(&self) -> Option<SocketAddr> {
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self.listen {
             Listen::Off => None,
             Listen::At(address) => Some(address),

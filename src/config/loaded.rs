@@ -16,6 +16,7 @@ pub struct Loaded {
     /// Warnings.
     pub problems: Problems,
     /// Where each value comes from.
+    #[doc(hidden)] // for the command
     pub provenance: Provenance,
     /// The file that was read.
     pub file: Option<PathBuf>,
@@ -27,6 +28,7 @@ pub struct Loaded {
 
 impl Loaded {
     /// The configuration in effect as TOML, without secrets; with `origin`, where each value comes from.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn render(&self, origin: bool) -> String {
         render::render(&self.config, origin.then_some(&self.provenance))

@@ -7,6 +7,18 @@
 //! - A secret is in no message and no listing. (`secrets_are_in_no_message_and_no_listing`)
 //!
 //! The settings themselves live with their owners; nothing below the worker reads configuration.
+//!
+//! ```
+//! use watchkeeper::config::{LoadOptions, load};
+//!
+//! let options = LoadOptions {
+//!     places: Vec::new(), // no file
+//!     env: vec![("WATCHKEEPER_LOCKS__TTL".to_owned(), "40s".to_owned())],
+//!     ..LoadOptions::default()
+//! };
+//! let faults = load(&options).unwrap_err();
+//! assert!(faults.iter().any(|fault| fault.key == "locks.ttl"));
+//! ```
 
 mod admin;
 mod child_env;
@@ -35,7 +47,7 @@ use std::{collections::BTreeMap, fmt, path::Path};
 use serde::{Deserialize, Serialize};
 
 pub use crate::{
-    finding::{Finding, Findings, Severity},
+    finding::{Findings, Severity},
     job::Spec,
     lock::settings::{Backend, EmbeddedSettings, Expiry, LockSettings, RedisSettings},
     network::Network,
@@ -43,19 +55,24 @@ pub use crate::{
     telemetry::{LogFormat, TelemetrySettings},
 };
 pub use admin::{AdminSettings, Listen};
-pub use child_env::secret_variables;
-pub use code::CodeSettings;
+pub use load::load;
 pub(crate) use load::{check_jobs, load_to_ask};
-pub use load::{load, load_without_jobs};
 pub use loaded::Loaded;
-pub use options::{LoadOptions, SYSTEM_PLACE};
+pub use options::LoadOptions;
+pub use problem::{Problem, Problems, Source};
 pub(crate) use store_file::shown as shown_store_file;
-// What the worker fills in.
-#[doc(hidden)]
-pub use options::{ParamCheck, WorkFacts, WorkOf};
-pub use problem::{Problem, Problems, Provenance, Source};
-pub use text::Flag;
 pub use worker::{Mode, WorkerSettings};
+
+// What the worker and the commands fill in, or read of what was loaded.
+#[doc(hidden)]
+pub use self::{
+    child_env::secret_variables,
+    code::CodeSettings,
+    load::load_without_jobs,
+    options::{ParamCheck, SYSTEM_PLACE, WorkFacts, WorkOf},
+    problem::Provenance,
+    text::Flag,
+};
 
 /// Everything that can be configured.
 #[derive(Clone, Default, Serialize, Deserialize)]

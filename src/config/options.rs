@@ -14,13 +14,15 @@ pub struct LoadOptions {
     pub file: Option<PathBuf>,
     /// The usual places: the first of these files that exists is read.
     pub places: Vec<PathBuf>,
-    /// Settings that code says; the file overrides them key by key.
+    /// Settings that code says; the file overrides them key by key. [`Worker::builder`](crate::Worker::builder) fills it in.
+    #[doc(hidden)]
     pub code: CodeSettings,
     /// The environment.
     pub env: Vec<(String, String)>,
     /// Names of variables of ours in it that are no text: each is a fault.
     pub env_no_text: Vec<String>,
     /// Values from the command line.
+    #[doc(hidden)] // the commands fill it in
     pub flags: Vec<Flag>,
     /// The directory that paths are relative to.
     pub root: PathBuf,
@@ -106,7 +108,7 @@ impl LoadOptions {
     /// What code says, and nothing else: no file is looked for, no environment read. The working directory and the clocks
     /// are those of this process.
     #[must_use]
-    pub fn code_only(code: CodeSettings) -> Self {
+    pub(crate) fn code_only(code: CodeSettings) -> Self {
         Self {
             places: Vec::new(),
             code,

@@ -62,7 +62,7 @@ pub struct Provenance(BTreeMap<String, Source>);
 impl Problems {
     /// Whether something keeps the program from starting.
     #[must_use]
-    pub fn has_errors(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         let mut all = self.iter();
         all.any(|problem| problem.severity == Severity::Error)
     }
@@ -71,12 +71,6 @@ impl Problems {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
     }
 
     /// How many there are of each kind: `2 errors, 1 warning`.

@@ -59,6 +59,7 @@ pub struct Fleet {
 
 impl Fleet {
     /// Over the lock service of this process. `by` is shown with everything that this client asks for.
+    #[doc(hidden)] // for the command
     #[must_use]
     pub fn over(locks: &Locks, by: impl Into<String>) -> Self {
         Self {
@@ -83,7 +84,7 @@ impl Fleet {
     /// With what the configuration says of jobs: one that no replica runs now is known by it, and one that is disabled is not
     /// triggered in vain.
     #[must_use]
-    pub fn configured<S: Into<Arc<Spec>>>(
+    pub(crate) fn configured<S: Into<Arc<Spec>>>(
         self,
         jobs: impl IntoIterator<Item = (String, S)>,
     ) -> Self {

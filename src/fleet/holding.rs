@@ -3,6 +3,27 @@
 //! The values of its locks end with the process's tag ([`LocksBuilder::tag`](crate::lock::LocksBuilder::tag)); under that tag
 //! it keeps a small document ([`HolderStatus`]). All of it is a courtesy: the lock does not wait for it, and is held or lost
 //! without it.
+//!
+//! ```
+//! use watchkeeper::{Locks, fleet::{holding, status::HolderStatus}, lock::{LockError, spawn::Spawn}};
+//!
+//! # async fn deploy(locks: &Locks) -> Result<(), LockError> {
+//! let lease = locks.lock("deploy").acquire().await?;
+//! let holder = HolderStatus {
+//!     id: "build-7:4711:x7".to_owned(), // what follows the last `/` in the locks' tag
+//!     name: "deploy".to_owned(),
+//!     host: "build-7".to_owned(),
+//!     pid: std::process::id(),
+//!     command: Some("ansible-playbook".to_owned()),
+//!     since: None,
+//! };
+//! let told = holding::tell(locks, &Spawn::system(), &holder);
+//! // … the work …
+//! told.over().await;
+//! lease.release().await;
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{sync::Arc, sync::atomic::AtomicBool, sync::atomic::Ordering, time::Duration};
 
@@ -59,6 +80,7 @@ pub fn tell(locks: &Locks, spawn: &Spawn, holder: &HolderStatus) -> Holding {
 }
 
 /// Who holds the lock with this value, where its process tells: a program, or a replica. Cancel-safe.
+#[doc(hidden)] // for the command
 pub async fn holder(locks: &Locks, owner: &str) -> Option<HolderStatus> {
     let name = HolderStatus::document_name(tag_of(owner)?);
     if let Ok(Some(doc)) = locks.doc(&name).await {

@@ -249,6 +249,7 @@ impl Trigger {
     }
 
     /// As it is shown: of its parameters the names alone.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn shown(&self) -> Value {
         let mut shown = serde_json::to_value(self).unwrap_or_default();

@@ -62,7 +62,7 @@ pub use client::{
     Fleet,
     error::FleetError,
     handover::{DrainAnswer, ResignAnswer, Until},
-    locks::{Leaks, breakable},
+    locks::Leaks,
     pausing::PauseAnswer,
     triggers::WaitingTrigger,
 };

@@ -174,6 +174,7 @@ pub(crate) const PRESENCE_PREFIX: &str = "presence/";
 
 /// The identity of a replica: `host-pid-nonce`. The nonce tells two processes apart that had the same id, as in
 /// containers, where every worker is process 1.
+#[doc(hidden)] // for the command, whose programs have names of the same form
 #[must_use]
 pub fn replica_id(host: &str, pid: u32, nonce: &str) -> String {
     format!("{host}-{pid}-{nonce}")
@@ -317,7 +318,7 @@ impl Presence {
 impl RunStatus {
     /// How far it is.
     #[must_use]
-    pub fn progress(&self) -> RunProgress {
+    pub(crate) fn progress(&self) -> RunProgress {
         RunProgress {
             done: self.done,
             total: self.total,

@@ -34,14 +34,15 @@ pub use definitions::{DefinitionStatus, ReloadStatus};
 pub(crate) use holders::HOLDER_PREFIX;
 pub use holders::HolderStatus;
 pub(crate) use holders::Holders;
-pub use locks::{LockDetail, LockState};
+pub use leaks::{Leak, LeakKind};
+pub use locks::{LedgerStatus, LockDetail, LockState, NodeLock};
 pub use progress::{Rate, RunProgress};
 
 pub(super) mod definitions;
 mod holders;
 pub(crate) mod leaders;
-pub mod leaks;
-pub mod locks;
+pub(crate) mod leaks;
+pub(crate) mod locks;
 pub(crate) mod merge;
 pub(super) mod progress;
 #[cfg(test)]
@@ -266,6 +267,7 @@ pub struct LockStatus {
 impl FleetStatus {
     /// How many more nodes may fail before no lock can be held; negative when too few vote already, `None`
     /// without nodes.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn node_margin(&self) -> Option<i64> {
         if self.nodes.is_empty() {
@@ -282,7 +284,7 @@ impl FleetStatus {
 
     /// A replica by id.
     #[must_use]
-    pub fn replica(&self, id: &str) -> Option<&ReplicaStatus> {
+    pub(crate) fn replica(&self, id: &str) -> Option<&ReplicaStatus> {
         self.replicas.iter().find(|replica| replica.id == id)
     }
 
@@ -313,18 +315,21 @@ impl RunRecord {
 
 impl JobStatus {
     /// What the replicas disagree about, in sentences; none when they agree.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn disagreement(&self) -> Vec<String> {
         self.definitions.iter().map(ToString::to_string).collect()
     }
 
     /// The run under way for the longest time.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn running_since(&self) -> Option<Timestamp> {
         self.running.iter().map(|run| run.started).min()
     }
 
     /// Whether this job ought to have a leader at all times.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn wants_leader(&self) -> bool {
         self.coordination == "leader"
@@ -336,7 +341,7 @@ impl JobStatus {
 impl LeaderStatus {
     /// Its name for people, also while nothing but its lock is known of it.
     #[must_use]
-    pub fn shown(&self) -> &str {
+    pub(crate) fn shown(&self) -> &str {
         if self.name.is_empty() {
             "a replica not yet heard of"
         } else {

@@ -1,4 +1,31 @@
 //! What a user writes: a [`Job`], and what it gets: a [`Run`].
+//!
+//! ```
+//! use watchkeeper::{
+//!     DurationExt, Outcome, Spec, Worker,
+//!     job::{Misfire, Overlap, Retry},
+//! };
+//!
+//! let nightly = Spec::cron("30 2 * * *")
+//!     .zone("Europe/Rome")
+//!     .timeout(1.hours())
+//!     .retry(Retry { attempts: 3, ..Retry::default() })
+//!     .misfire(Misfire::Once)
+//!     .overlap(Overlap::Skip);
+//!
+//! # fn configured(worker: Worker, nightly: Spec) -> Worker {
+//! worker.job_fn("copy", nightly, |run| async move {
+//!     // Where the last attempt has stopped.
+//!     let done = run.checkpoint().and_then(|at| at.as_u64()).unwrap_or(0);
+//!     for page in done..12 {
+//!         run.check()?; // an error once this run is to stop
+//!         run.save_checkpoint((page + 1).into()).await?;
+//!         run.progress(page + 1, 12);
+//!     }
+//!     Ok(Outcome::Done)
+//! })
+//! # }
+//! ```
 
 mod coordination;
 pub(crate) mod definition;
@@ -18,6 +45,7 @@ pub use coordination::{Coordination, Disagreement};
 pub use error::{FailureKind, JobError};
 pub(crate) use hook::Hooks;
 pub use hook::{RunEnd, RunHook};
+#[doc(hidden)] // for the stock jobs
 pub use output::MAX_OUTPUT;
 pub(crate) use output::cut;
 pub use progress::{Rate, RunProgress};
@@ -27,7 +55,8 @@ pub use setup::RunFacts;
 pub(crate) use setup::{Checkpoints, RunSetup};
 pub use spec::Spec;
 
-pub use crate::lease::Unstoppable;
+pub use crate::due::{Interrupted, Misfire, Overlap};
+pub use crate::{lease::Unstoppable, schedule::Dialect};
 
 use std::time::Duration;
 

@@ -28,6 +28,7 @@ pub struct Rate(u64);
 
 impl Rate {
     /// So many per second; zero for what is no number, or less than none.
+    #[doc(hidden)] // for the stock jobs
     #[must_use]
     pub fn new(per_second: f64) -> Self {
         // The conversion stops at the ends of the range.
@@ -73,13 +74,13 @@ impl fmt::Display for Rate {
 impl RunProgress {
     /// Whether the run has told nothing.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// How fast it goes and how long it will take, for people; empty when neither is known.
     #[must_use]
-    pub fn pace(&self) -> String {
+    pub(crate) fn pace(&self) -> String {
         let rate = self.per_second.map(|rate| rate.to_string());
         let left = self.left_ms.filter(|left| *left > 0);
         let left = left.map(|ms| {

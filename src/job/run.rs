@@ -63,6 +63,7 @@ const TIME_LIMIT: &str = "the run's time limit has passed";
 impl Run {
     /// A run under `lease` (none for jobs that run everywhere), told to stop `margin` before the lease ends and at
     /// `until` at the latest: for tests of a job.
+    #[doc(hidden)] // for the tests of the stock jobs; `testing::run` is for yours
     #[must_use]
     pub fn new(
         facts: RunFacts,
@@ -277,6 +278,7 @@ impl Run {
     }
 
     /// Tells the run to stop; the first reason stays.
+    #[doc(hidden)] // for the tests of the stock jobs; `testing::run` is for yours
     pub fn stop(&self, why: &str) {
         self.0.why.get_or_init(|| why.to_owned());
         self.0.cancel.cancel();

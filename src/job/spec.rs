@@ -159,7 +159,7 @@ impl Spec {
     ///
     /// # Errors
     /// When a key is unknown or a value does not fit it.
-    pub fn merge(&self, overrides: &Map<String, Value>) -> Result<Self, serde_json::Error> {
+    pub(crate) fn merge(&self, overrides: &Map<String, Value>) -> Result<Self, serde_json::Error> {
         let mut merged = serde_json::to_value(self)?;
         for (key, value) in overrides {
             match (key.as_str(), value) {
@@ -176,14 +176,14 @@ impl Spec {
     ///
     /// # Errors
     /// When schedule, dialect, zone, starting, until and except make no schedule; [`ScheduleError::key`] says which.
-    pub fn parse_schedule(&self) -> Result<Schedule, ScheduleError> {
+    pub(crate) fn parse_schedule(&self) -> Result<Schedule, ScheduleError> {
         self.written().parse()
     }
 
     /// The same, with everything that is wrong and not the first of it alone.
     ///
     /// # Errors
-    /// At least one; as [`Spec::parse_schedule`].
+    /// At least one; as `parse_schedule`.
     pub(crate) fn read_schedule(&self) -> Result<Schedule, Vec<ScheduleError>> {
         self.written().read()
     }
@@ -202,7 +202,8 @@ impl Spec {
     /// The schedule of the job of this name, with its jitter, which depends on the name.
     ///
     /// # Errors
-    /// As [`Spec::parse_schedule`].
+    /// As `parse_schedule`.
+    #[doc(hidden)] // for a bench, which asks it for ticks
     pub fn schedule_of(&self, job: &str) -> Result<Schedule, ScheduleError> {
         let jitter = self.jitter.unwrap_or_default();
         Ok(self.parse_schedule()?.with_jitter(job, jitter))

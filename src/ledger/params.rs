@@ -77,6 +77,7 @@ impl TriggerParams {
     ///
     /// # Errors
     /// [`TriggerParamsError`].
+    #[doc(hidden)] // for the commands
     pub fn read<'a>(
         json: Option<&str>,
         pairs: impl IntoIterator<Item = &'a String>,
@@ -106,13 +107,13 @@ impl TriggerParams {
 
     /// Whether there are none.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Their names, sorted.
     #[must_use]
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.0.keys().cloned().collect();
         names.sort_unstable();
         names
@@ -120,7 +121,7 @@ impl TriggerParams {
 
     /// The parameters of a job with these in the place of its own of the same name.
     #[must_use]
-    pub fn over(&self, params: &Value) -> Value {
+    pub(crate) fn over(&self, params: &Value) -> Value {
         if self.is_empty() {
             return params.clone();
         }

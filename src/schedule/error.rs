@@ -149,7 +149,7 @@ const INSTANT: &str =
 impl ScheduleError {
     /// The key of a job's configuration that is wrong.
     #[must_use]
-    pub fn key(&self) -> &'static str {
+    pub(crate) fn key(&self) -> &'static str {
         match self {
             Self::UnknownZone { .. } => "zone",
             Self::Bound { key, .. } => key,

@@ -15,13 +15,13 @@ pub struct Expressions(Vec<String>);
 impl Expressions {
     /// Each of them, in order.
     #[must_use]
-    pub fn as_slice(&self) -> &[String] {
+    pub(crate) fn as_slice(&self) -> &[String] {
         &self.0
     }
 
     /// Whether this is `word` alone, such as `continuous`.
     #[must_use]
-    pub fn is(&self, word: &str) -> bool {
+    pub(crate) fn is(&self, word: &str) -> bool {
         matches!(self.0.as_slice(), [only] if only.trim() == word)
     }
 }

@@ -44,6 +44,19 @@
 //! - S3 The ticks are those of the two tables. (`ticks_are_those_of_the_stated_rules`)
 //! - S4 A delayed tick starts before the next tick, on every replica at the same instant.
 //!   (`delayed_ticks_keep_their_order`)
+//!
+//! # Example
+//! ```
+//! use watchkeeper::schedule::Schedule;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let schedule = Schedule::parse("30 2 * * *", None, Some("Europe/Rome"))?;
+//! // 02:30 does not exist in the night of the 29th: the tick comes right after the gap.
+//! let tick = schedule.next_after("2026-03-28T12:00:00Z".parse()?);
+//! assert_eq!(tick, Some("2026-03-29T01:00:00Z".parse()?));
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -74,6 +87,7 @@ pub use dialect::Dialect;
 pub use error::{Field, ScheduleError};
 pub use expressions::Expressions;
 pub(crate) use instant::before;
+#[doc(hidden)]
 pub use oddity::Oddity;
 
 use bounds::Bounds;
@@ -112,7 +126,7 @@ impl Schedule {
     /// The same without the ticks in these spans, both ends included; the delays of the others stay as they are. The spans
     /// are to be in order.
     #[must_use]
-    pub fn without(
+    pub(crate) fn without(
         &self,
         spans: impl IntoIterator<Item = (Timestamp, Timestamp)>,
     ) -> Cow<'_, Self> {
@@ -169,7 +183,12 @@ impl Schedule {
 
     /// The ticks in (`after`, `upto`], in order, the first `limit` of them.
     #[must_use]
-    pub fn between(&self, after: Timestamp, upto: Timestamp, limit: usize) -> Vec<Timestamp> {
+    pub(crate) fn between(
+        &self,
+        after: Timestamp,
+        upto: Timestamp,
+        limit: usize,
+    ) -> Vec<Timestamp> {
         self.walk(after, upto).take(limit).collect()
     }
 
@@ -203,7 +222,7 @@ impl Schedule {
 
     /// The last `limit` ticks in (`after`, `upto`], in order.
     #[must_use]
-    pub fn latest(&self, after: Timestamp, upto: Timestamp, limit: usize) -> Vec<Timestamp> {
+    pub(crate) fn latest(&self, after: Timestamp, upto: Timestamp, limit: usize) -> Vec<Timestamp> {
         let mut ticks = Vec::new();
         let mut upto = Some(upto);
         while ticks.len() < limit
@@ -218,7 +237,7 @@ impl Schedule {
 
     /// How many ticks lie in (`after`, `upto`]; counting stops at `most`.
     #[must_use]
-    pub fn count(&self, after: Timestamp, upto: Timestamp, most: u64) -> u64 {
+    pub(crate) fn count(&self, after: Timestamp, upto: Timestamp, most: u64) -> u64 {
         if let Some(period) = self.plain_period() {
             let passed = |t: Timestamp| t.as_nanosecond().div_euclid(period);
             let count = passed(upto).saturating_sub(passed(after)).max(0);
@@ -231,7 +250,7 @@ impl Schedule {
     /// How long after `tick` its run starts: zero without jitter, and always before the next tick. A function of the job's
     /// name, the schedule and the tick, so that every replica waits for the same instant.
     #[must_use]
-    pub fn delay(&self, tick: Timestamp) -> Duration {
+    pub(crate) fn delay(&self, tick: Timestamp) -> Duration {
         let Some(jitter) = &self.jitter else {
             return Duration::ZERO;
         };
@@ -255,6 +274,7 @@ impl Schedule {
     }
 
     /// When the run of `tick` starts: the tick and its delay.
+    #[doc(hidden)] // for a bench
     #[must_use]
     pub fn starts(&self, tick: Timestamp) -> Timestamp {
         tick.checked_add(self.delay(tick)).unwrap_or(tick)
@@ -270,6 +290,7 @@ impl Schedule {
     }
 
     /// What is odd about `tick`, if it is one of a cron expression near a change of the clocks.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn oddity(&self, tick: Timestamp) -> Option<Oddity> {
         let civil = self.kinds.iter().filter_map(|kind| match kind {
@@ -285,7 +306,7 @@ impl Schedule {
 
     /// `t` as it is written in the zone of the schedule: `Mon 2026-11-23 08:00:00 +01:00`.
     #[must_use]
-    pub fn local(&self, t: Timestamp) -> String {
+    pub(crate) fn local(&self, t: Timestamp) -> String {
         self.zone.write(t)
     }
 
@@ -303,7 +324,7 @@ impl Schedule {
 
     /// The zone in which a cron expression is read, by its name in the time zone database.
     #[must_use]
-    pub fn zone(&self) -> Option<&str> {
+    pub(crate) fn zone(&self) -> Option<&str> {
         let civil = |kind: &Kind| matches!(kind, Kind::Cron(_));
         let counts = self.kinds.iter().any(civil) || !self.except.is_empty();
         counts.then(|| self.zone.name())

@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::civil::DateTime;
 
 /// Why a tick of a cron expression is not simply at the time that is written there.
+#[doc(hidden)] // for the commands
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Oddity {

@@ -42,7 +42,7 @@ pub(crate) use exposition::Exposition;
 
 /// The metrics of one replica; cheap to clone.
 #[derive(Clone)]
-pub struct Metrics(Arc<Inner>);
+pub(crate) struct Metrics(Arc<Inner>);
 
 /// A term that this replica holds right now.
 #[derive(Clone, Debug, PartialEq, Eq)]

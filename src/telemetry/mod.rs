@@ -1,16 +1,30 @@
 //! What is told to the outside while the worker works: metrics and log lines, both made from [`Events`].
 //!
-//! [`metrics`]: counters, gauges, histograms · [`event_log`]: a line per change · `log`: where lines go (feature `log`).
+//! `metrics`: counters, gauges, histograms · `event_log`: a line per change · `log`: where lines go (feature `log`).
+//!
+//! ```
+//! use watchkeeper::{
+//!     Worker,
+//!     telemetry::{LogFormat, TelemetrySettings},
+//! };
+//!
+//! let log = TelemetrySettings::log("info,watchkeeper=debug").format(LogFormat::Json);
+//! let worker = Worker::builder().telemetry(log).build();
+//! # let _ = worker;
+//! ```
 
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio_util::sync::CancellationToken;
 
 use crate::event::{Event, Events};
 
+// For the command, whose programs write the log of workers without being any.
+#[doc(hidden)]
 pub mod event_log;
 #[cfg(feature = "log")]
+#[doc(hidden)]
 pub mod log;
-pub mod metrics;
+pub(crate) mod metrics;
 mod settings;
 
 pub use settings::{LogFormat, TelemetrySettings};

@@ -19,6 +19,20 @@
 //! # Reload
 //! SIGHUP or [`Handle::reload`]: the configuration is read again and checked as a whole; then jobs begin, end, or go on under another definition
 //! between two runs. What has not changed hears nothing of it. A faulty configuration changes nothing.
+//!
+//! ```no_run
+//! use watchkeeper::{DurationExt, Outcome, Spec, Worker};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> watchkeeper::Result<()> {
+//! let worker = Worker::from_env()?.job_fn("hello", Spec::every(5.secs()), |run| async move {
+//!     println!("hello at {}", run.tick());
+//!     Ok(Outcome::Done)
+//! });
+//! let handle = worker.handle(); // stops or reloads it from elsewhere
+//! worker.run().await
+//! # }
+//! ```
 
 pub(crate) mod assemble;
 mod builder;
@@ -40,6 +54,8 @@ pub(crate) mod reload;
 pub(crate) mod replica;
 mod run;
 pub(crate) mod start;
+// For the command, whose programs open the store of a worker without being any.
+#[doc(hidden)]
 pub mod store;
 pub(crate) mod supervisor;
 #[cfg(any(feature = "cli", feature = "admin"))]
@@ -220,6 +236,7 @@ impl Worker {
 
     /// Parameters of a kind that the configuration alone may say, and no trigger: programs to run, files to write, places
     /// to send to. The right to trigger a job does not include these.
+    #[doc(hidden)] // for the stock jobs
     #[must_use]
     pub fn fixed_params(mut self, kind: &str, keys: &[&str]) -> Self {
         self.registry.set_fixed(kind, keys);
@@ -228,6 +245,7 @@ impl Worker {
 
     /// Declares that no run of this kind ever tells its progress ([`Run::progress`](crate::Run::progress)), so that
     /// `progress_deadline` is answered with a warning.
+    #[doc(hidden)] // for the stock jobs
     #[must_use]
     pub fn tells_no_progress(mut self, kind: &str) -> Self {
         self.registry.set_silent(kind);

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::ready::{Body, Ready};
 use crate::{
-    config::{Finding, Findings, WorkFacts},
+    config::{Findings, WorkFacts},
     error::Error,
+    finding::Finding,
     job::{Health, Job, JobError, Outcome, Run, Spec, params},
     panics::caught,
 };

@@ -1,15 +1,18 @@
-//! What Watchkeeper is built from: which crates, from where, under which licences; and the notices that go with it.
+//! What goes in and out of Watchkeeper: which crates it is built from, under which licences, with the notices that go with it; and
+//! what its own crates show to their users.
 //!
-//! Everything is read from this machine: `cargo metadata` without a network, `deny.toml` at the root of the repository (which
+//! All of the former is read from this machine: `cargo metadata` without a network, `deny.toml` at the root of the repository (which
 //! `cargo deny` reads, too), and the files that each crate brings. Known faults of crates are another matter: they stand in a
 //! database that has to be fetched, see `tests/run`.
 
+mod api;
 mod expression;
 mod metadata;
 mod notices;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+pub use api::Api;
 pub use expression::{Licences, Malformed};
 pub use metadata::{Krate, Metadata};
 pub use notices::notices;

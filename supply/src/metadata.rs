@@ -31,6 +31,7 @@ pub struct Krate {
 pub struct Metadata {
     crates: BTreeMap<String, Krate>,
     members: BTreeSet<String>,
+    target: PathBuf,
     /// From each crate to those that it needs, and whether a program that is shipped needs them.
     needs: BTreeMap<String, Vec<(String, bool)>>,
 }
@@ -93,8 +94,15 @@ impl Metadata {
         Some(Self {
             crates,
             members: members.iter().map(text).collect(),
+            target: PathBuf::from(text(answer.get("target_directory")?)),
             needs,
         })
+    }
+
+    /// The folder in which cargo builds.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        &self.target
     }
 
     /// All that is fetched to build and test, in the order of their names.
@@ -126,7 +134,7 @@ impl Metadata {
     }
 }
 
-fn run(command: &mut Command) -> Result<String, String> {
+pub(crate) fn run(command: &mut Command) -> Result<String, String> {
     let output = command
         .output()
         .map_err(|why| format!("{}: {why}", command.get_program().display()))?;

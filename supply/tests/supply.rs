@@ -1,4 +1,5 @@
-//! What this repository is built from keeps the rules of `deny.toml`, and the notices name all of it.
+//! What this repository is built from keeps the rules of `deny.toml`, and the notices name all of it; a change of a public interface
+//! is seen.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,7 +8,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-use watchkeeper_supply::{Krate, Metadata, Rules, notices};
+use watchkeeper_supply::{Api, Krate, Metadata, Rules, notices};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
@@ -162,4 +163,103 @@ fn the_notices_are_shipped() {
             .contains("cargo run --package watchkeeper-supply -- notices"),
         "{page}"
     );
+}
+
+/// What rustdoc says of a crate with this source.
+fn api_of(name: &str, source: &str) -> Api {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let file = folder.join(format!("{name}.rs"));
+    fs::write(&file, source).unwrap();
+    let status = Command::new(root().join("supply/rustdoc"))
+        .args([
+            "--edition",
+            "2024",
+            "-Zunstable-options",
+            "--output-format=json",
+            "--out-dir",
+        ])
+        .args([folder, &file])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let told = fs::read(folder.join(format!("{name}.json"))).unwrap();
+    Api::of(&serde_json::from_slice(&told).unwrap()).unwrap()
+}
+
+#[test]
+fn what_programs_can_name_is_told_and_nothing_else() {
+    let api = api_of(
+        "shown",
+        r#"
+        mod inner {
+            /// Documented, and named below.
+            #[derive(Clone, Debug)]
+            pub struct Lease<'a, T: Ord> { pub key: &'a str, secret: T }
+            impl<T: Ord> Lease<'_, T> {
+                pub async fn release(self, wait: impl Into<Option<u64>>) -> Result<(), String> { drop(self.secret); drop(wait); Ok(()) }
+                #[doc(hidden)]
+                pub fn hidden(&self) {}
+                fn private(&self) {}
+            }
+            pub struct Unnamed;
+        }
+        pub mod locks {
+            pub use super::inner::Lease;
+            pub const MOST: usize = 2;
+            pub struct Token(pub u64, ());
+            pub trait Node: Send { fn name(&self) -> &dyn ToString; fn known(&mut self) -> [u8; 2] { [0, 0] } }
+            pub enum Loss { Expired, Broken(String), Closed { why: &'static str } }
+        }
+        #[doc(hidden)]
+        pub mod hidden { pub struct Gone; }
+        pub use locks::Lease;
+        pub use std::time::Duration;
+        pub fn call(work: impl Fn(u8) -> Option<u8> + 'static, list: &mut [Box<dyn Fn() + Send>]) where { drop((work(1), list)) }
+        "#,
+    );
+    let said = "\
+use shown::Duration = std::time::Duration
+use shown::Lease = shown::locks::Lease
+fn shown::call(work: impl Fn(u8) -> Option<u8> + 'static, list: &mut [Box<dyn Fn() + Send>])
+mod shown::locks
+struct shown::locks::Lease<'a, T: Ord>: Clone + Debug
+field shown::locks::Lease::key: &'a str
+fn shown::locks::Lease::release(self, wait: impl Into<Option<u64>>) -> Result<(), String> = async
+enum shown::locks::Loss
+variant shown::locks::Loss::Broken(String)
+variant shown::locks::Loss::Closed
+field shown::locks::Loss::Closed::why: &'static str
+variant shown::locks::Loss::Expired
+const shown::locks::MOST: usize
+trait shown::locks::Node: Send
+required shown::locks::Node::known(&mut self) -> [u8; 2] { .. }
+required shown::locks::Node::name(&self) -> &dyn ToString
+struct shown::locks::Token(u64, _)
+";
+    assert_eq!(api.to_string(), said);
+    assert_eq!((api.items, api.modules), (7, 1));
+}
+
+#[test]
+fn a_change_of_an_interface_is_seen() {
+    let before = api_of("before", "pub fn acquire(ttl: u64) {} pub fn release() {}");
+    let recorded = before.to_string();
+    assert_eq!(before.differs_from(&recorded), Vec::<String>::new());
+    let changed = recorded
+        .replace("u64", "u32")
+        .replace("fn before::release()\n", "");
+    let seen = [
+        "- fn before::acquire(ttl: u32)",
+        "+ fn before::acquire(ttl: u64)",
+        "+ fn before::release()",
+    ];
+    assert_eq!(before.differs_from(&changed), seen);
+}
+
+/// Rustdoc changes its form now and then: better told than read wrongly.
+#[test]
+fn another_form_of_rustdocs_is_refused() {
+    let other = serde_json::json!({"format_version": 999, "items": []});
+    let why = Api::of(&other).unwrap_err();
+    assert!(why.contains("version 999"), "{why}");
 }

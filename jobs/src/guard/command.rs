@@ -102,6 +102,7 @@ pub struct Guarded {
 
 impl StartError {
     /// The exit status with which env(1) and the shells answer this: 127 not found, 126 cannot be run, 125 else.
+    #[doc(hidden)] // for the command
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {

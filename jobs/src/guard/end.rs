@@ -42,6 +42,7 @@ pub enum Cause {
 // === impl Status ===
 
 impl Status {
+    #[doc(hidden)] // for the command
     /// As a shell shows it: the code, or 128 and the signal's number.
     #[must_use]
     pub fn exit_code(&self) -> u8 {

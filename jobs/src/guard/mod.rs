@@ -28,6 +28,28 @@
 //! worker in time, but by no process when the worker is killed, too. And a guard acts as soon as the system lets it run: a
 //! machine on which it waits longer for a processor than two abort margins (a tenth of the ttl, 200 ms at least) needs a
 //! longer ttl. What has reached another machine is beyond any of this: give it the fencing token.
+//!
+//! # Example
+//! ```no_run
+//! use std::process::ExitCode;
+//! use watchkeeper::lock::lease::LeaseView;
+//! use watchkeeper_jobs::guard::{Command, serve_if_asked};
+//!
+//! fn main() -> ExitCode {
+//!     if let Some(ended) = serve_if_asked() {
+//!         return ended;
+//!     }
+//!     // What the program is for.
+//!     ExitCode::SUCCESS
+//! }
+//!
+//! async fn backup(lease: LeaseView) -> Result<(), Box<dyn std::error::Error>> {
+//!     let dump = Command::new("pg_dump", ["--file".into(), "/backup/shop".into()]);
+//!     let end = dump.start(vec![lease]).await?.ended().await;
+//!     println!("{:?}, ended by {:?}", end.status, end.cause);
+//!     Ok(())
+//! }
+//! ```
 
 mod capture;
 mod command;

@@ -17,6 +17,19 @@
 //! | exits with any other, or a signal ends it | failed, and tried again as `retry` says |
 //! | is missing, cannot be run, or its directory cannot be entered | failed, and not tried again |
 //! | is told to stop: SIGTERM, and SIGKILL at the end of `grace` | cancelled, or timed out |
+//!
+//! # Example
+//! ```
+//! use watchkeeper::{Spec, Worker};
+//! use watchkeeper_jobs::{Exec, ExecParams};
+//!
+//! let backup = ExecParams {
+//!     command: ["pg_dump", "--file", "/backup/shop"].map(str::to_owned).to_vec(),
+//!     ..ExecParams::default()
+//! };
+//! let worker = Worker::builder().build().job("backup", Exec::new(backup), Spec::cron("0 3 * * *"));
+//! # let _ = worker;
+//! ```
 
 use std::{collections::BTreeMap, env, ffi::OsString, fmt, path::PathBuf};
 
@@ -91,7 +104,7 @@ impl Default for ExecParams {
 impl ExecParams {
     /// What is wrong with these parameters, on this machine.
     #[must_use]
-    pub fn check(&self) -> Findings {
+    pub(crate) fn check(&self) -> Findings {
         let mut found = Findings::default();
         let mut wrong = |key: &str, message: String| found.error(&[key], message, "");
         match self.command.first() {

@@ -3,6 +3,15 @@
 //! Every run logs one line. With `file` it also appends one JSON line per event (`started`, `ended`, `cancelled`), each
 //! in a single write to a file opened for appending, so that many replicas can share one file and its reader
 //! knows which tick was started where, how often and under which token.
+//!
+//! ```
+//! use watchkeeper::{DurationExt, Spec, Worker};
+//! use watchkeeper_jobs::{Heartbeat, HeartbeatParams};
+//!
+//! let params = HeartbeatParams { file: Some("beats.jsonl".into()), ..HeartbeatParams::default() };
+//! let worker = Worker::builder().build().job("beat", Heartbeat::new(params), Spec::every(5.secs()));
+//! # let _ = worker;
+//! ```
 
 use std::{
     io::{self, Write},
@@ -54,7 +63,7 @@ pub struct Heartbeat {
 impl HeartbeatParams {
     /// What is wrong with these parameters.
     #[must_use]
-    pub fn check(&self) -> Findings {
+    pub(crate) fn check(&self) -> Findings {
         let mut found = Findings::default();
         if let Some(file) = &self.file {
             match file.parent() {
@@ -80,13 +89,6 @@ impl Heartbeat {
             params,
             clock: Clock::system(),
         }
-    }
-
-    /// The same on another clock.
-    #[must_use]
-    pub fn on_clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
     }
 
     async fn tell(&self, event: &str, run: &Run) -> io::Result<()> {

@@ -116,6 +116,7 @@ impl Locks {
     /// The named lock of exactly this key, without the `lock/` of [`Locks::lock`]: with `raw_keys` it is the key on the
     /// nodes, to be shared with other Redlock clients. Keys that begin with `job/`, `batch/`, `elect/`, `lock/` or
     /// `slots/` are those of jobs, electors, named locks and semaphores, which it then excludes.
+    #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn lock_key(&self, key: &str) -> LockBuilder {
         LockBuilder::new(self.clone(), Claim::named(key))
@@ -186,6 +187,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::Closed`]; a node's trouble stands in its place in the lock's state.
+    #[doc(hidden)] // for the worker and the commands
     pub async fn look(&self, keys: Vec<String>) -> Result<Vec<LockState>, LockError> {
         self.ask(|reply| Command::Look { keys, reply }).await
     }
@@ -228,6 +230,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::Closed`], or [`LockError::NoQuorum`] when no node answered.
+    #[doc(hidden)] // for the worker and the commands
     pub async fn list(&self, prefix: &str) -> Result<Vec<Vec<View>>, LockError> {
         let prefix = prefix.to_owned();
         self.ask(|reply| Command::List { prefix, reply }).await?
@@ -237,6 +240,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`WriteError`]: nothing is known about what the nodes hold, except that q of them did not confirm.
+    #[doc(hidden)] // for the worker and the commands
     pub async fn write(
         &self,
         lease: &LeaseView,
@@ -259,6 +263,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::NoQuorum`] when no node took it.
+    #[doc(hidden)] // for the worker and the commands
     pub async fn put_doc(
         &self,
         name: &str,
@@ -293,6 +298,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::NoQuorum`] when no node answered.
+    #[doc(hidden)] // for the worker and the commands
     pub async fn remove_doc(&self, name: &str) -> Result<(), LockError> {
         let name = name.to_owned();
         self.ask(|reply| Command::RemoveDoc { name, reply }).await?
@@ -303,6 +309,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::NoQuorum`] when no node answered.
+    #[doc(hidden)] // for the worker and the commands
     pub async fn docs(&self, dir: &str) -> Result<Vec<Doc>, LockError> {
         let read = self.read_docs(dir).await?;
         Ok(read.docs.into_iter().map(|(doc, _)| doc).collect())
@@ -367,6 +374,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::NoQuorum`] when no node answered.
+    #[doc(hidden)] // for the worker and the commands
     pub async fn doc(&self, name: &str) -> Result<Option<Doc>, LockError> {
         let found = self.read_doc(name).await?;
         Ok(found.docs.into_iter().next().map(|(doc, _)| doc))
@@ -376,6 +384,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::Closed`].
+    #[doc(hidden)] // for the worker and the commands
     pub async fn nodes(&self) -> Result<Vec<NodeReport>, LockError> {
         self.ask(|reply| Command::Nodes { reply }).await
     }
@@ -384,11 +393,13 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::Closed`]; a node's trouble stands in its place.
+    #[doc(hidden)] // for the worker and the commands
     pub async fn admissions(&self) -> Result<Vec<AdmissionReport>, LockError> {
         self.ask(|reply| Command::Admissions { reply }).await
     }
 
     /// What this process's leases carry in their owner values, see [`LocksBuilder::tag`].
+    #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn tag(&self) -> Option<&str> {
         self.0.tag.as_deref()
@@ -412,17 +423,20 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::Closed`]; a node's trouble stands in its place.
+    #[doc(hidden)] // for the worker and the commands
     pub async fn endless(&self) -> Result<Vec<Result<Vec<String>, NodeError>>, LockError> {
         self.ask(|reply| Command::Endless { reply }).await
     }
 
     /// Release announcements of all nodes, from now on. They cost nothing and promise nothing: polling is the truth.
+    #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn releases(&self) -> broadcast::Receiver<Announcement> {
         self.0.releases.subscribe()
     }
 
     /// Waits until every lease that was handed back is released, or could not be.
+    #[doc(hidden)] // for the tests and the programs of the command
     pub async fn settle(&self) {
         let _ = self.ask(|reply| Command::Settle { reply }).await;
     }
@@ -436,6 +450,7 @@ impl Locks {
     /// What time it is for the fleet: the median of the nodes' wall clocks when a majority of them was read within a minute,
     /// else, or when the difference is too small to be seen over the network, this machine's. Ticks go by it. Says in the
     /// log when this machine's clock is off by more than [`Timing::skew`].
+    #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn wall(&self) -> jiff::Timestamp {
         self.0.wall.wall()
@@ -448,18 +463,21 @@ impl Locks {
     }
 
     /// The times this lock service works with.
+    #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn timing(&self) -> &Timing {
         &self.0.timing
     }
 
     /// The clock behind every deadline.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
     /// The source of randomness.
+    #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn chance(&self) -> &Chance {
         &self.0.chance

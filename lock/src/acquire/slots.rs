@@ -22,7 +22,7 @@ use crate::{
     expiry::LockState,
     human::Brief,
     lease::{Lease, LeaseView, ReleaseReport},
-    node::{Announcement, Token},
+    node::Announcement,
     quorum::{Claim, LockError, MOST_SLOTS, NodeTroubles, tally::majority},
 };
 
@@ -57,19 +57,15 @@ impl Slot {
         self.index
     }
 
-    /// The fencing token: larger than every earlier one of this slot.
-    #[must_use]
-    pub fn token(&self) -> Token {
-        self.lease.token()
-    }
-
     /// The lease of the slot's lock.
+    #[doc(hidden)] // for the programs of the command
     #[must_use]
     pub fn lease(&self) -> &LeaseView {
         self.lease.view()
     }
 
     /// The lease itself, for code that treats slots and locks alike.
+    #[doc(hidden)] // for the programs of the command
     #[must_use]
     pub fn into_lease(self) -> Lease {
         self.lease

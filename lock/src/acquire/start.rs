@@ -61,6 +61,7 @@ impl LocksBuilder {
     }
 
     /// Sets the clock.
+    #[doc(hidden)] // for the worker and the tests
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -68,6 +69,7 @@ impl LocksBuilder {
     }
 
     /// Sets the source of randomness.
+    #[doc(hidden)] // for the worker and the tests
     #[must_use]
     pub fn chance(mut self, chance: Chance) -> Self {
         self.chance = chance;
@@ -82,6 +84,7 @@ impl LocksBuilder {
     }
 
     /// Runs the keeper as tasks of the caller instead of on a thread of its own: for simulations.
+    #[doc(hidden)] // for the worker and the tests
     #[must_use]
     pub fn keeper_here(mut self, spawn: Spawn) -> Self {
         self.seat = keeper::Seat::Here(spawn);
@@ -115,6 +118,7 @@ impl LocksBuilder {
     }
 
     /// Leaves it to others to bring nodes back to their vote: for programs that only look.
+    #[doc(hidden)] // for the worker and the tests
     #[must_use]
     pub fn bystander(mut self) -> Self {
         self.bystander = true;

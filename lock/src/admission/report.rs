@@ -10,6 +10,7 @@ use crate::{
 use super::FleetConfig;
 
 /// Whether one node votes: an entry of [`crate::Locks::admissions`].
+#[doc(hidden)] // for the worker and the commands
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionReport {
     /// The node's name.
@@ -23,6 +24,7 @@ pub struct AdmissionReport {
 }
 
 /// Whether a node votes, and why not.
+#[doc(hidden)] // for the worker and the commands
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdmissionState {

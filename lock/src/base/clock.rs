@@ -3,6 +3,14 @@
 //! [`Clock::now`] is a monotonic clock that also counts suspended time (`CLOCK_BOOTTIME`): leases, timeouts and
 //! pauses live on it. [`Clock::wall`] is civil time and appears only where a calendar is meant. Tokio's own timers
 //! stand still in suspend, so a timer that fires is never believed: every wait reads the clock again.
+//!
+//! ```
+//! use watchkeeper_lock::clock::Clock;
+//!
+//! let clock = Clock::system();
+//! let began = clock.now();
+//! println!("{} after {:?}", clock.wall(), clock.now().since(began));
+//! ```
 
 use std::{
     fmt,
@@ -20,6 +28,7 @@ use jiff::Timestamp;
 pub struct Moment(Duration);
 
 /// A source of time: the machine's clocks, or a simulation's.
+#[doc(hidden)] // for the worker and the tests
 pub trait TimeSource: Send + Sync + 'static {
     /// Monotonic time that also counts suspended time.
     fn now(&self) -> Moment;
@@ -34,6 +43,7 @@ pub trait TimeSource: Send + Sync + 'static {
 pub struct Clock(Arc<dyn TimeSource>);
 
 /// The time ran out before the work was done.
+#[doc(hidden)] // for the worker and the tests
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("timed out")]
 pub struct TimedOut;
@@ -42,17 +52,21 @@ pub struct TimedOut;
 
 impl Moment {
     /// The start of the clock.
+    #[doc(hidden)] // for the worker and the stock jobs
     pub const ZERO: Self = Self(Duration::ZERO);
     /// An instant that never comes.
+    #[doc(hidden)] // for the worker and the stock jobs
     pub const NEVER: Self = Self(Duration::MAX);
 
     /// The moment `since_boot` after the start of the clock.
+    #[doc(hidden)] // for the worker and the stock jobs
     #[must_use]
     pub const fn from_boot(since_boot: Duration) -> Self {
         Self(since_boot)
     }
 
     /// Time since the start of the clock.
+    #[doc(hidden)] // for the worker and the stock jobs
     #[must_use]
     pub const fn since_boot(self) -> Duration {
         self.0
@@ -65,6 +79,7 @@ impl Moment {
     }
 
     /// This moment moved back by `by`, not before the start of the clock.
+    #[doc(hidden)] // for the worker and the stock jobs
     #[must_use]
     pub fn back(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(by))
@@ -95,6 +110,7 @@ impl Clock {
     }
 
     /// A clock over any source.
+    #[doc(hidden)] // for the worker and the tests
     #[must_use]
     pub fn new(source: impl TimeSource) -> Self {
         Self(Arc::new(source))
@@ -113,6 +129,7 @@ impl Clock {
     }
 
     /// Waits until `deadline`; returns at once when it has passed.
+    #[doc(hidden)] // for the worker and the tests
     pub async fn sleep_until(&self, deadline: Moment) {
         self.0.sleep_until(deadline).await;
     }
@@ -127,6 +144,7 @@ impl Clock {
     ///
     /// # Errors
     /// [`TimedOut`] when the deadline came first; the work is dropped.
+    #[doc(hidden)] // for the worker and the tests
     pub async fn timeout_at<T>(
         &self,
         deadline: Moment,
@@ -143,6 +161,7 @@ impl Clock {
     ///
     /// # Errors
     /// [`TimedOut`] when the limit was reached first; the work is dropped.
+    #[doc(hidden)] // for the worker and the tests
     pub async fn timeout<T>(
         &self,
         limit: Duration,

@@ -84,12 +84,14 @@ const NO_TEXT: &str = "this is not a text; write it in quotes";
 
 impl SecretUrl {
     /// Takes a URL into custody.
+    #[doc(hidden)] // for the command
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self(SecretString::from(url.into()))
     }
 
     /// The URL itself, password and all.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn expose(&self) -> &str {
         self.0.expose_secret()

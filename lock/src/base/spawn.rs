@@ -1,4 +1,12 @@
 //! Where tasks come to life, handed in: a simulation can freeze or crash all tasks of one replica.
+//!
+//! ```
+//! use watchkeeper_lock::spawn::Spawn;
+//!
+//! // On tokio's runtime, which is to be there when it is used.
+//! let spawn = Spawn::system();
+//! # let _ = spawn;
+//! ```
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -10,6 +18,7 @@ use tokio::task::JoinHandle;
 pub struct Spawn(Arc<dyn Spawner>);
 
 /// What a [`Spawn`] handle calls.
+#[doc(hidden)] // for the testing kit
 pub trait Spawner: Send + Sync + 'static {
     /// Starts a task; it goes on when the handle is dropped.
     fn spawn(&self, task: BoxFuture<'static, ()>) -> JoinHandle<()>;
@@ -23,6 +32,7 @@ impl Spawn {
     }
 
     /// Starts tasks through `spawner`.
+    #[doc(hidden)] // for the worker and the testing kit
     #[must_use]
     pub fn new(spawner: impl Spawner) -> Self {
         Self(Arc::new(spawner))
@@ -32,6 +42,7 @@ impl Spawn {
     ///
     /// # Panics
     /// Outside a tokio runtime, as [`tokio::spawn`] does.
+    #[doc(hidden)] // for the worker and the testing kit
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.0.spawn(Box::pin(task))
     }

@@ -7,6 +7,25 @@
 //! - E3 An unfit replica does not campaign.                            (an_unfit_replica_does_not_campaign)
 //! # When things fail  Unsure means not leading: a bid that fails or is late is undone and tried again, later.
 //! # Not promised      Two replicas may overlap if a process is frozen past its deadline: see the fencing token.
+//!
+//! # Example
+//! ```
+//! # use std::sync::Arc;
+//! # use watchkeeper_lock::{Locks, clock::Clock, node::memory::MemoryNode};
+//! # use watchkeeper_lock::Elector;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let node = MemoryNode::new("one", Clock::system());
+//! # let locks = Locks::over(vec![Arc::new(node)]).start()?;
+//! let term = Elector::new(&locks, "reconciler").campaign().await?;
+//! tokio::select! {
+//!     loss = term.lost() => println!("no longer leading: {loss}"),
+//!     () = reconcile() => { term.resign().await; }
+//! }
+//! # async fn reconcile() {}
+//! # Ok(())
+//! # }
+//! ```
 
 mod state;
 pub mod term;
@@ -45,6 +64,7 @@ struct Shows(Arc<dyn Fn(&LockState) + Send + Sync>);
 pub struct Hesitation(Arc<dyn Fn() -> Duration + Send + Sync>);
 
 /// A term, and for how long there was no leader before it.
+#[doc(hidden)] // for the worker, with what it has timed
 #[derive(Debug)]
 pub struct Elected {
     /// The term.
@@ -66,6 +86,7 @@ impl Elector {
     }
 
     /// A candidate for the lock of exactly this key; see [`Locks::lock_key`].
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn for_key(locks: &Locks, key: impl Into<String>) -> Self {
         let claim = Claim {
@@ -105,6 +126,7 @@ impl Elector {
     /// Watches the lock as long as the answer lives, so that a campaign that begins later need not watch a holder that has died
     /// meanwhile for a ttl first. A campaign watches by itself: this is for the time before it, or between two. It costs one
     /// look per renewal, together with whatever else this process watches, and none while this process holds the lock.
+    #[doc(hidden)] // for the worker
     #[must_use = "the lock is watched as long as this lives"]
     pub fn keep_watching(&self) -> impl Send + Sync + use<> {
         self.locks.keep_watching(&self.claim.key, self.claim.ttl)
@@ -122,6 +144,7 @@ impl Elector {
     ///
     /// # Errors
     /// As [`Elector::campaign`].
+    #[doc(hidden)] // for the worker
     pub async fn campaign_timed(&self) -> Result<Elected, LockError> {
         let locks = &self.locks;
         let (clock, chance, timing) = (locks.clock(), locks.chance(), locks.timing());

@@ -28,18 +28,21 @@ impl Term {
     }
 
     /// The lease behind the term.
+    #[doc(hidden)] // for the worker and the programs of the command
     #[must_use]
     pub fn lease(&self) -> &LeaseView {
         self.lease.view()
     }
 
     /// What the predecessors left beside the lock.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn record(&self) -> &Record {
         self.lease.record()
     }
 
     /// The lease itself, for code that treats locks and terms alike.
+    #[doc(hidden)] // for the worker and the programs of the command
     #[must_use]
     pub fn into_lease(self) -> Lease {
         self.lease

@@ -9,6 +9,7 @@ use crate::{
 
 /// What each node shows of one lock, in the order of the configuration, and how long the process that looked would
 /// have to wait.
+#[doc(hidden)] // for the commands, and for the worker
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockState {

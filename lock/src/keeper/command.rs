@@ -90,6 +90,7 @@ pub struct DocsRead {
 }
 
 /// How one node does, as its keeper sees it.
+#[doc(hidden)] // for the worker and the commands
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReport {
     /// The node's name.

@@ -43,6 +43,7 @@ impl Fitness {
     }
 
     /// The worker's runtime turns. From the first call on it must be called again within the limit.
+    #[doc(hidden)] // for the worker
     pub fn beat(&self) {
         self.0.beat.store(
             nanos(self.0.clock.now().since_boot()).max(1),
@@ -51,6 +52,7 @@ impl Fitness {
     }
 
     /// Sets how long the runtime may be silent; stops watching with `None`.
+    #[doc(hidden)] // for the worker
     pub fn expect_beats(&self, within: Option<Duration>) {
         self.0
             .limit
@@ -70,6 +72,7 @@ impl Fitness {
     }
 
     /// Why the replica is unfit, and since when; `None` when it is fit.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn unfit(&self) -> Option<(String, Moment)> {
         let beat = self.0.beat.load(Ordering::SeqCst);
@@ -87,6 +90,7 @@ impl Fitness {
     }
 
     /// Age of the last heartbeat; `None` when no runtime is watched.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn silence(&self) -> Option<Duration> {
         let beat = self.0.beat.load(Ordering::SeqCst);
@@ -114,6 +118,7 @@ impl Fitness {
     }
 
     /// Waits until the replica is fit.
+    #[doc(hidden)] // for the worker
     pub async fn fit(&self) {
         let mut news = self.0.news.subscribe();
         while self.unfit().is_some() {

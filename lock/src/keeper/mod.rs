@@ -11,6 +11,23 @@
 //! # When things fail
 //! Unsure means not leading. Expiry is the safety net; releasing only makes it quicker. A keeper that panics with leases in
 //! its care ends the process, because work could outlive them unseen.
+//!
+//! # Example
+//! What the program says of its own health: while it is unfit it is no candidate, and gives up what it leads.
+//! ```
+//! # use std::sync::Arc;
+//! # use watchkeeper_lock::{Locks, clock::Clock, node::memory::MemoryNode};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let node = MemoryNode::new("one", Clock::system());
+//! # let locks = Locks::over(vec![Arc::new(node)]).start()?;
+//! let fitness = locks.fitness();
+//! fitness.report("database", Err("no connection".to_owned()));
+//! // … and when it answers again:
+//! fitness.report("database", Ok(()));
+//! # Ok(())
+//! # }
+//! ```
 
 mod announce;
 mod command;

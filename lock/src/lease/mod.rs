@@ -12,6 +12,33 @@
 //! # Not promised
 //! Code that does not ask, or that is frozen between asking and acting, may act after the end: pass the token to
 //! whatever the work changes.
+//!
+//! # Example
+//! ```
+//! # use std::sync::Arc;
+//! # use watchkeeper_lock::{Locks, clock::Clock, node::memory::MemoryNode};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let node = MemoryNode::new("one", Clock::system());
+//! # let locks = Locks::over(vec![Arc::new(node)]).start()?;
+//! let lease = locks.lock("report").acquire().await?;
+//! assert!(lease.is_held() && lease.remaining() <= lease.ttl());
+//!
+//! // Several parts of a program hold it together: the last one out releases.
+//! let lease = lease.share();
+//! lease.clone().release().await;
+//! tokio::select! {
+//!     loss = lease.lost() => println!("stop at once: {loss}"),
+//!     () = work() => {
+//!         // Before something that cannot be undone: does a majority still show this lease?
+//!         lease.verify().await?;
+//!         lease.release().await;
+//!     }
+//! }
+//! # async fn work() {}
+//! # Ok(())
+//! # }
+//! ```
 
 mod keeper_handle;
 mod shared;
@@ -163,6 +190,7 @@ impl LeaseView {
     }
 
     /// This lease's random owner value.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.0.owner
@@ -175,6 +203,7 @@ impl LeaseView {
     }
 
     /// Named lock or short claim.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.0.kind
@@ -187,12 +216,14 @@ impl LeaseView {
     }
 
     /// The clock that this lease's deadlines live on.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
     /// When the lease was acquired.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn since(&self) -> Moment {
         self.span(|s| s.since)
@@ -224,6 +255,7 @@ impl LeaseView {
 
     /// Nodes that held this lease in its last round beyond the majority it needs: how many may be lost without losing it.
     /// Negative after a round that failed: so many nodes must come back before the deadline.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn margin(&self) -> isize {
         self.span(|s| s.margin)
@@ -278,6 +310,7 @@ impl LeaseView {
     }
 
     /// Pieces of work in flight under this lease.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn work_in_flight(&self) -> usize {
         self.0.work.load(Ordering::SeqCst)
@@ -285,18 +318,21 @@ impl LeaseView {
 
     /// Why nothing new may start under this lease, although it is still held and renewed: the replica or the job is
     /// unfit, and the work under way is to stop. Final for this lease.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn cordoned(&self) -> Option<String> {
         self.span(|s| s.cordon.clone())
     }
 
     /// Whether new work may start now: held, not cordoned, and not in doubt. Doubt passes: see [`LeaseView::startable`].
+    #[doc(hidden)] // for the worker and the guard
     #[must_use]
     pub fn may_start(&self) -> bool {
         self.is_open() && !self.in_doubt()
     }
 
     /// Whether the lease is held and not cordoned: new work may start now, or as soon as doubt has passed.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.is_held() && self.cordoned().is_none()
@@ -304,6 +340,7 @@ impl LeaseView {
 
     /// Whether this process was frozen, or its keeper late, and no majority of nodes has confirmed the lease since.
     /// Reads the clock: work that wakes up before the keeper does is told as well.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn in_doubt(&self) -> bool {
         let now = self.0.clock.now();
@@ -315,6 +352,7 @@ impl LeaseView {
     ///
     /// # Errors
     /// Why nothing may start under this lease any more, as from [`LeaseView::closing`].
+    #[doc(hidden)] // for the worker and the guard
     pub async fn startable(&self) -> Result<(), Loss> {
         let mut news = self.0.news.subscribe();
         loop {
@@ -336,6 +374,7 @@ impl LeaseView {
     }
 
     /// Waits until no new work may start, and says why.
+    #[doc(hidden)] // for the worker
     pub async fn closing(&self) -> Loss {
         let mut news = self.0.news.subscribe();
         loop {
@@ -355,6 +394,7 @@ impl LeaseView {
     }
 
     /// Nothing new starts under this lease any more; the first reason stays.
+    #[doc(hidden)] // for the worker
     pub fn cordon(&self, why: &str) {
         let first = self.span(|s| {
             let first = s.cordon.is_none() && s.loss.is_none();
@@ -548,15 +588,10 @@ impl Lease {
     }
 
     /// What the predecessors left beside the lock, as it stood at the acquisition.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
-    }
-
-    /// The fencing token.
-    #[must_use]
-    pub fn token(&self) -> Token {
-        self.view.token()
     }
 
     /// Ends the belief, then releases on all nodes and reports how many confirmed. Waits at most about one node

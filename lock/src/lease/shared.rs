@@ -3,7 +3,6 @@
 use std::{fmt, sync::Arc};
 
 use super::{Lease, LeaseView, ReleaseReport};
-use crate::node::Record;
 
 /// A lease that several parts of a program hold together: each has a handle, and the lock is released with the last
 /// of them. Code that is handed a clone is inside the lock already and need not acquire it again.
@@ -38,15 +37,8 @@ impl SharedLease {
         self.0.view()
     }
 
-    /// What the predecessors left beside the lock, as it stood at the acquisition.
-    #[must_use]
-    pub fn record(&self) -> &Record {
-        self.0.record()
-    }
-
     /// Handles of this lease, this one included.
-    #[must_use]
-    pub fn handles(&self) -> usize {
+    fn handles(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
@@ -67,6 +59,7 @@ impl SharedLease {
 
 impl LetGo {
     /// How the release went; `None` while others hold the lock.
+    #[doc(hidden)] // for the tests
     #[must_use]
     pub fn report(&self) -> Option<ReleaseReport> {
         match self {

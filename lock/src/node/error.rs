@@ -66,6 +66,7 @@ pub enum NodeError {
 
 impl NodeError {
     /// A bounded word for metrics.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn cause(&self) -> &'static str {
         match self {
@@ -85,6 +86,7 @@ impl NodeError {
 
     /// Whether the node as a whole is of no use now. Otherwise what was asked was refused, and the next call may
     /// succeed.
+    #[doc(hidden)] // for the tests
     #[must_use]
     pub fn is_down(&self) -> bool {
         match self {

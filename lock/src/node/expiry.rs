@@ -33,6 +33,7 @@ impl Expiry {
 }
 
 /// A holder's record as a contender has seen it: what stands there must be exactly this when it is taken.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// The incarnation of the record.
@@ -44,6 +45,7 @@ pub struct Seen {
 }
 
 /// How a named lock is taken.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Take {
     /// Only a key without a value.

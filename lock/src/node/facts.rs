@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// What is known of one server; what its kind does not have, or does not let us see, is absent.
+#[doc(hidden)] // for the command `doctor`
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeFacts {

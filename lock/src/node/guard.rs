@@ -36,6 +36,7 @@ pub struct GuardSettings {
 }
 
 /// What a node knows of its admission.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Admission {
     /// Tells this life of the node's memory from every other, as far as the server can; empty when unguarded.
@@ -70,6 +71,7 @@ pub fn closed_since(config: &str) -> Option<u64> {
 const CLOSED: &str = "closed max_ttl=";
 
 /// Whether a node may vote, as it was when it executed a call.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Eligibility {
     /// It is not guarded: it votes.

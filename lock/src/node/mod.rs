@@ -48,9 +48,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 mod error;
-pub mod expiry;
-pub mod facts;
-pub mod guard;
+pub(crate) mod expiry;
+pub(crate) mod facts;
+pub(crate) mod guard;
 pub mod memory;
 mod op;
 #[cfg(feature = "redis")]
@@ -58,6 +58,7 @@ pub mod redis;
 mod refusal;
 #[doc(hidden)]
 pub mod rules;
+#[doc(hidden)] // for the worker
 pub mod scoped;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -68,6 +69,8 @@ pub use error::NodeError;
 pub use expiry::{Expiry, Seen, Take};
 pub use facts::NodeFacts;
 pub use guard::{Admission, Eligibility, GuardSettings, RestartGuard};
+#[doc(hidden)] // for the command `doctor`
+pub use guard::{closed, closed_since};
 pub use op::{Kind, Op};
 pub use refusal::Refusal;
 
@@ -82,12 +85,14 @@ pub(crate) fn more_names(limit: u32, found: usize) -> Option<u32> {
 }
 
 /// `floor(n / 2) + 1` of the configured nodes.
+#[doc(hidden)] // for the worker
 #[must_use]
 pub fn majority(configured: usize) -> usize {
     configured / 2 + 1
 }
 
 /// Milliseconds on a node's own clock; comparable only with times of the same node.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeMs(pub u64);
@@ -154,13 +159,16 @@ pub trait Node: Send + Sync + 'static {
 }
 
 /// Keys without a time to live that [`Node::endless`] tells of.
+#[doc(hidden)] // for stores
 pub const MOST_ENDLESS: usize = 1000;
 
 /// Release announcements of one node: keys that have just become free. Lagging or closed is not an error.
+#[doc(hidden)] // between the lock and its nodes
 pub type Announcements = tokio::sync::mpsc::Receiver<Announcement>;
 
 /// A place in a lock's queue, in whose order its waiters are woken. The queue is a courtesy and decides nothing: an
 /// impatient client takes a lock that is free past all waiters.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// Random, and the same for as long as its owner waits.
@@ -172,6 +180,7 @@ pub struct Ticket {
 }
 
 /// A lock has just been released on a node.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
     /// The lock's key.
@@ -183,6 +192,7 @@ pub struct Announcement {
 }
 
 /// Everything queued for a node, executed as one atomic step.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// The latest time on the *node's* clock at which this call may still act (N2); `None` when its clock is unknown.
@@ -195,6 +205,7 @@ pub struct Call {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
+#[doc(hidden)] // between the lock and its nodes
 pub struct Version {
     /// Token of the lease that wrote it.
     pub token: Token,
@@ -203,6 +214,7 @@ pub struct Version {
 }
 
 /// A record's user part: what the holders of a lock leave for their successors.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Record {
     /// Order of writes.
@@ -212,6 +224,7 @@ pub struct Record {
 }
 
 /// What a node shows of one lock.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct View {
     /// The lock's key.
@@ -258,6 +271,7 @@ impl View {
 }
 
 /// A document.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doc {
     /// Its name.
@@ -269,6 +283,7 @@ pub struct Doc {
 }
 
 /// The answers of one call.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// The node's clock when it executed the call (the one `not_after` is compared with).
@@ -282,6 +297,7 @@ pub struct Reply {
 }
 
 /// A node's answer to one operation.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// The lock is this owner's; `grant` is this attempt's number on this node.

@@ -9,6 +9,7 @@ use super::{Answer, Doc, NodeError};
 use super::{Expiry, Record, Take, Ticket, Token, Version};
 
 /// How a lock is kept on a node.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -20,6 +21,7 @@ pub enum Kind {
 }
 
 /// One operation on a node.
+#[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     /// Take the lock if it is free (N3, N4, N8). Answers [`Answer::Granted`] or [`Answer::Refused`].

@@ -46,6 +46,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// A bounded word for metrics and logs.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn cause(self) -> &'static str {
         match self {
@@ -70,6 +71,7 @@ impl Refusal {
     }
 
     /// What it means and what to do.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {
@@ -119,7 +121,7 @@ impl Refusal {
     /// Whether it refuses everything, so that asking again has to wait, and the node counts as down. Otherwise it
     /// refuses what was asked, and may well do other things: a full server still releases.
     #[must_use]
-    pub fn refuses_everything(self) -> bool {
+    pub(crate) fn refuses_everything(self) -> bool {
         match self {
             Self::NoScript | Self::OutOfMemory | Self::Misconf | Self::NoReplicas | Self::NoKey => {
                 false
@@ -140,6 +142,7 @@ impl Refusal {
     }
 
     /// Whether it lasts until a person changes the server or our configuration.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn needs_a_person(self) -> bool {
         matches!(

@@ -87,6 +87,7 @@ impl BreakReport {
 
     /// How long the broken holder may still believe, at most: the longest life that a node showed, with observed expiry the
     /// ttl of a record whose key has vanished. `None` when a node showed a key without an end, or none showed it.
+    #[doc(hidden)] // for the commands
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let life = |view: &View| match view.holder {

@@ -114,6 +114,7 @@ impl Claim {
     }
 
     /// A named lock with a record.
+    #[doc(hidden)] // for the tests
     #[must_use]
     pub fn named(key: impl Into<String>) -> Self {
         Self {

@@ -57,6 +57,7 @@ pub struct NodeTroubles {
 }
 
 /// Why a record was not written.
+#[doc(hidden)] // for the worker
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {

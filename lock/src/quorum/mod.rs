@@ -14,6 +14,7 @@ pub(crate) mod link;
 #[doc(hidden)]
 pub mod mutant;
 mod round;
+#[doc(hidden)] // for the worker and the tests
 pub mod tally;
 mod wall;
 

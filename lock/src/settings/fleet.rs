@@ -30,6 +30,7 @@ pub struct FleetConfig {
 
 impl FleetConfig {
     /// What these settings say.
+    #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn of(settings: &LockSettings) -> Self {
         Self {
@@ -42,6 +43,7 @@ impl FleetConfig {
     }
 
     /// How a fleet with the configuration `theirs` differs from this one, in words; `None` when it does not.
+    #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn differs_from(&self, theirs: &str) -> Option<String> {
         if theirs == self.to_string() {
@@ -66,6 +68,7 @@ impl FleetConfig {
     }
 
     /// The longest lease of a marker's configuration, when it can be read.
+    #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn max_ttl_in(marker: &str) -> Option<Duration> {
         match closed_since(marker) {

@@ -10,15 +10,12 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{
-    fleet::FleetConfig,
-    timing::{Timing, abort_margin},
-};
-pub use crate::node::{Expiry, RestartGuard};
-use crate::{
-    finding::Findings,
-    human::Span,
-    node::GuardSettings,
+#[doc(hidden)] // for the guard of the stock jobs
+pub use self::timing::abort_margin;
+pub use self::{fleet::FleetConfig, timing::Timing};
+use crate::{finding::Findings, human::Span, node::GuardSettings};
+pub use crate::{
+    node::{Expiry, RestartGuard},
     secret::{Secret, SecretUrl},
 };
 
@@ -132,21 +129,15 @@ impl Default for LockSettings {
 }
 
 impl LockSettings {
-    /// A lease that has less than this left when it is granted counts as lost.
-    #[must_use]
-    pub fn min_validity(&self) -> Duration {
-        self.min_validity_for(self.ttl)
-    }
-
-    /// The same for a lease with a ttl of its own.
-    #[must_use]
-    pub fn min_validity_for(&self, ttl: Duration) -> Duration {
+    /// A lease of this ttl that has less than this left when it is granted counts as lost.
+    fn min_validity_for(&self, ttl: Duration) -> Duration {
         self.min_validity.unwrap_or(ttl / 2)
     }
 
     /// Who ends the lease of a dead holder. Unless it is set: for Redis the waiting client (`observed`), because the
     /// wall clocks of servers jump; for the embedded store and memory the store (`server`), because its clock does
     /// not.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn expiry(&self) -> Expiry {
         self.expiry.unwrap_or(match self.backend {
@@ -156,6 +147,7 @@ impl LockSettings {
     }
 
     /// What guarded nodes are admitted for; `None` where nothing is guarded: only a Redis server can lose its memory.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn fleet(&self) -> Option<FleetConfig> {
         let guarded = self.backend == Backend::Redis && self.restart_guard != RestartGuard::Off;
@@ -163,6 +155,7 @@ impl LockSettings {
     }
 
     /// What the nodes are told at their construction.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn guard(&self) -> GuardSettings {
         match self.fleet() {
@@ -175,6 +168,7 @@ impl LockSettings {
     }
 
     /// Adds what is wrong. Keys are relative to `[locks]`.
+    #[doc(hidden)] // for the worker
     pub fn check(&self, found: &mut Findings) {
         self.check_ttl(self.ttl, "ttl", found);
         self.check_limits(found);
@@ -183,6 +177,7 @@ impl LockSettings {
 
     /// The rules between a ttl and the other times, each with its sentence. `key` is the key of the ttl, for jobs have
     /// their own.
+    #[doc(hidden)] // for the worker
     pub fn check_ttl(&self, ttl: Duration, key: &str, found: &mut Findings) {
         if ttl.is_zero() {
             let message = "a lease of no length can never be held";

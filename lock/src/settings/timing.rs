@@ -45,6 +45,7 @@ impl Default for Timing {
 
 impl Timing {
     /// R3: `start + ttl - (ttl x drift + 2 ms)`, where `start` was read before the first byte left.
+    #[doc(hidden)] // for the tests
     #[must_use]
     pub fn valid_until(&self, start: Moment, ttl: Duration) -> Moment {
         let allowance = ttl.mul_f64(self.drift) + Duration::from_millis(2);
@@ -53,6 +54,7 @@ impl Timing {
 
     /// O2: how long a record of `ttl` must stand still, on the clock of the process that watches it, before its
     /// holder is over. The holder's own deadline is earlier by both allowances.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn watch_time(&self, ttl: Duration) -> Duration {
         ttl + ttl.mul_f64(self.drift) + Duration::from_millis(2)
@@ -60,7 +62,7 @@ impl Timing {
 
     /// The least validity worth having for a lease of `ttl`.
     #[must_use]
-    pub fn min_validity(&self, ttl: Duration) -> Duration {
+    pub(crate) fn min_validity(&self, ttl: Duration) -> Duration {
         // Configured for the default ttl; a lease with another ttl keeps the proportion.
         match self.min_validity {
             Some(least) if !self.ttl.is_zero() => {
@@ -71,6 +73,7 @@ impl Timing {
     }
 
     /// How long the record of this lock is kept after a release.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn retention_of(&self, key: &str) -> Duration {
         let families = self.kept_longer.iter();
@@ -79,12 +82,14 @@ impl Timing {
     }
 
     /// How long before the end of a lease its work is told to stop.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn cancel_margin(&self, ttl: Duration, grace: Duration) -> Duration {
         grace.min(ttl / 4)
     }
 
     /// How long before the end of a lease a process that still works under it is ended.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn abort_margin(&self, ttl: Duration) -> Duration {
         abort_margin(ttl)
@@ -92,7 +97,7 @@ impl Timing {
 
     /// Time between renewals: a third of the ttl.
     #[must_use]
-    pub fn renew_every(&self, ttl: Duration) -> Duration {
+    pub(crate) fn renew_every(&self, ttl: Duration) -> Duration {
         ttl / 3
     }
 }

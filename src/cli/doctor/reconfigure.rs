@@ -10,10 +10,7 @@ use crate::{
     config::Config,
     human::Span,
     lock::{FleetConfig, Timing},
-    node::{
-        Admission, Answer, Op, Token,
-        guard::{closed, closed_since},
-    },
+    node::{Admission, Answer, Op, Token, closed, closed_since},
 };
 
 pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {

@@ -17,8 +17,8 @@ use super::{
 use crate::{
     config::Config,
     fleet::{
-        breakable,
-        status::{LockDetail, LockState, locks::NodeLock},
+        client::locks::breakable,
+        status::{LockDetail, LockState, NodeLock},
     },
     lock::{BreakReport, BreakVote, Broken},
     terminal,

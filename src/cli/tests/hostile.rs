@@ -647,7 +647,11 @@ fn a_hostile_configuration_commands_no_terminal() {
             panic!("string {number}: {text:?}");
         };
         let shown = listed(&problems);
-        assert_eq!(shown.lines().count(), problems.len(), "string {number}");
+        assert_eq!(
+            shown.lines().count(),
+            problems.iter().len(),
+            "string {number}"
+        );
         assert_tame("check", &shown, number);
         let json = json_text(&check::as_json(&problems, &[])).unwrap_or_default();
         assert_tame("check --json", &json, number);

@@ -294,7 +294,7 @@ fn an_even_number_of_nodes_is_a_warning() {
         setup.problem(),
         "watchkeeper.toml:4:9: warning: locks.redis.nodes: 4 nodes survive the loss of 1, as 3 would; use an odd number"
     );
-    assert_eq!(setup.loaded().problems.len(), 1);
+    assert_eq!(setup.loaded().problems.iter().len(), 1);
 }
 
 #[cfg(feature = "redis")]

@@ -12,7 +12,10 @@ fn shipped(name: &str) -> String {
 #[test]
 fn the_default_file_equals_the_defaults_in_code() {
     let setup = Setup::file(&shipped("default.toml"));
-    assert_eq!(setup.loaded().config.render(), Config::default().render());
+    assert_eq!(
+        render::render(&setup.loaded().config, None),
+        render::render(&Config::default(), None)
+    );
 }
 
 #[test]

@@ -127,7 +127,7 @@ impl Fleet {
 
     /// Ends `owner`'s lease of a lock by force: its holder is refused at its next renewal and stops. The lock is free for
     /// others when that holder has released it, or its key has run out; with `now` at once, although two may act then.
-    /// Nothing of another owner or of a foreign client is touched; [`breakable`] says beforehand whose lease can be ended.
+    /// Nothing of another owner or of a foreign client is touched.
     ///
     /// # Cancellation
     /// A dropped call may have broken the lease.
@@ -148,7 +148,7 @@ impl Fleet {
 ///
 /// # Errors
 /// Why that cannot be: it is not held, has changed hands, a foreign client holds it, or too few nodes answer.
-pub fn breakable(lock: &LockDetail, owner: Option<&str>) -> Result<String, FleetError> {
+pub(crate) fn breakable(lock: &LockDetail, owner: Option<&str>) -> Result<String, FleetError> {
     let refused = |why: String| Err(FleetError::NotPossible(why));
     let key = &lock.key;
     if !lock.has_quorum() {

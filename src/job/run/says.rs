@@ -40,7 +40,7 @@ impl Run {
 
     /// How far the run is, as it last said, and how it goes on from there.
     #[must_use]
-    pub fn how_far(&self) -> RunProgress {
+    pub(crate) fn how_far(&self) -> RunProgress {
         let now = self.0.setup.clock.now();
         self.said().progress.told(now)
     }
@@ -80,6 +80,7 @@ impl Run {
     }
 
     /// What the run has left to read, as it is kept; `None` when it left nothing.
+    #[doc(hidden)] // for the tests of the stock jobs
     #[must_use]
     pub fn kept_output(&self) -> Option<String> {
         self.said().output.clone()

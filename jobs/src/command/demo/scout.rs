@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use watchkeeper::{
-    Locks, clock::Clock, config::Config, fleet::Fleet, fleet::status::FleetStatus, ledger::Ledger,
+    Ledger, Locks, clock::Clock, config::Config, fleet::Fleet, fleet::status::FleetStatus,
     lock::LockError, worker::store,
 };
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
-use watchkeeper::ledger::Ledger;
+use watchkeeper::Ledger;
 
 use super::scene::BEAT;
 

@@ -32,6 +32,20 @@
 //! that call one service under the same name of a job send the same keys, too, unless they set headers of their own.
 //!
 //! In reading order: the job, then `params` (with `expected` and `header`), `template`, `answer`.
+//!
+//! # Example
+//! ```
+//! use watchkeeper::{Spec, Worker, config::Secret};
+//! use watchkeeper_jobs::{Http, HttpParams};
+//!
+//! let call = HttpParams {
+//!     url: Secret::new("https://shop.example/cleanup?tick=${tick}"),
+//!     method: Some("POST".to_owned()),
+//!     ..HttpParams::default()
+//! };
+//! let worker = Worker::builder().build().job("cleanup", Http::new(call), Spec::cron("@hourly"));
+//! # let _ = worker;
+//! ```
 
 mod answer;
 mod expected;
@@ -91,7 +105,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 // === impl Http ===
 
 impl Http {
-    /// The job as configured. Wrong parameters are told as a fatal failure of its runs; see [`HttpParams::check`].
+    /// The job as configured. Wrong parameters are told as a fatal failure of its runs.
     #[must_use]
     pub fn new(params: HttpParams) -> Self {
         let plan = params.plan().map_err(|found| in_a_line(&found));
@@ -100,13 +114,6 @@ impl Http {
             client: OnceLock::new(),
             clock: Clock::system(),
         }
-    }
-
-    /// The same on another clock.
-    #[must_use]
-    pub fn on_clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
     }
 
     fn plan(&self) -> Result<(&Plan, &Client), JobError> {

@@ -92,7 +92,7 @@ impl Default for HttpParams {
 impl HttpParams {
     /// What is wrong with these parameters, files of headers included; sends no request.
     #[must_use]
-    pub fn check(&self) -> Findings {
+    pub(crate) fn check(&self) -> Findings {
         let mut found = self.plan().err().unwrap_or_default();
         for (name, path) in &self.header_files {
             take(

@@ -163,7 +163,7 @@ impl Policy {
     /// The pause after this many sendings: doubling, with up to a quarter more, which depends on the item, so that
     /// items refused together do not come back together.
     #[must_use]
-    pub fn pause(&self, attempts: u32, key: &str) -> Duration {
+    pub(crate) fn pause(&self, attempts: u32, key: &str) -> Duration {
         let doublings = attempts.saturating_sub(1).min(20);
         let pause = self.backoff.saturating_mul(1 << doublings).min(MAX_BACKOFF);
         let share = u32::try_from(fnv1a(key.bytes()) % 256).unwrap_or(0);
@@ -179,11 +179,11 @@ fn millis(d: Duration) -> i64 {
 
 impl State {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Retry, Self::Dead, Self::InDoubt, Self::Parked];
+    pub(crate) const ALL: [Self; 4] = [Self::Retry, Self::Dead, Self::InDoubt, Self::Parked];
 
     /// The word for it in the side table, in events and in listings.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Retry => "retry",
             Self::Dead => "dead",
@@ -194,7 +194,7 @@ impl State {
 
     /// The state of a word.
     #[must_use]
-    pub fn parse(word: &str) -> Option<Self> {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.word() == word)
     }
 }
@@ -204,7 +204,7 @@ impl State {
 impl Mark {
     /// The word under which events count it: an old doubt that has to wait counts as a retry.
     #[must_use]
-    pub const fn word(&self) -> &'static str {
+    pub(crate) const fn word(&self) -> &'static str {
         match self {
             Self::Sent => "sent",
             Self::Except(e) if matches!(e.state, State::InDoubt) && !e.doubted => "retry",

@@ -86,6 +86,7 @@ impl Notifications {
     }
 
     /// The same between other ends: a source or a sink of your own.
+    #[doc(hidden)] // with the traits that it takes: they may still change
     #[must_use]
     pub fn between(mut self, source: Arc<dyn Source>, sink: Arc<dyn Sink>) -> Self {
         self.ends = OnceCell::new_with(Some(Ends { source, sink }));
@@ -93,6 +94,7 @@ impl Notifications {
     }
 
     /// The same on another clock.
+    #[doc(hidden)] // for the tests of the command
     #[must_use]
     pub fn on_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -103,6 +105,7 @@ impl Notifications {
     ///
     /// # Errors
     /// When the database does not answer, or the parameters are wrong.
+    #[doc(hidden)] // for the tests of the command, which tells people of them
     pub async fn exceptions(&self) -> Result<Exceptions, JobError> {
         let ends = self.ends().await?;
         ends.source
@@ -115,6 +118,7 @@ impl Notifications {
     ///
     /// # Errors
     /// When the database does not answer, or the parameters are wrong.
+    #[doc(hidden)] // for the tests; people ask `watchkeeper notify`
     pub async fn backlog(&self) -> Result<u64, JobError> {
         let ends = self.ends().await?;
         ends.source

@@ -36,6 +36,27 @@
 //!
 //! In reading order: `params`, `cell`, `delivery` (what an answer means), `source` and `sqlite`, `sink`, `webhook` and
 //! `file`, `rate`, `job`, `operator` (what a person does with what is left).
+//!
+//! # Example
+//! ```
+//! use serde_json::json;
+//! use watchkeeper::{Spec, Worker};
+//! use watchkeeper_jobs::{Notifications, NotificationsParams};
+//!
+//! # fn main() -> Result<(), serde_json::Error> {
+//! let params: NotificationsParams = serde_json::from_value(json!({
+//!     "source": "sqlite:///data/shop.db",
+//!     "table": "notifications",
+//!     "sink": "https://mail.example/send",
+//! }))?;
+//! let worker = Worker::builder().build();
+//! let events = worker.events().clone();
+//! let mail = Notifications::new(params, Some(events));
+//! let worker = worker.batch_job("mail", mail, Spec::continuous());
+//! # let _ = worker;
+//! # Ok(())
+//! # }
+//! ```
 
 pub(crate) mod cell;
 pub(crate) mod delivery;
@@ -49,18 +70,27 @@ pub(crate) mod source;
 pub(crate) mod sqlite;
 mod webhook;
 
-pub use cell::ItemId;
-pub use delivery::{Answer, Exception, Mark, Policy, State};
 pub use job::Notifications;
 pub use params::{Address, Columns, InDoubt, NotificationsParams};
-pub use sink::Sink;
-pub use source::{Begin, Counts, Exceptions, Finish, Item, Listed, Source, SourceError, Work};
 
+// What `Notifications::between` takes: it may still change.
+#[doc(hidden)]
+pub use delivery::{Answer, Mark, Policy};
+#[doc(hidden)]
+pub use sink::Sink;
+#[doc(hidden)]
+pub use source::{Begin, Finish, Item, Source, SourceError, Work};
 // For the tests of the commands, which look at a table from outside.
 #[doc(hidden)]
 pub use operator::{Did, Entry, FIRST_STEP, RowState, Standing, Step};
 #[doc(hidden)]
 pub use sqlite::SqliteOperator;
+#[doc(hidden)]
+pub use {
+    cell::ItemId,
+    delivery::{Exception, State},
+    source::{Counts, Exceptions, Listed},
+};
 
 use super::kind::{Kind, read};
 

@@ -113,7 +113,7 @@ impl Default for Columns {
 impl NotificationsParams {
     /// What is wrong with these parameters; does not touch the database.
     #[must_use]
-    pub fn check(&self) -> Findings {
+    pub(crate) fn check(&self) -> Findings {
         let mut found = Findings::default();
         let mut say = |key: &str, problem: Result<(), String>| {
             let _ = take(&mut found, key, problem);
@@ -236,7 +236,7 @@ impl Address {
 
     /// The address without what might be secret: credentials, path and query of a web address.
     #[must_use]
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         match self.target() {
             Ok(Target::Web(url)) => shown(&url),
             _ if self.0.starts_with("file://") || self.0.starts_with("sqlite://") => self.0.clone(),

@@ -196,7 +196,7 @@ pub(crate) type Result<T, E = SourceError> = std::result::Result<T, E>;
 impl SourceError {
     /// As the engine is told: what another attempt would meet again is fatal.
     #[must_use]
-    pub fn into_job_error(self) -> JobError {
+    pub(crate) fn into_job_error(self) -> JobError {
         match self {
             Self::Sqlite(_) | Self::Unfinished => JobError::retry(self),
             _ => JobError::fatal(self),
@@ -209,7 +209,7 @@ impl SourceError {
 impl Counts {
     /// Those in this state.
     #[must_use]
-    pub const fn of(&self, state: State) -> u64 {
+    pub(crate) const fn of(&self, state: State) -> u64 {
         match state {
             State::Retry => self.retry,
             State::Dead => self.dead,

@@ -6,10 +6,12 @@ use super::{Delay, Hub, NodeState};
 use crate::{clock::Moment, node::NodeError, node::NodeMs, node::rules};
 
 /// The verbs for one node.
+#[doc(hidden)] // for the tests and the testing kit
 #[derive(Clone)]
 pub struct Faults(Arc<Hub>);
 
 /// One connection of one client.
+#[doc(hidden)] // for the tests and the testing kit
 #[derive(Clone)]
 pub struct Link {
     hub: Arc<Hub>,
@@ -17,6 +19,7 @@ pub struct Link {
 }
 
 /// How a caller meets a cut connection.
+#[doc(hidden)] // for the tests and the testing kit
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// At once, with [`NodeError::Unreachable`].

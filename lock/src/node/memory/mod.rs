@@ -12,6 +12,19 @@
 //! # Determinism
 //! All chance comes from the [`Chance`] handed in and is drawn when a request leaves, arrives or is answered. Under
 //! paused time and a seed the same program sees the same node.
+//!
+//! # Example
+//! ```
+//! # use std::sync::Arc;
+//! # use watchkeeper_lock::{Locks, clock::Clock, node::memory::MemoryNode};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let node = MemoryNode::new("one", Clock::system());
+//! # let locks = Locks::over(vec![Arc::new(node)]).start()?;
+//! assert!(locks.lock("report").acquire().await.is_ok());
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{
     collections::BTreeMap,
@@ -39,6 +52,7 @@ mod state;
 mod tests;
 
 pub use faults::{Cut, Faults, Link};
+#[doc(hidden)]
 pub use state::{Entry, Key, NodeState};
 
 /// Announcements that a slow reader may leave unread before it loses some.
@@ -52,6 +66,7 @@ pub struct MemoryNode {
 }
 
 /// What a checker is told of every executed call, in the order of execution.
+#[doc(hidden)] // for the tests and the testing kit
 #[derive(Debug)]
 pub struct Executed<'a> {
     /// The connection it came over, see [`MemoryNode::link`].
@@ -121,6 +136,7 @@ impl MemoryNode {
 
     /// An empty node for a simulation: `clock` is the node's own, `spawn` carries delayed requests (it must outlive
     /// the replicas), `chance` decides about delays and losses.
+    #[doc(hidden)] // for the tests and the testing kit
     #[must_use]
     pub fn simulated(name: impl Into<String>, clock: Clock, spawn: Spawn, chance: Chance) -> Self {
         let shared = Mutex::new(Shared::default());
@@ -136,6 +152,7 @@ impl MemoryNode {
 
     /// This connection, guarding the node: it votes for this caller only while its incarnation is admitted. A node in
     /// memory looks with every call, in the mode `connection`, too.
+    #[doc(hidden)] // for the tests and the testing kit
     #[must_use]
     pub fn guarded(mut self, guard: GuardSettings) -> Self {
         self.guard = guard;
@@ -143,29 +160,34 @@ impl MemoryNode {
     }
 
     /// What can go wrong with this node, for all its connections.
+    #[doc(hidden)] // for the tests and the testing kit
     #[must_use]
     pub fn faults(&self) -> Faults {
         Faults::of(&self.hub)
     }
 
     /// This connection, to cut and mend it alone.
+    #[doc(hidden)] // for the tests and the testing kit
     #[must_use]
     pub fn link(&self) -> Link {
         Link::of(&self.hub, self.link)
     }
 
     /// Looks at the node's state.
+    #[doc(hidden)] // for the tests and the testing kit
     pub fn inspect<T>(&self, look: impl FnOnce(&NodeState) -> T) -> T {
         look(&self.hub.lock().state)
     }
 
     /// The node's own clock.
+    #[doc(hidden)] // for the tests and the testing kit
     #[must_use]
     pub fn time(&self) -> NodeMs {
         self.hub.time(&self.hub.lock().weather).0
     }
 
     /// Calls executed so far, over all connections, also those whose reply was lost.
+    #[doc(hidden)] // for the tests and the testing kit
     #[must_use]
     pub fn executed(&self) -> u64 {
         self.hub.lock().executed
@@ -173,6 +195,7 @@ impl MemoryNode {
 
     /// Shows every executed call to `observer`, in order, before its reply leaves. The observer must not call the
     /// node.
+    #[doc(hidden)] // for the tests and the testing kit
     pub fn observe(&self, observer: impl Fn(&Executed<'_>) + Send + 'static) {
         self.hub.lock().observer = Some(Box::new(observer));
     }

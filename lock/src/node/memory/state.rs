@@ -18,6 +18,7 @@ pub use crate::node::rules::{Entry, Key};
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Everything a node knows.
+#[doc(hidden)] // for the tests and the testing kit
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
     counter: Token,

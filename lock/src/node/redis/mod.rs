@@ -43,6 +43,40 @@
 //! Unguarded, a server that loses its memory forgets its locks; with `Take::Server`, clocks of servers that jump end
 //! leases early or late. One such server of N is outvoted. A fleet in which some programs guard a server and others
 //! do not: those that do not see its records as without an owner.
+//!
+//! # Example
+//! ```no_run
+//! use std::{sync::Arc, time::Duration};
+//! use watchkeeper_lock::{
+//!     Locks,
+//!     clock::Clock,
+//!     node::{
+//!         GuardSettings, Node,
+//!         redis::{RedisNode, RedisNodeSettings, SetupError, TlsFiles},
+//!     },
+//!     spawn::Spawn,
+//! };
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let node = |address: &str| -> Result<Arc<dyn Node>, SetupError> {
+//!     let settings = RedisNodeSettings {
+//!         url: format!("redis://{address}").into(),
+//!         username: None,
+//!         password: None,
+//!         tls: TlsFiles::default(),
+//!         node_timeout: Duration::from_millis(500),
+//!         namespace: "shop".to_owned(),
+//!         raw_keys: false,
+//!         guard: GuardSettings::default(),
+//!     };
+//!     Ok(Arc::new(RedisNode::new(&settings, Clock::system(), Spawn::system())?))
+//! };
+//! let nodes = vec![node("lock-a:6379")?, node("lock-b:6379")?, node("lock-c:6379")?];
+//! let locks = Locks::over(nodes).start()?;
+//! # let _ = locks;
+//! # Ok(())
+//! # }
+//! ```
 
 mod announce;
 mod endless;
@@ -53,6 +87,7 @@ mod rights;
 mod script;
 #[cfg(test)]
 mod tests;
+#[doc(hidden)] // for the worker
 #[cfg(feature = "redis-tls")]
 pub mod tls;
 mod trouble;
@@ -79,6 +114,7 @@ use super::{
 use crate::{clock::Clock, spawn::Spawn};
 
 /// The most operations that one call may carry: a script occupies the whole server while it runs.
+#[doc(hidden)] // for the tests
 pub const MAX_OPS: usize = 250;
 
 /// Connections to one server: all calls go over one, and its successor is made while it may still hang. Release announcements
@@ -231,11 +267,13 @@ impl RedisNode {
     ///
     /// # Errors
     /// [`NodeError`]: why there is no connection, with the remedy when the server is not fit to keep locks.
+    #[doc(hidden)] // for the tests
     pub async fn identity(&self) -> Result<Identity, NodeError> {
         self.link.identity().await
     }
 
     /// The run id of the server now connected.
+    #[doc(hidden)] // for the tests
     #[must_use]
     pub fn run_id(&self) -> Option<String> {
         self.link.last_identity().map(|identity| identity.run_id)

@@ -8,6 +8,7 @@ use crate::node::{NodeError, Refusal};
 const OLDEST: (u32, u32) = (6, 2);
 
 /// Who answered: two endpoints that show the same run id are one server, and no majority.
+#[doc(hidden)] // for the tests
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// New with every start of the server process.

@@ -25,6 +25,19 @@
 //! locked until it goes on or is killed. Transactions take milliseconds, and there is no leader meanwhile, so nothing
 //! runs twice. More than one machine. Network file systems are refused by name; [`OpenError::NetworkFileSystem`]
 //! lists what to do.
+//!
+//! # Example
+//! ```no_run
+//! use std::sync::Arc;
+//! use watchkeeper_lock::{Locks, clock::Clock, node::sqlite::SqliteNode};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let node = SqliteNode::open("locks.db", Clock::system())?;
+//! let locks = Locks::over(vec![Arc::new(node)]).start()?;
+//! # let _ = locks;
+//! # Ok(())
+//! # }
+//! ```
 
 use std::{
     fmt, io,
