@@ -42,8 +42,8 @@ pub enum Cause {
 // === impl Status ===
 
 impl Status {
-    #[doc(hidden)] // for the command
     /// As a shell shows it: the code, or 128 and the signal's number.
+    #[doc(hidden)] // for the command
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match *self {
