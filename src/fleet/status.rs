@@ -12,7 +12,7 @@
 //! - S4 The order of documents changes nothing.                           (the_order_of_documents_changes_nothing)
 //!
 //! What became of a job's runs is told by documents of its own: [`RunRecord`].
-//! One lock in full, and which locks nothing will release: [`locks`], [`leaks`]. Which process holds one: [`HolderStatus`].
+//! One lock in full, and which locks nothing will release: [`LockDetail`], [`Leak`]. Which process holds one: [`HolderStatus`].
 //!
 //! # Not promised
 //! This is news, not authority: a document is as old as `seen_ms_ago` says, and a lock may change hands while this is read.

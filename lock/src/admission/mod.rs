@@ -2,7 +2,7 @@
 //!
 //! A node that has forgotten a vote could give it a second time. So it has none until everything that was granted
 //! before is over. A nomination is put on it and watched for the longest lease on our own clock. Only then the node
-//! is told what the others know, and admitted ([`crate::node::guard`] has the node's side). Every process does this
+//! is told what the others know, and admitted (`node::guard` has the node's side). Every process does this
 //! for every node: any of them may finish it, several at once harmlessly, and the death of one costs nothing.
 //!
 //! What to do next is decided in `candidate`, what a node must be told in `knowledge`. Here the calls are made.
