@@ -52,6 +52,8 @@ struct File {
     defines: BTreeSet<String>,
     /// Modules for tests alone.
     tests: Vec<String>,
+    /// Modules that are written within the file.
+    inline: BTreeSet<String>,
 }
 
 // === impl Source ===
@@ -150,6 +152,10 @@ impl Source {
             if !passes_on || file.defines.contains(name) {
                 return Some(here);
             }
+            // A module that is written in the root has names of another crate, no file of this one.
+            if here == "lib.rs" && file.inline.contains(name) {
+                return None;
+            }
             if let Some(ways) = file.names.get(name) {
                 // One name may be a type, a function and a module, from one place each.
                 return ways.iter().find_map(|way| {
@@ -235,6 +241,7 @@ impl File {
                 "mod" => {
                     at += 1;
                     if words.get(at + 1) == Some(&"{") {
+                        file.inline.insert(words[at].to_owned());
                         inline.push(depth);
                     }
                 }
