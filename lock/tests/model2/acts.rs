@@ -526,7 +526,7 @@ impl Bounds {
             }
             // Of a record that may be taken, only S0 asks how long it has stood.
             let ages = n.is_taken() && !self.reads;
-            let kept = n.mark == Mark::Released && self.free && self.sweeps;
+            let kept = n.mark == Mark::Released && self.keeps_releases();
             if !ages && !kept {
                 n.age = 0;
             }

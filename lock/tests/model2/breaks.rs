@@ -1,7 +1,7 @@
 //! Ending a lease by force: B1 to B6.
 
 use crate::{
-    bounds::{TABLE, acquires, caught, decided_after, extends, holds, holds_after},
+    bounds::{TABLE, acquires, caught, caught_after, decided_after, extends, holds, holds_after},
     rules::Rule,
     world::{Bounds, Step},
 };
@@ -62,7 +62,10 @@ fn under_way() -> Vec<Step> {
 #[test]
 fn b6_now_waits_until_the_acquire_is_too_late() {
     let bounds = TABLE.breaking_now().late().extending(1, 0);
-    decided_after::<3>(Rule::B6Waits, bounds, &under_way(), EXTENDED);
+    caught_after::<3>(Rule::B6Waits, bounds, &under_way(), EXTENDED);
+    let mut told = under_way();
+    told.extend([Step::BreakReaches(0), Step::BreakReaches(2)]);
+    holds_after::<3>("with B6Waits", &bounds, &told);
 }
 
 #[test]
@@ -83,6 +86,15 @@ fn a_break_keeps_one_holder_and_ends_the_lease() {
 fn a_break_stands_late_calls_of_its_target() {
     let bounds = TABLE.breaking().late();
     holds("break, late", &bounds);
-    let bounds = bounds.extending(1, 0);
-    holds_after::<3>("break, late, an extension", &bounds, &under_way());
+}
+
+/// A mark is swept only after its watch, and what `now` has written only when its target cannot believe any more.
+#[test]
+fn s0_what_now_has_released_is_kept_for_a_ttl() {
+    let bounds = TABLE.breaking_now().without(Rule::B6Waits);
+    let bounds = bounds.swept().extending(2, 0);
+    let mut prefix = acquires(0, &[0, 1], false);
+    prefix.extend([Step::Breaks(0), Step::NowReaches(0), Step::NowReaches(2)]);
+    decided_after::<3>(Rule::S0Retention, bounds, &prefix, EXTENDED);
+    holds("break, swept", &TABLE.breaking().swept_all());
 }

@@ -495,7 +495,11 @@ fn an_admission_asks_whose_the_other_nodes_are() {
 
 #[test]
 fn an_admission_asks_all_other_nodes() {
-    decided("five, one node shared", Rule::AsksAll, FIVE);
+    let few = FIVE.without(Rule::AsksAll);
+    let mut prefix = vec![Step::Tick, Step::Tick];
+    prefix.extend([5, 6, 7].map(|i| Step::Admits(1, i)));
+    expect_breaks("five, without AsksAll", &few, &prefix, LIMIT, "two holders");
+    holds("five, one node shared", &FIVE);
     // Of three, N - q + 1 others are all others.
     holds("three, without AsksAll", &SHIFTED.without(Rule::AsksAll));
 }

@@ -34,7 +34,7 @@ fn a2_an_acquire_that_finds_itself_writes_nothing() {
     let mut prefix = acquires(0, &[0, 1], true);
     prefix.extend([Step::Reads(1, 0), Step::Tick]);
     prefix.extend(extends(0, &[0, 1], true));
-    decided_after::<3>(Rule::A2NoRewrite, bounds, &prefix, "two holders");
+    caught_after::<3>(Rule::A2NoRewrite, bounds, &prefix, "two holders");
 }
 
 // === extend ===
@@ -186,7 +186,7 @@ fn o5_an_old_round_changes_nothing() {
     prefix.extend(extends(0, &[0, 1], true));
     prefix.extend([Step::Reads(1, 0), Step::Tick]);
     prefix.extend(extends(0, &[0, 1], false));
-    decided_after::<3>(Rule::O5Seq, bounds, &prefix, "two holders");
+    caught_after::<3>(Rule::O5Seq, bounds, &prefix, "two holders");
 }
 
 // === belief ===
@@ -196,10 +196,22 @@ fn r3_a_lease_is_as_old_as_its_request() {
     caught(Rule::R3Validity, TABLE, "two holders");
 }
 
+/// c0's acquire is as late as it may be without N2: it lands where c1 has held and gone, and the round counts it.
 #[test]
 fn r8_a_round_counts_before_the_old_deadline() {
-    let bounds = TABLE.extending(1, 1);
-    caught(Rule::R8OldDeadline, bounds, "a lease went on");
+    let bounds = TABLE.late().extending(1, 0);
+    let promise = "a lease went on";
+    caught(Rule::R8OldDeadline, bounds.without(Rule::N2Bound), promise);
+}
+
+/// Within N2 it takes a round that heals what was swept, and another that counts it.
+#[test]
+fn r8_the_deadline_is_needed_with_n2_where_records_are_swept() {
+    let bounds = TABLE.late().swept().extending(2, 0);
+    let mut prefix = acquires(0, &[0, 1], true);
+    prefix.extend([Step::Tick, Step::Extends(0), Step::Fails(0, true)]);
+    prefix.extend([Step::Extends(0), Step::Asks(0, 0, true), Step::Tick]);
+    caught_after::<3>(Rule::R8OldDeadline, bounds, &prefix, "a lease went on");
 }
 
 #[test]

@@ -358,6 +358,7 @@ impl Law {
             n.counter = n.counter.max(token);
             if n.mark == Mark::Held || n.mark == Mark::Broken && now {
                 n.mark = mark;
+                n.age = if now { 0 } else { n.age };
                 n.flag &= now || self.has(Rule::W1KeepFlag);
             }
             let waits = now && std::mem::take(&mut n.flag);

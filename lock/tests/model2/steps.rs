@@ -125,7 +125,8 @@ impl Bounds {
             }
             return;
         }
-        let kept = self.free && self.has(Rule::S0Retention) && n.age < self.law.longest();
+        let kept =
+            self.keeps_releases() && self.has(Rule::S0Retention) && n.age < self.law.longest();
         if !kept {
             out.push(Step::Sweeps(i as u8));
             if !self.has(Rule::S1SweepCompares) && !n.listed {

@@ -11,6 +11,9 @@ fn s0_released_records_may_be_swept_at_any_time() {
     holds("swept", &TABLE.swept_all().trying(2, 1));
     holds("swept, tokens", &TABLE.swept_all().counting());
     holds("swept, late", &TABLE.swept_all().late());
+    let prefix = acquires(0, &[0, 1], true);
+    let bounds = TABLE.swept_all().late().extending(1, 0);
+    holds_after::<3>("swept, late, an extension", &bounds, &prefix);
 }
 
 /// Not for safety, but for those who wait: a round that is late finds nothing where its lease was released, and heals it.

@@ -309,6 +309,11 @@ impl Bounds {
         self.tokens || self.breaks || self.extensions.iter().any(|n| *n > 0)
     }
 
+    /// S0: whether it makes a difference for how long a release is kept.
+    pub(crate) fn keeps_releases(&self) -> bool {
+        self.sweeps && (self.free || self.now)
+    }
+
     /// O2: what this client may send as `expected` to this node, in this attempt.
     pub(crate) fn expected<const N: usize>(
         &self,
