@@ -63,6 +63,15 @@ impl Bounds {
                 k.crashed = true;
                 t.crashes += 1;
             }
+            Step::Silence => {
+                // What a round has not reached yet arrives late.
+                for c in 0..self.clients {
+                    self.keep_late(&mut t, c, true);
+                    t.clients[c].give_up();
+                    t.clients[c].crashed = true;
+                }
+                t.silent = 1;
+            }
             Step::Arrives(c, kind, i) => {
                 let (c, kind) = (usize::from(c), usize::from(kind));
                 let late = t.clients[c].late[kind];
@@ -200,6 +209,9 @@ impl Bounds {
 
     fn tick<const N: usize>(&self, t: &mut World<N>) {
         let ttl = self.law.longest();
+        if t.silent > 0 {
+            t.silent = (t.silent + 1).min(self.silence + 1);
+        }
         for n in &mut t.nodes {
             n.age = (n.age + 1).min(ttl);
             n.watched = (n.watched + 1).min(ttl);

@@ -41,6 +41,7 @@ pub(crate) const TABLE: Bounds = Bounds {
     restarts: false,
     reads: false,
     free: false,
+    silence: 0,
     wakes: false,
     liveness: false,
 };

@@ -52,7 +52,7 @@ fn b5_what_is_broken_comes_free() {
 }
 
 /// c0's acquire is under way to node 2 when the lease is broken.
-fn under_way() -> Vec<Step> {
+pub(crate) fn under_way() -> Vec<Step> {
     let mut prefix = acquires(0, &[0, 1], true);
     prefix.push(Step::Breaks(0));
     prefix

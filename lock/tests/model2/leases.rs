@@ -26,14 +26,20 @@ fn a1_an_owner_that_is_over_here_is_not_granted_again() {
     );
 }
 
+/// c1 has read the first round, c0's second one was kept, and its acquire may come again.
+pub(crate) fn a_round_and_a_late_acquire() -> Vec<Step> {
+    let mut prefix = acquires(0, &[0, 1], true);
+    prefix.extend([Step::Reads(1, 0), Step::Tick]);
+    prefix.extend(extends(0, &[0, 1], true));
+    prefix
+}
+
 /// Between two connections a round may arrive before the acquire that it follows. Written back to the first round, the
 /// record shows a watcher what it has seen before.
 #[test]
 fn a2_an_acquire_that_finds_itself_writes_nothing() {
     let bounds = TABLE.reading().twice().extending(1, 0);
-    let mut prefix = acquires(0, &[0, 1], true);
-    prefix.extend([Step::Reads(1, 0), Step::Tick]);
-    prefix.extend(extends(0, &[0, 1], true));
+    let prefix = a_round_and_a_late_acquire();
     caught_after::<3>(Rule::A2NoRewrite, bounds, &prefix, "two holders");
 }
 
@@ -179,14 +185,18 @@ fn o4_a_single_try_sits_out_what_is_orphaned() {
 }
 
 /// c0's first round is late at node 0, which has its second one; c1 has read the first.
-#[test]
-fn o5_an_old_round_changes_nothing() {
-    let bounds = TABLE.reading().twice().extending(2, 0);
+pub(crate) fn two_rounds() -> Vec<Step> {
     let mut prefix = acquires(0, &[0, 1], true);
     prefix.extend(extends(0, &[0, 1], true));
     prefix.extend([Step::Reads(1, 0), Step::Tick]);
     prefix.extend(extends(0, &[0, 1], false));
-    caught_after::<3>(Rule::O5Seq, bounds, &prefix, "two holders");
+    prefix
+}
+
+#[test]
+fn o5_an_old_round_changes_nothing() {
+    let bounds = TABLE.reading().twice().extending(2, 0);
+    caught_after::<3>(Rule::O5Seq, bounds, &two_rounds(), "two holders");
 }
 
 // === belief ===
@@ -225,7 +235,21 @@ fn r11_a_holder_stops_believing_before_it_releases() {
     caught(Rule::R11BeliefFirst, TABLE, "two holders");
 }
 
-// === sweeping does not hurt what is late ===
+// === how long others are made to wait ===
+
+/// All clients stop: what stands is ripe after a ttl, and what is still under way has arrived before that.
+#[test]
+fn an_orphan_bars_the_lock_for_less_than_two_ttls() {
+    let silence = |ticks| Bounds {
+        silence: ticks,
+        ..TABLE.late().extending(1, 0)
+    };
+    let prefix = acquires(0, &[0, 1], true);
+    holds_after::<3>("silence, 3 ticks", &silence(3), &prefix);
+    let promise = "an orphan bars the lock for too long";
+    breaks_after::<3>("silence, 2 ticks", &silence(2), &prefix, promise);
+    caught_after::<3>(Rule::N2Bound, silence(3), &prefix, promise);
+}
 
 #[test]
 fn a_release_is_free_whatever_was_late() {

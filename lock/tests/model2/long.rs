@@ -3,6 +3,7 @@
 
 use crate::{
     bounds::{TABLE, breaks_after, caught, holds, holds_after},
+    breaks, leases,
     rules::Rule,
     world::{Bounds, Step},
 };
@@ -156,11 +157,17 @@ fn healing_in_larger_bounds() {
         TABLE.copied().extending(2, 0),
         "two holders",
     );
-    caught(
-        Rule::O5Seq,
-        TABLE.reading().late().extending(2, 0),
-        "two holders",
+    let twice = TABLE.reading().twice();
+    let rounds = twice.extending(2, 0);
+    holds_after::<3>("with O5Seq", &rounds, &leases::two_rounds());
+    let round = twice.extending(1, 0);
+    holds_after::<3>(
+        "with A2NoRewrite",
+        &round,
+        &leases::a_round_and_a_late_acquire(),
     );
+    let breaks = TABLE.breaking_now().late().extending(1, 0);
+    holds_after::<3>("with B6Waits", &breaks, &breaks::under_way());
 }
 
 #[test]

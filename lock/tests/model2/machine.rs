@@ -86,7 +86,7 @@ impl<'a, const N: usize> Within<'a, N> {
         }
         p.put(w.losses, 3).put(w.saves, 3).put(w.bumps, 3);
         p.put(w.evictions, 2).put(w.tables, 2);
-        p.put(w.crashes, 3).put(w.used, 5);
+        p.put(w.crashes, 3).put(w.used, 5).put(w.silent, 3);
         if bounds.breaks {
             p.put(rename(w.target), 4)
                 .put(w.broken.into(), 1)
@@ -250,6 +250,7 @@ impl<const N: usize> Machine for Within<'_, N> {
             Step::Ends(c) => format!("c{c} ends its lease"),
             Step::Reads(c, i) => format!("c{c} reads node {i}: {}", node(i)),
             Step::Restarts(c) => format!("c{c} is started again"),
+            Step::Silence => "all clients stop for good".to_owned(),
             Step::Crashes(c) => format!("c{c} stops for good"),
             Step::Arrives(c, kind, i) => {
                 let what = ["acquire", "extension"][usize::from(kind)];

@@ -14,6 +14,9 @@ pub(crate) fn check<const N: usize>(bounds: &Bounds, w: &World<N>) -> Option<&'s
     if bounds.wakes && (0..bounds.clients).any(|c| is_lost(w, c)) {
         return Some("a wake-up was lost");
     }
+    if w.silent > bounds.silence && bounds.silence > 0 && is_barred(bounds, w) {
+        return Some("an orphan bars the lock for too long");
+    }
     bounds.liveness.then(|| quiet(bounds, w)).flatten()
 }
 
@@ -22,6 +25,13 @@ fn is_free<const N: usize>(w: &World<N>) -> bool {
     let over = |own: Owner| w.clients[client_of(own)].free & 1 << (own & 3) != 0;
     let barred = |n: &&Node| n.is_taken() && over(n.own);
     N - w.nodes.iter().filter(barred).count() >= World::<N>::QUORUM
+}
+
+/// Would a newcomer be refused that has watched for as long as there was to see?
+fn is_barred<const N: usize>(bounds: &Bounds, w: &World<N>) -> bool {
+    let ripe = |n: &Node| n.age >= bounds.law.ttl_of(n.own);
+    let open = |n: &&Node| n.admitted && (!n.is_taken() || ripe(n));
+    w.nodes.iter().filter(open).count() < World::<N>::QUORUM
 }
 
 /// Does this client sleep although the lock is free, all others rest, and nothing is left that would tell it?

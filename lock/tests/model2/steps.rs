@@ -12,21 +12,31 @@ impl Bounds {
     pub(crate) fn steps<const N: usize>(&self, w: &World<N>, out: &mut Vec<Step>) {
         out.clear();
         out.push(Step::Tick);
+        if w.silent > 0 {
+            self.arrivals(w, out);
+            return;
+        }
+        if self.silence > 0 {
+            out.push(Step::Silence);
+        }
         for i in 0..N {
             self.node_steps(w, i, out);
             if w.target != NOBODY {
                 self.break_steps(w, i, out);
             }
         }
-        for c in 0..self.clients {
-            let k = &w.clients[c];
+        self.arrivals(w, out);
+        for c in (0..self.clients).filter(|c| !w.clients[*c].crashed) {
+            self.client_steps(w, c, out);
+        }
+    }
+
+    fn arrivals<const N: usize>(&self, w: &World<N>, out: &mut Vec<Step>) {
+        for (c, k) in w.clients.iter().enumerate() {
             for (kind, late) in k.late.iter().enumerate() {
                 for i in (0..N).filter(|i| late.nodes & 1 << i != 0) {
                     out.push(Step::Arrives(c as u8, kind as u8, i as u8));
                 }
-            }
-            if !k.crashed {
-                self.client_steps(w, c, out);
             }
         }
     }

@@ -95,6 +95,8 @@ pub(crate) struct World<const N: usize> {
     pub(crate) tables: u8,
     /// The largest token that was ever held.
     pub(crate) used: u8,
+    /// All clients have stopped: one more than the ticks since.
+    pub(crate) silent: u8,
     /// `locks break`: its target, the token it takes, whether a majority was told.
     pub(crate) target: Owner,
     pub(crate) break_token: u8,
@@ -139,6 +141,8 @@ pub(crate) struct Bounds {
     pub(crate) reads: bool,
     /// A lock whose releases have been answered is free.
     pub(crate) free: bool,
+    /// All clients may stop for good; so many ticks later a newcomer that watches acquires (0: not asked).
+    pub(crate) silence: u8,
     /// Refused clients sleep until they are told.
     pub(crate) wakes: bool,
     pub(crate) liveness: bool,
@@ -176,6 +180,8 @@ pub(crate) enum Step {
     Reads(u8, u8),
     Restarts(u8),
     Crashes(u8),
+    /// All clients stop for good.
+    Silence,
     /// An old message of this kind (0 acquire, 1 extend) arrives at a node.
     Arrives(u8, u8, u8),
     /// The release of this owner reaches a node.
@@ -279,6 +285,7 @@ impl<const N: usize> World<N> {
             evictions: 0,
             tables: 0,
             used: 0,
+            silent: 0,
             target: NOBODY,
             break_token: 0,
             broken: false,
