@@ -25,9 +25,6 @@ fn one_holder_in_larger_bounds() {
         "explicit watches, late",
         &TABLE.reading().late().extending(1, 0),
     );
-    let twice = TABLE.reading().twice().extending(1, 0);
-    holds("explicit watches, twice", &twice);
-    caught(Rule::A2NoRewrite, twice, "two holders");
     let ages = TABLE.late().without(Rule::N2Bound);
     holds("late at any age, an extension", &ages.extending(1, 0));
     let floors = Bounds {

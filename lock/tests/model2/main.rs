@@ -1,4 +1,119 @@
-//! placeholder
+//! An exhaustive model of *layout 2*, in which a node's memory is one value: every schedule of a small machine, within stated
+//! bounds. `../model` is the same for layout 1, which the lock has today.
+//!
+//! The machine has three lock nodes (five where three are blind) and two or three clients; one lock; a ttl of two ticks, or of
+//! three and two. Messages are late, repeated, and may be executed without their reply being heard; clients stop between any
+//! two steps; nodes lose their memory or come back as an older copy; records are swept; leases are broken; clients sleep until
+//! they are told. [`node`] says what a node answers, [`world`] and [`acts`] what clients do, [`promises`] what must be true of
+//! every state. Beside it stand two small machines: [`fleets`], of programs that are configured differently, and [`claims`].
+//!
+//! # Layout 2
+//! A node keeps, for a namespace, one hash: a record for each lock, `c`, which is the largest counter of all records that were
+//! forgotten, and the marker of the incarnation that was admitted. A record is a state (H held, R released, B broken), the owner,
+//! the number of its round, its ttl, its grant, the counter, the incarnation, and a flag that says whether somebody waits.
+//! Nothing else is remembered: no marks of owners that are over. What arrives late for one of them can make others wait, and
+//! can let nobody in.
+//!
+//! *Base* is the counter that a grant must exceed: the record's where one stands, `c` where none does, and the larger of both
+//! where the record is of another incarnation. A record of another incarnation names nobody.
+//!
+//! # What must be true in every state
+//! - One holder at any instant. A lease never goes on after another client held.
+//! - A token is larger than every earlier one.
+//! - A round that begins after a majority was told of a break is never won.
+//! - What was released on a node is never revived there by its owner.
+//! - A lock whose releases have been answered is free: no majority shows an owner that is over.
+//! - No wake-up is lost: while a client sleeps and all others rest, the lock is not free, or the client has been told.
+//! - Nobody is stuck: with all others dead, a newcomer acquires within a ttl.
+//!
+//! # The rules
+//! Each is switched off in a test whose name begins with its letters, and then that search must find what the last column says.
+//!
+//! | rule | says | without it |
+//! | --- | --- | --- |
+//! | `A1OwnOver` | An acquire is refused where its own owner stands released or broken. | A late or repeated acquire takes its own release again: nobody holds, and the lock is barred for a ttl. |
+//! | `A2NoRewrite` | An acquire that finds itself held writes nothing, and is answered the grant that stands there. | It writes the first round over the second; a client that has watched the first takes over a living lease: two holders. |
+//! | `E1Incarnation` | An extension keeps only what shows owner and incarnation. | A node that came back as a copy counts for its old holder and lets others in: two holders. |
+//! | `E2NoRevival` | An extension that finds its own owner released or broken is refused. | A late round revives what was released. |
+//! | `E3Counter` | What does not show the holder is written anew by the take rule, and a record of this incarnation only if its counter is not above the lease's token. | Late rounds write a dead owner over what others took and left, until a majority shows it; and `now` is undone by the holder's next rounds. |
+//! | `C1OldWithC` | A record of another incarnation counts together with `c`. | A copy that was admitted grants a token for the second time. |
+//! | `C2HealBase` | Healing writes the larger of base and token. | A late round of a dead lease lowers what its successor raised. |
+//! | `C3SweepRaises` | A sweep raises `c` in the step that deletes. | The next token is an old one. |
+//! | `C4FreshFromC` | A fresh record starts above `c`. | The same. |
+//! | `T1Raise` | A grant raises the record's counter. | The next token is the same. |
+//! | `T2Confirm` | Where grants differ, the largest is confirmed before it is believed. | A minority knows the token alone. |
+//! | `T2Configured` | A confirm needs a majority of the configured nodes, and not of those that granted. | Of five nodes two confirm, and the next majority does without them. |
+//! | `N2Bound` | No acquire and no round acts a ttl after it was sent. | An acquire lands where the break's mark was taken and left again, and the broken lease goes on. |
+//! | `N2Exclusive` | At that very moment it is too late already. | The same, where the lease is broken at the moment in which it was acquired. |
+//! | `N4Ordered` | A release goes out behind its acquire, on one connection, or when that acquire is too late. | It finds nothing, is answered, and then the acquire lands: all is released, and a majority bars the lock. |
+//! | `N6CompareOwner` | A release touches only what its owner wrote. | It releases a successor. |
+//! | `S0Retention` | A release is kept for a ttl before it is swept. Safety does not need it. | A late round finds nothing, heals it, and a majority shows a dead owner. |
+//! | `S1SweepCompares` | A sweep compares what it has read in the step that deletes. | It deletes a lease that came between. |
+//! | `S2SweepWatched` | What is held or broken is swept only after a watch of its ttl. | A clock that is wrong ends a living lease. |
+//! | `G1Marker` | A node that lost its memory, or shows an older one, does not vote before it is admitted. | Two holders. |
+//! | `G2Watch`, `G2LongestTtl` | It is watched for the longest ttl of all before. | Two holders. |
+//! | `G2ReadAfter`, `G2Majority` | Its `c` is raised to what N - q + 1 others show, read after that watch. | A token is given again. |
+//! | `G7RecordsFirst` | Of each of them the records are read first, and then `c`. | A record is swept between the two, and is in neither. |
+//! | `B1Watched` | What is broken is watched for its ttl like what is held. | Two holders. |
+//! | `B2Everywhere` | A break writes its mark also where nothing of its target stands. | The next round heals that node, and the one after it counts it. |
+//! | `B3Admitted` | A node that is not admitted is not told. | Its mark is of an incarnation that will not count. |
+//! | `B4NowEverywhere` | `now` writes the release also where nothing of its target stands. | As without `B2Everywhere`. |
+//! | `B5Taken` | What is broken may be taken after its watch. | Nobody can ever acquire. |
+//! | `B6Waits` | `now` breaks first, and writes the release only when no acquire of its target can act any more. | One lands where another client has taken and left the node, and the next round counts it. |
+//! | `W1KeepFlag` | Whatever writes over a held or broken record keeps its flag. | Of two that wait for an orphan one takes over, and the other is never told. |
+//! | `W2Enough` | A client sleeps only when N - q + 1 nodes have refused it and it has heard them. | The flag stands on an orphan, while the lock is free elsewhere. |
+//! | `W2Voters` | The refusal of a node without a vote is none of them. | The same. |
+//! | `W3Atomic` | A refusal sets the flag in the same step. | The release comes between. |
+//! | `W4SweepTells`, `W4NowTells` | A sweep of a lease, and a break with `now`, tell those who wait. | They sleep on. |
+//! | `W5Remembered` | What is told while an attempt is under way is remembered until it has failed. | The client goes to sleep behind its call. |
+//! | `W6ReleaseTells` | A release tells those who wait. | They sleep on. |
+//! | `O1Expected` | What the caller has watched is compared in the step that replaces it. | Two holders. |
+//! | `O2FullTtl`, `O2FromReply`, `O2RecordTtl` | A watch lasts the whole ttl that the record names, from the reply that showed it. | Two holders. |
+//! | `O2NotBySilence` | Only a release proves that an owner is over. | Two holders. |
+//! | `O2KnownOver` | A release that was seen on any node counts on all. | Others wait for what is over. |
+//! | `O3MarkReleased` | A failed attempt is released like a lease. | It bars the lock. |
+//! | `O4SitOut` | A single try sits out an orphan. | Clients that try once never acquire. |
+//! | `O5Seq` | A round that is not newer than the record's changes nothing. | A late round puts back what a client has watched: two holders. |
+//! | `R3Validity` | A lease counts from before its round's first byte. | Two holders. |
+//! | `R8OldDeadline` | An extension counts only before the old deadline. | A lease goes on over another holder's. |
+//! | `R11BeliefFirst` | Belief ends before the release leaves. | Two holders. |
+//! | `R8NoForeignKey` | On raw keys, a node is no vote for an extension while a stranger's key stands on it. | Two holders, one of them foreign. |
+//! | `O6NoForeign` | A stranger's key is left alone. | It is overwritten. |
+//! | `N7KeyStays` | A break leaves the plain key to run out. | Two holders, one of them foreign. |
+//!
+//! # Rules that safety does not rest on here
+//! - `T2GrantCheck`: a larger grant that went unheard has raised its node's counter all the same
+//!   (`t2_a_larger_grant_need_not_be_told_to_three_nodes`).
+//! - `T3Extend`, as long as the guard is on (`t3_extensions_need_not_carry_the_token_under_the_guard`); E3 needs the token.
+//! - `R9NextRound`: with the old deadline checked, what is healed could count at once (`r9_what_is_healed_could_count_at_once`).
+//! - `O2KnownOver` spares a watch, and `S0Retention` too, but for what `now` has released
+//!   (`s0_what_now_has_released_is_kept_for_a_ttl`).
+//! - N2 is needed by breaks, and to bound a wait: one holder and tokens stand messages of any age
+//!   (`n2_one_holder_does_not_need_it`).
+//! - R8 is implied by R3 and N2, unless records are swept while a holder may still send rounds
+//!   (`r8_the_deadline_is_needed_with_n2_where_records_are_swept`).
+//!
+//! # How long others wait for nothing
+//! With all clients dead, a newcomer that watches acquires less than two ttls later: what is under way arrives within one (N2),
+//! and whatever it has written is ripe after another. It may take more than one
+//! (`an_orphan_bars_the_lock_for_less_than_two_ttls`).
+//!
+//! # What is not in it
+//! - Different clock rates; allowances for them are numbers.
+//! - More than one late acquire and one late round of a client. A message that was executed before may come again, and several
+//!   nodes may get the same one late.
+//! - Retries of a break by an operator who has gone, and two breaks at once.
+//! - Losses of memory beside waiting clients: a flag that is lost with its node is left to polling, as is a lost subscription.
+//! - Records of several locks in one table, but for `c` that rises by itself; bodies and ledgers beside the table; the line (R7);
+//!   membership that changes while programs run.
+//! - When fewer than N - q + 1 other nodes can be read, the floor from outside is taken as good (T5).
+//! - Whether HSCAN returns all that stands: taken from its documentation.
+//! - Server expiry (`locks.expiry = "server"`), which is in `../model`, and so are R1, R2, R6, R7 and R10 as said there.
+//!
+//! # Running it
+//! `cargo test --test model2` takes about ten seconds on two cores. The larger bounds take some minutes more:
+//! `cargo test --test model2 -- --ignored`; the head of [`long`] lists their states. With `--nocapture` each search says how
+//! many states it visited, and each mutant shows its trace.
 
 mod acts;
 mod bounds;
