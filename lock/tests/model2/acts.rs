@@ -39,6 +39,13 @@ impl Bounds {
                 (k.elapsed, k.seq, k.broken) = (0, k.seq + 1, broken);
                 k.extensions += 1;
             }
+            Step::Verifies(c) => {
+                let c = usize::from(c);
+                let broken = t.broken && t.target == owner(c, t.clients[c].attempt);
+                let k = &mut t.clients[c];
+                k.round(Phase::Verifying);
+                (k.verified, k.doubted, k.broken) = (true, k.interrupted, broken);
+            }
             Step::Ends(c) => t.clients[usize::from(c)].give_up(),
             Step::Sleeps(c) => {
                 let k = &mut t.clients[usize::from(c)];
@@ -110,6 +117,10 @@ impl Bounds {
             if self.law.is_foreign(before.key) && touched && !passive && !own {
                 return Err("a foreign client's key was touched");
             }
+        }
+        for c in 0..CLIENTS {
+            let other = (0..CLIENTS).any(|d| d != c && t.clients[d].believes());
+            t.clients[c].doubted &= other;
         }
         self.tidy(&mut t);
         Ok(t)
@@ -224,6 +235,7 @@ impl Bounds {
         let rounds_end = self.has(Rule::R3Validity)
             && self.has(Rule::N2Bound)
             && self.has(Rule::N2Exclusive)
+            && self.has(Rule::R4OneRound)
             && !self.wakes;
         for (c, k) in t.clients.iter_mut().enumerate() {
             for watch in &mut k.watch {
@@ -274,6 +286,13 @@ impl Bounds {
             ripe |= u8::from(looks) << i;
         }
         let k = &mut t.clients[c];
+        if k.votes() > 0 {
+            // R4 off: the old votes and the old owner value.
+            let todo = (0..N).filter(|i| k.got[*i] == 0);
+            k.todo = todo.fold(0, |nodes, i| nodes | 1 << i);
+            (k.phase, k.elapsed) = (Phase::Acquiring, 0);
+            return;
+        }
         k.settle(Phase::Idle);
         k.attempt += 1;
         k.round(Phase::Acquiring);
@@ -321,7 +340,8 @@ impl Bounds {
                     k.floor = k.floor.max(known);
                 }
                 // A refusal shows the record, like a read.
-                if self.reads && self.is_news(t, c, i) {
+                let looks = self.reads && k.phase != Phase::Verifying;
+                if looks && self.is_news(t, c, i) {
                     self.note(t, c, i);
                 }
             }
@@ -359,6 +379,7 @@ impl Bounds {
         let dead = self.law.is_dead(n, me);
         let answer = match phase {
             Phase::Confirming => self.law.confirm(n, me, token),
+            Phase::Verifying => self.law.shows(n, me),
             Phase::Extending => self.law.extend(n, me, seq, token, expected),
             _ => self.law.acquire(n, me, floor, expected, self.wakes),
         };
@@ -411,8 +432,11 @@ impl Bounds {
         let k = &mut t.clients[c];
         match k.phase {
             // A failed extension changes nothing.
-            Phase::Extending if k.valid > 0 => k.settle(Phase::Held),
-            Phase::Extending => k.give_up(),
+            Phase::Extending | Phase::Verifying if k.valid > 0 => k.settle(Phase::Held),
+            Phase::Extending | Phase::Verifying => k.give_up(),
+            Phase::Acquiring if !self.has(Rule::R4OneRound) => {
+                (k.phase, k.todo, k.elapsed) = (Phase::Idle, 0, 0);
+            }
             _ => self.end(k),
         }
     }
@@ -425,6 +449,16 @@ impl Bounds {
     ) -> Result<(), &'static str> {
         self.keep_late(t, c, leaves);
         let k = &mut t.clients[c];
+        if k.phase == Phase::Verifying {
+            if k.doubted {
+                return Err("a verification confirmed what another holds");
+            }
+            if k.broken {
+                return Err("a verification confirmed a broken lease");
+            }
+            k.settle(Phase::Held);
+            return Ok(());
+        }
         let valid = match self.has(Rule::R3Validity) {
             true => self.law.ttls[c] - k.elapsed,
             false => self.law.ttls[c],
@@ -522,7 +556,7 @@ impl Bounds {
     /// Forgets what can make no difference any more.
     fn tidy<const N: usize>(&self, t: &mut World<N>) {
         let counts = self.counts();
-        let trusts_copies = !self.has(Rule::E1Incarnation) || !self.has(Rule::G1Marker);
+        let trusts_copies = self.trusts_copies();
         for n in &mut t.nodes {
             if n.mark == Mark::Nothing || !n.current && !trusts_copies {
                 // Names nobody: only its counter is left of it.
@@ -568,7 +602,7 @@ impl Bounds {
             }
         }
         for k in &mut t.clients {
-            if k.rests() || k.phase == Phase::Held {
+            if k.rests() || matches!(k.phase, Phase::Held | Phase::Verifying) {
                 k.elapsed = 0;
             }
             for late in &mut k.late {

@@ -33,6 +33,7 @@ pub(crate) const TABLE: Bounds = Bounds {
     tables: 0,
     breaks: false,
     now: false,
+    verifies: false,
     lost: false,
     late: false,
     twice: false,
@@ -156,6 +157,13 @@ impl Bounds {
         Self {
             now: true,
             ..self.breaking()
+        }
+    }
+
+    pub(crate) const fn verifying(self) -> Self {
+        Self {
+            verifies: true,
+            ..self
         }
     }
 

@@ -98,3 +98,31 @@ fn s0_what_now_has_released_is_kept_for_a_ttl() {
     decided_after::<3>(Rule::S0Retention, bounds, &prefix, EXTENDED);
     holds("break, swept", &TABLE.breaking().swept_all());
 }
+
+// === verify ===
+
+/// c0 holds all nodes, node 1 is copied, and c1 takes over where `now` has reached.
+fn taken_over() -> Vec<Step> {
+    let mut prefix = acquires(0, &[0, 1, 2], false);
+    prefix.extend([Step::Saves(1), Step::Breaks(0)]);
+    prefix.extend([Step::NowReaches(1), Step::NowReaches(2)]);
+    prefix.extend(acquires(1, &[1, 2], false));
+    prefix
+}
+
+#[test]
+fn v1_a_copy_confirms_no_lease() {
+    let bounds = TABLE.breaking_now().without(Rule::B6Waits);
+    let bounds = bounds.copied().verifying();
+    let promise = "a verification confirmed what another holds";
+    decided_after::<3>(Rule::V1Named, bounds, &taken_over(), promise);
+}
+
+#[test]
+fn v1_a_broken_lease_does_not_verify() {
+    let promise = "a verification confirmed a broken lease";
+    caught(Rule::V1Broken, TABLE.breaking().verifying(), promise);
+    holds("verify, break", &TABLE.breaking().verifying());
+    let now = TABLE.breaking_now().verifying();
+    holds("verify, break now", &now);
+}

@@ -208,6 +208,11 @@ fn r3_a_lease_is_as_old_as_its_request() {
 
 /// c0's acquire is as late as it may be without N2: it lands where c1 has held and gone, and the round counts it.
 #[test]
+fn r4_votes_of_two_rounds_are_not_one_majority() {
+    caught(Rule::R4OneRound, TABLE, "two holders");
+}
+
+#[test]
 fn r8_a_round_counts_before_the_old_deadline() {
     let bounds = TABLE.late().extending(1, 0);
     let promise = "a lease went on";

@@ -5,7 +5,6 @@
 use crate::{
     node::{NOBODY, Node, Owner},
     promises::{check, shows},
-    rules::Rule,
     shared::{Machine, Packed},
     world::{Bounds, CLIENTS, Client, Phase, Step, World},
 };
@@ -41,11 +40,10 @@ impl<'a, const N: usize> Within<'a, N> {
         };
         let orders = ORDERS.into_iter();
         let orders = orders.filter(|o| o.iter().enumerate().all(|(new, old)| alike(new, *old)));
-        let copies = !bounds.has(Rule::E1Incarnation) || !bounds.has(Rule::G1Marker);
         Self {
             bounds,
             orders: orders.collect(),
-            copies,
+            copies: bounds.trusts_copies(),
         }
     }
 
@@ -158,6 +156,7 @@ impl<'a, const N: usize> Within<'a, N> {
         p.put(k.granted, 3).put(k.token, 5).put(k.valid, 2);
         p.put(k.seq, 3).put(k.extensions, 3);
         p.put(k.interrupted.into(), 1).put(k.broken.into(), 1);
+        p.put(k.verified.into(), 1).put(k.doubted.into(), 1);
         p.put(k.floor, 5).put(k.free, 4);
         p.put(k.called.into(), 1).put(k.crashed.into(), 1);
         if self.bounds.late {
@@ -247,6 +246,7 @@ impl<const N: usize> Machine for Within<'_, N> {
             Step::Sleeps(c) => format!("c{c} fails, and sleeps"),
             Step::Flags(c, i) => format!("node {i} hears that c{c} waits: {}", node(i)),
             Step::Extends(c) => format!("c{c} extends, round {}", client(c).seq),
+            Step::Verifies(c) => format!("c{c} verifies its lease"),
             Step::Ends(c) => format!("c{c} ends its lease"),
             Step::Reads(c, i) => format!("c{c} reads node {i}: {}", node(i)),
             Step::Restarts(c) => format!("c{c} is started again"),

@@ -20,7 +20,8 @@
 //! # What must be true in every state
 //! - One holder at any instant. A lease never goes on after another client held.
 //! - A token is larger than every earlier one.
-//! - A round that begins after a majority was told of a break is never won.
+//! - A round that begins after a majority was told of a break is never won, and no verification confirms what is broken or what
+//!   another, later holder has held all the while.
 //! - What was released on a node is never revived there by its owner.
 //! - A lock whose releases have been answered is free: no majority shows an owner that is over.
 //! - No wake-up is lost: while a client sleeps and all others rest, the lock is not free, or the client has been told.
@@ -75,8 +76,10 @@
 //! | `O4SitOut` | A single try sits out an orphan. | Clients that try once never acquire. |
 //! | `O5Seq` | A round that is not newer than the record's changes nothing. | A late round puts back what a client has watched: two holders. |
 //! | `R3Validity` | A lease counts from before its round's first byte. | Two holders. |
+//! | `R4OneRound` | Votes are summed within one round, under an owner value of its own. | Two holders. |
 //! | `R8OldDeadline` | An extension counts only before the old deadline. | A lease goes on over another holder's. |
 //! | `R11BeliefFirst` | Belief ends before the release leaves. | Two holders. |
+//! | `V1Named`, `V1Broken` | A verification counts only nodes that vote and show the lease held, in their incarnation. | It confirms what another holds, or what was broken. |
 //! | `R8NoForeignKey` | On raw keys, a node is no vote for an extension while a stranger's key stands on it. | Two holders, one of them foreign. |
 //! | `O6NoForeign` | A stranger's key is left alone. | It is overwritten. |
 //! | `N7KeyStays` | A break leaves the plain key to run out. | Two holders, one of them foreign. |

@@ -313,6 +313,17 @@ impl Law {
         Answer::Healed
     }
 
+    /// Whether this node shows the lease to be `me`'s.
+    pub(crate) fn shows(&self, n: &Node, me: Owner) -> Answer {
+        let own = n.mark != Mark::Nothing && n.own == me;
+        let over = n.mark != Mark::Held && self.has(Rule::V1Broken);
+        let old = !(n.current && n.admitted) && self.has(Rule::V1Named);
+        match own && !over && !old && !self.is_foreign(n.key) {
+            true => Answer::Done,
+            false => Answer::Refused,
+        }
+    }
+
     /// Marks the record released where it is this owner's. Whether it is announced.
     pub(crate) fn release(&self, n: &mut Node, me: Owner) -> bool {
         if n.key == me {

@@ -105,6 +105,8 @@ pub(crate) enum Rule {
     O5Seq,
     /// R3: a lease counts from before its round's first byte.
     R3Validity,
+    /// R4: votes are summed within one round, under an owner value of its own.
+    R4OneRound,
     /// R8: an extension counts only before the old deadline.
     R8OldDeadline,
     /// R9: what an extension heals counts from the next round on.
@@ -115,6 +117,10 @@ pub(crate) enum Rule {
     O6NoForeign,
     /// N7: a break leaves the raw key to run out.
     N7KeyStays,
+    /// V1: a client that verifies does not count a node whose record is of another incarnation.
+    V1Named,
+    /// V1: nor one that shows the lease released or broken.
+    V1Broken,
     /// R11: belief ends before the release leaves.
     R11BeliefFirst,
 }

@@ -166,8 +166,9 @@ impl Bounds {
         match k.phase {
             Phase::Idle | Phase::Sleeping => {
                 let begun: u8 = w.clients.iter().map(|k| k.attempt).sum();
+                let again = k.votes() > 0; // R4 off.
                 let woken = k.phase == Phase::Idle || k.called || self.has_something_ripe(w, c);
-                if k.attempt < self.attempts[c] && begun < self.total && woken {
+                if k.attempt < self.attempts[c] && begun < self.total && woken || again {
                     out.push(Step::Begins(me));
                 }
                 if self.restarts && k.floor > 0 {
@@ -179,13 +180,16 @@ impl Bounds {
                 if k.extensions < self.extensions[c] {
                     out.push(Step::Extends(me));
                 }
+                if self.verifies && !k.verified {
+                    out.push(Step::Verifies(me));
+                }
                 if self.breaks && w.target == NOBODY {
                     out.push(Step::Breaks(me));
                 }
                 out.push(Step::Ends(me));
                 self.read_steps(w, c, out);
             }
-            Phase::Acquiring | Phase::Confirming | Phase::Extending => {
+            Phase::Acquiring | Phase::Confirming | Phase::Extending | Phase::Verifying => {
                 self.round_steps(w, c, out);
             }
         }
@@ -194,7 +198,7 @@ impl Bounds {
     fn round_steps<const N: usize>(&self, w: &World<N>, c: usize, out: &mut Vec<Step>) {
         let k = &w.clients[c];
         let me = c as u8;
-        let bounded = k.phase != Phase::Confirming;
+        let bounded = matches!(k.phase, Phase::Acquiring | Phase::Extending);
         let too_late = bounded && self.law.is_too_late(k.elapsed, self.law.ttls[c]);
         for i in (0..N).filter(|i| k.todo & 1 << i != 0 && !too_late) {
             out.push(Step::Asks(me, i as u8, true));
@@ -277,7 +281,7 @@ impl Bounds {
             _ => World::<N>::QUORUM,
         };
         let held = k.valid > 0 || !self.has(Rule::R8OldDeadline);
-        k.votes() >= enough && in_time && (held || k.phase != Phase::Extending)
+        k.votes() >= enough && in_time && (held || !k.has_lease())
     }
 
     /// What enough other nodes show, by halves that are read at one time.

@@ -23,6 +23,8 @@ pub(crate) enum Phase {
     Confirming,
     Held,
     Extending,
+    /// Asks a majority whether the lease is still shown as its own.
+    Verifying,
 }
 
 /// What a client last read on a node, and for how many ticks it has known it.
@@ -65,6 +67,9 @@ pub(crate) struct Client<const N: usize> {
     pub(crate) interrupted: bool,
     /// This round began after a majority had been told of the break.
     pub(crate) broken: bool,
+    /// Has verified once; while it does, whether another that held after it has believed ever since it asked.
+    pub(crate) verified: bool,
+    pub(crate) doubted: bool,
     pub(crate) floor: u8,
     /// O1 off: nodes that looked takable when the attempt began. Explicit watches: whose watch was complete.
     pub(crate) ripe: u8,
@@ -129,6 +134,8 @@ pub(crate) struct Bounds {
     /// Somebody breaks a lease; with `now`.
     pub(crate) breaks: bool,
     pub(crate) now: bool,
+    /// Holders verify their leases once.
+    pub(crate) verifies: bool,
     /// Replies may be lost, messages may be late, late messages may have been executed before.
     pub(crate) lost: bool,
     pub(crate) late: bool,
@@ -176,6 +183,7 @@ pub(crate) enum Step {
     Sleeps(u8),
     Flags(u8, u8),
     Extends(u8),
+    Verifies(u8),
     Ends(u8),
     Reads(u8, u8),
     Restarts(u8),
@@ -209,6 +217,8 @@ impl<const N: usize> Default for Client<N> {
             extensions: 0,
             interrupted: false,
             broken: false,
+            verified: false,
+            doubted: false,
             floor: 0,
             ripe: 0,
             late: [Late::default(); 2],
@@ -225,7 +235,10 @@ impl<const N: usize> Default for Client<N> {
 
 impl<const N: usize> Client<N> {
     pub(crate) fn has_lease(&self) -> bool {
-        matches!(self.phase, Phase::Held | Phase::Extending)
+        matches!(
+            self.phase,
+            Phase::Held | Phase::Extending | Phase::Verifying
+        )
     }
 
     pub(crate) fn believes(&self) -> bool {
@@ -251,7 +264,7 @@ impl<const N: usize> Client<N> {
     pub(crate) fn settle(&mut self, phase: Phase) {
         self.phase = phase;
         (self.elapsed, self.todo, self.got, self.granted) = (0, 0, [0; N], 0);
-        (self.ripe, self.broken) = (0, false);
+        (self.ripe, self.broken, self.doubted) = (0, false, false);
         (self.refused, self.unflagged, self.called) = (0, 0, false);
     }
 
@@ -259,7 +272,7 @@ impl<const N: usize> Client<N> {
     pub(crate) fn give_up(&mut self) {
         self.settle(Phase::Idle);
         (self.token, self.valid, self.seq) = (0, 0, 0);
-        (self.extensions, self.interrupted) = (0, false);
+        (self.extensions, self.interrupted, self.verified) = (0, false, false);
     }
 }
 
@@ -295,7 +308,7 @@ impl<const N: usize> World<N> {
     /// Is this attempt over for good, so that its release may be told and known?
     pub(crate) fn is_over(&self, own: Owner) -> bool {
         let client = &self.clients[client_of(own)];
-        (own & 3) < client.attempt || client.rests()
+        (own & 3) < client.attempt || client.rests() && client.votes() == 0
     }
 }
 
@@ -309,6 +322,12 @@ impl Bounds {
 
     pub(crate) fn is_foreign(&self, client: usize) -> bool {
         self.law.is_foreign(owner(client, 1))
+    }
+
+    /// Whether a rule is off with which records of another incarnation show nothing.
+    pub(crate) fn trusts_copies(&self) -> bool {
+        let rules = [Rule::E1Incarnation, Rule::G1Marker, Rule::V1Named];
+        rules.into_iter().any(|rule| !self.has(rule))
     }
 
     /// Counters make a difference to tokens, and to what is healed.
