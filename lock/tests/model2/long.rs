@@ -127,6 +127,13 @@ fn breaks_in_larger_bounds() {
         "break now, late, an extension",
         &TABLE.breaking_now().late().extending(1, 0),
     );
+    holds("break, a loss, late", &break_late.losing(1));
+    let swept = break_late.swept_all().extending(1, 0);
+    holds("break, swept, late, an extension", &swept);
+    let now = TABLE.breaking_now().late().swept_all();
+    holds("break now, swept, late", &now);
+    let ttls = TABLE.breaking().late().with_ttls([3, 2, 2]);
+    holds("break, late, unequal ttls", &ttls.extending(1, 0));
     let at_once = TABLE.breaking_now().without(Rule::B6Waits);
     caught(
         Rule::B2Everywhere,
