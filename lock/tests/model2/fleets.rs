@@ -7,12 +7,16 @@
 //! | rule | says | without it |
 //! | --- | --- | --- |
 //! | `NamesTtl` | the marker names max_ttl | the shorter fleet admits a node before a longer lease is over |
-//! | `NamesMode` | it names what a client sees of others' records: guard, expiry, raw keys; and stands also where the guard is off | what one has taken is nothing to the other |
+//! | `NamesMode` | it names what a client sees of others' records: guard, expiry, raw keys | what one has taken is nothing to the other |
+//! | `MarksAlways` | it stands also where the guard is off, and nothing is granted without it | a guarded fleet admits nodes on which others have leases that it does not see |
 //! | `NamesNodes` | it names who the nodes are, by identities that they keep themselves | a node votes in two fleets |
 //! | `AdmissionAsks` | an admission reads the markers of the other nodes, and does not admit where one names another fleet | the others' nodes are made one's own |
 //! | `AsksAll` | ... of *all* other nodes of the list, not of N - q + 1 | of five nodes the shared one is not asked |
 //! | `LongestOfAll` | lost memory is waited out for the longest max_ttl that any member may have | nothing is left that could say it |
 //! | `IdentityCompared` | a connection is refused whose node is not the one of that address | a node votes twice |
+//!
+//! An admission reads and writes in one step here. Two fleets that begin at one moment on new nodes may each admit some of
+//! them: then neither has a majority, and both are refused by name.
 //!
 //! What the marker cannot do: two fleets that share fewer nodes than N - q + 1 have majorities that do not meet. Only
 //! admission keeps them apart, while the shared nodes answer (`an_admission_that_cannot_ask_lets_two_fleets_in`). A single
@@ -29,6 +33,7 @@ const SIDES: usize = 2;
 enum Rule {
     NamesTtl,
     NamesMode,
+    MarksAlways,
     NamesNodes,
     AdmissionAsks,
     AsksAll,
@@ -177,7 +182,8 @@ impl Scene {
             t.sides[side].refused = true;
             return;
         }
-        let ignores = !config.guard && !self.has(Rule::NamesMode);
+        let unmarked = self.has(Rule::NamesMode) && self.has(Rule::MarksAlways);
+        let ignores = !config.guard && !unmarked;
         if n.marker == 0 && !ignores {
             return;
         }
@@ -386,6 +392,20 @@ const UNGUARDED: Scene = Scene {
     ..ALIKE
 };
 
+/// The same on new nodes, and side 0 does not see what side 1 has taken either.
+const UNMARKED: Scene = Scene {
+    sides: [
+        Config {
+            sees: false,
+            ..THREE
+        },
+        UNGUARDED.sides[1],
+    ],
+    admitted: 0,
+    losses: 0,
+    ..UNGUARDED
+};
+
 const fn lists(second: &'static [u8]) -> Scene {
     Scene {
         sides: [
@@ -480,6 +500,7 @@ fn a_fleet_of_another_max_ttl_is_refused() {
 #[test]
 fn a_fleet_without_the_guard_is_refused() {
     decided("another mode", Rule::NamesMode, UNGUARDED);
+    decided("new nodes, another mode", Rule::MarksAlways, UNMARKED);
 }
 
 #[test]
