@@ -1,8 +1,8 @@
 //! The larger bounds, for those who change the protocol, and deep mutants once more without a prefix, so that their traces are
 //! the shortest of all.
 //!
-//! Two of the daily run's mutants stay with their prefix: A2 and O5 need messages that come twice and watches that are reads,
-//! which is more than sixty million states from the start.
+//! Some stay with their prefix: A2 and O5, for one, need messages that come twice beside watches that are reads, which is too
+//! much from the start.
 //!
 //! | search | states | steps of the trace |
 //! | --- | --- | --- |
