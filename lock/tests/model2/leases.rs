@@ -222,6 +222,9 @@ fn r8_a_round_counts_before_the_old_deadline() {
 /// Within N2 it takes a round that heals what was swept, and another that counts it.
 #[test]
 fn r8_the_deadline_is_needed_with_n2_where_records_are_swept() {
+    let kept = TABLE.late().extending(1, 1);
+    let kept = kept.without(Rule::R8OldDeadline);
+    holds("without R8OldDeadline, nothing swept", &kept);
     let bounds = TABLE.late().swept().extending(2, 0);
     let mut prefix = acquires(0, &[0, 1], true);
     prefix.extend([Step::Tick, Step::Extends(0), Step::Fails(0, true)]);
