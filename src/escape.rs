@@ -38,7 +38,7 @@ pub(crate) fn push_escaped(to: &mut String, c: char) {
     }
 }
 
-/// What a terminal acts on, what turns the direction of the text around it, and what nobody sees.
+/// What a terminal acts on, what turns the direction of the text around it, and what is not seen at all.
 pub(crate) fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -59,7 +59,7 @@ pub enum Event {
         job: String,
         /// The term's token.
         token: Token,
-        /// How long nobody led, as far as this replica has seen: see [`Elected`](crate::election::Elected::leaderless).
+        /// How long no replica led, as far as this replica has seen: see [`Elected`](crate::election::Elected::leaderless).
         leaderless: Option<Duration>,
     },
     /// This replica no longer leads a job.
@@ -209,7 +209,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Tells every observer; nobody listening is fine.
+    /// Tells every observer; there need be none.
     pub fn tell(&self, event: Event) {
         let _ = self.0.send(event);
     }
@@ -224,11 +224,21 @@ impl Events {
     #[must_use]
     pub fn of_locks(&self) -> watchkeeper_lock::event::Events {
         let stream = self.clone();
-        watchkeeper_lock::event::Events::forwarded(move |event| {
+        let forwarded = watchkeeper_lock::event::Events::forwarded(move |event| {
             if let Some(event) = of_lock(event) {
                 stream.tell(event);
             }
-        })
+        });
+        forwarded.naming(resource)
+    }
+}
+
+/// What events call the lock of this key: the job or batch job that it belongs to, else the lock's family.
+fn resource(key: &str) -> String {
+    match key.split('/').collect::<Vec<_>>()[..] {
+        ["job" | "batch", name, ..] => name.to_owned(),
+        [family, _, ..] => family.to_owned(),
+        _ => "raw".to_owned(),
     }
 }
 
@@ -267,4 +277,15 @@ fn of_lock(event: LockEvent) -> Option<Event> {
         LockEvent::NodeUp { node, up, cause } => Event::NodeUp { node, up, cause },
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_of_jobs_are_called_by_the_jobs_name() {
+        let keys = ["job/report", "batch/mail/7", "lock/a/b", "k"];
+        assert_eq!(keys.map(resource), ["report", "mail", "lock", "raw"]);
+    }
 }

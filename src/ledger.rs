@@ -43,8 +43,6 @@ mod tests;
 mod ticks;
 mod triggers;
 
-pub(crate) use ahead::Span;
-pub(crate) use decided::Decided;
 pub(crate) use limits::*;
 pub use refused::LedgerError;
 pub(crate) use refused::Refused;
@@ -112,6 +110,27 @@ pub(crate) struct Skipped {
     pub(crate) count: u64,
     /// By which rule: a bounded word.
     pub(crate) why: String,
+}
+
+/// Instants in a row, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Span {
+    /// The first.
+    pub(crate) from: Timestamp,
+    /// The last.
+    pub(crate) to: Timestamp,
+}
+
+/// Hashes of the definition that the last leader had; empty where a version wrote that did not know them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Decided {
+    /// Of what names the ticks.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) ticks: String,
+    /// Of the whole definition.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) whole: String,
 }
 
 // === impl Ledger: as text ===
@@ -214,5 +233,23 @@ impl Default for Ledger {
             blanks: Box::default(),
             rest: Map::new(),
         }
+    }
+}
+
+// === impl Span, Decided ===
+
+impl Span {
+    /// Whether the instant lies in it.
+    #[must_use]
+    pub(crate) fn contains(&self, t: Timestamp) -> bool {
+        self.from <= t && t <= self.to
+    }
+}
+
+impl Decided {
+    /// Whether nothing is written down.
+    #[must_use]
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.ticks.is_empty() && self.whole.is_empty()
     }
 }

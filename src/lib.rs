@@ -94,8 +94,6 @@ mod error;
 mod escape;
 pub mod event;
 pub mod fleet;
-#[doc(hidden)]
-pub mod hash;
 pub mod job;
 pub mod ledger;
 #[doc(hidden)]
@@ -115,7 +113,7 @@ pub mod testing;
 pub mod worker;
 
 #[doc(hidden)]
-pub use watchkeeper_lock::{backoff, files, finding, human, owned, secret, sim_clock};
+pub use watchkeeper_lock::{backoff, files, finding, hash, human, owned, secret, sim_clock};
 #[doc(inline)]
 pub use watchkeeper_lock::{
     chance, clock, election, fence, keeper, lease, lock, node, spawn, term,
@@ -146,4 +144,6 @@ mod book {
     struct SettingsInCode;
     #[doc = include_str!("../docs/guides/testing.md")]
     struct Testing;
+    #[doc = include_str!("../docs/operations/commanding.md")]
+    struct Commanding;
 }

@@ -11,15 +11,13 @@
 
 use std::{
     io,
-    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
 };
 
-use futures_util::{Stream, StreamExt};
+use futures_util::StreamExt;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1},
     flag,
@@ -36,7 +34,7 @@ pub(crate) enum Signal {
     Hangup,
 }
 
-/// The signals that arrive from now on, as a stream. Several of one kind in a row may arrive as one.
+/// The signals that arrive from now on, one after the other. Several of one kind in a row may arrive as one.
 ///
 /// Several of them in one process hear the same signals. When the last one is dropped, SIGTERM and SIGINT end the process
 /// at once, until another one listens: a program whose workers have all ended is not deaf.
@@ -77,7 +75,11 @@ impl Signals {
 
     /// Waits for the next signal. Cancel-safe.
     pub(crate) async fn recv(&mut self) -> Option<Signal> {
-        self.next().await
+        Some(match self.stream.next().await? {
+            SIGUSR1 => Signal::Dump,
+            SIGHUP => Signal::Hangup,
+            _ => Signal::Drain,
+        })
     }
 }
 
@@ -116,24 +118,6 @@ impl Drop for Listener {
         {
             asked.store(true, Ordering::SeqCst);
         }
-    }
-}
-
-impl std::fmt::Debug for Signals {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Signals")
-    }
-}
-
-impl Stream for Signals {
-    type Item = Signal;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Signal>> {
-        self.stream.poll_next_unpin(cx).map(|signal| match signal? {
-            SIGUSR1 => Some(Signal::Dump),
-            SIGHUP => Some(Signal::Hangup),
-            _ => Some(Signal::Drain),
-        })
     }
 }
 

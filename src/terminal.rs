@@ -11,8 +11,10 @@
 //!   of text.   (what_a_terminal_would_obey_is_shown)
 //! - S2 A cell stays on its line and within [`CELL`] columns.   (a_cell_is_one_line_and_not_too_wide)
 //! - S3 JSON means the same afterwards.   (json_keeps_its_meaning)
+//! - S4 What a panic says is written like all else.   (a_panic_commands_no_terminal)
 
 use std::{
+    backtrace::{Backtrace, BacktraceStatus},
     borrow::Cow,
     io::{self, Write},
 };
@@ -36,6 +38,22 @@ pub fn out(text: &str) {
 /// The same to standard error.
 pub fn err(text: &str) {
     write(io::stderr().lock(), text);
+}
+
+/// Panics of this process are told on standard error like all else: what they quote may have been written by others. In the place
+/// of the standard library's hook, with the same words; a hook that is set later takes its place.
+pub fn tame_panics() {
+    std::panic::set_hook(Box::new(|panic| err(&told_of(panic))));
+}
+
+fn told_of(panic: &std::panic::PanicHookInfo<'_>) -> String {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("<unnamed>");
+    let trace = Backtrace::capture();
+    match trace.status() {
+        BacktraceStatus::Captured => format!("thread '{name}' {panic}\n{trace}"),
+        _ => format!("thread '{name}' {panic}"),
+    }
 }
 
 /// A question on standard error: no newline follows it.
@@ -67,7 +85,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, is_obeyed)
 }
 
-/// A value of somebody else's, as one line of [`CELL`] columns at most.
+/// A value that others wrote, as one line of [`CELL`] columns at most.
 #[must_use]
 pub fn cell(text: &str) -> String {
     cut(text, CELL)
@@ -155,6 +173,35 @@ fn cut(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const CHILD: &str = "WATCHKEEPER_TEST_PANIC_CHILD";
+
+    /// Panics only in the child process of the test below.
+    #[test]
+    fn a_panic_in_a_child() {
+        if std::env::var_os(CHILD).is_some() {
+            tame_panics();
+            panic!("\u{1b}[2J\u{202e}gone");
+        }
+    }
+
+    #[test]
+    fn a_panic_commands_no_terminal() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "terminal::tests::a_panic_in_a_child",
+                "--exact",
+                "--nocapture",
+            ])
+            .env(CHILD, "1")
+            .env("RUST_BACKTRACE", "0")
+            .output()
+            .unwrap();
+        let said = String::from_utf8(child.stderr).unwrap();
+        assert!(said.contains("\\u001b[2J\\u202egone"), "{said}");
+        assert!(!said.contains(['\u{1b}', '\u{202e}']), "{said}");
+        assert!(said.contains("src/terminal.rs:"), "where it was: {said}");
+    }
 
     #[test]
     fn what_a_terminal_would_obey_is_shown() {

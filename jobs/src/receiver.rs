@@ -19,6 +19,7 @@ use axum::{
     response::IntoResponse,
     routing::{get, post},
 };
+use serde::Serialize;
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use watchkeeper::{clock::Clock, spawn::Spawn};
@@ -32,7 +33,7 @@ pub struct Receiver {
 }
 
 /// What was received.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Requests in all.
     pub requests: u64,
@@ -45,8 +46,10 @@ pub struct Tally {
     /// Requests refused, as told.
     pub refused: u64,
     /// The key under which each item was taken first, by `table/id`.
+    #[serde(skip)]
     pub items: BTreeMap<String, String>,
     /// The largest `Watchkeeper-Token`.
+    #[serde(skip)]
     pub largest_token: u64,
 }
 
@@ -210,14 +213,7 @@ async fn take(
 }
 
 async fn show(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let tally = shared.inner(|inner| inner.tally.clone());
-    axum::Json(serde_json::json!({
-        "requests": tally.requests,
-        "accepted": tally.accepted,
-        "repeats_recognised": tally.repeats_recognised,
-        "accepted_twice": tally.accepted_twice,
-        "refused": tally.refused,
-    }))
+    axum::Json(shared.inner(|inner| inner.tally.clone()))
 }
 
 impl Shared {

@@ -1,4 +1,5 @@
 //! What is shipped beside the code agrees with it: the README, the book with its configurations and commands, and `deploy/`.
+//! Beside that, the direction of imports.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,6 +10,8 @@
 mod commands;
 #[path = "shipped/first.rs"]
 mod first;
+#[path = "shipped/layers.rs"]
+mod layers;
 #[path = "../../tests/it/page.rs"]
 mod page;
 #[path = "shipped/reference.rs"]
@@ -198,6 +201,8 @@ fn unit_and_composition_keep_the_configuration_where_it_is_looked_for() {
     let compose = read("deploy/compose.yaml");
     assert!(compose.contains(&format!("./worker.toml:{SYSTEM_PLACE}:ro")));
     assert!(compose.contains(&format!("\"--config\", \"{SYSTEM_PLACE}\"")));
+    // The memory of a worker holds passwords.
+    assert!(unit.lines().any(|line| line == "LimitCORE=0"));
     // Without an argument the image runs what stands there.
     assert!(read("deploy/Dockerfile").ends_with("CMD [\"run\"]\n"));
     let places = LoadOptions::from_process().places;

@@ -14,7 +14,7 @@ use crate::lease::Loss;
 pub enum Event {
     /// An attempt to acquire ended. `outcome` is one of `acquired`, `held`, `no_quorum`, `too_slow`.
     Acquire {
-        /// Job name or lock family, bounded.
+        /// What [`Events::naming`] calls the lock, a bounded word.
         resource: String,
         /// A bounded word.
         outcome: &'static str,
@@ -23,7 +23,7 @@ pub enum Event {
     },
     /// A renewal round of one lease ended.
     Renewed {
-        /// Job name or lock family.
+        /// What the lock is called.
         resource: String,
         /// From the round's first byte to its verdict.
         took: Duration,
@@ -34,7 +34,7 @@ pub enum Event {
     },
     /// A lease is over after this long.
     LeaseEnded {
-        /// Job name or lock family.
+        /// What the lock is called.
         resource: String,
         /// Why.
         loss: Loss,
@@ -57,6 +57,7 @@ pub enum Event {
 pub struct Events {
     observers: broadcast::Sender<Event>,
     forward: Option<Arc<dyn Fn(Event) + Send + Sync>>,
+    naming: fn(&str) -> String,
 }
 
 // === impl Events ===
@@ -66,6 +67,7 @@ impl Default for Events {
         Self {
             observers: broadcast::Sender::new(4096),
             forward: None,
+            naming: family,
         }
     }
 }
@@ -78,6 +80,19 @@ impl Events {
             forward: Some(Arc::new(forward)),
             ..Self::default()
         }
+    }
+
+    /// Sets what events call the lock of a key. Metrics count by this word, so there must be few. Unless set it is the lock's
+    /// family: its key up to the first slash, and `raw` for a key without one.
+    #[must_use]
+    pub fn naming(mut self, naming: fn(&str) -> String) -> Self {
+        self.naming = naming;
+        self
+    }
+
+    /// What events call the lock of this key.
+    pub(crate) fn resource(&self, key: &str) -> String {
+        (self.naming)(key)
     }
 
     /// Tells every observer; without one it is a no-op.
@@ -95,8 +110,30 @@ impl Events {
     }
 }
 
+fn family(key: &str) -> String {
+    key.split_once('/')
+        .map_or("raw", |(family, _)| family)
+        .to_owned()
+}
+
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Events")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_called_by_its_family_unless_it_has_another_name() {
+        let events = Events::default();
+        assert_eq!(
+            ["lock/a/b", "k"].map(|key| events.resource(key)),
+            ["lock", "raw"]
+        );
+        let named = events.naming(|key| key.to_uppercase());
+        assert_eq!(named.resource("lock/a"), "LOCK/A");
     }
 }

@@ -1,25 +1,58 @@
-//! Locks of several processes, over independent Redis masters (Redlock), a single one, or an SQLite file; every lock comes
+//! Locks of several processes, over independent Redis masters (Redlock), a single one, or an SQLite file. Every lock comes
 //! with a lease that ends by itself and a fencing token that only grows.
+//!
+//! What is promised, and what is not, stands in [`lock`].
+//!
+//! # Example
+//! ```no_run
+//! use std::{sync::Arc, time::Duration};
+//! use watchkeeper_lock::{Locks, clock::Clock, node::memory::MemoryNode};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // In earnest: `node::redis::RedisNode`, one for each master, or one `node::sqlite::SqliteNode`.
+//! let node = MemoryNode::new("memory", Clock::system());
+//! let locks = Locks::over(vec![Arc::new(node)]).start()?;
+//!
+//! let lease = locks.lock("order:42").wait(Duration::from_secs(2)).acquire().await?;
+//! println!("ours, fenced by {}", lease.token());
+//! lease.release().await;
+//! # Ok(()) }
+//! ```
+//!
+//! # The modules, in reading order
+//! - [`lock`]: the lock service of a process, named locks, semaphores, claims. [`lease`]: a held lock.
+//! - [`election`]: one leader per name, and its [`term`].
+//! - [`fence`]: what refuses a stale holder where the effect happens.
+//! - [`node`]: one lock server; in Redis, SQLite or memory.
+//! - [`keeper`]: the one thread that does all lock traffic and owns every lease.
+//! - [`event`]: what the locks tell. [`settings`]: nodes and times as a configuration names them.
+//! - [`clock`], [`chance`], [`spawn`]: time, randomness and tasks, handed in and never fetched.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod acquire;
+#[doc(hidden)]
+pub mod admission;
 mod base;
 pub mod election;
 pub mod event;
+mod expiry;
 pub mod fence;
 pub mod keeper;
 pub mod lease;
 pub mod lock;
 pub mod node;
-pub mod term;
+mod quorum;
+pub mod settings;
 
+pub use acquire::Locks;
 pub use base::{chance, clock, spawn};
 // The worker is built on these as well.
 #[doc(hidden)]
-pub use base::{backoff, files, finding, human, owned, panics, secret, seldom, sim_clock};
-pub use election::Elector;
+pub use base::{backoff, files, finding, hash, human, owned, panics, secret, seldom, sim_clock};
+pub use election::{Elector, term};
 pub use event::Event;
-pub use lock::Locks;
 
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../README.md")]

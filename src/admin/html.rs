@@ -22,6 +22,17 @@ impl Html {
         self
     }
 
+    /// A line of small text.
+    pub(super) fn small(&mut self, text: impl Display) -> &mut Self {
+        self.markup("<small>").text(text).markup("</small>")
+    }
+
+    /// A line of small text that tells of trouble.
+    pub(super) fn bad(&mut self, text: impl Display) -> &mut Self {
+        self.markup("<small class=\"bad\">").text(text);
+        self.markup("</small>")
+    }
+
     pub(super) fn into_string(self) -> String {
         self.0
     }

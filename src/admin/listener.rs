@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, io,
+    io,
     net::{Ipv4Addr, SocketAddr},
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
@@ -172,12 +172,6 @@ impl Connections {
 
     fn list<T>(&self, f: impl FnOnce(&mut List) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connections")
     }
 }
 

@@ -12,7 +12,7 @@
 //! | `/` | the status page |
 //! | `/login` | back to the page, for those who say the token |
 //! | `POST /api/v1/jobs/NAME/trigger`, `pause`, `resume`, `resign` | as the commands; 200 when it was heard, 202 when it is written
-//!   and nobody has heard yet. `pause` takes `{"reason": "…"}`, `resign` takes `{"to": "…"}`, `trigger` takes `{"params": {…}}` |
+//!   and no replica has heard yet. `pause` takes `{"reason": "…"}`, `resign` takes `{"to": "…"}`, `trigger` takes `{"params": {…}}` |
 //! | `POST /api/v1/triggers/ID/withdraw` | as the command; 409 when its run has started |
 //!
 //! # Invariants

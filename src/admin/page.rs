@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::html::Html;
-use crate::fleet::status::{FleetStatus, JobStatus, NodeStatus, ReplicaStatus, Role, RunStatus};
+use crate::fleet::status::{FleetStatus, JobStatus, ReplicaStatus, Role, RunStatus};
 
 /// What the page shows.
 pub(super) struct View<'a> {
@@ -45,8 +45,7 @@ fn strip(h: &mut Html, view: &View<'_>) {
         Some(me) => {
             h.markup("seen by <b>").text(&me.name);
             h.markup("</b>, version ").text(&me.version);
-            h.markup(", up ")
-                .text(span(ms_between(me.started, view.now)));
+            h.markup(", up ").text(between(me.started, view.now));
         }
         None => {
             h.markup("seen by <b>").text(view.replica).markup("</b>");
@@ -89,17 +88,8 @@ fn margin(h: &mut Html, fleet: &FleetStatus) {
 }
 
 fn jobs(h: &mut Html, view: &View<'_>) {
-    let columns = &[
-        "Job",
-        "Leader",
-        "Token",
-        "Since",
-        "Remaining",
-        "Schedule",
-        "Last tick",
-        "Next tick",
-        "Backlog",
-    ];
+    let columns =
+        "Job | Leader | Token | Since | Remaining | Schedule | Last tick | Next tick | Backlog";
     table(h, "Jobs", columns, &view.fleet.jobs, |h, job| {
         cell(h, "Job").text(&job.name);
         paused(h, job, view.now);
@@ -110,16 +100,14 @@ fn jobs(h: &mut Html, view: &View<'_>) {
         moment(h, leader.and_then(|l| l.since), view.now);
         cell(h, "Remaining").text(or_dash(leader.and_then(|l| l.remaining_ms).map(span)));
         if let Some(margin) = leader.and_then(|l| l.margin) {
-            h.markup("<small>margin ").text(margin).markup("</small>");
+            h.small(format_args!("margin {margin}"));
         }
         cell(h, "Schedule").text(&job.schedule);
         if let Some(zone) = &job.zone {
-            h.markup("<small>").text(zone).markup("</small>");
+            h.small(zone);
         }
         for line in job.disagreement() {
-            h.markup("<small class=\"bad\">")
-                .text(line)
-                .markup("</small>");
+            h.bad(line);
         }
         cell(h, "Last tick");
         moment(h, job.last_tick, view.now);
@@ -128,14 +116,10 @@ fn jobs(h: &mut Html, view: &View<'_>) {
         moment(h, job.next_tick, view.now);
         cell(h, "Backlog").text(or_dash(job.backlog));
         if let Some(trouble) = &job.trouble {
-            h.markup("<small class=\"bad\">")
-                .text(trouble)
-                .markup("</small>");
+            h.bad(trouble);
         }
         if let Some(held) = &job.held {
-            h.markup("<small class=\"bad\">")
-                .text(held)
-                .markup("</small>");
+            h.bad(held);
         }
     });
 }
@@ -161,9 +145,7 @@ fn leader(h: &mut Html, job: &JobStatus) {
             h.markup("<strong class=\"bad\">NO LEADER</strong>");
         }
         None => {
-            h.markup("<small>")
-                .text(&job.coordination)
-                .markup("</small>");
+            h.small(&job.coordination);
         }
     }
 }
@@ -172,18 +154,16 @@ fn paused(h: &mut Html, job: &JobStatus, now: Timestamp) {
     if !job.paused {
         return;
     }
-    h.markup("<strong class=\"warn\">paused</strong>");
+    h.markup(" <strong class=\"warn\">paused</strong>");
     if let Some(by) = &job.paused_by {
         h.markup("<small>by ").text(by);
         if let Some(since) = job.paused_since {
-            h.markup(", ")
-                .text(span(ms_between(since, now)))
-                .markup(" ago");
+            h.markup(", ").text(between(since, now)).markup(" ago");
         }
         h.markup("</small>");
     }
     if let Some(why) = job.paused_why.as_ref().filter(|why| !why.is_empty()) {
-        h.markup("<small>").text(why).markup("</small>");
+        h.small(why);
     }
 }
 
@@ -191,60 +171,46 @@ fn paused(h: &mut Html, job: &JobStatus, now: Timestamp) {
 fn last_run(h: &mut Html, job: &JobStatus, now: Timestamp) {
     let running = job.running_since();
     if let Some(since) = running {
-        h.markup("<small>running for ")
-            .text(span(ms_between(since, now)))
-            .markup("</small>");
+        h.small(format_args!("running for {}", between(since, now)));
     }
     if let Some(outcome) = &job.last_outcome {
-        let good = matches!(outcome.as_str(), "done" | "skipped");
-        h.markup(if good {
-            "<small>"
-        } else {
-            "<small class=\"bad\">"
-        });
-        h.markup(if running.is_some() { "before: " } else { "" });
-        h.text(outcome);
-        if let Some(ended) = job.last_ended {
-            h.markup(" ")
-                .text(span(ms_between(ended, now)))
-                .markup(" ago");
-        }
-        h.markup("</small>");
+        let before = if running.is_some() { "before: " } else { "" };
+        let ended = job
+            .last_ended
+            .map(|at| format!(" {} ago", between(at, now)));
+        let text = format!("{before}{outcome}{}", ended.unwrap_or_default());
+        match outcome.as_str() {
+            "done" | "skipped" => h.small(text),
+            _ => h.bad(text),
+        };
     }
 }
 
 fn runs(h: &mut Html, view: &View<'_>) {
-    let columns = &["Job", "Run", "On", "Token", "Started", "Progress"];
+    let columns = "Job | Run | On | Token | Started | Progress";
     let running: Vec<(&JobStatus, &RunStatus)> = view
         .fleet
         .jobs
         .iter()
         .flat_map(|job| job.running.iter().map(move |run| (job, run)))
         .collect();
-    table(
-        h,
-        "Runs and batches in flight",
-        columns,
-        &running,
-        |h, (job, run)| {
-            cell(h, "Job").text(&job.name);
-            cell(h, "Run");
-            match &run.batch {
-                Some(batch) => h.markup("batch ").text(batch),
-                None => h.text(time(run.tick)),
-            };
-            h.markup("<small>attempt ")
-                .text(run.attempt)
-                .markup("</small>");
-            let replica = view.fleet.replica(&run.replica);
-            cell(h, "On").text(replica.map_or(&run.replica, |r| &r.name));
-            cell(h, "Token").text(or_dash(run.token));
-            cell(h, "Started");
-            moment(h, Some(run.started), view.now);
-            cell(h, "Progress");
-            progress(h, run);
-        },
-    );
+    let title = "Runs and batches in flight";
+    table(h, title, columns, &running, |h, (job, run)| {
+        cell(h, "Job").text(&job.name);
+        cell(h, "Run");
+        match &run.batch {
+            Some(batch) => h.markup("batch ").text(batch),
+            None => h.text(time(run.tick)),
+        };
+        h.small(format_args!("attempt {}", run.attempt));
+        let replica = view.fleet.replica(&run.replica);
+        cell(h, "On").text(replica.map_or(&run.replica, |r| &r.name));
+        cell(h, "Token").text(or_dash(run.token));
+        cell(h, "Started");
+        moment(h, Some(run.started), view.now);
+        cell(h, "Progress");
+        progress(h, run);
+    });
 }
 
 fn progress(h: &mut Html, run: &RunStatus) {
@@ -252,7 +218,7 @@ fn progress(h: &mut Html, run: &RunStatus) {
     let told = run.progress();
     for line in [told.pace(), told.message.unwrap_or_default()] {
         if !line.is_empty() {
-            h.markup("<small>").text(line).markup("</small>");
+            h.small(line);
         }
     }
 }
@@ -275,82 +241,64 @@ fn counted(h: &mut Html, run: &RunStatus) {
 }
 
 fn replicas(h: &mut Html, view: &View<'_>) {
-    let columns = &[
-        "Replica", "Role", "State", "Host", "Version", "Started", "Seen",
-    ];
-    table(
-        h,
-        "Replicas",
-        columns,
-        &view.fleet.replicas,
-        |h, replica| {
-            cell(h, "Replica").text(&replica.name);
-            if replica.id == view.replica {
-                h.markup("<small>this one</small>");
-            }
-            cell(h, "Role").markup(match replica.role {
-                Role::Leader => "<b>leader</b>",
-                Role::Standby => "standby",
-                Role::Observer => "observer",
-            });
-            cell(h, "State");
-            state(h, replica);
-            cell(h, "Host").text(&replica.host);
-            h.markup("<small>pid ").text(replica.pid).markup("</small>");
-            if let Some(admin) = &replica.admin {
-                h.markup("<small>").text(admin).markup("</small>");
-            }
-            cell(h, "Version").text(&replica.version);
-            cell(h, "Started");
-            moment(h, Some(replica.started), view.now);
-            cell(h, "Seen")
-                .text(span(replica.seen_ms_ago))
-                .markup(" ago");
-        },
-    );
+    let columns = "Replica | Role | State | Host | Version | Started | Seen";
+    let all = &view.fleet.replicas;
+    table(h, "Replicas", columns, all, |h, replica| {
+        cell(h, "Replica").text(&replica.name);
+        if replica.id == view.replica {
+            h.markup("<small>this one</small>");
+        }
+        cell(h, "Role").markup(match replica.role {
+            Role::Leader => "<b>leader</b>",
+            Role::Standby => "standby",
+            Role::Observer => "observer",
+        });
+        cell(h, "State");
+        state(h, replica);
+        cell(h, "Host").text(&replica.host);
+        h.small(format_args!("pid {}", replica.pid));
+        if let Some(admin) = &replica.admin {
+            h.small(admin);
+        }
+        cell(h, "Version").text(&replica.version);
+        cell(h, "Started");
+        moment(h, Some(replica.started), view.now);
+        cell(h, "Seen")
+            .text(span(replica.seen_ms_ago))
+            .markup(" ago");
+    });
 }
 
 fn state(h: &mut Html, replica: &ReplicaStatus) {
     match &replica.unfit {
-        Some(why) => h
-            .markup("<strong class=\"bad\">unfit</strong><small>")
-            .text(why)
-            .markup("</small>"),
+        Some(why) => h.markup("<strong class=\"bad\">unfit</strong>").small(why),
         None if replica.draining => h.markup("<strong class=\"warn\">draining</strong>"),
         None => h.markup("<span class=\"good\">fit</span>"),
     };
     if let Some(reload) = &replica.reload {
-        h.markup(if reload.ok {
-            "<small>"
-        } else {
-            "<small class=\"bad\">"
-        });
-        h.text(reload).markup("</small>");
+        match reload.ok {
+            true => h.small(reload),
+            false => h.bad(reload),
+        };
     }
 }
 
 fn nodes(h: &mut Html, fleet: &FleetStatus) {
-    let columns = &["Node", "State", "Round trip", "Clock"];
-    table(
-        h,
-        "Lock nodes",
-        columns,
-        &fleet.nodes,
-        |h, node: &NodeStatus| {
-            cell(h, "Node").text(&node.name);
-            cell(h, "State");
-            h.markup(match (node.up, node.votes) {
-                (true, true) => "<span class=\"good\">up</span>",
-                (true, false) => "<strong class=\"warn\">up, no vote</strong>",
-                (false, _) => "<strong class=\"bad\">down</strong>",
-            });
-            if let Some(why) = node.error.as_ref().or(node.cause.as_ref()) {
-                h.markup("<small>").text(why).markup("</small>");
-            }
-            cell(h, "Round trip").text(or_dash(node.rtt_us.map(|us| format!("{us} µs"))));
-            cell(h, "Clock").text(or_dash(node.offset_ms.map(|ms| format!("{ms:+} ms"))));
-        },
-    );
+    let columns = "Node | State | Round trip | Clock";
+    table(h, "Lock nodes", columns, &fleet.nodes, |h, node| {
+        cell(h, "Node").text(&node.name);
+        cell(h, "State");
+        h.markup(match (node.up, node.votes) {
+            (true, true) => "<span class=\"good\">up</span>",
+            (true, false) => "<strong class=\"warn\">up, no vote</strong>",
+            (false, _) => "<strong class=\"bad\">down</strong>",
+        });
+        if let Some(why) = node.error.as_ref().or(node.cause.as_ref()) {
+            h.small(why);
+        }
+        cell(h, "Round trip").text(or_dash(node.rtt_us.map(|us| format!("{us} µs"))));
+        cell(h, "Clock").text(or_dash(node.offset_ms.map(|ms| format!("{ms:+} ms"))));
+    });
 }
 
 // === helpers ===
@@ -359,7 +307,7 @@ fn nodes(h: &mut Html, fleet: &FleetStatus) {
 fn table<T>(
     h: &mut Html,
     title: &'static str,
-    columns: &[&'static str],
+    columns: &'static str,
     rows: &[T],
     row: impl Fn(&mut Html, &T),
 ) {
@@ -369,7 +317,7 @@ fn table<T>(
         return;
     }
     h.markup("<table><thead><tr>");
-    for column in columns {
+    for column in columns.split(" | ") {
         h.markup("<th>").markup(column).markup("</th>");
     }
     h.markup("</tr></thead><tbody>\n");
@@ -393,11 +341,11 @@ fn moment(h: &mut Html, at: Option<Timestamp>, now: Timestamp) {
     };
     h.markup("<time datetime=\"").text(at).markup("\">");
     if at > now {
-        h.markup("in ").text(span(ms_between(now, at)));
+        h.markup("in ").text(between(now, at));
     } else {
-        h.text(span(ms_between(at, now))).markup(" ago");
+        h.text(between(at, now)).markup(" ago");
     }
-    h.markup("</time><small>").text(time(at)).markup("</small>");
+    h.markup("</time>").small(time(at));
 }
 
 fn or_dash(value: Option<impl ToString>) -> String {
@@ -420,6 +368,6 @@ fn span(ms: u64) -> String {
     }
 }
 
-fn ms_between(earlier: Timestamp, later: Timestamp) -> u64 {
-    u64::try_from(later.as_millisecond() - earlier.as_millisecond()).unwrap_or(0)
+fn between(earlier: Timestamp, later: Timestamp) -> String {
+    span(u64::try_from(later.as_millisecond() - earlier.as_millisecond()).unwrap_or(0))
 }

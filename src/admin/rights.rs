@@ -220,7 +220,7 @@ fn refuse<T>(code: StatusCode, why: &'static str) -> Result<T, Refusal> {
     Err(Refusal { code, why })
 }
 
-/// Whether a browser says that a page of somebody else has sent this. One that follows a link may see the page: the page
+/// Whether a browser says that a page of another origin has sent this. One that follows a link may see the page: the page
 /// that has the link does not.
 fn of_another_origin(head: &Parts, way: &Way<'_>) -> bool {
     let headers = &head.headers;
@@ -294,7 +294,7 @@ fn address(word: &str) -> Option<IpAddr> {
     name.parse().ok()
 }
 
-/// The values of a header. What is no text counts as a text that is nobody's.
+/// The values of a header. What is no text counts as a text that fits nothing.
 fn texts<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).into_iter();
     values.map(|value| value.to_str().unwrap_or("?"))

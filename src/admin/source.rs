@@ -1,6 +1,6 @@
 //! Where the answers of the server come from, and what it is told to serve.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -147,10 +147,4 @@ pub(crate) struct Admin {
     pub proxies: Vec<Network>,
     /// Nothing can be changed here.
     pub read_only: bool,
-}
-
-impl fmt::Debug for Admin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Admin")
-    }
 }

@@ -207,12 +207,12 @@ struct Answer {
 }
 
 impl Server {
-    /// By somebody who has the token.
+    /// By a client that has the token.
     async fn get(&self, path: &str) -> Answer {
         self.look(path, &said()).await
     }
 
-    /// By somebody who says these headers.
+    /// By a client that says these headers.
     async fn look(&self, path: &str, more: &str) -> Answer {
         self.send(&format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n"
@@ -220,12 +220,12 @@ impl Server {
         .await
     }
 
-    /// By somebody who has the token.
+    /// By a client that has the token.
     async fn post(&self, path: &str, more: &str, body: &str) -> Answer {
         self.ask(path, &format!("{}{more}", said()), body).await
     }
 
-    /// By somebody who says these headers.
+    /// By a client that says these headers.
     async fn ask(&self, path: &str, more: &str, body: &str) -> Answer {
         let length = body.len();
         self.send(&format!(
@@ -685,7 +685,7 @@ async fn a_job_is_asked_by_post() {
     }
 }
 
-/// Those that wait for the store have all turns; whoever comes then has asked for nothing, and is told when to come again.
+/// Those that wait for the store have all turns; a request that comes then has asked for nothing, and is told when to come again.
 #[tokio::test]
 async fn an_order_that_gets_no_turn_is_to_come_again() {
     let server = serving(Fake {

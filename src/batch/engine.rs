@@ -22,7 +22,7 @@ use crate::{
     clock::Moment,
     event::Event,
     job::{Run, RunFacts, RunSetup, Spec},
-    lease::{Care, Lease, LeaseView},
+    lease::{Lease, LeaseView, StopPolicy},
     lock::{Claim, Claimed},
     node::Kind,
     panics::{caught, caught_later},
@@ -244,7 +244,7 @@ impl BatchEngine {
             batch: batch.clone(),
             token,
         });
-        lease.take_care(Care {
+        lease.set_stop_policy(StopPolicy {
             grace: Some(self.spec.grace),
             unstoppable: self.spec.unstoppable,
         });

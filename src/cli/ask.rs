@@ -2,7 +2,10 @@
 
 use std::{fmt::Display, future::Future, time::Duration};
 
-use super::{failure::Failure, output::note};
+use super::{
+    failure::Failure,
+    output::{note, print_json},
+};
 use crate::{
     Worker,
     clock::Clock,
@@ -124,6 +127,21 @@ pub(super) fn note_default(loaded: &Loaded) {
 /// Whether no worker can have been here, so that asking would only leave an empty store behind.
 pub(super) fn nobody_was_here(config: &Config) -> bool {
     unreachable(config).is_some()
+}
+
+/// Where nobody was, a view is empty in JSON, and fails with the reason.
+pub(super) fn refuse_nowhere(
+    config: &Config,
+    json: bool,
+    empty: &impl serde::Serialize,
+) -> Result<(), Failure> {
+    if !nobody_was_here(config) {
+        return Ok(());
+    }
+    if json {
+        print_json(empty)?;
+    }
+    Err(no_store(config))
 }
 
 /// Why nothing can be shown: the store is not there, and a question does not make one.

@@ -71,7 +71,7 @@ fn summary(loaded: &Loaded) -> String {
     if config.jobs.is_empty() {
         return text + "no jobs\n";
     }
-    let mut table = Table::new(&["JOB", "KIND", "SCHEDULE", "COORDINATION"]);
+    let mut table = Table::new("JOB | KIND | SCHEDULE | COORDINATION");
     for (name, spec) in &config.jobs {
         let schedule = spec.schedule.clone().unwrap_or_default().to_string();
         let kind = spec.kind.clone().unwrap_or_else(|| "code".to_owned());

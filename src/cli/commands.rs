@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{
     ask::{PATIENCE, command, load},
     failure::{Failure, paragraph},
-    output::{finish, print, print_json},
+    output::{finish, print_as},
 };
 use crate::{
     Worker,
@@ -44,11 +44,7 @@ pub(super) fn resume(worker: &Worker, job: &str, json: bool) -> Result<(), Failu
 }
 
 fn show_paused(answer: &PauseAnswer, json: bool) -> Result<(), Failure> {
-    if json {
-        return print_json(answer);
-    }
-    print(&paragraph(&paused_text(answer)));
-    Ok(())
+    print_as(json, answer, || paragraph(&paused_text(answer)))
 }
 
 /// What a command line gives a run.
@@ -93,20 +89,19 @@ pub(super) fn trigger(
         };
         Ok::<_, FleetError>((found, replica))
     })?;
-    if json {
-        print_json(&json!({
-            "job": found.job,
-            "id": found.id,
-            "params": names,
-            "state": found.state,
-            "replica": found.replica,
-            "replica_name": replica,
-            "run_id": found.run_id,
-            "outcome": found.outcome,
-            "detail": found.detail,
-        }))?;
-    }
-    finish(trigger_text(&found, &replica, wait.is_some()), json)
+    let answer = json!({
+        "job": found.job,
+        "id": found.id,
+        "params": names,
+        "state": found.state,
+        "replica": found.replica,
+        "replica_name": replica,
+        "run_id": found.run_id,
+        "outcome": found.outcome,
+        "detail": found.detail,
+    });
+    let told = trigger_text(&found, &replica, wait.is_some());
+    finish(json, &answer, told)
 }
 
 pub(super) fn resign(
@@ -119,10 +114,7 @@ pub(super) fn resign(
     let answer = command(&config, PATIENCE, |fleet| async move {
         fleet.resign(job, to, HAND_OVER).await
     })?;
-    if json {
-        print_json(&answer)?;
-    }
-    finish(resign_text(&answer), json)
+    finish(json, &answer, resign_text(&answer))
 }
 
 pub(super) fn drain(
@@ -140,10 +132,7 @@ pub(super) fn drain(
     let answer = command(&config, patience, |fleet| async move {
         fleet.drain(replica, until, rest(began, patience)).await
     })?;
-    if json {
-        print_json(&answer)?;
-    }
-    finish(drain_text(&answer, until), json)
+    finish(json, &answer, drain_text(&answer, until))
 }
 
 /// What is left of the time that a command may wait, the time to connect counted in.

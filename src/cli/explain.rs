@@ -4,7 +4,7 @@ use super::{
     ask::{Limits, PATIENCE, ask, load, nobody_was_here, place},
     failure::Failure,
     moment::moment,
-    output::{print, print_json},
+    output::print_as,
 };
 use crate::{
     Worker,
@@ -35,11 +35,7 @@ pub(super) fn explain(
             fleet.explain(job, at).await
         })?
     };
-    if json {
-        return print_json(&answer);
-    }
-    print(&in_lines(&answer.sentences));
-    Ok(())
+    print_as(json, &answer, || in_lines(&answer.sentences))
 }
 
 /// A line for each sentence.

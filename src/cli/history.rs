@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::{Timestamp, Unit};
 
 use super::{
-    ask::{Limits, ask, load, no_store, nobody_was_here, place},
+    ask::{Limits, ask, load, nobody_was_here, place, refuse_nowhere},
     failure::Failure,
-    output::{print, print_json},
+    output::print_as,
     table::Table,
 };
 use crate::{
@@ -26,40 +26,26 @@ pub(super) struct Shown {
 /// Characters of a reason in a line.
 const DETAIL: usize = 80;
 
-const HEADER: [&str; 7] = [
-    "STARTED", "TICK", "ATTEMPT", "OUTCOME", "TOOK", "REPLICA", "DETAIL",
-];
+const HEADER: &str = "STARTED | TICK | ATTEMPT | OUTCOME | TOOK | REPLICA | DETAIL";
 
 pub(super) fn history(worker: &Worker, job: &str, shown: &Shown) -> Result<(), Failure> {
     let config = load(worker)?.config;
     if nobody_was_here(&config) {
         let nobody = FleetStatus::default();
         refuse_unknown(job, &nobody, config.jobs.keys()).map_err(Failure::of)?;
-        if shown.json {
-            print_json(&Vec::<RunRecord>::new())?;
-        }
-        return Err(no_store(&config));
+        refuse_nowhere(&config, shown.json, &Vec::<RunRecord>::new())?;
     }
     let runs = ask(&config, Limits::VIEW, |fleet| async move {
         fleet.history(job, shown.limit).await
     })?;
-    if shown.json {
-        return print_json(&runs);
-    }
-    if runs.is_empty() {
-        print(&format!("no run of {job} in {}", place(&config)));
-    } else {
-        print(&show(&runs, shown.output));
-    }
-    Ok(())
+    print_as(shown.json, &runs, || match runs.is_empty() {
+        true => format!("no run of {job} in {}", place(&config)),
+        false => show(&runs, shown.output),
+    })
 }
 
 pub(super) fn show(runs: &[RunRecord], output: bool) -> String {
-    let mut table = Table::new(&HEADER);
-    for run in runs {
-        table.row(row(run));
-    }
-    let table = table.to_string();
+    let table = Table::text(HEADER, runs.iter().map(row));
     if !output {
         return table;
     }

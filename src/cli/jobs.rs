@@ -8,7 +8,7 @@ use super::{
     failure::Failure,
     hints,
     moment::moment,
-    output::{note, print, print_json},
+    output::{note, print_as},
     table::Table,
 };
 use crate::{
@@ -93,26 +93,18 @@ pub(super) fn jobs(worker: &Worker, args: JobsArgs) -> Result<(), Failure> {
             let after = after.as_deref().map_or(Ok(now), moment)?;
             let schedule = find(&config, &job)?;
             let ticks = upcoming(&schedule, after, usize::from(count));
-            if json {
-                return print_json(&ticks);
-            }
-            print(&show_next(&job, &schedule, &ticks));
-            Ok(())
+            print_as(json, &ticks, || show_next(&job, &schedule, &ticks))
         }
     }
 }
 
 fn list(config: &Config, now: Timestamp, json: bool) -> Result<(), Failure> {
     let rows: Vec<Row> = config.jobs.iter().map(|(n, s)| row(n, s, now)).collect();
-    if json {
-        return print_json(&rows);
-    }
-    let mut text = show(&rows);
-    for hint in hints::hints(config, now) {
-        text += &format!("hint: {hint}\n");
-    }
-    print(&text);
-    Ok(())
+    print_as(json, &rows, || {
+        let hints = hints::hints(config, now).into_iter();
+        let hints = hints.map(|hint| format!("hint: {hint}\n"));
+        show(&rows) + &hints.collect::<String>()
+    })
 }
 
 fn find(config: &Config, job: &str) -> Result<Schedule, Failure> {
@@ -152,7 +144,7 @@ pub(super) fn show(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "no jobs\n".to_owned();
     }
-    let mut table = Table::new(&["JOB", "KIND", "SCHEDULE", "ZONE", "NEXT", "NEXT IN UTC"]);
+    let mut table = Table::new("JOB | KIND | SCHEDULE | ZONE | NEXT | NEXT IN UTC");
     for row in rows {
         let next = match row.enabled {
             true => row.next_local.clone().unwrap_or_default(),
@@ -198,7 +190,7 @@ fn show_next(job: &str, schedule: &Schedule, ticks: &[Upcoming]) -> String {
     header.push("UTC");
     header.extend(delayed.then_some("STARTS"));
     header.push("NOTE");
-    let mut table = Table::new(&header);
+    let mut table = Table::new(&header.join(" | "));
     for tick in ticks {
         let starts = delayed.then(|| {
             let after = tick.starts.duration_since(tick.tick);

@@ -39,8 +39,6 @@ mod explain;
 mod failure;
 mod hints;
 mod history;
-#[cfg(test)]
-mod hostile;
 mod jobs;
 mod locks;
 mod moment;
@@ -56,7 +54,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::Worker;
+use crate::{Worker, terminal};
 use args::Cli;
 pub(crate) use failure::Failure;
 use output::print;
@@ -73,9 +71,10 @@ pub use self::{
 };
 
 /// Reads the command line and does what it says. Builds its own runtime: for a plain `fn main`. Inside of a runtime it says
-/// so and ends with 2.
+/// so and ends with 2. Sets a panic hook that writes out whatever a terminal would obey.
 #[must_use]
 pub fn main(worker: Worker) -> ExitCode {
+    terminal::tame_panics();
     let Cli { global, command } = Cli::parse();
     command.execute(&global, worker)
 }
@@ -86,6 +85,7 @@ pub fn main(worker: Worker) -> ExitCode {
 /// # Cancellation
 /// As with [`Worker::run`]; any other command goes on to its end.
 pub async fn main_async(worker: Worker) -> ExitCode {
+    terminal::tame_panics();
     let Cli { global, command } = Cli::parse();
     command.execute_async(&global, worker).await
 }
@@ -114,9 +114,9 @@ impl Command {
     pub async fn execute_async(self, global: &Global, mut worker: Worker) -> ExitCode {
         if let Self::Run(overrides) = &self {
             worker.set(global, overrides);
-            return match run::run_here(worker).await {
+            return match worker.run().await {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(failure) => failure.tell(),
+                Err(error) => Failure::from(error).tell(),
             };
         }
         let global = global.clone();
@@ -203,6 +203,8 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
+    mod hostile;
+
     use super::*;
 
     #[tokio::test]

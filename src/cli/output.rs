@@ -13,6 +13,17 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
+/// An answer as JSON, or as text for people.
+pub(super) fn print_as(
+    json: bool,
+    answer: &impl serde::Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    let text = if json { json_text(answer)? } else { text() };
+    print(&text);
+    Ok(())
+}
+
 pub(super) fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).map_err(Failure::of)
 }
@@ -22,15 +33,16 @@ pub(super) fn note(text: &str) {
     terminal::err(&format!("note: {text}\n"));
 }
 
-/// What came of something, told as JSON already or as a sentence now.
-pub(super) fn finish(told: Result<String, String>, json: bool) -> Result<(), Failure> {
-    match told {
-        Ok(_) if json => Ok(()),
-        Ok(text) => {
-            print(&terminal::sentence(&text));
-            Ok(())
-        }
-        Err(_) if json => Err(Failure::Told),
-        Err(why) => Err(Failure::of(why)),
+/// What came of something: the whole answer as JSON, or a sentence.
+pub(super) fn finish(
+    json: bool,
+    answer: &impl serde::Serialize,
+    told: Result<String, String>,
+) -> Result<(), Failure> {
+    if json {
+        print_json(answer)?;
+        return told.map(drop).map_err(|_| Failure::Told);
     }
+    print(&terminal::sentence(&told.map_err(Failure::of)?));
+    Ok(())
 }

@@ -26,8 +26,3 @@ pub(super) fn run(worker: Worker) -> Result<(), Failure> {
     runtime.shutdown_timeout(LEFTOVERS);
     Ok(ended?)
 }
-
-/// On the runtime of the caller.
-pub(super) async fn run_here(worker: Worker) -> Result<(), Failure> {
-    Ok(worker.run().await?)
-}

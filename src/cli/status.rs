@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::{Timestamp, Unit};
 
 use super::{
-    ask::{Limits, ask, load, no_store, nobody_was_here, place},
+    ask::{Limits, ask, load, place, refuse_nowhere},
     failure::Failure,
-    output::{print, print_json},
+    output::print_as,
     table::Table,
 };
 use crate::{
@@ -23,21 +23,12 @@ use crate::{
 
 pub(super) fn status(worker: &Worker, json: bool) -> Result<(), Failure> {
     let config = load(worker)?.config;
+    refuse_nowhere(&config, json, &FleetStatus::default())?;
     // Ages go by the clock by which everything here is dated.
-    if nobody_was_here(&config) {
-        if json {
-            print_json(&FleetStatus::default())?;
-        }
-        return Err(no_store(&config));
-    }
     let (fleet, now) = ask(&config, Limits::VIEW, |fleet| async move {
         Ok::<_, FleetError>((fleet.status().await?, fleet.now()))
     })?;
-    if json {
-        return print_json(&fleet);
-    }
-    print(&show(&fleet, &config, now));
-    Ok(())
+    print_as(json, &fleet, || show(&fleet, &config, now))
 }
 
 pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> String {
@@ -45,68 +36,41 @@ pub(super) fn show(fleet: &FleetStatus, config: &Config, now: Timestamp) -> Stri
     if fleet.replicas.is_empty() {
         text += &format!("no replica runs in {}\n", place(config));
     } else {
-        let mut table = Table::new(&[
-            "REPLICA",
-            "ROLE",
-            "HOST",
-            "PID",
-            "UP",
-            "STATUS PAGE",
-            "NOTE",
-        ]);
-        for replica in &fleet.replicas {
-            table.row(replica_row(replica, now));
-        }
-        text += &table.to_string();
+        let rows = fleet.replicas.iter().map(|one| replica_row(one, now));
+        text += &Table::text(
+            "REPLICA | ROLE | HOST | PID | UP | STATUS PAGE | NOTE",
+            rows,
+        );
     }
     if !fleet.jobs.is_empty() {
-        let header = [
-            "JOB",
-            "COORDINATION",
-            "LEADER",
-            "TOKEN",
-            "LAST TICK",
-            "NEXT TICK",
-            "LAST RUN",
-        ];
-        let mut table = Table::new(&header);
+        let header = "JOB | COORDINATION | LEADER | TOKEN | LAST TICK | NEXT TICK | LAST RUN";
+        let rows = fleet.jobs.iter().map(|job| job_row(job, now));
+        text += &format!("\n{}", Table::text(header, rows));
         for job in &fleet.jobs {
-            table.row(job_row(job, now));
-        }
-        text += &format!("\n{table}");
-        for job in &fleet.jobs {
-            for line in paused(job).into_iter().chain(job.disagreement()) {
-                text += &format!(
-                    "{}: {}\n",
-                    terminal::cell(&job.name),
-                    terminal::sentence(&line)
-                );
-            }
-            if let Some(trouble) = &job.trouble {
-                let name = terminal::cell(&job.name);
-                text += &format!("{name}: {}\n", terminal::sentence(&trouble.to_string()));
-            }
-            if let Some(held) = &job.held {
-                let backlog = job.backlog.unwrap_or(0);
-                let name = terminal::cell(&job.name);
-                text += &format!("{name}: {backlog} items to be sent; {held}\n");
+            let backlog = job.backlog.unwrap_or(0);
+            let held = |held| format!("{backlog} items to be sent; {held}");
+            let lines = paused(job).into_iter().chain(job.disagreement());
+            let lines = lines.chain(job.trouble.as_ref().map(ToString::to_string));
+            for line in lines.chain(job.held.as_ref().map(held)) {
+                let (name, line) = (terminal::cell(&job.name), terminal::sentence(&line));
+                text += &format!("{name}: {line}\n");
             }
         }
     }
     let running: Vec<_> = running(fleet).collect();
     if !running.is_empty() {
-        let mut table = Table::new(&["RUNNING", "TICK", "ATTEMPT", "ON", "FOR", "PROGRESS"]);
-        for (job, run) in running {
-            table.row(run_row(fleet, job, run, now));
-        }
-        text += &format!("\n{table}");
+        let header = "RUNNING | TICK | ATTEMPT | ON | FOR | PROGRESS";
+        let rows = running
+            .iter()
+            .map(|(job, run)| run_row(fleet, job, run, now));
+        text += &format!("\n{}", Table::text(header, rows));
     }
     if !fleet.nodes.is_empty() {
-        let mut table = Table::new(&["NODE", "ROUND TRIP", "CLOCK", "STATE"]);
-        for node in &fleet.nodes {
-            table.row(node_row(node));
-        }
-        text += &format!("\n{table}");
+        let rows = fleet.nodes.iter().map(node_row);
+        text += &format!(
+            "\n{}",
+            Table::text("NODE | ROUND TRIP | CLOCK | STATE", rows)
+        );
     }
     text
 }
@@ -120,7 +84,7 @@ fn replica_row(replica: &ReplicaStatus, now: Timestamp) -> [String; 7] {
     let note = match &replica.unfit {
         Some(why) => format!("unfit: {why}"),
         None if replica.draining => "draining".to_owned(),
-        None if replica.seen_ms_ago > 4_000 => {
+        None if replica.is_silent() => {
             format!("last heard of {} s ago", replica.seen_ms_ago / 1000)
         }
         None => reload_note(replica),

@@ -11,11 +11,22 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns.
+    /// A table with these columns, written as `JOB | NOTE`.
     #[must_use]
-    pub fn new(header: &[&str]) -> Self {
-        let header = header.iter().map(|&cell| cell.to_owned()).collect();
+    pub fn new(header: &str) -> Self {
+        let header = header.split(" | ").map(str::to_owned).collect();
         Self { rows: vec![header] }
+    }
+
+    /// What a table with these columns and rows looks like.
+    #[must_use]
+    pub fn text<const N: usize>(
+        header: &str,
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> String {
+        let mut table = Self::new(header);
+        rows.into_iter().for_each(|row| table.row(row));
+        table.to_string()
     }
 
     /// Adds a row; an empty cell is shown as a dash.
@@ -58,7 +69,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(&["JOB", "NOTE"]);
+        let mut table = Table::new("JOB | NOTE");
         table.row(["nightly-report".to_owned(), String::new()]);
         table.row(["ü".to_owned(), "x".to_owned()]);
         let expected = "JOB             NOTE\nnightly-report  -\nü               x\n";
@@ -67,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_cell_that_is_far_too_wide_or_commands_the_terminal_leaves_the_table_in_order() {
-        let mut table = Table::new(&["OWNER", "TOKEN"]);
+        let mut table = Table::new("OWNER | TOKEN");
         table.row(["x".repeat(100_000), "1".to_owned()]);
         table.row(["漢\n\u{1b}[2J".to_owned(), "2".to_owned()]);
         let text = table.to_string();

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{
     ask::{PATIENCE, command, load},
     failure::Failure,
-    output::{print, print_json},
+    output::{print, print_as, print_json},
     table::Table,
 };
 use crate::{
@@ -62,20 +62,15 @@ fn list(config: &Config, job: Option<&str>, json: bool) -> Result<(), Failure> {
     let found = command(config, PATIENCE, |fleet| async move {
         fleet.triggers(job).await
     })?;
-    if json {
-        return print_json(&found);
-    }
-    print(&show(&found));
-    Ok(())
+    print_as(json, &found, || show(&found))
 }
 
 pub(super) fn show(found: &[WaitingTrigger]) -> String {
     if found.is_empty() {
         return "no trigger is outstanding".to_owned();
     }
-    let mut table = Table::new(&["ID", "JOB", "ASKED", "BY", "STATE", "WHY", "PARAMS"]);
-    for trigger in found {
-        table.row([
+    let rows = found.iter().map(|trigger| {
+        [
             trigger.id.clone(),
             trigger.job.clone(),
             // Without the fraction: it is looked for by eye.
@@ -84,9 +79,9 @@ pub(super) fn show(found: &[WaitingTrigger]) -> String {
             word(trigger.state).to_owned(),
             trigger.why.clone(),
             trigger.params.join(", "),
-        ]);
-    }
-    table.to_string()
+        ]
+    });
+    Table::text("ID | JOB | ASKED | BY | STATE | WHY | PARAMS", rows)
 }
 
 fn word(state: TriggerState) -> &'static str {
@@ -112,17 +107,14 @@ fn withdraw(config: &Config, what: &str, all: bool, json: bool) -> Result<(), Fa
         let shown = asked.iter().map(Trigger::shown);
         print_json(&json!(shown.collect::<Vec<_>>()))?;
     }
-    let started = asked.iter().any(|trigger| !is_withdrawn(trigger));
     let told = all_told(&asked);
-    match (started, json) {
-        (false, true) => Ok(()),
-        (true, true) => Err(Failure::Told),
-        (true, false) => Err(Failure::Failed(told)),
-        (false, false) => {
-            print(&told);
-            Ok(())
-        }
+    match (asked.iter().all(is_withdrawn), json) {
+        (true, true) => {}
+        (true, false) => print(&told),
+        (false, true) => return Err(Failure::Told),
+        (false, false) => return Err(Failure::Failed(told)),
     }
+    Ok(())
 }
 
 fn nothing(what: &str, all: bool) -> String {

@@ -106,10 +106,4 @@ impl Config {
         section("admin", &|found| self.admin.check(found));
         section("telemetry", &|found| self.telemetry.check(found));
     }
-
-    /// The configuration as TOML, without secrets.
-    #[must_use]
-    pub fn render(&self) -> String {
-        render::render(self, None)
-    }
 }

@@ -63,8 +63,8 @@ impl Problems {
     /// Whether something keeps the program from starting.
     #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.iter()
-            .any(|problem| problem.severity == Severity::Error)
+        let mut all = self.iter();
+        all.any(|problem| problem.severity == Severity::Error)
     }
 
     /// Whether nothing is wrong.
@@ -104,13 +104,7 @@ impl Problems {
         message: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.add(
-            Severity::Error,
-            key.into(),
-            source,
-            message.into(),
-            remedy.into(),
-        );
+        self.add(Severity::Error, key, source, message, remedy);
     }
 
     pub(super) fn warn(
@@ -120,29 +114,23 @@ impl Problems {
         message: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.add(
-            Severity::Warning,
-            key.into(),
-            source,
-            message.into(),
-            remedy.into(),
-        );
+        self.add(Severity::Warning, key, source, message, remedy);
     }
 
     fn add(
         &mut self,
         severity: Severity,
-        key: String,
+        key: impl Into<String>,
         source: Source,
-        message: String,
-        remedy: String,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
     ) {
         self.0.push(Problem {
             severity,
-            key,
+            key: key.into(),
             source,
-            message,
-            remedy,
+            message: message.into(),
+            remedy: remedy.into(),
         });
     }
 
@@ -158,13 +146,8 @@ impl Problems {
             }
             let source = provenance.of_any(&finding.keys);
             let key = finding.keys.into_iter().next().unwrap_or_default();
-            self.add(
-                finding.severity,
-                key,
-                source,
-                finding.message,
-                finding.remedy,
-            );
+            let (message, remedy) = (finding.message, finding.remedy);
+            self.add(finding.severity, key, source, message, remedy);
         }
     }
 

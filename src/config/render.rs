@@ -10,6 +10,14 @@ use crate::secret::{redact, tells};
 /// Comments begin here, unless the value is longer.
 const COMMENTS_AT: usize = 44;
 
+impl Config {
+    /// The configuration as TOML, without secrets.
+    #[must_use]
+    pub fn render(&self) -> String {
+        render(self, None)
+    }
+}
+
 /// `config` as TOML without secrets; with `provenance`, a comment at each value says where it comes from.
 pub(super) fn render(config: &Config, provenance: Option<&Provenance>) -> String {
     let mut config = config.clone();

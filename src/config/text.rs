@@ -230,7 +230,7 @@ pub(super) fn is_ours(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Variables are written as they are documented: nobody would miss one of another case.
+/// Variables are written as they are documented: a person would not miss one of another case.
 fn prefix_in_lower_case(name: &str, problems: &mut Problems) {
     let upper = name.to_uppercase();
     let meant = upper

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::plan::{COUNT_LIMIT, Ticks, WithoutSpans};
 use crate::{
-    ledger::{Decided, Ledger, Skipped},
+    ledger::{Decided, Ledger},
     schedule::Schedule,
 };
 
@@ -50,16 +50,10 @@ pub(crate) fn account_for_change(
         let count = schedule.count(upto, now, COUNT_LIMIT);
         let to = now.max(from);
         let ticks = Ticks { from, to, count };
-        next.pass_over(Skipped::from_gap(ticks));
+        next.pass_over(ticks.skipped(CHANGED));
         ticks
     });
     Some(Changed { ledger: next, gap })
-}
-
-impl Skipped {
-    fn from_gap(ticks: Ticks) -> Self {
-        ticks.skipped(CHANGED)
-    }
 }
 
 impl Changed {

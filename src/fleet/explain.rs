@@ -108,9 +108,8 @@ pub(crate) fn answer(
         now,
     });
     let disagree = |line| format!("The replicas disagree on {job}: {line}.");
-    answer
-        .sentences
-        .extend(told.disagreement.into_iter().map(disagree));
+    let disagreement = told.disagreement.into_iter().map(disagree);
+    answer.sentences.extend(disagreement);
     Ok(answer)
 }
 
@@ -128,55 +127,55 @@ fn explain(facts: &Facts<'_>) -> Explanation {
     answer
 }
 
+impl Explanation {
+    fn say(&mut self, sentence: impl Into<String>) {
+        self.sentences.push(sentence.into());
+    }
+}
+
 impl Facts<'_> {
     fn judge(&self, answer: &mut Explanation) -> String {
         let Self {
             job, schedule, at, ..
         } = *self;
-        let say = |answer: &mut Explanation, text: String| answer.sentences.push(text);
         if !self.enabled {
-            say(
-                answer,
-                format!("{job} is switched off in this configuration (enabled = false)."),
-            );
+            answer.say(format!(
+                "{job} is switched off in this configuration (enabled = false)."
+            ));
             return "disabled".to_owned();
         }
         if self.coordination == "batch" || schedule.is_continuous() {
-            say(
-                answer,
-                format!(
-                    "{job} has no ticks: it works all the time ({}).",
-                    self.coordination
-                ),
-            );
-            return self
-                .last_run(answer)
-                .unwrap_or_else(|| "no-ticks".to_owned());
+            let how = self.coordination;
+            answer.say(format!(
+                "{job} has no ticks: it works all the time ({how})."
+            ));
+            return self.last_run(answer);
         }
-        let tick = self.tick_at();
-        answer.tick = tick;
-        let Some(tick) = tick else {
-            say(answer, format!("{job} has no tick up to {}.", At(at)));
-            return self
-                .last_run(answer)
-                .unwrap_or_else(|| "no-ticks".to_owned());
+        answer.tick = self.tick_at();
+        let Some(tick) = answer.tick else {
+            answer.say(format!("{job} has no tick up to {}.", At(at)));
+            return self.last_run(answer);
         };
         if tick != at {
-            say(
-                answer,
-                format!(
-                    "{} is no tick of {job}; the latest one before it is {}.",
-                    At(at),
-                    At(tick)
-                ),
-            );
+            let (at, tick) = (At(at), At(tick));
+            answer.say(format!(
+                "{at} is no tick of {job}; the latest one before it is {tick}."
+            ));
         }
         if tick > self.now {
-            say(answer, format!("{} lies in the future.", At(tick)));
+            answer.say(format!("{} lies in the future.", At(tick)));
             self.say_ahead(tick, answer);
             return "future".to_owned();
         }
-        self.of_tick(tick, answer)
+        if self.runs.iter().any(|run| run.tick == tick) {
+            return self.of_runs(tick, answer);
+        }
+        let (why, verdict) = self.without_run(tick);
+        answer.say(why);
+        if matches!(verdict, "forgotten" | "first-sight") && self.coordination != "everywhere" {
+            self.say_blank(tick, answer);
+        }
+        verdict.to_owned()
     }
 
     /// A tick of the future that a clock which was ahead has decided.
@@ -185,9 +184,9 @@ impl Facts<'_> {
             return;
         };
         if ledger.has_run_ahead(tick) {
-            answer.sentences.push(RAN_AHEAD.to_owned());
+            answer.say(RAN_AHEAD.to_owned());
         } else if tick <= upto {
-            answer.sentences.push(format!(
+            answer.say(format!(
                 "It is decided already, as all ticks up to {upto} are: a clock had jumped ahead, or the clock has gone back. \
                  The job's leader takes that back when it has stood for half a minute: then the tick runs when it is due, \
                  unless it has run ahead of its time."
@@ -195,104 +194,84 @@ impl Facts<'_> {
         }
     }
 
-    /// What is known of a tick that fell due.
-    fn of_tick(&self, tick: Timestamp, answer: &mut Explanation) -> String {
+    /// What the runs of a tick tell of it.
+    fn of_runs(&self, tick: Timestamp, answer: &mut Explanation) -> String {
         let mut runs = self.runs.iter().filter(|run| run.tick == tick).peekable();
-        if runs.peek().is_some() {
-            let mut outcome = String::new();
-            let late = runs.peek().and_then(|run| run.started);
-            let due = self.schedule.starts(tick);
-            if due > tick {
-                answer.sentences.push(format!(
-                    "Its start was delayed by jitter until {}, on every replica.",
-                    At(due)
-                ));
-            }
-            let late = late.map_or(0, |at| at.duration_since(due).as_secs());
-            if late > 1 {
-                answer.sentences.push(format!(
-                    "It started {late} s late: until then nobody led, or another run of the job was open."
-                ));
-            }
-            for run in runs {
-                answer.sentences.push(of_run(run));
-                outcome.clone_from(&run.outcome);
-            }
-            if let Some(open) = self.open(tick)
-                && open.1
-            {
-                answer
-                    .sentences
-                    .push(format!("Attempt {} follows.", open.0 + 1));
-            }
-            return outcome;
+        let mut outcome = String::new();
+        let started = runs.peek().and_then(|run| run.started);
+        let due = self.schedule.starts(tick);
+        if due > tick {
+            let due = At(due);
+            answer.say(format!(
+                "Its start was delayed by jitter until {due}, on every replica."
+            ));
         }
-        let say = |answer: &mut Explanation, text: String, word: &str| {
-            answer.sentences.push(text);
-            word.to_owned()
-        };
+        let late = started.map_or(0, |at| at.duration_since(due).as_secs());
+        if late > 1 {
+            answer.say(format!(
+                "It started {late} s late: until then nobody led, or another run of the job was open."
+            ));
+        }
+        for run in runs {
+            answer.say(of_run(run));
+            outcome.clone_from(&run.outcome);
+        }
+        if let Some((attempt, true)) = self.open(tick) {
+            answer.say(format!("Attempt {} follows.", attempt + 1));
+        }
+        outcome
+    }
+
+    /// Why no run is known of a tick that fell due, and the word for it.
+    fn without_run(&self, tick: Timestamp) -> (String, &str) {
         if self.coordination == "everywhere" {
             let text = "It runs on every replica, each with a ledger of its own, and no history tells of it: it was skipped there because of an overlap or found late, no replica was up, or it is too long ago.";
-            return say(answer, text.to_owned(), "forgotten");
+            return (text.to_owned(), "forgotten");
         }
         let Some((ledger, upto)) = self.ledger.and_then(|l| Some((l, l.decided_upto()?))) else {
-            let text = "No leader was ever here: nothing was decided about it.".to_owned();
-            return say(answer, text, "unseen");
+            let text = "No leader was ever here: nothing was decided about it.";
+            return (text.to_owned(), "unseen");
         };
         if let Some((attempt, retry)) = self.open(tick) {
             let text = match retry {
                 true => format!("Attempt {attempt} has ended; the next one waits."),
                 false => format!("Attempt {attempt} was started and has not ended."),
             };
-            return say(answer, text, "running");
+            return (text, "running");
         }
         if ledger.waiting().contains(&tick) {
-            let text =
-                "It was found late, and waits until nothing else of the job runs.".to_owned();
-            return say(answer, text, "waiting");
+            let text = "It was found late, and waits until nothing else of the job runs.";
+            return (text.to_owned(), "waiting");
         }
         if ledger.queued().contains(&tick) {
             let text =
-                "It fell due while as many runs of the job went on as may, and waits for a place."
-                    .to_owned();
-            return say(answer, text, "queued");
+                "It fell due while as many runs of the job went on as may, and waits for a place.";
+            return (text.to_owned(), "queued");
         }
-        let rows = ledger.skipped();
-        if let Some(row) = rows
-            .iter()
-            .rev()
-            .find(|row| row.from <= tick && tick <= row.to)
-        {
+        let mut rows = ledger.skipped().iter().rev();
+        if let Some(row) = rows.find(|row| row.from <= tick && tick <= row.to) {
             let of = match row.count {
                 0 | 1 => String::new(),
                 n => format!(" ({n} ticks from {} to {})", At(row.from), At(row.to)),
             };
-            return say(
-                answer,
-                format!("It did not run: {}{of}.", rule(&row.why)),
-                &row.why,
-            );
+            return (format!("It did not run: {}{of}.", rule(&row.why)), &row.why);
         }
         if ledger.has_run_ahead(tick) {
-            return say(answer, RAN_AHEAD.to_owned(), "ahead");
+            return (RAN_AHEAD.to_owned(), "ahead");
         }
         if tick > upto {
-            let text = match (self.leader, self.pause.filter(|pause| pause.paused)) {
-                (_, Some(_)) => {
-                    "It is not decided yet: the job is paused, and it will not run.".to_owned()
-                }
-                (Some(leader), None) => {
-                    format!("It is not decided yet: {leader} leads and is about to.")
-                }
+            let who = match (self.leader, self.pause.filter(|pause| pause.paused)) {
+                (_, Some(_)) => "the job is paused, and it will not run".to_owned(),
+                (Some(leader), None) => format!("{leader} leads and is about to"),
                 (None, None) if self.coordination == "tick" => {
-                    "It is not decided yet: whichever replica comes first decides.".to_owned()
+                    "whichever replica comes first decides".to_owned()
                 }
                 (None, None) => format!(
-                    "It is not decided yet: nobody leads {}. Whoever leads next decides by the misfire rule.",
+                    "nobody leads {}. Whoever leads next decides by the misfire rule",
                     self.job
                 ),
             };
-            return say(answer, text, "undecided");
+            return (format!("It is not decided yet: {who}."), "undecided");
         }
         if self.first_known().is_none_or(|first| tick < first) {
             let text = format!(
@@ -300,27 +279,24 @@ impl Facts<'_> {
                  so far. Ticks are decided up to {}.",
                 At(upto)
             );
-            let verdict = say(answer, text, "forgotten");
-            return self.say_blank(tick, answer, verdict);
+            return (text, "forgotten");
         }
         let text = "It is decided, and neither a run nor a reason is written down: it came before the job was first \
                     seen, or what was written is lost.";
-        let verdict = say(answer, text.to_owned(), "first-sight");
-        self.say_blank(tick, answer, verdict)
+        (text.to_owned(), "first-sight")
     }
 
     /// Of a tick from before the lock nodes knew anything.
-    fn say_blank(&self, tick: Timestamp, answer: &mut Explanation, verdict: String) -> String {
+    fn say_blank(&self, tick: Timestamp, answer: &mut Explanation) {
         let blanks = self.ledger.map_or(&[][..], Ledger::blanks);
         // A clock may have been ahead when that was stamped.
         let blank = blanks.last().map(|before| (*before).min(self.now));
         if let Some(before) = blank.filter(|before| tick <= *before) {
-            answer.sentences.push(format!(
+            answer.say(format!(
                 "Lock nodes were new at {}, or had lost their memory: whether it had run before then nobody knows.",
                 At(before)
             ));
         }
-        verdict
     }
 
     /// The latest tick up to the moment that is asked about.
@@ -349,11 +325,13 @@ impl Facts<'_> {
         rows.map(|row| row.from).chain(runs).min()
     }
 
-    fn last_run(&self, answer: &mut Explanation) -> Option<String> {
+    fn last_run(&self, answer: &mut Explanation) -> String {
         let before = |run: &&RunRecord| run.started.unwrap_or(run.tick) <= self.at;
-        let run = self.runs.iter().rev().find(before)?;
-        answer.sentences.push(of_run(run));
-        Some(run.outcome.clone())
+        let Some(run) = self.runs.iter().rev().find(before) else {
+            return "no-ticks".to_owned();
+        };
+        answer.say(of_run(run));
+        run.outcome.clone()
     }
 
     /// What stands besides: who leads, whether it is paused, what comes next.
@@ -363,7 +341,7 @@ impl Facts<'_> {
                 true => String::new(),
                 false => format!(": {}", pause.reason),
             };
-            answer.sentences.push(format!(
+            answer.say(format!(
                 "{} is paused since {} by {}{why}.",
                 self.job,
                 At(pause.at),
@@ -374,9 +352,7 @@ impl Facts<'_> {
             return;
         }
         if let Some(next) = self.schedule.next_after(self.now) {
-            answer
-                .sentences
-                .push(format!("The next tick is {}.", At(next)));
+            answer.say(format!("The next tick is {}.", At(next)));
         }
     }
 }

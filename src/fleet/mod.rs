@@ -26,7 +26,7 @@
 //!
 //! for job in fleet.status().await?.jobs {
 //!     let leader = job.leader.map(|leader| leader.name);
-//!     println!("{} is led by {}", job.name, leader.as_deref().unwrap_or("nobody"));
+//!     println!("{} is led by {}", job.name, leader.as_deref().unwrap_or("no replica"));
 //! }
 //! # Ok(())
 //! # }

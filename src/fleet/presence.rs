@@ -1,6 +1,6 @@
 //! What a replica tells the others about itself: a document beside the locks, written again and again while it lives.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,21 @@ use super::status::{
     progress::{Rate, RunProgress},
 };
 use crate::node::{Doc, Token};
+
+/// Time between two documents of a replica when nothing changes, and between two looks at those of the others.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
+/// A replica whose last document is older is shown as silent: frozen, gone or cut off.
+pub(crate) const SILENT: Duration = Duration::from_secs(4);
+/// A document that was not written anew for so long is the last word of a dead replica.
+pub(crate) const FRESH: Duration = Duration::from_secs(5);
+/// A document without a successor is forgotten after this.
+pub(crate) const LIFETIME: Duration = Duration::from_secs(7);
+
+const _: () = assert!(
+    INTERVAL.as_millis() * 2 <= SILENT.as_millis()
+        && SILENT.as_millis() < FRESH.as_millis()
+        && INTERVAL.as_millis() * 3 < LIFETIME.as_millis()
+);
 
 /// What a replica tells the others about itself: a document beside the locks, with a lifetime.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]

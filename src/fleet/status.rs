@@ -27,7 +27,7 @@ use super::history::RUNNING;
 pub use super::presence::{HeldItems, Role, RunStatus, replica_id};
 pub(crate) use super::{
     history::{self as runs, RunRecord},
-    presence::{JobPresence, NodeWatch, PRESENCE_PREFIX, Presence, Standing},
+    presence::{JobPresence, NodeWatch, PRESENCE_PREFIX, Presence, SILENT, Standing},
 };
 use crate::node::Token;
 pub use definitions::{DefinitionStatus, ReloadStatus};
@@ -73,6 +73,8 @@ pub struct ReplicaStatus {
     pub pid: u32,
     /// Version of the program.
     pub version: String,
+    /// `shared` or `failover`; empty where the replica does not tell.
+    pub mode: String,
     /// What it is at the moment.
     pub role: Role,
     /// Larger is preferred among the candidates for a job.
@@ -93,6 +95,14 @@ pub struct ReplicaStatus {
     pub reload: Option<ReloadStatus>,
 }
 
+impl ReplicaStatus {
+    /// Whether its last news is older than it should be: it is frozen, gone or cut off.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        u128::from(self.seen_ms_ago) > SILENT.as_millis()
+    }
+}
+
 /// One job.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -107,10 +117,10 @@ pub struct JobStatus {
     pub zone: Option<String>,
     /// Its definitions, when the replicas disagree on them; empty when they agree.
     pub definitions: Vec<DefinitionStatus>,
-    /// Who leads it, by its lock; `null` when nobody does (and always for `batch` and `everywhere`), or when that is not
+    /// Who leads it, by its lock; `null` when no replica does (and always for `batch` and `everywhere`), or when that is not
     /// known.
     pub leader: Option<LeaderStatus>,
-    /// Whether `leader` is known: a majority of the lock nodes has answered. Always `true` where nobody ever leads.
+    /// Whether `leader` is known: a majority of the lock nodes has answered. Always `true` where no replica ever leads.
     pub leader_known: bool,
     /// While the leader is not known: who was last seen to lead, where that is remembered.
     pub last_seen: Option<LastSeen>,

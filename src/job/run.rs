@@ -5,7 +5,7 @@ mod says;
 use std::{
     fmt,
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -33,7 +33,7 @@ pub struct Stopped(pub String);
 struct Inner {
     setup: RunSetup,
     cancel: CancellationToken,
-    why: Mutex<Option<String>>,
+    why: OnceLock<String>,
     /// What it says of itself.
     said: Mutex<Said>,
     /// Pieces of blocking work that go on, also when the run was dropped.
@@ -84,7 +84,7 @@ impl Run {
             said: Mutex::new(Said::begun(setup.begins)),
             setup,
             cancel: CancellationToken::new(),
-            why: Mutex::default(),
+            why: OnceLock::new(),
             blocking: watch::Sender::new(0),
         }))
     }
@@ -145,11 +145,7 @@ impl Run {
     /// smaller ones. Zero for jobs that run without a lock.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.0
-            .setup
-            .lease
-            .as_ref()
-            .map_or(Token(0), LeaseView::token)
+        self.lease().map_or(Token(0), LeaseView::token)
     }
 
     /// The lease behind this run; `None` for jobs that run without a lock.
@@ -162,13 +158,8 @@ impl Run {
     /// goes on outside of this process.
     #[must_use]
     pub fn leases(&self) -> Vec<LeaseView> {
-        self.0
-            .setup
-            .lease
-            .iter()
-            .chain(&self.0.setup.also)
-            .cloned()
-            .collect()
+        let both = self.lease().into_iter().chain(&self.0.setup.also);
+        both.cloned().collect()
     }
 
     /// How long this run may go on after it was told to stop; less when its lease ends before.
@@ -287,11 +278,7 @@ impl Run {
 
     /// Tells the run to stop; the first reason stays.
     pub fn stop(&self, why: &str) {
-        self.0
-            .why
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert_with(|| why.to_owned());
+        self.0.why.get_or_init(|| why.to_owned());
         self.0.cancel.cancel();
     }
 
@@ -339,12 +326,7 @@ impl Run {
     /// Why the run was stopped; empty while it was not.
     #[must_use]
     pub fn why(&self) -> String {
-        self.0
-            .why
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .unwrap_or_default()
+        self.0.why.get().cloned().unwrap_or_default()
     }
 
     async fn lease_closing(&self) {

@@ -7,26 +7,8 @@
 //!   (a_version_that_knows_no_spans_leaves_such_a_ledger_alone)
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
-use super::{Ledger, OpenRun, Skipped, VERSION, WITH_SPANS};
-
-/// Instants in a row, both ends included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Span {
-    /// The first.
-    pub(crate) from: Timestamp,
-    /// The last.
-    pub(crate) to: Timestamp,
-}
-
-impl Span {
-    /// Whether the instant lies in it.
-    #[must_use]
-    pub(crate) fn contains(&self, t: Timestamp) -> bool {
-        self.from <= t && t <= self.to
-    }
-}
+use super::{Ledger, OpenRun, Skipped, Span, VERSION, WITH_SPANS};
 
 impl Ledger {
     /// Instants after `decided_upto` that are decided all the same: they were started, or may have been, while a clock was

@@ -1,29 +1,8 @@
 //! Under which definition of the job a ledger was decided last.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
-use super::{Ledger, Skipped};
-
-/// Hashes of the definition that the last leader had; empty where a version wrote that did not know them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Decided {
-    /// Of what names the ticks.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) ticks: String,
-    /// Of the whole definition.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) whole: String,
-}
-
-impl Decided {
-    /// Whether nothing is written down.
-    #[must_use]
-    pub(crate) fn is_unknown(&self) -> bool {
-        self.ticks.is_empty() && self.whole.is_empty()
-    }
-}
+use super::{Decided, Ledger, Skipped};
 
 impl Ledger {
     /// Under which definition it was decided last.

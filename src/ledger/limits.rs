@@ -1,5 +1,12 @@
-//! Versions of a ledger, and how much it holds.
+//! Versions of a ledger, how much it holds, and how long it is kept.
 
+use std::time::Duration;
+
+/// For how long at least the record of a released lock is kept that holds a ledger: long enough for a yearly job. A fleet
+/// that was stopped for longer than other records are kept would see its jobs for the first time, and never hear of the
+/// ticks in between.
+pub(crate) const KEPT_LONGER: &[(&str, Duration)] =
+    &[("job/", Duration::from_secs(400 * 24 * 3600))];
 /// The version this program writes.
 pub(crate) const VERSION: u32 = 1;
 /// The version it writes as long as there is something in [`Ledger::ran_ahead`], which older programs would run again.

@@ -1,7 +1,9 @@
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::*;
-use crate::node::Token;
+use crate::{lock::Timing, node::Token};
 
 const OLD: Token = Token(3);
 const NEW: Token = Token(4);
@@ -359,4 +361,18 @@ fn a_withdrawn_trigger_is_known_and_takes_no_other_with_it() {
     assert_eq!(Ledger::from_body(&ledger.to_body()).unwrap(), ledger);
     ledger.forget_withdrawn_before(&id(500));
     assert!(ledger.has_withdrawn(&id(500)) && !ledger.has_withdrawn(&id(7)));
+}
+
+#[test]
+fn a_jobs_ledger_outlasts_what_other_locks_leave() {
+    let day = Duration::from_secs(24 * 3600);
+    let timing = |retention| Timing {
+        retention,
+        kept_longer: KEPT_LONGER,
+        ..Timing::default()
+    };
+    assert_eq!(timing(day).retention_of("lock/report"), day);
+    assert_eq!(timing(day).retention_of("job/report"), day * 400);
+    // A longer retention of all locks is that of ledgers, too.
+    assert_eq!(timing(day * 500).retention_of("job/report"), day * 500);
 }

@@ -10,6 +10,8 @@
 //! - X5 Hooks are work of the run: what they do is over before its lease ends. (a_hook_that_hangs_is_dropped_in_time)
 //! - X6 A run is not over before its blocking work is: nothing takes its place beside that.
 //!   (a_run_is_over_when_its_blocking_work_is)
+//! - X7 A run comes to its end, whatever of a user's code panics: also the text of an error, and what a dropped run or hook
+//!   leaves behind.                                           (a_panic_of_what_a_run_leaves_behind_is_its_end)
 
 use std::{
     panic::AssertUnwindSafe,
@@ -29,7 +31,7 @@ use crate::{
     human::Brief,
     job::{FailureKind, Hooks, JobError, Outcome, Run, RunEnd, RunHook},
     lease::LeaseView,
-    panics::message,
+    panics::{caught_later, message},
 };
 
 /// How a run ended.
@@ -156,22 +158,43 @@ async fn call_after(
 ) {
     let from = clock.now();
     for hook in begun.iter().rev() {
-        // The call itself may panic, too: it is made within.
-        let calling = AssertUnwindSafe(async { hook.after(run, end).await }).catch_unwind();
-        tokio::select! {
-            // The hook first: it sees the end of every run, however little time is left.
-            biased;
-            called = calling => if let Err(panic) = called {
-                tracing::warn!(panic = message(&*panic), "a hook has panicked after the run");
-            },
-            () = until_dropped(run, limits, clock, |before_abort| before_abort.min(from + limits.grace)) => {
-                tracing::warn!("a hook has not ended in time after the run, and was dropped");
+        let called = caught_later(|| async {
+            tokio::select! {
+                // The hook first: it sees the end of every run, however little time is left.
+                biased;
+                () = hook.after(run, end) => {}
+                () = until_dropped(run, limits, clock, |before_abort| before_abort.min(from + limits.grace)) => {
+                    tracing::warn!("a hook has not ended in time after the run, and was dropped");
+                }
             }
+        });
+        // The call itself, or what is dropped of it, may panic, too.
+        if let Err(panic) = called.await {
+            tracing::warn!(panic, "a hook has panicked after the run");
         }
     }
 }
 
 async fn act(
+    work: impl Future<Output = Result<Outcome, JobError>> + Send,
+    run: &Run,
+    limits: &Limits,
+    clock: &Clock,
+) -> Ended {
+    let ended = caught_later(|| to_its_end(work, run, limits, clock)).await;
+    let ended = ended.unwrap_or_else(Ended::Panicked);
+    if !run.is_quiet() {
+        tracing::warn!(
+            outcome = ended.word(),
+            "the run is over, but blocking work of it goes on: it counts as open until that ends, too"
+        );
+        run.quiet().await;
+    }
+    ended
+}
+
+/// The work is dropped in here: its destructors may panic.
+async fn to_its_end(
     work: impl Future<Output = Result<Outcome, JobError>> + Send,
     run: &Run,
     limits: &Limits,
@@ -184,7 +207,7 @@ async fn act(
         result = work => Some(result),
         () = given_up(run, limits, clock) => None,
     };
-    let ended = match result {
+    match result {
         Some(Ok(Ok(Outcome::Done))) => Ended::Done,
         Some(Ok(Ok(Outcome::Skip(why)))) => Ended::Skipped(why),
         Some(Ok(Ok(Outcome::RetryAfter(pause)))) => Ended::RetryAfter(pause),
@@ -199,15 +222,7 @@ async fn act(
         }
         Some(Err(panic)) => Ended::Panicked(message(&*panic)),
         None => stopped(run),
-    };
-    if !run.is_quiet() {
-        tracing::warn!(
-            outcome = ended.word(),
-            "the run is over, but blocking work of it goes on: it counts as open until that ends, too"
-        );
-        run.quiet().await;
     }
-    ended
 }
 
 fn stopped(run: &Run) -> Ended {

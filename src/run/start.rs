@@ -10,6 +10,7 @@ use crate::{
     job::{Hooks, JobError, Outcome, Run, RunSetup, Spec},
     lease::{LeaseView, Work},
     lock::Timing,
+    panics::caught_later,
     spawn::Spawn,
 };
 
@@ -66,7 +67,9 @@ impl PreparedRun {
             if !may.await {
                 return;
             }
-            let ended = execute(async { work(run.clone()).await }, &run, limits, &clock).await;
+            // Whatever panics in there, the end is accounted for and told.
+            let work = || execute(async { work(run.clone()).await }, &run, limits, &clock);
+            let ended = caught_later(work).await.unwrap_or_else(Ended::Panicked);
             then(ended, mark, tell).await;
         });
         end

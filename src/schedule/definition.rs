@@ -100,3 +100,25 @@ impl Definition<'_> {
         Ok(schedule)
     }
 }
+
+// === impl Schedule ===
+
+impl Schedule {
+    /// Reads one expression. `dialect` and `zone` matter to civil time only, but a zone must exist wherever it is given.
+    ///
+    /// # Errors
+    /// [`ScheduleError`], which names the field, the value and what is allowed.
+    pub fn parse(
+        expr: &str,
+        dialect: Option<Dialect>,
+        zone: Option<&str>,
+    ) -> Result<Self, ScheduleError> {
+        let definition = Definition {
+            expressions: &[expr.to_owned()],
+            dialect,
+            zone,
+            ..Definition::default()
+        };
+        definition.parse()
+    }
+}

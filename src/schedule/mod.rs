@@ -102,24 +102,6 @@ const END_OF_SEARCH: i64 = 4_133_980_800;
 // === impl Schedule ===
 
 impl Schedule {
-    /// Reads one expression. `dialect` and `zone` matter to civil time only, but a zone must exist wherever it is given.
-    ///
-    /// # Errors
-    /// [`ScheduleError`], which names the field, the value and what is allowed.
-    pub fn parse(
-        expr: &str,
-        dialect: Option<Dialect>,
-        zone: Option<&str>,
-    ) -> Result<Self, ScheduleError> {
-        let definition = Definition {
-            expressions: &[expr.to_owned()],
-            dialect,
-            zone,
-            ..Definition::default()
-        };
-        definition.parse()
-    }
-
     /// With the starts of `job` delayed by less than `most`, each tick by its own delay: see [`Schedule::delay`].
     #[must_use]
     pub(crate) fn with_jitter(mut self, job: &str, most: Duration) -> Self {

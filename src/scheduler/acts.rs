@@ -170,13 +170,7 @@ impl TermLoop<'_> {
             }
             Decision::FirstSight { .. } | Decision::Start { .. } => return,
         };
-        engine.ctx.events.tell(Event::TicksSkipped {
-            job: engine.name.clone(),
-            first: ticks.from,
-            last: ticks.to,
-            count: ticks.count,
-            why,
-        });
+        engine.tell_skipped(ticks, why);
     }
 
     /// Writes how a run ended. What cannot be written stays open, and the next leader finds it interrupted.

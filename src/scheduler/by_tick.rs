@@ -31,7 +31,7 @@ use crate::{
     due::{self, Decision, Facts, WhyMissed},
     election::Elector,
     ledger::{Ledger, LedgerError, RunState},
-    lock::{Sighting, tally::majority},
+    lock::{LockState, tally::majority},
     node::Token,
     status::Standing,
     term::Term,
@@ -222,7 +222,7 @@ impl Engine {
     }
 
     /// What the nodes show, judged as a leader would judge it.
-    fn next(&self, seen: &Sighting, taken: &mut Taken, asked: Moment) -> Next {
+    fn next(&self, seen: &LockState, taken: &mut Taken, asked: Moment) -> Next {
         let ctx = &self.ctx;
         if !seen.looks_free() {
             return Next::Watch;
@@ -312,7 +312,7 @@ pub(super) fn is_done(ledger: &Ledger, now: Timestamp) -> bool {
 }
 
 /// Whether a majority of the nodes shows the newest record: what fewer show may be gone with the next look.
-fn agreed(seen: &Sighting) -> bool {
+fn agreed(seen: &LockState) -> bool {
     let newest = seen.record().version;
     let views = seen.nodes.iter().filter_map(|node| node.as_ref().ok());
     views.filter(|view| view.record.version == newest).count() >= majority(seen.nodes.len())
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn what_only_a_minority_shows_is_bid_for() {
         let down = || Err(NodeError::Unreachable("test".into()));
-        let agreed = |nodes| agreed(&Sighting::new("k", nodes));
+        let agreed = |nodes| agreed(&LockState::new("k", nodes));
         assert!(agreed(vec![shows(3), shows(3), shows(2)]));
         assert!(agreed(vec![shows(3), shows(3), down()]));
         assert!(!agreed(vec![shows(3), shows(2), shows(2)]));

@@ -3,7 +3,6 @@
 use super::term::{Over, TermLoop};
 use crate::{
     due::{self, Changed},
-    event::Event,
     ledger::Ledger,
 };
 
@@ -19,8 +18,8 @@ impl TermLoop<'_> {
             return Ok(());
         };
         // A job never seen before has nothing to lose: it is written with the first sight.
-        if ledger.decided_upto().is_some() && self.write(&next, None).await.is_err() {
-            return Err(Over);
+        if ledger.decided_upto().is_some() {
+            self.write(&next, None).await.map_err(|_| Over)?;
         }
         *ledger = next;
         let Some(gap) = gap else {
@@ -31,13 +30,7 @@ impl TermLoop<'_> {
             "the schedule has changed: what was undecided until now does not fire under the new one"
         );
         if gap.count > 0 {
-            engine.ctx.events.tell(Event::TicksSkipped {
-                job: engine.name.clone(),
-                first: gap.from,
-                last: gap.to,
-                count: gap.count,
-                why: Changed::word(),
-            });
+            engine.tell_skipped(gap, Changed::word());
         }
         Ok(())
     }

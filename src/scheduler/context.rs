@@ -7,7 +7,7 @@ use crate::{
     chance::Chance,
     clock::Clock,
     election::Hesitation,
-    event::Events,
+    event::{Event, Events},
     job::{Health, Hooks},
     ledger::ids::sortable_id,
     lock::Locks,
@@ -91,6 +91,12 @@ impl Context {
         let (place, board, job) = (self.place.clone(), self.board.clone(), job.to_owned());
         let ttl = ttl.unwrap_or(self.locks.timing().ttl);
         Hesitation::new(move || place.bid_after(&job, &board, ttl))
+    }
+
+    /// Tells whether a job, or the replica, is fit.
+    pub(crate) fn fitness(&self, job: &str, unfit: Option<String>) {
+        let job = job.to_owned();
+        self.events.tell(Event::Fitness { job, unfit });
     }
 
     /// A sortable run id.

@@ -12,7 +12,7 @@ use super::{
     ahead::{self, Ahead, STANDS},
 };
 use crate::{
-    due::{Policy, WithoutSpans},
+    due::{Policy, Ticks, WithoutSpans},
     election::Elector,
     event::Event,
     job::{Job, Spec, definition::Fingerprint},
@@ -80,6 +80,16 @@ impl Engine {
         schedule.next_after(decided.max(schedule.due_upto(now)))
     }
 
+    pub(super) fn tell_skipped(&self, ticks: Ticks, why: &'static str) {
+        self.ctx.events.tell(Event::TicksSkipped {
+            job: self.name.clone(),
+            first: ticks.from,
+            last: ticks.to,
+            count: ticks.count,
+            why,
+        });
+    }
+
     /// Goes on under the next definition, if there is one. Nothing of the job runs here meanwhile.
     pub(super) fn take_up(&mut self) {
         let Some(next) = self.successor.take() else {
@@ -131,20 +141,14 @@ impl Engine {
             let Some(why) = asked.await else { break };
             if !said {
                 ctx.board.stands(&self.name, Standing::Off);
-                ctx.events.tell(Event::Fitness {
-                    job: self.name.clone(),
-                    unfit: Some(why),
-                });
+                ctx.fitness(&self.name, Some(why));
                 said = true;
             }
             ctx.clock.sleep(ctx.health_every()).await;
         }
         if said {
             ctx.board.stands(&self.name, Standing::Standby);
-            ctx.events.tell(Event::Fitness {
-                job: self.name.clone(),
-                unfit: None,
-            });
+            ctx.fitness(&self.name, None);
         }
     }
 }

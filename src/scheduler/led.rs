@@ -15,7 +15,7 @@ use crate::{
     election::Elected,
     event::Event,
     job::Job,
-    lease::{Care, LeaseView, Loss, Unstoppable},
+    lease::{LeaseView, Loss, StopPolicy, Unstoppable},
     run::Pass,
     status::Standing,
     term::Term,
@@ -102,7 +102,7 @@ impl Engine {
         let store = LedgerStore::under(ctx, &self.name, lease.clone(), &term.record().body);
         // Once for each definition under which this term is held.
         let ended = loop {
-            lease.take_care(Care {
+            lease.set_stop_policy(StopPolicy {
                 grace: Some(self.spec.grace),
                 unstoppable: self.spec.unstoppable,
             });
@@ -175,14 +175,7 @@ async fn watch_health(job: Arc<dyn Job>, lease: LeaseView, ctx: Context) {
         };
         // From here the keeper's ladder leads: nothing new starts, the run is told to stop, then the lease is released.
         lease.cordon(&why);
-        let job = Event::Fitness {
-            job: resource(&lease),
-            unfit: Some(why),
-        };
-        ctx.events.tell(job);
+        let job = lease.key().trim_start_matches("job/");
+        ctx.fitness(job, Some(why));
     }
-}
-
-fn resource(lease: &LeaseView) -> String {
-    lease.key().trim_start_matches("job/").to_owned()
 }

@@ -54,9 +54,7 @@ impl TermLoop<'_> {
             return self.forget_triggers(ledger, before, &blanks).await;
         };
         next.note_blanks(&blanks.stamps);
-        if self.write(&next, None).await.is_err() {
-            return Err(Over);
-        }
+        self.write(&next, None).await.map_err(|_| Over)?;
         tracing::warn!(
             job = self.engine.name, %upto,
             decided_upto = was.decided_upto().map(tracing::field::display),
@@ -88,14 +86,13 @@ impl TermLoop<'_> {
             // A new fleet looks the same.
             tracing::info!(
                 job = self.engine.name, before = %upto,
-                "nobody knows a ledger of this job from before then: the lock nodes were new or had lost their memory, and no                  replica remembers. Jobs of which nothing is known count as never seen: nothing of them before now runs"
+                "nobody knows a ledger of this job from before then: the lock nodes were new or had lost their memory, and no \
+                 replica remembers. Jobs of which nothing is known count as never seen: nothing of them before now runs"
             );
         }
         if next.forget_triggers_upto(&intent::trigger_floor(upto)) {
             next.note_blanks(&blanks.stamps);
-            if self.write(&next, None).await.is_err() {
-                return Err(Over);
-            }
+            self.write(&next, None).await.map_err(|_| Over)?;
             *ledger = next;
         }
         Ok(())
@@ -147,7 +144,7 @@ impl Blanks {
     fn told(nodes: &[AdmissionReport]) -> Option<Self> {
         let votes = |node: &&AdmissionReport| node.state == AdmissionState::Admitted;
         let told = nodes.iter().filter(votes).count();
-        let stamps = nodes.iter().filter_map(|node| node.blank_before);
+        let stamps = nodes.iter().filter_map(|node| node.memory_loss);
         let stamps = stamps.filter_map(|at| Timestamp::from_millisecond(at).ok());
         (told >= majority(nodes.len())).then(|| Self {
             stamps: stamps.collect(),
@@ -167,12 +164,12 @@ mod tests {
     use super::*;
     use crate::node::NodeError;
 
-    fn node(state: AdmissionState, blank_before: Option<i64>) -> AdmissionReport {
+    fn node(state: AdmissionState, memory_loss: Option<i64>) -> AdmissionReport {
         AdmissionReport {
             nomination: None,
             name: "n".to_owned(),
             state,
-            blank_before,
+            memory_loss,
         }
     }
 

@@ -4,7 +4,7 @@
 //! # Invariants
 //! - A replica that has not written anew for [`FRESH`] counts as gone, by a clock of our own.
 //!   (whoever_writes_nothing_any_more_counts_as_gone)
-//! - What a dead replica has said of a job keeps no replica from it for longer than [`LOOK`] and [`FRESH`] together.
+//! - What a dead replica has said of a job keeps no replica from it for longer than [`INTERVAL`] and [`FRESH`] together.
 //!   (a_definition_that_died_with_its_leader_counts_for_seven_seconds_at_most)
 
 use std::{
@@ -18,12 +18,10 @@ use super::{
     definitions::Definitions,
     spread::{self, Peer},
 };
-use crate::{clock::Moment, status::Presence};
-
-/// Time between two looks at the others: that between two documents of theirs.
-pub(crate) const LOOK: Duration = Duration::from_secs(2);
-/// A document that was not written anew for so long is the last word of a dead replica.
-const FRESH: Duration = Duration::from_secs(5);
+use crate::{
+    clock::Moment,
+    fleet::presence::{FRESH, INTERVAL, Presence},
+};
 
 /// Settings of this replica, and what it knows of the others. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -101,7 +99,7 @@ impl Peers {
         let view = self.view();
         let ends = view.heard.values().map(|(_, at)| *at + FRESH);
         let next = ends.filter(|end| *end > now).min();
-        next.map_or(LOOK, |end| end.since(now).min(LOOK))
+        next.map_or(INTERVAL, |end| end.since(now).min(INTERVAL))
     }
 
     /// How long all shares have been what they are.
@@ -229,12 +227,12 @@ mod tests {
             rev: 1,
             ..Presence::default()
         };
-        assert_eq!(place.look_after(at(100)), LOOK);
+        assert_eq!(place.look_after(at(100)), INTERVAL);
         place.saw(std::slice::from_ref(&other), &board, at(100));
-        assert_eq!(place.look_after(at(100)), LOOK);
+        assert_eq!(place.look_after(at(100)), INTERVAL);
         place.saw(std::slice::from_ref(&other), &board, at(104));
         assert_eq!(place.look_after(at(104)), Duration::from_secs(1));
         place.saw(&[other], &board, at(105));
-        assert_eq!(place.look_after(at(105)), LOOK, "it is gone already");
+        assert_eq!(place.look_after(at(105)), INTERVAL, "it is gone already");
     }
 }

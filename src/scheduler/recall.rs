@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use crate::{
     clock::Clock,
     ledger::Ledger,
-    lock::{LockError, Locks, NodeReport, Sighting, tally::majority},
+    lock::{LockError, LockState, Locks, NodeReport, tally::majority},
     node::{NodeError, Token},
 };
 
@@ -68,7 +68,7 @@ impl Recall {
     }
 
     /// This is what the nodes show of the job's lock.
-    pub(crate) fn saw(&self, job: &str, seen: &Sighting) {
+    pub(crate) fn saw(&self, job: &str, seen: &LockState) {
         let Some(record) = seen.newest() else { return };
         let known = self.known();
         let token = record.version.token;
@@ -223,7 +223,7 @@ mod tests {
         ledger.to_body().into()
     }
 
-    fn shows(token: u64, second: i64) -> Sighting {
+    fn shows(token: u64, second: i64) -> LockState {
         let version = Version {
             token: Token(token),
             rev: 1,
@@ -233,7 +233,7 @@ mod tests {
             record: Record { version, body },
             ..View::default()
         };
-        Sighting::new("job/report", vec![Ok(view)])
+        LockState::new("job/report", vec![Ok(view)])
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         // The nodes have forgotten: they show nothing.
         recall.saw(
             "report",
-            &Sighting::new("job/report", vec![Ok(View::default())]),
+            &LockState::new("job/report", vec![Ok(View::default())]),
         );
         assert_eq!(known(), body(120));
         recall.saw("report", &shows(6, 90));

@@ -10,10 +10,10 @@ use super::{
     Context,
     definitions::{PeerDefinition, Stance, newest, refuse},
     engine::Engine,
-    peers::LOOK,
     term::{TermEnd, TermLoop},
 };
 use crate::{
+    fleet::presence::INTERVAL,
     intent::Resign,
     job::Disagreement,
     ledger::{Decided, Ledger},
@@ -158,7 +158,7 @@ impl Engine {
                 () = self.successor.there() => {}
                 () = ctx.place.definitions.changed(seen) => {}
                 // Who was led last is asked of the nodes.
-                () = ctx.clock.sleep(LOOK) => {}
+                () = ctx.clock.sleep(INTERVAL) => {}
             }
         }
         if said.is_some() {

@@ -5,7 +5,6 @@ use jiff::Timestamp;
 use super::term::{Over, TermLoop};
 use crate::{
     due::{self, TakenBack},
-    event::Event,
     ledger::Ledger,
 };
 
@@ -16,9 +15,7 @@ impl TermLoop<'_> {
         let Some(back) = due::take_back(ledger, &engine.schedule, upto) else {
             return Ok(());
         };
-        if self.write(&back.ledger, None).await.is_err() {
-            return Err(Over);
-        }
+        self.write(&back.ledger, None).await.map_err(|_| Over)?;
         *ledger = back.ledger;
         tracing::warn!(
             job = engine.name,
@@ -30,13 +27,7 @@ impl TermLoop<'_> {
              their time do not run again"
         );
         for ran in back.ran {
-            engine.ctx.events.tell(Event::TicksSkipped {
-                job: engine.name.clone(),
-                first: ran.from,
-                last: ran.to,
-                count: ran.count,
-                why: TakenBack::word(),
-            });
+            engine.tell_skipped(ran, TakenBack::word());
         }
         Ok(())
     }

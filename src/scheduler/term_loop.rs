@@ -13,7 +13,6 @@ use super::{
     term::{Over, TermEnd, TermLoop},
 };
 use crate::{
-    event::Event,
     lease::LeaseView,
     ledger::{Ledger, RunKey},
     run::{InFlight, WindDown},
@@ -36,26 +35,7 @@ impl TermLoop<'_> {
         if !self.engine.may_lead_after(&ledger) {
             return TermEnd::Outdated;
         }
-        // Before anything is written: that is newer than whatever is remembered.
-        let own = self.engine.ctx.recall.ledger(job).map(Box::new);
-        // First of all: a minority write of the last leader becomes the truth, or is gone, for all replicas.
-        if ledger != Ledger::default() && Box::pin(self.write(&ledger, None)).await.is_err() {
-            return TermEnd::Over;
-        }
-        if Box::pin(self.account_for_memory_loss(&mut ledger, own.map(|own| *own)))
-            .await
-            .is_err()
-        {
-            return TermEnd::Over;
-        }
-        if Box::pin(self.account_for_change(&mut ledger))
-            .await
-            .is_err()
-        {
-            return TermEnd::Over;
-        }
-        // Also after it: the pause of a job must be known to its next leader.
-        let Some(mut seen) = Box::pin(self.knows_intents()).await else {
+        let Ok(mut seen) = Box::pin(self.prepare(&mut ledger)).await else {
             return TermEnd::Over;
         };
         // Of the last term, if there was one, until something is decided in this one.
@@ -156,12 +136,24 @@ impl TermLoop<'_> {
         end
     }
 
+    /// Accounts for what happened before this term; answers up to where what is asked of the fleet is known.
+    async fn prepare(&self, ledger: &mut Ledger) -> Result<u64, Over> {
+        // Before anything is written: that is newer than whatever is remembered.
+        let own = self.engine.ctx.recall.ledger(&self.engine.name);
+        // First of all: a minority write of the last leader becomes the truth, or is gone, for all replicas.
+        if *ledger != Ledger::default() {
+            self.write(ledger, None).await.map_err(|_| Over)?;
+        }
+        self.account_for_memory_loss(ledger, own).await?;
+        self.account_for_change(ledger).await?;
+        // Also after it: the pause of a job must be known to its next leader.
+        self.knows_intents().await.ok_or(Over)
+    }
+
     /// This replica does not do the job as it should: nothing new starts, and the work is to stop.
     fn give_up(&self, why: &str) {
-        self.engine.ctx.events.tell(Event::Fitness {
-            job: self.engine.name.clone(),
-            unfit: Some(why.to_owned()),
-        });
+        let unfit = Some(why.to_owned());
+        self.engine.ctx.fitness(&self.engine.name, unfit);
         match &self.lease {
             // From here the keeper's ladder leads.
             Some(lease) => lease.cordon(why),

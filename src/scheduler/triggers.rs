@@ -111,9 +111,7 @@ impl TermLoop<'_> {
         if withdrawn.is_empty() {
             return Ok(());
         }
-        if self.write(&next, None).await.is_err() {
-            return Err(Over);
-        }
+        self.write(&next, None).await.map_err(|_| Over)?;
         *ledger = next;
         for trigger in withdrawn {
             self.say_withdrawn(trigger);

@@ -12,6 +12,7 @@ use crate::{
     chance::Chance,
     clock::Clock,
     lease::LeaseView,
+    ledger,
     lock::{FleetConfig, Locks, Timing, mutant::Mutant},
     node::rules::REVIVE_RELEASED,
     node::{
@@ -251,6 +252,7 @@ impl World {
             max_ttl: TTL * 2,
             node_timeout: Duration::from_millis(50),
             grace: Duration::from_millis(300),
+            kept_longer: ledger::KEPT_LONGER,
             ..Timing::default()
         }
     }

@@ -10,45 +10,18 @@ use std::{
 };
 
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry,
-    filter::{LevelFilter, ParseError},
-    fmt::MakeWriter,
-    layer::SubscriberExt,
-    util::SubscriberInitExt,
+    EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
 mod behind;
+pub(super) mod directives;
 mod shown;
 
 use super::TelemetrySettings;
 use behind::Behind;
+pub use directives::LogError;
+use directives::filter;
 use shown::Shown;
-
-/// The log was not set up.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LogError {
-    /// The directives cannot be read.
-    #[error("cannot read the log directives `{directives}`")]
-    Filter {
-        /// As configured.
-        directives: String,
-        /// What is wrong with them.
-        #[source]
-        source: ParseError,
-    },
-    /// A directive is neither a level nor one for a part of the program.
-    #[error(
-        "\"{0}\" is no level: write error, warn, info, debug, trace or off, or TARGET=LEVEL for a part of the program"
-    )]
-    Directive(String),
-    /// The thread that writes could not be started.
-    #[error("cannot start the thread that writes the log")]
-    Thread(#[source] io::Error),
-    /// The program has set up a log of its own already.
-    #[error("a log is already set up")]
-    Taken,
-}
 
 /// Writes what is still to be written when it is dropped; keep it until the end of `main`.
 #[must_use]
@@ -68,7 +41,7 @@ pub fn init(settings: &TelemetrySettings) -> Result<Flush, LogError> {
     let terminal = io::stderr().is_terminal();
     let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let json = settings.format.json(terminal);
-    let filter = filter(settings)?;
+    let filter = filter(&settings.log)?;
     let behind = Behind::new(io::stderr(), json).map_err(LogError::Thread)?;
     let to = behind.clone();
     let lines = lines(filter, json, colours, move || to.clone());
@@ -140,25 +113,6 @@ impl Drop for Flush {
     }
 }
 
-/// Which lines these settings let through.
-pub(super) fn filter(settings: &TelemetrySettings) -> Result<EnvFilter, LogError> {
-    let directives: Vec<&str> = settings.log.split(',').map(str::trim).collect();
-    let named = |directive: &&&str| !directive.is_empty() || directives.len() == 1;
-    for directive in directives.iter().filter(named) {
-        let level = directive
-            .rsplit_once('=')
-            .map_or(*directive, |(_, level)| level);
-        if level.is_empty() || level.parse::<LevelFilter>().is_err() {
-            return Err(LogError::Directive((*directive).to_owned()));
-        }
-    }
-    let filter = EnvFilter::builder().parse(directives.join(","));
-    filter.map_err(|source| LogError::Filter {
-        directives: settings.log.clone(),
-        source,
-    })
-}
-
 #[cfg(test)]
 pub(crate) use tests::written_lines;
 
@@ -209,7 +163,7 @@ mod tests {
         let settings = TelemetrySettings::log(directives);
         let paper = Paper::default();
         let to = paper.clone();
-        let filter = filter(&settings).unwrap();
+        let filter = filter(&settings.log).unwrap();
         let subscriber = lines(filter, json, colours, move || to.clone());
         tracing::subscriber::with_default(subscriber, work);
         let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
@@ -381,11 +335,7 @@ mod tests {
 
     #[test]
     fn a_word_that_is_no_level_silences_nothing_but_is_refused() {
-        let check = |log: &str| {
-            filter(&TelemetrySettings::log(log))
-                .map(drop)
-                .map_err(|error| error.to_string())
-        };
+        let check = |log: &str| filter(log).map(drop).map_err(|error| error.to_string());
         for fits in [
             "info",
             "WARN",
@@ -415,8 +365,7 @@ mod tests {
 
     #[test]
     fn directives_that_cannot_be_read_are_refused_by_name() {
-        let settings = TelemetrySettings::log("watchkeeper=loud");
-        let error = filter(&settings).unwrap_err().to_string();
+        let error = filter("watchkeeper=loud").unwrap_err().to_string();
         assert!(error.contains("watchkeeper=loud"), "{error}");
     }
 

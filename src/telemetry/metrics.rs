@@ -57,20 +57,28 @@ pub(crate) struct HeldTerm {
     pub(crate) margin: isize,
 }
 
+/// All that is asked at every scrape.
+#[derive(Default)]
+pub(crate) struct Asks {
+    /// What this replica leads.
+    pub(crate) terms: Asked<HeldTerm>,
+    /// The jobs whose ticks are this replica's business, and how long the next tick that it knew of has passed without a decision;
+    /// zero when it has not.
+    pub(crate) overdue: Asked<(String, Duration)>,
+    /// This replica's jobs, and whether it knows them to be paused.
+    pub(crate) paused: Asked<(String, bool)>,
+    /// The jobs whose ticks are decided further than the clock shows, and by how much.
+    pub(crate) ahead: Asked<(String, Duration)>,
+}
+
 /// What is asked at every scrape; nothing until somewhere to ask is known.
-struct Asked<T>(RwLock<Option<Ask<T>>>);
+pub(crate) struct Asked<T>(RwLock<Option<Ask<T>>>);
 
 type Ask<T> = Box<dyn Fn() -> Vec<T> + Send + Sync>;
 
 struct Inner {
     families: Families,
-    terms: Asked<HeldTerm>,
-    /// Jobs, and how long the next tick that this replica knew of has passed without a decision; zero when it has not.
-    overdue: Asked<(String, Duration)>,
-    /// Jobs, and whether they are paused.
-    paused: Asked<(String, bool)>,
-    /// Jobs, and how far their ticks are decided ahead of the clock.
-    ahead: Asked<(String, Duration)>,
+    asks: Asks,
     /// Jobs that have a `watchkeeper_leader` sample.
     jobs: Mutex<BTreeSet<String>>,
 }
@@ -83,48 +91,22 @@ impl Metrics {
     pub(crate) fn new(version: &str) -> Self {
         Self(Arc::new(Inner {
             families: Families::new(version),
-            terms: Asked::default(),
-            overdue: Asked::default(),
-            paused: Asked::default(),
-            ahead: Asked::default(),
+            asks: Asks::default(),
             jobs: Mutex::new(BTreeSet::new()),
         }))
     }
 
-    /// Asks `terms` at every scrape for what this replica leads; it must answer at once.
-    pub(crate) fn terms_from(&self, terms: impl Fn() -> Vec<HeldTerm> + Send + Sync + 'static) {
-        self.0.terms.of(terms);
-    }
-
-    /// Asks `overdue` at every scrape for the jobs whose ticks are this replica's business, and how long the next tick that it
-    /// knew of has passed without a decision, zero when it has not. It must answer at once.
-    pub(crate) fn overdue_from(
-        &self,
-        overdue: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static,
-    ) {
-        self.0.overdue.of(overdue);
-    }
-
-    /// Asks `paused` at every scrape for this replica's jobs, and whether it knows them to be paused. It must answer at once.
-    pub(crate) fn paused_from(
-        &self,
-        paused: impl Fn() -> Vec<(String, bool)> + Send + Sync + 'static,
-    ) {
-        self.0.paused.of(paused);
+    /// What is asked at every scrape: it must answer at once.
+    pub(crate) fn asks(&self) -> &Asks {
+        &self.0.asks
     }
 
     /// Shows a lock node from now on, unless an event has told of it already.
     pub(crate) fn declare_node(&self, node: &str, up: bool) {
-        self.0.families.declare_node(node, up);
-    }
-
-    /// Asks `ahead` at every scrape for the jobs whose ticks are decided further than the clock shows, and by how much. It must
-    /// answer at once.
-    pub(crate) fn ahead_from(
-        &self,
-        ahead: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static,
-    ) {
-        self.0.ahead.of(ahead);
+        let shown = &self.0.families.node_up;
+        if !shown.has([node]) {
+            shown.set([node], up);
+        }
     }
 
     /// Shows a job from now on, with zeros: a series that begins at its first failure hides that failure from
@@ -132,14 +114,20 @@ impl Metrics {
     /// and the first extension: a job that others lead has few.
     pub(crate) fn declare_job(&self, job: &str, has_leader: bool) {
         if has_leader && self.jobs().insert(job.to_owned()) {
-            self.0.families.leader(job, false);
+            self.0.families.leader.of([job]);
         }
-        self.0.families.declare(job);
+        // The zeros of what alerts are made on: a counter that begins with its first event has not risen for Prometheus.
+        let families = &self.0.families;
+        for outcome in ["done", "failed", "timeout", "panicked"] {
+            families.job_runs.of([job, outcome]);
+        }
+        families.ticks_skipped.of([job, "unknown"]);
+        families.engine_deaths.of([job]);
     }
 
     /// Shows that the job, which has ticks, has never succeeded here: as a success at the beginning of Unix time.
     pub(crate) fn expect_success(&self, job: &str) {
-        self.0.families.expect_success(job);
+        self.0.families.job_last_success.of([job]);
     }
 
     /// Counts one event that happened at `wall`.
@@ -151,7 +139,8 @@ impl Metrics {
                 outcome,
                 took,
             } => {
-                f.waited(resource, outcome, *took);
+                f.may_fail(resource, "acquire", &["no_quorum"]);
+                f.lock_wait.took([resource, outcome], *took);
                 // Losing to another replica is an ordinary value, not a failure.
                 if !matches!(*outcome, "acquired" | "held") {
                     f.failed(resource, "acquire", outcome);
@@ -160,7 +149,8 @@ impl Metrics {
             Event::Renewed {
                 resource, took, ok, ..
             } => {
-                f.renewed(resource, *took);
+                f.may_fail(resource, "renew", &["no_quorum", "expired"]);
+                f.lock_renew.took([resource], *took);
                 if !ok {
                     f.failed(resource, "renew", "no_quorum");
                 }
@@ -170,47 +160,57 @@ impl Metrics {
                 loss,
                 held,
             } => {
-                f.held(resource, *held);
+                f.lock_hold.took([resource], *held);
                 if matches!(loss, Loss::Expired | Loss::Taken) {
                     f.failed(resource, "renew", loss_word(loss));
                 }
             }
-            Event::NodeUp { node, up, .. } => f.node_up(node, *up),
+            Event::NodeUp { node, up, .. } => f.node_up.set([node], *up),
             Event::Leading {
                 job,
                 token,
                 leaderless,
             } => {
                 self.jobs().insert(job.clone());
-                f.leader(job, true);
-                f.token(job, *token);
-                f.changed(job, "elected");
+                f.leader.set([job], 1);
+                f.fencing_token.set([job], token.0);
+                f.leadership_changes.add([job, "elected"], 1);
                 if let Some(gap) = leaderless {
-                    f.leaderless(job, *gap);
+                    f.leaderless.took([job], *gap);
                 }
             }
             Event::StandingBy { job, why } => {
                 self.jobs().insert(job.clone());
-                f.leader(job, false);
-                f.changed(job, loss_word(why));
+                f.leader.set([job], 0);
+                f.leadership_changes.add([job, loss_word(why)], 1);
             }
-            Event::RunStarted { job, delay, .. } => f.run_started(job, *delay),
+            Event::RunStarted { job, delay, .. } => f.job_start_delay.took([job], *delay),
             Event::RunEnded {
                 job, outcome, took, ..
-            } => f.run_ended(job, outcome, *took, wall),
+            } => {
+                f.job_runs.add([job, outcome], 1);
+                f.job_duration.took([job], *took);
+                if *outcome == "done" {
+                    let at = wall.as_duration().as_secs_f64();
+                    f.job_last_success.of([job]).set(at);
+                }
+            }
             Event::TicksSkipped {
                 job, why, count, ..
-            } => f.ticks_skipped(job, why, *count),
+            } => f.ticks_skipped.add([job, why], *count),
             Event::BatchEnded {
                 job, outcome, took, ..
-            } => f.batch_ended(job, outcome, *took),
+            } => {
+                f.batches.add([job, outcome], 1);
+                f.batch_duration.took([job], *took);
+            }
             Event::Items {
                 job,
                 outcome,
                 count,
-            } => f.items(job, outcome, *count),
-            Event::EngineDied { job, .. } => f.engine_died(job),
-            Event::Backlog { job, items } => f.backlog(job, *items),
+            } => f.notifications.add([job, outcome], *count),
+            Event::EngineDied { job, .. } => f.engine_deaths.add([job], 1),
+            Event::Backlog { job, items } => f.notification_backlog.set([job], *items),
             Event::HeldItems {
                 job,
                 retry,
@@ -225,11 +225,16 @@ impl Metrics {
                     ("parked", parked),
                 ];
                 for (state, items) in states {
-                    f.held_items(job, state, *items);
+                    f.notification_items.set([job, state], *items);
                 }
             }
-            Event::Definitions { job, count } => f.definitions(job, *count),
-            Event::Reloaded { ok, at } => f.reloaded(*ok, *at),
+            Event::Definitions { job, count } => f.job_definitions.set([job], *count),
+            Event::Reloaded { ok, at } => {
+                f.config_reload_successful.set((*ok).into());
+                if *ok {
+                    f.config_reload.set(at.as_duration().as_secs_f64());
+                }
+            }
             _ => {}
         }
     }
@@ -245,32 +250,41 @@ impl Metrics {
         let (metrics, clock) = (self.clone(), clock.clone());
         spawn.spawn(super::observe(events, stop, move |seen| match seen {
             Seen::Event(event) => metrics.on(&event, clock.wall()),
-            Seen::Missed(count) => metrics.0.families.missed(count),
+            Seen::Missed(count) => {
+                metrics.0.families.events_missed.inc_by(count);
+            }
         }))
     }
 
     /// Everything, as text.
     #[must_use]
     pub(crate) fn render(&self, exposition: Exposition) -> String {
-        let Inner { families, .. } = &*self.0;
+        let Inner { families, asks, .. } = &*self.0;
         self.ask_terms();
-        self.0.overdue.ask(|jobs| families.overdue(jobs));
-        self.0.ahead.ask(|jobs| families.ahead(jobs));
-        self.0.paused.ask(|jobs| families.paused(jobs));
+        asks.overdue.ask(|jobs| families.tick_overdue.only(jobs));
+        asks.ahead.ask(|jobs| families.clock_ahead.only(jobs));
+        asks.paused.ask(|jobs| families.job_paused.only(jobs));
         exposition.render(&families.registry)
     }
 
     fn ask_terms(&self) {
-        self.0.terms.ask(|held| {
+        let f = &self.0.families;
+        self.0.asks.terms.ask(|held| {
             let mut jobs = self.jobs();
             jobs.extend(held.iter().map(|term| term.job.clone()));
             for job in jobs.iter() {
                 let term = held.iter().find(|term| &term.job == job);
-                self.0.families.leader(job, term.is_some());
-                self.0.families.remaining(job, term.map(|t| t.remaining));
-                self.0.families.margin(job, term.map(|t| t.margin));
+                f.leader.set([job], term.is_some());
                 if let Some(term) = term {
-                    self.0.families.token(job, term.token);
+                    let left = term.remaining.as_secs_f64();
+                    f.lease_remaining.of([job]).set(left);
+                    f.lease_margin.set([job], term.margin);
+                    f.fencing_token.set([job], term.token.0);
+                } else {
+                    // Absent, not zero: an alert on a small remainder must not fire for every standby, and a margin of zero
+                    // means that the next node is one too many.
+                    f.lease_remaining.remove([job]);
+                    f.lease_margin.remove([job]);
                 }
             }
         });
@@ -284,7 +298,7 @@ impl Metrics {
 // === impl Asked ===
 
 impl<T> Asked<T> {
-    fn of(&self, ask: impl Fn() -> Vec<T> + Send + Sync + 'static) {
+    pub(crate) fn of(&self, ask: impl Fn() -> Vec<T> + Send + Sync + 'static) {
         let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
         *place = Some(Box::new(ask));
     }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "log")]
+use super::log::directives::{LogError, filter};
 use crate::finding::Findings;
 
 /// `[telemetry]`
@@ -59,9 +61,9 @@ impl TelemetrySettings {
     /// Adds what is wrong. Keys are relative to `[telemetry]`.
     pub(crate) fn check(&self, found: &mut Findings) {
         #[cfg(feature = "log")]
-        match super::log::filter(self) {
+        match filter(&self.log) {
             Ok(_) => {}
-            Err(error @ super::log::LogError::Directive(_)) => {
+            Err(error @ LogError::Directive(_)) => {
                 found.error(
                     &["log"],
                     error.to_string(),

@@ -81,6 +81,7 @@ pub(crate) mod cluster;
 mod fleet;
 #[cfg(test)]
 pub(crate) mod members;
+mod play;
 pub(crate) mod process;
 pub(crate) mod process_tasks;
 mod report;

@@ -28,6 +28,16 @@ pub struct WorkerBuilder {
     env: bool,
 }
 
+// === impl Worker ===
+
+impl Worker {
+    /// Configured by code: typed settings, and neither a file nor the environment unless
+    /// [`with_env`](WorkerBuilder::with_env) asks for them.
+    pub fn builder() -> WorkerBuilder {
+        WorkerBuilder::default()
+    }
+}
+
 // === impl WorkerBuilder ===
 
 impl WorkerBuilder {

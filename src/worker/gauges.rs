@@ -24,7 +24,7 @@ pub(super) async fn connect(
         metrics.declare_node(&node.name, node.answers);
     }
     let board = ctx.board.clone();
-    metrics.terms_from(move || {
+    metrics.asks().terms.of(move || {
         let held = board
             .leases()
             .into_iter()
@@ -38,16 +38,19 @@ pub(super) async fn connect(
         held.map(term).collect()
     });
     let (board, locks) = (ctx.board.clone(), ctx.locks.clone());
-    metrics.overdue_from(move || board.overdue(locks.wall()));
+    metrics
+        .asks()
+        .overdue
+        .of(move || board.overdue(locks.wall()));
     let (board, intents) = (ctx.board.clone(), ctx.intents.clone());
-    metrics.paused_from(move || {
+    metrics.asks().paused.of(move || {
         let jobs = board.names().into_iter();
         jobs.map(|job| (intents.is_paused(&job), job))
             .map(|(paused, job)| (job, paused))
             .collect()
     });
     let board = ctx.board.clone();
-    metrics.ahead_from(move || board.ahead_of_clock());
+    metrics.asks().ahead.of(move || board.ahead_of_clock());
     Ok(())
 }
 

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::{event::Event, panics::caught_later, scheduler::Context};
+use crate::{
+    panics::{bury, caught_later},
+    scheduler::Context,
+};
 
 /// A check of the replica's own health: fit, or why not.
 pub(crate) type HealthCheck = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
@@ -14,7 +17,11 @@ pub(crate) async fn watch(name: String, check: HealthCheck, ctx: Context) {
     let mut was_fit = true;
     loop {
         let limit = ctx.locks.timing().ttl / 2;
-        let verdict = match ctx.clock.timeout(limit, caught_later(&*check)).await {
+        let mut asked = Box::pin(caught_later(&*check));
+        let answer = ctx.clock.timeout(limit, &mut asked).await;
+        // A check that is given up may panic when it is dropped.
+        bury(asked);
+        let verdict = match answer {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(panic)) => Err(format!("the check panicked: {panic}")),
             Err(_) => Err("no answer in time".to_owned()),
@@ -22,10 +29,7 @@ pub(crate) async fn watch(name: String, check: HealthCheck, ctx: Context) {
         if verdict.is_ok() != was_fit {
             was_fit = verdict.is_ok();
             let unfit = verdict.as_ref().err().map(|why| format!("{name}: {why}"));
-            ctx.events.tell(Event::Fitness {
-                job: "replica".to_owned(),
-                unfit,
-            });
+            ctx.fitness("replica", unfit);
         }
         ctx.locks.fitness().report(&name, verdict);
         ctx.clock.sleep(ctx.health_every()).await;

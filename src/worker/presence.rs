@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::{
+    fleet::presence::{INTERVAL, LIFETIME},
     scheduler::Context,
     status::{NodeWatch, Presence, Role, Standing, replica_id},
 };
@@ -20,8 +21,6 @@ pub(crate) struct Identity {
     pub(crate) admin: Option<String>,
 }
 
-/// Time between two documents when nothing changes.
-const INTERVAL: Duration = Duration::from_secs(2);
 /// Changes are collected for so long before they are told.
 const COLLECT: Duration = Duration::from_millis(100);
 /// Bytes of documents in a second, on each node: what changes with every tick of a thousand jobs is told with what
@@ -29,8 +28,6 @@ const COLLECT: Duration = Duration::from_millis(100);
 const BYTES_PER_SECOND: usize = 100_000;
 /// The same for what others should soon know of: who leads what.
 const URGENT_BYTES_PER_SECOND: usize = 1_000_000;
-/// A document without a successor is forgotten after this.
-const LIFETIME: Duration = Duration::from_secs(7);
 
 /// How often a replica tells of itself when nothing changes, and for how long that counts.
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +167,5 @@ mod tests {
         assert_eq!(ordinary(300_000), INTERVAL, "a thousand in their turn");
         assert!(urgent(300_000) < Duration::from_millis(500));
         assert_eq!(urgent(usize::MAX), INTERVAL);
-        assert!(INTERVAL * 3 < LIFETIME);
     }
 }

@@ -10,6 +10,7 @@ use crate::node::{
 use crate::{
     clock::Clock,
     error::{Error, Result},
+    ledger,
     lock::{
         AdmissionReport, AdmissionState, LockSettings, Locks, LocksBuilder, Timing,
         settings::Backend,
@@ -91,6 +92,7 @@ pub fn timing(settings: &LockSettings, grace: Duration) -> Timing {
         node_timeout,
         skew: settings.skew,
         retention: settings.retention,
+        kept_longer: ledger::KEPT_LONGER,
         grace,
     }
 }

@@ -21,43 +21,31 @@ const SOURCES: [&str; 5] = ["lock", "src", "jobs", "tests", "supply"];
 #[test]
 fn the_metrics_are_those_of_the_code() {
     let text = source("src/telemetry/metrics/families.rs");
-    let fields = fields(&text);
-    let labels = labels(&text);
+    // A text may go on in the next line.
+    let text: String = text.split("\\\n").map(str::trim_start).collect();
+    let kinds = kinds(&text);
     let mut rows = Vec::new();
-    for call in ["count(", "seconds("] {
-        // The calls of `register` alone: each has the registry first, then name and help.
-        for (at, _) in text.match_indices(&format!(" {call}")) {
-            let inner = text[at + 1 + call.len()..].trim_start();
-            let Some(rest) = inner.strip_prefix("r,") else {
-                continue;
-            };
-            let mut quoted = rest.split('"').skip(1).step_by(2);
-            let (name, help) = (quoted.next().unwrap(), quoted.next().unwrap());
-            let field = rest.split("&self.").nth(1).unwrap();
-            let field = field.split(|c: char| !is_word(c)).next().unwrap();
-            let (kind, many) = fields[field];
-            let labels = labels.get(field).cloned().unwrap_or_default();
-            assert_eq!(labels.len(), many, "labels of {field}: {labels:?}");
-            let unit = if call == "seconds(" { "_seconds" } else { "" };
-            let total = if kind == "counter" { "_total" } else { "" };
-            rows.push((
-                at,
-                vec![
-                    format!("`{name}{unit}{total}`"),
-                    kind.to_owned(),
-                    labels
-                        .iter()
-                        .map(|l| format!("`{l}`"))
-                        .collect::<Vec<_>>()
-                        .join(", "),
-                    help.to_owned(),
-                ],
-            ));
+    for (at, _) in text.match_indices(": r.") {
+        let field = text[..at].rsplit(|c: char| !is_word(c)).next().unwrap();
+        let call = text[at..].split_once("),\n").unwrap().0;
+        let mut quoted: Vec<&str> = call.split('"').skip(1).step_by(2).collect();
+        if field == "registry" {
+            continue;
         }
+        let (name, help) = (quoted.remove(0), quoted.pop().unwrap());
+        let timed = call.starts_with(": r.seconds(") || call.contains("Unit::Seconds");
+        let unit = if timed { "_seconds" } else { "" };
+        let kind = kinds[field];
+        let total = if kind == "counter" { "_total" } else { "" };
+        let labels: Vec<_> = quoted.iter().map(|label| format!("`{label}`")).collect();
+        rows.push(vec![
+            format!("`{name}{unit}{total}`"),
+            kind.to_owned(),
+            labels.join(", "),
+            help.to_owned(),
+        ]);
     }
-    assert_eq!(rows.len(), fields.len(), "each family is registered once");
-    rows.sort();
-    let rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
+    assert_eq!(rows.len(), kinds.len(), "each family is registered once");
     let page = "reference/metrics.md";
     made(
         page,
@@ -76,66 +64,19 @@ fn the_metrics_are_those_of_the_code() {
     }
 }
 
-/// Kind and number of labels of each family.
-fn fields(text: &str) -> BTreeMap<&str, (&'static str, usize)> {
+/// The kind of each family.
+fn kinds(text: &str) -> BTreeMap<&str, &'static str> {
     let inner = text.split_once("struct Families {").unwrap().1;
     let lines = inner.split_once("\n}").unwrap().0.lines();
-    let mut found = BTreeMap::new();
-    for line in lines {
-        let line = line.trim().trim_start_matches("pub(super) ");
-        let Some((name, kind)) = line
-            .split_once(": ")
-            .filter(|(name, _)| *name != "registry")
-        else {
-            continue;
-        };
-        let (word, many) = kind
-            .split_once('<')
-            .unwrap_or((kind.trim_end_matches(','), "0"));
-        let kind = match word {
-            "Histograms" => "histogram",
-            "Counters" | "Counter" => "counter",
-            "Gauges" | "Seconds" | "Gauge" => "gauge",
-            other => panic!("no kind of metric is known as {other}"),
-        };
-        let many = many.split('>').next().unwrap().parse().unwrap_or(0);
-        found.insert(name, (kind, many));
-    }
-    found
-}
-
-/// The labels that each family is asked with.
-fn labels(text: &str) -> BTreeMap<&str, Vec<String>> {
-    let mut found = BTreeMap::new();
-    for (at, _) in text.match_indices("get_or_create(&") {
-        let before = text[..at].trim_end().trim_end_matches('.').trim_end();
-        let field = before.rsplit_once("self.").unwrap().1;
-        let asked = &text[at..];
-        let list = match asked.starts_with("get_or_create(&[") {
-            true => asked.split_once(")]").map_or(asked, |(list, _)| list),
-            false => {
-                let list = before.rsplit_once("let labels = [").unwrap().1;
-                list.split_once("];").unwrap().0
-            }
-        };
-        let words = list
-            .split(['[', ',', ' ', '\n'])
-            .filter_map(|word| match word {
-                word if word.starts_with("of(") => Some("job".to_owned()),
-                word if word.starts_with("named(") => Some("resource".to_owned()),
-                word => Some(word.strip_prefix("(\"")?.trim_end_matches('"').to_owned()),
-            });
-        found.insert(field, words.collect());
-    }
-    // Those whose jobs are told as a whole.
-    for (_, field) in text
-        .match_indices("seconds_of(&self.")
-        .map(|(at, call)| (at, &text[at + call.len()..]))
-    {
-        let field = field.split(|c: char| !is_word(c)).next().unwrap();
-        found.insert(field, vec!["job".to_owned()]);
-    }
-    found
+    let fields = lines.filter_map(|line| line.trim().strip_prefix("pub(super) ")?.split_once(": "));
+    let fields = fields.filter(|(name, _)| *name != "registry");
+    let kind = |of: &str| match of.trim_end_matches([',', '>']).rsplit(' ').next() {
+        Some("Histogram") => "histogram",
+        Some("Counter") => "counter",
+        Some("Gauge" | "Seconds") => "gauge",
+        other => panic!("no kind of metric is known as {other:?}"),
+    };
+    fields.map(|(name, of)| (name, kind(of))).collect()
 }
 
 // === endpoints ===
@@ -220,10 +161,6 @@ fn every_variable_is_told_of() {
 /// Every folder that map and walk name is there, and every type and function.
 #[test]
 fn map_and_walk_name_what_is_there() {
-    let rooms = ["lock/src", "src/fleet", "src/run", "jobs/src/kinds"];
-    if !rooms.iter().all(|room| root().join(room).exists()) {
-        return;
-    }
     let sources = sources();
     let words: BTreeSet<&str> = sources
         .iter()

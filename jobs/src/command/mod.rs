@@ -4,19 +4,19 @@
 //! notifications that do not go by themselves), [`programs`] (`lock` and `elect`: any program under a lease).
 
 mod demo;
+mod duration;
 mod notify;
 mod programs;
 
-use std::{process::ExitCode, time::Duration};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use serde::de::IntoDeserializer;
 use watchkeeper::{
     Worker,
     cli::{Command, Global},
     config::LoadOptions,
-    human, terminal,
+    terminal,
 };
 
 use crate::{add_to, guard};
@@ -62,6 +62,7 @@ pub(crate) fn main() -> ExitCode {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // Before anything makes a client. It fails when a provider is set already, which would do as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    terminal::tame_panics();
     let Cli {
         global,
         parent,
@@ -89,10 +90,4 @@ pub(crate) fn main() -> ExitCode {
             command.execute(&global, add_to(Worker::with(LoadOptions::from_process())))
         }
     }
-}
-
-/// A duration on a command line, written as in the configuration.
-fn duration(text: &str) -> Result<Duration, String> {
-    human::duration::deserialize(text.into_deserializer())
-        .map_err(|error: serde::de::value::Error| error.to_string())
 }

@@ -15,13 +15,13 @@ use rustix::{
     process::getpgrp,
     termios::tcgetpgrp,
 };
-use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 use watchkeeper::{chance::Chance, lease::LeaseView};
 
 use super::{
-    GUARD, PROGRAM, can_serve,
+    end::End,
     message::{Failure, Kind, Order, Step, Text, Times},
+    role::{GUARD, PROGRAM, can_serve},
     watch::{Leash, Watch},
 };
 
@@ -98,43 +98,6 @@ pub struct Guarded {
     end: watch::Receiver<Option<End>>,
 }
 
-/// How a command ended. By then every process it started is gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
-    /// Its exit status.
-    pub status: Status,
-    /// Who ended it.
-    pub cause: Cause,
-    /// Processes it left behind, which were ended, too.
-    pub left_behind: usize,
-    /// What was captured, as text; empty when nothing was to be.
-    pub output: String,
-    /// Bytes written to output and errors in all, as far as captured output was asked for.
-    pub written: u64,
-}
-
-/// An exit status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Status {
-    /// It exited with this status.
-    Code(i32),
-    /// A signal ended it.
-    Signal(i32),
-}
-
-/// Who ended a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Cause {
-    /// It ended by itself.
-    Itself,
-    /// Its owner asked for it: [`Guarded::terminate`] or [`Guarded::kill`].
-    Asked,
-    /// Its lease was about to end.
-    Deadline,
-    /// Its guard has died, or did not act in time, and it was killed.
-    GuardLost,
-}
-
 // === impl StartError ===
 
 impl StartError {
@@ -145,19 +108,6 @@ impl StartError {
             Self::NotFound { .. } => 127,
             Self::NotExecutable { .. } => 126,
             Self::Directory { .. } | Self::LeaseOver | Self::Guard(_) => 125,
-        }
-    }
-}
-
-// === impl Status ===
-
-impl Status {
-    /// As a shell shows it: the code, or 128 and the signal's number.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match *self {
-            Self::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
-            Self::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         }
     }
 }
@@ -342,21 +292,6 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         if self.end.borrow().is_none() {
             self.kill();
-        }
-    }
-}
-
-// === impl End ===
-
-impl End {
-    /// What is known when the guard has not told.
-    pub(super) fn lost() -> Self {
-        Self {
-            status: Status::Signal(9),
-            cause: Cause::GuardLost,
-            left_behind: 0,
-            output: String::new(),
-            written: 0,
         }
     }
 }

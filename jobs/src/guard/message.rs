@@ -22,7 +22,7 @@ use rustix::net::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use watchkeeper::clock::Moment;
 
-use super::{Cause, Status};
+use super::end::{Cause, Status};
 
 /// The command, as the guard hands it to the shim, and the times by which it must end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -24,35 +24,28 @@
 //! of systemd, jobs of at(1). Processes that changed their user (`sudo`) cannot be signalled without that user's rights,
 //! and processes in an uninterruptible wait for a device end when the wait does. When worker and guard are killed at
 //! the same time, the command dies with the guard, but what it has forked may live on; when the guard alone is killed, so
-//! may what has left its session (or shares a terminal) and has wiped its environment. What has reached another machine
-//! is beyond any of this: give it the fencing token.
+//! may what has left its session (or shares a terminal) and has wiped its environment. A guard that is frozen is killed by its
+//! worker in time, but by no process when the worker is killed, too. And a guard acts as soon as the system lets it run: a
+//! machine on which it waits longer for a processor than two abort margins (a tenth of the ttl, 200 ms at least) needs a
+//! longer ttl. What has reached another machine is beyond any of this: give it the fencing token.
 
 mod capture;
 mod command;
+mod end;
 mod message;
 mod procs;
+mod role;
 mod serve;
 mod shim;
 mod state;
+mod timespec;
 mod watch;
 
-use std::{
-    env, io,
-    os::unix::net::UnixStream,
-    process::ExitCode,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::{env, process::ExitCode};
 
-pub use command::{Cause, Command, End, Guarded, Output, StartError, Status};
-
-/// This program, also when its file was replaced since.
-const PROGRAM: &str = "/proc/self/exe";
-/// The guard's name for itself; other than the program's, so that a `pkill` by name does not hit both.
-const GUARD: &str = "wk-guard";
-const SHIM: &str = "wk-shim";
-
-/// Whether this program can be a guard.
-static SERVES: AtomicBool = AtomicBool::new(false);
+pub use command::{Command, Guarded, Output, StartError};
+pub use end::{Cause, End, Status};
+use role::{GUARD, SHIM};
 
 /// Call it first thing in `main`, before threads and runtimes: when this process was started to guard a command, it
 /// does that, and says with which status to end. Otherwise it returns at once. A program that does not call it cannot
@@ -69,21 +62,11 @@ static SERVES: AtomicBool = AtomicBool::new(false);
 /// ```
 #[must_use]
 pub fn serve_if_asked() -> Option<ExitCode> {
-    SERVES.store(true, Ordering::Relaxed);
+    role::serves();
     let name = env::args_os().next()?;
     match name.to_str()? {
         GUARD => Some(serve::main()),
         SHIM => Some(shim::main()),
         _ => None,
     }
-}
-
-fn can_serve() -> bool {
-    SERVES.load(Ordering::Relaxed)
-}
-
-/// The socket that a guard or a shim is started with, as its input.
-fn control() -> io::Result<UnixStream> {
-    let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
-    Ok(UnixStream::from(socket))
 }

@@ -13,6 +13,7 @@ use std::{
     },
     process::{Command, ExitCode, Stdio},
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use rustix::{
@@ -22,28 +23,24 @@ use rustix::{
         set_child_subreaper, setpgid, setsid, wait,
     },
     time::{
-        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create,
         timerfd_settime,
     },
 };
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use watchkeeper::clock::{Clock, Moment};
 
 use super::{
-    SHIM, Status, control,
+    end::Status,
     message::{Failure, FromGuard, Step, ToGuard, receive, receive_order, send, send_order},
     procs::{descendants, ignores},
+    role::{PROGRAM, SHIM, control},
     state::{Act, Event, State},
+    timespec::timespec,
 };
 
 /// Signals that are for the worker alone: a guard ends with its command.
-const NOT_FOR_US: [i32; 6] = [
-    signal_hook::consts::SIGTERM,
-    signal_hook::consts::SIGINT,
-    signal_hook::consts::SIGHUP,
-    signal_hook::consts::SIGQUIT,
-    signal_hook::consts::SIGUSR1,
-    signal_hook::consts::SIGUSR2,
-];
+const NOT_FOR_US: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
 /// Guards one command to its end.
 pub(super) fn main() -> ExitCode {
@@ -88,7 +85,7 @@ impl<'a> Guard<'a> {
         }
         let (children, bell) = UnixStream::pair()?;
         children.set_nonblocking(true)?;
-        signal_hook::low_level::pipe::register(signal_hook::consts::SIGCHLD, bell)?;
+        signal_hook::low_level::pipe::register(SIGCHLD, bell)?;
         let (mut order, input) = receive_order(worker)?;
         // Out of the terminal's reach: its signals are for the command, or for the worker.
         match order.group {
@@ -98,7 +95,7 @@ impl<'a> Guard<'a> {
         set_child_subreaper(Some(getpid()))?;
         order.parent = getpid().as_raw_nonzero().get();
         let (ours, theirs) = UnixStream::pair()?;
-        let shim = Command::new(super::PROGRAM)
+        let shim = Command::new(PROGRAM)
             .arg0(SHIM)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             // A group of its own, so that a command that signals its group does not meet its guard.
@@ -296,20 +293,14 @@ fn of(status: WaitStatus) -> Status {
 
 /// Sets the timer to `at`, or stops it for a moment that never comes.
 fn set_timer(timer: &OwnedFd, at: Moment) -> io::Result<()> {
-    let zero = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let mut value = zero;
-    if at != Moment::NEVER {
+    let at = match at {
+        Moment::NEVER => Duration::ZERO,
         // Zero would stop it.
-        let at = at.since_boot().max(std::time::Duration::from_nanos(1));
-        value.tv_sec = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
-        value.tv_nsec = at.subsec_nanos().into();
-    }
+        at => at.since_boot().max(Duration::from_nanos(1)),
+    };
     let spec = Itimerspec {
-        it_interval: zero,
-        it_value: value,
+        it_interval: timespec(Duration::ZERO),
+        it_value: timespec(at),
     };
     timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &spec)?;
     Ok(())

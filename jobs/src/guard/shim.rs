@@ -16,8 +16,8 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use watchkeeper::clock::Clock;
 
 use super::{
-    control,
     message::{Failure, Order, Step, receive_order, send},
+    role::control,
 };
 
 /// Becomes the command; comes back only when that failed.

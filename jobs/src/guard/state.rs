@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use watchkeeper::clock::Moment;
 
-use super::{Cause, Status, message::Times};
+use super::{
+    end::{Cause, Status},
+    message::Times,
+};
 
 /// How long what a command leaves behind may take to end by itself before it is told to.
 pub(super) const LINGER: Duration = Duration::from_millis(500);

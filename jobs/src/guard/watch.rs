@@ -16,7 +16,6 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, Signal},
-    time::Timespec,
 };
 use tokio::sync::{oneshot, watch};
 use watchkeeper::{
@@ -26,10 +25,11 @@ use watchkeeper::{
 };
 
 use super::{
-    End,
     capture::Capture,
+    end::End,
     message::{Failure, FromGuard, Order, Step, Times, ToGuard, receive, send_now, send_order},
     procs::marked,
+    timespec::timespec,
 };
 
 /// What a handle holds: the way to the guard, and by when it was told to end. Cheap to clone.
@@ -62,6 +62,8 @@ type Started = oneshot::Sender<Result<u32, Failure>>;
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// Reads that empty the largest pipe.
 const DRAINED: usize = 32;
+/// Between two looks for what is still to be killed.
+const AGAIN: Duration = Duration::from_millis(2);
 /// A guard that has not ended a command so long after it was to be killed is given up, where no lease is about to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -229,15 +231,11 @@ impl Watch {
 
     /// Waits for a message, and takes in output meanwhile; true when there is a message, or the end of them.
     fn heard(&mut self, limit: Duration) -> bool {
-        let limit = Timespec {
-            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: limit.subsec_nanos().into(),
-        };
         let mut fds = vec![PollFd::new(&self.leash.0.socket, PollFlags::IN)];
         if let Some(output) = &self.output {
             fds.push(PollFd::new(output, PollFlags::IN));
         }
-        if poll(&mut fds, Some(&limit)).is_err() {
+        if poll(&mut fds, Some(&timespec(limit))).is_err() {
             return false;
         }
         let heard = !fds[0].revents().is_empty();
@@ -260,10 +258,7 @@ impl Watch {
 
     /// Takes what is still in the pipe, but does not wait for a stranger who holds its other end.
     fn drain(&mut self) {
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let at_once = timespec(Duration::ZERO);
         // No pipe holds more; a stranger may write for ever.
         for _ in 0..DRAINED {
             let Some(output) = &self.output else { return };
@@ -286,11 +281,7 @@ impl Watch {
                 // One that has ended meanwhile is what we want.
                 let _ = process.signal(Signal::KILL);
             }
-            let pause = Timespec {
-                tv_sec: 0,
-                tv_nsec: 2_000_000,
-            };
-            let _ = poll(&mut [], Some(&pause));
+            let _ = poll(&mut [], Some(&timespec(AGAIN)));
         }
     }
 

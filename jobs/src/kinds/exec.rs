@@ -27,7 +27,7 @@ use watchkeeper::{
     job::{Job, JobError, Outcome, Run},
 };
 
-use super::Kind;
+use super::kind::{Kind, read};
 use crate::guard::{Cause, Command, End, Guarded, Output, StartError, Status};
 
 mod program;
@@ -36,7 +36,7 @@ mod program;
 pub(super) const KIND: Kind = Kind {
     name: "exec",
     make: |worker| worker.kind("exec", Exec::new),
-    check: |params| super::read(params, ExecParams::check),
+    check: |params| read(params, ExecParams::check),
     fixed: &["command", "cwd", "env", "inherit_env"],
     tells_progress: false,
 };

@@ -21,13 +21,13 @@ use watchkeeper::{
     job::{Job, JobError, Outcome, Run},
 };
 
-use super::Kind;
+use super::kind::{Kind, read};
 
 /// What the worker is told of it.
 pub(super) const KIND: Kind = Kind {
     name: "heartbeat",
     make: |worker| worker.kind("heartbeat", Heartbeat::new),
-    check: |params| super::read(params, HeartbeatParams::check),
+    check: |params| read(params, HeartbeatParams::check),
     fixed: &["file"],
     tells_progress: false,
 };

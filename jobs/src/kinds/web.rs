@@ -5,11 +5,19 @@
 use std::{sync::Once, time::Duration};
 
 use jiff::{Timestamp, fmt::rfc2822};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use reqwest::{
     Client, Response, Url,
     header::{DATE, HeaderMap, HeaderName, RETRY_AFTER},
     redirect,
 };
+
+/// What is written as `%41` in an address and in a key: all that is not unreserved there.
+pub(super) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// The client could not be made.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use crate::{
     fleet::{Fleet, TTL},
     log::Line,
     store::Store,
-    wait::{SOON, pause, soon},
+    wait::{AT_ONCE, SOON, pause, soon, takeover_limit},
 };
 
 /// A service that forks twice, leaves its session and ignores SIGTERM. Both of its processes write their token again
@@ -98,7 +98,7 @@ fn trials(fleet_no: usize, store: Store) {
     );
     fleet.measured("the next command's leader after", &gaps);
     let late = gaps.iter().max().copied().unwrap_or_default();
-    assert!(late <= TTL + Duration::from_secs(1), "{gaps:?}");
+    assert!(late <= takeover_limit(TTL), "{gaps:?}");
     for worker in fleet.workers() {
         fleet.terminate(worker);
         fleet.wait_until_gone(worker);
@@ -173,7 +173,7 @@ command = ["sh", "-c", "trap 'sleep 0.3; echo ended >> $0; exit 0' TERM; echo be
         });
         let gap = next.at.since(ended.at);
         fleet.measured("handed over after its command's end", &gap);
-        assert!(gap < Duration::from_millis(300), "{gap:?}");
+        assert!(gap < AT_ONCE, "{gap:?}");
         assert!(
             fleet.wait_until_gone(led.worker),
             "a drained worker ends well"

@@ -8,7 +8,7 @@ use crate::{
     beats::Beat,
     fleet::{Fleet, TTL, beat, pulse},
     store::Store,
-    wait::{SOON, pause},
+    wait::{SOON, pause, takeover_limit},
 };
 
 /// A pulse, and work that is always under way.
@@ -101,10 +101,7 @@ pub(crate) fn without_a_majority_nobody_leads(store: Store) {
         let led = fleet.next_leader(mark, job);
         let gap = led.at.since(thawed);
         fleet.measured("led again after", &gap);
-        assert!(
-            gap <= TTL + Duration::from_secs(1),
-            "{job} led again after {gap:?}"
-        );
+        assert!(gap <= takeover_limit(TTL), "{job} led again after {gap:?}");
     }
     beats.wait(SOON, "run of the next term", |b| {
         b.job == "service" && b.event == "started" && b.token > service.token
@@ -125,7 +122,7 @@ pub(crate) fn a_fleet_outlasts_a_start_without_its_masters(store: Store) {
     fleet.store.unblock();
     let gap = fleet.next_leader(mark, "pulse").at.since(thawed);
     fleet.measured("led after", &gap);
-    assert!(gap <= TTL + Duration::from_secs(1), "led after {gap:?}");
+    assert!(gap <= takeover_limit(TTL), "led after {gap:?}");
 }
 
 /// The share of one processor that each worker uses meanwhile.

@@ -177,14 +177,6 @@ impl Store {
         format!("backend = \"redis\"\n{guard}\nredis.nodes = {urls:?}\n")
     }
 
-    /// How soon the next leader must lead after a hand-over, in the median.
-    pub(crate) fn hand_over_limit(&self) -> Duration {
-        Duration::from_millis(match self {
-            Self::Embedded(_) => 300,
-            Self::Masters(..) | Self::Guarded(_) | Self::Single(_) => 100,
-        })
-    }
-
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Embedded(_) => "embedded",

@@ -11,7 +11,7 @@ use watchkeeper::clock::{Clock, Moment};
 use crate::{
     fleet::{Fleet, TTL, median},
     store::Store,
-    wait::{SOON, pause},
+    wait::{SOON, pause, takeover_limit},
 };
 
 /// Work that is always under way, so that the first run of a successor waits for no tick.
@@ -65,7 +65,7 @@ fn takeovers(store: Store, mode: &str, ttl: Duration, rounds: u32) {
             l.is("heartbeat", "service") && l.worker == leads.worker
         });
         let gap = run.at.since(killed);
-        let most = ttl.mul_f64(1.3) + Duration::from_secs(1);
+        let most = takeover_limit(ttl);
         assert!(gap <= most, "first run after {gap:?}");
         gaps.push(gap);
 

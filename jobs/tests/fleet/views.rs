@@ -42,10 +42,12 @@ struct Watchers {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Takeovers in the daily run; `WATCHKEEPER_TAKEOVERS=20` for more, four seconds each.
+/// Two takeovers in the daily run, twenty in the long one, four seconds each; `WATCHKEEPER_TAKEOVERS` says how many.
 fn takeovers() -> usize {
     let said = std::env::var("WATCHKEEPER_TAKEOVERS").ok();
-    said.and_then(|n| n.parse().ok()).unwrap_or(2)
+    let long = std::env::var_os("WATCHKEEPER_LONG").is_some();
+    let usual = if long { 20 } else { 2 };
+    said.and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
 /// However often leaders die, no answer names two, none names the dead one once its successor has run, and whoever has

@@ -5,7 +5,11 @@ use std::time::Duration;
 use rustix::process::Signal;
 use watchkeeper::clock::Clock;
 
-use crate::{scene::Scene, store::Store, wait::pause};
+use crate::{
+    scene::Scene,
+    store::Store,
+    wait::{AT_ONCE, pause, takeover_limit},
+};
 
 pub(crate) fn a_standby_takes_over_when_the_command_ends(store: Store) {
     let scene = Scene::new(store);
@@ -27,7 +31,7 @@ pub(crate) fn a_standby_takes_over_when_the_command_ends(store: Store) {
     }
     takeovers.sort_unstable();
     scene.measured("takeover, from the order to end", &takeovers);
-    assert!(takeovers[1] <= Duration::from_millis(300), "{takeovers:?}");
+    assert!(takeovers[1] <= AT_ONCE, "{takeovers:?}");
 }
 
 /// With the ttl of the tests of every day.
@@ -55,7 +59,7 @@ fn takeovers(store: Store, ttl: Duration, rounds: u32) {
         let leads = clock.now().since(killed);
         standby.wait_for_line("held");
         let gap = clock.now().since(killed);
-        let most = ttl.mul_f64(1.3) + Duration::from_secs(1);
+        let most = takeover_limit(ttl);
         assert!(gap <= most, "its command runs after {gap:?}");
         gaps.push(gap);
         let seconds = words

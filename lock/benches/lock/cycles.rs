@@ -1,4 +1,4 @@
-//! Acquire and release of locks that nobody else wants, with 1, 32 and 256 of them at a time.
+//! Acquire and release of locks without contention, with 1, 32 and 256 of them at a time.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -169,7 +169,7 @@ async fn load(side: &Side, at_a_time: usize, busy: Duration, clock: &Clock) -> (
                     Ok(()) => took.push(clock.now().since(began)),
                     Err(why) => {
                         *failed.entry(why).or_default() += 1;
-                        // As any caller would: whoever fails at once must not keep the others from their work.
+                        // As any caller would: a task that fails at once must not keep the others from their work.
                         clock.sleep(Duration::from_millis(1)).await;
                     }
                 }

@@ -1,4 +1,4 @@
-//! From one holder to the next: by a release, and by the end of a lease that nobody extends.
+//! From one holder to the next: by a release, and by the end of a lease that is not extended.
 
 use std::time::Duration;
 
@@ -126,9 +126,9 @@ pub(crate) async fn on_expiry(plan: Plan, table: &mut Table) {
     }
 }
 
-/// How long nobody holds what its holder left behind.
+/// How long a lock stays free that its holder left behind.
 async fn after_a_crash(scene: &Scene, locks: &Locks, plan: Plan) -> Vec<Duration> {
-    // Nobody extends what is taken below the keeper.
+    // What is taken below the keeper is not extended.
     let (vanished, chance) = (scene.nodes(), Chance::system());
     let mut late = Vec::new();
     for _ in 0..plan.trials {

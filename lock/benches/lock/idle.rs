@@ -1,4 +1,4 @@
-//! What a hundred locks cost while nothing happens: their holder, and somebody who stands by.
+//! What a hundred locks cost while nothing happens: their holder, and a standby.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const NODES: usize = 3;
 const STANDBY: f64 = 15.0;
 /// Calls a second of one node.
 const HOLDER: f64 = 2.0;
-/// Until everybody has seen who holds what.
+/// Until all have seen who holds what.
 const SETTLED: Duration = Duration::from_millis(1_500);
 
 pub(crate) async fn measure(plan: Plan, table: &mut Table) {

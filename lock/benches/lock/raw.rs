@@ -21,7 +21,7 @@ const REMEMBER: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[
                         redis.call('HSET', KEYS[2], 'owner', ARGV[1], 'ttl', ARGV[2], 'counter', token, 'released', '0') \
                         redis.call('PERSIST', KEYS[2]) return token end \
                         return redis.call('HMGET', KEYS[2], 'owner', 'ttl', 'released')";
-/// Its release, told to whoever waits; the record is kept for a while.
+/// Its release, told to the waiters; the record is kept for a while.
 const FORGET: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end \
                       if redis.call('HGET', KEYS[2], 'owner') == ARGV[1] then \
                       redis.call('HSET', KEYS[2], 'released', '1') redis.call('PEXPIRE', KEYS[2], ARGV[2]) end \

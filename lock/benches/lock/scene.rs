@@ -10,7 +10,7 @@ use watchkeeper_lock::{
     lease::Lease,
     lock::{FleetConfig, LockError, LockSettings, Locks, Timing},
     node::{
-        Call, Expiry, GuardSettings, Kind, Node, Op, Reply, RestartGuard, Standing, Take, Token,
+        Call, Eligibility, Expiry, GuardSettings, Kind, Node, Op, Reply, RestartGuard, Take, Token,
         redis::{RedisNode, RedisNodeSettings, TlsFiles},
     },
     spawn::Spawn,
@@ -84,13 +84,16 @@ impl Scene {
                 nonce: nonce.clone(),
                 config: guard.config.clone(),
                 counter: Token(0),
-                blank_before: None,
+                memory_loss: None,
             };
             let call = Call {
                 not_after: None,
                 ops: vec![Op::Nominate { nonce }, admit],
             };
-            assert_eq!(node.call(call).await.unwrap().standing, Standing::Admitted);
+            assert_eq!(
+                node.call(call).await.unwrap().eligibility,
+                Eligibility::Admitted
+            );
             nodes.push(Arc::new(node));
         }
         let locks = Locks::over(nodes).guarded(fleet).expiry(Expiry::Observed);
@@ -232,7 +235,7 @@ impl Nodes {
         self.everywhere(&[release]).await.is_some()
     }
 
-    /// Takes a lock that nobody will extend; whether all nodes answered.
+    /// Takes a lock that will not be extended; whether all nodes answered.
     pub(crate) async fn acquire(&self, key: &str, owner: &str, kind: Kind, ttl: Duration) -> bool {
         let acquire = Op::Acquire {
             key: key.to_owned(),

@@ -1,7 +1,7 @@
-//! Files that somebody named: read and appended to without ever waiting for somebody at the other end.
+//! Files that a user named: read and appended to without ever waiting for another process at the other end.
 //!
-//! A pipe is opened when somebody opens its other end, which may be never; a device may have no end. What is named in a
-//! configuration is meant to be a file, so that anything else is refused by its kind.
+//! A pipe is opened when another process opens its other end, which may be never; a device may have no end. What is
+//! named in a configuration is meant to be a file, so that anything else is refused by its kind.
 //!
 //! # Invariants
 //! - F1 Nothing here waits for another process.   (what_is_no_file_is_refused_at_once)
@@ -49,8 +49,8 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file for appending, and makes it when it is missing. `/dev/null` and `/dev/stderr` are let through, and a pipe
-/// that somebody reads: what finds no room in it is an error, and nobody waits.
+/// Opens a file for appending, and makes it when it is missing. `/dev/null` and `/dev/stderr` are let through, and a
+/// pipe with a reader: what finds no room in it is an error at once.
 ///
 /// # Errors
 /// When it cannot be opened, or is a socket, a directory, a block device or a pipe without a reader.
@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(why, format!("it is {what}, and not a file"));
             let appended = append(&path);
             assert_eq!(appended.is_ok(), what == "a device", "{what}");
-            // As they are opened for appending, with somebody at the other end.
+            // As they are opened for appending, with a reader at the other end.
             if what == "a pipe" {
                 let _reader = waiting_for_nobody().read(true).open(&path).unwrap();
                 assert!(append(&path).is_ok());

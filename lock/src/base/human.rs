@@ -1,6 +1,6 @@
 //! Durations as people write them: `"10s"`, `"200ms"`, `"24h"` in configuration, `10.secs()` in code.
 //!
-//! A bare number is refused, because nobody can tell seconds from milliseconds by looking at it.
+//! A bare number is refused, because it does not show whether it means seconds or milliseconds.
 
 use std::{fmt, time::Duration};
 

@@ -1,10 +1,11 @@
-//! Handles and plain values below the locks: time, randomness, tasks, durations, secrets, files.
+//! Handles and plain values below the locks: time, randomness, tasks, durations, hashes, secrets, files.
 
 pub mod backoff;
 pub mod chance;
 pub mod clock;
 pub mod files;
 pub mod finding;
+pub mod hash;
 pub mod human;
 pub mod owned;
 pub mod panics;

@@ -2,9 +2,9 @@
 //! locks, nor a token, which lets people in.
 //!
 //! # What is trusted
-//! A file of ours or of root's that nobody else can write, in a folder of which the same holds, or where only owners
-//! may take files away (`/tmp`). Our own primary group may write: where users have groups of their own that is the
-//! default.
+//! A file of ours or of root's that no other user can write, in a folder of which the same holds, or where only
+//! owners may take files away (`/tmp`). Our own primary group may write: where users have groups of their own that is
+//! the default.
 //!
 //! # Not promised
 //! Nothing is said of the folders above that folder.
@@ -25,7 +25,7 @@ pub enum Stranger {
         /// The link.
         path: PathBuf,
     },
-    /// It belongs to somebody else.
+    /// It belongs to another user.
     #[error(
         "{} belongs to user {owner}, and this is user {us}; use a file in a folder of your own, or run as that user",
         path.display()
@@ -76,7 +76,7 @@ struct Us {
     group: u32,
 }
 
-/// Looks at the folder of a store, its file, and what stands beside it. What is missing is nobody's.
+/// Looks at the folder of a store, its file, and what stands beside it. What is missing belongs to no user.
 ///
 /// # Errors
 /// [`Stranger`]: the first of them that is not to be trusted.
@@ -152,7 +152,7 @@ fn judge(path: &Path, facts: Facts, us: Us) -> Result<(), Stranger> {
             us: us.user,
         });
     }
-    // There everybody can add files, and nobody can take away those of others.
+    // There every user can add files, and none can take away those of others.
     if facts.folder && facts.mode & STICKY != 0 {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Code of somebody else that panics: what is called here comes back with the panic's message instead.
+//! Code of users that panics: what is called here comes back with the panic's message instead.
 //!
 //! Whatever a user can write is called through this, so that its panic costs what it was called for and nothing else.
 
@@ -24,7 +24,7 @@ where
     whole.await.map_err(|panic| message(&*panic))
 }
 
-/// Drops what somebody else has written. A panic of that is told, and over.
+/// Drops a value of a user's type. A panic of its drop is told, and over.
 pub fn bury<T>(what: T) {
     if let Err(panic) = caught(move || drop(what)) {
         tracing::warn!(panic, "what a job has left panicked when it was dropped");

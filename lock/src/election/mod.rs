@@ -1,4 +1,4 @@
-//! Elects one leader per name and keeps the others ready.
+//! Elects one leader per name and keeps the other candidates ready.
 //!
 //! # States            standing by -> campaigning -> leading(term) -> standing by
 //! # Invariants
@@ -9,18 +9,21 @@
 //! # Not promised      Two replicas may overlap if a process is frozen past its deadline: see the fencing token.
 
 mod state;
+pub mod term;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::sync::broadcast;
 
 use crate::{
+    acquire::{Locks, released},
     backoff::Backoff,
-    lock::{Claim, Claimed, LockError, Locks, Sighting, Way, released, together},
+    expiry::{LockState, together},
     node::{Announcement, Kind},
-    term::Term,
+    quorum::{Claim, Claimed, LockError, claim::AttemptMode},
 };
 use state::Next;
+use term::Term;
 
 /// The elector of one name: `Elector::new(&locks, "reconciler").campaign().await?`.
 #[derive(Clone, Debug)]
@@ -33,7 +36,7 @@ pub struct Elector {
 
 /// Told of what the nodes show.
 #[derive(Clone)]
-struct Shows(Arc<dyn Fn(&Sighting) + Send + Sync>);
+struct Shows(Arc<dyn Fn(&LockState) + Send + Sync>);
 
 /// How long a candidate waits when the lock looks free, so that others may go first. Asked before the first bid of each
 /// vacancy.
@@ -41,16 +44,17 @@ struct Shows(Arc<dyn Fn(&Sighting) + Send + Sync>);
 #[doc(hidden)]
 pub struct Hesitation(Arc<dyn Fn() -> Duration + Send + Sync>);
 
-/// A term, and how long nobody led before it.
+/// A term, and for how long there was no leader before it.
 #[derive(Debug)]
 pub struct Elected {
     /// The term.
     pub term: Term,
-    /// How long nobody led, to this acquisition; `None` when this process has seen no holder before.
+    /// For how long there was no leader before this acquisition; `None` when this process has seen no holder before.
     ///
-    /// It counts from the release, when the holder before has given the lock back. That of one which has died is not known:
-    /// it counts from the middle between its last renewal and the next one, which has not come. So it is right to a sixth of
-    /// the ttl. A holder that lived on without its nodes may have led for longer, at most to the end of its lease.
+    /// It counts from the release when the last holder has given the lock back. When a holder died is not known: then
+    /// it counts from the middle between its last renewal and the next one, which has not come. So it is right to a
+    /// sixth of the ttl. A holder that lived on without its nodes may have led for longer, at most to the end of its
+    /// lease.
     pub leaderless: Option<Duration>,
 }
 
@@ -93,15 +97,9 @@ impl Elector {
 
     /// Tells `to` of all that the nodes show of the lock.
     #[doc(hidden)]
-    pub fn showing(mut self, to: impl Fn(&Sighting) + Send + Sync + 'static) -> Self {
+    pub fn showing(mut self, to: impl Fn(&LockState) + Send + Sync + 'static) -> Self {
         self.shows = Some(Shows(Arc::new(to)));
         self
-    }
-
-    fn show(&self, seen: &Sighting) {
-        if let Some(Shows(to)) = &self.shows {
-            to(seen);
-        }
     }
 
     /// Watches the lock as long as the answer lives, so that a campaign that begins later need not watch a holder that has died
@@ -115,26 +113,25 @@ impl Elector {
     /// Stands by until this replica leads. Store errors are waited out; a cancelled campaign leaves nothing behind.
     ///
     /// # Errors
-    /// [`LockError::Closed`] and [`LockError::TtlTooLong`] only: those that waiting cannot cure.
+    /// [`LockError::Closed`] and [`LockError::TtlTooLong`] only: waiting cannot cure these.
     pub async fn campaign(&self) -> Result<Term, LockError> {
         Ok(self.campaign_timed().await?.term)
     }
 
-    /// As [`Elector::campaign`], and says how long nobody led.
+    /// As [`Elector::campaign`], and says for how long the lock had no leader.
     ///
     /// # Errors
     /// As [`Elector::campaign`].
     pub async fn campaign_timed(&self) -> Result<Elected, LockError> {
         let locks = &self.locks;
         let (clock, chance, timing) = (locks.clock(), locks.chance(), locks.timing());
-        let ttl = self.claim.ttl.unwrap_or(timing.ttl);
         // Also while this replica is unfit: once it is fit, the watch is not to begin anew.
         let _watching = self.keep_watching();
         let mut releases = locks.releases();
-        let mut backoff = Backoff::new(timing.node_timeout / 5, ttl / 10);
-        // The very first bid goes blind: one round trip when nobody holds it.
+        let mut backoff = Backoff::new(timing.node_timeout / 5, self.own_ttl() / 10);
+        // The very first bid goes blind: one round trip when the lock is free.
         let mut next = Next::Bid;
-        let mut way = Way::default();
+        let mut one_first = false;
         let mut hesitated = false;
         loop {
             if locks.fitness().unfit().is_some() {
@@ -146,104 +143,99 @@ impl Elector {
             };
             hesitated |= next == Next::Bid;
             if !pause.is_zero() {
-                // Then it is looked at again: whoever was to go first may have it.
+                // Then it is looked at again: the candidate that was to go first may have it.
                 clock.sleep(pause).await;
             } else if next == Next::Bid {
-                let (bid, seen, _) = locks.attempt(&self.claim, way.clone()).await?;
-                match bid {
-                    Claimed::Acquired(lease) => {
-                        let leaderless = seen.vacant_since.map(|at| clock.now().since(at));
-                        return Ok(Elected {
-                            term: Term::new(lease),
-                            leaderless,
-                        });
-                    }
-                    other => tracing::debug!(key = self.claim.key, ?other, "bid failed"),
+                if let Some(elected) = self.bid_once(one_first).await? {
+                    return Ok(elected);
                 }
                 // Candidates that bid together split the vote: ask one node first from now on, and wait a random,
                 // growing time (R6).
-                way.one_first = true;
+                one_first = true;
                 clock.sleep(backoff.next(chance)).await;
             }
-            let seen = locks.look(vec![self.claim.key.clone()]).await?;
-            let Some(sighting) = seen.first() else {
-                continue;
-            };
-            self.show(sighting);
-            next = state::next(sighting, ttl / 2);
-            if let Next::Watch { pause, exact } = next {
+            let seen = self.look().await?;
+            next = self.next(&seen);
+            if next != Next::Bid {
                 backoff.reset();
-                way.one_first = false;
+                one_first = false;
                 hesitated = false;
-                let mut at = clock.now() + pause;
-                if !exact {
-                    at = together(at, ttl);
-                }
-                let holder = sighting.holder();
-                // As far as can be seen the holder's life ends here, unless it is renewed.
-                tokio::select! {
-                    biased;
-                    () = released(&mut releases, &self.claim.key, holder.as_deref()) => {
-                        // That of somebody whom no majority shows says nothing but: look again.
-                        if holder.is_some() {
-                            next = Next::Bid;
-                        }
-                        clock.sleep(chance.up_to(timing.node_timeout / 10)).await;
-                    }
-                    () = clock.sleep_until(at) => {}
+                if self.watch(&seen, &mut releases).await {
+                    next = Next::Bid;
                 }
             }
         }
     }
-}
 
-impl Elector {
     /// What the nodes show of the lock.
     #[doc(hidden)]
-    pub async fn look(&self) -> Result<Sighting, LockError> {
+    pub async fn look(&self) -> Result<LockState, LockError> {
         let seen = self.locks.look(vec![self.claim.key.clone()]).await?;
         let seen = seen.into_iter().next().ok_or(LockError::Closed)?;
-        self.show(&seen);
+        if let Some(Shows(to)) = &self.shows {
+            to(&seen);
+        }
         Ok(seen)
     }
 
-    /// One bid; nothing when another holds the lock, or when bids have stood in each other's way. With `one_first` one node is
-    /// asked before the others, so that candidates that bid together split no votes.
+    /// One bid; nothing when another candidate holds the lock, or when bids have stood in each other's way. With `one_first`
+    /// one node is asked before the others, so that candidates that bid together split no votes.
     #[doc(hidden)]
     pub async fn bid(&self, one_first: bool) -> Result<Option<Term>, LockError> {
-        let way = Way {
-            one_first,
-            ..Way::default()
-        };
-        let (bid, _, _) = self.locks.attempt(&self.claim, way).await?;
-        Ok(match bid {
-            Claimed::Acquired(lease) => Some(Term::new(lease)),
-            other => {
-                tracing::debug!(key = self.claim.key, ?other, "bid failed");
-                None
-            }
-        })
+        let elected = self.bid_once(one_first).await?;
+        Ok(elected.map(|elected| elected.term))
     }
 
-    /// Waits until it makes sense to look again at a lock that somebody holds.
-    #[doc(hidden)]
-    pub async fn watch(&self, seen: &Sighting, releases: &mut broadcast::Receiver<Announcement>) {
-        let (clock, chance, timing) =
-            (self.locks.clock(), self.locks.chance(), self.locks.timing());
-        let ttl = self.claim.ttl.unwrap_or(timing.ttl);
-        let Next::Watch { pause, exact } = state::next(seen, ttl / 2) else {
-            return;
+    async fn bid_once(&self, one_first: bool) -> Result<Option<Elected>, LockError> {
+        let ticket = None;
+        let mode = AttemptMode { one_first, ticket };
+        let (bid, seen, _) = self.locks.attempt(&self.claim, mode).await?;
+        let Claimed::Acquired(lease) = bid else {
+            tracing::debug!(key = self.claim.key, ?bid, "bid failed");
+            return Ok(None);
         };
-        let at = clock.now() + pause;
-        let at = if exact { at } else { together(at, ttl) };
+        let now = self.locks.clock().now();
+        Ok(Some(Elected {
+            leaderless: seen.vacant_since.map(|at| now.since(at)),
+            term: Term::new(lease),
+        }))
+    }
+
+    /// Waits until it makes sense to look again at a lock that another candidate holds, or to bid: whether its holder has
+    /// released it.
+    #[doc(hidden)]
+    pub async fn watch(
+        &self,
+        seen: &LockState,
+        releases: &mut broadcast::Receiver<Announcement>,
+    ) -> bool {
+        let (clock, chance) = (self.locks.clock(), self.locks.chance());
+        let Next::Watch { pause, exact } = self.next(seen) else {
+            return false;
+        };
+        let mut at = clock.now() + pause;
+        if !exact {
+            at = together(at, self.own_ttl());
+        }
         let holder = seen.holder();
+        // As far as can be seen the holder's life ends here, unless it is renewed.
         tokio::select! {
             biased;
             () = released(releases, &self.claim.key, holder.as_deref()) => {
-                clock.sleep(chance.up_to(timing.node_timeout / 10)).await;
+                clock.sleep(chance.up_to(self.locks.timing().node_timeout / 10)).await;
+                // That of an owner that no majority shows means only that it is time to look again.
+                holder.is_some()
             }
-            () = clock.sleep_until(at) => {}
+            () = clock.sleep_until(at) => false,
         }
+    }
+
+    fn next(&self, seen: &LockState) -> Next {
+        state::next(seen, self.own_ttl() / 2)
+    }
+
+    fn own_ttl(&self) -> Duration {
+        self.claim.ttl.unwrap_or(self.locks.timing().ttl)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lock::Sighting;
+use crate::expiry::LockState;
 
 /// A candidate's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,16 +20,14 @@ pub(crate) enum Next {
 
 /// Look first: bid only when a majority looks takable; else wait for the end of the holder's life, but look at least
 /// every `poll`, because an announcement may be lost and a node may come back.
-pub(crate) fn next(sighting: &Sighting, poll: Duration) -> Next {
-    if sighting.looks_free() {
+pub(crate) fn next(seen: &LockState, poll: Duration) -> Next {
+    if seen.looks_free() {
         return Next::Bid;
     }
     // With observed expiry the holder's signs of life are to be seen as they come.
-    let poll = sighting.look_in().map_or(poll, |look| look.min(poll));
+    let poll = seen.look_in().map_or(poll, |look| look.min(poll));
     // A millisecond more: the key lives to the end of its last one.
-    let life = sighting
-        .free_in()
-        .map(|life| life + Duration::from_millis(1));
+    let life = seen.free_in().map(|life| life + Duration::from_millis(1));
     let (pause, exact) = match life {
         Some(life) if life <= poll => (life, true),
         Some(_) => (poll, false),
@@ -52,7 +50,7 @@ mod tests {
         })
     }
     fn see(nodes: Vec<Result<View, NodeError>>) -> Next {
-        next(&Sighting::new("k", nodes), Duration::from_secs(1))
+        next(&LockState::new("k", nodes), Duration::from_secs(1))
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Fences: what stands where the effect happens, and refuses a holder whose time is over.
 //!
 //! A lease alone cannot stop a late write: a process can be frozen between its last look at the lease and the write
-//! itself, and wake up when the lock has long been somebody else's. Every lease carries a [`Token`] larger than those
-//! of all leases before it; a fence is the place that compares it. Here are the texts for [`postgres`], [`sqlite`] and
-//! [`redis`], to be used with any driver, and the [`Fence`] that holds their parameters and reads their verdict.
+//! itself, and wake up when the lock has long been another holder's. Every lease carries a [`Token`] larger than
+//! those of all leases before it; a fence is the place that compares it. Here are the texts for [`postgres`],
+//! [`sqlite`] and [`redis`], to be used with any driver, and the [`Fence`] that holds their parameters and reads
+//! their verdict.
 //!
 //! # The rule
 //! A write under token T to a resource is accepted if and only if no larger token was accepted for it before, and the
@@ -24,10 +25,10 @@
 //! Both say by the number of affected rows whether the write was accepted: [`Fence::accepted`].
 //!
 //! # What is the resource
-//! Tokens can be compared within one lock only. So a resource belongs to one lock, all that write to it hold that lock,
-//! and the name of the lock is a good name for the resource. A job has one lock, the same in both modes of the worker.
-//! Under another name, or on another store, a lock is a new one and its tokens begin anew: stop all writers, then
-//! remove the resource's row or key (or set its column to 0) before they start again.
+//! Tokens can be compared within one lock only. So a resource belongs to one lock, all that write to it hold that
+//! lock, and the name of the lock is a good name for the resource. A job has one lock, the same in both modes of the
+//! worker. A lock with another name or on another store is a new lock, and its tokens begin anew. When you change
+//! either, stop all writers and remove the resource's row or key (or set its column to 0) before they start again.
 //!
 //! # When it is refused
 //! [`Stale`] means: a later holder has written. Roll back and stop. The same token is refused every time, so a retry

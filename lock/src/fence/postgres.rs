@@ -43,8 +43,9 @@
 //! A check that is refused holds the row's lock, too: roll back at once.
 //!
 //! # A holder frozen inside its transaction
-//! It holds the row's lock, and its successor waits at its check, safe but idle, until the server ends the session. Set
-//! `idle_in_transaction_session_timeout` to about the ttl for those who write, and `lock_timeout` for those who wait.
+//! It holds the row's lock, and its successor waits at its check, safe but idle, until the server ends the session.
+//! Set `idle_in_transaction_session_timeout` to about the ttl for sessions that write, and `lock_timeout` for
+//! sessions that wait.
 
 /// Creates the side table where it is missing. Belongs into a migration: `IF NOT EXISTS` alone does not order two
 /// sessions that create it at the same time.

@@ -1,4 +1,4 @@
-//! Fences in SQLite: SQL for any driver, and [`check()`] for those who use rusqlite.
+//! Fences in SQLite: SQL for any driver, and [`check()`] for programs with rusqlite.
 //!
 //! Placeholders are `?1` and `?2`, each once and in this order. SQLite 3.24 or later.
 //!

@@ -1,51 +1,22 @@
-//! Releases that nodes announce, passed on to whoever waits in this process.
+//! Releases that nodes announce, passed on to the waiters of this process.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::broadcast;
 
-use super::Watchlist;
+use super::watchlist::Watchlist;
 use crate::{
     backoff::Backoff,
-    lock::{cluster::Cluster, link::Link},
     node::{Announcement, Node},
+    quorum::{cluster::Cluster, link::Link},
 };
-
-/// Which nodes' announcements are heard at present.
-#[derive(Debug, Default)]
-pub(crate) struct Heard(Vec<AtomicBool>);
-
-// === impl Heard ===
-
-impl Heard {
-    pub(crate) fn of(nodes: usize) -> Self {
-        Self((0..nodes).map(|_| AtomicBool::new(false)).collect())
-    }
-
-    fn set(&self, node: usize, heard: bool) {
-        if let Some(flag) = self.0.get(node) {
-            flag.store(heard, Ordering::SeqCst);
-        }
-    }
-
-    fn is(&self, node: usize) -> bool {
-        self.0
-            .get(node)
-            .is_some_and(|flag| flag.load(Ordering::SeqCst))
-    }
-}
 
 /// Passes a node's release announcements on, for ever; a stream that ends is opened again.
 ///
-/// The key's primary keeps the line, and with others in line it is told of a release last, when a majority knows: its word
-/// wakes those who wait. That of the others counts at once while the primary is not heard, and else after the time in which it should
-/// have told: it may have stopped just now. Whoever has heard of a release already is not woken by hearing of it again.
+/// The key's primary keeps the queue. While waiters queue it is told of a release last, when a majority knows, and
+/// its announcement wakes them. An announcement of another node counts at once while the primary is not heard.
+/// Otherwise it counts after the time in which the primary should have told: it may have stopped just now. A waiter
+/// that has heard of a release is not woken by hearing of it again.
 pub(super) async fn forward(
     cluster: Cluster,
     number: usize,
@@ -64,7 +35,7 @@ pub(super) async fn forward(
                 list.heard(key, owner, cluster.clock.now());
                 let primary = cluster.primary(&announcement.key);
                 let silent = cluster.links.get(primary).is_none_or(Link::is_down);
-                // Nobody waiting is fine.
+                // Without a waiter it is lost, which is fine.
                 if primary == number || silent || !cluster.heard.is(primary) {
                     let _ = to.send(announcement);
                 } else if to.receiver_count() > 0 {

@@ -94,7 +94,7 @@ impl Fitness {
         (beat != 0).then(|| Duration::from_nanos(now.saturating_sub(beat)))
     }
 
-    /// The process was frozen until `now`: that nobody beat, answered or made progress meanwhile is no illness.
+    /// The process was frozen until `now`: that its runtime, checks and jobs stood still meanwhile is no illness.
     pub(crate) fn thaw(&self, now: Moment) {
         let at = nanos(now.since_boot());
         self.0.thawed.store(at, Ordering::SeqCst);
@@ -120,7 +120,7 @@ impl Fitness {
             tokio::select! {
                 biased;
                 _ = news.changed() => {}
-                // A heartbeat tells nobody: look again.
+                // A heartbeat sends no news: look again.
                 () = self.0.clock.sleep(Duration::from_millis(50)) => {}
             }
         }

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use crate::{clock::Moment, lock::Timing};
+use crate::{clock::Moment, settings::Timing};
 
 /// With leases in care the keeper looks at them so often at least.
 pub(crate) fn look_every(timing: &Timing) -> Duration {
@@ -30,7 +30,7 @@ pub(crate) fn lateness(expected: Option<Moment>, now: Moment) -> Duration {
 
 /// What a majority said of a lease in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum Confirmation {
     /// It stands.
     Ours,
     /// It is over.
@@ -53,13 +53,18 @@ pub(crate) enum Next {
 }
 
 /// Judges a lease that is in doubt since `thawed`.
-pub(crate) fn after_word(word: Word, thawed: Moment, now: Moment, ttl: Duration) -> Next {
-    match word {
-        Word::Ours => Next::Trust,
-        Word::Over => Next::Ended,
+pub(crate) fn after_confirmation(
+    answer: Confirmation,
+    thawed: Moment,
+    now: Moment,
+    ttl: Duration,
+) -> Next {
+    match answer {
+        Confirmation::Ours => Next::Trust,
+        Confirmation::Over => Next::Ended,
         // Connections have often died in a freeze, too: the first answer may take a while.
-        Word::Unsure if now < thawed + ttl / 3 => Next::AskAgain,
-        Word::Unsure => Next::Unfit,
+        Confirmation::Unsure if now < thawed + ttl / 3 => Next::AskAgain,
+        Confirmation::Unsure => Next::Unfit,
     }
 }
 
@@ -84,10 +89,10 @@ mod tests {
 
     #[test]
     fn doubt_ends_with_an_answer_or_with_patience() {
-        let judge = |word, now| after_word(word, at(0), at(now), S * 3);
-        assert_eq!(judge(Word::Ours, 10), Next::Trust);
-        assert_eq!(judge(Word::Over, 10), Next::Ended);
-        assert_eq!(judge(Word::Unsure, 999), Next::AskAgain);
-        assert_eq!(judge(Word::Unsure, 1_000), Next::Unfit);
+        let judge = |answer, now| after_confirmation(answer, at(0), at(now), S * 3);
+        assert_eq!(judge(Confirmation::Ours, 10), Next::Trust);
+        assert_eq!(judge(Confirmation::Over, 10), Next::Ended);
+        assert_eq!(judge(Confirmation::Unsure, 999), Next::AskAgain);
+        assert_eq!(judge(Confirmation::Unsure, 1_000), Next::Unfit);
     }
 }

@@ -1,8 +1,8 @@
 //! Fit or gone: what becomes of a lease, as a plain function of facts and `now`.
 //!
-//! Withholding the renewal from work that cannot be stopped would make a second runner, so it is a ladder: nothing new
-//! starts, the work is told to stop *while its lease is renewed*, the lease is released when the work has ended, and
-//! a process whose work outlives its last lease is ended.
+//! Withholding the renewal from work that cannot be stopped would make a second runner. So the keeper goes step by
+//! step: nothing new starts; the work is told to stop *while its lease is renewed*; the lease is released when the
+//! work has ended; a process whose work outlives its last lease is ended.
 //!
 //! # Invariants
 //! - F1 A lease with work under it is never let go while it can be renewed.       (work_is_renewed_for_until_its_grace_is_over)
@@ -38,7 +38,7 @@ pub(crate) struct Facts {
 
 /// What to do with the lease now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rung {
+pub(crate) enum Step {
     /// Renew it.
     Keep,
     /// Start nothing, stop the work, renew.
@@ -54,12 +54,12 @@ pub(crate) enum Rung {
 }
 
 /// Judges one lease.
-pub(crate) fn rung(f: &Facts, now: Moment) -> Rung {
+pub(crate) fn step(f: &Facts, now: Moment) -> Step {
     if !f.working {
         return if f.believed && f.unfit_since.is_none() && now < f.deadline {
-            Rung::Keep
+            Step::Keep
         } else {
-            Rung::LetGo
+            Step::LetGo
         };
     }
     // A process that was frozen past its deadline gets a last moment: its work hears of the end before anything else.
@@ -69,19 +69,19 @@ pub(crate) fn rung(f: &Facts, now: Moment) -> Rung {
     };
     if now >= abort_at {
         return match f.unstoppable {
-            // Held on to or not: a lease that cannot be renewed will be somebody else's.
-            Unstoppable::Abort | Unstoppable::Hold => Rung::Abort,
-            Unstoppable::Abandon => Rung::Abandon,
+            // Held on to or not: a lease that cannot be renewed will be another owner's.
+            Unstoppable::Abort | Unstoppable::Hold => Step::Abort,
+            Unstoppable::Abandon => Step::Abandon,
         };
     }
     match f.unfit_since {
-        _ if !f.believed => Rung::RunDown,
-        None => Rung::Keep,
-        Some(since) if now < since + f.grace => Rung::CancelAndKeep,
+        _ if !f.believed => Step::RunDown,
+        None => Step::Keep,
+        Some(since) if now < since + f.grace => Step::CancelAndKeep,
         Some(_) => match f.unstoppable {
-            Unstoppable::Abort => Rung::RunDown,
-            Unstoppable::Hold => Rung::CancelAndKeep,
-            Unstoppable::Abandon => Rung::Abandon,
+            Unstoppable::Abort => Step::RunDown,
+            Unstoppable::Hold => Step::CancelAndKeep,
+            Unstoppable::Abandon => Step::Abandon,
         },
     }
 }
@@ -116,8 +116,8 @@ mod tests {
             unstoppable: Unstoppable::Hold,
             ..facts()
         };
-        assert_eq!(rung(&held, at(7)), Rung::CancelAndKeep);
-        assert_eq!(rung(&held, at(9)), Rung::Abort, "it could not be renewed");
+        assert_eq!(step(&held, at(7)), Step::CancelAndKeep);
+        assert_eq!(step(&held, at(9)), Step::Abort, "it could not be renewed");
     }
 
     #[test]
@@ -126,28 +126,28 @@ mod tests {
             unstoppable: Unstoppable::Abandon,
             ..facts()
         };
-        assert_eq!(rung(&abandoned, at(8)), Rung::Keep);
-        assert_eq!(rung(&abandoned, at(9)), Rung::Abandon);
+        assert_eq!(step(&abandoned, at(8)), Step::Keep);
+        assert_eq!(step(&abandoned, at(9)), Step::Abandon);
         let unfit = Facts {
             unfit_since: Some(at(2)),
             ..abandoned
         };
-        assert_eq!(rung(&unfit, at(4)), Rung::CancelAndKeep);
-        assert_eq!(rung(&unfit, at(5)), Rung::Abandon, "its grace is over");
+        assert_eq!(step(&unfit, at(4)), Step::CancelAndKeep);
+        assert_eq!(step(&unfit, at(5)), Step::Abandon, "its grace is over");
     }
 
     #[test]
     fn a_fit_replica_keeps_its_lease() {
-        assert_eq!(rung(&facts(), at(8)), Rung::Keep);
+        assert_eq!(step(&facts(), at(8)), Step::Keep);
         assert_eq!(
-            rung(
+            step(
                 &Facts {
                     working: false,
                     ..facts()
                 },
                 at(9)
             ),
-            Rung::Keep
+            Step::Keep
         );
     }
 
@@ -157,46 +157,46 @@ mod tests {
             unfit_since: Some(at(2)),
             ..facts()
         };
-        assert_eq!(rung(&unfit, at(2)), Rung::CancelAndKeep);
-        assert_eq!(rung(&unfit, at(4)), Rung::CancelAndKeep);
-        assert_eq!(rung(&unfit, at(5)), Rung::RunDown);
+        assert_eq!(step(&unfit, at(2)), Step::CancelAndKeep);
+        assert_eq!(step(&unfit, at(4)), Step::CancelAndKeep);
+        assert_eq!(step(&unfit, at(5)), Step::RunDown);
         assert_eq!(
-            rung(
+            step(
                 &Facts {
                     working: false,
                     ..unfit
                 },
                 at(2)
             ),
-            Rung::LetGo
+            Step::LetGo
         );
     }
 
     #[test]
     fn work_that_outlives_its_lease_ends_the_process() {
-        assert_eq!(rung(&facts(), at(9)), Rung::Abort);
+        assert_eq!(step(&facts(), at(9)), Step::Abort);
         assert_eq!(
-            rung(
+            step(
                 &Facts {
                     believed: false,
                     ..facts()
                 },
                 at(8)
             ),
-            Rung::RunDown
+            Step::RunDown
         );
         assert_eq!(
-            rung(
+            step(
                 &Facts {
                     believed: false,
                     ..facts()
                 },
                 at(9)
             ),
-            Rung::Abort
+            Step::Abort
         );
         assert_eq!(
-            rung(
+            step(
                 &Facts {
                     believed: false,
                     working: false,
@@ -204,7 +204,7 @@ mod tests {
                 },
                 at(9)
             ),
-            Rung::LetGo
+            Step::LetGo
         );
     }
 
@@ -215,7 +215,7 @@ mod tests {
             believed: false,
             ..facts()
         };
-        assert_eq!(rung(&thawed, at(30)), Rung::RunDown);
-        assert_eq!(rung(&thawed, at(31)), Rung::Abort);
+        assert_eq!(step(&thawed, at(30)), Step::RunDown);
+        assert_eq!(step(&thawed, at(31)), Step::Abort);
     }
 }

@@ -1,73 +1,68 @@
-//! One thread that does all lock traffic and owns every lease of the process.
+//! The keeper: one thread that does all lock traffic and owns every lease of the process.
 //!
 //! Busy jobs, a blocked runtime or a full connection pool cannot starve renewals: the keeper has an OS thread, a
 //! single-threaded runtime and connections of its own. Each round extends all due leases in one call per node (250
 //! leases at most), every third of a ttl.
 //!
 //! # States of a lease   held -> (cordoned) -> over, then released on all nodes
-//! # Invariants          R8 here, K1-K4 in `book`, F1-F5 in `ladder`, V1-V3 in `verify`, Z1-Z2 in `freeze`, W1-W3 in `watchlist`
+//! # Invariants          R8 here, R11 in `shared`, K1-K4 in `lease_table`, F1-F5 in `ladder`, V1-V3 in `verify`, Z1-Z2 in `freeze`, W1-W3 in `watchlist`
 //! - R8 An extension counts when q nodes kept the lease before its *old* deadline; the new one counts from the round's
 //!   first byte. A failed round changes nothing.              (an_extension_counts_from_its_first_byte)
-//! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
-//! # When things fail    Unsure means not leading. Expiry is the safety net; releasing only makes it quicker. A keeper that
-//! panics with leases in its care ends the process: nobody would see to it that work does not outlive them.
+//! # When things fail
+//! Unsure means not leading. Expiry is the safety net; releasing only makes it quicker. A keeper that panics with leases in
+//! its care ends the process, because work could outlive them unseen.
 
 mod announce;
-pub(crate) mod book;
-#[cfg(test)]
-mod broken;
-#[cfg(test)]
-mod crowd;
-#[cfg(test)]
-mod ends;
+mod command;
 mod fitness;
 mod freeze;
 pub(crate) mod ladder;
-mod lookout;
-#[cfg(test)]
-mod margin;
+pub(crate) mod lease_table;
+mod looks;
+mod read_batcher;
 mod renew;
+mod requests;
+mod shared;
 #[cfg(test)]
-mod returns;
-#[cfg(test)]
-mod silent;
-mod tasks;
+mod tests;
 mod verify;
 mod watchlist;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
-use futures_util::StreamExt;
-use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 
-pub(crate) use announce::Heard;
+pub(crate) use command::Command;
+#[doc(hidden)]
+pub use command::DocsRead;
+pub use command::NodeReport;
 pub use fitness::Fitness;
 #[doc(hidden)]
 pub use watchlist::Watching;
 pub(crate) use watchlist::Watchlist;
 
 use crate::{
+    admission::{self, Guard},
     chance::Chance,
     clock::Clock,
-    event::{Event, Events},
-    lease::{LeaseView, Line, Note, Pulse, ReleaseReport},
-    lock::{
-        AdmissionReport, BreakReport, Claim, Claimed, FleetClock, LockError, NodeReport, Sighting,
-        Timing, WriteError,
-        admission::{self, Guard},
-        cluster::{Cluster, Parts, Stand, Told, Way},
+    event::Events,
+    lease::{LeaseView, Note, Pulse},
+    node::{Announcement, Expiry, Node},
+    quorum::{
+        FleetClock, Heard,
+        cluster::{Cluster, Parts},
         link::Link,
     },
-    node::{Announcement, Doc, Expiry, Node, NodeError, Op, View},
+    settings::Timing,
     spawn::Spawn,
 };
-use book::Book;
-use freeze::{lateness, look_every, slack};
-use lookout::Lookout;
+use freeze::{lateness, look_every};
+use lease_table::LeaseTable;
+use shared::Shared;
 use verify::Asked;
 
 /// What to do when work outlives its lease.
@@ -79,80 +74,6 @@ pub(crate) enum Seat {
     Thread,
     /// As tasks of the caller.
     Here(Spawn),
-}
-
-/// What the process asks of its keeper.
-pub(crate) enum Command {
-    Acquire {
-        claims: Vec<Claim>,
-        reply: oneshot::Sender<Vec<Claimed>>,
-    },
-    /// One attempt at a single named lock.
-    Try {
-        claim: Claim,
-        way: Way,
-        reply: oneshot::Sender<(Claimed, Sighting, Stand)>,
-    },
-    Look {
-        keys: Vec<String>,
-        reply: oneshot::Sender<Vec<Sighting>>,
-    },
-    List {
-        prefix: String,
-        reply: oneshot::Sender<Result<Vec<Vec<View>>, LockError>>,
-    },
-    Break {
-        key: String,
-        owner: String,
-        now: bool,
-        reply: oneshot::Sender<BreakReport>,
-    },
-    Write {
-        view: LeaseView,
-        body: String,
-        not_before: Option<i64>,
-        reply: oneshot::Sender<Result<(), WriteError>>,
-    },
-    PutDoc {
-        name: String,
-        rev: u64,
-        ttl: Duration,
-        body: String,
-        reply: oneshot::Sender<Result<usize, LockError>>,
-    },
-    RemoveDoc {
-        name: String,
-        reply: oneshot::Sender<Result<(), LockError>>,
-    },
-    Docs {
-        which: Op,
-        reply: oneshot::Sender<Result<DocsRead, LockError>>,
-    },
-    Nodes {
-        reply: oneshot::Sender<Vec<NodeReport>>,
-    },
-    Admissions {
-        reply: oneshot::Sender<Vec<AdmissionReport>>,
-    },
-    Identities {
-        reply: oneshot::Sender<Vec<Option<String>>>,
-    },
-    Endless {
-        reply: oneshot::Sender<Vec<Result<Vec<String>, NodeError>>>,
-    },
-    Settle {
-        reply: oneshot::Sender<()>,
-    },
-}
-
-/// Documents as the nodes that answered show them.
-#[doc(hidden)]
-#[derive(Clone, Debug, Default)]
-pub struct DocsRead {
-    /// The newest revision of each, and how many nodes show that one.
-    pub docs: Vec<(Doc, usize)>,
-    /// How many nodes answered.
-    pub answered: usize,
 }
 
 /// A keeper before it starts.
@@ -177,21 +98,7 @@ pub(crate) struct Keeper {
     /// What the owner values of this process end with.
     pub(crate) tag: Option<String>,
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) mutant: crate::lock::mutant::Mutant,
-}
-
-/// A running keeper: what its tasks share. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Desk {
-    pub(crate) cluster: Cluster,
-    book: Arc<Mutex<Book>>,
-    bell: Arc<Notify>,
-    notes: mpsc::UnboundedSender<Note>,
-    pulse: Pulse,
-    /// Releases under way, and acquisitions that may end in one.
-    releasing: watch::Sender<usize>,
-    lookout: Arc<Lookout>,
-    watchlist: Arc<Watchlist>,
+    pub(crate) mutant: crate::quorum::mutant::Mutant,
 }
 
 /// The default for work that outlives its lease: log, then `std::process::abort`.
@@ -223,12 +130,13 @@ fn abort() -> ! {
     std::process::abort()
 }
 
-/// The keeper has panicked. Whoever works under a lease would hear of its end from the clock alone, and work that does not
-/// ask would outlive it unseen: then the process ends. Without leases nobody is in danger, and there are no locks any more.
-fn died(book: &Mutex<Book>) {
-    let book = book.lock().unwrap_or_else(PoisonError::into_inner);
-    let leases = book.at_stake().count();
-    if let Some(lease) = book.at_stake().next() {
+/// The keeper has panicked. A holder would hear of the end of its lease from the clock alone, and work that does not
+/// ask would outlive it unseen. So the process ends, unless there are no leases; then it only takes no locks any
+/// more.
+fn died(table: &Mutex<LeaseTable>) {
+    let table = table.lock().unwrap_or_else(PoisonError::into_inner);
+    let leases = table.at_stake().count();
+    if let Some(lease) = table.at_stake().next() {
         tracing::error!(
             key = lease.key(),
             leases,
@@ -256,12 +164,13 @@ impl Keeper {
                 std::thread::Builder::new()
                     .name("watchkeeper-keeper".to_owned())
                     .spawn(move || {
-                        let book = Arc::default();
-                        let run = self.run(inbox, Spawn::system(), Arc::clone(&book));
-                        // Nothing of the keeper is used afterwards but the book, which is changed by short, complete steps.
+                        let table = Arc::default();
+                        let run = self.run(inbox, Spawn::system(), Arc::clone(&table));
+                        // Nothing of the keeper is used afterwards but the lease table, which is changed by short,
+                        // complete steps.
                         let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run)));
                         if ended.is_err() {
-                            died(&book);
+                            died(&table);
                         }
                     })?;
                 Ok(())
@@ -269,7 +178,12 @@ impl Keeper {
         }
     }
 
-    async fn run(self, mut inbox: mpsc::Receiver<Command>, spawn: Spawn, book: Arc<Mutex<Book>>) {
+    async fn run(
+        self,
+        mut inbox: mpsc::Receiver<Command>,
+        spawn: Spawn,
+        table: Arc<Mutex<LeaseTable>>,
+    ) {
         let mut background = Vec::new();
         let links: Vec<Link> = self
             .nodes
@@ -292,9 +206,8 @@ impl Keeper {
             background.push(spawn.spawn(link.clone().probe()));
         }
         let nodes = links.len();
-        let releasing = watch::Sender::new(0);
         let (notes, mut noted) = self.notes;
-        let desk = Desk {
+        let shared = Shared {
             cluster: Cluster::new(Parts {
                 links,
                 timing: self.timing.clone(),
@@ -305,31 +218,30 @@ impl Keeper {
                 floor: std::sync::atomic::AtomicU64::new(0),
                 expiry: self.expiry,
                 watch: Mutex::default(),
-                guard: self.guard.clone(),
                 heard: Heard::of(nodes),
                 tag: self.tag,
-                releasing: releasing.clone(),
+                busy: watch::Sender::new(0),
                 #[cfg(any(test, feature = "testing"))]
                 mutant: self.mutant,
             }),
-            book,
+            table,
             bell: Arc::default(),
             notes,
             pulse: Pulse::default(),
-            releasing: releasing.clone(),
-            lookout: Arc::default(),
+            reads: Arc::default(),
             watchlist: self.watchlist,
+            guard: self.guard.clone(),
         };
-        background.push(spawn.spawn(desk.clone().keep_watch()));
-        for (number, link) in desk.cluster.links.iter().enumerate() {
-            let (cluster, node) = (desk.cluster.clone(), link.node().clone());
-            let (to, list) = (self.releases.clone(), desk.watchlist.clone());
+        background.push(spawn.spawn(shared.clone().keep_watch()));
+        for (number, link) in shared.cluster.links.iter().enumerate() {
+            let (cluster, node) = (shared.cluster.clone(), link.node().clone());
+            let (to, list) = (self.releases.clone(), shared.watchlist.clone());
             let forward = announce::forward(cluster, number, node, to, list);
             background.push(spawn.spawn(forward));
         }
         if let Some(guard) = self.guard.filter(|guard| !guard.bystander) {
-            for node in 0..desk.cluster.links.len() {
-                let tending = admission::tend(desk.cluster.clone(), guard.clone(), node);
+            for node in 0..shared.cluster.links.len() {
+                let tending = admission::tend(shared.cluster.clone(), guard.clone(), node);
                 background.push(spawn.spawn(tending));
             }
         }
@@ -340,7 +252,7 @@ impl Keeper {
         loop {
             let now = self.clock.now();
             let late = lateness(expected, now);
-            let doubted = desk.book().doubt(late, now, &self.timing);
+            let doubted = shared.table().doubt(late, now, &self.timing);
             if !doubted.is_empty() {
                 tracing::warn!(
                     late_ms = late.as_millis(),
@@ -349,15 +261,15 @@ impl Keeper {
                 );
                 // Before the fitness is asked below: a heart that could not beat is not ill.
                 self.fitness.thaw(now);
-                spawn.spawn(verify::settle(desk.clone(), doubted, now));
+                spawn.spawn(verify::settle(shared.clone(), doubted, now));
             }
-            // After the doubt: whoever finds that we have looked finds the doubt, too.
-            desk.pulse.beat(now);
+            // After the doubt: a holder that finds that we have looked finds the doubt as well.
+            shared.pulse.beat(now);
             if !asked.is_empty() {
-                spawn.spawn(verify::answer(desk.clone(), std::mem::take(&mut asked)));
+                spawn.spawn(verify::answer(shared.clone(), std::mem::take(&mut asked)));
             }
-            let plan = desk
-                .book()
+            let plan = shared
+                .table()
                 .plan(now, self.fitness.unfit().as_ref(), &self.timing);
             for lease in &plan.abort {
                 (self.on_unstoppable)(lease);
@@ -370,16 +282,16 @@ impl Keeper {
                 );
             }
             for (view, done) in plan.release {
-                desk.release(view, done);
+                shared.release(view, done);
             }
             if !plan.renew.is_empty() {
-                spawn.spawn(renew::round(desk.clone(), plan.renew));
+                spawn.spawn(renew::round(shared.clone(), plan.renew));
             }
-            if !open && desk.book().is_empty() {
+            if !open && shared.table().is_empty() {
                 break;
             }
             // With leases in care the replica's fitness is looked at often.
-            let idle = desk.book().is_empty();
+            let idle = shared.table().is_empty();
             let wake = match plan.wake {
                 _ if idle => None,
                 wake => Some(wake.map_or(now + look_every, |w| w.min(now + look_every))),
@@ -388,120 +300,34 @@ impl Keeper {
             tokio::select! {
                 biased;
                 Some(note) = noted.recv() => {
-                    desk.take(note, &mut asked);
+                    take(&shared, note, &mut asked);
                     // What comes at once is looked at once.
                     while let Ok(note) = noted.try_recv() {
-                        desk.take(note, &mut asked);
+                        take(&shared, note, &mut asked);
                     }
                 }
                 command = inbox.recv(), if open => match command {
-                    Some(command) => drop(spawn.spawn(desk.clone().serve(command))),
+                    Some(command) => drop(spawn.spawn(shared.clone().serve(command))),
                     None => open = false,
                 },
-                () = desk.bell.notified() => {}
+                () = shared.bell.notified() => {}
                 () = self.clock.sleep_until(wake.unwrap_or_default()), if wake.is_some() => {}
             }
         }
-        // Whoever stood in a line may have gone in this very moment, as the last who needed us.
+        // A waiter that was the last to need us may have left its queue in this very moment.
         while let Ok(note) = noted.try_recv() {
-            desk.take(note, &mut asked);
+            take(&shared, note, &mut asked);
         }
-        desk.settled().await;
+        shared.cluster.settled().await;
         background.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
 
-// === impl Desk ===
-
-impl Desk {
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        // The book is changed by short, complete steps.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self, note: Note, asked: &mut Asked) {
-        match note {
-            Note::Changed(id) => self.book().touch(id),
-            Note::Back(back) => self.book().hand_back(&back.view, back.done),
-            Note::Verify { view, reply } => asked.add(view, reply),
-            Note::Leave { key, ticket } => self.leave(key, ticket),
-        }
-    }
-
-    /// Gives a place in a lock's line up: queued now, behind the attempts that asked for it. Best effort: a place that is not
-    /// given up ends by itself.
-    fn leave(&self, key: String, ticket: String) {
-        let mut sent = self.cluster.send_to_all(&[Op::Leave { key, ticket }]);
-        // Whoever ends the process waits for it: others would be held up by somebody who has gone.
-        self.releasing.send_modify(|n| *n += 1);
-        let desk = self.clone();
-        self.cluster.spawn.spawn(async move {
-            let clock = &desk.cluster.clock;
-            let limit = clock.now() + desk.cluster.timing.node_timeout * 2;
-            let answered = async { while sent.next().await.is_some() {} };
-            let _ = clock.timeout_at(limit, answered).await;
-            desk.releasing.send_modify(|n| *n -= 1);
-        });
-    }
-
-    /// The way from a lease of this ttl to its keeper.
-    fn line(&self, ttl: Duration) -> Line {
-        let timing = &self.cluster.timing;
-        Line {
-            to: self.notes.clone(),
-            pulse: self.pulse.clone(),
-            late_after: look_every(timing) + slack(ttl, timing),
-        }
-    }
-
-    pub(crate) fn ring(&self) {
-        self.bell.notify_one();
-    }
-
-    /// Releases on all nodes, and repeats it to those that did not answer (R11). Where others are known to stand in line the
-    /// key's primary is told when a majority knows with it: whoever it calls finds the lock free. Elsewhere that order
-    /// would cost a round trip and help nobody; it is a courtesy, as the line is.
-    fn release(&self, view: LeaseView, done: Option<oneshot::Sender<ReleaseReport>>) {
-        let held = self.cluster.clock.now().since(view.since());
-        let loss = view.loss().unwrap_or(crate::lease::Loss::Released);
-        let resource = Claim::resource(view.key());
-        self.cluster.events.tell(Event::LeaseEnded {
-            resource,
-            loss,
-            held,
-        });
-        let now = self.cluster.clock.now();
-        self.watchlist.given_back(view.key(), view.owner(), now);
-        let (told, mut progress) = watch::channel(Told::default());
-        let primary = self.cluster.primary(view.key());
-        let op = self
-            .cluster
-            .release_op(view.key(), view.owner(), view.kind());
-        let last = view.is_from_line().then_some(primary);
-        let telling = self.cluster.tell_until_known(vec![op], told, last);
-        let repeat = self.cluster.spawn.spawn(telling);
-        self.releasing.send_modify(|n| *n += 1);
-        let desk = self.clone();
-        self.cluster.spawn.spawn(async move {
-            let of = desk.cluster.links.len();
-            let limit = desk.cluster.clock.now() + desk.cluster.timing.node_timeout * 2;
-            let clock = &desk.cluster.clock;
-            // The holder waits for every answer, but not for a node that is known to give none, nor for one told last.
-            let asked = progress.wait_for(|told| told.asked);
-            let _ = clock.timeout_at(limit, asked).await;
-            if let Some(done) = done {
-                let nodes = progress.borrow().nodes;
-                let _ = done.send(ReleaseReport { nodes, of });
-            }
-            // Whoever ends the process waits longer: a node that missed it may hear it the second time.
-            let all = progress.wait_for(|told| told.nodes >= of);
-            let _ = clock.timeout_at(limit, all).await;
-            desk.releasing.send_modify(|n| *n -= 1);
-            drop(repeat);
-        });
-    }
-
-    async fn settled(&self) {
-        let _ = self.releasing.subscribe().wait_for(|n| *n == 0).await;
+fn take(shared: &Shared, note: Note, asked: &mut Asked) {
+    match note {
+        Note::Changed(id) => shared.table().touch(id),
+        Note::Back(back) => shared.table().hand_back(&back.view, back.done),
+        Note::Verify { view, reply } => asked.add(view, reply),
+        Note::Leave { key, ticket } => shared.leave(key, ticket),
     }
 }

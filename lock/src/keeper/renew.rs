@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 
-use super::{Desk, book::next_renewal};
+use super::{lease_table::next_renewal, shared::Shared};
 use crate::{
     clock::Moment,
     event::Event,
     lease::{LeaseView, Loss},
-    lock::{
-        Claim,
+    node::{Answer, Kind, Op, Version},
+    quorum::{
         cluster::Cluster,
         link::MOST_OPS,
-        tally::{Ballot, Standing, standing},
+        tally::{Ballot, RoundResult, round_result},
     },
-    node::{Answer, Kind, Op, Version},
 };
 
 /// Calls of one round under way at a time: the next is ready when a node has answered, and waits no longer than one
@@ -23,24 +22,25 @@ use crate::{
 const PARTS: usize = 2;
 
 /// Extends these leases on all nodes, then says when the next round is due.
-pub(crate) async fn round(desk: Desk, leases: Vec<(u64, LeaseView)>) {
+pub(crate) async fn round(shared: Shared, leases: Vec<(u64, LeaseView)>) {
     stream::iter(leases.chunks(MOST_OPS))
-        .for_each_concurrent(PARTS, |part| extend_part(&desk, part))
+        .for_each_concurrent(PARTS, |part| extend_part(&shared, part))
         .await;
 }
 
 /// As many leases as fit into one call; they count from its own first byte.
-async fn extend_part(desk: &Desk, part: &[(u64, LeaseView)]) {
-    let cluster = &desk.cluster;
+async fn extend_part(shared: &Shared, part: &[(u64, LeaseView)]) {
+    let cluster = &shared.cluster;
     // Read before the first byte leaves (R8).
     let start = cluster.clock.now();
-    // The parts before this one took their time: what is over by now is not extended any more, whoever still works under it.
+    // The parts before this one took their time: a lease that is over by now is not extended, also with work under
+    // it.
     let (leases, over): (Vec<_>, Vec<_>) = part.iter().partition(|(_, view)| view.loss().is_none());
     for (id, _) in over {
-        desk.book().round_over(*id, Moment::NEVER);
+        shared.table().round_over(*id, Moment::NEVER);
     }
     if leases.is_empty() {
-        desk.ring();
+        shared.ring();
         return;
     }
     let seqs: Vec<u64> = leases.iter().map(|(_, view)| view.next_seq()).collect();
@@ -51,7 +51,7 @@ async fn extend_part(desk: &Desk, part: &[(u64, LeaseView)]) {
             .collect()
     };
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; leases.len()];
-    let mut settled = vec![Standing::Open; leases.len()];
+    let mut settled = vec![RoundResult::Open; leases.len()];
     let mut decided_at = vec![None; leases.len()];
     let before: Vec<isize> = leases.iter().map(|(_, view)| view.margin()).collect();
     let mut sent = cluster.send_each(ops);
@@ -65,36 +65,36 @@ async fn extend_part(desk: &Desk, part: &[(u64, LeaseView)]) {
                 cluster.saw(node, shown);
             }
             if let Some(Answer::Kept { version } | Answer::Healed { version }) = answer {
-                bring_up_to_date(desk, *id, node, *version);
+                bring_up_to_date(shared, *id, node, *version);
             }
             // Judged at every answer: the end check is made when the round completes, not when the last node has
             // answered; later answers still count for the margin.
-            settled[i] = match standing(&ballots[i]) {
-                Standing::Carried => {
+            settled[i] = match round_result(&ballots[i]) {
+                RoundResult::Carried => {
                     let kept = ballots[i].iter().filter(|b| **b == Ballot::Yes).count();
                     let until = cluster.timing.valid_until(start, view.ttl());
                     if view.extended(now, until, cluster.margin(kept)) {
                         // q nodes have just kept it: no read says more.
                         view.trust(start);
-                        Standing::Carried
+                        RoundResult::Carried
                     } else {
-                        Standing::Failed
+                        RoundResult::Failed
                     }
                 }
-                Standing::Denied => {
+                RoundResult::Denied => {
                     view.end(Loss::Taken);
-                    Standing::Denied
+                    RoundResult::Denied
                 }
                 open => open,
             };
-            // The rest of the answers is not what anybody waited for.
-            if settled[i] != Standing::Open && decided_at[i].is_none() {
+            // The time to the rest of the answers is not part of the round.
+            if settled[i] != RoundResult::Open && decided_at[i].is_none() {
                 decided_at[i] = Some(now);
             }
         }
     }
     for (i, (_, view)) in leases.iter().enumerate() {
-        if settled[i] != Standing::Carried {
+        if settled[i] != RoundResult::Carried {
             let kept = ballots[i].iter().filter(|b| **b == Ballot::Yes).count();
             view.stands_on(cluster.margin(kept));
         }
@@ -105,11 +105,11 @@ async fn extend_part(desk: &Desk, part: &[(u64, LeaseView)]) {
         }
     }
     let end = cluster.clock.now();
-    let mut book = desk.book();
-    for (((id, view), standing), decided) in leases.iter().zip(settled).zip(decided_at) {
+    let mut table = shared.table();
+    for (((id, view), round_result), decided) in leases.iter().zip(settled).zip(decided_at) {
         let took = decided.unwrap_or(end).since(start);
-        let ok = standing == Standing::Carried;
-        let resource = Claim::resource(view.key());
+        let ok = round_result == RoundResult::Carried;
+        let resource = cluster.events.resource(view.key());
         cluster.events.tell(Event::Renewed {
             resource,
             took,
@@ -124,10 +124,10 @@ async fn extend_part(desk: &Desk, part: &[(u64, LeaseView)]) {
             let pause = cluster.timing.node_timeout.min(ttl / 20);
             cluster.clock.now() + pause / 2 + cluster.chance.up_to(pause / 2)
         };
-        book.round_over(*id, next.max(start + Duration::from_millis(1)));
+        table.round_over(*id, next.max(start + Duration::from_millis(1)));
     }
-    drop(book);
-    desk.ring();
+    drop(table);
+    shared.ring();
 }
 
 /// R10: a lease that stands on no node more than it needs is lost with the next one.
@@ -195,14 +195,14 @@ fn ballot(answer: Option<&Answer>) -> Ballot {
         Some(Answer::Kept { .. }) => Ballot::Yes,
         Some(Answer::Healed { .. }) => Ballot::Healed,
         Some(Answer::Refused(_)) => Ballot::No,
-        // Also where this round had come through already, and nobody knows how: [`Answer::Done`].
+        // Also where this round had come through before, with an outcome that is not known: [`Answer::Done`].
         Some(_) | None => Ballot::Failed,
     }
 }
 
 /// A node that was away or is new shows an older record body: send it the newest.
-fn bring_up_to_date(desk: &Desk, id: u64, node: usize, version: Version) {
-    let op = match desk.book().get(id) {
+fn bring_up_to_date(shared: &Shared, id: u64, node: usize, version: Version) {
+    let op = match shared.table().get(id) {
         Some(held) if held.view.kind() == Kind::Lock && held.record.version > version => {
             Op::Write {
                 key: held.view.key().to_owned(),
@@ -210,14 +210,14 @@ fn bring_up_to_date(desk: &Desk, id: u64, node: usize, version: Version) {
                 version: held.record.version,
                 body: held.record.body.clone(),
                 not_before: None,
-                expiry: desk.cluster.expiry_of(Kind::Lock),
+                expiry: shared.cluster.expiry_of(Kind::Lock),
             }
         }
         _ => return,
     };
-    let sent = desk.cluster.send_to(node, &[op]);
+    let sent = shared.cluster.send_to(node, &[op]);
     // Best effort: the next round sees whether it arrived.
-    desk.cluster.spawn.spawn(async move { drop(sent.await) });
+    shared.cluster.spawn.spawn(async move { drop(sent.await) });
 }
 
 #[cfg(test)]

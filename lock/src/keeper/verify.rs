@@ -1,7 +1,7 @@
 //! Reading leases back from a majority: for a holder that asks, and for all of them after a freeze.
 //!
 //! # Invariants
-//! - V1 A lease is confirmed by q of the configured nodes that show it and nobody else's, before its deadline.
+//! - V1 A lease is confirmed by q of the configured nodes that show it and no other lease, before its deadline.
 //!   (a_lease_is_confirmed_by_a_majority_that_shows_it)
 //! - V2 Too few answers change nothing.                       (too_few_answers_confirm_nothing_and_end_nothing)
 //! - V3 Whatever is asked at the same time is asked once.     (many_verifications_share_their_calls)
@@ -12,20 +12,20 @@ use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::{
-    Desk,
-    freeze::{Next, Word, after_word},
+    freeze::{Confirmation, Next, after_confirmation},
+    shared::Shared,
 };
 use crate::{
     clock::Moment,
     lease::{LeaseView, Loss, VerifyError},
-    lock::{
-        link::MOST_OPS,
-        tally::{Ballot, Standing, majority, standing},
-    },
     node::{Answer, Expiry, Kind, NodeError, Op, View},
+    quorum::{
+        link::MOST_OPS,
+        tally::{Ballot, RoundResult, majority, round_result},
+    },
 };
 
-/// Somebody waits for a majority's word.
+/// A caller that waits for the answer of a majority.
 pub(super) type Waiting = oneshot::Sender<Result<(), VerifyError>>;
 
 /// What holders want verified: gathered, then asked at once.
@@ -46,9 +46,9 @@ fn ballot(view: &View, lease: &LeaseView, expiry: Expiry) -> Ballot {
         // Where keys decide, a stranger may have come and left while ours was gone (R8).
         None if named && ours(&view.owner) && expiry == Expiry::Server => Ballot::Healed,
         None if named && ours(&view.owner) => Ballot::Yes,
-        // Whoever was granted after us stands in the record, also when he is gone by now.
+        // An owner that was granted after us stands in the record, also when it is gone by now.
         None if named && view.owner.is_some() && view.token >= lease.token() => Ballot::No,
-        // A node that has forgotten, or is new, knows of nobody.
+        // A node that has forgotten, or is new, knows of no owner.
         None if named => Ballot::Healed,
         // A short claim is its key.
         None => Ballot::No,
@@ -68,12 +68,12 @@ impl Asked {
     }
 }
 
-/// Answers everybody who asked.
-pub(super) async fn answer(desk: Desk, asked: Asked) {
+/// Answers all callers.
+pub(super) async fn answer(shared: Shared, asked: Asked) {
     let (views, mut waiting): (Vec<_>, Vec<_>) = asked.0.into_values().unzip();
-    read(&desk, &views, |i, verdict| {
+    read(&shared, &views, |i, verdict| {
         for reply in waiting[i].drain(..) {
-            // Whoever went away needs no answer.
+            // A caller that has gone needs no answer.
             let _ = reply.send(verdict.clone());
         }
     })
@@ -81,26 +81,26 @@ pub(super) async fn answer(desk: Desk, asked: Asked) {
 }
 
 /// After a freeze: asks about these leases until each is confirmed, over, or given up.
-pub(super) async fn settle(desk: Desk, mut views: Vec<LeaseView>, thawed: Moment) {
-    let clock = desk.cluster.clock.clone();
+pub(super) async fn settle(shared: Shared, mut views: Vec<LeaseView>, thawed: Moment) {
+    let clock = shared.cluster.clock.clone();
     loop {
-        let mut words = vec![Word::Unsure; views.len()];
-        read(&desk, &views, |i, verdict| {
-            words[i] = match verdict {
-                Ok(()) => Word::Ours,
-                Err(VerifyError::Lost(_)) => Word::Over,
-                Err(_) => Word::Unsure,
+        let mut answers = vec![Confirmation::Unsure; views.len()];
+        read(&shared, &views, |i, verdict| {
+            answers[i] = match verdict {
+                Ok(()) => Confirmation::Ours,
+                Err(VerifyError::Lost(_)) => Confirmation::Over,
+                Err(_) => Confirmation::Unsure,
             }
         })
         .await;
         let now = clock.now();
         let mut open = Vec::new();
-        for (view, word) in views.into_iter().zip(words) {
+        for (view, answer) in views.into_iter().zip(answers) {
             // An extension may have confirmed it meanwhile; of another freeze its own task takes care.
             if view.doubted() != Some(thawed) {
                 continue;
             }
-            match after_word(word, thawed, now, view.ttl()) {
+            match after_confirmation(answer, thawed, now, view.ttl()) {
                 Next::Trust | Next::Ended => {}
                 Next::AskAgain => open.push(view),
                 Next::Unfit => {
@@ -112,22 +112,22 @@ pub(super) async fn settle(desk: Desk, mut views: Vec<LeaseView>, thawed: Moment
             return;
         }
         views = open;
-        let pause = desk.cluster.timing.node_timeout;
+        let pause = shared.cluster.timing.node_timeout;
         clock
-            .sleep(pause / 2 + desk.cluster.chance.up_to(pause / 2))
+            .sleep(pause / 2 + shared.cluster.chance.up_to(pause / 2))
             .await;
     }
 }
 
 /// Reads the leases from all nodes and says of each what a majority shows, as soon as it does.
 async fn read(
-    desk: &Desk,
+    shared: &Shared,
     views: &[LeaseView],
     mut decided: impl FnMut(usize, Result<(), VerifyError>),
 ) {
     // One call per node and part: what waits behind others would run out of its time in the queue.
     for (part, leases) in views.chunks(MOST_OPS).enumerate() {
-        read_part(desk, leases, |i, verdict| {
+        read_part(shared, leases, |i, verdict| {
             decided(part * MOST_OPS + i, verdict);
         })
         .await;
@@ -135,11 +135,11 @@ async fn read(
 }
 
 async fn read_part(
-    desk: &Desk,
+    shared: &Shared,
     leases: &[LeaseView],
     mut decided: impl FnMut(usize, Result<(), VerifyError>),
 ) {
-    let cluster = &desk.cluster;
+    let cluster = &shared.cluster;
     let asked = cluster.clock.now();
     let ops: Vec<_> = leases
         .iter()
@@ -192,22 +192,22 @@ fn conclude(
     failed: &[(String, NodeError)],
     asked: Moment,
 ) -> Option<Result<(), VerifyError>> {
-    let standing = standing(ballots);
+    let round_result = round_result(ballots);
     // No answer of the nodes outlives the deadline.
     if let Some(loss) = lease.loss() {
         return Some(Err(VerifyError::Lost(loss)));
     }
-    match standing {
-        Standing::Open => None,
-        Standing::Carried => {
+    match round_result {
+        RoundResult::Open => None,
+        RoundResult::Carried => {
             lease.trust(asked);
             Some(Ok(()))
         }
-        Standing::Denied => {
+        RoundResult::Denied => {
             lease.end(Loss::Taken);
             Some(Err(VerifyError::Lost(lease.loss().unwrap_or(Loss::Taken))))
         }
-        Standing::Failed => Some(Err(VerifyError::Unsure {
+        RoundResult::Failed => Some(Err(VerifyError::Unsure {
             confirmed: ballots.iter().filter(|b| **b == Ballot::Yes).count(),
             needed: majority(ballots.len()),
             failed: failed.to_vec(),

@@ -5,8 +5,8 @@
 //! stands back) would begin to watch when it becomes one, and would take over a ttl too late. So everything that may be needed
 //! is listed here, and the keeper looks at what no candidate looks at: all of it that is due in one call per node.
 //!
-//! The list also remembers when the holder of each lock last gave a sign of life, from which its successor reckons for how long
-//! nobody led.
+//! The list also remembers when the holder of each lock last gave a sign of life. From that its successor reckons for
+//! how long there was no leader.
 //!
 //! # Invariants
 //! - W1 What is listed is looked at just after each expected sign of life.   (what_is_listed_is_looked_at_after_each_renewal)
@@ -23,15 +23,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
-use super::Desk;
 use crate::{
-    clock::Moment,
-    lock::{Sighting, together},
+    clock::{Clock, Moment},
+    expiry::{LockState, together},
 };
 
-/// What is due within this part of its ttl goes along: a little more than the list is [`behind`] those who look by themselves.
+/// What is due within this part of its ttl goes along: a little more than the list is [`behind`] candidates that look
+/// by themselves.
 const SOON: u32 = 30;
 
 /// Locks that this process may want.
@@ -43,7 +43,7 @@ pub(crate) struct Watchlist {
 }
 
 /// Told of what the nodes show of a lock.
-type Shows = Arc<dyn Fn(&Sighting) + Send + Sync>;
+type Shows = Arc<dyn Fn(&LockState) + Send + Sync>;
 
 /// Keeps a lock on the list as long as it lives.
 #[doc(hidden)]
@@ -65,15 +65,15 @@ struct Entry {
     watchers: usize,
     /// What a lease of ours would have.
     ttl: Duration,
-    /// When to look, unless somebody else has looked by then.
+    /// When to look, unless another part of this process has looked by then.
     due: Moment,
-    /// Nobody holds it, as far as is known.
+    /// It is free, as far as is known.
     free: bool,
     /// The owner value of this process' own lease.
     held_here: Option<String>,
     /// The last holder that a majority showed.
     last: Option<Holder>,
-    /// Told of every sighting.
+    /// Told of every state that was seen.
     shows: Option<Shows>,
 }
 
@@ -103,11 +103,11 @@ impl Watchlist {
         self.listed().take_due(now)
     }
 
-    /// What a majority of the nodes shows of these locks, whoever asked.
-    pub(super) fn saw(&self, seen: &[Sighting], now: Moment) {
+    /// Takes note of what a majority of the nodes shows of these locks, whichever part of the process asked.
+    pub(super) fn saw(&self, seen: &[LockState], now: Moment) {
         self.change(|listed| seen.iter().for_each(|seen| listed.saw(seen, now)));
-        // Outside: whoever is told may want to list something.
-        let told = |seen: &Sighting| self.listed().by_key.get(&*seen.key)?.shows.clone();
+        // Outside the lock of the list: the function that is told may want to list something.
+        let told = |seen: &LockState| self.listed().by_key.get(&*seen.key)?.shows.clone();
         for seen in seen {
             if let Some(shows) = told(seen) {
                 shows(seen);
@@ -130,11 +130,23 @@ impl Watchlist {
         self.change(|listed| listed.given_back(key, owner, now));
     }
 
-    /// Since when nobody holds the lock, if its last holder is over: since its release, or since the middle between its last
-    /// sign of life and the first that did not come. Nobody knows better when it died.
+    /// Since when the lock has been free, if its last holder is over: since its release, or since the middle between
+    /// its last sign of life and the first that did not come. When it died cannot be known better.
     pub(super) fn vacant_since(&self, key: &str) -> Option<Moment> {
         let listed = self.listed();
         listed.by_key.get(key)?.last.as_ref().map(Holder::gone_at)
+    }
+
+    /// Waits until something is due.
+    pub(super) async fn due(&self, clock: &Clock) {
+        loop {
+            let next = self.listed().next();
+            tokio::select! {
+                biased;
+                () = self.bell.notified() => {}
+                () = clock.sleep_until(next), if next < Moment::NEVER => return,
+            }
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Listed)) {
@@ -153,9 +165,10 @@ impl Watchlist {
 }
 
 impl Watching {
-    /// Tells `to` of all that the nodes show of the lock, whoever has looked, until nobody lists it any more.
+    /// Tells `to` of all that the nodes show of the lock, whichever part of the process has looked, as long as it is
+    /// listed.
     #[doc(hidden)]
-    pub fn showing(self, to: impl Fn(&Sighting) + Send + Sync + 'static) -> Self {
+    pub fn showing(self, to: impl Fn(&LockState) + Send + Sync + 'static) -> Self {
         if let Some(entry) = self.list.listed().by_key.get_mut(&self.key) {
             entry.shows = Some(Arc::new(to));
         }
@@ -166,28 +179,6 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         self.list.listed().remove(&self.key);
-    }
-}
-
-// === impl Desk ===
-
-impl Desk {
-    /// Looks at what is listed and due, for ever.
-    pub(super) async fn keep_watch(self) {
-        let clock = &self.cluster.clock;
-        loop {
-            let next = self.watchlist.listed().next();
-            tokio::select! {
-                biased;
-                () = self.watchlist.bell.notified() => continue,
-                () = clock.sleep_until(next), if next < Moment::NEVER => {}
-            }
-            // What is due goes along with any look, and is noted there.
-            let (reply, seen) = oneshot::channel();
-            self.look_together(Vec::new(), reply).await;
-            // It may be another one's look that it goes along with.
-            let _ = seen.await;
-        }
     }
 }
 
@@ -262,7 +253,7 @@ impl Listed {
         due.into_iter().map(|(key, _)| (*key).to_owned()).collect()
     }
 
-    fn saw(&mut self, seen: &Sighting, now: Moment) {
+    fn saw(&mut self, seen: &LockState, now: Moment) {
         let Some(entry) = self.by_key.get_mut(&*seen.key) else {
             return;
         };
@@ -361,7 +352,7 @@ mod tests {
     }
 
     /// What three nodes show of a lock that `owner` extended so long ago.
-    fn held(key: &str, owner: &str, ago: u64) -> Sighting {
+    fn held(key: &str, owner: &str, ago: u64) -> LockState {
         let view = |ttl_ms: u64| View {
             key: key.into(),
             holder: Some(owner.into()),
@@ -375,7 +366,7 @@ mod tests {
     }
 
     /// The same when the keys have run out.
-    fn run_out(key: &str, owner: &str) -> Sighting {
+    fn run_out(key: &str, owner: &str) -> LockState {
         let mut seen = held(key, owner, 0);
         for view in seen.nodes.iter_mut().flatten() {
             (view.holder, view.remaining_ms) = (None, None);
@@ -383,7 +374,7 @@ mod tests {
         seen
     }
 
-    fn released(key: &str, owner: &str) -> Sighting {
+    fn released(key: &str, owner: &str) -> LockState {
         let view = || View {
             key: key.into(),
             owner: Some(owner.into()),
@@ -394,9 +385,9 @@ mod tests {
         shown(key, (0..3).map(|_| Ok(view())).collect(), 0)
     }
 
-    fn shown(key: &str, nodes: Vec<Result<View, NodeError>>, wait: u64) -> Sighting {
+    fn shown(key: &str, nodes: Vec<Result<View, NodeError>>, wait: u64) -> LockState {
         let waits = vec![Some(Duration::from_millis(wait)); nodes.len()];
-        Sighting::judged(key.into(), nodes, Expiry::Observed, waits)
+        LockState::judged(key.into(), nodes, Expiry::Observed, waits)
     }
 
     fn listing(keys: &[&str]) -> Listed {
@@ -420,7 +411,7 @@ mod tests {
         assert_eq!(listed.take_due(at(200)), ["a", "b"]);
         listed.saw(&held("a", "x", 300), at(201));
         listed.saw(&held("b", "x", 300), at(201));
-        // Renewed at -99, and next at 1234; for its way, the grid, and for others who look.
+        // Renewed at -99, and next at 1234; for its way, the grid, and for others that look.
         assert_eq!(listed.next(), at(1_400));
         assert_eq!(listed.take_due(at(1_400)), ["a", "b"]);
     }
@@ -451,7 +442,7 @@ mod tests {
         listed.taken("a", "me");
         assert_eq!(listed.next(), Moment::NEVER);
         listed.given_back("a", "me, before", at(200));
-        // Somebody else has asked.
+        // Another caller has asked.
         listed.saw(&held("a", "me", 0), at(300));
         assert_eq!(listed.next(), Moment::NEVER);
         listed.given_back("a", "me", at(9_000));
@@ -475,7 +466,7 @@ mod tests {
     #[test]
     fn a_lock_is_vacant_since_its_release_or_about_since_its_holders_death() {
         let mut listed = listing(&["a"]);
-        assert_eq!(vacant(&listed, "a"), None, "nobody was seen to hold it");
+        assert_eq!(vacant(&listed, "a"), None, "no holder was seen");
         listed.saw(&held("a", "x", 100), at(5_000));
         let middle = |renewed: u64| Some(at(renewed) + TTL / 6);
         assert_eq!(vacant(&listed, "a"), middle(4_900));

@@ -6,7 +6,7 @@ use super::{Lease, LeaseView, ReleaseReport};
 use crate::node::Record;
 
 /// A lease that several parts of a program hold together: each has a handle, and the lock is released with the last
-/// of them. Whoever is handed a clone is inside the lock already and need not acquire it again.
+/// of them. Code that is handed a clone is inside the lock already and need not acquire it again.
 ///
 /// Dropping the last handle hands the release to the keeper, in the background; [`SharedLease::release`] of the last one
 /// waits and reports.
@@ -32,7 +32,7 @@ impl SharedLease {
         Self(Arc::new(lease))
     }
 
-    /// What everybody may read of this lease.
+    /// What may be read of this lease, to be handed on.
     #[must_use]
     pub fn view(&self) -> &LeaseView {
         self.0.view()

@@ -9,7 +9,7 @@ use crate::node::NodeError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// The lease is over: it was already, its time ran out meanwhile, or a majority shows somebody else.
+    /// The lease is over: it was already, its time ran out meanwhile, or a majority shows another owner.
     #[error("the lease is over: {0}")]
     Lost(Loss),
     /// Too few nodes answered, or they did not agree. The lease is as it was, and renewed as before: ask again later.
@@ -41,8 +41,8 @@ impl LeaseView {
     /// Asks the nodes whether this lease still stands: for the moment before something that cannot be undone. Takes one
     /// round trip, and not much longer than the node timeout; calls made at the same time share it.
     ///
-    /// `Ok` means: after this call began, a majority of the configured nodes showed this lease and nobody else's, and
-    /// its deadline has not passed yet. It finds what the local clock cannot: a lease that was broken by force, nodes
+    /// `Ok` means: after this call began, a majority of the configured nodes showed this lease and no other, and its
+    /// deadline has not passed yet. It finds what the local clock cannot: a lease that was broken by force, nodes
     /// that forgot it, a clock of ours that stood still.
     ///
     /// It is not a promise about the time after it. What was true when the nodes answered may be old when you act: a
@@ -61,7 +61,7 @@ impl LeaseView {
         loop {
             let (reply, answer) = oneshot::channel();
             let view = self.clone();
-            self.0.line.send(Note::Verify { view, reply });
+            self.0.keeper.send(Note::Verify { view, reply });
             answer.await.map_err(|_| VerifyError::Closed)??;
             // The answer had to come through two threads: the clock has the last word.
             if let Some(loss) = self.loss() {

@@ -46,10 +46,10 @@ pub struct Seen {
 /// How a named lock is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Take {
-    /// Only a key that nobody holds.
+    /// Only a key without a value.
     #[default]
     Server,
     /// By the take rule: no foreign value in the key, and the record is missing, of another incarnation, released, or
-    /// exactly this. Whoever sends it has watched it unchanged for the record's ttl, or knows that its owner is over.
+    /// exactly this. The sender has watched it unchanged for the record's ttl, or knows that its owner is over.
     Observed(Option<Seen>),
 }

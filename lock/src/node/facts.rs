@@ -55,7 +55,7 @@ pub struct NodeFacts {
     /// Embedded store: SQLite's journal mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<String>,
-    /// Embedded store: a stopped process that keeps it locked, so that nobody else can write.
+    /// Embedded store: a stopped process that keeps it locked, so that no other process can write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped_writer: Option<u32>,
 }

@@ -51,17 +51,17 @@ pub struct Admission {
     /// The node's counter.
     pub counter: Token,
     /// Unix milliseconds: what was known before this may be lost here and on the nodes it was merged from.
-    pub blank_before: Option<i64>,
+    pub memory_loss: Option<i64>,
 }
 
-/// The configuration of nobody: a node that was admitted for it votes for no fleet. Leases of up to `max_ttl_ms`
+/// A configuration that no fleet has: a node that was admitted for it votes for none. Leases of up to `max_ttl_ms`
 /// milliseconds may have been granted before.
 #[must_use]
 pub fn closed(max_ttl_ms: u64) -> String {
     format!("{CLOSED}{max_ttl_ms}")
 }
 
-/// The limit of the leases that may have been granted, when this is the configuration of nobody.
+/// The limit of the leases that may have been granted, when this is the configuration that no fleet has.
 #[must_use]
 pub fn closed_since(config: &str) -> Option<u64> {
     config.strip_prefix(CLOSED)?.parse().ok()
@@ -71,8 +71,8 @@ const CLOSED: &str = "closed max_ttl=";
 
 /// Whether a node may vote, as it was when it executed a call.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum Standing {
-    /// Nobody guards it: it votes.
+pub enum Eligibility {
+    /// It is not guarded: it votes.
     #[default]
     Unguarded,
     /// The marker names this incarnation and this configuration.

@@ -29,18 +29,18 @@
 //! - N5 Counters never fall, also over release, expiry and retention of a record.
 //! - N6 `Release`, `Confirm`, `Write`, `Extend` and `Break` compare the owner before they touch anything. `Release` is
 //!   announced in any case: what is over here is over everywhere.
-//! - N7 A broken owner is over like a released one, but its key stays to the end of its life, unless it is to go now: as
-//!   long as the holder may believe in its lease, nobody else is granted. So its record counts as released only when it
-//!   has let go.
-//! - N8 [`Take::Observed`], for acquiring and healing alike: no value stands in the key that is not the record's owner's,
-//!   and the record names nobody, or is released, or is exactly what was seen. What is the caller's own is kept by the
-//!   record alone; `seq` must grow.
+//! - N7 A broken owner is over like a released one, but its key stays to the end of its life, unless it is to go now:
+//!   as long as the holder may believe in its lease, no other owner is granted. So its record counts as released only
+//!   when it has let go.
+//! - N8 [`Take::Observed`], for acquiring and healing alike: no value stands in the key that is not the record's
+//!   owner's, and the record names no owner, or is released, or is exactly what was seen. What is the caller's own is
+//!   kept by the record alone; `seq` must grow.
 //! - N9 A record names its owner only in the incarnation (`inc`) it was written under. Its counter and body stay.
 //! - N10 A refused `Acquire` cuts a key of ours that lives longer than `clamp`; a foreign one is never touched.
-//! - N11 A guarded node votes (`Acquire`, `Confirm`, `Extend`, `Write`) only while the marker names its present incarnation
-//!   and the caller's configuration; it answers [`Answer::Unadmitted`] otherwise and does everything else. The marker is
-//!   written for the standing nomination only, and by what is merged before it numbers rise and nobody comes to own
-//!   anything.
+//! - N11 A guarded node votes (`Acquire`, `Confirm`, `Extend`, `Write`) only while the marker names its present
+//!   incarnation and the caller's configuration; it answers [`Answer::Unadmitted`] otherwise and does everything
+//!   else. The marker is written for the standing nomination only, and what is merged before it raises numbers but
+//!   makes no client an owner.
 
 use std::{fmt, time::Duration};
 
@@ -67,9 +67,25 @@ pub mod tag;
 pub use error::NodeError;
 pub use expiry::{Expiry, Seen, Take};
 pub use facts::NodeFacts;
-pub use guard::{Admission, GuardSettings, RestartGuard, Standing};
+pub use guard::{Admission, Eligibility, GuardSettings, RestartGuard};
 pub use op::{Kind, Op};
 pub use refusal::Refusal;
+
+/// Names of documents that one node is asked for at most.
+#[doc(hidden)]
+pub const MOST_NAMES: u32 = 64_000;
+
+/// How many names to ask for next, when asking for `limit` found `found`; `None` when those are all, or as many as may be.
+pub(crate) fn more_names(limit: u32, found: usize) -> Option<u32> {
+    let all = u32::try_from(found).is_ok_and(|found| found < limit);
+    (!all && limit < MOST_NAMES).then(|| limit.saturating_mul(2).min(MOST_NAMES))
+}
+
+/// `floor(n / 2) + 1` of the configured nodes.
+#[must_use]
+pub fn majority(configured: usize) -> usize {
+    configured / 2 + 1
+}
 
 /// Milliseconds on a node's own clock; comparable only with times of the same node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -85,7 +101,7 @@ pub struct Token(pub u64);
 
 /// One lock server.
 ///
-/// Cancellation: a dropped call may or may not have been executed; whoever drops one must treat the node as
+/// Cancellation: a dropped call may or may not have been executed; a caller that drops one must treat the node as
 /// "maybe granted" and release. Calls of one client are executed in the order in which they were first polled.
 #[async_trait]
 pub trait Node: Send + Sync + 'static {
@@ -106,7 +122,7 @@ pub trait Node: Send + Sync + 'static {
         None
     }
 
-    /// What ends the lease of a silent holder of a named lock, unless whoever uses this node says otherwise:
+    /// What ends the lease of a silent holder of a named lock, unless the user of this node says otherwise:
     /// [`Expiry::Server`] only where the node's clock never jumps. The default believes no clock.
     fn expiry(&self) -> Expiry {
         Expiry::Observed
@@ -121,9 +137,10 @@ pub trait Node: Send + Sync + 'static {
         Ok(NodeFacts::default())
     }
 
-    /// Locks in whose keys a value without a time to live stands, also of which the node knows nothing else: they never end by
-    /// themselves. Found by walking the store in small steps that keep nobody else waiting; [`MOST_ENDLESS`] at most. Not
-    /// bound to the time limit of calls. The default has no keys but those that [`Op::List`] shows.
+    /// Locks in whose keys a value without a time to live stands, also of which the node knows nothing else: they
+    /// never end by themselves. Found by walking the store in small steps that keep no other caller waiting;
+    /// [`MOST_ENDLESS`] at most. Not bound to the time limit of calls. The default has no keys but those that
+    /// [`Op::List`] shows.
     ///
     /// # Errors
     /// [`NodeError`] when the store cannot be walked, or not to its end in a few seconds.
@@ -142,15 +159,15 @@ pub const MOST_ENDLESS: usize = 1000;
 /// Release announcements of one node: keys that have just become free. Lagging or closed is not an error.
 pub type Announcements = tokio::sync::mpsc::Receiver<Announcement>;
 
-/// A place in a lock's line: in what order those who wait for it are woken. A line is a courtesy and decides nothing:
-/// whoever is impatient takes a lock that is free past everybody in it.
+/// A place in a lock's queue, in whose order its waiters are woken. The queue is a courtesy and decides nothing: an
+/// impatient client takes a lock that is free past all waiters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// Random, and the same for as long as its owner waits.
     pub id: String,
-    /// How long the node keeps the place of somebody who does not come back.
+    /// How long the node keeps the place of a waiter that does not come back.
     pub life: Duration,
-    /// Refuse while somebody else is at the head of the line, although the lock could be taken.
+    /// Refuse while another waiter is at the head of the queue, although the lock could be taken.
     pub polite: bool,
 }
 
@@ -161,7 +178,7 @@ pub struct Announcement {
     pub key: String,
     /// The owner whose lease is over.
     pub owner: String,
-    /// The ticket at the head of the lock's line on this node: it is asked to come now, the others to stay.
+    /// The ticket at the head of the lock's queue on this node: it is asked to come now, the others to stay.
     pub next: Option<String>,
 }
 
@@ -199,7 +216,7 @@ pub struct Record {
 pub struct View {
     /// The lock's key.
     pub key: String,
-    /// The value that stands in the key now, whoever wrote it; `None` when free.
+    /// The value that stands in the key now, ours or a foreign client's; `None` when free.
     pub holder: Option<String>,
     /// Remaining life of the key in milliseconds; `None` when free or without a time to live.
     pub remaining_ms: Option<u64>,
@@ -215,7 +232,7 @@ pub struct View {
     pub record: Record,
     /// The record's ttl.
     pub ttl_ms: u64,
-    /// The incarnation the record was written under names its owner; a record of another one names nobody.
+    /// Whether the record names its owner: only in the incarnation under which it was written.
     pub named: bool,
     /// The incarnation of the record, for [`Seen`].
     pub inc: String,
@@ -223,7 +240,7 @@ pub struct View {
     pub broken: bool,
     /// The value in the key is none of ours here (no record or claim of it): it is waited for, never taken.
     pub foreign: bool,
-    /// In a refusal of somebody with a ticket: how many are before it in the line.
+    /// In a refusal of a waiter with a ticket: how many are before it in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<u32>,
 }
@@ -259,7 +276,7 @@ pub struct Reply {
     /// The node's wall clock in Unix milliseconds.
     pub wall_ms: i64,
     /// Whether the node may vote.
-    pub standing: Standing,
+    pub eligibility: Eligibility,
     /// One answer per operation.
     pub answers: Vec<Answer>,
 }
@@ -286,7 +303,7 @@ pub enum Answer {
     },
     /// This node's own grant of this attempt is larger than the token to confirm.
     Larger(Token),
-    /// Somebody else holds it, or the attempt is over here.
+    /// Another owner holds it, or the attempt is over here.
     Refused(View),
     /// The write's `not_before` lies in the node's future.
     TooEarly {
@@ -299,7 +316,7 @@ pub enum Answer {
     Broken(View),
     /// Answer to `Read`.
     View(View),
-    /// This operation votes, and the node may not: see [`Reply::standing`]. Also: not the standing nomination.
+    /// This operation votes, and the node may not: see [`Reply::eligibility`]. Also: not the standing nomination.
     Unadmitted,
     /// Answer to `Admission` and `Nominate`.
     Admission(Admission),

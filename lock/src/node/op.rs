@@ -22,7 +22,7 @@ pub enum Kind {
 /// One operation on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// Take the lock if nobody holds it (N3, N4, N8). Answers [`Answer::Granted`] or [`Answer::Refused`].
+    /// Take the lock if it is free (N3, N4, N8). Answers [`Answer::Granted`] or [`Answer::Refused`].
     Acquire {
         /// The lock.
         key: String,
@@ -38,10 +38,10 @@ pub enum Op {
         take: Take,
         /// The longest life a key of ours may have: on a refusal, a key of ours that lives longer is cut to it.
         clamp: Duration,
-        /// A place in the lock's line, taken or kept by this; it is left with the grant. Not for claims.
+        /// A place in the lock's queue, taken or kept by this; it is left with the grant. Not for claims.
         ticket: Option<Ticket>,
     },
-    /// Leave a lock's line without having taken the lock. Always [`Answer::Done`].
+    /// Leave a lock's queue without having taken the lock. Always [`Answer::Done`].
     Leave {
         /// The lock.
         key: String,
@@ -103,7 +103,7 @@ pub enum Op {
         key: String,
         /// Whose lease: the owner that was seen. A successor's is not touched.
         owner: String,
-        /// Above every token of this lock that was seen: whoever remembers it refuses the broken holder.
+        /// Above every token of this lock that was seen: a receiver that remembers it refuses the broken holder.
         token: Token,
         /// The life of a key that has none: it would never run out.
         ttl: Duration,
@@ -179,8 +179,8 @@ pub enum Op {
         /// New for every nomination.
         nonce: String,
     },
-    /// What another node knows of a named lock, by maximum: counter and body; nobody comes to own it.
-    /// [`Answer::Done`], or [`Answer::Unadmitted`] where `nonce` is not the standing nomination.
+    /// What another node knows of a named lock, by maximum: counter and body, without an owner. [`Answer::Done`], or
+    /// [`Answer::Unadmitted`] where `nonce` is not the standing nomination.
     Merge {
         /// The nomination.
         nonce: String,
@@ -201,7 +201,7 @@ pub enum Op {
         /// The largest token known elsewhere.
         counter: Token,
         /// Unix milliseconds: what was known before this may be lost.
-        blank_before: Option<i64>,
+        memory_loss: Option<i64>,
     },
     /// Named locks with a record whose names come after `after`, by name. Answers [`Answer::Views`].
     Records {

@@ -1,4 +1,5 @@
-//! One fleet's part of a store that several fleets share: every name carries the namespace, nobody outside sees it.
+//! One fleet's part of a store that several fleets share: every name carries the namespace, and other fleets do not
+//! see it.
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
@@ -71,7 +72,7 @@ impl<N: Node> Scoped<N> {
             | Answer::Broken(View { key, .. })
             | Answer::View(View { key, .. }) => strip(key),
             Answer::Views(views) => {
-                // Whoever asks for what comes after a name also hears of the next namespace.
+                // A question for what comes after a name also finds names of the next namespace.
                 views.retain(|view| view.key.starts_with(&self.prefix));
                 views.iter_mut().for_each(|view| strip(&mut view.key));
             }
@@ -147,7 +148,7 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::{chance::Chance, lock::Locks, node::memory::MemoryNode, sim_clock::SimTime};
+    use crate::{acquire::Locks, chance::Chance, node::memory::MemoryNode, sim_clock::SimTime};
 
     #[tokio::test(start_paused = true)]
     async fn two_fleets_on_one_store_do_not_meet() {

@@ -10,7 +10,7 @@ use watchkeeper_lock::{
     lease::Lease,
     lock::{LockError, Locks, LocksBuilder, Timing},
     node::{
-        Call, Node, NodeError, Op, Standing, Token, View,
+        Call, Eligibility, Node, NodeError, Op, Token, View,
         redis::{RedisNode, RedisNodeSettings},
     },
     spawn::Spawn,
@@ -18,7 +18,7 @@ use watchkeeper_lock::{
 
 use crate::{masters::Masters, rules::Rules};
 
-/// The lock that everybody wants.
+/// The lock that all clients want.
 pub(crate) const KEY: &str = "order:42";
 
 pub(crate) struct Client {
@@ -82,14 +82,14 @@ pub(crate) fn admit(masters: &Masters, rules: Rules, timing: &Timing) {
                 nonce: nonce.clone(),
                 config: fleet.to_string(),
                 counter: Token(0),
-                blank_before: None,
+                memory_loss: None,
             };
             let call = Call {
                 not_after: None,
                 ops: vec![Op::Nominate { nonce }, admit],
             };
             let reply = node.call(call).await.expect("a fresh master answers");
-            assert_eq!(reply.standing, Standing::Admitted);
+            assert_eq!(reply.eligibility, Eligibility::Admitted);
         }
     });
 }
@@ -170,7 +170,7 @@ impl Client {
             .expect("the lock is to be had")
     }
 
-    /// Gets the lock on every node, and gives it back: now all of them vote, and nobody holds.
+    /// Gets the lock on every node, and gives it back: now all of them vote, and the lock is free.
     pub(crate) fn settles(&self) {
         let lease = self.acquires();
         self.run(async {

@@ -113,7 +113,7 @@ pub(crate) fn two_node_clocks_jump_an_hour_ahead(rules: Rules) -> Vec<Violation>
     })
 }
 
-/// The key of a dead holder lives an hour longer, until somebody who is refused cuts it to the longest lease.
+/// The key of a dead holder lives an hour longer, until a client that is refused cuts it to the longest lease.
 pub(crate) fn two_node_clocks_go_back_an_hour(rules: Rules) -> Vec<Violation> {
     // The longest lease, and as much for a busy machine.
     struck_for(2 * TTL, masters(rules), 3, rules, |masters| {
@@ -125,7 +125,7 @@ pub(crate) fn two_node_clocks_go_back_an_hour(rules: Rules) -> Vec<Violation> {
     })
 }
 
-/// Nobody holds: what is lost is how far the tokens had come. The one who remembers is not there.
+/// The lock is free: what is lost is how far the tokens had come. The node that remembers is not there.
 pub(crate) fn a_majority_forgets_how_far_it_has_counted(rules: Rules) -> Vec<Violation> {
     let mut masters = masters(rules);
     let mut beliefs = Vec::new();

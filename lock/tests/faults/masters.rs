@@ -91,7 +91,7 @@ impl Masters {
         self.servers[n].restart();
     }
 
-    /// Somebody empties it by hand: same process, same connections, no memory.
+    /// An operator empties it: same process, same connections, no memory.
     pub(crate) fn flush(&self, n: usize) {
         assert_eq!(self.servers[n].raw(&["FLUSHALL"]), "+OK\r\n");
     }
@@ -117,7 +117,7 @@ impl Masters {
 
     /// The replica follows no longer, but does not know why: what is written from now on does not reach it.
     pub(crate) fn cut(&self, replica: &RedisServer) {
-        // Nobody listens there.
+        // There is no server there.
         assert_eq!(replica.raw(&["REPLICAOF", "127.0.0.1", "1"]), "+OK\r\n");
     }
 

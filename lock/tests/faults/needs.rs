@@ -38,7 +38,7 @@ impl Need {
     /// Its word in `WATCHKEEPER_REQUIRE`.
     fn word(self) -> &'static str {
         match self {
-            // Whoever requires the servers wants all that is shown with them.
+            // A run that requires the servers wants all that is shown with them.
             Self::Redis | Self::Clocks => "redis",
             Self::Node => "node",
             Self::Python => "python",

@@ -17,8 +17,8 @@ use crate::{
 const TTL: Duration = Duration::from_secs(10);
 const OUTAGE: Duration = Duration::from_millis(800);
 
-/// Three of five masters stand still when the lease is to be extended: it is kept, no loss is told, and its token stays.
-/// Nobody else gets it meanwhile.
+/// Three of five masters stand still when the lease is to be extended: it is kept, no loss is told, and its token
+/// stays. No other client gets it meanwhile.
 pub(crate) fn a_majority_that_stands_still_within_a_lease_costs_nothing() {
     let masters = Masters::start(5);
     let timing = Timing {

@@ -77,7 +77,7 @@ impl Rules {
         nodes.iter().map(guarded).collect()
     }
 
-    /// What nodes are admitted for; `None` where nobody guards them.
+    /// What nodes are admitted for; `None` where they are not guarded.
     pub(crate) fn fleet(self, nodes: usize, max_ttl: Duration) -> Option<FleetConfig> {
         self.cure(Cure::Guard).then_some(FleetConfig {
             layout: 1,

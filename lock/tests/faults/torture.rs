@@ -3,7 +3,8 @@
 //! The schedule of faults follows from the seed (`WATCHKEEPER_TORTURE_SEED`, printed); what clients make of it also
 //! depends on the machine. `WATCHKEEPER_TORTURE_SECS` is its length, fifteen seconds unless set. With a rule off it
 //! reports what it saw, about ten times two holders in a minute; with all of them off it fails when it saw nothing in
-//! four attempts, and with all of them on when it saw anything, or when nobody gets the lock after the last fault. What only delays must do no harm with any rules: five seconds.
+//! four attempts, and with all of them on when it saw anything, or when no client gets the lock after the last fault.
+//! What only delays must do no harm with any rules: five seconds.
 
 use std::{
     collections::BTreeMap,
@@ -86,7 +87,7 @@ struct Outcome {
     admissions: usize,
     found: Vec<Violation>,
     faults: Faults,
-    /// How long after the last fault somebody got the lock anew; `None` when nobody did.
+    /// How long after the last fault a client got the lock anew; `None` when none did.
     recovered: Option<Duration>,
 }
 
@@ -99,7 +100,7 @@ pub(crate) fn torture(rules: Rules) {
     let mut outcome = play(rules, seed, async |masters, clock| {
         disturb(masters, clock, seed, time, ALL).await
     });
-    // A torture that does no harm to anybody proves nothing: without any rule it must, if not at once.
+    // A torture that does no harm proves nothing: without any rule it must, if not at once.
     for more in 1..=3 {
         if rules == ALL_OFF && outcome.found.is_empty() {
             println!("torture[{rules}]: seed {seed}, {time:?}: {outcome}; once more");
@@ -221,7 +222,7 @@ async fn count_admissions(field: &Field, settings: &[RedisNodeSettings], rules: 
     }
 }
 
-/// How long it takes from now until somebody gets the lock anew.
+/// How long it takes from now until a client gets the lock anew.
 async fn recovery(field: &Field) -> Option<Duration> {
     let end = field.clock.now();
     while field.clock.now() < end + RECOVERY {
@@ -347,7 +348,7 @@ async fn disturb(
             ms(200) + chance.up_to(ms(600))
         };
         let next = clock.now() + rest;
-        // Nobody stays frozen for long, and at most one is: of two, nobody would notice the rest.
+        // No node stays frozen for long, and at most one is: with two, the other faults would not be noticed.
         for (n, until) in frozen.iter_mut().enumerate() {
             if let Some(thaw) = until.take_if(|thaw| *thaw <= next || next >= end) {
                 clock.sleep_until(thaw).await;
@@ -366,7 +367,7 @@ async fn disturb(
         }
         match fault {
             Fault::Kill => {
-                // Whoever starts a machine sets its clock.
+                // Starting a machine sets its clock.
                 masters.step(n, 0);
                 masters.forget(n);
             }

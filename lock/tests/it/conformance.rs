@@ -247,7 +247,7 @@ pub(crate) async fn view(node: &dyn Node, key: &str) -> View {
     }
 }
 
-/// Waits until nobody holds `key` in the node's own view.
+/// Waits until `key` is free in the node's own view.
 pub(crate) async fn wait_until_free(node: &dyn Node, key: &str) {
     wait_until(node, key, |view| view.holder.is_none()).await;
 }

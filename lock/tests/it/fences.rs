@@ -147,7 +147,7 @@ async fn a_check_keeps_other_writers_out_to_the_end_of_its_transaction() {
     let busy = sqlite::check(&waits, ACCOUNT, holders.present.token()).unwrap_err();
     assert_busy(&busy);
     late.commit().unwrap();
-    // What it left is what the present holder sees, and nobody comes after.
+    // What it left is what the present holder sees, and no write comes after.
     drop(waits);
     let tx = other.transaction().unwrap();
     sqlite::check(&tx, ACCOUNT, holders.present.token()).unwrap();

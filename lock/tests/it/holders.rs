@@ -23,7 +23,7 @@ pub(crate) struct Holders {
     pub(crate) present: Lease,
 }
 
-/// The first was frozen: nobody has extended its lease, and it has ended by itself.
+/// The first was frozen: its lease was not extended, and has ended by itself.
 pub(crate) async fn after_expiry(node: Arc<dyn Node>) -> Holders {
     let attempt = Call {
         not_after: None,

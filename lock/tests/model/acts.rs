@@ -79,7 +79,7 @@ impl Bounds {
                 let enough = N - World::<N>::QUORUM + 1;
                 let n = &mut t.nodes[i];
                 n.counter = self.law.admission(n, &others, enough, w.used);
-                // The nonce of this admission is the new incarnation: an older record names nobody.
+                // The nonce of this admission is the new incarnation: an older record names no owner.
                 (n.admitted, n.named, n.watched, n.early_floor) = (true, false, 0, 0);
             }
             Step::Forgets(i) => {
@@ -379,7 +379,8 @@ impl Bounds {
         };
         match k.phase {
             Phase::Extending => {
-                // Whoever removes the keys at once overrules a round that is under way: that one may still count.
+                // A break that removes the keys at once overrules a round that is under way: that one may still
+                // count.
                 let overruled = self.now && t.target != NOBODY && t.target == owner(c, k.attempt);
                 if k.interrupted && self.exclusion && !overruled {
                     return Err("a lease went on over another holder's");
@@ -465,7 +466,7 @@ impl Bounds {
         };
     }
 
-    /// Whether somebody else has believed ever since a verification began.
+    /// Whether another client has believed ever since a verification began.
     fn still_doubted<const N: usize>(&self, t: &mut World<N>) {
         for c in 0..CLIENTS {
             let other = (0..CLIENTS).any(|d| d != c && t.clients[d].believes());
@@ -474,7 +475,8 @@ impl Bounds {
     }
 
     fn one_holder<const N: usize>(&self, t: &World<N>, c: usize) -> Result<(), &'static str> {
-        // Whoever removes the keys at once overrules the holder, who believes until its next round or its deadline.
+        // A break that removes the keys at once overrules the holder, which believes until its next round or its
+        // deadline.
         let broken =
             |d: usize| self.now && t.target != NOBODY && t.target == owner(d, t.clients[d].attempt);
         if broken(c) {

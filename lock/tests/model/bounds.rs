@@ -113,7 +113,7 @@ impl Bounds {
         Self { law, ..self }
     }
 
-    /// Somebody breaks a lease.
+    /// An operator breaks a lease.
     pub(crate) const fn breaking(self) -> Self {
         Self {
             breaks: true,

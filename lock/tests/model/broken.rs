@@ -1,9 +1,9 @@
-//! Ending a lease by force, and asking whether one still stands: N7 and B1 to B4 of `src/lock/broken.rs`, V1 of
+//! Ending a lease by force, and asking whether one still stands: N7 and B1 to B4 of `src/quorum/broken.rs`, V1 of
 //! `src/keeper/verify.rs`.
 //!
-//! A break leaves the key where it is, so that nobody else is granted while the holder may believe (one holder, as
-//! without a break), and is final for the holder: a round that begins after a majority knows is never won. With `now`
-//! the keys go at once, and two may believe: then a holder that verifies must not be told that all is well.
+//! A break leaves the key where it is, so that no other client is granted while the holder may believe (one holder,
+//! as without a break), and is final for the holder: a round that begins after a majority knows is never won. With
+//! `now` the keys go at once, and two may believe: then a holder that verifies must not be told that all is well.
 
 use crate::{
     bounds::{OBSERVED, SERVER, asks, breaks_after, caught, holds, holds_after},
@@ -185,7 +185,8 @@ fn v1_a_broken_lease_is_not_confirmed() {
     holds("server, verify, break", &left);
 }
 
-/// A release of the broken holder makes the record a released one: nobody waits for it (`quiet` checks every state).
+/// A release of the broken holder makes the record a released one: no client waits for it (`quiet` checks every
+/// state).
 #[test]
 fn a_broken_holder_that_lets_go_makes_nobody_wait() {
     let mut prefix = vec![Step::Begins(0)];

@@ -58,8 +58,8 @@ fn claims_in_larger_bounds() {
 }
 
 /// A call of more claims than a node takes at once goes in parts. The nodes give all claims of one attempt the same
-/// grant, also where they come in different calls: between two somebody else may have been granted a larger number, and
-/// have released. So an attempt must not be larger than one call, or each part must be granted anew.
+/// grant, also where they come in different calls: between two another client may have been granted a larger number,
+/// and have released. So an attempt must not be larger than one call, or each part must be granted anew.
 #[test]
 fn claims_of_one_attempt_come_in_one_call() {
     let shared = CLAIM.counting().without(Rule::ClaimGrantIsFresh);

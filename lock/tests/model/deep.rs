@@ -1,4 +1,4 @@
-//! The larger bounds, for whoever changes the protocol.
+//! The larger bounds, for changes of the protocol.
 
 use crate::{
     bounds::{OBSERVED, SERVER, holds},

@@ -4,7 +4,7 @@
 //! client that knows only the key. One lock; a ttl of two ticks, or of three and two. Messages are lost, late, and may be executed without their
 //! reply being heard; clients stop between any two steps; nodes lose their memory, come back as an older copy, and
 //! have clocks that jump. What is searched is *our* protocol: [`node`] says what a node answers, as `src/node/rules`
-//! and the Redis script do; [`world`] says what clients do, as `src/lock` and `src/keeper` do.
+//! and the Redis script do; [`world`] says what clients do, as `src/quorum`, `src/acquire` and `src/keeper` do.
 //!
 //! # Two modes
 //! - *server expiry*: the key's time to live decides. Without the restart guard it stands neither a node's lost memory
@@ -17,13 +17,13 @@
 //! # What must be true in every state
 //! - One holder at any instant; a token larger than every earlier one with each acquisition.
 //! - A lease never goes on after another client held: a lost lease is final, and a second owner never extends.
-//! - What was released on a node is never revived there; a broken lease is never extended or confirmed by a later round,
-//!   and nobody is let in early by a break.
+//! - What was released on a node is never revived there; a broken lease is never extended or confirmed by a later
+//!   round, and no client is let in early by a break.
 //! - A verification never confirms what another, later holder has held all the while.
 //! - A foreign client's key is never replaced, clamped or deleted by us.
-//! - Nobody is stuck: with everybody else dead and the environment quiet, a newcomer acquires within a ttl; what was
-//!   given up and undone, and what was seen released on any node, makes nobody wait; clients that try once and leave
-//!   get it, too.
+//! - No client is stuck: with all others dead and the environment quiet, a newcomer acquires within a ttl; what was
+//!   given up and undone, and what was seen released on any node, makes no client wait; clients that try once and
+//!   leave get it, too.
 //!
 //! # Rules and the bounds in which their mutants are caught
 //! All with two clients and one attempt each, unless said otherwise (`mutants`).
@@ -79,16 +79,16 @@
 //! - O4, look first, is about how long contenders get in each other's way, which this machine does not measure.
 //! - R1, R2 and R6 say in which order nodes are asked and for whom one waits: here a client may ask in any order, and act
 //!   on any subset of the answers, so that every schedule they allow is among those searched. What they save is shown by
-//!   the tests of `src/lock/cluster.rs`, and by `benches/lock`.
-//! - R7, the fair line, decides who is woken and never who may take: `tests/it/conformance/locks.rs`, `tests/it/locks/waiting.rs`.
+//!   the tests of `src/quorum/attempt.rs`, and by `benches/lock`.
+//! - R7, the fair queue, decides who is woken and never who may take: `tests/it/conformance/locks.rs`, `tests/it/locks/waiting.rs`.
 //! - R10, the margin, is a number that is told: `src/keeper/renew.rs`.
-//! - G3, what is blank, is about the ledgers of jobs: `src/due/memory_loss.rs` and `src/sim/runs.rs`. G4, a fleet of another
+//! - G3, a loss of memory, is about the ledgers of jobs: `src/due/memory_loss.rs` and `src/sim/runs.rs`. G4, a fleet of another
 //!   configuration, is a node without a vote: `tests/it/conformance/admission.rs`. G5 is a cost: `tests/faults`.
 //! - T6, arithmetic below 2^53, and T5, the floor after a majority has lost its memory, which is assumed good.
 //!
 //! # What is not in it
 //! Different clock rates, more than one late message per kind and client, membership changes, record bodies
-//! and ledgers, the fair line. The simulation in `src/sim` has the real code.
+//! and ledgers, the fair queue. The simulation in `src/sim` has the real code.
 //!
 //! # Running it
 //! `cargo test --test model` takes about a minute on two cores, and less than half a gigabyte: as a test of this

@@ -1,6 +1,6 @@
 //! What one lock node remembers and answers: plain functions that read like the specification.
 //!
-//! One lock only. Two ways to end the lease of somebody who has gone:
+//! One lock only. Two ways to end the lease of a holder that has gone:
 //! - [`Expiry::Server`]: the key's time to live on the node's own clock decides;
 //! - [`Expiry::Observed`]: the record beside the key decides ([`Law::may_take`]), and the key may vanish at any time.
 
@@ -44,7 +44,7 @@ pub(crate) struct Node {
     /// Over for its owner by force (N7), who may not know yet.
     pub(crate) broken: bool,
     pub(crate) grant: u8,
-    /// Whether the record's incarnation is the node's: a record of another one names nobody.
+    /// Whether the record's incarnation is the node's: a record of another one names no owner.
     pub(crate) named: bool,
     /// Short claims: the last attempt of each client that was granted here (lower two bits), and its grant.
     pub(crate) claimants: [u8; CLIENTS],
@@ -136,7 +136,7 @@ impl Law {
         }
     }
 
-    /// Whom the record names: nobody when it is of another incarnation of the node.
+    /// The owner that the record names: `NOBODY` when it is of another incarnation of the node.
     fn named(node: &Node) -> Owner {
         if node.named { node.own } else { NOBODY }
     }
@@ -199,7 +199,7 @@ impl Law {
             if dead || self.is_barred(node, me) {
                 return Answer::Refused;
             }
-            // Whoever watches sees no difference.
+            // A watching client sees no difference.
             let age = node.age;
             self.put(node, me, node.seq, node.grant);
             node.age = age;

@@ -1,4 +1,4 @@
-//! Nobody is stuck: from every reachable state, once everybody else is dead and the environment is quiet, a newcomer
+//! No client is stuck: from every reachable state, once all others are dead and the environment is quiet, a newcomer
 //! acquires in bounded time.
 
 use crate::{
@@ -81,7 +81,7 @@ fn tries_succeed<const N: usize>(bounds: &Bounds, world: &World<N>) -> bool {
         if count(&cold) >= World::<N>::QUORUM {
             return true;
         }
-        // What it watches stands still for its ttl: nobody else is there.
+        // What it watches stands still for its ttl: there is no other client.
         if count(&keyless) >= World::<N>::QUORUM && bounds.law.rules.has(Rule::O4SitOut) {
             return true;
         }
@@ -98,7 +98,7 @@ fn tries_succeed<const N: usize>(bounds: &Bounds, world: &World<N>) -> bool {
     false
 }
 
-/// Everybody gives up, and every release that the rules ask for has arrived.
+/// All clients give up, and every release that the rules ask for has arrived.
 fn undone<const N: usize>(bounds: &Bounds, world: &World<N>) -> World<N> {
     let mut quiet = *world;
     let has = |rule| bounds.law.rules.has(rule);
@@ -120,7 +120,7 @@ fn undone<const N: usize>(bounds: &Bounds, world: &World<N>) -> World<N> {
     quiet
 }
 
-/// Nodes that would grant somebody who has watched for as long as there was to see.
+/// Nodes that would grant a client that has watched for as long as there was to see.
 fn takable<const N: usize>(bounds: &Bounds, world: &World<N>) -> usize {
     let takable = |n: &&Node| {
         let watched = n.own != NOBODY && n.age >= bounds.law.ttl_of(n.own);
@@ -134,7 +134,7 @@ fn takable<const N: usize>(bounds: &Bounds, world: &World<N>) -> usize {
     world.nodes.iter().filter(takable).count()
 }
 
-/// Everybody gives up; one node has heard of each release, the others are taken by those who know it from there.
+/// All clients give up; one node has heard of each release, the others are taken by clients that know it from there.
 fn told<const N: usize>(bounds: &Bounds, world: &World<N>) -> World<N> {
     let mut quiet = *world;
     if bounds.law.rules.has(Rule::O2KnownOver) {

@@ -65,9 +65,9 @@ pub(crate) enum Rule {
     O6NoForeign,
     /// A key of ours that outlives max_ttl (its node's clock went back) is clamped to it.
     O6Clamp,
-    /// ... to max_ttl, not to the shorter ttl of whoever was refused.
+    /// ... to max_ttl, not to the shorter ttl of the client that was refused.
     O6ClampLongest,
-    /// A watch lasts the ttl that the *record* names, not that of whoever watches.
+    /// A watch lasts the ttl that the *record* names, not that of the watching client.
     O2RecordTtl,
     /// A node that lost its memory is watched for the longest ttl of all.
     G2LongestTtl,
@@ -75,7 +75,7 @@ pub(crate) enum Rule {
     O4SitOut,
     /// `locks break` marks the record broken, and remembers that its owner is over.
     BreakMarks,
-    /// What is broken is not released: nobody takes it before its holder has let go or it was watched for its ttl.
+    /// What is broken is not released: no client takes it before its holder has let go or it was watched for its ttl.
     N7BrokenIsWatched,
     /// A break leaves the key to run out.
     N7KeyStays,
@@ -83,7 +83,7 @@ pub(crate) enum Rule {
     ClaimNotHealed,
     /// A short claim shares its owner's grant only with those of the same call; the nodes share it with all of the attempt.
     ClaimGrantIsFresh,
-    /// Whoever verifies does not count a node whose record is of another incarnation.
+    /// A verification does not count a node whose record is of another incarnation.
     V1Named,
     /// ... nor one that shows the lease released or broken.
     V1Broken,

@@ -1,8 +1,8 @@
 //! Clients that come and go: they try once and leave, are started again while old messages are under way, are three.
 //!
-//! A client that is started again has a new owner value, and has forgotten what it saw and the largest token; of its old
-//! attempts nothing is certain but that it never believes in them again. That somebody who tries once gets a lock whose
-//! holder has died is asked in every state of every search with liveness (`quiet`).
+//! A client that is started again has a new owner value, and has forgotten what it saw and the largest token; of its
+//! old attempts nothing is certain but that it never believes in them again. That a client that tries once gets a
+//! lock whose holder has died is asked in every state of every search with liveness (`quiet`).
 
 use crate::{
     bounds::{OBSERVED, SERVER, asks, breaks_after, caught, holds, holds_after},

@@ -1,11 +1,11 @@
 //! The whole machine: nodes, clients, messages under way, faults, and what must always be true.
 //!
-//! Time goes in ticks, the same for everybody: clock rates are equal, drift is zero. A client may pause between any
-//! two of its steps, for any number of ticks. Each client sends one round at a time; of a finished round one message
-//! may still be under way and arrive at any later moment, or never (an acquire and an extension per client). The
-//! release of an attempt that is over may reach each node at any time, in any order, or never: that covers crashes,
-//! partial releases and releases that overtake what they release. A node that stands still is one whose messages are
-//! late, a `try` an attempt that is not repeated.
+//! Time goes in ticks, the same for all: clock rates are equal, drift is zero. A client may pause between any two of
+//! its steps, for any number of ticks. Each client sends one round at a time; of a finished round one message may
+//! still be under way and arrive at any later moment, or never (an acquire and an extension per client). The release
+//! of an attempt that is over may reach each node at any time, in any order, or never: that covers crashes, partial
+//! releases and releases that overtake what they release. A node that stands still is one whose messages are late, a
+//! `try` an attempt that is not repeated.
 
 use crate::{
     node::{Law, NOBODY, Node, Owner, Seen, client_of, owner},
@@ -69,7 +69,8 @@ pub(crate) struct Client<const N: usize> {
     pub(crate) interrupted: bool,
     /// This round began after the lease was broken.
     pub(crate) broken: bool,
-    /// Has verified once; while it does, whether somebody who held after it has believed all the time since it asked.
+    /// Has verified once; while it does, whether a client that held after it has believed all the time since it
+    /// asked.
     pub(crate) verified: bool,
     pub(crate) doubted: bool,
     pub(crate) floor: u8,
@@ -123,7 +124,7 @@ pub(crate) struct Bounds {
     pub(crate) vanish: bool,
     /// Released records whose retention ends.
     pub(crate) forgets: u8,
-    /// Somebody breaks a lease, and removes its keys at once.
+    /// An operator breaks a lease, and removes its keys at once.
     pub(crate) breaks: bool,
     pub(crate) now: bool,
     /// Holders verify their leases once.
@@ -327,7 +328,7 @@ impl Bounds {
         if !self.has(Rule::O1Expected) && client.ripe & (1 << node) != 0 {
             return Some(stands);
         }
-        // A perfect poller's watch is as long as the value has stood: whoever watched less sends less.
+        // A perfect poller's watch is as long as the value has stood: a client that watched less sends less.
         let short = !self.has(Rule::O2FullTtl) || !self.has(Rule::O2FromReply);
         let watched = n.age + u8::from(short) >= ttl(n.own);
         let silent = !self.has(Rule::O2NotBySilence)
@@ -349,7 +350,7 @@ impl Bounds {
 
     /// O2: a release seen on any node or announced, or one of our own attempts: more than any real client can know.
     pub(crate) fn knows_over<const N: usize>(&self, w: &World<N>, own: Owner) -> bool {
-        // Whoever breaks a lease and removes its keys at once announces it as over.
+        // A break that removes the keys at once announces the lease as over.
         let announced = self.now && own == w.target && w.told != 0;
         own != NOBODY && self.has(Rule::O2KnownOver) && (announced || w.is_over(own))
     }

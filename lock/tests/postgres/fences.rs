@@ -71,7 +71,7 @@ pub(crate) fn a_stale_holder_waits_for_its_successor_and_is_refused(server: &Pos
         let bank = Bank::open(server, "successor_first").await;
         let Holders { stale, present } = bank.frozen().await;
         let (late, successor) = (bank.session().await, bank.session().await);
-        // Also where both meet at a resource that nobody has written yet.
+        // Also where both meet at a resource that was never written.
         successor.execute("BEGIN").await;
         successor.check(present.token()).await.unwrap().unwrap();
         late.execute("BEGIN").await;
@@ -182,7 +182,7 @@ pub(crate) fn under_stricter_isolation_a_conflict_is_an_error_and_then_a_refusal
     });
 }
 
-/// The conflict says nothing about the token: whoever meets it tries again, and the present holder passes.
+/// The conflict says nothing about the token: a writer that meets it tries again, and the present holder passes.
 pub(crate) fn under_stricter_isolation_the_present_holder_passes_at_its_next_attempt(
     server: &PostgresServer,
 ) {

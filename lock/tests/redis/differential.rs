@@ -9,8 +9,8 @@ use watchkeeper_lock::{
     chance::Chance,
     clock::Clock,
     node::{
-        Admission, Answer, Call, Doc, Expiry, GuardSettings, Kind, Node, Op, Record, RestartGuard,
-        Seen, Standing, Take, Ticket, Token, Version, View, memory::MemoryNode,
+        Admission, Answer, Call, Doc, Eligibility, Expiry, GuardSettings, Kind, Node, Op, Record,
+        RestartGuard, Seen, Take, Ticket, Token, Version, View, memory::MemoryNode,
         redis::RedisNodeSettings,
     },
 };
@@ -55,8 +55,14 @@ fn compare(guard: GuardSettings) {
             };
             let expected = memory.call(call()).await.unwrap();
             let reply = redis.call(call()).await.unwrap();
-            assert_eq!(reply.standing, expected.standing, "seed {seed}, call {n}");
-            let voting = matches!(reply.standing, Standing::Unguarded | Standing::Admitted);
+            assert_eq!(
+                reply.eligibility, expected.eligibility,
+                "seed {seed}, call {n}"
+            );
+            let voting = matches!(
+                reply.eligibility,
+                Eligibility::Unguarded | Eligibility::Admitted
+            );
             votes += usize::from(voting);
             let answers = reply.answers;
             for ((op, expected), answer) in ops.iter().zip(expected.answers).zip(answers) {
@@ -75,11 +81,11 @@ fn compare(guard: GuardSettings) {
 /// Draws operations on few names, so that they meet.
 struct World {
     chance: Chance,
-    /// Whoever is over stays so: from time to time others come.
+    /// An owner that is over stays so: from time to time others come.
     generation: u64,
     /// What was seen of each lock last.
     seen: BTreeMap<String, Seen>,
-    /// Whoever nominates does it under a nonce that nobody had; then the one that stands counts.
+    /// A nomination has a nonce that was never used; then the one that stands counts.
     nonces: u64,
     standing: Option<String>,
 }
@@ -150,7 +156,7 @@ impl World {
                 nonce,
                 config: ["one", "one", "one", "two"][self.draw(4)].to_owned(),
                 counter,
-                blank_before: [None, Some(77)][self.draw(2)],
+                memory_loss: [None, Some(77)][self.draw(2)],
             },
             _ => Op::Merge {
                 nonce,

@@ -63,7 +63,7 @@ pub(crate) fn a_user_without_rights_is_an_access_error() {
         let error = refusal(&node(&user("narrow"))).await;
         assert!(error.to_string().contains("lacks ~{app}:1:*"), "{error}");
 
-        // Keys of ours, the script's commands and INFO are enough; without a channel nobody is told.
+        // Keys of ours, the script's commands and INFO are enough; without a channel no waiter is told.
         let rights = "~{app}:* -@all +info +eval +evalsha +script|load +time +get +set +del +pttl +pexpire \
                       +persist +hget +hset +hmget +hexists +hlen +zadd +zrem +zrange +zrank +zscore +zrangebyscore +zremrangebyscore +publish";
         let mut words = vec!["ACL", "SETUSER", "lean", "on", ">pw"];
@@ -131,7 +131,7 @@ fn smallest_user() -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A server where nobody but this user gets in.
+/// A server where only this user gets in.
 fn server_for(rights: &[String]) -> RedisServer {
     let server = RedisServer::start();
     let mut words = vec!["ACL", "SETUSER", "watchkeeper"];

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use watchkeeper_lock::node::{
-    Answer, GuardSettings, Node, RestartGuard, Standing,
+    Answer, Eligibility, GuardSettings, Node, RestartGuard,
     redis::{RedisNode, RedisNodeSettings},
 };
 
 use crate::{
     bench::*,
-    it::conformance::admission::{self, admission, admitted, standing},
+    it::conformance::admission::{self, admission, admitted, eligibility},
     server::RedisServer,
 };
 
@@ -28,9 +28,9 @@ fn with_config(settings: &RedisNodeSettings, mode: RestartGuard, config: &str) -
 }
 
 /// Asks until the server is found again.
-async fn standing_again(node: &RedisNode) -> Standing {
+async fn eligibility_again(node: &RedisNode) -> Eligibility {
     until("an answer", async || send(node, vec![]).await.is_ok()).await;
-    standing(node).await
+    eligibility(node).await
 }
 
 pub(crate) fn every_rule_of_admission() {
@@ -55,7 +55,7 @@ pub(crate) fn a_server_that_restarts_empty_does_not_vote() {
             admitted(&node, "n", "one").await;
             granted(&ask(&node, acquire("k", "a")).await);
             server.restart();
-            assert_eq!(standing_again(&node).await, Standing::Unadmitted);
+            assert_eq!(eligibility_again(&node).await, Eligibility::Unadmitted);
             assert_eq!(ask(&node, acquire("k", "b")).await, Answer::Unadmitted);
             assert_eq!(admission(&node).await.config, None);
         });
@@ -79,7 +79,7 @@ pub(crate) fn a_flushed_server_does_not_vote() {
             admitted(&other, "m", "one").await;
             granted(&ask(&other, acquire("k", "b")).await);
             until("the new marker", async || {
-                standing(&node).await == Standing::Admitted
+                eligibility(&node).await == Eligibility::Admitted
             })
             .await;
             refused(&ask(&node, acquire("k", "c")).await);
@@ -99,7 +99,7 @@ pub(crate) fn an_old_snapshot_does_not_vote() {
             ask(&node, release("k", "a")).await;
             granted(&ask(&node, acquire("k", "b")).await);
             server.restart();
-            assert_eq!(standing_again(&node).await, Standing::Unadmitted);
+            assert_eq!(eligibility_again(&node).await, Eligibility::Unadmitted);
             // The marker has come back with the rest, and is another process's.
             let after = admission(&node).await;
             assert_eq!((after.inc.as_str(), after.admitted), ("n", false));
@@ -134,12 +134,12 @@ pub(crate) fn a_promoted_replica_does_not_vote() {
             .await;
             replica.raw(&["REPLICAOF", "NO", "ONE"]);
             let promoted = guarded(&replica, mode);
-            assert_eq!(standing_again(&promoted).await, Standing::Unadmitted);
+            assert_eq!(eligibility_again(&promoted).await, Eligibility::Unadmitted);
             assert_eq!(ask(&promoted, acquire("k", "b")).await, Answer::Unadmitted);
             assert_eq!(admission(&promoted).await.inc, "n");
             assert_eq!(
-                standing(&node).await,
-                Standing::Admitted,
+                eligibility(&node).await,
+                Eligibility::Admitted,
                 "its master goes on"
             );
         });
@@ -157,18 +157,18 @@ pub(crate) fn a_master_that_was_a_replica_for_a_while_does_not_vote() {
             admitted(&node, "n", "one").await;
             server.raw(&["REPLICAOF", "127.0.0.1", &port]);
             server.raw(&["REPLICAOF", "NO", "ONE"]);
-            // Same process, same marker or none: what it missed meanwhile nobody knows.
+            // Same process, same marker or none: what it missed meanwhile is not known.
             let after = guarded(&server, mode);
-            assert_eq!(standing_again(&after).await, Standing::Unadmitted);
+            assert_eq!(eligibility_again(&after).await, Eligibility::Unadmitted);
         });
     }
 }
 
 pub(crate) fn a_replica_for_a_while_is_noticed_by_every_call_also_over_a_living_connection() {
     for (mode, expected) in [
-        (RestartGuard::Call, Standing::Unadmitted),
+        (RestartGuard::Call, Eligibility::Unadmitted),
         // What this mode gives up, which also shows that the connection lives.
-        (RestartGuard::Connection, Standing::Admitted),
+        (RestartGuard::Connection, Eligibility::Admitted),
     ] {
         run(async {
             let server = RedisServer::start();
@@ -178,14 +178,14 @@ pub(crate) fn a_replica_for_a_while_is_noticed_by_every_call_also_over_a_living_
             // Of a master that does not answer nothing is copied: the marker stays.
             server.raw(&["REPLICAOF", "127.0.0.1", "1"]);
             server.raw(&["REPLICAOF", "NO", "ONE"]);
-            assert_eq!(standing(&node).await, expected, "{mode:?}");
+            assert_eq!(eligibility(&node).await, expected, "{mode:?}");
             if mode == RestartGuard::Call {
                 assert_eq!(ask(&node, acquire("l", "a")).await, Answer::Unadmitted);
             }
             assert_eq!(admission(&node).await.inc, "n", "the marker is there");
             // A new connection notices it in either mode.
             let after = guarded(&server, mode);
-            assert_eq!(standing_again(&after).await, Standing::Unadmitted);
+            assert_eq!(eligibility_again(&after).await, Eligibility::Unadmitted);
         });
     }
 }

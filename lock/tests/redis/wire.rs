@@ -1,4 +1,4 @@
-//! What stands in the server, for other clients and for whoever looks.
+//! What stands in the server, for other clients and for a person who looks.
 
 use std::time::Duration;
 

@@ -32,7 +32,8 @@ async fn what_changes_and_what_shows_outputs_want_the_token() {
     ] {
         let asked = server.ask("report/pause", said, "").await;
         let looked = server.look(OUTPUTS, said).await;
-        for answer in [asked, looked] {
+        let waiting = server.look("/api/v1/triggers", said).await;
+        for answer in [asked, looked, waiting] {
             assert_eq!(answer.status, status, "{said}");
             assert!(!answer.body.contains("open sesam"), "{}", answer.body);
         }
@@ -66,7 +67,7 @@ async fn a_sign_in_shows_and_does_not_change() {
     assert_eq!(answer.status, 303);
     assert!(answer.head.contains("location: /\r\n"), "{}", answer.head);
     assert_eq!(server.look(OUTPUTS, BASIC).await.status, 200);
-    // A browser says it by itself, for whoever makes it ask.
+    // A browser says it by itself, for any page that makes it ask.
     let answer = server.ask("report/pause", BASIC, "").await;
     assert_eq!(answer.status, 401);
     assert!(!answer.head.contains("basic"), "{}", answer.head);
@@ -235,7 +236,7 @@ async fn a_page_of_another_origin_gets_nothing() {
         );
         assert_eq!(server.send(&asks_first).await.status, 403, "{told}");
     }
-    // Our own page, an address that somebody has typed, and a link that is followed.
+    // Our own page, an address that a person has typed, and a link that is followed.
     for told in [
         "Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: navigate\r\n",
         "Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n",
@@ -280,7 +281,7 @@ async fn only_a_named_proxy_is_believed() {
         let shown = stranger.look("/", told).await.status;
         assert_eq!(shown, without, "not named: {told}");
         assert_eq!(named.look("/", told).await.status, with, "named: {told}");
-        // Whoever has the token may look from anywhere.
+        // A client with the token may look from anywhere.
         assert_eq!(
             stranger
                 .look("/", &format!("{told}{}", said()))

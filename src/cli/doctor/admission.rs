@@ -45,7 +45,7 @@ fn one(node: &AdmissionReport) -> Option<Finding> {
         )),
         // Said of the configuration, where it was chosen; other stores want no guard.
         AdmissionState::Unguarded => None,
-        // Found by whoever looks at the nodes themselves.
+        // Found by the check that looks at the nodes themselves.
         AdmissionState::Silent(_) => None,
         _ => Some(Finding::warning(
             &node.name,
@@ -66,7 +66,7 @@ mod tests {
             nomination: None,
             name: "n".into(),
             state,
-            blank_before: None,
+            memory_loss: None,
         }
     }
 

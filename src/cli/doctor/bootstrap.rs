@@ -33,7 +33,7 @@ struct Shown {
     /// Locks and records of ours.
     ours: usize,
     /// What replicas tell of themselves. They write it to every node, new ones too, so that it is no sign of a vote; only what is
-    /// written while we look tells that somebody lives.
+    /// written while we look tells that a replica lives.
     presence: Vec<Doc>,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
             nonce,
             config: nodes.fleet.to_string(),
             counter: Token(0),
-            blank_before: None,
+            memory_loss: None,
         };
         for (name, answers) in nodes.ask_all(vec![admit]).await? {
             if answers != [Answer::Done] {

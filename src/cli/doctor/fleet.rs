@@ -5,9 +5,6 @@ use std::collections::BTreeSet;
 use super::finding::Finding;
 use crate::fleet::status::{FleetStatus, LockDetail};
 
-/// A replica tells of itself every two seconds; one that is silent for longer is frozen, gone or cut off.
-const SILENT_MS: u64 = 4_000;
-
 pub(in crate::cli) fn judge(fleet: &FleetStatus, locks: &[LockDetail]) -> Vec<Finding> {
     let mut found = replicas(fleet);
     found.extend(jobs(fleet));
@@ -39,6 +36,15 @@ fn replicas(fleet: &FleetStatus) -> Vec<Finding> {
             "fine during an update; bring the others to the newest",
         ));
     }
+    let modes = fleet.replicas.iter().map(|r| r.mode.as_str());
+    let modes: BTreeSet<&str> = modes.filter(|mode| !mode.is_empty()).collect();
+    if modes.len() > 1 {
+        found.push(Finding::warning(
+            "fleet",
+            "some replicas run in shared mode, others in failover mode: no replica does everything",
+            "give all of them the same worker.mode",
+        ));
+    }
     for replica in &fleet.replicas {
         if let Some(why) = &replica.unfit {
             found.push(Finding::warning(
@@ -64,7 +70,7 @@ fn replicas(fleet: &FleetStatus) -> Vec<Finding> {
                 "restart it: these keys are read at the start alone",
             ));
         }
-        if replica.seen_ms_ago > SILENT_MS {
+        if replica.is_silent() {
             found.push(Finding::warning(
                 &replica.name,
                 format!("it was last heard of {} s ago", replica.seen_ms_ago / 1000),
@@ -161,6 +167,25 @@ mod tests {
     }
 
     #[test]
+    fn two_modes_in_one_fleet_are_told() {
+        let of = |modes: [&str; 2]| {
+            let replica = |mode: &str| ReplicaStatus {
+                mode: mode.into(),
+                ..replica(mode, "1")
+            };
+            let fleet = FleetStatus {
+                replicas: modes.map(replica).to_vec(),
+                ..FleetStatus::default()
+            };
+            let found = judge(&fleet, &[]);
+            found.iter().any(|f| f.remedy.contains("worker.mode"))
+        };
+        assert!(of(["shared", "failover"]));
+        assert!(!of(["failover", "failover"]));
+        assert!(!of(["shared", ""]), "another version tells none");
+    }
+
+    #[test]
     fn a_whole_fleet_is_ok() {
         let fleet = FleetStatus {
             replicas: vec![replica("a", "1"), replica("b", "1")],
@@ -231,7 +256,7 @@ mod tests {
                 "log",
             ),
             (
-                |f| f.replicas[0].seen_ms_ago = SILENT_MS + 1,
+                |f| f.replicas[0].seen_ms_ago = 4_001,
                 Severity::Warning,
                 "last heard of 4 s ago",
                 "cannot reach the nodes",

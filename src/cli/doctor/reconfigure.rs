@@ -1,6 +1,6 @@
 //! `doctor --reconfigure`: takes the vote from nodes that keep locks for the configuration before.
 //!
-//! Each such node is admitted for nobody. From then on it votes for no program, old or new; those of the new configuration
+//! Each such node is admitted for no configuration. From then on it votes for no program, old or new; those of the new configuration
 //! watch it like one that lost its memory, for the longer of both limits, and keep what it knows.
 
 use super::super::{failure::Failure, output::print};
@@ -103,7 +103,7 @@ async fn close(
         nonce,
         config: closed(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         counter: Token(0),
-        blank_before: shown.blank_before,
+        memory_loss: shown.memory_loss,
     };
     match nodes.ask(n, vec![admit]).await.as_deref() {
         Ok([Answer::Done]) => Ok(()),

@@ -107,7 +107,7 @@ mod tests {
             nomination: None,
             name: "n1".into(),
             state,
-            blank_before: None,
+            memory_loss: None,
         };
         let votes = [node(AdmissionState::Admitted)];
         assert_eq!(missing(&votes, &[lease("job/a", 5)]), [""; 0]);

@@ -125,13 +125,12 @@ fn outcome(report: &BreakReport, now: bool) -> Result<String, String> {
 }
 
 pub(in crate::cli) fn node_results(report: &BreakReport) -> String {
-    let mut table = Table::new(&["NODE", "RESULT"]);
-    for (name, vote) in &report.nodes {
+    let rows = report.nodes.iter().map(|(name, vote)| {
         let (word, why) = result(vote);
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-        table.row([name.clone(), format!("{word}{why}")]);
-    }
-    table.to_string()
+        [name.clone(), format!("{word}{why}")]
+    });
+    Table::text("NODE | RESULT", rows)
 }
 
 fn result(vote: &BreakVote) -> (&'static str, Option<String>) {

@@ -1,9 +1,9 @@
 //! `locks --leaked`: what nothing will release, found by two looks.
 
 use super::super::{
-    ask::{Limits, PATIENCE, ask, no_store, nobody_was_here, place},
+    ask::{Limits, PATIENCE, ask, place, refuse_nowhere},
     failure::Failure,
-    output::{print, print_json},
+    output::print_as,
 };
 use crate::{
     config::Config,
@@ -12,12 +12,7 @@ use crate::{
 };
 
 pub(super) fn leaked(config: &Config, prefix: &str, json: bool) -> Result<(), Failure> {
-    if nobody_was_here(config) {
-        if json {
-            print_json(&Vec::<Leak>::new())?;
-        }
-        return Err(no_store(config));
-    }
+    refuse_nowhere(config, json, &Vec::<Leak>::new())?;
     let limits = Limits::nodes(PATIENCE + LOOK_AGAIN);
     let leaks = ask(
         config,
@@ -30,15 +25,10 @@ pub(super) fn leaked(config: &Config, prefix: &str, json: bool) -> Result<(), Fa
         ));
     }
     let found = leaks.found;
-    if json {
-        return print_json(&found);
-    }
-    if found.is_empty() {
-        print(&format!("nothing leaked in {}", place(config)));
-        return Ok(());
-    }
-    print(&show(&found));
-    Ok(())
+    print_as(json, &found, || match found.is_empty() {
+        true => format!("nothing leaked in {}", place(config)),
+        false => show(&found),
+    })
 }
 
 pub(in crate::cli) fn show(found: &[Leak]) -> String {

@@ -1,37 +1,26 @@
 //! `locks`: every lock, as the store shows it.
 
 use super::super::{
-    ask::{Limits, ask, no_store, nobody_was_here, place},
+    ask::{Limits, ask, place, refuse_nowhere},
     failure::Failure,
-    output::{print, print_json},
+    output::print_as,
     table::Table,
 };
 use crate::{config::Config, fleet::status::LockStatus};
 
 pub(super) fn list(config: &Config, prefix: &str, json: bool) -> Result<(), Failure> {
-    if nobody_was_here(config) {
-        if json {
-            print_json(&Vec::<LockStatus>::new())?;
-        }
-        return Err(no_store(config));
-    }
+    refuse_nowhere(config, json, &Vec::<LockStatus>::new())?;
     let rows = ask(config, Limits::VIEW, |fleet| async move {
         fleet.locks(prefix).await
     })?;
-    if json {
-        return print_json(&rows);
-    }
-    if rows.is_empty() {
-        print(&format!("no locks in {}", place(config)));
-    } else {
-        print(&show(&rows));
-    }
-    Ok(())
+    print_as(json, &rows, || match rows.is_empty() {
+        true => format!("no locks in {}", place(config)),
+        false => show(&rows),
+    })
 }
 
 pub(in crate::cli) fn show(rows: &[LockStatus]) -> String {
-    let mut table = Table::new(&["KEY", "STATE", "TOKEN", "REMAINING", "HOLDER", "OWNER"]);
-    for row in rows {
+    let cells = |row: &LockStatus| {
         let state = match row {
             row if row.held => "held",
             row if row.released => "released",
@@ -39,18 +28,17 @@ pub(in crate::cli) fn show(rows: &[LockStatus]) -> String {
             row if row.remaining_ms.is_some() => "minority",
             _ => "free",
         };
+        let holder = row.holder.as_ref().map(ToString::to_string);
         let remaining = row.remaining_ms.map(|ms| format!("{ms} ms"));
-        table.row([
+        [
             row.key.clone(),
             state.to_owned(),
             row.token.0.to_string(),
             remaining.unwrap_or_default(),
-            row.holder
-                .as_ref()
-                .map(|holder| holder.to_string())
-                .unwrap_or_default(),
+            holder.unwrap_or_default(),
             row.owner.clone(),
-        ]);
-    }
-    table.to_string()
+        ]
+    };
+    let header = "KEY | STATE | TOKEN | REMAINING | HOLDER | OWNER";
+    Table::text(header, rows.iter().map(cells))
 }

@@ -82,20 +82,8 @@ pub(in crate::cli) fn describe(lock: &LockDetail) -> String {
             ),
         };
     }
-    let header = [
-        "NODE",
-        "KEY",
-        "REMAINING",
-        "RECORD OF",
-        "OVER",
-        "ROUND",
-        "TOKEN",
-        "BODY",
-    ];
-    let mut table = Table::new(&header);
-    for node in &lock.by_node {
-        table.row(node_row(node));
-    }
+    let header = "NODE | KEY | REMAINING | RECORD OF | OVER | ROUND | TOKEN | BODY";
+    let table = Table::text(header, lock.by_node.iter().map(node_row));
     text + &format!("\n{table}")
 }
 

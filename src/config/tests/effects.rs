@@ -310,6 +310,6 @@ fn a_job_without_a_tick_ahead_is_told_with_the_date() {
     // Its start is still ahead.
     let delayed = job("schedule = \"at 2026-11-22T06:00\"\njitter = \"9h\"");
     assert_eq!(delayed.at(now).lines(), [""; 0]);
-    // Nobody knows what time it is.
+    // What time it is is not known.
     assert_eq!(job("schedule = \"at 2020-01-01\"").lines(), [""; 0]);
 }

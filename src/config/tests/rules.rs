@@ -250,7 +250,7 @@ fn nodes_that_nothing_says_to_use_are_refused() {
     let said = by_variable.problem();
     assert_eq!(said, format!("WATCHKEEPER_LOCKS__REDIS__NODES: {told}"));
     assert!(load_without_jobs(&by_variable.options).is_err());
-    // A store that code chooses is none that whoever names nodes has chosen.
+    // A store that code chooses was not chosen by the variable that names nodes.
     let mut by_code = by_variable;
     by_code.options.code.locks = Some(LockSettings::default());
     assert_eq!(by_code.problem(), said);

@@ -22,9 +22,9 @@ enum Fault {
     End(Option<i64>, usize),
     /// The run leaves a checkpoint.
     Save(u8),
-    /// Somebody asks for a run.
+    /// An operator asks for a run.
     Trigger(u8),
-    /// Somebody pauses the job, or resumes it.
+    /// An operator pauses the job, or resumes it.
     Pause(bool),
 }
 
@@ -180,7 +180,7 @@ impl Fleet {
             self.body,
             self.alive
         );
-        // Whoever sleeps until `wake` misses nothing; ticks of overlap and of a pause may be collected.
+        // A leader that sleeps until `wake` misses nothing; ticks of overlap and of a pause may be collected.
         let now = Timestamp::from_millisecond(self.true_ms + self.clock).unwrap();
         let paused = self.paused_upto.is_some_and(|upto| upto > now);
         let collects = paused || self.alive.len() >= self.policy.concurrency;

@@ -274,7 +274,7 @@ fn overlap_cancel_previous_stops_one_run_for_each_tick_at_most() {
     assert_eq!(started(&job.at(1041).0), std::slice::from_ref(&people));
     job.end(&id(1020));
     assert_eq!(started(&job.at(1042).0), [id(1030)]);
-    // The next one stops him who went ahead, and nobody else, also when the older tick takes that place.
+    // The next one stops the run that went ahead, and no other, also when the older tick takes that place.
     let (decisions, _) = job.at(1050);
     let replaced = |decisions: &[Decision]| -> Vec<String> {
         let ids = decisions.iter().filter_map(|decision| match decision {
@@ -290,7 +290,7 @@ fn overlap_cancel_previous_stops_one_run_for_each_tick_at_most() {
     assert_eq!(job.at(1052).0, [], "the tick of 1050 waits for one of them");
 }
 
-/// Runs that take three intervals: whoever asks has his run all the same.
+/// Runs that take three intervals: a trigger has its run all the same.
 #[test]
 fn overlap_cancel_previous_starves_nobody() {
     let mut job = busy(Overlap::CancelPrevious, 1);

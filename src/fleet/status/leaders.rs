@@ -18,9 +18,9 @@ use crate::node::{Expiry, NodeError, Token, View, tag::tag_of};
 pub(crate) enum Reading {
     /// A majority shows this holder.
     Held(Holding),
-    /// No majority can show anybody.
+    /// No majority can show any owner.
     Nobody {
-        /// Some nodes that show nobody have forgotten what they granted: who was believed before may still be.
+        /// Some nodes that show no owner have forgotten what they granted: the leader that was believed before may still lead.
         forgotten: bool,
     },
     /// Too few nodes answer to say.
@@ -93,7 +93,7 @@ impl Holding {
     fn of(owner: &str, by: &[&View], needed: usize) -> Self {
         let mut tokens: Vec<Token> = by.iter().map(|view| view.token).collect();
         // A majority has confirmed the token. A node that granted late may show a smaller one, and one that has granted to
-        // somebody since, in vain, a larger one.
+        // another candidate since, in vain, a larger one.
         tokens.sort_unstable_by_key(|token| std::cmp::Reverse(*token));
         let keys: Vec<&&View> = by.iter().filter(|v| v.holder.is_some()).collect();
         let lives = keys.iter().filter_map(|view| view.remaining_ms);

@@ -55,7 +55,34 @@ impl FleetStatus {
         now: Timestamp,
         seen: &Seen<'_>,
     ) -> Self {
-        fleet(presences.into_iter().collect(), nodes, now, seen)
+        let mut newest: BTreeMap<String, Presence> = BTreeMap::new();
+        for presence in presences {
+            let old = newest.get(&presence.id);
+            // The time of writing decides between equal revisions, so that the order of documents does not.
+            if old.is_none_or(|old| (old.rev, old.written_at) < (presence.rev, presence.written_at))
+            {
+                newest.insert(presence.id.clone(), presence);
+            }
+        }
+        let tags = newest.values().filter(|p| !p.tag.is_empty());
+        let tags: BTreeMap<&str, &Presence> = tags.map(|p| (p.tag.as_str(), p)).collect();
+        let mut reports: BTreeMap<&str, Vec<Report<'_>>> = BTreeMap::new();
+        for presence in newest.values() {
+            for job in &presence.jobs {
+                reports.entry(&job.name).or_default().push((presence, job));
+            }
+        }
+        let jobs: Vec<JobStatus> = reports
+            .iter()
+            .map(|(name, reports)| job(name, reports, &tags, seen, now))
+            .collect();
+        let mut replicas: Vec<_> = newest.values().map(|p| replica(p, &jobs, now)).collect();
+        replicas.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+        Self {
+            replicas,
+            jobs,
+            nodes,
+        }
     }
 }
 
@@ -66,42 +93,12 @@ impl LockStatus {
     /// nodes.
     #[must_use]
     pub(crate) fn from_views(answers: &[Vec<View>], configured: usize) -> Vec<Self> {
-        locks(answers, configured)
-    }
-}
-
-fn fleet(
-    presences: Vec<Presence>,
-    nodes: Vec<NodeStatus>,
-    now: Timestamp,
-    seen: &Seen<'_>,
-) -> FleetStatus {
-    let mut newest: BTreeMap<String, Presence> = BTreeMap::new();
-    for presence in presences {
-        let old = newest.get(&presence.id);
-        // The time of writing decides between equal revisions, so that the order of documents does not.
-        if old.is_none_or(|old| (old.rev, old.written_at) < (presence.rev, presence.written_at)) {
-            newest.insert(presence.id.clone(), presence);
+        let mut by_key: BTreeMap<&str, Vec<&View>> = BTreeMap::new();
+        for view in answers.iter().flatten() {
+            by_key.entry(&view.key).or_default().push(view);
         }
-    }
-    let tags = newest.values().filter(|p| !p.tag.is_empty());
-    let tags: BTreeMap<&str, &Presence> = tags.map(|p| (p.tag.as_str(), p)).collect();
-    let mut reports: BTreeMap<&str, Vec<Report<'_>>> = BTreeMap::new();
-    for presence in newest.values() {
-        for job in &presence.jobs {
-            reports.entry(&job.name).or_default().push((presence, job));
-        }
-    }
-    let jobs: Vec<JobStatus> = reports
-        .iter()
-        .map(|(name, reports)| job(name, reports, &tags, seen, now))
-        .collect();
-    let mut replicas: Vec<_> = newest.values().map(|p| replica(p, &jobs, now)).collect();
-    replicas.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
-    FleetStatus {
-        replicas,
-        jobs,
-        nodes,
+        let majority = configured / 2 + 1;
+        by_key.values().map(|views| lock(views, majority)).collect()
     }
 }
 
@@ -120,6 +117,7 @@ fn replica(p: &Presence, jobs: &[JobStatus], now: Timestamp) -> ReplicaStatus {
         host: p.host.clone(),
         pid: p.pid,
         version: p.version.clone(),
+        mode: p.mode.clone(),
         role: role(p, jobs),
         priority: p.priority,
         draining: p.draining,
@@ -388,15 +386,6 @@ fn running(reports: &[Report<'_>], term: Option<Token>) -> Vec<RunStatus> {
 }
 
 // === locks ===
-
-fn locks(answers: &[Vec<View>], configured: usize) -> Vec<LockStatus> {
-    let mut by_key: BTreeMap<&str, Vec<&View>> = BTreeMap::new();
-    for view in answers.iter().flatten() {
-        by_key.entry(&view.key).or_default().push(view);
-    }
-    let majority = configured / 2 + 1;
-    by_key.values().map(|views| lock(views, majority)).collect()
-}
 
 /// `views` is never empty.
 fn lock(views: &[&View], majority: usize) -> LockStatus {

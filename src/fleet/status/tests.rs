@@ -110,7 +110,7 @@ fn the_leader_is_whom_the_lock_names_whatever_documents_say() {
         (role("host-7-a"), role("host-7-b")),
         (Role::Standby, Role::Leader)
     );
-    // A replica that nobody has heard of.
+    // A replica of which no document tells.
     let leader = by_record(&docs, held("c", 7), 2_000).leader.unwrap();
     assert_eq!(
         (leader.shown(), leader.token),

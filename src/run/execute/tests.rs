@@ -24,7 +24,29 @@ enum Mood {
     PanicsBefore,
     PanicsAfter,
     HangsAfter,
+    BombAfter,
 }
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("tick");
+    }
+}
+
+/// An error whose text panics.
+#[derive(Debug)]
+struct Unspeakable;
+
+impl std::fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("no words")
+    }
+}
+
+impl std::error::Error for Unspeakable {}
 
 #[async_trait]
 impl RunHook for Hook {
@@ -42,6 +64,10 @@ impl RunHook for Hook {
         match self.mood {
             Mood::PanicsAfter => panic!("after"),
             Mood::HangsAfter => std::future::pending().await,
+            Mood::BombAfter => {
+                let _bomb = Bomb;
+                std::future::pending().await
+            }
             _ => drop(run.check()),
         }
     }
@@ -168,6 +194,28 @@ async fn a_hook_that_fails_after_a_run_changes_nothing_of_it() {
     assert_eq!(ended, Ended::Done);
     assert_eq!(notes, "a before, b before, b after done, a after done");
     assert!(took >= GRACE && took < GRACE * 2, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_what_a_run_leaves_behind_is_its_end() {
+    let calm = [Mood::Calm; 2];
+    let told = "a before, b before, b after panicked, a after panicked";
+    let work = async { Err(JobError::fatal(Unspeakable)) };
+    let (ended, notes, _) = with_hooks(calm, work).await;
+    assert_eq!(ended, Ended::Panicked("no words".to_owned()));
+    assert_eq!(notes, told);
+    let work = async {
+        let _bomb = Bomb;
+        std::future::pending().await
+    };
+    let (ended, notes, took) = with_hooks(calm, work).await;
+    assert_eq!(ended, Ended::Panicked("tick".to_owned()));
+    assert_eq!(notes, told);
+    assert_eq!(took, Duration::from_secs(10) + GRACE);
+    let work = async { Ok(Outcome::Done) };
+    let (ended, notes, _) = with_hooks([Mood::Calm, Mood::BombAfter], work).await;
+    assert_eq!(ended, Ended::Done);
+    assert_eq!(notes, "a before, b before, b after done, a after done");
 }
 
 #[test]

@@ -104,7 +104,7 @@ proptest! {
         prop_assert!(next > t);
         let from_later = s.next_after(later).unwrap();
         prop_assert!(from_later >= next);
-        // Whoever steps through from an earlier instant meets the same tick.
+        // Stepping through from an earlier instant meets the same tick.
         if next > later {
             prop_assert_eq!(from_later, next);
         } else {
@@ -145,7 +145,7 @@ proptest! {
         for pair in ticks.windows(2) {
             prop_assert!(pair[0] <= s.starts(pair[0]) && s.starts(pair[0]) < pair[1]);
             prop_assert!(s.delay(pair[0]) < Duration::from_millis(jitter));
-            // Due from its start on, whoever asks, and not before.
+            // Due from its start on, and not before.
             prop_assert!(s.due_upto(s.starts(pair[0])) >= pair[0]);
             prop_assert!(s.due_upto(before(s.starts(pair[0])).unwrap()) < pair[0]);
         }

@@ -117,7 +117,7 @@ fn a_time_in_any_gap_fires_once_right_after_it() {
         // Once: the next one is on the next day.
         let hours = (s.next_after(tick).unwrap().as_second() - tick.as_second()) / 3600;
         assert!((11..=25).contains(&hours), "{zone}: {hours} hours later");
-        // Also for whoever asks from long before, or has just taken over.
+        // Also for a replica that asks from long before, or has just taken over.
         let day = s.between(shifted(before, -600), shifted(before, 60), 9);
         assert_eq!(day.last(), Some(&tick), "{zone}");
     }

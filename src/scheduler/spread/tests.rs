@@ -134,7 +134,7 @@ fn a_smaller_priority_neither_delays_a_bid_nor_counts_among_those_that_give() {
     let me = peer("a", 5, &["x", "y"], &[]);
     let below = peer("b", 0, &[], &["job"]);
     assert_eq!(bid_after("job", &me, &[below], TTL), Duration::ZERO);
-    // Whoever has a larger priority gives nothing to this one, however much it leads.
+    // A replica of a larger priority gives nothing to this one, however much it leads.
     let me = peer("b", 0, &["x", "y"], &[]);
     let other = peer("c", 0, &[], &["x", "y", "1", "2"]);
     let above = peer("a", 9, &["1", "2"], &[]);

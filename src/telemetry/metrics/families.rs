@@ -3,22 +3,17 @@
 //! The registry has no prefix: the `distributed_lock_` names must come out verbatim, and units and `_total` are
 //! added by the encoder, so they are missing from the names below.
 
-use std::{sync::atomic::AtomicU64, time::Duration};
+use std::{fmt::Debug, sync::atomic::AtomicU64, time::Duration};
 
-use jiff::Timestamp;
 use prometheus_client::{
-    metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
-    registry::{Metric, Registry, Unit},
+    encoding::EncodeMetric,
+    metrics::{TypedMetric, counter::Counter, family::Family, gauge::Gauge, info::Info},
+    registry::{Registry, Unit},
 };
 
 use super::{histogram::Histogram, process::Process};
-use crate::node::Token;
 
-type Labels<const N: usize> = [(&'static str, String); N];
-type Counters<const N: usize> = Family<Labels<N>, Counter>;
-type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
-type Seconds<const N: usize> = Family<Labels<N>, Gauge<f64, AtomicU64>>;
-type Histograms<const N: usize> = Family<Labels<N>, Histogram>;
+type Seconds = Gauge<f64, AtomicU64>;
 
 /// From one millisecond to ten seconds: a lock's round trips and waits.
 const LOCK: &[f64] = &[
@@ -29,492 +24,352 @@ const LONG: &[f64] = &[
     0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0,
 ];
 
+/// Each family is registered where it is made, and shown in this order.
 pub(super) struct Families {
+    pub(super) lock_wait: Series<2, Histogram>,
+    pub(super) lock_failures: Series<3, Counter>,
+    pub(super) lock_hold: Series<1, Histogram>,
+    pub(super) lock_renew: Series<1, Histogram>,
+    pub(super) node_up: Series<1, Gauge>,
+    pub(super) leader: Series<1, Gauge>,
+    pub(super) leadership_changes: Series<2, Counter>,
+    pub(super) leaderless: Series<1, Histogram>,
+    pub(super) lease_remaining: Series<1, Seconds>,
+    pub(super) lease_margin: Series<1, Gauge>,
+    pub(super) tick_overdue: Series<1, Seconds>,
+    pub(super) clock_ahead: Series<1, Seconds>,
+    pub(super) job_paused: Series<1, Gauge>,
+    pub(super) fencing_token: Series<1, Gauge>,
+    pub(super) job_runs: Series<2, Counter>,
+    pub(super) job_duration: Series<1, Histogram>,
+    pub(super) job_start_delay: Series<1, Histogram>,
+    pub(super) job_last_success: Series<1, Seconds>,
+    pub(super) ticks_skipped: Series<2, Counter>,
+    pub(super) engine_deaths: Series<1, Counter>,
+    pub(super) batches: Series<2, Counter>,
+    pub(super) batch_duration: Series<1, Histogram>,
+    pub(super) notifications: Series<2, Counter>,
+    pub(super) notification_backlog: Series<1, Gauge>,
+    pub(super) notification_items: Series<2, Gauge>,
+    pub(super) events_missed: Counter,
+    pub(super) job_definitions: Series<1, Gauge>,
+    pub(super) config_reload_successful: Gauge,
+    pub(super) config_reload: Seconds,
     pub(super) registry: Registry,
-    lock_wait: Histograms<2>,
-    lock_failures: Counters<3>,
-    lock_hold: Histograms<1>,
-    lock_renew: Histograms<1>,
-    node_up: Gauges<1>,
-    leader: Gauges<1>,
-    leadership_changes: Counters<2>,
-    leaderless: Histograms<1>,
-    lease_remaining: Seconds<1>,
-    lease_margin: Gauges<1>,
-    fencing_token: Gauges<1>,
-    tick_overdue: Seconds<1>,
-    job_paused: Gauges<1>,
-    clock_ahead: Seconds<1>,
-    job_runs: Counters<2>,
-    job_duration: Histograms<1>,
-    job_start_delay: Histograms<1>,
-    job_last_success: Seconds<1>,
-    ticks_skipped: Counters<2>,
-    engine_deaths: Counters<1>,
-    batches: Counters<2>,
-    batch_duration: Histograms<1>,
-    notifications: Counters<2>,
-    notification_backlog: Gauges<1>,
-    notification_items: Gauges<2>,
-    events_missed: Counter,
-    job_definitions: Gauges<1>,
-    config_reload_successful: Gauge,
-    config_reload: Gauge<f64, AtomicU64>,
 }
+
+/// The samples of one name: one for each set of values of its labels.
+pub(super) struct Series<const N: usize, M> {
+    labels: [&'static str; N],
+    samples: Family<[(&'static str, String); N], M>,
+}
+
+/// What a family is registered with as it is made.
+struct Register(Registry);
+
+/// What a sample has to be.
+pub(super) trait Sample:
+    EncodeMetric + TypedMetric + Clone + Debug + Send + Sync + 'static
+{
+}
+
+impl<M: EncodeMetric + TypedMetric + Clone + Debug + Send + Sync + 'static> Sample for M {}
 
 // === impl Families ===
 
 impl Families {
     pub(super) fn new(version: &str) -> Self {
-        let mut families = Self {
-            registry: Registry::default(),
-            lock_wait: histograms(|| Histogram::new(LOCK)),
-            lock_failures: Family::default(),
-            lock_hold: histograms(|| Histogram::new(LONG)),
-            lock_renew: histograms(|| Histogram::new(LOCK)),
-            node_up: Family::default(),
-            leader: Family::default(),
-            leadership_changes: Family::default(),
-            leaderless: histograms(|| Histogram::new(LONG)),
-            lease_remaining: Family::default(),
-            lease_margin: Family::default(),
-            fencing_token: Family::default(),
-            tick_overdue: Family::default(),
-            job_paused: Family::default(),
-            clock_ahead: Family::default(),
-            job_runs: Family::default(),
-            job_duration: histograms(|| Histogram::new(LONG)),
-            job_start_delay: histograms(|| Histogram::new(LOCK)),
-            job_last_success: Family::default(),
-            ticks_skipped: Family::default(),
-            engine_deaths: Family::default(),
-            batches: Family::default(),
-            batch_duration: histograms(|| Histogram::new(LONG)),
-            notifications: Family::default(),
-            notification_backlog: Family::default(),
-            notification_items: Family::default(),
-            events_missed: Counter::default(),
-            job_definitions: Family::default(),
-            config_reload_successful: Gauge::default(),
-            config_reload: Gauge::default(),
-        };
-        families.register(version);
-        families
-    }
-
-    fn register(&mut self, version: &str) {
-        let r = &mut self.registry;
+        let mut registry = Registry::default();
         let build = Info::new([("version", version.to_owned())]);
-        r.register("watchkeeper_build", "The running program", build);
-        r.register_collector(Box::new(Process));
-
-        seconds(
-            r,
-            "distributed_lock_wait",
-            "Time from the first byte of an attempt to its verdict",
-            &self.lock_wait,
-        );
-        count(
-            r,
-            "distributed_lock_failures",
-            "Lock operations that failed; losing to another holder is none",
-            &self.lock_failures,
-        );
-        seconds(
-            r,
-            "distributed_lock_hold",
-            "How long leases were held",
-            &self.lock_hold,
-        );
-        seconds(
-            r,
-            "distributed_lock_renew",
-            "Time of one renewal round",
-            &self.lock_renew,
-        );
-        count(
-            r,
-            "distributed_lock_node_up",
-            "Whether the lock node answers",
-            &self.node_up,
-        );
-
-        count(
-            r,
-            "watchkeeper_leader",
-            "Whether this replica leads the job",
-            &self.leader,
-        );
-        count(
-            r,
-            "watchkeeper_leadership_changes",
-            "Beginnings (elected) and ends of terms on this replica",
-            &self.leadership_changes,
-        );
-        seconds(
-            r,
-            "watchkeeper_leaderless",
-            "How long nobody led, since the release or the death of the last leader, as seen by the replica that took over",
-            &self.leaderless,
-        );
-        seconds(
-            r,
-            "watchkeeper_lease_remaining",
-            "Time to the local deadline of the term; absent while standing by",
-            &self.lease_remaining,
-        );
-        count(
-            r,
-            "watchkeeper_lease_margin",
-            "Lock nodes that may be lost without losing the term; absent while standing by",
-            &self.lease_margin,
-        );
-        seconds(
-            r,
-            "watchkeeper_tick_overdue",
-            "How long a tick has been due without a decision; absent where another replica leads",
-            &self.tick_overdue,
-        );
-        seconds(
-            r,
-            "watchkeeper_clock_ahead",
-            "How far the job's ticks are decided ahead of the clock; absent while they are not",
-            &self.clock_ahead,
-        );
-        count(
-            r,
-            "watchkeeper_job_paused",
-            "Whether this replica knows the job to be paused",
-            &self.job_paused,
-        );
-        count(
-            r,
-            "watchkeeper_fencing_token",
-            "Fencing token of the latest term of this replica",
-            &self.fencing_token,
-        );
-
-        count(r, "watchkeeper_job_runs", "Runs that ended", &self.job_runs);
-        seconds(
-            r,
-            "watchkeeper_job_duration",
-            "How long runs took",
-            &self.job_duration,
-        );
-        seconds(
-            r,
-            "watchkeeper_job_start_delay",
-            "How long after their instant runs started",
-            &self.job_start_delay,
-        );
-        seconds(
-            r,
-            "watchkeeper_job_last_success_timestamp",
-            "When a run last ended well, as Unix time",
-            &self.job_last_success,
-        );
-        count(
-            r,
-            "watchkeeper_ticks_skipped",
-            "Ticks that will not run",
-            &self.ticks_skipped,
-        );
-        count(
-            r,
-            "watchkeeper_engine_deaths",
-            "Engines of jobs that died of a panic nothing caught, and began again",
-            &self.engine_deaths,
-        );
-        count(
-            r,
-            "watchkeeper_batches",
-            "Batches processed or given up",
-            &self.batches,
-        );
-        seconds(
-            r,
-            "watchkeeper_batch_duration",
-            "How long batches took",
-            &self.batch_duration,
-        );
-        count(
-            r,
-            "watchkeeper_notifications",
-            "Items delivered, repeated or refused",
-            &self.notifications,
-        );
-        count(
-            r,
-            "watchkeeper_notification_backlog",
-            "Items still to be delivered, as last seen",
-            &self.notification_backlog,
-        );
-        count(
-            r,
-            "watchkeeper_notification_items",
-            "Items that are dead, parked, in doubt or to be sent again, as last seen",
-            &self.notification_items,
-        );
-        count(
-            r,
-            "watchkeeper_events_missed",
-            "Events that came too fast to be counted here",
-            &self.events_missed,
-        );
-        count(
-            r,
-            "watchkeeper_job_definitions",
-            "Definitions of the job among the replicas, as far as this one knows; 1 when they agree",
-            &self.job_definitions,
-        );
-        count(
-            r,
-            "watchkeeper_config_reload_successful",
-            "Whether the last attempt to read the configuration was successful",
-            &self.config_reload_successful,
-        );
-        seconds(
-            r,
-            "watchkeeper_config_reload_timestamp",
-            "When the configuration in effect was read",
-            &self.config_reload,
-        );
-    }
-
-    pub(super) fn declare(&self, job: &str) {
-        for outcome in ["done", "failed"] {
-            let labels = [of(job), ("outcome", outcome.into())];
-            drop(self.job_runs.get_or_create(&labels));
+        registry.register("watchkeeper_build", "The running program", build);
+        registry.register_collector(Box::new(Process));
+        let mut r = Register(registry);
+        Self {
+            lock_wait: r.seconds(
+                "distributed_lock_wait",
+                ["resource", "outcome"],
+                short,
+                "Time from the first byte of an attempt to its verdict",
+            ),
+            lock_failures: r.count(
+                "distributed_lock_failures",
+                ["resource", "op", "cause"],
+                "Lock operations that failed; losing to another holder is none",
+            ),
+            lock_hold: r.seconds(
+                "distributed_lock_hold",
+                ["resource"],
+                long,
+                "How long leases were held",
+            ),
+            lock_renew: r.seconds(
+                "distributed_lock_renew",
+                ["resource"],
+                short,
+                "Time of one renewal round",
+            ),
+            node_up: r.count(
+                "distributed_lock_node_up",
+                ["node"],
+                "Whether the lock node answers",
+            ),
+            leader: r.count(
+                "watchkeeper_leader",
+                ["job"],
+                "Whether this replica leads the job",
+            ),
+            leadership_changes: r.count(
+                "watchkeeper_leadership_changes",
+                ["job", "reason"],
+                "Beginnings (elected) and ends of terms on this replica",
+            ),
+            leaderless: r.seconds(
+                "watchkeeper_leaderless",
+                ["job"],
+                long,
+                "How long nobody led, since the release or the death of the last leader, \
+                 as seen by the replica that took over",
+            ),
+            lease_remaining: r.seconds(
+                "watchkeeper_lease_remaining",
+                ["job"],
+                Seconds::default,
+                "Time to the local deadline of the term; absent while standing by",
+            ),
+            lease_margin: r.count(
+                "watchkeeper_lease_margin",
+                ["job"],
+                "Lock nodes that may be lost without losing the term; absent while standing by",
+            ),
+            tick_overdue: r.seconds(
+                "watchkeeper_tick_overdue",
+                ["job"],
+                Seconds::default,
+                "How long a tick has been due without a decision; absent where another replica \
+                 leads",
+            ),
+            clock_ahead: r.seconds(
+                "watchkeeper_clock_ahead",
+                ["job"],
+                Seconds::default,
+                "How far the job's ticks are decided ahead of the clock; absent while they are not",
+            ),
+            job_paused: r.count(
+                "watchkeeper_job_paused",
+                ["job"],
+                "Whether this replica knows the job to be paused",
+            ),
+            fencing_token: r.count(
+                "watchkeeper_fencing_token",
+                ["job"],
+                "Fencing token of the latest term of this replica",
+            ),
+            job_runs: r.count(
+                "watchkeeper_job_runs",
+                ["job", "outcome"],
+                "Runs that ended",
+            ),
+            job_duration: r.seconds(
+                "watchkeeper_job_duration",
+                ["job"],
+                long,
+                "How long runs took",
+            ),
+            job_start_delay: r.seconds(
+                "watchkeeper_job_start_delay",
+                ["job"],
+                short,
+                "How long after their instant runs started",
+            ),
+            job_last_success: r.seconds(
+                "watchkeeper_job_last_success_timestamp",
+                ["job"],
+                Seconds::default,
+                "When a run last ended well, as Unix time",
+            ),
+            ticks_skipped: r.count(
+                "watchkeeper_ticks_skipped",
+                ["job", "why"],
+                "Ticks that will not run",
+            ),
+            engine_deaths: r.count(
+                "watchkeeper_engine_deaths",
+                ["job"],
+                "Engines of jobs that died of a panic nothing caught, and began again",
+            ),
+            batches: r.count(
+                "watchkeeper_batches",
+                ["job", "outcome"],
+                "Batches processed or given up",
+            ),
+            batch_duration: r.seconds(
+                "watchkeeper_batch_duration",
+                ["job"],
+                long,
+                "How long batches took",
+            ),
+            notifications: r.count(
+                "watchkeeper_notifications",
+                ["job", "outcome"],
+                "Items delivered, repeated or refused",
+            ),
+            notification_backlog: r.count(
+                "watchkeeper_notification_backlog",
+                ["job"],
+                "Items still to be delivered, as last seen",
+            ),
+            notification_items: r.count(
+                "watchkeeper_notification_items",
+                ["job", "state"],
+                "Items that are dead, parked, in doubt or to be sent again, as last seen",
+            ),
+            events_missed: r.plain(
+                "watchkeeper_events_missed",
+                "Events that came too fast to be counted here",
+                None,
+            ),
+            job_definitions: r.count(
+                "watchkeeper_job_definitions",
+                ["job"],
+                "Definitions of the job among the replicas, as far as this one knows; 1 when \
+                 they agree",
+            ),
+            config_reload_successful: r.plain(
+                "watchkeeper_config_reload_successful",
+                "Whether the last attempt to read the configuration was successful",
+                None,
+            ),
+            config_reload: r.plain(
+                "watchkeeper_config_reload_timestamp",
+                "When the configuration in effect was read",
+                Some(Unit::Seconds),
+            ),
+            registry: r.0,
         }
-    }
-
-    pub(super) fn expect_success(&self, job: &str) {
-        drop(self.job_last_success.get_or_create(&[of(job)]));
     }
 
     /// The zeros of what may fail from now on.
-    fn may_fail(&self, resource: &str, op: &str, causes: &[&str]) {
+    pub(super) fn may_fail(&self, resource: &str, op: &str, causes: &[&str]) {
         for cause in causes {
-            let labels = [
-                named(resource),
-                ("op", op.into()),
-                ("cause", (*cause).into()),
-            ];
-            drop(self.lock_failures.get_or_create(&labels));
+            self.lock_failures.of([resource, op, cause]);
         }
-    }
-
-    pub(super) fn waited(&self, resource: &str, outcome: &str, took: Duration) {
-        self.may_fail(resource, "acquire", &["no_quorum"]);
-        self.lock_wait
-            .get_or_create(&[named(resource), ("outcome", outcome.into())])
-            .observe(took.as_secs_f64());
     }
 
     pub(super) fn failed(&self, resource: &str, op: &str, cause: &str) {
-        self.lock_failures
-            .get_or_create(&[named(resource), ("op", op.into()), ("cause", cause.into())])
-            .inc();
+        self.lock_failures.add([resource, op, cause], 1);
+    }
+}
+
+// === impl Register ===
+
+impl Register {
+    /// A family of counts and other plain numbers.
+    fn count<const N: usize, M: Sample + Default>(
+        &mut self,
+        name: &str,
+        labels: [&'static str; N],
+        help: &str,
+    ) -> Series<N, M> {
+        let series = Series::new(labels, M::default);
+        self.0.register(name, help, series.samples.clone());
+        series
     }
 
-    pub(super) fn renewed(&self, resource: &str, took: Duration) {
-        self.may_fail(resource, "renew", &["no_quorum", "expired"]);
-        self.lock_renew
-            .get_or_create(&[named(resource)])
-            .observe(took.as_secs_f64());
+    /// A family of times.
+    fn seconds<const N: usize, M: Sample>(
+        &mut self,
+        name: &str,
+        labels: [&'static str; N],
+        new: fn() -> M,
+        help: &str,
+    ) -> Series<N, M> {
+        let series = Series::new(labels, new);
+        let samples = series.samples.clone();
+        self.0
+            .register_with_unit(name, help, Unit::Seconds, samples);
+        series
     }
 
-    pub(super) fn held(&self, resource: &str, held: Duration) {
-        self.lock_hold
-            .get_or_create(&[named(resource)])
-            .observe(held.as_secs_f64());
+    /// One number without labels, shown from the start.
+    fn plain<M: Sample + Default>(&mut self, name: &str, help: &str, unit: Option<Unit>) -> M {
+        let sample = M::default();
+        match unit {
+            Some(unit) => self.0.register_with_unit(name, help, unit, sample.clone()),
+            None => self.0.register(name, help, sample.clone()),
+        }
+        sample
+    }
+}
+
+// === impl Series ===
+
+impl<const N: usize, M: Sample> Series<N, M> {
+    fn new(labels: [&'static str; N], new: fn() -> M) -> Self {
+        let samples = Family::new_with_constructor(new);
+        Self { labels, samples }
     }
 
-    pub(super) fn node_up(&self, node: &str, up: bool) {
-        self.node_up
-            .get_or_create(&[("node", node.into())])
-            .set(up.into());
+    /// The sample with these values of the labels; shown from now on.
+    pub(super) fn of(&self, values: [&str; N]) -> M {
+        self.samples.get_or_create_owned(&self.labelled(values))
     }
 
-    pub(super) fn leader(&self, job: &str, leads: bool) {
-        self.leader.get_or_create(&[of(job)]).set(leads.into());
+    pub(super) fn has(&self, values: [&str; N]) -> bool {
+        self.samples.get(&self.labelled(values)).is_some()
     }
 
-    pub(super) fn token(&self, job: &str, token: Token) {
-        let token = i64::try_from(token.0).unwrap_or(i64::MAX);
-        self.fencing_token.get_or_create(&[of(job)]).set(token);
+    /// Shows it no more.
+    pub(super) fn remove(&self, values: [&str; N]) {
+        self.samples.remove(&self.labelled(values));
     }
 
-    pub(super) fn changed(&self, job: &str, reason: &str) {
-        self.leadership_changes
-            .get_or_create(&[of(job), ("reason", reason.into())])
-            .inc();
+    fn labelled(&self, values: [&str; N]) -> [(&'static str, String); N] {
+        std::array::from_fn(|n| (self.labels[n], values[n].to_owned()))
     }
+}
 
-    pub(super) fn leaderless(&self, job: &str, gap: Duration) {
-        self.leaderless
-            .get_or_create(&[of(job)])
-            .observe(gap.as_secs_f64());
+impl<const N: usize> Series<N, Counter> {
+    pub(super) fn add(&self, values: [&str; N], count: u64) {
+        self.of(values).inc_by(count);
     }
+}
 
-    pub(super) fn remaining(&self, job: &str, remaining: Option<Duration>) {
-        match remaining {
-            Some(left) => {
-                self.lease_remaining
-                    .get_or_create(&[of(job)])
-                    .set(left.as_secs_f64());
-            }
-            // Absent, not zero: an alert on a small remainder must not fire for every standby.
-            None => {
-                self.lease_remaining.remove(&[of(job)]);
-            }
+impl<const N: usize> Series<N, Gauge> {
+    pub(super) fn set(&self, values: [&str; N], number: impl TryInto<i64>) {
+        self.of(values).set(number.try_into().unwrap_or(i64::MAX));
+    }
+}
+
+impl Series<1, Gauge> {
+    /// Of these and no others.
+    pub(super) fn only(&self, jobs: &[(String, bool)]) {
+        self.samples.clear();
+        jobs.iter().for_each(|(job, is)| self.set([job], *is));
+    }
+}
+
+impl Series<1, Seconds> {
+    /// Of these and no others.
+    pub(super) fn only(&self, jobs: &[(String, Duration)]) {
+        self.samples.clear();
+        for (job, time) in jobs {
+            self.of([job]).set(time.as_secs_f64());
         }
     }
+}
 
-    pub(super) fn margin(&self, job: &str, margin: Option<isize>) {
-        match margin {
-            Some(spare) => {
-                let spare = i64::try_from(spare).unwrap_or(i64::MAX);
-                self.lease_margin.get_or_create(&[of(job)]).set(spare);
-            }
-            // Absent, as what remains is: zero means that the next node is one too many.
-            None => {
-                self.lease_margin.remove(&[of(job)]);
-            }
-        }
-    }
-
-    /// Of these jobs and no others.
-    pub(super) fn overdue(&self, jobs: &[(String, Duration)]) {
-        seconds_of(&self.tick_overdue, jobs);
-    }
-
-    /// Of these jobs and no others.
-    pub(super) fn paused(&self, jobs: &[(String, bool)]) {
-        self.job_paused.clear();
-        for (job, paused) in jobs {
-            self.job_paused
-                .get_or_create(&[of(job)])
-                .set((*paused).into());
-        }
-    }
-
-    /// An event that has told of it already knows better.
-    pub(super) fn declare_node(&self, node: &str, up: bool) {
-        let labels = [("node", node.to_owned())];
-        if self.node_up.get(&labels).is_none() {
-            self.node_up.get_or_create(&labels).set(up.into());
-        }
-    }
-
-    /// Of these jobs and no others.
-    pub(super) fn ahead(&self, jobs: &[(String, Duration)]) {
-        seconds_of(&self.clock_ahead, jobs);
-    }
-
-    pub(super) fn run_started(&self, job: &str, delay: Duration) {
-        self.job_start_delay
-            .get_or_create(&[of(job)])
-            .observe(delay.as_secs_f64());
-    }
-
-    pub(super) fn run_ended(&self, job: &str, outcome: &str, took: Duration, wall: Timestamp) {
-        self.job_runs
-            .get_or_create(&[of(job), ("outcome", outcome.into())])
-            .inc();
-        self.job_duration
-            .get_or_create(&[of(job)])
-            .observe(took.as_secs_f64());
-        if outcome == "done" {
-            self.job_last_success
-                .get_or_create(&[of(job)])
-                .set(wall.as_duration().as_secs_f64());
-        }
-    }
-
-    pub(super) fn ticks_skipped(&self, job: &str, why: &str, ticks: u64) {
-        self.ticks_skipped
-            .get_or_create(&[of(job), ("why", why.into())])
-            .inc_by(ticks);
-    }
-
-    pub(super) fn engine_died(&self, job: &str) {
-        self.engine_deaths.get_or_create(&[of(job)]).inc();
-    }
-
-    pub(super) fn batch_ended(&self, job: &str, outcome: &str, took: Duration) {
-        self.batches
-            .get_or_create(&[of(job), ("outcome", outcome.into())])
-            .inc();
-        self.batch_duration
-            .get_or_create(&[of(job)])
-            .observe(took.as_secs_f64());
-    }
-
-    pub(super) fn items(&self, job: &str, outcome: &str, items: u64) {
-        self.notifications
-            .get_or_create(&[of(job), ("outcome", outcome.into())])
-            .inc_by(items);
-    }
-
-    pub(super) fn backlog(&self, job: &str, items: u64) {
-        let items = i64::try_from(items).unwrap_or(i64::MAX);
-        self.notification_backlog
-            .get_or_create(&[of(job)])
-            .set(items);
-    }
-
-    pub(super) fn held_items(&self, job: &str, state: &'static str, items: u64) {
-        let items = i64::try_from(items).unwrap_or(i64::MAX);
-        self.notification_items
-            .get_or_create(&[of(job), ("state", state.into())])
-            .set(items);
-    }
-
-    pub(super) fn definitions(&self, job: &str, definitions: usize) {
-        let definitions = i64::try_from(definitions).unwrap_or(i64::MAX);
-        self.job_definitions
-            .get_or_create(&[of(job)])
-            .set(definitions);
-    }
-
-    pub(super) fn reloaded(&self, ok: bool, at: Timestamp) {
-        self.config_reload_successful.set(i64::from(ok));
-        if ok {
-            self.config_reload.set(at.as_duration().as_secs_f64());
-        }
-    }
-
-    pub(super) fn missed(&self, events: u64) {
-        self.events_missed.inc_by(events);
+impl<const N: usize> Series<N, Histogram> {
+    pub(super) fn took(&self, values: [&str; N], time: Duration) {
+        self.of(values).observe(time.as_secs_f64());
     }
 }
 
 // === helpers ===
 
-fn of(job: &str) -> (&'static str, String) {
-    ("job", job.into())
+fn short() -> Histogram {
+    Histogram::new(LOCK)
 }
 
-fn named(resource: &str) -> (&'static str, String) {
-    ("resource", resource.into())
-}
-
-fn seconds_of(gauges: &Seconds<1>, jobs: &[(String, Duration)]) {
-    gauges.clear();
-    for (job, time) in jobs {
-        gauges.get_or_create(&[of(job)]).set(time.as_secs_f64());
-    }
-}
-
-fn histograms<const N: usize>(new: fn() -> Histogram) -> Histograms<N> {
-    Family::new_with_constructor(new)
-}
-
-fn count(registry: &mut Registry, name: &str, help: &str, metric: &(impl Metric + Clone)) {
-    registry.register(name, help, metric.clone());
-}
-
-fn seconds(registry: &mut Registry, name: &str, help: &str, metric: &(impl Metric + Clone)) {
-    registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
+fn long() -> Histogram {
+    Histogram::new(LONG)
 }

@@ -17,43 +17,26 @@ pub(super) struct Process;
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut show = |name, help, unit, metric: &dyn EncodeMetric| {
+            let encoder = encoder.encode_descriptor(name, help, unit, metric.metric_type())?;
+            metric.encode(encoder)
+        };
         if let Some(bytes) = resident_bytes() {
-            let gauge = ConstGauge::new(bytes);
-            let help = "Resident memory.";
-            let encoder = encoder.encode_descriptor(
-                "process_resident_memory",
-                help,
-                Some(&Unit::Bytes),
-                gauge.metric_type(),
-            )?;
-            gauge.encode(encoder)?;
+            let (help, bytes) = ("Resident memory.", ConstGauge::new(bytes));
+            show("process_resident_memory", help, Some(&Unit::Bytes), &bytes)?;
         }
         if let Some(files) = open_files() {
-            let gauge = ConstGauge::new(files);
-            let help = "Open file descriptors.";
-            let encoder =
-                encoder.encode_descriptor("process_open_fds", help, None, gauge.metric_type())?;
-            gauge.encode(encoder)?;
+            let (help, files) = ("Open file descriptors.", ConstGauge::new(files));
+            show("process_open_fds", help, None, &files)?;
         }
-        let Some((cpu, started)) = cpu_and_start() else {
-            return Ok(());
-        };
-        let counter = ConstCounter::new(cpu);
-        let cpu_encoder = encoder.encode_descriptor(
-            "process_cpu",
-            "Processor time, user and system.",
-            Some(&Unit::Seconds),
-            counter.metric_type(),
-        )?;
-        counter.encode(cpu_encoder)?;
-        let gauge = ConstGauge::new(started);
-        let start_encoder = encoder.encode_descriptor(
-            "process_start_time",
-            "When the process started, as Unix time.",
-            Some(&Unit::Seconds),
-            gauge.metric_type(),
-        )?;
-        gauge.encode(start_encoder)
+        if let Some((cpu, started)) = cpu_and_start() {
+            let (cpu, started) = (ConstCounter::new(cpu), ConstGauge::new(started));
+            let help = "Processor time, user and system.";
+            show("process_cpu", help, Some(&Unit::Seconds), &cpu)?;
+            let help = "When the process started, as Unix time.";
+            show("process_start_time", help, Some(&Unit::Seconds), &started)?;
+        }
+        Ok(())
     }
 }
 

@@ -40,7 +40,10 @@ fn every_node_and_every_pause_has_a_series_from_the_start() {
     );
     metrics.declare_node("told", true);
     metrics.declare_node("silent", true);
-    metrics.paused_from(|| vec![("a".into(), true), ("b".into(), false)]);
+    metrics
+        .asks()
+        .paused
+        .of(|| vec![("a".into(), true), ("b".into(), false)]);
     let text = metrics.render(Exposition::Prometheus);
     for line in [
         "distributed_lock_node_up{node=\"told\"} 0",
@@ -125,7 +128,16 @@ fn a_job_of_which_there_is_nothing_to_say_has_few_series() {
     metrics.declare_job("report", true);
     metrics.expect_success("report");
     let idle = series(&metrics);
-    assert_eq!(idle.len(), 4, "{idle:#?}");
+    assert_eq!(idle.len(), 8, "{idle:#?}");
+    // What alerts are made on is there before it happens.
+    for zero in [
+        "watchkeeper_job_runs_total{job=\"report\",outcome=\"timeout\"} 0",
+        "watchkeeper_job_runs_total{job=\"report\",outcome=\"panicked\"} 0",
+        "watchkeeper_ticks_skipped_total{job=\"report\",why=\"unknown\"} 0",
+        "watchkeeper_engine_deaths_total{job=\"report\"} 0",
+    ] {
+        shows(&metrics, zero);
+    }
     // A job that never succeeds has succeeded long ago: an alert on the time since then fires.
     let never = "watchkeeper_job_last_success_timestamp_seconds{job=\"report\"} 0.0";
     assert!(idle.iter().any(|line| line == never), "{idle:#?}");
@@ -173,7 +185,7 @@ fn a_scrape_asks_who_leads() {
     let metrics = Metrics::new("1");
     let leads = Arc::new(AtomicBool::new(true));
     let source = leads.clone();
-    metrics.terms_from(move || {
+    metrics.asks().terms.of(move || {
         let term = HeldTerm {
             job: "report".into(),
             token: Token(9),
@@ -205,10 +217,13 @@ fn a_tick_that_nobody_decides_is_overdue_until_it_is_not_this_replicas_business(
     assert!(!rendered(&metrics).contains("tick_overdue_seconds{"));
     let late = Arc::new(AtomicBool::new(true));
     let source = late.clone();
-    metrics.overdue_from(move || match source.load(Ordering::SeqCst) {
-        true => vec![("report".into(), Duration::from_millis(90_500))],
-        false => Vec::new(),
-    });
+    metrics
+        .asks()
+        .overdue
+        .of(move || match source.load(Ordering::SeqCst) {
+            true => vec![("report".into(), Duration::from_millis(90_500))],
+            false => Vec::new(),
+        });
     shows(
         &metrics,
         "watchkeeper_tick_overdue_seconds{job=\"report\"} 90.5",

@@ -1,6 +1,6 @@
 //! What a reload changes: decided from two configurations alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -67,23 +67,15 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         urls.map(|url: &SecretUrl| url.expose().to_owned())
             .collect::<Vec<_>>()
     };
+    let token = |config: &Config| secret(&config.admin.token);
+    let password = |config: &Config| secret(&config.locks.redis.password);
     let secrets = [
-        (
-            "admin.token",
-            secret(&old.admin.token) != secret(&new.admin.token),
-        ),
-        (
-            "locks.redis.password",
-            secret(&old.locks.redis.password) != secret(&new.locks.redis.password),
-        ),
+        ("admin.token", token(old) != token(new)),
+        ("locks.redis.password", password(old) != password(new)),
         ("locks.redis.nodes", nodes(old) != nodes(new)),
     ];
-    found.extend(
-        secrets
-            .iter()
-            .filter(|(_, differ)| *differ)
-            .map(|(key, _)| (*key).to_owned()),
-    );
+    let secrets = secrets.iter().filter(|(_, differ)| *differ);
+    found.extend(secrets.map(|(key, _)| (*key).to_owned()));
     found.sort();
     found.dedup();
     found
@@ -92,12 +84,10 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
 fn differences(at: &str, old: &Value, new: &Value, found: &mut Vec<String>) {
     match (old, new) {
         (Value::Object(was), Value::Object(is)) => {
-            let keys: std::collections::BTreeSet<&String> = was.keys().chain(is.keys()).collect();
+            let keys: BTreeSet<&String> = was.keys().chain(is.keys()).collect();
             for key in keys {
                 let dot = if at.is_empty() { "" } else { "." };
-                let inner =
-                    |of: &serde_json::Map<String, Value>| of.get(key).cloned().unwrap_or_default();
-                differences(&format!("{at}{dot}{key}"), &inner(was), &inner(is), found);
+                differences(&format!("{at}{dot}{key}"), &old[key], &new[key], found);
             }
         }
         (was, is) if was != is => found.push(at.to_owned()),

@@ -13,6 +13,7 @@
 //! processes), [`scout`] (who leads), [`ticks`] and [`verdict`] (what came of it), [`stage`] and [`keys`] (the
 //! terminal).
 
+mod args;
 mod fleet;
 mod keys;
 mod scene;
@@ -22,38 +23,14 @@ mod story;
 mod ticks;
 mod verdict;
 
-use std::{process::ExitCode, time::Duration};
+use std::process::ExitCode;
 
-use clap::Args;
 use watchkeeper::terminal;
 
-use super::duration;
+pub(crate) use args::DemoArgs;
 pub(crate) use fleet::die_with;
 use stage::Stage;
 use story::{Interrupted, Story};
-
-/// Watch three replicas elect a leader and send notifications, then lose the leader; needs no server
-///
-/// Starts the replicas as processes on a store in a temporary folder, a table of notifications and a local receiver.
-/// When about 40 % are sent the leader is killed with SIGKILL. Ends with the tally, and with exit code 0 only when
-/// nothing was lost, nothing was accepted twice and the takeover took at most the ttl and a second.
-///
-/// Keys in a terminal: k kill the leader, f freeze it, u thaw it, h hand over, q quit.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct DemoArgs {
-    /// How many replicas to start
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=9))]
-    replicas: u32,
-    /// How many notifications to send
-    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(20..=1_000_000))]
-    notifications: u32,
-    /// Go on for at least so long, such as 30s or 5m [default: until everything is sent]
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
-    for_: Option<Duration>,
-    /// End with one line of JSON on standard output; the story goes to standard error
-    #[arg(long)]
-    json: bool,
-}
 
 /// Runs the demonstration and says how it ended.
 pub(crate) fn main(args: &DemoArgs) -> ExitCode {

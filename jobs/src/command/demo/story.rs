@@ -17,7 +17,7 @@ use watchkeeper::{
 };
 
 use super::{
-    DemoArgs,
+    args::DemoArgs,
     fleet::{Ended, Fleet},
     keys::{Key, Keys},
     scene::{BEAT, SEND, Scene, TTL},

@@ -43,43 +43,26 @@ pub(crate) struct Summary {
 impl Summary {
     /// Everything that is not as promised, a sentence each.
     pub(crate) fn problems(&self) -> Vec<String> {
-        let mut found = self.mishaps.clone();
-        let mut say = |wrong: bool, text: String| {
-            if wrong {
-                found.push(text);
-            }
-        };
         let limit = self.ttl_ms + SLACK_MS;
-        match self.takeover_ms {
-            None => say(true, "nobody was seen to take over".to_owned()),
-            Some(took) => say(
-                took > limit,
-                format!("the takeover took {took} ms, {limit} are promised"),
-            ),
-        }
-        say(
-            self.lost > 0,
-            format!("{} notifications never arrived", self.lost),
-        );
-        say(
-            self.unsent > 0,
-            format!("{} rows are not marked as sent", self.unsent),
-        );
-        let twice = self.accepted_twice;
-        say(
-            twice > 0,
-            format!("{twice} notifications were accepted twice"),
-        );
+        let takeover = match self.takeover_ms {
+            None => Some("nobody was seen to take over".to_owned()),
+            Some(took) if took <= limit => None,
+            Some(took) => Some(format!("the takeover took {took} ms, {limit} are promised")),
+        };
         let (repeats, doubted) = (self.repeats_recognised, self.doubted);
-        let unlisted = format!(
-            "{repeats} notifications were repeated, but only {doubted} were listed in doubt"
-        );
-        say(repeats > doubted, unlisted);
-        say(
-            self.doubled > 0,
-            format!("{} runs were started twice in one attempt", self.doubled),
-        );
-        found
+        let unlisted =
+            format!("notifications were repeated, but only {doubted} were listed in doubt");
+        let counts = [
+            (self.lost, 0, "notifications never arrived"),
+            (self.unsent, 0, "rows are not marked as sent"),
+            (self.accepted_twice, 0, "notifications were accepted twice"),
+            (repeats, doubted, unlisted.as_str()),
+            (self.doubled, 0, "runs were started twice in one attempt"),
+        ];
+        let counts = counts.iter().filter(|(count, most, _)| count > most);
+        let counts = counts.map(|(count, _, what)| format!("{count} {what}"));
+        let mishaps = self.mishaps.iter().cloned();
+        mishaps.chain(takeover).chain(counts).collect()
     }
 }
 

@@ -18,8 +18,8 @@ use serde_json::json;
 use watchkeeper::{Worker, clock::Clock, terminal};
 
 use super::{
-    Failure,
     args::{ParkArgs, RetryArgs},
+    failure::Failure,
     show,
     which::{self, Mailing},
 };

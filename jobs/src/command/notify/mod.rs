@@ -15,27 +15,19 @@
 
 mod args;
 mod change;
+mod failure;
 mod show;
 mod which;
 
 use std::process::ExitCode;
 
-use crate::notifications::{delivery::State, source::SourceError, sqlite::SqliteOperator};
-use watchkeeper::{Error, Worker, terminal};
+use crate::notifications::delivery::State;
+use watchkeeper::{Worker, terminal};
 
 pub(crate) use args::NotifyArgs;
 use args::{DeadArgs, NotifyCommand, StatusArgs};
+use failure::Failure;
 use which::Mailing;
-
-/// Why a command did not do what it was asked for.
-enum Failure {
-    /// The command line or the configuration, in a sentence; nothing was changed.
-    Usage(String),
-    /// Something else, in a sentence.
-    Failed(String),
-    /// It was said already.
-    Told,
-}
 
 /// Carries out what the command line says, for the jobs that `worker` is configured with.
 pub(crate) fn main(worker: &Worker, args: NotifyArgs) -> ExitCode {
@@ -97,39 +89,4 @@ fn dead(worker: &Worker, args: &DeadArgs) -> Result<(), Failure> {
     let standing = table.standing()?;
     terminal::out(&show::entries(&mailing, states, &entries, &standing, limit));
     Ok(())
-}
-
-// === impl Mailing ===
-
-impl Mailing {
-    fn look(&self) -> Result<SqliteOperator, Failure> {
-        Ok(SqliteOperator::look(&self.database, &self.params)?)
-    }
-}
-
-// === impl Failure ===
-
-impl Failure {
-    fn text(self) -> String {
-        match self {
-            Self::Usage(why) | Self::Failed(why) => why,
-            Self::Told => String::new(),
-        }
-    }
-}
-
-impl From<SourceError> for Failure {
-    fn from(error: SourceError) -> Self {
-        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-        Self::Failed(format!("{error}{}", cause.unwrap_or_default()))
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Config(problems) => Self::Usage(format!("{problems}\nnothing was done")),
-            other => Self::Failed(other.to_string()),
-        }
-    }
 }

@@ -33,31 +33,14 @@ pub(super) fn standing_json((mailing, standing): &(&Mailing, Result<Standing, St
 }
 
 pub(super) fn standings(found: &[(&Mailing, Result<Standing, String>)]) -> String {
-    let mut table = Table::new(&[
-        "JOB",
-        "BACKLOG",
-        "RETRY",
-        "DEAD",
-        "PARKED",
-        "IN DOUBT",
-        "BATCHES OPEN",
-        "NOTE",
-    ]);
+    let mut table =
+        Table::new("JOB | BACKLOG | RETRY | DEAD | PARKED | IN DOUBT | BATCHES OPEN | NOTE");
     for (mailing, standing) in found {
         let job = mailing.job.clone();
         let Ok(s) = standing else {
             let why = standing.as_ref().err().cloned();
-            let unknown = || String::new();
-            table.row([
-                job,
-                unknown(),
-                unknown(),
-                unknown(),
-                unknown(),
-                unknown(),
-                unknown(),
-                why.unwrap_or_default(),
-            ]);
+            let unknown = std::iter::repeat_n(String::new(), 6);
+            table.row([job].into_iter().chain(unknown).chain(why));
             continue;
         };
         let note = match (s.served, s.items.dead + s.items.parked) {
@@ -117,7 +100,7 @@ pub(super) fn entries(
             _ => format!("{job}: no further item is {words}"),
         };
     };
-    let mut table = Table::new(&["ID", "STATE", "ATTEMPTS", "SINCE", "REASON"]);
+    let mut table = Table::new("ID | STATE | ATTEMPTS | SINCE | REASON");
     for entry in entries {
         let e = &entry.exception;
         let reason = match entry.row {

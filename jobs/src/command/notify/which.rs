@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::NotificationsParams;
+use crate::{NotificationsParams, notifications::sqlite::SqliteOperator};
 use serde::Deserialize;
 use watchkeeper::{Worker, config::Config};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// The kind of job that these commands are for.
 const KIND: &str = "notifications";
@@ -17,6 +17,12 @@ pub(super) struct Mailing {
     pub(super) job: String,
     pub(super) params: NotificationsParams,
     pub(super) database: PathBuf,
+}
+
+impl Mailing {
+    pub(super) fn look(&self) -> Result<SqliteOperator, Failure> {
+        Ok(SqliteOperator::look(&self.database, &self.params)?)
+    }
 }
 
 /// The job of this name; without one the only one there is.

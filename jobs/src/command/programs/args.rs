@@ -10,7 +10,7 @@ use clap::{Args, error::ErrorKind};
 use watchkeeper::{cli::StoreArgs, config::SecretUrl, terminal};
 
 use super::exit;
-use crate::command::duration;
+use crate::command::duration::duration;
 
 /// Run a command while holding a lock
 ///

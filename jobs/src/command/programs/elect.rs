@@ -13,11 +13,11 @@ use futures_util::future::join;
 use watchkeeper::Elector;
 
 use super::{
-    Scene,
     args::Common,
     exit,
     release::release,
     run::{Ran, Whose, Why},
+    scene::Scene,
     signals::{Heard, Signals},
     wait::{self, NotHeld},
 };

@@ -2,7 +2,7 @@
 
 use futures_util::future::join;
 
-use super::{Scene, args::Common, release::release, run::Whose, signals::Heard, wait};
+use super::{args::Common, release::release, run::Whose, scene::Scene, signals::Heard, wait};
 
 /// Plays the whole command and answers with the exit status.
 pub(super) async fn lock(scene: &mut Scene, common: &Common) -> u8 {

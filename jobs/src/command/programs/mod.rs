@@ -21,43 +21,27 @@
 
 mod args;
 mod elect;
+pub(crate) mod exit;
 mod lock;
 mod release;
 mod run;
+mod scene;
 mod signals;
 mod store;
 mod trouble;
+mod voice;
 mod wait;
 
-use std::{fmt, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
-use watchkeeper::{cli::Global, clock::Clock, terminal};
+use watchkeeper::{cli::Global, clock::Clock};
 
 use args::Common;
 pub(crate) use args::{ElectArgs, LockArgs, usage};
 use run::Program;
+use scene::Scene;
 use signals::{Heard, Signals};
-use store::Open;
-
-/// Exit statuses of ours; CMD's own are passed on.
-pub(crate) mod exit {
-    /// The usage was wrong, the store could not be reached, or the lease was lost and CMD stopped.
-    pub(crate) const FAILED: u8 = 125;
-}
-
-/// What stands ready when one of the commands begins.
-struct Scene {
-    open: Open,
-    signals: Signals,
-    program: Program,
-    voice: Voice,
-}
-
-/// What we say ourselves, on standard error.
-#[derive(Clone, Copy, Debug)]
-struct Voice {
-    quiet: bool,
-}
+use voice::Voice;
 
 /// `watchkeeper lock`.
 pub(crate) fn lock(global: &Global, args: LockArgs) -> ExitCode {
@@ -87,42 +71,37 @@ fn play(
     told: fn(Heard) -> u8,
     play: impl AsyncFnOnce(&mut Scene, &Common) -> u8,
 ) -> ExitCode {
-    let voice = Voice {
-        quiet: common.quiet,
-    };
-    let settings = match store::settings(global, &common) {
-        Ok(settings) => settings,
-        Err(why) => return voice.failed(&why),
-    };
+    let quiet = common.quiet;
+    let voice = Voice { quiet };
+    let status = play_within(global, common, voice, told, play);
+    ExitCode::from(status.unwrap_or_else(|why| voice.fail(&why)))
+}
+
+fn play_within(
+    global: &Global,
+    common: Common,
+    voice: Voice,
+    told: fn(Heard) -> u8,
+    play: impl AsyncFnOnce(&mut Scene, &Common) -> u8,
+) -> Result<u8, String> {
+    let settings = store::settings(global, &common)?;
     // Kept until the end: it writes the last lines.
-    let _flush = match settings.log(&common) {
-        Ok(flush) => flush,
-        Err(why) => return voice.failed(&why),
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(why) => return voice.failed(&why),
-    };
+    let _flush = settings.log(&common)?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build();
+    let runtime = runtime.map_err(|why| why.to_string())?;
     let status = runtime.block_on(async {
         // Signals first: one that comes while the store is opened must leave nothing behind.
-        let mut signals = match Signals::listen() {
-            Ok(signals) => signals,
-            Err(why) => return voice.fail(&format_args!("no signals can be received: {why}")),
-        };
+        let signals = Signals::listen();
+        let mut signals = signals.map_err(|why| format!("no signals can be received: {why}"))?;
         let (clock, mut common) = (Clock::system(), common);
         let start = clock.now();
         let opened = tokio::select! {
             biased;
-            heard = signals.next() => return told(heard),
+            heard = signals.next() => return Ok(told(heard)),
             opened = settings.open(&common, voice) => opened,
         };
-        let open = match opened {
-            Ok(open) => open,
-            Err(why) => return voice.fail(&why),
-        };
+        let open = opened?;
         // A limit is for all of it; without any wait the lock would be asked for in another way.
         let left = |wait: Duration| match wait.is_zero() {
             true => wait,
@@ -140,34 +119,9 @@ fn play(
         };
         let status = play(&mut scene, &common).await;
         scene.open.settle().await;
-        status
+        Ok(status)
     });
     // A name that is still being looked up must not keep us.
     runtime.shutdown_background();
-    ExitCode::from(status)
-}
-
-// === impl Voice ===
-
-impl Voice {
-    /// What must be known in any case.
-    fn say(self, what: &impl fmt::Display) {
-        terminal::err(&format!("watchkeeper: {what}"));
-    }
-
-    /// What may be kept quiet.
-    fn mention(self, what: &impl fmt::Display) {
-        if !self.quiet {
-            self.say(what);
-        }
-    }
-
-    fn fail(self, why: &impl fmt::Display) -> u8 {
-        self.say(why);
-        exit::FAILED
-    }
-
-    fn failed(self, why: &impl fmt::Display) -> ExitCode {
-        ExitCode::from(self.fail(why))
-    }
+    status
 }

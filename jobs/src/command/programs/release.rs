@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use watchkeeper::{Locks, lease::Lease, lock::Sighting};
+use watchkeeper::{Locks, lease::Lease, lock::LockState};
 
 /// How long we stay for a majority to know of a release.
 const LONGEST: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Releases, and stays until a majority knows: when we are gone nobody repeats it to nodes that were slow, and whoever
-/// comes next would wait for the end of the lease.
+/// Releases, and stays until a majority knows: when we are gone no process repeats it to nodes that were slow, and the
+/// next candidate would wait for the end of the lease.
 pub(super) async fn release(locks: &Locks, lease: Lease) {
     let view = lease.view().clone();
     let held = view.is_held();
@@ -41,7 +41,7 @@ pub(super) async fn release(locks: &Locks, lease: Lease) {
 }
 
 /// Whether a majority answers that this owner does not hold the lock.
-fn is_let_go(seen: &Sighting, owner: &str) -> bool {
+fn is_let_go(seen: &LockState, owner: &str) -> bool {
     let views = seen.nodes.iter().filter_map(|node| node.as_ref().ok());
     let without = views.filter(|view| view.holder.as_deref() != Some(owner));
     without.count() > seen.nodes.len() / 2
@@ -61,7 +61,7 @@ mod tests {
                 ..View::default()
             }),
         };
-        let seen = Sighting::new("k", nodes.map(node).into());
+        let seen = LockState::new("k", nodes.map(node).into());
         is_let_go(&seen, "me")
     }
 

@@ -13,9 +13,9 @@ use watchkeeper::{
 };
 
 use super::{
-    Voice,
     args::{Common, split},
     signals::{Answer, Signals, answer, shares_terminal},
+    voice::Voice,
 };
 
 /// What to run, as often as it is our turn.

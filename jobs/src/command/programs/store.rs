@@ -17,9 +17,9 @@ use watchkeeper::{
     worker::store,
 };
 
-use crate::command::duration;
+use crate::command::duration::duration;
 
-use super::{Voice, args::Common, exit, trouble};
+use super::{args::Common, exit, trouble, voice::Voice};
 
 /// Releases that are still on their way are waited for at most this long; after it their leases expire.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -113,7 +113,7 @@ fn place_is_named(loaded: &Loaded) -> Result<(), String> {
              use --nodes or --embedded"
                 .to_owned(),
         ),
-        _ => Err(
+        Backend::Embedded | Backend::Memory => Err(
             "nothing says where the lock lives; name Redis masters with --nodes URL,…, \
              a file of this machine with --embedded PATH, or a configuration with --config FILE \
              (also WATCHKEEPER_CONFIG and WATCHKEEPER_LOCKS__…)"
@@ -218,5 +218,4 @@ impl Open {
 }
 
 #[cfg(test)]
-#[path = "store_tests.rs"]
 mod tests;

@@ -9,15 +9,15 @@ use watchkeeper::{
     fleet::holding,
     fleet::status::HolderStatus,
     lease::Lease,
-    lock::{LockError, Sighting},
+    lock::{LockError, LockState},
     node::NodeError,
     terminal,
     worker::store,
 };
 
 use super::{
-    Voice,
     signals::{Heard, Signals},
+    voice::Voice,
 };
 
 /// Nothing is said of a wait that is over so soon.
@@ -192,7 +192,7 @@ async fn patiently(
         let seen = locks.look(vec![key.to_owned()]).await.unwrap_or_default();
         let judge = |seen| judge(seen, locks.tag());
         let verdict = match seen.first().map_or(Verdict::Silence, judge) {
-            // They answer, and do not vote: they have lost their memory, or cannot write. Nobody holds it, and nobody can.
+            // They answer, and do not vote: they have lost their memory, or cannot write. No process holds it, and none can.
             Verdict::Split if matches!(error, LockError::NoQuorum(_)) => Verdict::Silence,
             verdict => verdict,
         };
@@ -200,7 +200,7 @@ async fn patiently(
             return Err(match why {
                 Verdict::Held | Verdict::Split => {
                     let gone = seen.first().filter(|seen| seen.is_orphaned());
-                    match gone.and_then(Sighting::free_in) {
+                    match gone.and_then(LockState::free_in) {
                         Some(rest) => NotHeld::Orphaned(rest),
                         None => NotHeld::Taken(by_whom(locks, seen.first()).await),
                     }
@@ -235,7 +235,7 @@ fn slice(left: Duration, whole: bool, sits_out: bool) -> Duration {
 }
 
 /// Who holds the lock, as far as the holder tells. The answer is not waited for.
-async fn by_whom(locks: &Locks, seen: Option<&Sighting>) -> Option<Box<HolderStatus>> {
+async fn by_whom(locks: &Locks, seen: Option<&LockState>) -> Option<Box<HolderStatus>> {
     let owner = seen?.holder()?;
     let limit = locks.timing().node_timeout * 4;
     let told = locks
@@ -263,7 +263,7 @@ fn give_up(verdict: Verdict, now: Moment, patience: Moment) -> Option<Verdict> {
 
 /// `tag` is what our own values end with: of an attempt that was lost some nodes may have heard late, and not yet that it
 /// was taken back.
-fn judge(seen: &Sighting, tag: Option<&str>) -> Verdict {
+fn judge(seen: &LockState, tag: Option<&str>) -> Verdict {
     let answered = seen.nodes.iter().filter(|node| node.is_ok()).count();
     let ours = |holder: &str| tag.is_some_and(|tag| holder.ends_with(tag));
     if seen.holder().is_some_and(|holder| !ours(&holder)) {
@@ -337,7 +337,7 @@ mod tests {
 
     use super::*;
 
-    fn seen(holders: [Result<Option<&str>, ()>; 3]) -> Sighting {
+    fn seen(holders: [Result<Option<&str>, ()>; 3]) -> LockState {
         let node = |holder: Result<Option<&str>, ()>| match holder {
             Ok(holder) => Ok(View {
                 holder: holder.map(str::to_owned),
@@ -346,7 +346,7 @@ mod tests {
             }),
             Err(()) => Err(NodeError::Unreachable("test".to_owned())),
         };
-        Sighting::new("k", holders.map(node).into())
+        LockState::new("k", holders.map(node).into())
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
+use percent_encoding::percent_decode_str;
 use reqwest::{
     Url,
     header::{HeaderMap, HeaderName},
@@ -185,23 +186,7 @@ fn shared_end(text: &str, secret: &str) -> usize {
 
 /// `%41` as `A`.
 fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let hex = (first == b'%').then(|| after.get(..2)).flatten();
-        let code = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        match code {
-            Some(code) => {
-                bytes.push(code);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

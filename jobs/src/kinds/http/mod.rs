@@ -58,7 +58,7 @@ use watchkeeper::{
 pub use params::HttpParams;
 
 use super::{
-    Kind, in_a_line,
+    kind::{Kind, in_a_line, read},
     web::{self, NoClient},
 };
 use answer::{Hidden, Verdict, verdict};
@@ -70,7 +70,7 @@ use template::{FACTS, Fact, Facts, Place, escaped};
 pub(super) const KIND: Kind = Kind {
     name: "http",
     make: |worker| worker.kind("http", Http::new),
-    check: |params| super::read(params, HttpParams::check),
+    check: |params| read(params, HttpParams::check),
     fixed: &["url", "method", "headers", "header_files"],
     tells_progress: false,
 };

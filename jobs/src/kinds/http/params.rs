@@ -15,7 +15,7 @@ use super::{
     header::{header_name, header_template, read_header},
     template::{Facts, Place, Template},
 };
-use crate::kinds::take;
+use crate::kinds::kind::take;
 
 /// Parameters of a job of kind `http`.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,6 +1,9 @@
 //! Texts with facts of a run in them: `${job}`, `${tick}` and so on; `$${` stands for `${`.
 
+use percent_encoding::{CONTROLS, utf8_percent_encode};
 use watchkeeper::job::Run;
+
+use crate::kinds::web::RESERVED;
 
 /// A text with places for facts.
 #[derive(Clone, PartialEq, Eq)]
@@ -111,25 +114,14 @@ fn known() -> String {
 /// A fact as it may stand in this place.
 pub(super) fn escaped(fact: &str, place: Place) -> String {
     match place {
-        Place::Url => percent(fact, |b| b.is_ascii_alphanumeric() || b"-._~".contains(&b)),
-        Place::Header => percent(fact, |b| b == b' ' || b.is_ascii_graphic()),
+        Place::Url => utf8_percent_encode(fact, RESERVED).to_string(),
+        Place::Header => utf8_percent_encode(fact, CONTROLS).to_string(),
         Place::Json => {
             let quoted = serde_json::Value::from(fact).to_string();
             quoted[1..quoted.len() - 1].to_owned()
         }
         Place::Text => fact.to_owned(),
     }
-}
-
-fn percent(text: &str, plain: impl Fn(u8) -> bool) -> String {
-    let bytes = text.bytes().map(|b| {
-        if plain(b) {
-            char::from(b).to_string()
-        } else {
-            format!("%{b:02X}")
-        }
-    });
-    bytes.collect()
 }
 
 // === impl Facts ===

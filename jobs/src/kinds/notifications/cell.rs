@@ -7,8 +7,11 @@
 
 use std::fmt;
 
+use percent_encoding::utf8_percent_encode;
 use serde::{Deserialize, Serialize};
 use watchkeeper::hash::fnv1a;
+
+use crate::kinds::web::RESERVED;
 
 /// The id of one row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -60,8 +63,12 @@ impl Layout {
     /// First and last id of a cell of ranges.
     #[must_use]
     pub(crate) fn ids_of(size: u32, cell: i64) -> (i64, i64) {
-        let first = cell.saturating_mul(i64::from(size));
-        (first, first.saturating_add(i64::from(size) - 1))
+        // The cells at both ends of all numbers are smaller than the others, and overlap none.
+        let first = i128::from(cell) * i128::from(size);
+        let whole = i128::from(i64::MIN)..=i128::from(i64::MAX);
+        let within =
+            |id: i128| i64::try_from(id.clamp(*whole.start(), *whole.end())).unwrap_or(i64::MAX);
+        (within(first), within(first + i128::from(size) - 1))
     }
 
     /// The word that names it: `50`, `h64`.
@@ -120,23 +127,9 @@ impl fmt::Display for ItemId {
 /// Visible ASCII, fit for a header.
 #[must_use]
 pub(crate) fn idempotency_key(database: &str, source: &str, id: &ItemId) -> String {
-    format!(
-        "{database}/{}/{}",
-        escaped(source),
-        escaped(&id.to_string())
-    )
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"._~-".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    let escaped = |text: &str| utf8_percent_encode(text, RESERVED).to_string();
+    let (source, id) = (escaped(source), escaped(&id.to_string()));
+    format!("{database}/{source}/{id}")
 }
 
 #[cfg(test)]
@@ -150,6 +143,21 @@ mod tests {
             assert_eq!(layout.cell_of(&ItemId::Int(id)), Some(cell), "{id}");
             let (first, last) = Layout::ids_of(50, cell);
             assert!(first <= id && id <= last);
+        }
+    }
+
+    #[test]
+    fn the_cells_at_the_ends_of_all_numbers_overlap_none() {
+        for size in [1, 7, 50, u32::MAX] {
+            let layout = Layout::Range(size);
+            for id in [i64::MIN, i64::MIN + 60, i64::MAX - 60, i64::MAX] {
+                let cell = layout.cell_of(&ItemId::Int(id)).unwrap();
+                let (first, last) = Layout::ids_of(size, cell);
+                assert!(first <= id && id <= last, "{id} in cells of {size}");
+                for end in [first, last] {
+                    assert_eq!(layout.cell_of(&ItemId::Int(end)), Some(cell), "{end}");
+                }
+            }
         }
     }
 

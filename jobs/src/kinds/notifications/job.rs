@@ -30,7 +30,7 @@ use super::{
     sqlite::SqliteSource,
     webhook::Webhook,
 };
-use crate::kinds::in_a_line;
+use crate::kinds::kind::in_a_line;
 
 /// Sends the rows of a table.
 pub struct Notifications {

@@ -62,7 +62,7 @@ pub use operator::{Did, Entry, FIRST_STEP, RowState, Standing, Step};
 #[doc(hidden)]
 pub use sqlite::SqliteOperator;
 
-use super::Kind;
+use super::kind::{Kind, read};
 
 /// What the worker is told of it.
 pub(super) const KIND: Kind = Kind {
@@ -73,7 +73,7 @@ pub(super) const KIND: Kind = Kind {
             Notifications::new(params, Some(events.clone()))
         })
     },
-    check: |params| super::read(params, NotificationsParams::check),
+    check: |params| read(params, NotificationsParams::check),
     fixed: &[],
     tells_progress: true,
 };

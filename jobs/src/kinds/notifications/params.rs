@@ -6,7 +6,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use watchkeeper::{DurationExt, config::Findings, human::Span};
 
-use crate::kinds::{take, web::shown};
+use crate::kinds::{kind::take, web::shown};
 
 /// Parameters of a job of kind `notifications`.
 #[derive(Clone, Debug, Deserialize)]
@@ -126,33 +126,46 @@ impl NotificationsParams {
             say("columns.payload", identifier(payload));
         }
         let distinct = !self.columns.id.eq_ignore_ascii_case(&self.columns.sent_at);
-        say(
-            "columns.sent_at",
-            ensure(distinct, "is the same column as `columns.id`"),
-        );
+        let same = ensure(distinct, "is the same column as `columns.id`");
+        say("columns.sent_at", same);
         say("sink", self.sink.target().map(drop));
-        let sizes = (1..=10_000).contains(&self.batch_size);
-        say("batch_size", ensure(sizes, "must be from 1 to 10000"));
-        let buckets = (1..=65_536).contains(&self.buckets);
-        say("buckets", ensure(buckets, "must be from 1 to 65536"));
-        say(
-            "claim",
-            ensure((1..=1000).contains(&self.claim), "must be from 1 to 1000"),
-        );
-        let batches = (1..=1000).contains(&self.concurrency);
-        say("concurrency", ensure(batches, "must be from 1 to 1000"));
-        let rate = self
-            .rate
-            .is_none_or(|rate| rate.is_finite() && rate >= 0.001);
-        say(
-            "rate",
-            ensure(rate, "must be rows per second, at least 0.001"),
-        );
-        say("attempts", ensure(self.attempts >= 1, "must be at least 1"));
-        say(
-            "timeout",
-            ensure(!self.timeout.0.is_zero(), "must be longer than nothing"),
-        );
+        let rate = self.rate.unwrap_or(1.0);
+        let rules = [
+            (
+                "batch_size",
+                (1..=10_000).contains(&self.batch_size),
+                "must be from 1 to 10000",
+            ),
+            (
+                "buckets",
+                (1..=65_536).contains(&self.buckets),
+                "must be from 1 to 65536",
+            ),
+            (
+                "claim",
+                (1..=1000).contains(&self.claim),
+                "must be from 1 to 1000",
+            ),
+            (
+                "concurrency",
+                (1..=1000).contains(&self.concurrency),
+                "must be from 1 to 1000",
+            ),
+            (
+                "rate",
+                rate.is_finite() && rate >= 0.001,
+                "must be rows per second, at least 0.001",
+            ),
+            ("attempts", self.attempts >= 1, "must be at least 1"),
+            (
+                "timeout",
+                !self.timeout.0.is_zero(),
+                "must be longer than nothing",
+            ),
+        ];
+        for (key, right, otherwise) in rules {
+            say(key, ensure(right, otherwise));
+        }
         found
     }
 }

@@ -19,20 +19,14 @@ pub trait Source: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn pending(&self, now_ms: i64, limit: usize) -> Result<Vec<String>, SourceError>;
+    async fn pending(&self, now_ms: i64, limit: usize) -> Result<Vec<String>>;
 
     /// Begins a batch, in one transaction: lists what the last holder left in doubt, reads the cell's unsent rows that
     /// may go now, writes down that `token` is about to send them.
     ///
     /// # Errors
     /// [`SourceError`]; nothing was written then.
-    async fn begin(
-        &self,
-        batch: &str,
-        token: Token,
-        policy: Policy,
-        now_ms: i64,
-    ) -> Result<Begin, SourceError>;
+    async fn begin(&self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin>;
 
     /// Ends a batch, in one transaction, if the intent is still that of `token`: marks what was sent, records the
     /// exceptions, removes the intent. Otherwise writes nothing.
@@ -45,25 +39,25 @@ pub trait Source: Send + Sync + 'static {
         token: Token,
         marks: Vec<(ItemId, Mark)>,
         now_ms: i64,
-    ) -> Result<Finish, SourceError>;
+    ) -> Result<Finish>;
 
     /// Unsent items that are in the side table.
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn exceptions(&self) -> Result<Exceptions, SourceError>;
+    async fn exceptions(&self) -> Result<Exceptions>;
 
     /// Items that are still to be sent: unsent, neither dead nor parked.
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn backlog(&self) -> Result<u64, SourceError>;
+    async fn backlog(&self) -> Result<u64>;
 
     /// Items in the side table by state, counted about once a second: cheap, whatever there is in the table itself.
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn counts(&self) -> Result<Counts, SourceError> {
+    async fn counts(&self) -> Result<Counts> {
         Ok(self.exceptions().await?.counts)
     }
 }
@@ -193,6 +187,9 @@ pub enum SourceError {
     #[error("the database call was not finished")]
     Unfinished,
 }
+
+/// What asking a source comes to.
+pub(crate) type Result<T, E = SourceError> = std::result::Result<T, E>;
 
 // === impl SourceError ===
 

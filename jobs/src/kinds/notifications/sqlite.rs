@@ -33,7 +33,7 @@ use super::{
     cell::{Cell, ItemId},
     delivery::{Mark, Policy, State},
     params::NotificationsParams,
-    source::{Begin, Counts, Exceptions, Finish, Listed, Source, SourceError, Work},
+    source::{Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Work},
 };
 
 /// The source.
@@ -71,8 +71,8 @@ impl SqliteSource {
     /// Runs `work` on the database, off the runtime.
     async fn with<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Db) -> Result<T, SourceError> + Send + 'static,
-    ) -> Result<T, SourceError> {
+        work: impl FnOnce(&mut Db) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let shared = Arc::clone(&self.0);
         tokio::task::spawn_blocking(move || {
             // A panic rolled its transaction back; the connection is as good as before.
@@ -102,17 +102,11 @@ impl SqliteSource {
 
 #[async_trait]
 impl Source for SqliteSource {
-    async fn pending(&self, now_ms: i64, limit: usize) -> Result<Vec<String>, SourceError> {
+    async fn pending(&self, now_ms: i64, limit: usize) -> Result<Vec<String>> {
         self.with(move |db| db.pending(now_ms, limit)).await
     }
 
-    async fn begin(
-        &self,
-        batch: &str,
-        token: Token,
-        policy: Policy,
-        now_ms: i64,
-    ) -> Result<Begin, SourceError> {
+    async fn begin(&self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin> {
         let batch = batch.to_owned();
         self.with(move |db| db.begin(&batch, token, policy, now_ms))
             .await
@@ -124,21 +118,21 @@ impl Source for SqliteSource {
         token: Token,
         marks: Vec<(ItemId, Mark)>,
         now_ms: i64,
-    ) -> Result<Finish, SourceError> {
+    ) -> Result<Finish> {
         let batch = batch.to_owned();
         self.with(move |db| db.finish(&batch, token, &marks, now_ms))
             .await
     }
 
-    async fn exceptions(&self) -> Result<Exceptions, SourceError> {
+    async fn exceptions(&self) -> Result<Exceptions> {
         self.with(|db| db.exceptions()).await
     }
 
-    async fn backlog(&self) -> Result<u64, SourceError> {
+    async fn backlog(&self) -> Result<u64> {
         self.with(|db| db.backlog()).await
     }
 
-    async fn counts(&self) -> Result<Counts, SourceError> {
+    async fn counts(&self) -> Result<Counts> {
         self.with(|db| counts(&db.conn, &db.table)).await
     }
 }
@@ -152,7 +146,7 @@ fn file_at(path: &Path) -> Option<(u64, u64)> {
 // === impl Db ===
 
 impl Db {
-    fn open(wanted: &Wanted) -> Result<Self, SourceError> {
+    fn open(wanted: &Wanted) -> Result<Self> {
         // Before it is opened: one that takes its place meanwhile is noticed at the next call.
         let file = file_at(&wanted.path);
         let conn = schema::open(&wanted.path)?;
@@ -174,7 +168,7 @@ impl Db {
         })
     }
 
-    fn pending(&mut self, now_ms: i64, limit: usize) -> Result<Vec<String>, SourceError> {
+    fn pending(&mut self, now_ms: i64, limit: usize) -> Result<Vec<String>> {
         let layout = cells::in_force(&mut self.conn, &self.table)?;
         if layout != self.table.layout && !self.told_of_layout {
             self.told_of_layout = true;
@@ -199,13 +193,7 @@ impl Db {
         Ok(batches)
     }
 
-    fn begin(
-        &mut self,
-        batch: &str,
-        token: Token,
-        policy: Policy,
-        now_ms: i64,
-    ) -> Result<Begin, SourceError> {
+    fn begin(&mut self, batch: &str, token: Token, policy: Policy, now_ms: i64) -> Result<Begin> {
         let table = &self.table;
         let cell = Cell::parse(batch).filter(|cell| cell.source == table.source);
         let cell = cell.ok_or_else(|| SourceError::NoBatch(batch.to_owned()))?;
@@ -255,7 +243,7 @@ impl Db {
         token: Token,
         marks: &[(ItemId, Mark)],
         now_ms: i64,
-    ) -> Result<Finish, SourceError> {
+    ) -> Result<Finish> {
         let table = &self.table;
         let tx = immediate(&mut self.conn)?;
         let holder = intent(&tx, table, batch)?.map(|(holder, _)| holder);
@@ -281,7 +269,7 @@ impl Db {
         Ok(Finish::Written)
     }
 
-    fn exceptions(&mut self) -> Result<Exceptions, SourceError> {
+    fn exceptions(&mut self) -> Result<Exceptions> {
         let table = &self.table;
         let mut all = Exceptions::default();
         let listed = format!(
@@ -314,7 +302,7 @@ impl Db {
         Ok(all)
     }
 
-    fn backlog(&mut self) -> Result<u64, SourceError> {
+    fn backlog(&mut self) -> Result<u64> {
         rows::backlog(&self.conn, &self.table)
     }
 }

@@ -8,10 +8,11 @@ use std::{
 
 use super::*;
 use crate::{
+    acquire::Locks,
     chance::Chance,
     lease::Lease,
-    lock::{Claim, Claimed, Locks},
     node::{Node, memory::MemoryNode},
+    quorum::{Claim, Claimed},
     sim_clock::SimTime,
     spawn::Spawn,
 };
@@ -191,7 +192,7 @@ fn what_a_node_shows_is_for_or_against_or_neither() {
         LeaseView::new(
             grant,
             crate::clock::Clock::system(),
-            crate::lease::Line::detached(),
+            crate::lease::KeeperHandle::detached(),
         )
     };
     let (lock, claim) = (lease(Kind::Lock), lease(Kind::Claim));

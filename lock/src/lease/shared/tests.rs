@@ -2,10 +2,11 @@ use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::{
+    acquire::Locks,
     chance::Chance,
     lease::Loss,
-    lock::{LockError, Locks},
     node::{Node, memory::MemoryNode},
+    quorum::LockError,
     sim_clock::SimTime,
     spawn::Spawn,
 };

@@ -51,7 +51,7 @@ impl Faults {
         self.0.lock().weather.frozen = true;
     }
 
-    /// A frozen node goes on, first with what has arrived meanwhile, in order, whether or not anybody still waits.
+    /// A frozen node goes on, first with what has arrived meanwhile, in order, also for callers that have gone.
     pub fn thaw(&self) {
         self.0.lock().weather.frozen = false;
         self.0.wake();
@@ -120,7 +120,7 @@ impl Faults {
     }
 
     /// The node restarts with everything it knew; connections break as in [`Faults::crash`]. Whether it lost anything
-    /// nobody can tell: a guarded node is another incarnation.
+    /// cannot be told from outside: a guarded node is another incarnation.
     pub fn restart_keeping_data(&self) {
         let mut shared = self.0.lock();
         shared.run += 1;

@@ -261,7 +261,7 @@ impl Hub {
         )
     }
 
-    /// Sends a request on its way; `None` when nobody will ever answer.
+    /// Sends a request on its way; `None` when no answer will ever come.
     fn send(
         self: &Arc<Self>,
         link: u64,

@@ -26,7 +26,7 @@ pub struct NodeState {
     claimants: BTreeMap<String, Claimant>,
     over: BTreeMap<(String, String), NodeMs>,
     docs: BTreeMap<String, Stored>,
-    lines: BTreeMap<String, Vec<Waiter>>,
+    queues: BTreeMap<String, Vec<Waiter>>,
     gate: Gate,
     announced: Vec<Announcement>,
     sweep_at: NodeMs,
@@ -112,8 +112,8 @@ impl NodeState {
         self.claimants.retain(|_, row| now < row.until);
         self.over.retain(|_, until| now < *until);
         self.docs.retain(|_, row| now < row.until);
-        self.lines
-            .retain(|_, line| line.iter().any(|w| now < w.until));
+        self.queues
+            .retain(|_, queue| queue.iter().any(|w| now < w.until));
     }
 }
 
@@ -218,15 +218,15 @@ impl Rows for NodeState {
         Ok(docs.map(|(name, row)| (name.clone(), row.rev)).collect())
     }
 
-    fn line(&mut self, key: &str) -> Result<Vec<Waiter>, Infallible> {
-        Ok(self.lines.get(key).cloned().unwrap_or_default())
+    fn waiters(&mut self, key: &str) -> Result<Vec<Waiter>, Infallible> {
+        Ok(self.queues.get(key).cloned().unwrap_or_default())
     }
 
-    fn put_line(&mut self, key: &str, line: &[Waiter]) -> Result<(), Infallible> {
-        if line.is_empty() {
-            self.lines.remove(key);
+    fn put_waiters(&mut self, key: &str, waiters: &[Waiter]) -> Result<(), Infallible> {
+        if waiters.is_empty() {
+            self.queues.remove(key);
         } else {
-            self.lines.insert(key.to_owned(), line.to_vec());
+            self.queues.insert(key.to_owned(), waiters.to_vec());
         }
         Ok(())
     }

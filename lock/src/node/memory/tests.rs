@@ -2,7 +2,7 @@ use std::sync::Mutex as StdMutex;
 
 use super::*;
 use crate::{
-    node::{Answer, Kind, Op, Standing, Take, Token},
+    node::{Answer, Eligibility, Kind, Op, Take, Token},
     sim_clock::SimTime,
 };
 
@@ -222,9 +222,12 @@ async fn a_guarded_node_votes_until_it_may_have_forgotten() {
         config: "one".into(),
     };
     let node = node().0.guarded(guard);
-    let standing = async |ops: Vec<Op>| {
+    let eligibility = async |ops: Vec<Op>| {
         let not_after = None;
-        node.call(Call { not_after, ops }).await.unwrap().standing
+        node.call(Call { not_after, ops })
+            .await
+            .unwrap()
+            .eligibility
     };
     let nonce = || "n".to_owned();
     let admit = || {
@@ -234,14 +237,18 @@ async fn a_guarded_node_votes_until_it_may_have_forgotten() {
                 nonce: nonce(),
                 config: "one".into(),
                 counter: Token(0),
-                blank_before: None,
+                memory_loss: None,
             },
         ]
     };
     let copy = node.faults().snapshot();
     for fault in 0..4 {
-        assert_eq!(standing(vec![]).await, Standing::Unadmitted, "{fault}");
-        assert_eq!(standing(admit()).await, Standing::Admitted);
+        assert_eq!(
+            eligibility(vec![]).await,
+            Eligibility::Unadmitted,
+            "{fault}"
+        );
+        assert_eq!(eligibility(admit()).await, Eligibility::Admitted);
         node.call(acquire("k", "a")).await.unwrap();
         match fault {
             0 => node.faults().crash(),
@@ -250,7 +257,7 @@ async fn a_guarded_node_votes_until_it_may_have_forgotten() {
             _ => node.faults().restart_with(copy.clone()),
         }
     }
-    assert_eq!(standing(vec![]).await, Standing::Unadmitted);
+    assert_eq!(eligibility(vec![]).await, Eligibility::Unadmitted);
 }
 
 #[tokio::test(start_paused = true)]

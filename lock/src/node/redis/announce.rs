@@ -102,7 +102,7 @@ impl Listener {
         }
     }
 
-    /// Passes messages on until nobody listens or the connection is dead.
+    /// Passes messages on until the listeners have gone or the connection is dead.
     async fn forward(
         &self,
         mut sink: PubSubSink,
@@ -133,7 +133,7 @@ impl Listener {
     }
 }
 
-/// `OWNER KEY`, or `OWNER>NEXT KEY` where somebody stands in line; anything else on our channel is not for us.
+/// `OWNER KEY`, or `OWNER>NEXT KEY` where a waiter queues; anything else on our channel is not for us.
 fn read(message: &Msg) -> Option<Announcement> {
     let text: String = message.get_payload().ok()?;
     let (who, key) = text.split_once(' ')?;

@@ -13,7 +13,7 @@
 //! - A server that became a replica, loads, or took rights away is looked at anew before it serves again.
 //!   (`a_master_that_became_a_replica_is_looked_at_anew`)
 //! # When things fail
-//! A request without an answer costs the connection: what it did is unknown, and a connection that reaches nobody
+//! A request without an answer costs the connection: what it did is unknown, and a connection that leads nowhere
 //! looks the same. The next one is made by the task.
 
 use std::{
@@ -90,7 +90,7 @@ struct Shared {
 
 #[derive(Clone)]
 enum Status {
-    /// Nobody has asked yet: connections belong to the runtime of the first caller.
+    /// Not asked yet: connections belong to the runtime of the first caller.
     New,
     /// The first attempt of all is under way and worth waiting for.
     Connecting,
@@ -261,7 +261,8 @@ fn must_be_looked_at(refused: &NodeError) -> bool {
     match refused {
         NodeError::Refused { refusal, said } => match refusal {
             Refusal::ReadOnly | Refusal::Loading | Refusal::NoPerm => true,
-            // A call names one key, which is ours; a lock's raw key is met by the script, and is nobody else's trouble.
+            // A call names one key, which is ours; a lock's raw key is met by the script, and is that lock's trouble
+            // alone.
             Refusal::NoKey => !said.contains("script"),
             _ => false,
         },
@@ -376,7 +377,7 @@ impl Shared {
         }
     }
 
-    /// Starts the task that connects, after a pause, until it succeeds or nobody is interested.
+    /// Starts the task that connects, after a pause, until it succeeds or the node has been dropped.
     fn connect_from_now_on(self: &Arc<Self>, first_pause: Duration) {
         let clock = self.parts.clock.clone();
         let given_up = GiveUp {
@@ -503,8 +504,9 @@ impl Shared {
         if let Some(lacks) = spare.words() {
             warn!(node = %name, lacks, "the user may not announce releases: others hear of them later");
         }
-        // Only saves the first calls a round trip: a user who may not load still may call with the source. Not before it is
-        // known: of a stranger a server takes no long words, it hangs up, and nobody would learn that the password is wrong.
+        // Only saves the first calls a round trip: a user who may not load still may call with the source. Not before
+        // it is known: a server hangs up on long words of a client that it does not know, and it would not be seen
+        // that the password is wrong.
         ask_all(connection, script::load()).await;
         Ok(identity)
     }
@@ -525,7 +527,7 @@ async fn ask_all<const N: usize>(
     join_all(sent).await
 }
 
-/// When the connecting task dies with its runtime, the next caller may start another on his own.
+/// When the connecting task dies with its runtime, the next caller may start another on its own.
 struct GiveUp {
     of: Weak<Shared>,
 }

@@ -41,8 +41,8 @@
 //!
 //! # Not promised
 //! Unguarded, a server that loses its memory forgets its locks; with `Take::Server`, clocks of servers that jump end
-//! leases early or late. One such server of N is outvoted. A fleet in which some guard a server and others do not: those
-//! who do not see records of theirs as nobody's.
+//! leases early or late. One such server of N is outvoted. A fleet in which some programs guard a server and others
+//! do not: those that do not see its records as without an owner.
 
 mod announce;
 mod endless;

@@ -93,8 +93,8 @@ mod tests {
         assert!(Missing::read(&Value::Int(3)).refuse().is_ok());
     }
 
-    /// What a server takes in one piece from a client that it does not know yet; it hangs up on longer ones, and nobody
-    /// would learn that the password is wrong.
+    /// What a server takes in one piece from a client that it does not know yet; it hangs up on longer ones, and it
+    /// would not be seen that the password is wrong.
     const STRANGERS_LIMIT: usize = 16 * 1024;
 
     #[test]

@@ -17,7 +17,7 @@ use deadpool_redis::redis::{Cmd, Script, Value};
 use tracing::warn;
 
 use crate::node::{
-    Call, GuardSettings, Kind, NodeError, NodeMs, Op, Reply, RestartGuard, Standing,
+    Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Reply, RestartGuard,
 };
 use decode::{Fields, answer, nonsense};
 use encode::Args;
@@ -199,14 +199,14 @@ impl Prepared {
             return Err(nonsense("another number of answers than operations"));
         }
         let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
-        let (standing, inc) = match self.layout.guard.mode {
-            RestartGuard::Off => (Standing::Unguarded, None),
-            RestartGuard::Connection | RestartGuard::Call => fields.standing()?,
+        let (eligibility, inc) = match self.layout.guard.mode {
+            RestartGuard::Off => (Eligibility::Unguarded, None),
+            RestartGuard::Connection | RestartGuard::Call => fields.eligibility()?,
         };
         let reply = Reply {
             at: NodeMs(at),
             wall_ms,
-            standing,
+            eligibility,
             answers,
         };
         Ok((reply, inc))

@@ -69,7 +69,7 @@ pub(super) fn read(files: &TlsFiles) -> Result<TlsCertificates, TlsFault> {
     })
 }
 
-/// What is wrong with the files, without connecting to anybody.
+/// What is wrong with the files, without connecting to a server.
 #[must_use]
 pub fn check(files: &TlsFiles) -> Option<TlsFault> {
     read(files).err()
@@ -177,7 +177,7 @@ fn system_roots() -> Result<Vec<u8>, TlsFault> {
     static PEM: OnceLock<Vec<u8>> = OnceLock::new();
     let pem = PEM.get_or_init(|| {
         let mut roots = RootCertStore::empty();
-        // Single ones that cannot be read or make no sense are nobody's fault here.
+        // Single ones that cannot be read or make no sense are no fault of the configuration.
         let found = rustls_native_certs::load_native_certs().certs;
         let good = found
             .into_iter()

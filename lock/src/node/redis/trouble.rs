@@ -151,7 +151,7 @@ pub(super) fn refusal(text: &str) -> Option<Refusal> {
 }
 
 fn refused(refusal: Refusal, text: &str) -> NodeError {
-    // What follows is the script's digest and line: of no use to whoever reads it.
+    // What follows is the script's digest and line: of no use to the reader.
     let said = match text.rsplit_once(" script: ") {
         Some((said, place)) if place.contains(", on ") => said,
         _ => text,

@@ -1,7 +1,7 @@
 //! Who may vote: the admission marker, nominations, and what is merged in before a node is admitted.
 
 use super::{Entry, Rows, Turn};
-use crate::node::{Admission, Answer, Record, Standing, Token};
+use crate::node::{Admission, Answer, Eligibility, Record, Token};
 
 /// What lies in a node's data for its guard; gone with it when the memory is lost.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -17,10 +17,10 @@ struct Marker {
     /// The nonce of the admission: what is written from then on carries it.
     inc: String,
     config: String,
-    blank_before: Option<i64>,
+    memory_loss: Option<i64>,
 }
 
-/// Which incarnation somebody watches.
+/// Which incarnation is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Nomination {
     incarnation: String,
@@ -46,17 +46,17 @@ impl Gate {
 
     fn standing_nonce(&self, incarnation: &str) -> Option<&str> {
         let nomination = self.nomination.as_ref();
-        let standing = nomination.filter(|n| n.incarnation == incarnation);
-        standing.map(|n| n.nonce.as_str())
+        let current = nomination.filter(|n| n.incarnation == incarnation);
+        current.map(|n| n.nonce.as_str())
     }
 
-    pub(super) fn standing(&self, guarded: Guarded<'_>) -> Standing {
+    pub(super) fn eligibility(&self, guarded: Guarded<'_>) -> Eligibility {
         match self.admitted(guarded.incarnation) {
-            None => Standing::Unadmitted,
+            None => Eligibility::Unadmitted,
             Some(marker) if marker.config != guarded.config => {
-                Standing::Configured(marker.config.clone())
+                Eligibility::Configured(marker.config.clone())
             }
-            Some(_) => Standing::Admitted,
+            Some(_) => Eligibility::Admitted,
         }
     }
 }
@@ -66,15 +66,19 @@ impl Gate {
 impl<R: Rows> Turn<'_, R> {
     /// G1: what is not admitted does not vote.
     pub(super) fn may_vote(&self) -> bool {
-        matches!(self.standing(), Standing::Unguarded | Standing::Admitted)
+        matches!(
+            self.eligibility(),
+            Eligibility::Unguarded | Eligibility::Admitted
+        )
     }
 
-    pub(super) fn standing(&self) -> Standing {
-        self.guarded
-            .map_or(Standing::Unguarded, |guarded| self.gate.standing(guarded))
+    pub(super) fn eligibility(&self) -> Eligibility {
+        self.guarded.map_or(Eligibility::Unguarded, |guarded| {
+            self.gate.eligibility(guarded)
+        })
     }
 
-    /// The incarnation of what is written now; `None` while nobody's records count.
+    /// The incarnation of what is written now; `None` while no records count.
     pub(super) fn inc(&self) -> Option<&str> {
         match self.guarded {
             None => Some(""),
@@ -82,7 +86,7 @@ impl<R: Rows> Turn<'_, R> {
         }
     }
 
-    /// Whether the record names its owner: that of another incarnation names nobody.
+    /// Whether the record names its owner: that of another incarnation does not.
     pub(super) fn names(&self, entry: &Entry) -> bool {
         !entry.owner.is_empty() && self.inc() == Some(&entry.inc)
     }
@@ -104,7 +108,7 @@ impl<R: Rows> Turn<'_, R> {
             inc: marker.map(|m| m.inc.clone()).unwrap_or_default(),
             config: marker.map(|m| m.config.clone()),
             counter,
-            blank_before: marker.and_then(|m| m.blank_before),
+            memory_loss: marker.and_then(|m| m.memory_loss),
         }))
     }
 
@@ -158,7 +162,7 @@ impl<R: Rows> Turn<'_, R> {
         nonce: &str,
         config: &str,
         counter: Token,
-        blank_before: Option<i64>,
+        memory_loss: Option<i64>,
     ) -> Result<Answer, R::Error> {
         let Some(Guarded { incarnation, .. }) = self.guarded else {
             return Ok(Answer::Unadmitted);
@@ -175,7 +179,7 @@ impl<R: Rows> Turn<'_, R> {
                 incarnation: incarnation.to_owned(),
                 inc: nonce.to_owned(),
                 config: config.to_owned(),
-                blank_before,
+                memory_loss,
             });
         }
         self.raise(counter)?;

@@ -35,7 +35,7 @@ impl<R: Rows> Turn<'_, R> {
             return Ok(None);
         }
         if let Some(own) = own {
-            // Nobody was granted in between, or the record would name them.
+            // No other owner was granted in between, or the record would name it.
             let (grant, record) = (own.grant, own.record.clone());
             self.hold(key, owner, ttl)?;
             return Ok(Some(Answer::Granted { grant, record }));
@@ -274,7 +274,8 @@ impl<R: Rows> Turn<'_, R> {
         // Also when it never got here: its `Acquire` may still be under way.
         let until = later(self.now, retention.min(OVER_MEMORY));
         self.rows.put_over(key, owner, until)?;
-        // Also when it held nothing here: whoever watches its record on another node need not wait for it to ripen.
+        // Also when it held nothing here: a client that watches its record on another node need not wait for it to
+        // ripen.
         self.announce(key, owner)?;
         Ok(Answer::Done)
     }
@@ -289,8 +290,8 @@ impl<R: Rows> Turn<'_, R> {
         }
     }
 
-    /// The key is not removed, because its holder does not know yet: whoever is granted now would be the second to
-    /// believe. It hears of it at its next round, and ends no later than its key.
+    /// The key is not removed, because its holder does not know yet: an owner that was granted now would be the
+    /// second to believe. It hears of it at its next round, and ends no later than its key.
     pub(super) fn break_lease(
         &mut self,
         key: &str,

@@ -23,11 +23,11 @@ use super::{
 
 mod gate;
 mod leases;
-mod line;
 mod records;
+mod wait_queue;
 
 pub(crate) use gate::{Gate, Guarded};
-pub(crate) use line::Waiter;
+pub(crate) use wait_queue::Waiter;
 
 #[cfg(any(test, feature = "testing"))]
 thread_local! {
@@ -136,11 +136,11 @@ pub(crate) trait Rows {
         limit: usize,
     ) -> Result<Vec<(String, u64)>, Self::Error>;
 
-    /// A lock's line, in order.
-    fn line(&mut self, key: &str) -> Result<Vec<Waiter>, Self::Error>;
-    fn put_line(&mut self, key: &str, line: &[Waiter]) -> Result<(), Self::Error>;
+    /// The waiters in a lock's queue, in order.
+    fn waiters(&mut self, key: &str) -> Result<Vec<Waiter>, Self::Error>;
+    fn put_waiters(&mut self, key: &str, waiters: &[Waiter]) -> Result<(), Self::Error>;
 
-    /// Tells whoever waits that a lease is over.
+    /// Tells the waiters that a lease is over.
     fn announce(&mut self, news: Announcement) -> Result<(), Self::Error>;
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
     }
 }
 
-/// Executes a call that is in time, on a node that nobody guards.
+/// Executes a call that is in time, on a node without a guard.
 #[cfg(feature = "sqlite")]
 pub(crate) fn execute<R: Rows>(
     rows: &mut R,
@@ -206,7 +206,7 @@ pub(crate) fn execute_guarded<R: Rows>(
     Ok(Reply {
         at: now,
         wall_ms,
-        standing: turn.standing(),
+        eligibility: turn.eligibility(),
         answers,
     })
 }
@@ -407,8 +407,8 @@ impl<R: Rows> Turn<'_, R> {
                 nonce,
                 config,
                 counter,
-                blank_before,
-            } => self.admit(nonce, config, *counter, *blank_before),
+                memory_loss,
+            } => self.admit(nonce, config, *counter, *memory_loss),
             Op::Records { after, limit } => self.records(after, *limit),
         }
     }

@@ -13,18 +13,18 @@
 //! # When things fail
 //! A busy, full or read-only file answers [`NodeError::Unfit`]: nothing was executed. A commit that fails answers
 //! [`NodeError::Timeout`]: it may have been. A file that is removed or replaced while open is refused from then on,
-//! because its leases would be unknown to whoever opens the new one.
+//! because its leases would be unknown to a process that opens the new one.
 //!
 //! # Whose file it is
-//! A file, or one of those that SQLite keeps beside it, that belongs to another user, that others can write, or that is a
-//! symbolic link is refused, and so is one in such a folder: its owner could grant locks as he likes. New files are for
-//! their owner alone, and so is the folder when it is made here.
-//! (a_store_of_somebody_else_is_refused)
+//! A file, or one of those that SQLite keeps beside it, that belongs to another user, that others can write, or that
+//! is a symbolic link is refused, and so is one in such a folder: its owner could grant locks at will. New files are
+//! for their owner alone, and so is the folder when it is made here. (a_store_of_somebody_else_is_refused)
 //!
 //! # Not promised
-//! A leader while one process is stopped (SIGSTOP, a debugger) in the middle of a transaction: it keeps the file locked
-//! until it goes on or is killed. Transactions take milliseconds, and nobody leads meanwhile, so nothing runs twice.
-//! More than one machine. Network file systems are refused by name; [`OpenError::NetworkFileSystem`] lists what to do.
+//! A leader while one process is stopped (SIGSTOP, a debugger) in the middle of a transaction: it keeps the file
+//! locked until it goes on or is killed. Transactions take milliseconds, and there is no leader meanwhile, so nothing
+//! runs twice. More than one machine. Network file systems are refused by name; [`OpenError::NetworkFileSystem`]
+//! lists what to do.
 
 use std::{
     fmt, io,
@@ -95,7 +95,7 @@ pub enum OpenError {
         /// Such as `NFS`.
         kind: &'static str,
     },
-    /// Somebody else could have made it, or could change it.
+    /// Another user could have made it, or could change it.
     #[error("{0} (locks.embedded.path)")]
     Stranger(#[from] crate::owned::Stranger),
     /// A file of another kind.

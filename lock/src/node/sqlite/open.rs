@@ -16,8 +16,8 @@ use crate::{node::NodeMs, owned};
 /// The layout known here.
 const LAYOUT: i64 = 2;
 
-/// How often, and at what pace, a file is tried that another process keeps locked: under a second for all of it. Whoever may
-/// wait longer opens it again.
+/// How often, and at what pace, a file is tried that another process keeps locked: under a second for all of it. A
+/// caller that may wait longer opens it again.
 const TRIES: u32 = 32;
 const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 
@@ -154,7 +154,7 @@ fn make_file(path: &Path) -> Result<(), OpenError> {
         _ => {}
     }
     refuse_network(path, folder)?;
-    // Before anything is made, and after it: what was there already may be anybody's.
+    // Before anything is made, and after it: what was there already may be any user's.
     owned::store(path)?;
     let made = OpenOptions::new()
         .write(true)
@@ -250,7 +250,7 @@ fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<i
             "UPDATE wk_doc SET until = ?1 + min(ttl, 9223372036854775807 - ?1)",
             [now],
         )?;
-        // A record of an earlier boot names nobody: no contender has to watch it.
+        // A record of an earlier boot names no owner: no contender has to watch it.
         tx.execute("UPDATE wk_record SET inc = ?1 WHERE released = 0", [before])?;
         tx.execute("UPDATE wk_node SET boot = ?1", [boot])?;
     }

@@ -258,19 +258,19 @@ impl Rows for SqlRows<'_> {
         Ok(rows?.into_iter().flatten().collect())
     }
 
-    fn line(&mut self, key: &str) -> rusqlite::Result<Vec<Waiter>> {
+    fn waiters(&mut self, key: &str) -> rusqlite::Result<Vec<Waiter>> {
         let select = "SELECT waiters FROM wk_line WHERE key = ?1";
-        let line: Option<String> = self.one(select, [key], |row| row.get(0))?;
-        let line = line.unwrap_or_default();
-        Ok(line.lines().filter_map(waiter).collect())
+        let queue: Option<String> = self.one(select, [key], |row| row.get(0))?;
+        let queue = queue.unwrap_or_default();
+        Ok(queue.lines().filter_map(waiter).collect())
     }
 
-    fn put_line(&mut self, key: &str, line: &[Waiter]) -> rusqlite::Result<()> {
-        let Some(until) = line.iter().map(|waiter| waiter.until).max() else {
+    fn put_waiters(&mut self, key: &str, queue: &[Waiter]) -> rusqlite::Result<()> {
+        let Some(until) = queue.iter().map(|waiter| waiter.until).max() else {
             return self.run("DELETE FROM wk_line WHERE key = ?1", [key]);
         };
         let text = |waiter: &Waiter| format!("{} {}\n", waiter.until.0, waiter.ticket);
-        let waiters: String = line.iter().map(text).collect();
+        let waiters: String = queue.iter().map(text).collect();
         self.run(
             "INSERT OR REPLACE INTO wk_line VALUES (?1, ?2, ?3)",
             params![key, waiters, int(until.0)],
@@ -285,7 +285,7 @@ impl Rows for SqlRows<'_> {
     }
 }
 
-/// A line's text is ours: whatever does not read so is left out.
+/// The text of a queue is ours: whatever does not read so is left out.
 fn waiter(line: &str) -> Option<Waiter> {
     let (until, ticket) = line.split_once(' ')?;
     Some(Waiter {

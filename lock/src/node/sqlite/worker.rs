@@ -1,4 +1,4 @@
-//! The store's thread: executes calls in order, and tells releases to whoever listens.
+//! The store's thread: executes calls in order, and tells releases to those that listen.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError},
@@ -14,7 +14,7 @@ use crate::{
     seldom::Seldom,
 };
 
-/// How often the file is asked for releases of other processes, while anybody listens.
+/// How often the file is asked for releases of other processes, while there are listeners.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Announcements that a slow reader may leave unread before it loses some.

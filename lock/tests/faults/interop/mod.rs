@@ -1,9 +1,9 @@
 //! One lock shared with Redlock clients of others, on the same plain key (`raw_keys`).
 //!
-//! Between us and them nobody promises more than plain Redlock does: these cases are about good days. Whether our nodes are
-//! guarded and our own holders watched makes no difference to them: what they wrote is waited for, and never replaced,
-//! shortened or broken. They cost about half a minute, most of it waiting for leases to end; to build the stranger in Rust
-//! takes another minute, once (`tests/interop/install`).
+//! Between us and them no more is promised than by plain Redlock: these cases are about good days. Whether our nodes
+//! are guarded and our own holders watched makes no difference to them: what they wrote is waited for, and never
+//! replaced, shortened or broken. They cost about half a minute, most of it waiting for leases to end; to build the
+//! stranger in Rust takes another minute, once (`tests/interop/install`).
 
 pub(crate) mod foreign;
 
@@ -34,7 +34,7 @@ const PROMPT: Duration = Duration::from_secs(3);
 /// How exactly two clocks are compared here.
 const TICK: Duration = Duration::from_millis(5);
 
-/// Masters, a stranger, and us; all of them know each other, and nobody holds.
+/// Masters, a stranger, and us; all of them know each other, and the lock is free.
 struct Scene {
     key: String,
     them: Foreign,

@@ -1,6 +1,6 @@
 //! The restart guard, for every node that has one. `Guarded` connects clients of fleets with this configuration.
 
-use watchkeeper_lock::node::{Admission, Kind::Lock, Standing};
+use watchkeeper_lock::node::{Admission, Eligibility, Kind::Lock};
 
 use super::*;
 
@@ -20,8 +20,8 @@ fn told(answer: Answer) -> Admission {
 }
 
 /// Whether the node may vote.
-pub(crate) async fn standing(node: &dyn Node) -> Standing {
-    ask_all(node, vec![]).await.standing
+pub(crate) async fn eligibility(node: &dyn Node) -> Eligibility {
+    ask_all(node, vec![]).await.eligibility
 }
 
 fn nominate(nonce: &str) -> Op {
@@ -35,7 +35,7 @@ fn admit_as(nonce: &str, config: &str, counter: u64) -> Op {
         nonce: nonce.to_owned(),
         config: config.to_owned(),
         counter: Token(counter),
-        blank_before: Some(12),
+        memory_loss: Some(12),
     }
 }
 
@@ -43,7 +43,7 @@ fn admit_as(nonce: &str, config: &str, counter: u64) -> Op {
 pub(crate) async fn admitted(node: &dyn Node, nonce: &str, config: &str) {
     let reply = ask_all(node, vec![nominate(nonce), admit_as(nonce, config, 0)]).await;
     assert_eq!(reply.answers[1], Answer::Done);
-    assert_eq!(reply.standing, Standing::Admitted);
+    assert_eq!(reply.eligibility, Eligibility::Admitted);
 }
 
 /// All that does not need a fault.
@@ -75,7 +75,7 @@ async fn an_unadmitted_node_votes_for_nobody_and_does_the_rest(guarded: Guarded<
         Op::Read { key: "k".into() },
     ];
     let reply = ask_all(&*node, ops).await;
-    assert_eq!(reply.standing, Standing::Unadmitted);
+    assert_eq!(reply.eligibility, Eligibility::Unadmitted);
     assert_eq!(reply.answers[..5], vec![Answer::Unadmitted; 5]);
     assert_eq!(reply.answers[5..7], [Answer::Done, Answer::Done]);
     let Answer::View(seen) = &reply.answers[7] else {
@@ -100,7 +100,7 @@ async fn only_the_standing_nomination_is_admitted(guarded: Guarded<'_>) {
         ask(&*node, admit_as("m", "one", 1)).await,
         Answer::Unadmitted
     );
-    assert_eq!(standing(&*node).await, Standing::Unadmitted);
+    assert_eq!(eligibility(&*node).await, Eligibility::Unadmitted);
     assert_eq!(ask(&*node, admit_as("n", "one", 70)).await, Answer::Done);
     // By two who watched it, or sent again.
     assert_eq!(ask(&*node, admit_as("n", "one", 80)).await, Answer::Done);
@@ -111,11 +111,11 @@ async fn only_the_standing_nomination_is_admitted(guarded: Guarded<'_>) {
         inc: "n".into(),
         config: Some("one".into()),
         counter: Token(80),
-        blank_before: Some(12),
+        memory_loss: Some(12),
         ..first
     };
     assert_eq!(after, wanted);
-    assert_eq!(standing(&*node).await, Standing::Admitted);
+    assert_eq!(eligibility(&*node).await, Eligibility::Admitted);
     assert!(granted(&*node, take("k", "a")).await.0 > Token(80));
     let seen = view(&*node, "k").await;
     assert_eq!((seen.inc.as_str(), seen.named), ("n", true));
@@ -172,7 +172,7 @@ async fn another_configuration_is_named_and_gets_no_vote(guarded: Guarded<'_>) {
     let (one, two) = (guarded("one"), guarded("two"));
     admitted(&*one, "n", "one").await;
     let reply = ask_all(&*two, vec![take("k", "b"), release(Lock, "k", "c")]).await;
-    assert_eq!(reply.standing, Standing::Configured("one".into()));
+    assert_eq!(reply.eligibility, Eligibility::Configured("one".into()));
     assert_eq!(reply.answers, [Answer::Unadmitted, Answer::Done]);
     granted(&*one, take("k", "a")).await;
     assert!(view(&*two, "k").await.named, "it is read all the same");
@@ -196,8 +196,11 @@ async fn a_record_of_an_earlier_admission_names_nobody(guarded: Guarded<'_>) {
     refused(&*one, observed("b")).await;
     admitted(&*two, "m", "two").await;
     // A connection that has seen the marker misses it first, and then looks at what stands there.
-    assert_ne!(standing(&*one).await, Standing::Admitted);
-    assert_eq!(standing(&*one).await, Standing::Configured("two".into()));
+    assert_ne!(eligibility(&*one).await, Eligibility::Admitted);
+    assert_eq!(
+        eligibility(&*one).await,
+        Eligibility::Configured("two".into())
+    );
     let seen = view(&*two, "k").await;
     assert_eq!((seen.named, seen.inc.as_str()), (false, "n"));
     refused(&*two, confirm(Lock, "k", "a", grant.0)).await;

@@ -29,7 +29,7 @@ pub(crate) async fn the_same_attempt_sent_again_gets_the_same_grant_n3(lab: Lab)
     assert_eq!(granted(&*node, take("k", "a")).await.0, grant);
     ask(&*node, confirm(Lock, "k", "a", grant.0 + 5)).await;
     assert_eq!(granted(&*node, take("k", "a")).await.0, grant);
-    // Also over the key's end, as long as nobody else was granted.
+    // Also over the key's end, as long as no other owner was granted.
     let (grant, _) = granted(&*node, take_for("s", "a", SHORT)).await;
     wait_until_free(&*node, "s").await;
     assert_eq!(granted(&*node, take("s", "a")).await.0, grant);
@@ -151,7 +151,7 @@ pub(crate) async fn strangers_change_nothing_n6(lab: Lab) {
             ..before
         }
     );
-    // Nobody's lock has no holder either.
+    // A lock that was never taken has no holder either.
     refused(&*node, confirm(Lock, "free", "b", 5)).await;
     refused(&*node, write("free", "b", (5, 1), "mine")).await;
     assert_eq!(ask(&*node, release(Lock, "free", "b")).await, Answer::Done);
@@ -359,7 +359,7 @@ pub(crate) async fn a_broken_lease_is_over_but_its_key_stays_n7(lab: Lab) {
         refused(&*node, confirm(Lock, "k", "a", grant.0)).await;
         refused(&*node, write("k", "a", (grant.0, seq), "mine")).await;
     }
-    // Nobody else is let in while it may believe.
+    // No other owner is let in while it may believe.
     let seen = refused(&*node, take("k", "b")).await;
     assert_eq!(
         (seen.holder.as_deref(), seen.broken, seen.released),
@@ -413,7 +413,7 @@ pub(crate) async fn a_break_touches_neither_a_successor_nor_a_stranger_n6(lab: L
     );
     let kept = ask(&*node, extend(Lock, "k", "b", 1, grant.0)).await;
     assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
-    // Where nobody stands, a late round of the owner heals nothing.
+    // Where there is no record, a late round of the owner heals nothing.
     broken(&*node, force("elsewhere", "c", 5, false)).await;
     refused(&*node, extend(Lock, "elsewhere", "c", 1, 5)).await;
     let (next, _) = granted(&*node, take("elsewhere", "d")).await;
@@ -457,7 +457,7 @@ pub(crate) async fn whoever_is_polite_lets_those_before_him_pass_r7(lab: Lab) {
     assert_eq!(seen.ahead, Some(1));
     granted(&*node, queued("b", true)).await;
     ask(&*node, release(Lock, "k", "b")).await;
-    // Whoever has lost patience with those before him asks nobody.
+    // A waiter that has lost patience with those before it does not ask for its turn.
     granted(&*node, queued("d", false)).await;
     assert_eq!(refused(&*node, queued("c", true)).await.ahead, Some(0));
 }

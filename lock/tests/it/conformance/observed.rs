@@ -1,6 +1,6 @@
 //! Locks that are taken by their records, and what both modes share with them.
 
-use watchkeeper_lock::node::{Admission, Kind::Lock, Seen, Standing};
+use watchkeeper_lock::node::{Admission, Eligibility, Kind::Lock, Seen};
 
 use super::*;
 
@@ -77,7 +77,7 @@ pub(crate) async fn an_observed_lease_outlives_its_key_n8(lab: Lab) {
         (Some("a"), None, 150)
     );
     assert!(before.named && !before.foreign && !before.released);
-    // Whoever watched exactly this may have it.
+    // A client that watched exactly this may have it.
     let (next, _) = granted(&*node, observe("k", "b", Some(seen_in(&before)))).await;
     assert!(next > grant);
     let after = view(&*node, "k").await;
@@ -119,7 +119,7 @@ pub(crate) async fn what_was_seen_must_stand_there_exactly_n8(lab: Lab) {
         refused(&*node, observe("k", "b", Some(wrong.clone()))).await;
         refused(&*node, round("k", "b", 9, grant.0, Some(wrong))).await;
     }
-    // Also while the key still stands: nobody has renewed it for its whole life.
+    // Also while the key still stands: it was not renewed for its whole life.
     assert_eq!(view(&*node, "k").await.holder.as_deref(), Some("a"));
     granted(&*node, observe("k", "b", Some(now))).await;
     assert_eq!(view(&*node, "k").await.holder.as_deref(), Some("b"));
@@ -198,7 +198,7 @@ pub(crate) async fn a_released_record_is_nobodys_to_confirm_or_write_n4(lab: Lab
 
 pub(crate) async fn a_round_heals_by_the_take_rule_r9(lab: Lab) {
     let node = lab.client().await;
-    // Where there is nothing, and where somebody has let go.
+    // Where there is nothing, and where an owner has let go.
     assert!(is_healed(
         &ask(&*node, round("empty", "a", 4, 7, None)).await
     ));
@@ -298,7 +298,7 @@ pub(crate) async fn only_keys_of_ours_are_cut_to_the_longest_life_o6(lab: Lab) {
         let seen = refused(&*node, contender.clone()).await;
         assert!(seen.remaining_ms > Some(10_000), "{seen:?}");
         let seen = refused(&*node, short(contender)).await;
-        // The holder of a named lock may have longer leases than whoever comes; of claims nobody knows.
+        // The holder of a named lock may have longer leases than the client that comes; of claims that is not known.
         let cut = key == "claim";
         assert_eq!(seen.remaining_ms <= Some(1_000), cut, "{seen:?}");
         assert_eq!(view(&*node, key).await.remaining_ms <= Some(1_000), cut);
@@ -344,13 +344,13 @@ pub(crate) async fn what_nobody_guards_votes_and_needs_no_admission(lab: Lab) {
                 nonce: nonce(),
                 config: "one".into(),
                 counter: Token(90),
-                blank_before: None,
+                memory_loss: None,
             },
             Op::Admission,
         ],
     )
     .await;
-    assert_eq!(reply.standing, Standing::Unguarded);
+    assert_eq!(reply.eligibility, Eligibility::Unguarded);
     let Answer::Granted { grant, .. } = reply.answers[0] else {
         panic!("{reply:?}")
     };

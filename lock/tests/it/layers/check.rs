@@ -1,19 +1,27 @@
-//! What the tests of the direction of imports are made of: which module uses which, read from the source.
+//! What the tests of the direction of imports are made of: which module may use which, and which files may use each other.
 //!
-//! Self-contained, so that other crates can include it with `#[path]`. Looked at are paths that begin with `crate::`, outside
-//! tests and comments.
+//! Self-contained, so that other crates can include it with `#[path]`.
+
+#[path = "source.rs"]
+mod source;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
+
+use source::{Follow, Source, Uses, circles};
 
 /// Module, and the modules it may use. Bottom first.
 pub type Layers = &'static [(&'static str, &'static [&'static str])];
 
 /// Edges against the direction, each with its reason.
 pub type Exceptions = &'static [(&'static str, &'static str, &'static str)];
+
+/// Files that lead to each other, and the reason. Every file of a circle is named, and no other.
+pub type Circles = &'static [(&'static [&'static str], &'static str)];
 
 /// Every edge of the source is in the table, or an exception.
 pub fn modules_use_only_what_lies_below_them(layers: Layers, exceptions: Exceptions) {
@@ -52,12 +60,11 @@ pub fn the_table_has_no_circles(layers: Layers) {
 /// Every module of the source has a line.
 pub fn the_table_names_every_module(layers: Layers) {
     let named: BTreeSet<&str> = layers.iter().map(|(name, _)| *name).collect();
-    let root = source();
-    for entry in fs::read_dir(&root).unwrap() {
-        let path = entry.unwrap().path();
-        let module = module_of(path.strip_prefix(&root).unwrap());
+    for entry in fs::read_dir(root()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = module_of(&name);
         assert!(
-            named.contains(module.as_str()) || ["lib", "sim"].contains(&module.as_str()),
+            named.contains(module) || ["lib", "main", "sim"].contains(&module),
             "{module} has no place in the table"
         );
     }
@@ -75,179 +82,138 @@ pub fn every_exception_is_still_needed(exceptions: Exceptions) {
     }
 }
 
-// === reading the source
+/// Files use each other in no circle but those that are allowed, each of which is still there.
+pub fn files_use_each_other_in_no_circle(allowed: Circles) {
+    let uses = source().uses(Follow::All);
+    let faults = faults(&uses, allowed);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    // Of a source that was not understood nothing would be found.
+    let edges: usize = uses.values().map(BTreeMap::len).sum();
+    let files = uses.len();
+    assert!(
+        edges > 2 * files,
+        "only {edges} uses found in {files} files"
+    );
+}
 
-/// The crate below: all of it may be used.
-const OTHER: &str = "watchkeeper_lock";
+/// Circles that no line of the list allows, and lines that no circle needs.
+fn faults(uses: &Uses, allowed: Circles) -> Vec<String> {
+    let circles = circles(uses);
+    let lines = allowed
+        .iter()
+        .map(|(files, why)| (files.iter().copied().collect::<BTreeSet<_>>(), why));
+    let lines: BTreeMap<BTreeSet<&str>, _> = lines.collect();
+    let new = circles.iter().filter(|circle| !lines.contains_key(*circle));
+    let new = new.map(|circle| {
+        let inner = circle.iter().flat_map(|from| {
+            let inner = uses[*from].iter();
+            let inner = inner.filter(|(to, _)| circle.contains(to.as_str()));
+            inner.map(move |(to, by)| format!("  {from} uses {to}: {}\n", list(by)))
+        });
+        let inner: String = inner.collect();
+        format!("a circle that is not in the list: {circle:?}\n{inner}")
+    });
+    let gone = lines.iter().filter(|(files, _)| !circles.contains(files));
+    let gone = gone.map(|(files, why)| {
+        format!("no longer a circle, or another one: {files:?}; take it off the list ({why})")
+    });
+    new.chain(gone).collect()
+}
+
+/// The test of the test, with crates that are made up.
+pub fn a_circle_is_found_wherever_it_hides() {
+    let ab: Circles = &[(&["a.rs", "b/mod.rs"], "they are made for it")];
+    let of = |a: &str, b: &str, allowed| {
+        let lib = "mod a; mod b; pub use a::One; pub use b::{inner::Three, Two};";
+        let inner = "pub struct Three;";
+        let files = [
+            ("lib.rs", lib),
+            ("a.rs", a),
+            ("b/mod.rs", b),
+            ("b/inner.rs", inner),
+        ];
+        let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
+        faults(&Source::of(&files.into()).uses(Follow::All), allowed).join("\n")
+    };
+    let b = "mod inner; pub use inner::Three; pub struct Two(super::a::One);";
+    for a in [
+        "use crate::b::Two; pub struct One;",
+        "use crate::{b::{Three, Two as Other}, One as Me}; pub struct One;",
+        "use super::b; pub struct One; fn f() -> b::Two { todo!() }",
+        "pub struct One; fn f() { for _ in crate::b::Two::all() {} }",
+        // By the name at the root.
+        "use crate::Two; pub struct One;",
+        "pub struct One; mod deep { use super::super::b::*; }",
+        "pub struct One; #[cfg(test)] mod tests { use crate::c; } use crate::b::Two;",
+        "pub struct One; const QUOTE: char = '\"'; use crate::b::Two; const OTHER: char = '\"';",
+    ] {
+        assert!(of(a, b, &[]).contains("a.rs uses b/mod.rs"), "{a}");
+        assert_eq!(of(a, b, ab), "", "{a}");
+    }
+    for a in [
+        "pub struct One;",
+        // It lies in another file.
+        "use crate::b::Three; pub struct One; fn f(_: super::b::inner::Three) {}",
+        "use crate::Three; pub struct One;",
+        "pub use crate::b::Two; pub struct One;",
+        "pub struct One; #[cfg(test)] mod tests { use crate::b::Two; }",
+        "pub struct One; // crate::b::Two\n const TEXT: &str = \"crate::b::Two\";",
+        "pub struct One; mod deep { pub(in crate::b) fn f(_: super::One) {} }",
+    ] {
+        assert_eq!(of(a, b, &[]), "", "{a}");
+        assert!(
+            of(a, b, ab).contains("take it off the list (they are made for it)"),
+            "{a}"
+        );
+    }
+    assert_eq!(
+        of(
+            "pub struct One;",
+            "mod inner; struct Two; use inner::Three;",
+            &[]
+        ),
+        ""
+    );
+    let parent = "pub use inner::Three; mod inner; pub struct Two; fn f(_: Three) {}";
+    assert_eq!(
+        of("pub struct One;", parent, &[]),
+        "",
+        "the child does not use it"
+    );
+}
+
+// === reading the source
 
 /// Which module uses which, and where.
 fn edges() -> BTreeMap<(String, String), BTreeSet<String>> {
-    let root = source();
-    let reexports = reexports(&fs::read_to_string(root.join("lib.rs")).unwrap());
-    let mut files = Vec::new();
-    collect(&root, &mut files);
-    assert!(
-        files.len() > 40,
-        "only {} files found in {}",
-        files.len(),
-        root.display()
-    );
     let mut found: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
-    for file in files {
-        let inner = file.strip_prefix(&root).unwrap().to_owned();
-        let from = module_of(&inner);
-        for target in targets(&fs::read_to_string(&file).unwrap()) {
-            // `crate::Worker` is a name that the root passes on.
-            let to = reexports.get(&target).unwrap_or(&target);
-            let to = reexports.get(to).unwrap_or(to).clone();
-            if to != from && to != OTHER {
-                found
-                    .entry((from.clone(), to))
-                    .or_default()
-                    .insert(inner.display().to_string());
+    for (from, uses) in &source().uses(Follow::Root) {
+        // The root passes the names of its modules on, and belongs to none of them.
+        for to in uses.keys().filter(|_| from != "lib.rs") {
+            let edge = (module_of(from).to_owned(), module_of(to).to_owned());
+            if edge.0 != edge.1 {
+                found.entry(edge).or_default().insert(from.clone());
             }
         }
     }
+    assert!(found.len() > 4, "only {} edges found", found.len());
     found
 }
 
-/// The files of the library proper: not the root, and no module that is compiled for tests only.
-fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
-    let mut all = Vec::new();
-    walk(folder, &mut all);
-    let tests: Vec<PathBuf> = all.iter().flat_map(|file| test_modules(file)).collect();
-    let test = |file: &PathBuf| {
-        tests
-            .iter()
-            .any(|module| file.with_extension("").starts_with(module))
-    };
-    all.retain(|file| !test(file) && *file != folder.join("lib.rs"));
-    found.extend(all);
+fn module_of(path: &str) -> &str {
+    let first = path.split('/').next().unwrap_or_default();
+    first.trim_end_matches(".rs")
 }
 
-fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            walk(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
+fn source() -> &'static Source {
+    static READ: OnceLock<Source> = OnceLock::new();
+    READ.get_or_init(|| Source::read(&root()))
 }
 
-/// Where the modules lie that `file` declares as `#[cfg(test)] mod name;`, without their extension.
-fn test_modules(file: &Path) -> Vec<PathBuf> {
-    let root = file.ends_with("mod.rs") || file.ends_with("lib.rs");
-    let folder = if root {
-        file.parent().unwrap().to_owned()
-    } else {
-        file.with_extension("")
-    };
-    let text = fs::read_to_string(file).unwrap();
-    let marked = text.split("#[cfg(test)]\n").skip(1);
-    let names = marked.filter_map(|rest| {
-        let (_, name) = rest.lines().next()?.split_once("mod ")?;
-        name.strip_suffix(';')
-    });
-    names.map(|name| folder.join(name)).collect()
-}
-
-/// First segments of all paths from the root.
-pub fn targets(text: &str) -> Vec<String> {
-    let bare: String = text
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or_default())
-        .fold(String::new(), |all, line| all + line + "\n");
-    // By custom the tests of a file stand at its end.
-    let tests = bare.match_indices("#[cfg(test)]\nmod ").find(|(at, _)| {
-        bare[*at..]
-            .lines()
-            .nth(1)
-            .is_some_and(|line| line.ends_with('{'))
-    });
-    let bare = &bare[..tests.map_or(bare.len(), |(at, _)| at)];
-    let mut found = Vec::new();
-    for (at, path) in bare.match_indices("crate::") {
-        let other = bare[..at].ends_with(|c: char| c == '$' || c == '_' || c.is_alphanumeric());
-        if other {
-            continue;
-        }
-        let rest = &bare[at + path.len()..];
-        match rest.strip_prefix('{') {
-            Some(group) => found.extend(heads(group)),
-            None => found.extend(word(rest)),
-        }
-    }
-    found
-}
-
-/// The first word of each member of a group `a::b, c::{d, e}, f}…`.
-fn heads(group: &str) -> Vec<String> {
-    let mut depth = 0;
-    let mut start = Some(0);
-    let mut found = Vec::new();
-    for (at, c) in group.char_indices() {
-        if let Some(from) = start.filter(|_| ",:}".contains(c)) {
-            found.extend(word(&group[from..at]));
-            start = None;
-        }
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => start = Some(at + 1),
-            _ => {}
-        }
-    }
-    found
-}
-
-fn word(text: &str) -> Option<String> {
-    let text = text.trim_start();
-    let end = text
-        .find(|c: char| c != '_' && !c.is_alphanumeric())
-        .unwrap_or(text.len());
-    (end > 0).then(|| text[..end].to_owned())
-}
-
-/// Names that `pub use module::{…}` lifts to the root, and where they come from.
-fn reexports(root: &str) -> BTreeMap<String, String> {
-    let bare: String = root
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .fold(String::new(), |all, line| all + line + "\n");
-    let lines = bare
-        .split(';')
-        .filter_map(|item| item.trim().rsplit_once("use "));
-    let pairs = lines.filter_map(|(_, path)| path.split_once("::"));
-    let mut found = BTreeMap::new();
-    for (module, names) in pairs {
-        for name in names
-            .split(|c: char| c != '_' && !c.is_alphanumeric())
-            .filter(|n| !n.is_empty())
-        {
-            found.insert(name.to_owned(), module.to_owned());
-        }
-    }
-    found
-}
-
-fn module_of(inner: &Path) -> String {
-    let first = inner
-        .components()
-        .next()
-        .unwrap()
-        .as_os_str()
-        .to_str()
-        .unwrap();
-    first.trim_end_matches(".rs").to_owned()
-}
-
-fn source() -> PathBuf {
+fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-fn list(files: &BTreeSet<String>) -> String {
-    files.iter().cloned().collect::<Vec<_>>().join(", ")
+fn list(names: &BTreeSet<String>) -> String {
+    names.iter().cloned().collect::<Vec<_>>().join(", ")
 }

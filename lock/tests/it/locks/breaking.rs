@@ -27,7 +27,7 @@ pub(crate) async fn a_broken_lease_is_final_and_lets_nobody_in_before_its_end_n7
     let work = lease.view().begin_work();
     let report = b.breaks(&lease, false).await;
     assert!(lease.token() < report.token);
-    // It may believe, and works: nobody else is let in, with whatever they come.
+    // It may believe, and works: no other client is let in, whatever it sends.
     assert!(matches!(b.attempt().await, Err(LockError::Held { .. })));
     assert!(matches!(
         scene.client().attempt().await,

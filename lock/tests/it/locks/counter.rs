@@ -30,8 +30,8 @@ impl Drop for Seed {
 
 pub(crate) async fn no_update_is_lost(scene: Scene) {
     let seed = Seed::draw();
-    // With real time a call that a busy machine keeps from its node in time is one that a dead client did not send: its
-    // place in the line would stay for as long. Here nobody dies.
+    // With real time a call that a busy machine keeps from its node in time is one that a dead client did not send:
+    // its place in the queue would stay for as long. Here no client dies.
     let (scene, ttl, turns) = match scene.time.here {
         true => (scene.clone(), scene.time.ttl, 25),
         false => (scene.clone().patient(), LONG, 8),
@@ -86,7 +86,7 @@ async fn count(
                     .clock
                     .sleep(chance.up_to(scene.time.ttl / 50))
                     .await;
-                // Whoever has lost its lease must not act.
+                // A holder that has lost its lease must not act.
                 if lease.view().is_held() {
                     counter.store(read + 1, Ordering::SeqCst);
                     counted.fetch_add(1, Ordering::SeqCst);

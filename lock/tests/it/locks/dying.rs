@@ -40,7 +40,7 @@ pub(crate) async fn a_holder_that_dies_after_a_sign_of_life_is_followed_as_soon(
 }
 
 fn is_followed_soon(scene: &Scene, lease: &Lease, next: &Lease, died: Moment) {
-    // Whoever has stood by for a while has seen its last sign of life just after it was given.
+    // A candidate that has stood by for a while has seen its last sign of life just after it was given.
     let took = next.since().since(died);
     let ttl = scene.time.ttl;
     assert!(took <= ttl + ttl / 10 + scene.time.slack, "{took:?}");

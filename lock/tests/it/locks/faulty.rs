@@ -51,7 +51,7 @@ pub(crate) async fn a_key_that_vanishes_ends_no_observed_lease_r8(scene: Scene) 
     for node in 0..scene.nodes() {
         scene.faults().vanish(node, KEY);
     }
-    // Neither is anybody else let in, whether it comes now or has waited.
+    // Neither is another client let in, whether it comes now or has waited.
     let tried = scene.client().attempt().await;
     assert!(matches!(tried, Err(LockError::Held { .. })), "{tried:?}");
     let waited = b.take(b.lock().wait(ttl * 3)).await;

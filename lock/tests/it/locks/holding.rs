@@ -6,7 +6,7 @@ use super::*;
 
 pub(crate) async fn a_lock_has_one_holder(scene: Scene) {
     let clients: Vec<Client> = (0..4).map(|_| scene.client()).collect();
-    // All at once, none willing to wait: nobody may win, for votes split, but never two.
+    // All at once, none willing to wait: perhaps none wins, for votes split, but never two.
     for _ in 0..5 {
         let tries = clients.iter().map(|client| client.take(client.lock()));
         let tried = futures_util::future::join_all(tries).await;

@@ -97,7 +97,7 @@ impl Scene {
         self
     }
 
-    /// With calls that may take longer, for cases in which nobody dies: nothing is decided by a busy machine.
+    /// With calls that may take longer, for cases in which no client dies: nothing is decided by a busy machine.
     pub(crate) fn patient(mut self) -> Self {
         self.time.node_timeout *= 20;
         self
@@ -181,7 +181,7 @@ impl Scene {
         views
     }
 
-    /// Waits until no key and no unreleased record is left, and looks that nobody stands in line.
+    /// Waits until no key and no unreleased record is left, and looks that the queue is empty.
     pub(crate) async fn nothing_is_left(&self, key: &str) {
         let free = |view: &View| {
             view.holder.is_none() && (view.owner.is_none() || view.released || !view.named)
@@ -198,7 +198,7 @@ impl Scene {
         }
     }
 
-    /// Whoever is first in line on a node: the release of a stranger is announced, too, and names it.
+    /// The head of the queue on a node: the release of a stranger is announced as well, and names it.
     pub(crate) async fn head(&self, node: usize, key: &str) -> Option<String> {
         let connection = &self.eyes[node];
         let mut news = connection.announcements().await.unwrap();
@@ -227,7 +227,7 @@ impl Scene {
         reply.answers.into_iter().next().unwrap()
     }
 
-    /// Every lease comes here: nobody else's may be held, and the token is the largest.
+    /// Every lease comes here: no other may be held, and the token is the largest.
     pub(crate) fn look_at(&self, lease: &LeaseView) {
         let mut held = self.held.lock().unwrap();
         for other in held.iter().filter(|l| l.key() == lease.key()) {
@@ -252,7 +252,7 @@ impl Client {
         self.locks.lock(NAME)
     }
 
-    /// Takes the lock, and looks that nobody else holds it.
+    /// Takes the lock, and looks that no other client holds it.
     pub(crate) async fn take(&self, lock: LockBuilder) -> Result<Lease, LockError> {
         let lease = lock.acquire().await?;
         // A short one may have ended on its way to us, on a machine that stood still.

@@ -1,4 +1,4 @@
-//! Standing in line, and going away.
+//! Queuing, and going away.
 
 use std::{cell::RefCell, pin::pin, task::Poll};
 
@@ -140,7 +140,7 @@ pub(crate) async fn a_wait_that_is_cancelled_leaves_nothing(scene: Scene) {
 pub(crate) async fn one_of_a_line_that_is_cancelled_holds_nobody_up(scene: Scene) {
     let scene = scene.patient();
     let holder = scene.client();
-    // Whoever is cancelled stands before, between or behind the others.
+    // The waiter that is cancelled stands before, between or behind the others.
     for (polls, place) in (1..9).flat_map(|polls| (0..3).map(move |place| (polls, place))) {
         let waiters: Vec<Client> = (0..3).map(|_| scene.client()).collect();
         let lease = holder.hold_for(LONG).await;

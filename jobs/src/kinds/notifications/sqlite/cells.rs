@@ -4,20 +4,23 @@
 //! table, a batch of another size does not begin, and the size changes only while no intent is open. Replicas that are
 //! configured differently, as in a rolling change, follow the size in force meanwhile.
 
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use watchkeeper::chance::Chance;
 
 use super::{
     schema::Table,
     side::{immediate, open_batches},
 };
-use crate::notifications::{cell::Layout, source::SourceError};
+use crate::notifications::{
+    cell::Layout,
+    source::{Result, SourceError},
+};
 
 /// Version of the side tables' meaning.
 const VERSION: i64 = 1;
 
 /// The layout in force, after the configured one was put in force if it may be.
-pub(super) fn in_force(conn: &mut Connection, table: &Table) -> Result<Layout, SourceError> {
+pub(super) fn in_force(conn: &mut Connection, table: &Table) -> Result<Layout> {
     if let Some((layout, _)) = read(conn, table)?
         && layout == table.layout
     {
@@ -37,7 +40,7 @@ pub(super) fn in_force(conn: &mut Connection, table: &Table) -> Result<Layout, S
 }
 
 /// The layout in force and the database's own name, written down at the first time.
-pub(super) fn settle(tx: &Transaction<'_>, table: &Table) -> Result<(Layout, String), SourceError> {
+pub(super) fn settle(tx: &Connection, table: &Table) -> Result<(Layout, String)> {
     if let Some(found) = read(tx, table)? {
         return Ok(found);
     }
@@ -59,10 +62,7 @@ pub(super) fn settle(tx: &Transaction<'_>, table: &Table) -> Result<(Layout, Str
 }
 
 /// The layout in force and the database's own name, if the table was ever served.
-pub(super) fn read(
-    conn: &Connection,
-    table: &Table,
-) -> Result<Option<(Layout, String)>, SourceError> {
+pub(super) fn read(conn: &Connection, table: &Table) -> Result<Option<(Layout, String)>> {
     let found: Option<(i64, String, String)> = conn
         .prepare_cached(
             "SELECT version, layout, name FROM watchkeeper_delivery_source WHERE source = ?1",
@@ -82,11 +82,7 @@ pub(super) fn read(
 }
 
 /// Batches in which a sender wrote an intent.
-pub(super) fn open_intents(
-    conn: &Connection,
-    table: &Table,
-    limit: usize,
-) -> Result<Vec<String>, SourceError> {
+pub(super) fn open_intents(conn: &Connection, table: &Table, limit: usize) -> Result<Vec<String>> {
     let mut batches = conn.prepare_cached(
         "SELECT batch FROM watchkeeper_delivery_intent WHERE source = ?1 ORDER BY batch LIMIT ?2",
     )?;

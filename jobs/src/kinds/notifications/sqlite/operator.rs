@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, types::FromSql};
+use rusqlite::{Connection, OptionalExtension, Row, params, types::FromSql};
 use watchkeeper::{clock::Clock, node::Token};
 
 use super::{
@@ -18,7 +18,7 @@ use crate::notifications::{
     delivery::{Exception, State},
     operator::{Did, Entry, RowState, Standing, Step, again, parked},
     params::NotificationsParams,
-    source::SourceError,
+    source::{Result, SourceError},
 };
 
 /// Counts, lists and changes what stands beside one table.
@@ -31,7 +31,7 @@ pub struct SqliteOperator {
 
 /// Which items are being sent, read batch by batch within one transaction.
 struct Sending<'t> {
-    tx: &'t Transaction<'t>,
+    tx: &'t Connection,
     table: &'t Table,
     layout: Layout,
     read: BTreeMap<i64, BTreeSet<ItemId>>,
@@ -68,7 +68,7 @@ impl SqliteOperator {
     ///
     /// # Errors
     /// [`SourceError`].
-    pub fn standing(&mut self) -> Result<Standing, SourceError> {
+    pub fn standing(&mut self) -> Result<Standing> {
         if !schema::is_served(&self.conn)? {
             return Ok(Standing {
                 backlog: rows::unsent(&self.conn, &self.table)?,
@@ -96,7 +96,7 @@ impl SqliteOperator {
         states: &[State],
         after: Option<&ItemId>,
         limit: usize,
-    ) -> Result<Vec<Entry>, SourceError> {
+    ) -> Result<Vec<Entry>> {
         if !schema::is_served(&self.conn)? {
             return Ok(Vec::new());
         }
@@ -135,7 +135,7 @@ impl SqliteOperator {
     ///
     /// # Errors
     /// [`SourceError`].
-    pub fn find(&self, word: &str) -> Result<Option<ItemId>, SourceError> {
+    pub fn find(&self, word: &str) -> Result<Option<ItemId>> {
         let number = word.parse().ok().map(ItemId::Int);
         let words = [Some(ItemId::Text(word.to_owned())), number];
         for id in words.iter().flatten() {
@@ -161,7 +161,7 @@ impl SqliteOperator {
     ///
     /// # Errors
     /// [`SourceError`].
-    pub fn place(&self, word: &str) -> Result<ItemId, SourceError> {
+    pub fn place(&self, word: &str) -> Result<ItemId> {
         if let Some(found) = self.find(word)? {
             return Ok(found);
         }
@@ -175,7 +175,7 @@ impl SqliteOperator {
     ///
     /// # Errors
     /// [`SourceError`]; nothing was changed then.
-    pub fn retry(&mut self, ids: &[ItemId]) -> Result<Vec<Did>, SourceError> {
+    pub fn retry(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
         if !schema::is_served(&self.conn)? {
             let rows = ids
                 .iter()
@@ -199,7 +199,7 @@ impl SqliteOperator {
         state: State,
         after: Option<&ItemId>,
         items: usize,
-    ) -> Result<Step, SourceError> {
+    ) -> Result<Step> {
         if !schema::is_served(&self.conn)? {
             return Ok(Step::default());
         }
@@ -231,16 +231,13 @@ impl SqliteOperator {
     ///
     /// # Errors
     /// [`SourceError`]; nothing was changed then.
-    pub fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>, SourceError> {
+    pub fn park(&mut self, ids: &[ItemId]) -> Result<Vec<Did>> {
         schema::make_side_tables(&self.conn)?;
         self.within(|sending, now_ms| ids.iter().map(|id| park(sending, id, now_ms)).collect())
     }
 
     /// Changes something in one transaction. Writes nothing when that fails.
-    fn within<T>(
-        &mut self,
-        change: impl FnOnce(&mut Sending<'_>, i64) -> Result<T, SourceError>,
-    ) -> Result<T, SourceError> {
+    fn within<T>(&mut self, change: impl FnOnce(&mut Sending<'_>, i64) -> Result<T>) -> Result<T> {
         let now_ms = self.clock.wall().as_millisecond();
         let tx = immediate(&mut self.conn)?;
         let did = change(&mut Sending::new(&tx, &self.table)?, now_ms)?;
@@ -251,7 +248,7 @@ impl SqliteOperator {
 
 // === one item, within a transaction ===
 
-fn retry(sending: &mut Sending<'_>, id: &ItemId, now_ms: i64) -> Result<Did, SourceError> {
+fn retry(sending: &mut Sending<'_>, id: &ItemId, now_ms: i64) -> Result<Did> {
     let (tx, table) = (sending.tx, sending.table);
     if sending.holds(id)? {
         return Ok(Did::Sending);
@@ -271,7 +268,7 @@ fn retry(sending: &mut Sending<'_>, id: &ItemId, now_ms: i64) -> Result<Did, Sou
     Ok(Did::Changed)
 }
 
-fn park(sending: &mut Sending<'_>, id: &ItemId, now_ms: i64) -> Result<Did, SourceError> {
+fn park(sending: &mut Sending<'_>, id: &ItemId, now_ms: i64) -> Result<Did> {
     let (tx, table) = (sending.tx, sending.table);
     if sending.holds(id)? {
         return Ok(Did::Sending);
@@ -304,7 +301,7 @@ struct Noted {
     batch: String,
 }
 
-fn noted(tx: &Transaction<'_>, table: &Table, id: &ItemId) -> Result<Option<Noted>, SourceError> {
+fn noted(tx: &Connection, table: &Table, id: &ItemId) -> Result<Option<Noted>> {
     let mut found = tx.prepare_cached(
         "SELECT state, attempts, not_before, reason, token, batch FROM watchkeeper_delivery
          WHERE source = ?1 AND item = ?2",
@@ -323,11 +320,11 @@ fn noted(tx: &Transaction<'_>, table: &Table, id: &ItemId) -> Result<Option<Note
     }))
 }
 
-fn token_of(row: &Row<'_>, at: usize) -> Result<Token, SourceError> {
+fn token_of(row: &Row<'_>, at: usize) -> Result<Token> {
     Ok(Token(row.get::<_, i64>(at)?.unsigned_abs()))
 }
 
-fn row_state(conn: &Connection, table: &Table, id: &ItemId) -> Result<RowState, SourceError> {
+fn row_state(conn: &Connection, table: &Table, id: &ItemId) -> Result<RowState> {
     let unsent: Option<bool> = conn
         .prepare_cached(&format!(
             "SELECT n.{} IS NULL FROM {} AS n WHERE n.{} = ?1",
@@ -348,13 +345,13 @@ fn row_state(conn: &Connection, table: &Table, id: &ItemId) -> Result<RowState, 
 /// `state, attempts, not_before, reason, token, batch, updated_at` from 1 on. What another program wrote under an id that
 /// is neither number nor text is no item.
 fn of_state<T>(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     table: &Table,
     state: State,
     after: Option<&ItemId>,
     limit: usize,
-    mut read: impl FnMut(ItemId, &Row<'_>) -> Result<Option<T>, SourceError>,
-) -> Result<Vec<T>, SourceError> {
+    mut read: impl FnMut(ItemId, &Row<'_>) -> Result<Option<T>>,
+) -> Result<Vec<T>> {
     // With a place the index is entered there, which it could not be under an `OR`.
     let behind = match after {
         Some(_) => "item > ?3",
@@ -379,7 +376,7 @@ fn of_state<T>(
 // === impl Sending ===
 
 impl<'t> Sending<'t> {
-    fn new(tx: &'t Transaction<'t>, table: &'t Table) -> Result<Self, SourceError> {
+    fn new(tx: &'t Connection, table: &'t Table) -> Result<Self> {
         let (layout, _) = cells::settle(tx, table)?;
         Ok(Self {
             tx,
@@ -394,7 +391,7 @@ impl<'t> Sending<'t> {
         Some(self.table.batch(self.layout, self.layout.cell_of(id)?))
     }
 
-    fn holds(&mut self, id: &ItemId) -> Result<bool, SourceError> {
+    fn holds(&mut self, id: &ItemId) -> Result<bool> {
         let Some(number) = self.layout.cell_of(id) else {
             return Ok(false);
         };

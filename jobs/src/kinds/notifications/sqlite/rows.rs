@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{
-    Connection, OptionalExtension, Row, ToSql, Transaction, params,
+    Connection, OptionalExtension, Row, ToSql, params,
     types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef},
 };
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ use super::{
 use crate::notifications::{
     cell::{Cell, ItemId, Layout, idempotency_key},
     delivery::Exception,
-    source::{Item, SourceError},
+    source::{Item, Result},
 };
 
 /// Numbers of cells with rows that may go now.
@@ -28,7 +28,7 @@ pub(super) fn cells_with_work(
     layout: Layout,
     now_ms: i64,
     limit: usize,
-) -> Result<Vec<i64>, SourceError> {
+) -> Result<Vec<i64>> {
     let (name, id, due) = (&table.sql_name, &table.sql_id, due_rows(table));
     match layout {
         Layout::Range(size) => {
@@ -59,12 +59,12 @@ pub(super) fn cells_with_work(
 
 /// The cell's rows that may go now, at most one batch of them.
 pub(super) fn due(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     table: &Table,
     cell: &Cell,
     database: &str,
     now_ms: i64,
-) -> Result<Vec<Item>, SourceError> {
+) -> Result<Vec<Item>> {
     let ids = due_ids(tx, table, cell, now_ms)?;
     let columns: Vec<String> = match &table.payload {
         Payload::Column(column) => vec![column.clone()],
@@ -94,12 +94,7 @@ pub(super) fn due(
     Ok(items)
 }
 
-fn due_ids(
-    tx: &Transaction<'_>,
-    table: &Table,
-    cell: &Cell,
-    now_ms: i64,
-) -> Result<Vec<ItemId>, SourceError> {
+fn due_ids(tx: &Connection, table: &Table, cell: &Cell, now_ms: i64) -> Result<Vec<ItemId>> {
     let (name, id, due) = (&table.sql_name, &table.sql_id, due_rows(table));
     let mut ids = Vec::new();
     match cell.layout {
@@ -143,10 +138,10 @@ fn due_rows(table: &Table) -> String {
 
 /// Whether a row is there and unsent, and what the side table says of it.
 pub(super) fn standing(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     table: &Table,
     id: &ItemId,
-) -> Result<(bool, Option<Exception>), SourceError> {
+) -> Result<(bool, Option<Exception>)> {
     let unsent = tx
         .prepare_cached(&format!(
             "SELECT 1 FROM {} AS n WHERE n.{} = ?1 AND n.{} IS NULL",
@@ -165,12 +160,7 @@ pub(super) fn standing(
 }
 
 /// Marks a row as sent, unless it is marked already.
-pub(super) fn mark_sent(
-    tx: &Transaction<'_>,
-    table: &Table,
-    id: &ItemId,
-    now_ms: i64,
-) -> Result<(), SourceError> {
+pub(super) fn mark_sent(tx: &Connection, table: &Table, id: &ItemId, now_ms: i64) -> Result<()> {
     let mut mark = tx.prepare_cached(&format!(
         "UPDATE {} SET {sent} = ?2 WHERE {} = ?1 AND {sent} IS NULL",
         table.sql_name,
@@ -186,7 +176,7 @@ pub(super) fn mark_sent(
 }
 
 /// Unsent rows that are neither dead nor parked.
-pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64, SourceError> {
+pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64> {
     let count: i64 = conn
         .prepare_cached(&format!(
             "SELECT count(*) FROM {} AS n WHERE n.{} IS NULL AND NOT EXISTS
@@ -199,7 +189,7 @@ pub(super) fn backlog(conn: &Connection, table: &Table) -> Result<u64, SourceErr
 }
 
 /// Unsent rows, whatever is known of them.
-pub(super) fn unsent(conn: &Connection, table: &Table) -> Result<u64, SourceError> {
+pub(super) fn unsent(conn: &Connection, table: &Table) -> Result<u64> {
     let count: i64 = conn.query_row(
         &format!(
             "SELECT count(*) FROM {} AS n WHERE n.{} IS NULL",
@@ -212,11 +202,7 @@ pub(super) fn unsent(conn: &Connection, table: &Table) -> Result<u64, SourceErro
 }
 
 /// The id of a row as the database has it: a column of integers takes the text of one.
-pub(super) fn id_of_row(
-    conn: &Connection,
-    table: &Table,
-    id: &ItemId,
-) -> Result<Option<ItemId>, SourceError> {
+pub(super) fn id_of_row(conn: &Connection, table: &Table, id: &ItemId) -> Result<Option<ItemId>> {
     let mut found = conn.prepare_cached(&format!(
         "SELECT n.{id} FROM {} AS n WHERE n.{id} = ?1",
         table.sql_name,
@@ -230,7 +216,7 @@ pub(super) fn id_of_row(
 }
 
 /// Unsent rows with ids that no cell can hold.
-pub(super) fn unusable_ids(conn: &Connection, table: &Table) -> Result<i64, SourceError> {
+pub(super) fn unusable_ids(conn: &Connection, table: &Table) -> Result<i64> {
     let usable = match table.layout {
         Layout::Range(_) => "('integer')",
         Layout::Hash(_) => "('integer', 'text')",
@@ -248,7 +234,7 @@ pub(super) fn unusable_ids(conn: &Connection, table: &Table) -> Result<i64, Sour
     Ok(count.unwrap_or(0))
 }
 
-fn usable_id(row: &Row<'_>) -> Result<Option<ItemId>, SourceError> {
+fn usable_id(row: &Row<'_>) -> Result<Option<ItemId>> {
     match row.get_ref(0)? {
         value @ (ValueRef::Integer(_) | ValueRef::Text(_)) => {
             // Text that is not UTF-8 cannot be named in an intent.
@@ -265,7 +251,7 @@ fn body(
     table: &Table,
     columns: &[String],
     id: &ItemId,
-) -> Result<Map<String, Value>, SourceError> {
+) -> Result<Map<String, Value>> {
     let mut body = Map::new();
     for (i, column) in columns.iter().enumerate() {
         let value = json(row.get_ref(at + i)?);

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use crate::notifications::{
     cell::{Cell, Layout},
     params::NotificationsParams,
-    source::SourceError,
+    source::{Result, SourceError},
 };
 
 /// The side tables. `item` has no declared type, so that ids keep theirs. The index is for counting and listing, which goes
@@ -117,7 +117,7 @@ impl Wanted {
 }
 
 /// Opens a database that exists; other programs may be writing to it.
-pub(super) fn open(path: &Path) -> Result<Connection, SourceError> {
+pub(super) fn open(path: &Path) -> Result<Connection> {
     if !path.is_file() {
         return Err(SourceError::NoDatabase(path.to_owned()));
     }
@@ -130,7 +130,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, SourceError> {
 }
 
 /// Makes the side tables where they are missing.
-pub(super) fn make_side_tables(db: &Connection) -> Result<(), SourceError> {
+pub(super) fn make_side_tables(db: &Connection) -> Result<()> {
     let indexed = db
         .prepare("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = 'watchkeeper_delivery_state'")?
         .exists([])?;
@@ -141,7 +141,7 @@ pub(super) fn make_side_tables(db: &Connection) -> Result<(), SourceError> {
 }
 
 /// Whether the side tables are there.
-pub(super) fn is_served(db: &Connection) -> Result<bool, SourceError> {
+pub(super) fn is_served(db: &Connection) -> Result<bool> {
     let there: i64 = db.query_row(
         "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN
          ('watchkeeper_delivery', 'watchkeeper_delivery_intent', 'watchkeeper_delivery_source')",
@@ -152,7 +152,7 @@ pub(super) fn is_served(db: &Connection) -> Result<bool, SourceError> {
 }
 
 /// Finds the table and its columns, or says what is there instead.
-pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table, SourceError> {
+pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table> {
     let name = find_table(db, wanted)?;
     let columns = columns(db, &name)?;
     let find = |column: &str| find_column(&columns, &name, column);
@@ -162,6 +162,16 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table, SourceE
             why: format!(
                 "column `{}` is neither its primary key nor unique, so two rows could be one notification; \
                  add a unique index or name another column as `columns.id`",
+                id.name
+            ),
+            table: name,
+        });
+    }
+    if keeps_types(id) {
+        return Err(SourceError::Unfit {
+            why: format!(
+                "column `{}` has no type of its own, so the number 1 and the text '1' could be two rows with one idempotency \
+                 key; give it INTEGER or TEXT, or name another column as `columns.id`",
                 id.name
             ),
             table: name,
@@ -198,7 +208,7 @@ pub(super) fn inspect(db: &Connection, wanted: &Wanted) -> Result<Table, SourceE
     })
 }
 
-fn find_table(db: &Connection, wanted: &Wanted) -> Result<String, SourceError> {
+fn find_table(db: &Connection, wanted: &Wanted) -> Result<String> {
     let found: Option<(String, String)> = db
         .query_row(
             "SELECT name, type FROM sqlite_schema
@@ -229,7 +239,7 @@ fn find_table(db: &Connection, wanted: &Wanted) -> Result<String, SourceError> {
     }
 }
 
-fn columns(db: &Connection, table: &str) -> Result<Vec<Column>, SourceError> {
+fn columns(db: &Connection, table: &str) -> Result<Vec<Column>> {
     let mut rows = db.prepare("SELECT name, type, pk FROM pragma_table_info(?1)")?;
     let rows = rows.query_map([table], |row| {
         Ok(Column {
@@ -241,11 +251,7 @@ fn columns(db: &Connection, table: &str) -> Result<Vec<Column>, SourceError> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn find_column<'c>(
-    columns: &'c [Column],
-    table: &str,
-    name: &str,
-) -> Result<&'c Column, SourceError> {
+fn find_column<'c>(columns: &'c [Column], table: &str, name: &str) -> Result<&'c Column> {
     let found = columns.iter().find(|c| c.name.eq_ignore_ascii_case(name));
     found.ok_or_else(|| SourceError::NoColumn {
         table: table.to_owned(),
@@ -254,12 +260,7 @@ fn find_column<'c>(
     })
 }
 
-fn is_unique(
-    db: &Connection,
-    table: &str,
-    id: &Column,
-    columns: &[Column],
-) -> Result<bool, SourceError> {
+fn is_unique(db: &Connection, table: &str, id: &Column, columns: &[Column]) -> Result<bool> {
     let keys = columns.iter().filter(|c| c.key).count();
     if id.key && keys == 1 {
         return Ok(true);
@@ -277,6 +278,14 @@ fn is_unique(
 /// SQLite's own rule for a column of integers.
 fn holds_integers(column: &Column) -> bool {
     column.declared.contains("INT")
+}
+
+/// A column in which numbers stay numbers and texts stay texts, whatever they look like: SQLite's affinity BLOB, and ANY of
+/// strict tables.
+fn keeps_types(column: &Column) -> bool {
+    let has = |word: &&str| column.declared.contains(*word);
+    let is_blob = column.declared.is_empty() || column.declared.contains("BLOB");
+    column.declared == "ANY" || is_blob && !["INT", "CHAR", "CLOB", "TEXT"].iter().any(has)
 }
 
 fn list(names: &[String]) -> String {
@@ -317,6 +326,21 @@ mod tests {
             error,
             "no column `key` in table `mails`; there are: id, sent_at"
         );
+    }
+
+    #[test]
+    fn a_column_that_could_hold_one_id_twice_is_refused() {
+        let of = |kind: &str| {
+            let schema = format!("CREATE TABLE m (id {kind} UNIQUE, sent_at TEXT)");
+            inspect_as(&schema, "m", "id")
+        };
+        for kind in ["", "BLOB", "ANY"] {
+            let error = of(kind).err().unwrap();
+            assert!(error.contains("has no type of its own"), "{kind}: {error}");
+        }
+        for kind in ["INTEGER", "VARCHAR(9)", "TEXT", "UUID", "BIGINT"] {
+            assert!(of(kind).is_ok(), "{kind}");
+        }
     }
 
     #[test]

@@ -1,26 +1,28 @@
 //! Rows of the side tables: intents, exceptions, and the count of doubts.
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, OptionalExtension, Transaction, TransactionBehavior, params, types::ValueRef,
+};
 use watchkeeper::node::Token;
 
 use super::schema::Table;
 use crate::notifications::{
     cell::ItemId,
     delivery::{Exception, State},
-    source::{Counts, SourceError},
+    source::{Counts, Result, SourceError},
 };
 
 /// Takes the write lock at once: a transaction that reads first could not become a writer beside others.
-pub(super) fn immediate(conn: &mut Connection) -> Result<Transaction<'_>, SourceError> {
+pub(super) fn immediate(conn: &mut Connection) -> Result<Transaction<'_>> {
     Ok(conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
 }
 
 pub(super) fn intent(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     table: &Table,
     batch: &str,
-) -> Result<Option<(Token, Vec<ItemId>)>, SourceError> {
+) -> Result<Option<(Token, Vec<ItemId>)>> {
     let found: Option<(i64, String)> = tx
         .prepare_cached(
             "SELECT token, items FROM watchkeeper_delivery_intent WHERE source = ?1 AND batch = ?2",
@@ -37,13 +39,13 @@ pub(super) fn intent(
 }
 
 pub(super) fn write_intent(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     table: &Table,
     batch: &str,
     token: Token,
     ids: &[&ItemId],
     now_ms: i64,
-) -> Result<(), SourceError> {
+) -> Result<()> {
     let items = serde_json::to_string(ids).map_err(|_| SourceError::Unfinished)?;
     tx.prepare_cached(
         "INSERT OR REPLACE INTO watchkeeper_delivery_intent (source, batch, token, items, written_at)
@@ -53,25 +55,21 @@ pub(super) fn write_intent(
     Ok(())
 }
 
-pub(super) fn remove_intent(
-    tx: &Transaction<'_>,
-    table: &Table,
-    batch: &str,
-) -> Result<(), SourceError> {
+pub(super) fn remove_intent(tx: &Connection, table: &Table, batch: &str) -> Result<()> {
     tx.prepare_cached("DELETE FROM watchkeeper_delivery_intent WHERE source = ?1 AND batch = ?2")?
         .execute(params![table.source, batch])?;
     Ok(())
 }
 
 pub(super) fn record(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     table: &Table,
     batch: &str,
     token: Token,
     id: &ItemId,
     exception: &Exception,
     now_ms: i64,
-) -> Result<(), SourceError> {
+) -> Result<()> {
     tx.prepare_cached(
         "INSERT OR REPLACE INTO watchkeeper_delivery
          (source, item, state, attempts, not_before, reason, token, batch, updated_at)
@@ -91,7 +89,7 @@ pub(super) fn record(
     Ok(())
 }
 
-pub(super) fn forget(tx: &Transaction<'_>, table: &Table, id: &ItemId) -> Result<(), SourceError> {
+pub(super) fn forget(tx: &Connection, table: &Table, id: &ItemId) -> Result<()> {
     tx.prepare_cached("DELETE FROM watchkeeper_delivery WHERE source = ?1 AND item = ?2")?
         .execute(params![table.source, id])?;
     Ok(())
@@ -99,7 +97,7 @@ pub(super) fn forget(tx: &Transaction<'_>, table: &Table, id: &ItemId) -> Result
 
 /// Items of the side table by state. Asks nothing of the user's table: an item whose row was deleted counts until a person
 /// has it sent again.
-pub(super) fn counts(conn: &Connection, table: &Table) -> Result<Counts, SourceError> {
+pub(super) fn counts(conn: &Connection, table: &Table) -> Result<Counts> {
     let mut found = conn.prepare_cached(
         "SELECT state, count(*) FROM watchkeeper_delivery WHERE source = ?1 GROUP BY state",
     )?;
@@ -111,11 +109,7 @@ pub(super) fn counts(conn: &Connection, table: &Table) -> Result<Counts, SourceE
     Ok(counts)
 }
 
-pub(super) fn count_doubts(
-    tx: &Transaction<'_>,
-    table: &Table,
-    doubts: u64,
-) -> Result<(), SourceError> {
+pub(super) fn count_doubts(tx: &Connection, table: &Table, doubts: u64) -> Result<()> {
     if doubts > 0 {
         tx.execute(
             "UPDATE watchkeeper_delivery_source SET doubted = doubted + ?2 WHERE source = ?1",
@@ -126,23 +120,26 @@ pub(super) fn count_doubts(
 }
 
 /// The exception that starts at column `at` of a row: state, attempts, not_before, reason.
-pub(super) fn exception_of(
-    row: &rusqlite::Row<'_>,
-    at: usize,
-) -> Result<Option<Exception>, SourceError> {
+pub(super) fn exception_of(row: &rusqlite::Row<'_>, at: usize) -> Result<Option<Exception>> {
     let Some(word) = row.get::<_, Option<String>>(at)? else {
         return Ok(None);
     };
+    // One row that was written by hand must not keep its whole cell from being sent.
+    let attempts = row.get_ref(at + 1)?.as_i64().unwrap_or(0);
+    let reason = match row.get_ref(at + 3)? {
+        ValueRef::Text(text) | ValueRef::Blob(text) => String::from_utf8_lossy(text).into_owned(),
+        _ => String::new(),
+    };
     Ok(Some(Exception {
         state: state_of(word)?,
-        attempts: row.get(at + 1)?,
-        not_before_ms: row.get(at + 2)?,
-        reason: row.get(at + 3)?,
+        attempts: u32::try_from(attempts.max(0)).unwrap_or(u32::MAX),
+        not_before_ms: row.get_ref(at + 2)?.as_i64().unwrap_or(0),
+        reason,
         doubted: false,
     }))
 }
 
-pub(super) fn state_of(word: String) -> Result<State, SourceError> {
+pub(super) fn state_of(word: String) -> Result<State> {
     State::parse(&word).ok_or(SourceError::Unreadable(word))
 }
 
@@ -158,7 +155,7 @@ pub(super) fn text_time(ms: i64) -> String {
 }
 
 /// Batches that are being sent, or whose sender died in the act.
-pub(super) fn open_batches(tx: &Transaction<'_>, table: &Table) -> Result<u64, SourceError> {
+pub(super) fn open_batches(tx: &Connection, table: &Table) -> Result<u64> {
     let open: i64 = tx.query_row(
         "SELECT count(*) FROM watchkeeper_delivery_intent WHERE source = ?1",
         [&table.source],
@@ -168,10 +165,7 @@ pub(super) fn open_batches(tx: &Transaction<'_>, table: &Table) -> Result<u64, S
 }
 
 /// Doubts recorded since the table was first served; none when it never was.
-pub(super) fn doubted_ever(
-    tx: &Transaction<'_>,
-    table: &Table,
-) -> Result<Option<u64>, SourceError> {
+pub(super) fn doubted_ever(tx: &Connection, table: &Table) -> Result<Option<u64>> {
     let doubted: Option<i64> = tx
         .query_row(
             "SELECT doubted FROM watchkeeper_delivery_source WHERE source = ?1",
@@ -180,4 +174,26 @@ pub(super) fn doubted_ever(
         )
         .optional()?;
     Ok(doubted.map(i64::unsigned_abs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_was_written_by_hand_keeps_no_other_from_being_sent() {
+        let db = Connection::open_in_memory().unwrap();
+        for (attempts, read) in [
+            ("7", 7),
+            ("-5", 0),
+            ("99999999999", u32::MAX),
+            ("'many'", 0),
+        ] {
+            let row = format!("SELECT 'retry', {attempts}, 'soon', x'ff'");
+            let of_row = |row: &rusqlite::Row<'_>| Ok(exception_of(row, 0));
+            let found = db.query_row(&row, [], of_row).unwrap().unwrap().unwrap();
+            assert_eq!((found.attempts, found.not_before_ms), (read, 0));
+            assert_eq!(found.reason, "\u{fffd}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use deadpool_redis::redis::Value;
 
-use crate::node::{Admission, Answer, Doc, NodeError, Record, Standing, Token, Version, View};
+use crate::node::{Admission, Answer, Doc, Eligibility, NodeError, Record, Token, Version, View};
 
 /// Keys that are none of ours by their type are added to `misfits`.
 pub(super) fn answer(value: Value, misfits: &mut Vec<String>) -> Result<Answer, NodeError> {
@@ -54,7 +54,7 @@ pub(super) fn answer(value: Value, misfits: &mut Vec<String>) -> Result<Answer, 
             inc: f.text()?,
             config: f.optional()?,
             counter: f.token()?,
-            blank_before: match f.optional()?.filter(|at| !at.is_empty()) {
+            memory_loss: match f.optional()?.filter(|at| !at.is_empty()) {
                 Some(at) => Some(at.parse().map_err(|_| nonsense("a time out of range"))?),
                 None => None,
             },
@@ -130,13 +130,13 @@ impl Fields {
         self.unsigned().map(Token)
     }
 
-    pub(super) fn standing(&mut self) -> Result<(Standing, Option<String>), NodeError> {
-        let (standing, inc, config) = (self.int()?, self.text()?, self.text()?);
-        Ok(match standing {
-            1 => (Standing::Admitted, Some(inc)),
-            2 => (Standing::Unadmitted, None),
-            3 => (Standing::Configured(config), Some(inc)),
-            _ => return Err(nonsense("an unknown standing")),
+    pub(super) fn eligibility(&mut self) -> Result<(Eligibility, Option<String>), NodeError> {
+        let (eligibility, inc, config) = (self.int()?, self.text()?, self.text()?);
+        Ok(match eligibility {
+            1 => (Eligibility::Admitted, Some(inc)),
+            2 => (Eligibility::Unadmitted, None),
+            3 => (Eligibility::Configured(config), Some(inc)),
+            _ => return Err(nonsense("an unknown eligibility")),
         })
     }
 

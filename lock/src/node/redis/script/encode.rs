@@ -172,9 +172,9 @@ impl Args {
                 nonce,
                 config,
                 counter,
-                blank_before,
+                memory_loss,
             } => {
-                let blank = blank_before.map(|at| at.to_string()).unwrap_or_default();
+                let blank = memory_loss.map(|at| at.to_string()).unwrap_or_default();
                 self.texts(&["admit", nonce, config, &count(*counter), &blank]);
             }
             Op::Records { after, limit } => {

@@ -1,0 +1,491 @@
+//! Acquiring locks: the lock service of a process, named locks with and without waiting, and semaphores.
+//!
+//! [`Locks`] is the handle of a process: it starts one keeper, which does all lock traffic and owns every lease. A
+//! [`LockBuilder`] acquires one named lock, a [`SlotsBuilder`] one slot of a semaphore.
+//!
+//! # Not promised
+//! Fairness. The queue orders the waiters of one lock; a client that does not queue may take a free lock before them.
+
+mod builder;
+mod releases;
+mod slots;
+mod start;
+mod wait_queue;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+pub use builder::LockBuilder;
+pub(crate) use releases::released;
+pub use slots::{Slot, SlotsBuilder};
+pub use start::LocksBuilder;
+
+#[cfg(any(test, feature = "testing"))]
+use crate::quorum::mutant;
+use crate::{
+    admission::AdmissionReport,
+    chance::Chance,
+    clock::{Clock, Moment},
+    event::Events,
+    expiry::LockState,
+    keeper::{self, Command, DocsRead, Fitness, NodeReport, Watching, Watchlist},
+    lease::{LeaseView, Note},
+    node::{Announcement, Doc, Node, NodeError, Op, View, more_names},
+    quorum::{
+        BreakReport, Claim, Claimed, FleetClock, LockError, WriteError,
+        claim::{AttemptMode, QueuePosition},
+    },
+    settings::Timing,
+};
+
+/// The lock service of one process. Cheap to clone; the keeper ends when the last clone and the last lease are gone.
+#[derive(Clone)]
+pub struct Locks(Arc<Handle>);
+
+struct Handle {
+    commands: mpsc::Sender<Command>,
+    notes: mpsc::UnboundedSender<Note>,
+    releases: broadcast::Sender<Announcement>,
+    timing: Timing,
+    clock: Clock,
+    chance: Chance,
+    events: Events,
+    fitness: Fitness,
+    watchlist: Arc<Watchlist>,
+    reached: Arc<std::sync::atomic::AtomicBool>,
+    wall: FleetClock,
+    guarded: bool,
+    tag: Option<String>,
+    /// Locks with a queue, as far as this process knows, and until when that is worth knowing.
+    contended: Mutex<BTreeMap<String, Moment>>,
+}
+
+/// Names of documents that are asked for first: one answer, which must come in time.
+const FEW_NAMES: u32 = 2_000;
+
+/// Documents read by name at one time.
+const DOCS_AT_ONCE: usize = 16;
+
+/// More locks than this are not known to be contended without looking whether that is still true.
+const MOST_CONTENDED: usize = 1024;
+
+// === impl Locks ===
+
+impl Locks {
+    /// Locks over these nodes.
+    #[must_use]
+    pub fn over(nodes: Vec<Arc<dyn Node>>) -> LocksBuilder {
+        LocksBuilder {
+            nodes,
+            timing: Timing::default(),
+            expiry: None,
+            clock: Clock::system(),
+            chance: Chance::system(),
+            events: Events::default(),
+            seat: keeper::Seat::Thread,
+            on_unstoppable: None,
+            fleet: None,
+            token_floor: None,
+            bystander: false,
+            look_every: None,
+            tag: None,
+            #[cfg(any(test, feature = "testing"))]
+            mutant: mutant::Mutant::default(),
+        }
+    }
+
+    /// The named lock `lock/NAME`, with a record and a counter of its own.
+    #[must_use]
+    pub fn lock(&self, name: &str) -> LockBuilder {
+        LockBuilder::new(self.clone(), Claim::named(format!("lock/{name}")))
+    }
+
+    /// A semaphore with `of` slots, each held by one client at a time as a numbered [`Slot`]. All programs that use
+    /// the name must give the same number. A semaphore shares no key with a named lock.
+    #[must_use]
+    pub fn slots(&self, name: &str, of: usize) -> SlotsBuilder {
+        SlotsBuilder::new(self.clone(), name, of)
+    }
+
+    /// The named lock of exactly this key, without the `lock/` of [`Locks::lock`]: with `raw_keys` it is the key on the
+    /// nodes, to be shared with other Redlock clients. Keys that begin with `job/`, `batch/`, `elect/`, `lock/` or
+    /// `slots/` are those of jobs, electors, named locks and semaphores, which it then excludes.
+    #[must_use]
+    pub fn lock_key(&self, key: &str) -> LockBuilder {
+        LockBuilder::new(self.clone(), Claim::named(key))
+    }
+
+    /// One attempt at many claims at once: one round trip per node in the usual case. One answer per claim, in order.
+    ///
+    /// Cancel-safe: what a cancelled call acquired is released.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`], [`LockError::TtlTooLong`].
+    pub async fn claim(&self, claims: Vec<Claim>) -> Result<Vec<Claimed>, LockError> {
+        self.check_ttl(claims.iter().filter_map(|c| c.ttl).max())?;
+        if claims.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.ask(|reply| Command::Acquire { claims, reply }).await
+    }
+
+    /// One attempt at a named lock; what it showed, also of the queue.
+    pub(crate) async fn attempt(
+        &self,
+        claim: &Claim,
+        mode: AttemptMode,
+    ) -> Result<(Claimed, LockState, QueuePosition), LockError> {
+        self.check_ttl(claim.ttl)?;
+        let claim = claim.clone();
+        self.ask(|reply| Command::Try { claim, mode, reply }).await
+    }
+
+    /// Gives up a place in a lock's queue, in the background and however many commands are waiting. A place whose end
+    /// no node hears of ends by itself.
+    pub(crate) fn leave(&self, key: &str, ticket: &str) {
+        let (key, ticket) = (key.to_owned(), ticket.to_owned());
+        let _ = self.0.notes.send(Note::Leave { key, ticket });
+    }
+
+    /// Whether clients of this process have lately queued for this lock.
+    pub(crate) fn is_contended(&self, key: &str) -> bool {
+        let now = self.0.clock.now();
+        self.contended().get(key).is_some_and(|until| now < *until)
+    }
+
+    /// For `span`, clients of this process that want the lock had better queue at once.
+    pub(crate) fn contend(&self, key: &str, span: Duration) {
+        let now = self.0.clock.now();
+        let mut contended = self.contended();
+        if contended.len() >= MOST_CONTENDED {
+            contended.retain(|_, until| now < *until);
+        }
+        contended.insert(key.to_owned(), now + span);
+    }
+
+    fn contended(&self) -> MutexGuard<'_, BTreeMap<String, Moment>> {
+        let contended = self.0.contended.lock();
+        contended.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_ttl(&self, ttl: Option<Duration>) -> Result<(), LockError> {
+        let max_ttl = self.0.timing.max_ttl;
+        match ttl.filter(|ttl| *ttl > max_ttl) {
+            Some(ttl) => Err(LockError::TtlTooLong { ttl, max_ttl }),
+            None => Ok(()),
+        }
+    }
+
+    /// What the nodes show of these locks; changes nothing.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`]; a node's trouble stands in its place in the lock's state.
+    pub async fn look(&self, keys: Vec<String>) -> Result<Vec<LockState>, LockError> {
+        self.ask(|reply| Command::Look { keys, reply }).await
+    }
+
+    /// Watches a lock that may be wanted later, as long as the answer lives. When its holder has died meanwhile, an
+    /// attempt may take over at once instead of watching it for a ttl first. `ttl` is that of our own lease.
+    #[doc(hidden)]
+    pub fn keep_watching(&self, key: &str, ttl: Option<Duration>) -> Watching {
+        let handle = &self.0;
+        let ttl = ttl.unwrap_or(handle.timing.ttl);
+        handle.watchlist.watch(key, ttl, handle.clock.now())
+    }
+
+    /// Ends `owner`'s lease of the lock by force. In its next round its holder is refused by a majority and stops
+    /// with [`crate::lease::Loss::Taken`]. The lock is free when the holder has released it or when its key has run
+    /// out. With `now` it is free at once, but two holders may act until the first is told or its key would have run
+    /// out. Another owner's lease is not touched, nor what a foreign client wrote.
+    ///
+    /// What the nodes show is in [`Locks::look`]. Cancellation: a dropped call may have broken the lease.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`]; a node's trouble stands in its place in the report.
+    pub async fn break_lease(
+        &self,
+        key: &str,
+        owner: &str,
+        now: bool,
+    ) -> Result<BreakReport, LockError> {
+        let (key, owner) = (key.to_owned(), owner.to_owned());
+        self.ask(|reply| Command::Break {
+            key,
+            owner,
+            now,
+            reply,
+        })
+        .await
+    }
+
+    /// Every named lock and claim whose key starts with `prefix`, as each node shows it.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`], or [`LockError::NoQuorum`] when no node answered.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<Vec<View>>, LockError> {
+        let prefix = prefix.to_owned();
+        self.ask(|reply| Command::List { prefix, reply }).await?
+    }
+
+    /// Replaces the body of a lock's record on a majority of nodes. Retried while the lease is held.
+    ///
+    /// # Errors
+    /// [`WriteError`]: nothing is known about what the nodes hold, except that q of them did not confirm.
+    pub async fn write(
+        &self,
+        lease: &LeaseView,
+        body: String,
+        not_before: Option<jiff::Timestamp>,
+    ) -> Result<(), WriteError> {
+        let view = lease.clone();
+        let not_before = not_before.map(|t| t.as_millisecond());
+        self.ask(|reply| Command::Write {
+            view,
+            body,
+            not_before,
+            reply,
+        })
+        .await
+        .map_err(|_| WriteError::Closed)?
+    }
+
+    /// Stores a document on every node that answers, unless it has one of the same or a larger revision.
+    ///
+    /// # Errors
+    /// [`LockError::NoQuorum`] when no node took it.
+    pub async fn put_doc(
+        &self,
+        name: &str,
+        rev: u64,
+        ttl: Duration,
+        body: String,
+    ) -> Result<(), LockError> {
+        self.spread_doc(name, rev, ttl, body).await.map(drop)
+    }
+
+    /// As [`Locks::put_doc`], and says how many nodes answered.
+    #[doc(hidden)]
+    pub async fn spread_doc(
+        &self,
+        name: &str,
+        rev: u64,
+        ttl: Duration,
+        body: String,
+    ) -> Result<usize, LockError> {
+        let name = name.to_owned();
+        self.ask(|reply| Command::PutDoc {
+            name,
+            rev,
+            ttl,
+            body,
+            reply,
+        })
+        .await?
+    }
+
+    /// Removes a document from every node that answers.
+    ///
+    /// # Errors
+    /// [`LockError::NoQuorum`] when no node answered.
+    pub async fn remove_doc(&self, name: &str) -> Result<(), LockError> {
+        let name = name.to_owned();
+        self.ask(|reply| Command::RemoveDoc { name, reply }).await?
+    }
+
+    /// The living documents of one directory, such as `presence/`, without those of directories below it: read from
+    /// all nodes, the newest revision wins. In the order of their names.
+    ///
+    /// # Errors
+    /// [`LockError::NoQuorum`] when no node answered.
+    pub async fn docs(&self, dir: &str) -> Result<Vec<Doc>, LockError> {
+        let read = self.read_docs(dir).await?;
+        Ok(read.docs.into_iter().map(|(doc, _)| doc).collect())
+    }
+
+    /// As [`Locks::docs`], and says on how many nodes each was found.
+    async fn read_docs(&self, dir: &str) -> Result<DocsRead, LockError> {
+        let which = Op::Docs {
+            dir: dir.to_owned(),
+        };
+        self.ask(|reply| Command::Docs { which, reply }).await?
+    }
+
+    /// Names and revisions alone of the documents of one directory, as [`Locks::read_docs`] has them: `limit` of each node at
+    /// most, the first in the order of their names.
+    #[doc(hidden)]
+    pub async fn doc_names(&self, dir: &str, limit: u32) -> Result<DocsRead, LockError> {
+        let which = Op::DocNames {
+            dir: dir.to_owned(),
+            limit,
+        };
+        self.ask(|reply| Command::Docs { which, reply }).await?
+    }
+
+    /// As [`Locks::doc_names`], all of them: [`MOST_NAMES`](crate::node::MOST_NAMES) of a node at most. Few are asked for first, and more while there are
+    /// more.
+    #[doc(hidden)]
+    pub async fn all_doc_names(&self, dir: &str) -> Result<DocsRead, LockError> {
+        let mut limit = FEW_NAMES;
+        loop {
+            let read = self.doc_names(dir, limit).await?;
+            match more_names(limit, read.docs.len()) {
+                Some(more) => limit = more,
+                None => return Ok(read),
+            }
+        }
+    }
+
+    /// As [`Locks::doc`], and says how many nodes answered.
+    #[doc(hidden)]
+    pub async fn read_doc(&self, name: &str) -> Result<DocsRead, LockError> {
+        let which = Op::Doc {
+            name: name.to_owned(),
+        };
+        self.ask(|reply| Command::Docs { which, reply }).await?
+    }
+
+    /// The documents of these names, as far as they live: some at a time, so that no answer is as large as all of them.
+    #[doc(hidden)]
+    pub async fn docs_of(&self, names: &[String]) -> Result<Vec<Doc>, LockError> {
+        let mut found = Vec::new();
+        for some in names.chunks(DOCS_AT_ONCE) {
+            let read: Vec<_> = some.iter().map(|name| self.doc(name)).collect();
+            for doc in futures_util::future::join_all(read).await {
+                found.extend(doc?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// One document: read from all nodes, the newest revision wins; `None` when it does not live anywhere.
+    ///
+    /// # Errors
+    /// [`LockError::NoQuorum`] when no node answered.
+    pub async fn doc(&self, name: &str) -> Result<Option<Doc>, LockError> {
+        let found = self.read_doc(name).await?;
+        Ok(found.docs.into_iter().next().map(|(doc, _)| doc))
+    }
+
+    /// How each node does, in the order of the configuration.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`].
+    pub async fn nodes(&self) -> Result<Vec<NodeReport>, LockError> {
+        self.ask(|reply| Command::Nodes { reply }).await
+    }
+
+    /// Which nodes vote, in the order of the configuration: asks each of them. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`LockError::Closed`]; a node's trouble stands in its place.
+    pub async fn admissions(&self) -> Result<Vec<AdmissionReport>, LockError> {
+        self.ask(|reply| Command::Admissions { reply }).await
+    }
+
+    /// What this process's leases carry in their owner values, see [`LocksBuilder::tag`].
+    #[must_use]
+    pub fn tag(&self) -> Option<&str> {
+        self.0.tag.as_deref()
+    }
+
+    /// Whether the nodes can lose their memory, and are guarded against it.
+    #[doc(hidden)]
+    pub fn is_guarded(&self) -> bool {
+        self.0.guarded
+    }
+
+    /// What tells each node's server from every other, where it can be told now. Asked by the keeper, whose
+    /// connections are its own.
+    #[doc(hidden)]
+    pub async fn identities(&self) -> Result<Vec<Option<String>>, LockError> {
+        self.ask(|reply| Command::Identities { reply }).await
+    }
+
+    /// For each node, in the order of the configuration, the locks in whose keys a value without a time to live stands, see
+    /// [`Node::endless`].
+    ///
+    /// # Errors
+    /// [`LockError::Closed`]; a node's trouble stands in its place.
+    pub async fn endless(&self) -> Result<Vec<Result<Vec<String>, NodeError>>, LockError> {
+        self.ask(|reply| Command::Endless { reply }).await
+    }
+
+    /// Release announcements of all nodes, from now on. They cost nothing and promise nothing: polling is the truth.
+    #[must_use]
+    pub fn releases(&self) -> broadcast::Receiver<Announcement> {
+        self.0.releases.subscribe()
+    }
+
+    /// Waits until every lease that was handed back is released, or could not be.
+    pub async fn settle(&self) {
+        let _ = self.ask(|reply| Command::Settle { reply }).await;
+    }
+
+    /// Whether any node has ever answered.
+    #[must_use]
+    pub fn reached(&self) -> bool {
+        self.0.reached.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// What time it is for the fleet: the median of the nodes' wall clocks when a majority of them was read within a minute,
+    /// else, or when the difference is too small to be seen over the network, this machine's. Ticks go by it. Says in the
+    /// log when this machine's clock is off by more than [`Timing::skew`].
+    #[must_use]
+    pub fn wall(&self) -> jiff::Timestamp {
+        self.0.wall.wall()
+    }
+
+    /// The fitness of this replica, which the keeper watches.
+    #[must_use]
+    pub fn fitness(&self) -> &Fitness {
+        &self.0.fitness
+    }
+
+    /// The times this lock service works with.
+    #[must_use]
+    pub fn timing(&self) -> &Timing {
+        &self.0.timing
+    }
+
+    /// The clock behind every deadline.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// The source of randomness.
+    #[must_use]
+    pub fn chance(&self) -> &Chance {
+        &self.0.chance
+    }
+
+    /// The event stream.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, LockError> {
+        // A permit first: a waiting caller then holds no command, and a thousand wait at a time.
+        let permit = self.0.commands.reserve().await;
+        let permit = permit.map_err(|_| LockError::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        permit.send(command(reply));
+        answer.await.map_err(|_| LockError::Closed)
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Locks")
+    }
+}

@@ -1,0 +1,232 @@
+//! The queue for one lock: its waiters are woken in order.
+//!
+//! The queue lies on the lock's primary and is a courtesy. A waiter that is called comes at once, and the others
+//! stay. One that does not come is passed by after a while, and its place ends by itself. Safety does not depend on
+//! the queue.
+
+use std::{collections::VecDeque, future::Future, time::Duration};
+
+use tokio::sync::broadcast::Receiver;
+
+use super::{Locks, releases::next_release};
+use crate::{
+    clock::Moment,
+    node::{Announcement, Ticket},
+    quorum::claim::{AttemptMode, QueuePosition},
+};
+
+/// How long a node keeps the place of a waiter that is gone without giving it up, in node timeouts.
+const KEPT: u32 = 160;
+
+/// After how many node timeouts a place is asked for again.
+const FADES: u32 = 60;
+
+/// Lost attempts that are remembered: their undoing is announced within a few node timeouts.
+const MOST_LOST: usize = 16;
+
+/// For how long a lock that was waited for is known to be contended, in node timeouts.
+const CONTENDED: u32 = 4;
+
+/// How often a called waiter tries again at once before it waits like the others.
+const IN_VAIN: u32 = 4;
+
+/// A waiter's place in the queue of a lock, given up when it is dropped.
+pub(super) struct QueueTicket {
+    locks: Locks,
+    key: String,
+    id: String,
+    /// How many are before us, once a node has told.
+    ahead: Option<u32>,
+    queued: bool,
+    /// When it was last asked for.
+    asked: Moment,
+    /// Attempts of ours that were lost, the latest ones.
+    lost: VecDeque<String>,
+    /// Whose release woke us last, and how often we may still find that owner on some node: not all nodes hear of a
+    /// release at once.
+    over: Option<(String, u32)>,
+}
+
+/// Why a wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// The lock was released, and it is our turn.
+    Called,
+    /// It was released, and no waiter is called.
+    Released,
+    /// Time passed.
+    Time,
+}
+
+// === impl QueueTicket ===
+
+impl QueueTicket {
+    pub(super) fn new(locks: &Locks, key: &str) -> Self {
+        Self {
+            locks: locks.clone(),
+            key: key.to_owned(),
+            id: locks.chance().id(),
+            ahead: None,
+            queued: false,
+            asked: Moment::ZERO,
+            lost: VecDeque::new(),
+            over: None,
+        }
+    }
+
+    /// The first attempt: all nodes at once and without a place, unless the lock is known to have a queue.
+    pub(super) fn first(&mut self) -> AttemptMode {
+        if self.locks.is_contended(&self.key) {
+            self.queue()
+        } else {
+            AttemptMode::default()
+        }
+    }
+
+    /// Takes the lock if it is free and our turn; otherwise takes or keeps a place in the queue.
+    pub(super) fn queue(&mut self) -> AttemptMode {
+        self.mode(true, true)
+    }
+
+    /// It is our turn: all nodes at once.
+    pub(super) fn called(&mut self) -> AttemptMode {
+        self.mode(false, false)
+    }
+
+    /// The waiter that was called has not come.
+    pub(super) fn impatient(&mut self) -> AttemptMode {
+        self.mode(true, false)
+    }
+
+    fn mode(&mut self, one_first: bool, polite: bool) -> AttemptMode {
+        self.queued = true;
+        self.asked = self.locks.clock().now();
+        let life = self.locks.timing().node_timeout * KEPT;
+        let id = self.id.clone();
+        AttemptMode {
+            one_first,
+            ticket: Some(Ticket { id, life, polite }),
+        }
+    }
+
+    /// Whether it is time to ask for the place again, or it would be lost.
+    pub(super) fn fades(&self) -> bool {
+        let kept = self.locks.timing().node_timeout * FADES;
+        self.locks.clock().now().since(self.asked) >= kept
+    }
+
+    /// Whether a node has told that we are the first: the other waiters leave the lock to us.
+    pub(super) fn leads(&self) -> bool {
+        self.ahead == Some(0)
+    }
+
+    /// Whether no waiter is known to be before us.
+    pub(super) fn is_first(&self) -> bool {
+        self.ahead.is_none_or(|n| n == 0)
+    }
+
+    /// Whether a place has been asked for.
+    pub(super) fn is_queued(&self) -> bool {
+        self.queued
+    }
+
+    /// Refused only because some nodes have not heard yet of the release that woke us: soon again.
+    pub(super) fn was_called_in_vain(&mut self, holder: Option<&str>) -> bool {
+        match &mut self.over {
+            Some((over, tries)) if *tries > 0 && holder.is_none_or(|holder| holder == over) => {
+                *tries -= 1;
+                true
+            }
+            _ => {
+                self.over = None;
+                false
+            }
+        }
+    }
+
+    pub(super) fn refused(&mut self, position: QueuePosition) {
+        self.ahead = position.ahead;
+        self.lost.push_back(position.owner);
+        if self.lost.len() > MOST_LOST {
+            self.lost.pop_front();
+        }
+    }
+
+    /// The lock is ours, and the place went with it if the node that keeps the queue granted. The next client of this
+    /// process that wants the lock does well to queue at once.
+    pub(super) fn taken(&mut self, position: &QueuePosition) {
+        if self.queued {
+            let span = self.locks.timing().node_timeout * CONTENDED;
+            self.locks.contend(&self.key, span);
+        }
+        self.queued &= !position.left;
+    }
+
+    /// How long those before us are given to take a lock that is free.
+    pub(super) fn patience(&self) -> Duration {
+        let slow = self.locks.timing().node_timeout;
+        let turns = self.ahead.unwrap_or(0).min(8);
+        slow / 2 + slow / 4 * turns + self.locks.chance().up_to(slow / 10)
+    }
+
+    /// Waits for a release that concerns us, or for `timer`. While others are called one after the other there is no
+    /// need to ask: only when the calls stop for longer than a called waiter has to come.
+    pub(super) async fn wait(
+        &mut self,
+        releases: &mut Receiver<Announcement>,
+        holder: Option<&str>,
+        timer: impl Future<Output = ()>,
+    ) -> Woken {
+        let clock = self.locks.clock().clone();
+        let mut timer = Box::pin(timer);
+        let mut passed_by = None;
+        let mut over = false;
+        loop {
+            let quiet = async {
+                match passed_by {
+                    Some(at) => clock.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                news = next_release(releases, |news| news.key == self.key) => match news.next.clone() {
+                    // Our own lost attempt: nothing was released, and to try again would only repeat it.
+                    _ if self.lost.contains(&news.owner) => {}
+                    Some(next) if next == self.id => {
+                        self.over = Some((news.owner, IN_VAIN));
+                        return Woken::Called;
+                    }
+                    Some(_) => {
+                        // With the holder's end one less is before us. Attempts of others that are undone are
+                        // announced as well, and the holder's end may be told twice: a waiter that counted those
+                        // would soon think that it is the first.
+                        if holder == Some(&news.owner) && !std::mem::replace(&mut over, true) {
+                            self.ahead = self.ahead.map(|n| n.saturating_sub(1));
+                        }
+                        passed_by = Some(clock.now() + self.patience());
+                    }
+                    // An attempt that was undone is announced, too.
+                    None if holder == Some(&news.owner) => {
+                        self.over = Some((news.owner, IN_VAIN));
+                        return Woken::Released;
+                    }
+                    None => {}
+                },
+                () = quiet => return Woken::Time,
+                () = &mut timer => return Woken::Time,
+            }
+        }
+    }
+}
+
+impl Drop for QueueTicket {
+    fn drop(&mut self) {
+        if self.queued {
+            self.locks.leave(&self.key, &self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
+
+use futures_util::future::join_all;
+use tokio::sync::broadcast;
+
+use super::*;
+use crate::{
+    chance::Chance,
+    node::{Call, Expiry, Kind, Node, Op, Take, Token, memory::MemoryNode, rules::Rows},
+    quorum::{Claim, Claimed},
+    sim_clock::SimTime,
+    spawn::Spawn,
+};
+
+const MS: Duration = Duration::from_millis(1);
+const KEY: &str = "lock/k";
+const LONG: Duration = Duration::from_secs(20);
+
+struct Scene {
+    time: SimTime,
+    nodes: Vec<MemoryNode>,
+    locks: Locks,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let time = SimTime::new();
+        let node = |n| MemoryNode::new(format!("n{n}"), time.clock());
+        let nodes: Vec<_> = (0..3).map(node).collect();
+        let lines = nodes.iter().map(|n| Arc::new(n.clone()) as Arc<dyn Node>);
+        let locks = Locks::over(lines.collect())
+            .expiry(Expiry::Observed)
+            .clock(time.clock())
+            .chance(Chance::seeded(1))
+            .keeper_here(Spawn::system())
+            .start()
+            .unwrap();
+        Self { time, nodes, locks }
+    }
+
+    /// Another owner has the lock on this node.
+    async fn take_on(&self, node: usize) {
+        let op = Op::Acquire {
+            key: KEY.into(),
+            owner: "theirs".into(),
+            kind: Kind::Lock,
+            ttl: LONG,
+            floor: Token(0),
+            take: Take::Observed(None),
+            clamp: LONG,
+            ticket: None,
+        };
+        let ops = vec![op];
+        let call = Call {
+            not_after: None,
+            ops,
+        };
+        self.nodes[node].call(call).await.unwrap();
+    }
+
+    fn ticket(&self) -> QueueTicket {
+        QueueTicket::new(&self.locks, KEY)
+    }
+
+    /// How many wait in the queue, by node.
+    fn queues(&self) -> Vec<usize> {
+        let queue = |node: &MemoryNode| node.faults().snapshot().waiters(KEY).unwrap().len();
+        self.nodes.iter().map(queue).collect()
+    }
+
+    /// The node that keeps the queue of a lock that is held.
+    async fn primary(&self) -> usize {
+        let mut ticket = self.ticket();
+        let tried = self.locks.attempt(&Claim::named(KEY), ticket.queue()).await;
+        assert!(matches!(tried, Ok((Claimed::Held { .. }, ..))), "{tried:?}");
+        let primary = self.queues().iter().position(|n| *n == 1).unwrap();
+        drop(ticket);
+        self.locks.settle().await;
+        assert_eq!(self.queues(), [0; 3]);
+        primary
+    }
+}
+
+/// It asks another node first, whose grant may come when the caller has gone.
+#[tokio::test(start_paused = true)]
+async fn an_impatient_attempt_that_is_cancelled_leaves_no_place() {
+    for after in 0..24 {
+        let scene = Scene::new();
+        for node in 0..3 {
+            scene.take_on(node).await;
+        }
+        let primary = scene.primary().await;
+        for node in (0..3).filter(|node| *node != primary) {
+            scene.nodes[node].faults().flush();
+        }
+        // It sees that the lock is held on the primary, and free elsewhere.
+        let claim = Claim::named(KEY);
+        let seen = scene.locks.look(vec![KEY.into()]).await.unwrap();
+        assert!(seen[0].looks_free());
+        for node in &scene.nodes {
+            node.faults().delay_requests(MS * 5, MS * 5);
+        }
+        let mut ticket = scene.ticket();
+        let (mode, clock) = (ticket.impatient(), scene.time.clock());
+        tokio::select! {
+            biased;
+            tried = scene.locks.attempt(&claim, mode) => {
+                assert!(after > 9, "two round trips");
+                assert!(matches!(tried, Ok((Claimed::Acquired(_), ..))), "{tried:?}");
+            }
+            () = clock.sleep(MS * after) => {}
+        }
+        drop(ticket);
+        scene.locks.settle().await;
+        assert_eq!(scene.queues(), [0; 3], "after {after} ms");
+        let keys = |node: &MemoryNode| node.inspect(|state| state.keys().count());
+        let keys: Vec<_> = scene.nodes.iter().map(keys).collect();
+        assert_eq!(keys.iter().sum::<usize>(), 1, "after {after} ms: {keys:?}");
+    }
+}
+
+/// The place is given up before the keeper reads of the attempt.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_cancelled_in_the_queue_leaves_no_place() {
+    let scene = Scene::new();
+    for node in 0..3 {
+        scene.take_on(node).await;
+    }
+    let mut ticket = scene.ticket();
+    let mode = ticket.queue();
+    {
+        let claim = Claim::named(KEY);
+        let mut attempt = pin!(scene.locks.attempt(&claim, mode));
+        let polled = poll_fn(|cx| Poll::Ready(attempt.as_mut().poll(cx))).await;
+        assert!(polled.is_pending());
+    }
+    drop(ticket);
+    scene.locks.settle().await;
+    assert_eq!(scene.queues(), [0; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_is_given_up_although_the_keeper_has_much_to_do() {
+    let scene = Scene::new();
+    for node in 0..3 {
+        scene.take_on(node).await;
+    }
+    let mut ticket = scene.ticket();
+    let mode = ticket.queue();
+    let tried = scene.locks.attempt(&Claim::named(KEY), mode).await;
+    assert!(matches!(tried, Ok((Claimed::Held { .. }, ..))), "{tried:?}");
+    assert_eq!(scene.queues().iter().sum::<usize>(), 1);
+    // More than its inbox holds, in one step: it reads nothing meanwhile.
+    let mut flood = pin!(join_all((0..1_100).map(|_| scene.locks.nodes())));
+    let step = poll_fn(|cx| Poll::Ready(flood.as_mut().poll(cx).is_pending()));
+    assert!(tokio::task::unconstrained(step).await);
+    drop(ticket);
+    flood.await;
+    scene.locks.settle().await;
+    assert_eq!(scene.queues(), [0; 3]);
+}
+
+/// What others have tried and undone brings no waiter nearer to the head of the queue: several would think that they
+/// lead.
+#[tokio::test(start_paused = true)]
+async fn only_the_end_of_the_holder_that_was_seen_moves_the_line_on_and_once() {
+    let scene = Scene::new();
+    let (sender, mut releases) = broadcast::channel(16);
+    let mut ticket = scene.ticket();
+    ticket.refused(QueuePosition {
+        ahead: Some(2),
+        ..QueuePosition::default()
+    });
+    let says = |owner: &str| {
+        let news = Announcement {
+            key: KEY.into(),
+            owner: owner.into(),
+            next: Some("somebody".into()),
+        };
+        sender.send(news).unwrap();
+    };
+    for (said, ahead) in [
+        (["undone", "another"], 2),
+        (["holder", "undone"], 1),
+        // Told twice, because an answer was lost; from the next wait on another owner holds it.
+        (["next", "next"], 0),
+    ] {
+        said.into_iter().for_each(says);
+        let holder = if ahead == 0 { "next" } else { "holder" };
+        let clock = scene.time.clock();
+        let timer = clock.sleep(MS * 2);
+        let woken = ticket.wait(&mut releases, Some(holder), timer).await;
+        assert_eq!(woken, Woken::Time);
+        assert_eq!((ticket.ahead, ticket.leads()), (Some(ahead), ahead == 0));
+    }
+}

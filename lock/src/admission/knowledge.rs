@@ -1,0 +1,273 @@
+//! What a node must be told before it votes again, from what the others show. Pure.
+//!
+//! # Invariants
+//! - G2 N - q + 1 other voters know whatever a majority took note of.  (g2_enough_others_know_everything)
+//! - G2 Counters and bodies are merged by maximum; ownership never is.   (g2_the_largest_of_everything_is_merged)
+//! - G3 Fewer of them: what was known before the watch may be lost, and the counter goes on from a clock or from what the user
+//!   says.                                                              (g3_too_few_others_mean_a_memory_loss)
+//! - G3 A memory loss is handed on with what is read from a node that has had one.   (g3_a_memory_loss_is_handed_on)
+
+use std::collections::BTreeMap;
+
+use crate::{
+    node::{Doc, Op, Record, Token, View},
+    quorum::tally::majority,
+};
+
+/// How long a document lives that was taken over: its writer's own limit is not known.
+const DOC_LIFE: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// What one other voter knew, read after the watch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
+    /// Its counter.
+    pub(crate) counter: Token,
+    /// What it may have forgotten itself.
+    pub(crate) memory_loss: Option<i64>,
+    /// Its named locks.
+    pub(crate) records: Vec<View>,
+    /// Intents, which every client must find.
+    pub(crate) docs: Vec<Doc>,
+}
+
+/// What is known without the others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outside {
+    /// Unix milliseconds, when the watch began: what this node has forgotten was decided before.
+    pub(crate) lost_before: i64,
+    /// Where tokens go on when too few nodes remember them: what the user says, else the clock in microseconds.
+    pub(crate) floor: Token,
+    /// The largest token that this client has seen.
+    pub(crate) seen: Token,
+    /// The node has lost nothing, only its vote was taken away: what it may have forgotten earlier, if anything.
+    pub(crate) intact: Option<Option<i64>>,
+}
+
+/// What a node is told when it is admitted.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Merged {
+    /// Locks and documents, to be merged in before.
+    pub(crate) ops: Vec<Op>,
+    /// Its counter is raised to this.
+    pub(crate) counter: Token,
+    /// What was known before this may be lost here.
+    pub(crate) memory_loss: Option<i64>,
+    /// Whether enough others were read.
+    pub(crate) complete: bool,
+}
+
+/// How many other voters must be read, of `nodes` configured.
+pub(crate) fn enough(nodes: usize) -> usize {
+    nodes - majority(nodes) + 1
+}
+
+pub(crate) fn merge(nonce: &str, nodes: usize, readings: &[Reading], outside: Outside) -> Merged {
+    let complete = readings.len() >= enough(nodes) || outside.intact.is_some();
+    let mut locks: BTreeMap<&str, (Token, &Record)> = BTreeMap::new();
+    let mut docs: BTreeMap<&str, &Doc> = BTreeMap::new();
+    for reading in readings {
+        for view in &reading.records {
+            let known = locks.entry(&view.key).or_insert((view.token, &view.record));
+            known.0 = known.0.max(view.token);
+            if view.record.version > known.1.version {
+                known.1 = &view.record;
+            }
+        }
+        for doc in &reading.docs {
+            let known = docs.entry(&doc.name).or_insert(doc);
+            if doc.rev > known.rev {
+                *known = doc;
+            }
+        }
+    }
+    let locks = locks.into_iter().map(|(key, (counter, record))| Op::Merge {
+        nonce: nonce.to_owned(),
+        key: key.to_owned(),
+        counter,
+        record: record.clone(),
+    });
+    let docs = docs.into_values().map(|doc| Op::PutDoc {
+        name: doc.name.clone(),
+        rev: doc.rev,
+        ttl: DOC_LIFE,
+        body: doc.body.clone(),
+    });
+    let counters = readings.iter().map(|r| r.counter).max();
+    let counter = counters.unwrap_or_default().max(outside.seen);
+    let inherited = readings.iter().filter_map(|r| r.memory_loss).max();
+    let (counter, memory_loss) = if let Some(own) = outside.intact {
+        (counter, own)
+    } else if complete {
+        (counter, inherited)
+    } else {
+        let lost = outside.lost_before;
+        (
+            counter.max(outside.floor),
+            Some(inherited.map_or(lost, |before| told_apart(before, lost))),
+        )
+    };
+    Merged {
+        ops: locks.chain(docs).collect(),
+        counter,
+        memory_loss,
+        complete,
+    }
+}
+
+/// The stamp of a loss that is no earlier than `lost`, and later than one before it. Where the clock was ahead at that one, it
+/// bears a stamp of its own nevertheless: ledgers note by their stamps which losses they have accounted for. (g3_a_loss_has_a_stamp_of_its_own)
+fn told_apart(before: i64, lost: i64) -> i64 {
+    const HOUR: i64 = 3_600_000;
+    // Nodes that lost their memory together have one stamp.
+    if before <= lost {
+        return lost;
+    }
+    // Which stamps other losses bear, or bore, is not known: hardly these. Where clocks are right, a second does not
+    // matter.
+    let room = match before.saturating_sub(lost) > HOUR {
+        true => HOUR,
+        false => 1_000,
+    };
+    before.saturating_add(1 + lost.rem_euclid(room))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Version;
+
+    const OUTSIDE: Outside = Outside {
+        lost_before: 1_000,
+        floor: Token(1_000_000),
+        seen: Token(0),
+        intact: None,
+    };
+
+    fn lock(key: &str, token: u64, rev: u64) -> View {
+        View {
+            key: key.into(),
+            owner: Some("somebody".into()),
+            token: Token(token),
+            record: Record {
+                version: Version {
+                    token: Token(token),
+                    rev,
+                },
+                body: format!("{token}.{rev}"),
+            },
+            ..View::default()
+        }
+    }
+
+    fn knows(counter: u64, records: &[View]) -> Reading {
+        Reading {
+            counter: Token(counter),
+            records: records.to_vec(),
+            ..Reading::default()
+        }
+    }
+
+    #[test]
+    fn g2_enough_others_know_everything() {
+        // Any q nodes, and any N - q + 1, have one in common.
+        for (nodes, others) in [(1, 1), (3, 2), (5, 3), (7, 4)] {
+            assert_eq!(enough(nodes), others);
+        }
+        let merged = merge("n", 3, &[knows(7, &[]), knows(9, &[])], OUTSIDE);
+        assert!(merged.complete);
+        assert_eq!((merged.counter, merged.memory_loss), (Token(9), None));
+    }
+
+    #[test]
+    fn g2_the_largest_of_everything_is_merged() {
+        let one = knows(7, &[lock("a", 5, 2), lock("b", 1, 1)]);
+        let two = knows(9, &[lock("a", 6, 1)]);
+        let doc = |rev| Doc {
+            name: "intent/x".into(),
+            rev,
+            body: rev.to_string(),
+        };
+        let one = Reading {
+            docs: vec![doc(3)],
+            ..one
+        };
+        let two = Reading {
+            docs: vec![doc(4)],
+            ..two
+        };
+        let merged = merge("n", 3, &[one, two], OUTSIDE);
+        let told: Vec<String> = merged
+            .ops
+            .iter()
+            .map(|op| match op {
+                Op::Merge {
+                    key,
+                    counter,
+                    record,
+                    ..
+                } => format!("{key} {counter} {}", record.body),
+                Op::PutDoc { name, rev, .. } => format!("{name} {rev}"),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(told, ["a 6 6.1", "b 1 1.1", "intent/x 4"]);
+    }
+
+    #[test]
+    fn g3_too_few_others_mean_a_memory_loss() {
+        for (nodes, readings) in [(1, vec![]), (3, vec![knows(7, &[lock("a", 5, 1)])])] {
+            let known = readings.len();
+            let merged = merge("n", nodes, &readings, OUTSIDE);
+            assert!(!merged.complete);
+            assert_eq!(merged.memory_loss, Some(1_000));
+            assert_eq!(merged.counter, Token(1_000_000));
+            assert_eq!(merged.ops.len(), known, "what can be known is merged");
+        }
+        let seen = Outside {
+            seen: Token(2_000_000),
+            ..OUTSIDE
+        };
+        assert_eq!(merge("n", 1, &[], seen).counter, Token(2_000_000));
+    }
+
+    #[test]
+    fn g3_a_node_that_only_lost_its_vote_has_no_memory_loss() {
+        let closed = Outside {
+            intact: Some(Some(300)),
+            ..OUTSIDE
+        };
+        let merged = merge("n", 3, &[], closed);
+        assert_eq!((merged.complete, merged.memory_loss), (true, Some(300)));
+        assert_eq!(merged.counter, Token(0), "its own counter stands");
+    }
+
+    #[test]
+    fn g3_a_loss_has_a_stamp_of_its_own() {
+        let day = 86_400_000;
+        let ahead = Reading {
+            memory_loss: Some(day),
+            ..knows(1, &[])
+        };
+        let stamps: Vec<i64> = [1_000, 61_234, 3_599_000]
+            .iter()
+            .filter_map(|lost_before| {
+                let outside = Outside {
+                    lost_before: *lost_before,
+                    ..OUTSIDE
+                };
+                merge("n", 3, std::slice::from_ref(&ahead), outside).memory_loss
+            })
+            .collect();
+        assert_eq!(stamps, [day + 1_001, day + 61_235, day + 3_599_001]);
+    }
+
+    #[test]
+    fn g3_a_memory_loss_is_handed_on() {
+        let forgetful = Reading {
+            memory_loss: Some(500),
+            ..knows(1, &[])
+        };
+        let merged = merge("n", 3, &[knows(2, &[]), forgetful], OUTSIDE);
+        assert_eq!((merged.complete, merged.memory_loss), (true, Some(500)));
+    }
+}

@@ -1,0 +1,456 @@
+//! The client's side of the restart guard: brings nodes that are new, or have lost their memory, back to their vote.
+//!
+//! A node that has forgotten a vote could give it a second time. So it has none until everything that was granted
+//! before is over. A nomination is put on it and watched for the longest lease on our own clock. Only then the node
+//! is told what the others know, and admitted ([`crate::node::guard`] has the node's side). Every process does this
+//! for every node: any of them may finish it, several at once harmlessly, and the death of one costs nothing.
+//!
+//! What to do next is decided in `candidate`, what a node must be told in `knowledge`. Here the calls are made.
+//!
+//! # When things fail    A node that does not answer is asked again, as long as the process lives. Nothing here votes.
+//! # Not promised        Ticks and tokens of a majority that lost its memory at once: see the memory loss in `knowledge`.
+
+pub(crate) mod candidate;
+pub(crate) mod knowledge;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+
+#[doc(hidden)]
+pub use report::whole_seconds;
+pub use report::{AdmissionReport, AdmissionState};
+
+use self::{
+    candidate::{Candidate, Next},
+    knowledge::{Outside, Reading, merge},
+};
+use crate::{
+    backoff::Backoff,
+    node::{Admission, Answer, Doc, Eligibility, NodeError, Op, Reply, Token, more_names},
+    panics::caught,
+    quorum::{
+        cluster::Cluster,
+        link::{Link, MOST_OPS},
+    },
+    settings::FleetConfig,
+};
+
+/// Intents are documents that no node may lack.
+const INTENTS: &str = "intent/";
+
+/// Names of intents that are asked for first, and documents at once.
+const FEW_INTENTS: u32 = 2_000;
+const INTENTS_AT_ONCE: usize = 64;
+
+/// Records asked for at once, and the least when they turn out to be large.
+const PAGE: (u32, u32) = (250, 4);
+
+/// Another voter that cannot be read is asked so often before we do without it, when enough others were read.
+const TRIES: u32 = 4;
+
+/// When too few were, those that are silent are asked for so long, but not for longer than the longest lease: one that
+/// only stood still for a moment must not cost what all of them know.
+const HICCUP: Duration = Duration::from_secs(5);
+
+/// Where tokens go on when too few nodes remember them.
+pub(crate) type TokenFloor = Arc<dyn Fn() -> Token + Send + Sync>;
+
+/// What the clients of guarded nodes have in common.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    pub(crate) fleet: FleetConfig,
+    pub(crate) token_floor: Option<TokenFloor>,
+    /// Others bring nodes back.
+    pub(crate) bystander: bool,
+    /// That memory was lost for good is said once.
+    pub(crate) memory_loss_said: Arc<AtomicBool>,
+}
+
+/// Tends one node, for ever: at the start of the process, and whenever its replies say that it has no vote.
+pub(crate) async fn tend(cluster: Cluster, guard: Guard, node: usize) {
+    let Some(link) = cluster.links.get(node) else {
+        return;
+    };
+    let mut eligibility = link.eligibility();
+    loop {
+        let tended = Tended {
+            cluster: &cluster,
+            guard: &guard,
+            node,
+            link,
+        };
+        tended.bring_back().await;
+        // Replies that were under way must not keep us busy.
+        cluster.clock.sleep(cluster.timing.node_timeout).await;
+        if eligibility.wait_for(|now| !votes(now)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether a node of this eligibility votes.
+pub(crate) fn votes(eligibility: &Eligibility) -> bool {
+    match eligibility {
+        Eligibility::Unguarded | Eligibility::Admitted => true,
+        Eligibility::Unadmitted | Eligibility::Configured(_) => false,
+    }
+}
+
+/// What another node says when it is read.
+enum Read {
+    /// It votes, and this is what it knows.
+    Known(Reading),
+    /// It does not vote, or has lost its memory while it was read: it has nothing to tell.
+    NoVoter,
+    /// It did not answer, and may know a lot.
+    Silent,
+}
+
+struct Tended<'a> {
+    cluster: &'a Cluster,
+    guard: &'a Guard,
+    node: usize,
+    link: &'a Link,
+}
+
+// === impl Tended ===
+
+impl Tended<'_> {
+    /// Until it votes.
+    async fn bring_back(&self) {
+        let (clock, timing) = (&self.cluster.clock, &self.cluster.timing);
+        let mut candidate = Candidate::default();
+        let mut said = Said::default();
+        let mut backoff = Backoff::new(timing.node_timeout, Duration::from_secs(1));
+        let mut op = Op::Admission;
+        let mut watch = None;
+        let mut lost_before = 0;
+        loop {
+            self.link.up().await;
+            let Some((shown, node_ms)) = admission(self.link.ask(vec![op]).await) else {
+                clock.sleep(backoff.next(&self.cluster.chance)).await;
+                op = Op::Admission;
+                continue;
+            };
+            backoff.reset();
+            // Read when the reply has arrived (G2).
+            let now = clock.now();
+            let next = candidate.on(now, &shown, &self.guard.fleet, timing);
+            self.link.set_watched(candidate.watched());
+            if watch != candidate.until() {
+                watch = candidate.until();
+                // What is lost was decided before: no vote of this node counts while it is watched.
+                let skew = i64::try_from(timing.skew.as_millis()).unwrap_or(i64::MAX);
+                lost_before = clock.wall().as_millisecond().max(node_ms) + skew;
+            }
+            said.tell(
+                self,
+                &shown,
+                &next,
+                candidate.until().map(|at| at.since(now)),
+            );
+            op = match next {
+                Next::Rest => return,
+                Next::Nominate => Op::Nominate {
+                    nonce: self.cluster.chance.id(),
+                },
+                Next::Look(at) | Next::Other(_, at) => {
+                    clock.sleep_until(at + self.spread()).await;
+                    Op::Admission
+                }
+                Next::Admit(nonce) => {
+                    if !self.admit(nonce, &shown, lost_before).await {
+                        clock.sleep(backoff.next(&self.cluster.chance)).await;
+                    }
+                    Op::Admission
+                }
+            };
+        }
+    }
+
+    /// Processes that have watched equally long need not all read everything: the first one's marker ends it.
+    fn spread(&self) -> Duration {
+        let most = self.cluster.timing.max_ttl / 50;
+        self.cluster.chance.up_to(most.min(Duration::from_secs(1)))
+    }
+
+    /// Tells the node what the others know, then admits it. Whether it is admitted now.
+    async fn admit(&self, nonce: String, shown: &Admission, lost_before: i64) -> bool {
+        let readings = self.read_others().await;
+        let merged = merge(
+            &nonce,
+            self.cluster.links.len(),
+            &readings,
+            self.outside(shown, lost_before),
+        );
+        let mut page = MOST_OPS;
+        let mut ops = merged.ops.as_slice();
+        while !ops.is_empty() {
+            let (now, later) = ops.split_at(page.min(ops.len()));
+            match self.link.ask(now.to_vec()).await {
+                Ok(reply) if reply.answers.iter().all(|a| *a == Answer::Done) => ops = later,
+                // Large bodies: less of them at once.
+                Err(NodeError::Timeout(_)) if page > 1 => page = (page / 4).max(1),
+                // Nominated anew, or silent: it starts again with what stands there then.
+                Ok(_) | Err(_) => return false,
+            }
+        }
+        let admit = Op::Admit {
+            nonce,
+            config: self.guard.fleet.to_string(),
+            counter: merged.counter,
+            memory_loss: merged.memory_loss,
+        };
+        let done = matches!(self.link.ask(vec![admit]).await,
+            Ok(reply) if reply.answers == [Answer::Done]);
+        if done && !merged.complete && !self.guard.memory_loss_said.swap(true, Ordering::SeqCst) {
+            tracing::warn!(
+                node = self.link.name(),
+                read = readings.len(),
+                needed = knowledge::enough(self.cluster.links.len()),
+                tokens_from = merged.counter.0,
+                "too few other nodes remember: tokens go on from there, and what was due before counts as decided, \
+                 although nobody knows how"
+            );
+        }
+        done
+    }
+
+    fn outside(&self, shown: &Admission, lost_before: i64) -> Outside {
+        let wall = self.cluster.clock.wall();
+        let micros = u64::try_from(wall.as_microsecond()).unwrap_or(0);
+        let said = self.guard.token_floor.as_ref().and_then(|floor| {
+            let said = caught(|| floor());
+            let told = |panic: &String| {
+                tracing::warn!(
+                    panic,
+                    "the token floor panicked: tokens go on from the clock"
+                )
+            };
+            said.inspect_err(told).ok()
+        });
+        Outside {
+            lost_before,
+            floor: said.unwrap_or(Token(micros)),
+            seen: self.cluster.seen(),
+            intact: shown.admitted.then_some(shown.memory_loss),
+        }
+    }
+
+    /// What the other voters know, after the watch. What is decided while they are read one after the other is no
+    /// matter: a majority of the voters takes note of it, as if this node were silent.
+    async fn read_others(&self) -> Vec<Reading> {
+        let (clock, all) = (&self.cluster.clock, self.cluster.links.len());
+        let until = clock.now() + HICCUP.min(self.cluster.timing.max_ttl);
+        let mut readings = Vec::new();
+        let mut missing: Vec<usize> = (0..all).filter(|other| *other != self.node).collect();
+        loop {
+            let read = join_all(missing.iter().map(|other| self.read(*other))).await;
+            let mut silent = Vec::new();
+            for (other, read) in missing.into_iter().zip(read) {
+                match read {
+                    Read::Known(reading) => readings.push(reading),
+                    Read::NoVoter => {}
+                    Read::Silent => silent.push(other),
+                }
+            }
+            missing = silent;
+            let enough = readings.len() >= knowledge::enough(all);
+            if enough || missing.is_empty() || clock.now() >= until {
+                return readings;
+            }
+        }
+    }
+
+    async fn read(&self, other: usize) -> Read {
+        let Some(link) = self.cluster.links.get(other) else {
+            return Read::NoVoter;
+        };
+        let mut backoff = Backoff::new(self.cluster.timing.node_timeout, Duration::from_secs(1));
+        for _ in 0..TRIES {
+            match read_all(link).await {
+                Ok(Some(reading)) => return Read::Known(reading),
+                Ok(None) => return Read::NoVoter,
+                Err(_) => {
+                    let pause = backoff.next(&self.cluster.chance);
+                    self.cluster.clock.sleep(pause).await;
+                }
+            }
+        }
+        Read::Silent
+    }
+}
+
+/// Everything that one voter knows; `None` when it is none, or was not the same from the first page to the last.
+async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
+    let mut reading = Reading::default();
+    let (mut after, mut inc, mut limit) = (String::new(), None, PAGE.0);
+    let mut names = Vec::new();
+    loop {
+        let mut ops = vec![
+            Op::Admission,
+            Op::Records {
+                after: after.clone(),
+                limit,
+            },
+        ];
+        if inc.is_none() {
+            ops.push(Op::DocNames {
+                dir: INTENTS.to_owned(),
+                limit: FEW_INTENTS,
+            });
+        }
+        let reply = match link.ask(ops).await {
+            Err(NodeError::Timeout(_)) if limit > PAGE.1 => {
+                limit = (limit / 4).max(PAGE.1);
+                continue;
+            }
+            reply => reply?,
+        };
+        let mut last = true;
+        for answer in reply.answers {
+            match answer {
+                Answer::Admission(shown) => {
+                    if !is_same(&mut inc, &shown) {
+                        return Ok(None);
+                    }
+                    reading.counter = shown.counter;
+                    reading.memory_loss = shown.memory_loss;
+                }
+                Answer::Views(views) => {
+                    if let Some(view) = views.last() {
+                        after.clone_from(&view.key);
+                        last = false;
+                    }
+                    reading.records.extend(views);
+                }
+                Answer::Docs(docs) => names = docs,
+                other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
+            }
+        }
+        if last {
+            break;
+        }
+    }
+    let mut asked = FEW_INTENTS;
+    while let Some(more) = more_names(asked, names.len()) {
+        asked = more;
+        let all = Op::DocNames {
+            dir: INTENTS.to_owned(),
+            limit: asked,
+        };
+        for answer in link.ask(vec![Op::Admission, all]).await?.answers {
+            match answer {
+                Answer::Admission(shown) if is_same(&mut inc, &shown) => {}
+                Answer::Admission(_) => return Ok(None),
+                Answer::Docs(docs) => names = docs,
+                other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
+            }
+        }
+    }
+    // One by one, some at a time: together they may be larger than any answer that comes in time.
+    let mut names: &[Doc] = &names;
+    let mut at_once = INTENTS_AT_ONCE;
+    while !names.is_empty() {
+        let (now, later) = names.split_at(at_once.min(names.len()));
+        let docs = now.iter().map(|doc| Op::Doc {
+            name: doc.name.clone(),
+        });
+        let ops = std::iter::once(Op::Admission).chain(docs).collect();
+        let reply = match link.ask(ops).await {
+            Err(NodeError::Timeout(_)) if at_once > 1 => {
+                at_once = (at_once / 4).max(1);
+                continue;
+            }
+            reply => reply?,
+        };
+        for answer in reply.answers {
+            match answer {
+                Answer::Admission(shown) if is_same(&mut inc, &shown) => {}
+                Answer::Admission(_) => return Ok(None),
+                Answer::Docs(docs) => reading.docs.extend(docs),
+                other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
+            }
+        }
+        names = later;
+    }
+    Ok(Some(reading))
+}
+
+/// Whether this is a voter, and the one that was read before.
+fn is_same(inc: &mut Option<String>, shown: &Admission) -> bool {
+    // Whatever it was admitted for, it has lost nothing since.
+    shown.admitted
+        && inc
+            .replace(shown.inc.clone())
+            .is_none_or(|before| before == shown.inc)
+}
+
+/// With the node's wall clock.
+fn admission(read: Result<Reply, NodeError>) -> Option<(Admission, i64)> {
+    let mut reply = read.ok()?;
+    match reply.answers.pop() {
+        Some(Answer::Admission(shown)) => Some((shown, reply.wall_ms)),
+        _ => None,
+    }
+}
+
+/// What was said of a node's absence: its beginning once, its end once (G5).
+#[derive(Default)]
+struct Said {
+    nonce: Option<String>,
+    other: bool,
+}
+
+impl Said {
+    fn tell(&mut self, of: &Tended<'_>, shown: &Admission, next: &Next, left: Option<Duration>) {
+        let node = of.link.name();
+        match next {
+            Next::Rest if self.nonce.is_some() || self.other => {
+                tracing::info!(node, "node votes again");
+            }
+            Next::Other(theirs, _) if !self.other => {
+                self.other = true;
+                let differs = of.guard.fleet.differs_from(theirs).unwrap_or_default();
+                tracing::error!(
+                    node,
+                    differs,
+                    "node does not vote for us: it keeps locks for a fleet that is configured differently; \
+                     configure all alike, or stop all and see `doctor --reconfigure`"
+                );
+            }
+            Next::Look(_) if self.nonce != shown.nonce => {
+                self.nonce.clone_from(&shown.nonce);
+                let why = if shown.admitted {
+                    "its vote was taken away, to configure the fleet anew"
+                } else if shown.inc.is_empty() {
+                    "it is new or has lost its memory"
+                } else {
+                    "it was started again, or its data was replaced"
+                };
+                let alone = match of.cluster.links.len() {
+                    1 => "; until then nobody gets a lock",
+                    _ => "",
+                };
+                let left_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+                tracing::warn!(
+                    node,
+                    why,
+                    left_ms,
+                    "node does not vote before every lease that it may have forgotten is over{alone}"
+                );
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Nodes that lose their memory, and what becomes of leases and tokens, in virtual time.
+
+use std::{sync::Arc, time::Duration};
+
+use super::*;
+use crate::{
+    acquire::Locks,
+    chance::Chance,
+    lease::VerifyError,
+    node::{Expiry, GuardSettings, Node, RestartGuard, memory::MemoryNode},
+    quorum::{Claim, Claimed, LockError},
+    settings::Timing,
+    sim_clock::SimTime,
+    spawn::Spawn,
+};
+
+const TTL: Duration = Duration::from_secs(3);
+const MAX_TTL: Duration = Duration::from_secs(10);
+
+struct Scene {
+    time: SimTime,
+    nodes: Vec<MemoryNode>,
+}
+
+fn fleet(nodes: usize, max_ttl: Duration) -> FleetConfig {
+    FleetConfig {
+        layout: 1,
+        nodes,
+        max_ttl,
+        expiry: Expiry::Server,
+        generation: 1,
+    }
+}
+
+impl Scene {
+    fn new(nodes: usize) -> Self {
+        let time = SimTime::new();
+        let node = |n| MemoryNode::new(format!("n{n}"), time.clock());
+        let nodes = (0..nodes).map(node).collect();
+        Self { time, nodes }
+    }
+
+    fn client(&self, seed: u64) -> Locks {
+        self.client_of(seed, fleet(self.nodes.len(), MAX_TTL))
+    }
+
+    fn client_of(&self, seed: u64, fleet: FleetConfig) -> Locks {
+        let guard = GuardSettings {
+            mode: RestartGuard::Call,
+            config: fleet.to_string(),
+        };
+        let line = |node: &MemoryNode| {
+            let line = node.clone().guarded(guard.clone());
+            Arc::new(line) as Arc<dyn Node>
+        };
+        Locks::over(self.nodes.iter().map(line).collect())
+            .timing(Timing {
+                ttl: TTL,
+                max_ttl: fleet.max_ttl,
+                ..Timing::default()
+            })
+            .clock(self.time.clock())
+            .chance(Chance::seeded(seed))
+            .keeper_here(Spawn::system())
+            .guarded(fleet)
+            .start()
+            .unwrap()
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.time.clock().sleep(time).await;
+    }
+
+    /// Until every node votes; how long it took.
+    async fn until_admitted(&self, locks: &Locks) -> Duration {
+        let start = self.time.elapsed();
+        for _ in 0..10_000 {
+            let nodes = locks.admissions().await.unwrap();
+            if nodes.iter().all(|node| node.state.votes()) {
+                return self.time.elapsed() - start;
+            }
+            self.pass(Duration::from_millis(20)).await;
+        }
+        panic!("never admitted: {:?}", locks.admissions().await);
+    }
+}
+
+async fn refused(locks: &Locks, key: &str) -> String {
+    match locks.lock(key).acquire().await {
+        Err(error @ LockError::NoQuorum(_)) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g5_first_contact_with_new_nodes_takes_the_longest_lease_and_says_so() {
+    let scene = Scene::new(3);
+    let locks = scene.client(1);
+    scene.pass(Duration::from_secs(2)).await;
+    let why = refused(&locks, "a").await;
+    assert!(
+        why.contains("has lost its memory or is new; votes again in"),
+        "{why}"
+    );
+    let took = scene.until_admitted(&locks).await + Duration::from_secs(2);
+    assert!(
+        took >= MAX_TTL && took < MAX_TTL + Duration::from_secs(2),
+        "{took:?}"
+    );
+    let lease = locks.lock("a").acquire().await.unwrap();
+    // No node remembers anything: tokens begin at the clock.
+    assert!(lease.token().0 > 1_000_000_000_000, "{}", lease.token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn g2_a_node_that_lost_its_memory_is_told_what_the_others_know() {
+    let scene = Scene::new(3);
+    let (one, two) = (scene.client(1), scene.client(2));
+    scene.until_admitted(&one).await;
+    let lease = one.lock("a").acquire().await.unwrap();
+    one.write(&lease, "remember".into(), None).await.unwrap();
+    let intent = one.put_doc("intent/x", 1, Duration::from_secs(3600), "stop".into());
+    intent.await.unwrap();
+
+    scene.nodes[0].faults().crash();
+    scene.pass(TTL).await;
+    assert!(lease.is_held(), "two of three remember");
+    let took = scene.until_admitted(&two).await + TTL;
+    assert!(
+        took >= MAX_TTL && took < MAX_TTL + Duration::from_secs(2),
+        "{took:?}"
+    );
+    let shown = &two.look(vec!["lock/a".into()]).await.unwrap()[0];
+    for view in shown.nodes.iter().flatten() {
+        assert_eq!(view.record.body, "remember");
+        assert!(view.token >= lease.token());
+    }
+    let seen = two.admissions().await.unwrap();
+    assert_ne!(
+        seen[0].memory_loss, None,
+        "inherited from the first contact"
+    );
+
+    // The others forget, one after the other: what is known survives them all.
+    for node in &scene.nodes[1..] {
+        node.faults().flush();
+        scene.pass(TTL).await;
+        scene.until_admitted(&two).await;
+        scene.pass(TTL).await;
+    }
+    assert!(lease.is_held(), "a rolling restart ends no lease");
+    let docs = two.docs("intent/").await.unwrap();
+    assert_eq!(docs.len(), 1);
+    assert!(lease.is_held());
+    let token = lease.token();
+    lease.release().await;
+    let next = two.lock("a").acquire().await.unwrap();
+    assert!(next.token() > token);
+    assert_eq!(next.record().body, "remember");
+}
+
+#[tokio::test(start_paused = true)]
+async fn g2_another_loss_meanwhile_starts_it_again() {
+    let scene = Scene::new(1);
+    let locks = scene.client(1);
+    scene.until_admitted(&locks).await;
+    scene.nodes[0].faults().crash();
+    scene.pass(MAX_TTL - Duration::from_secs(1)).await;
+    scene.nodes[0].faults().flush();
+    let took = scene.until_admitted(&locks).await;
+    assert!(took >= MAX_TTL, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn g2_a_silent_node_is_brought_back_when_it_answers() {
+    let scene = Scene::new(3);
+    let locks = scene.client(1);
+    scene.until_admitted(&locks).await;
+    let faults = scene.nodes[2].faults();
+    faults.crash();
+    faults.partition(crate::node::memory::Cut::Refuse);
+    scene.pass(MAX_TTL * 3).await;
+    faults.heal();
+    let took = scene.until_admitted(&locks).await;
+    assert!(
+        took >= MAX_TTL && took < MAX_TTL + Duration::from_secs(3),
+        "{took:?}"
+    );
+}
+
+/// The last of three nodes has lost its memory, and the second stands still from shortly before the end of its watch. With
+/// what the last may have forgotten earlier.
+async fn frozen_at_the_end_of_a_watch() -> (Scene, Locks, Option<i64>) {
+    let scene = Scene::new(3);
+    let locks = scene.client(1);
+    scene.until_admitted(&locks).await;
+    let before = locks.admissions().await.unwrap()[2].memory_loss;
+    scene.nodes[2].faults().crash();
+    let left = loop {
+        match locks.admissions().await.unwrap()[2].state {
+            AdmissionState::Watched { left: Some(left) } if left < MAX_TTL / 2 => break left,
+            _ => scene.pass(Duration::from_millis(20)).await,
+        }
+    };
+    let just_before = left.saturating_sub(Duration::from_millis(20));
+    scene.pass(just_before).await;
+    scene.nodes[1].faults().freeze();
+    (scene, locks, before)
+}
+
+#[tokio::test(start_paused = true)]
+async fn g3_a_node_that_stands_still_for_a_moment_is_waited_for() {
+    for ms in [800, 1_500, 4_000] {
+        let (scene, locks, before) = frozen_at_the_end_of_a_watch().await;
+        scene.pass(Duration::from_millis(ms)).await;
+        scene.nodes[1].faults().thaw();
+        scene.until_admitted(&locks).await;
+        let after = locks.admissions().await.unwrap()[2].memory_loss;
+        assert_eq!(after, before, "no other node lost anything: {ms} ms");
+        let first = locks.lock("a").acquire().await.unwrap().token();
+        let second = locks.lock("b").acquire().await.unwrap().token();
+        assert!(second.0 < first.0 + 10, "no jump to the clock");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g3_a_node_that_stays_silent_is_not_waited_for_for_ever() {
+    let (scene, locks, before) = frozen_at_the_end_of_a_watch().await;
+    let start = scene.time.elapsed();
+    let last = loop {
+        let last = locks.admissions().await.unwrap().pop().unwrap();
+        if last.state.votes() {
+            break last;
+        }
+        scene.pass(Duration::from_millis(20)).await;
+    };
+    let took = scene.time.elapsed() - start;
+    assert!(last.memory_loss > before, "too few remember");
+    assert!(
+        took > HICCUP && took < HICCUP + Duration::from_secs(2),
+        "{took:?}"
+    );
+}
+
+/// A client of one node that remembers nothing, whose tokens go on from this floor.
+async fn alone(scene: &Scene, floor: impl Fn() -> Token + Send + Sync + 'static) -> Locks {
+    let guard = GuardSettings {
+        mode: RestartGuard::Call,
+        config: fleet(1, MAX_TTL).to_string(),
+    };
+    let line = scene.nodes[0].clone().guarded(guard);
+    let locks = Locks::over(vec![Arc::new(line)])
+        .timing(Timing {
+            ttl: TTL,
+            max_ttl: MAX_TTL,
+            ..Timing::default()
+        })
+        .clock(scene.time.clock())
+        .keeper_here(Spawn::system())
+        .guarded(fleet(1, MAX_TTL))
+        .token_floor(floor)
+        .start()
+        .unwrap();
+    scene.until_admitted(&locks).await;
+    locks
+}
+
+#[tokio::test(start_paused = true)]
+async fn g3_tokens_go_on_where_the_user_says_when_nobody_remembers() {
+    let scene = Scene::new(1);
+    let locks = alone(&scene, || Token(41)).await;
+    let lease = locks.lock("a").acquire().await.unwrap();
+    assert_eq!(lease.token(), Token(42));
+    let blank = locks.admissions().await.unwrap()[0].memory_loss;
+    assert!(blank.is_some_and(|before| before <= scene.time.clock().wall().as_millisecond()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_floor_of_tokens_that_panics_keeps_no_node_from_its_vote() {
+    let scene = Scene::new(1);
+    let locks = alone(&scene, || panic!("no floor")).await;
+    let lease = locks.lock("a").acquire().await.unwrap();
+    assert!(
+        lease.token() > Token(1_000_000),
+        "it goes on from the clock"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn g4_a_fleet_that_is_configured_differently_gets_no_vote() {
+    let scene = Scene::new(3);
+    let ours = scene.client(1);
+    scene.until_admitted(&ours).await;
+    let theirs = scene.client_of(2, fleet(3, MAX_TTL * 2));
+    scene.pass(MAX_TTL * 5).await;
+    let why = refused(&theirs, "a").await;
+    assert!(why.contains("configured differently"), "{why}");
+    let states = theirs.admissions().await.unwrap();
+    assert!(
+        states[0]
+            .state
+            .to_string()
+            .contains("max_ttl is 10s there and 20s here"),
+        "{}",
+        states[0].state
+    );
+    ours.lock("a").acquire().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn g4_nodes_that_were_closed_remember_everything() {
+    let scene = Scene::new(3);
+    let ours = scene.client(1);
+    scene.until_admitted(&ours).await;
+    let blank = ours.admissions().await.unwrap()[0].memory_loss;
+    let lease = ours.lock("a").acquire().await.unwrap();
+    let token = lease.token();
+    lease.release().await;
+    drop(ours);
+    let guard = GuardSettings {
+        mode: RestartGuard::Call,
+        config: fleet(3, MAX_TTL * 2).to_string(),
+    };
+    for node in &scene.nodes {
+        // As `doctor --reconfigure` does it.
+        let line = node.clone().guarded(guard.clone());
+        let nonce = "closing".to_owned();
+        let admit = Op::Admit {
+            nonce: nonce.clone(),
+            config: crate::node::guard::closed(10_000),
+            counter: Token(0),
+            memory_loss: blank,
+        };
+        let call = crate::node::Call {
+            not_after: None,
+            ops: vec![Op::Nominate { nonce }, admit],
+        };
+        let reply = line.call(call).await.unwrap();
+        assert_eq!(reply.answers[1], Answer::Done);
+    }
+    let theirs = scene.client_of(2, fleet(3, MAX_TTL * 2));
+    scene.pass(TTL).await;
+    refused(&theirs, "a").await;
+    let took = scene.until_admitted(&theirs).await + TTL;
+    assert!(took >= MAX_TTL * 2, "{took:?}");
+    let next = theirs.lock("a").acquire().await.unwrap();
+    assert!(next.token() > token && next.token().0 < token.0 + 10);
+    let seen = theirs.admissions().await.unwrap();
+    assert!(
+        seen.iter().all(|node| node.memory_loss == blank),
+        "{seen:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn g1_a_claim_is_not_confirmed_by_nodes_without_a_vote() {
+    let scene = Scene::new(3);
+    let locks = scene.client(1);
+    scene.until_admitted(&locks).await;
+    let claimed = locks.claim(vec![Claim::short("batch/b/1")]).await.unwrap();
+    let Some(Claimed::Acquired(lease)) = claimed.into_iter().next() else {
+        panic!("not had");
+    };
+    assert_eq!(lease.verify().await, Ok(()));
+    // They show what they knew some time ago: the claim may have been another's since.
+    for node in &scene.nodes[..2] {
+        let faults = node.faults();
+        faults.restart_with(faults.snapshot());
+    }
+    let VerifyError::Unsure { needed, failed, .. } = lease.verify().await.unwrap_err() else {
+        panic!("nor denied");
+    };
+    assert_eq!((needed, failed), (2, Vec::new()), "they answer");
+    assert!(lease.is_held());
+}
+
+#[test]
+fn names_are_asked_for_until_there_are_no_more() {
+    assert_eq!(super::more_names(2_000, 1_999), None);
+    assert_eq!(super::more_names(2_000, 2_000), Some(4_000));
+    assert_eq!(super::more_names(2_000, 2_500), Some(4_000));
+    assert_eq!(super::more_names(64_000, 64_000), None);
+}

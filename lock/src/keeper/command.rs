@@ -1,0 +1,107 @@
+//! What the process asks of its keeper, and the reports that it gets.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::{
+    admission::AdmissionReport,
+    expiry::LockState,
+    lease::LeaseView,
+    node::{Doc, NodeError, Op, View},
+    quorum::{
+        BreakReport, Claim, Claimed, LockError, WriteError,
+        claim::{AttemptMode, QueuePosition},
+    },
+};
+
+/// What the process asks of its keeper.
+pub(crate) enum Command {
+    Acquire {
+        claims: Vec<Claim>,
+        reply: oneshot::Sender<Vec<Claimed>>,
+    },
+    /// One attempt at a single named lock.
+    Try {
+        claim: Claim,
+        mode: AttemptMode,
+        reply: oneshot::Sender<(Claimed, LockState, QueuePosition)>,
+    },
+    Look {
+        keys: Vec<String>,
+        reply: oneshot::Sender<Vec<LockState>>,
+    },
+    List {
+        prefix: String,
+        reply: oneshot::Sender<Result<Vec<Vec<View>>, LockError>>,
+    },
+    Break {
+        key: String,
+        owner: String,
+        now: bool,
+        reply: oneshot::Sender<BreakReport>,
+    },
+    Write {
+        view: LeaseView,
+        body: String,
+        not_before: Option<i64>,
+        reply: oneshot::Sender<Result<(), WriteError>>,
+    },
+    PutDoc {
+        name: String,
+        rev: u64,
+        ttl: Duration,
+        body: String,
+        reply: oneshot::Sender<Result<usize, LockError>>,
+    },
+    RemoveDoc {
+        name: String,
+        reply: oneshot::Sender<Result<(), LockError>>,
+    },
+    Docs {
+        which: Op,
+        reply: oneshot::Sender<Result<DocsRead, LockError>>,
+    },
+    Nodes {
+        reply: oneshot::Sender<Vec<NodeReport>>,
+    },
+    Admissions {
+        reply: oneshot::Sender<Vec<AdmissionReport>>,
+    },
+    Identities {
+        reply: oneshot::Sender<Vec<Option<String>>>,
+    },
+    Endless {
+        reply: oneshot::Sender<Vec<Result<Vec<String>, NodeError>>>,
+    },
+    Settle {
+        reply: oneshot::Sender<()>,
+    },
+}
+
+/// Documents as the nodes that answered show them.
+#[doc(hidden)]
+#[derive(Clone, Debug, Default)]
+pub struct DocsRead {
+    /// The newest revision of each, and how many nodes show that one.
+    pub docs: Vec<(Doc, usize)>,
+    /// How many nodes answered.
+    pub answered: usize,
+}
+
+/// How one node does, as its keeper sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeReport {
+    /// The node's name.
+    pub name: String,
+    /// Why it does not answer, or does not vote; `None` while it does both.
+    pub trouble: Option<NodeError>,
+    /// Whether it answers, whether it votes or not.
+    pub answers: bool,
+    /// Round trip of the last call that it answered.
+    pub round_trip: Option<Duration>,
+    /// How far its wall clock is ahead of this machine's, in milliseconds; `None` before it has answered lately.
+    pub ahead_ms: Option<i64>,
+    /// While this process watches it on its way back to its vote: the nomination that is watched, and how much longer.
+    pub watched: Option<(String, Duration)>,
+}

@@ -1,0 +1,119 @@
+//! What the tasks of a running keeper share, and what they hand back: releases, and places in queues.
+//!
+//! # Invariants
+//! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::StreamExt;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use super::{
+    freeze::{look_every, slack},
+    lease_table::LeaseTable,
+    read_batcher::ReadBatcher,
+    watchlist::Watchlist,
+};
+use crate::{
+    admission::Guard,
+    event::Event,
+    lease::{KeeperHandle, LeaseView, Loss, Note, Pulse, ReleaseReport},
+    node::Op,
+    quorum::cluster::{Cluster, Progress},
+};
+
+/// What the tasks of a running keeper share. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) cluster: Cluster,
+    pub(super) table: Arc<Mutex<LeaseTable>>,
+    pub(super) bell: Arc<Notify>,
+    pub(super) notes: mpsc::UnboundedSender<Note>,
+    pub(super) pulse: Pulse,
+    pub(super) reads: Arc<ReadBatcher>,
+    pub(super) watchlist: Arc<Watchlist>,
+    /// What the clients of guarded nodes have in common; `None` for nodes without a guard.
+    pub(super) guard: Option<Guard>,
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(crate) fn table(&self) -> MutexGuard<'_, LeaseTable> {
+        // The table is changed by short, complete steps.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives up a place in a lock's queue: sent behind the attempts that asked for it. Best effort: a place that is
+    /// not given up ends by itself.
+    pub(super) fn leave(&self, key: String, ticket: String) {
+        let mut sent = self.cluster.send_to_all(&[Op::Leave { key, ticket }]);
+        // The end of the process waits for it: other waiters would be held up by one that has gone.
+        let (shared, busy) = (self.clone(), self.cluster.busy());
+        self.cluster.spawn.spawn(async move {
+            let clock = &shared.cluster.clock;
+            let limit = clock.now() + shared.cluster.timing.node_timeout * 2;
+            let answered = async { while sent.next().await.is_some() {} };
+            let _ = clock.timeout_at(limit, answered).await;
+            drop(busy);
+        });
+    }
+
+    /// What connects a lease of this ttl with its keeper.
+    pub(super) fn handle(&self, ttl: Duration) -> KeeperHandle {
+        let timing = &self.cluster.timing;
+        KeeperHandle {
+            to: self.notes.clone(),
+            pulse: self.pulse.clone(),
+            late_after: look_every(timing) + slack(ttl, timing),
+        }
+    }
+
+    pub(crate) fn ring(&self) {
+        self.bell.notify_one();
+    }
+
+    /// Releases on all nodes, and repeats it to those that did not answer (R11). While waiters are known to queue,
+    /// the key's primary is told last, to complete a majority: the waiter it calls finds the lock free. Elsewhere
+    /// that order would cost a round trip and help no waiter. It is a courtesy, as the queue is.
+    pub(super) fn release(&self, view: LeaseView, done: Option<oneshot::Sender<ReleaseReport>>) {
+        let held = self.cluster.clock.now().since(view.since());
+        let loss = view.loss().unwrap_or(Loss::Released);
+        let resource = self.cluster.events.resource(view.key());
+        self.cluster.events.tell(Event::LeaseEnded {
+            resource,
+            loss,
+            held,
+        });
+        let now = self.cluster.clock.now();
+        self.watchlist.given_back(view.key(), view.owner(), now);
+        let (told, mut progress) = watch::channel(Progress::default());
+        let primary = self.cluster.primary(view.key());
+        let op = self
+            .cluster
+            .release_op(view.key(), view.owner(), view.kind());
+        let last = view.is_from_queue().then_some(primary);
+        let telling = self.cluster.tell_until_known(vec![op], told, last);
+        self.cluster.spawn.spawn(telling);
+        let (shared, busy) = (self.clone(), self.cluster.busy());
+        self.cluster.spawn.spawn(async move {
+            let of = shared.cluster.links.len();
+            let limit = shared.cluster.clock.now() + shared.cluster.timing.node_timeout * 2;
+            let clock = &shared.cluster.clock;
+            // The holder waits for every answer, but not for a node that is known to give none, nor for one told last.
+            let asked = progress.wait_for(|told| told.asked);
+            let _ = clock.timeout_at(limit, asked).await;
+            if let Some(done) = done {
+                let nodes = progress.borrow().nodes;
+                let _ = done.send(ReleaseReport { nodes, of });
+            }
+            // The end of the process waits longer: a node that missed the release may hear the second one.
+            let all = progress.wait_for(|told| told.nodes >= of);
+            let _ = clock.timeout_at(limit, all).await;
+            drop(busy);
+        });
+    }
+}

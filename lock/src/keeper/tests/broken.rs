@@ -1,0 +1,215 @@
+//! A lease that is ended by force: what its holder and the others see.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    acquire::Locks,
+    chance::Chance,
+    lease::Loss,
+    node::{
+        Expiry, Node,
+        memory::{Cut, MemoryNode},
+    },
+    quorum::{BreakVote, Broken, LockError},
+    sim_clock::SimTime,
+    spawn::Spawn,
+};
+
+const TTL: Duration = Duration::from_secs(3);
+
+struct Scene {
+    time: SimTime,
+    nodes: Vec<MemoryNode>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let time = SimTime::new();
+        let node = |n| MemoryNode::new(format!("n{n}"), time.clock());
+        let nodes = (0..3).map(node).collect();
+        Self { time, nodes }
+    }
+
+    /// Connections of its own for another process.
+    fn lines(&self) -> Vec<MemoryNode> {
+        self.nodes.clone()
+    }
+
+    /// Another process.
+    fn client(&self, seed: u64) -> Locks {
+        over(self, self.lines(), seed)
+    }
+
+    /// One that watches holders by its own clock.
+    fn observer(&self, seed: u64) -> Locks {
+        let nodes = self.lines().into_iter();
+        Locks::over(nodes.map(|n| Arc::new(n) as Arc<dyn Node>).collect())
+            .expiry(Expiry::Observed)
+            .clock(self.time.clock())
+            .chance(Chance::seeded(seed))
+            .keeper_here(Spawn::system())
+            .start()
+            .unwrap()
+    }
+
+    /// The clocks of all nodes jump, which ends every key there.
+    fn jump(&self) {
+        let nodes = self.nodes.iter();
+        nodes.for_each(|node| node.faults().clock_offset(3_600_000));
+    }
+}
+
+fn over(scene: &Scene, lines: Vec<MemoryNode>, seed: u64) -> Locks {
+    let nodes = lines.into_iter().map(|n| Arc::new(n) as Arc<dyn Node>);
+    Locks::over(nodes.collect())
+        .clock(scene.time.clock())
+        .chance(Chance::seeded(seed))
+        .keeper_here(Spawn::system())
+        .start()
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_lease_is_final_for_its_holder() {
+    let scene = Scene::new();
+    let (holder, operator) = (scene.client(1), scene.client(2));
+    let lease = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+    // It is extended for a while, as always.
+    scene.time.clock().sleep(TTL * 2).await;
+    assert!(lease.is_held());
+
+    let start = scene.time.elapsed();
+    let report = operator
+        .break_lease("lock/a", lease.owner(), false)
+        .await
+        .unwrap();
+    assert_eq!(report.outcome(), Broken::Final);
+    assert!(report.remaining().unwrap() <= TTL && report.token > lease.token());
+    assert_eq!(lease.lost().await, Loss::Taken);
+    let told = scene.time.elapsed() - start;
+    assert!(
+        told <= TTL / 3,
+        "told by its next round, not after {told:?}"
+    );
+
+    let old = lease.token();
+    lease.release().await;
+    let next = operator.lock("a").ttl(TTL).acquire().await.unwrap();
+    assert!(next.token() > report.token && report.token > old);
+}
+
+/// Also when its holder is cut off and never hears of it.
+#[tokio::test(start_paused = true)]
+async fn a_break_lets_nobody_in_early() {
+    let scene = Scene::new();
+    let (mine, operator) = (scene.lines(), scene.client(2));
+    let links: Vec<_> = mine.iter().map(MemoryNode::link).collect();
+    let holder = over(&scene, mine, 1);
+    let lease = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+    links.iter().for_each(|link| link.cut(Cut::Hang));
+    let broken = operator.break_lease("lock/a", lease.owner(), false).await;
+    assert_eq!(broken.unwrap().outcome(), Broken::Final);
+    let early = operator.lock("a").ttl(TTL).acquire().await;
+    assert!(matches!(early, Err(LockError::Held { .. })), "{early:?}");
+    assert!(lease.is_held(), "it does not know");
+    let next = operator
+        .lock("a")
+        .ttl(TTL)
+        .wait(TTL * 2)
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(
+        lease.loss(),
+        Some(Loss::Expired),
+        "before another owner is let in"
+    );
+    assert!(next.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_now_the_lock_is_free_at_once() {
+    let scene = Scene::new();
+    let (holder, operator) = (scene.client(1), scene.client(2));
+    let lease = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+    let report = operator
+        .break_lease("lock/a", lease.owner(), true)
+        .await
+        .unwrap();
+    assert_eq!(report.outcome(), Broken::Final);
+    let next = operator.lock("a").ttl(TTL).acquire().await.unwrap();
+    assert!(
+        lease.is_held() && next.is_held(),
+        "two may act: that is the price"
+    );
+    assert!(next.token() > report.token);
+    assert_eq!(lease.lost().await, Loss::Taken);
+    assert!(next.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_break_does_not_touch_the_successor() {
+    let scene = Scene::new();
+    let (holder, operator) = (scene.client(1), scene.client(2));
+    let lease = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+    let old = lease.owner().to_owned();
+    lease.release().await;
+    let next = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+    for now in [false, true] {
+        let report = operator.break_lease("lock/a", &old, now).await.unwrap();
+        assert_eq!(report.outcome(), Broken::ChangedHands);
+    }
+    scene.time.clock().sleep(TTL * 2).await;
+    assert!(next.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_break_that_reaches_a_minority_says_so() {
+    let scene = Scene::new();
+    let (holder, operator) = (scene.client(1), scene.client(2));
+    let lease = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+    scene.nodes[1].faults().freeze();
+    scene.nodes[2].faults().freeze();
+    let report = operator
+        .break_lease("lock/a", lease.owner(), false)
+        .await
+        .unwrap();
+    assert_eq!(report.outcome(), Broken::Unsure);
+    let answered = report
+        .nodes
+        .iter()
+        .filter(|(_, vote)| matches!(vote, BreakVote::Over(_)));
+    assert_eq!(
+        answered.map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        ["n0"]
+    );
+}
+
+/// Its holder believes in it by its record, until it is told.
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_keys_have_vanished_is_broken_like_any_other() {
+    for now in [false, true] {
+        let scene = Scene::new();
+        let (holder, operator) = (scene.observer(1), scene.observer(2));
+        let lease = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+        scene.jump();
+        let seen = operator.look(vec!["lock/a".into()]).await.unwrap();
+        let views: Vec<_> = seen[0].nodes.iter().flatten().collect();
+        assert_eq!(views.len(), 3);
+        for view in views {
+            assert_eq!(view.holder, None, "the key has vanished");
+            assert_eq!(view.holder_by(Expiry::Observed), Some(lease.owner()));
+        }
+
+        let broken = operator.break_lease("lock/a", lease.owner(), now).await;
+        let report = broken.unwrap();
+        assert_eq!(report.outcome(), Broken::Final);
+        assert_eq!(report.remaining(), Some(TTL));
+        assert!(lease.is_held(), "it does not know");
+        let next = operator.lock("a").ttl(TTL).acquire().await.unwrap();
+        assert!(next.token() > report.token);
+        // Told, or with `now` not yet: two may act, for as long as was said.
+        assert_eq!(lease.is_held(), now);
+        assert_eq!(lease.lost().await, Loss::Taken);
+    }
+}

@@ -1,0 +1,117 @@
+//! Ten thousand leases in one keeper.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use crate::{
+    acquire::Locks,
+    chance::Chance,
+    clock::{Clock, Moment},
+    node::{Node, Op, memory::MemoryNode},
+    quorum::{Claim, Claimed},
+    sim_clock::SimTime,
+    spawn::Spawn,
+};
+
+const LEASES: usize = 10_000;
+const TTL: Duration = Duration::from_secs(30);
+const NODES: usize = 3;
+
+/// When each call with extensions was executed on a node, and how many it carried.
+type Rounds = Arc<Mutex<Vec<(Moment, usize)>>>;
+
+fn watch(node: &MemoryNode, clock: &Clock) -> Rounds {
+    let (seen, clock) = (Rounds::default(), clock.clone());
+    let rounds = seen.clone();
+    node.observe(move |executed| {
+        let ops = executed.call.ops.iter();
+        let some = ops.filter(|op| matches!(op, Op::Extend { .. })).count();
+        if some > 0 {
+            seen.lock().unwrap().push((clock.now(), some));
+        }
+    });
+    rounds
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_leases_cost_forty_calls_per_node_and_round() {
+    let time = SimTime::new();
+    let clock = time.clock();
+    let nodes: Vec<_> = (0..NODES)
+        .map(|n| MemoryNode::new(format!("n{n}"), time.clock()))
+        .collect();
+    let lines = nodes.iter().map(|n| Arc::new(n.clone()) as Arc<dyn Node>);
+    let locks = Locks::over(lines.collect())
+        .clock(clock.clone())
+        .chance(Chance::seeded(7))
+        .keeper_here(Spawn::system())
+        .start()
+        .unwrap();
+    let start = clock.now();
+    let claims = (0..LEASES).map(|n| Claim {
+        ttl: Some(TTL),
+        ..Claim::named(format!("lock/{n}"))
+    });
+    let mut leases = Vec::new();
+    for claimed in locks.claim(claims.collect()).await.unwrap() {
+        match claimed {
+            Claimed::Acquired(lease) => leases.push(lease),
+            other => panic!("{other:?}"),
+        }
+    }
+    let rounds: Vec<_> = nodes.iter().map(|node| watch(node, &clock)).collect();
+    // Three rounds, and a little.
+    clock.sleep(TTL + TTL / 20).await;
+    assert!(leases.iter().all(|lease| lease.is_held()));
+    assert!(leases.iter().all(|lease| lease.rounds() == 3));
+    for seen in rounds {
+        let mut seen = std::mem::take(&mut *seen.lock().unwrap()).into_iter();
+        let mut before = start;
+        for _ in 0..3 {
+            let calls: Vec<_> = seen.by_ref().take(LEASES.div_ceil(250)).collect();
+            assert!(calls.iter().all(|(_, extended)| *extended == 250));
+            let (first, last) = (calls[0].0, calls[calls.len() - 1].0);
+            // Early, by a twentieth at most, and never late.
+            assert!(
+                first >= (before + TTL / 3).back(TTL / 20),
+                "{:?}",
+                first - before
+            );
+            assert!(last <= before + TTL / 3, "{:?}", last - before);
+            before = first;
+        }
+        assert_eq!(seen.next(), None, "and no call more");
+    }
+    // All of them go at once, and nothing is left.
+    drop(leases);
+    locks.settle().await;
+    for node in &nodes {
+        assert_eq!(node.inspect(|state| state.keys().count()), 0);
+    }
+}
+
+/// A node remembers one grant per owner of claims: what comes with a later call needs an owner of its own.
+#[tokio::test(start_paused = true)]
+async fn claims_that_do_not_fit_into_one_call_are_attempts_of_their_own() {
+    let time = SimTime::new();
+    let node = MemoryNode::new("n", time.clock());
+    let locks = Locks::over(vec![Arc::new(node)])
+        .clock(time.clock())
+        .chance(Chance::seeded(7))
+        .keeper_here(Spawn::system())
+        .start()
+        .unwrap();
+    let claims = (0..600).map(|n| Claim::short(n.to_string())).collect();
+    let mut owners = std::collections::BTreeMap::<String, usize>::new();
+    for claimed in locks.claim(claims).await.unwrap() {
+        let Claimed::Acquired(lease) = claimed else {
+            panic!("{claimed:?}")
+        };
+        *owners.entry(lease.owner().to_owned()).or_default() += 1;
+    }
+    let mut sizes: Vec<_> = owners.into_values().collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [100, 250, 250]);
+}

@@ -1,0 +1,49 @@
+//! The queue for one lock: in what order its waiters are woken. It has no say in who may take the lock.
+
+use super::{Rows, Turn, later};
+use crate::node::{NodeMs, Ticket};
+
+/// A waiter in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) ticket: String,
+    /// Until when the place is kept without a sign of life.
+    pub(crate) until: NodeMs,
+}
+
+impl<R: Rows> Turn<'_, R> {
+    /// Takes a place at the end, or keeps the one there is; how many are before it.
+    pub(super) fn queue(&mut self, key: &str, ticket: &Ticket) -> Result<u32, R::Error> {
+        let mut waiters = self.waiters(key)?;
+        let until = later(self.now, ticket.life);
+        let place = waiters.iter().position(|w| w.ticket == ticket.id);
+        let place = place.unwrap_or_else(|| {
+            waiters.push(Waiter {
+                ticket: ticket.id.clone(),
+                until,
+            });
+            waiters.len() - 1
+        });
+        waiters[place].until = until;
+        self.rows.put_waiters(key, &waiters)?;
+        Ok(u32::try_from(place).unwrap_or(u32::MAX))
+    }
+
+    /// Gives a place up.
+    pub(super) fn leave(&mut self, key: &str, ticket: &str) -> Result<(), R::Error> {
+        let mut waiters = self.waiters(key)?;
+        waiters.retain(|w| w.ticket != ticket);
+        self.rows.put_waiters(key, &waiters)
+    }
+
+    /// Whose turn it is.
+    pub(super) fn head(&mut self, key: &str) -> Result<Option<String>, R::Error> {
+        Ok(self.waiters(key)?.into_iter().next().map(|w| w.ticket))
+    }
+
+    fn waiters(&mut self, key: &str) -> Result<Vec<Waiter>, R::Error> {
+        let mut waiters = self.rows.waiters(key)?;
+        waiters.retain(|w| self.now < w.until);
+        Ok(waiters)
+    }
+}

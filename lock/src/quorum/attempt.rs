@@ -1,0 +1,144 @@
+//! One attempt to acquire locks on a majority of the nodes.
+//!
+//! # Invariants (held by the simulation in `src/sim`, each with a mutant that it must catch)
+//! - R3 The deadline counts from before this attempt's first byte.                 (deadline_counts_from_before_the_first_byte)
+//! - R4 Votes are summed within one round; a retry starts from zero.               (votes_of_two_rounds_are_never_summed)
+//! - R5 A lost attempt is undone on all nodes at once, also where no answer came.  (a_lost_attempt_leaves_nothing)
+//! - T2 Differing grants are confirmed by q nodes before a token is handed out.    (tokens_rise_although_nodes_differ)
+
+use super::{
+    claim::{Attempt, AttemptMode, Claim, Gone, Tried, Win},
+    cluster::{Cluster, Progress},
+    round::Round,
+};
+use crate::node::{Expiry, Op, tag::tagged};
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// One attempt at every claim under one owner value; all nodes in parallel, unless the mode says otherwise. Once
+    /// its caller is `gone` no further node is asked.
+    pub(crate) async fn attempt(
+        &self,
+        claims: &[Claim],
+        mode: &AttemptMode,
+        gone: Gone<'_>,
+    ) -> Vec<Tried> {
+        // Read before the first byte leaves: the nodes count their ttl from later on (R3).
+        let start = self.clock.now();
+        let owner = self.new_owner(claims);
+        let mut round = Round::begin(self, claims, &owner, mode);
+        round.collect(gone).await;
+        let tokens = round.confirm(start).await;
+        #[cfg(any(test, feature = "testing"))]
+        let start = if self.mutant.deadline_from_reply {
+            self.clock.now()
+        } else {
+            start
+        };
+
+        // The last thing before a lease is handed out: is enough of it left?
+        let now = self.clock.now();
+        let mut undo = Vec::new();
+        let ends = claims
+            .iter()
+            .zip(tokens)
+            .enumerate()
+            .map(|(i, (claim, token))| {
+                let ttl = claim.ttl_or(&self.timing);
+                let valid_until = self.timing.valid_until(start, ttl);
+                match token {
+                    Some(token) if now + self.timing.min_validity(ttl) <= valid_until => {
+                        self.has_seen(token);
+                        let kept = round.tallies[i].granted();
+                        let record = round.record(i);
+                        return round.tried(
+                            i,
+                            Attempt::Won(Win {
+                                owner: owner.clone(),
+                                token,
+                                valid_until,
+                                kept,
+                                record,
+                            }),
+                        );
+                    }
+                    // Every node that was asked has refused: there is nothing to undo. An undo would call the head of
+                    // the queue, which would try and be refused, again and again.
+                    _ if round.is_refused_by_the_first() || round.is_refused_by_all(i) => {}
+                    _ => undo.push(self.release_op(&claim.key, &owner, claim.kind)),
+                }
+                let attempt = if token.is_some() {
+                    Attempt::TooSlow
+                } else {
+                    round.refusal(i)
+                };
+                round.tried(i, attempt)
+            });
+        let ends: Vec<_> = ends.collect();
+        #[cfg(any(test, feature = "testing"))]
+        self.mutant.remember(claims, &owner, &round.tallies);
+        self.undo(undo);
+        ends
+    }
+
+    /// The node to ask first: in the key's order the first that is up, and looks takable if any does.
+    pub(super) fn first(&self, key: &str, mode: &AttemptMode) -> usize {
+        let (nodes, primary) = (self.links.len(), self.primary(key));
+        let up = |node: &usize| {
+            let link = self.links.get(*node);
+            link.is_some_and(|link| !link.is_down() && link.no_vote().is_none())
+        };
+        let order = || (0..nodes).map(|n| (primary + n) % nodes).filter(up);
+        // All waiters queue on the same node.
+        let queues = mode.ticket.as_ref().is_some_and(|ticket| ticket.polite);
+        let takable = if queues {
+            None
+        } else {
+            let now = self.clock.now();
+            let watch = self.watch();
+            order().find(|node| watch.looks_takable(*node, key, now, &self.timing))
+        };
+        takable.or_else(|| order().next()).unwrap_or(primary)
+    }
+
+    fn new_owner(&self, claims: &[Claim]) -> String {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(owner) = self.mutant.last_owner(claims) {
+            return owner;
+        }
+        let _ = claims;
+        tagged(self.chance.id(), self.tag.as_deref())
+    }
+
+    /// Undoes a lost attempt on all nodes, sent behind its acquires, in the background.
+    fn undo(&self, ops: Vec<Op>) {
+        #[cfg(any(test, feature = "testing"))]
+        if self.mutant.sum_rounds {
+            return;
+        }
+        if ops.is_empty() {
+            return;
+        }
+        if self.expiry == Expiry::Observed {
+            let mut watch = self.watch();
+            for op in &ops {
+                if let Op::Release { key, owner, .. } = op {
+                    // Believed never again from here on (O2).
+                    watch.is_over(key, owner);
+                }
+            }
+        }
+        let (told, mut progress) = tokio::sync::watch::channel(Progress::default());
+        let work = self.tell_until_known(ops, told, None);
+        self.spawn.spawn(work);
+        // Only the end of the process waits for it: what a lost attempt leaves behind, others would watch for a ttl.
+        let (cluster, busy) = (self.clone(), self.busy());
+        self.spawn.spawn(async move {
+            let limit = cluster.clock.now() + cluster.timing.node_timeout * 2;
+            let asked = progress.wait_for(|told| told.asked);
+            let _ = cluster.clock.timeout_at(limit, asked).await;
+            drop(busy);
+        });
+    }
+}

@@ -1,0 +1,295 @@
+//! All nodes of a lock service, as one: what is sent to them, and what their answers mean.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{Future, StreamExt, stream::FuturesUnordered};
+
+use crate::{
+    backoff::Backoff,
+    chance::Chance,
+    clock::{Clock, Moment},
+    event::Events,
+    expiry::{
+        LockState,
+        watch::{self, Watch},
+    },
+    hash::fnv1a,
+    node::{Answer, Expiry, Kind, NodeError, Op, Take, Token, View},
+    quorum::{
+        heard::Heard,
+        link::{Link, MOST_OPS},
+        tally::majority,
+    },
+    settings::Timing,
+    spawn::Spawn,
+};
+
+/// All nodes of a lock service, and what every attempt needs. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Cluster(Arc<Parts>);
+
+/// What a cluster is made of.
+pub(crate) struct Parts {
+    pub(crate) links: Vec<Link>,
+    pub(crate) timing: Timing,
+    pub(crate) clock: Clock,
+    pub(crate) chance: Chance,
+    pub(crate) spawn: Spawn,
+    pub(crate) events: Events,
+    /// The largest token this client has seen: grants start above it, so that nodes usually answer with one number.
+    pub(crate) floor: AtomicU64,
+    /// What decides that a silent holder of a named lock is over. Short claims always end with their keys.
+    pub(crate) expiry: Expiry,
+    pub(crate) watch: Mutex<Watch>,
+    pub(crate) heard: Heard,
+    /// What the owner values of this process end with.
+    pub(crate) tag: Option<String>,
+    /// How many of [`Busy`] there are.
+    pub(crate) busy: tokio::sync::watch::Sender<usize>,
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) mutant: super::mutant::Mutant,
+}
+
+/// How far telling all nodes has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Nodes that know.
+    pub(crate) nodes: usize,
+    /// Every node has answered, or is known not to; or a majority knows, and only one is still to answer that others are
+    /// told before.
+    pub(crate) asked: bool,
+}
+
+/// A release is under way, or an acquisition that may end in one: the end of the process waits until this is dropped.
+pub(crate) struct Busy(tokio::sync::watch::Sender<usize>);
+
+/// An answer on its way.
+pub(crate) type Sent =
+    Pin<Box<dyn Future<Output = (usize, Result<Vec<Answer>, NodeError>)> + Send>>;
+
+// === impl Cluster ===
+
+impl std::ops::Deref for Cluster {
+    type Target = Parts;
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    pub(crate) fn busy(&self) -> Busy {
+        self.busy.send_modify(|n| *n += 1);
+        Busy(self.busy.clone())
+    }
+
+    /// Waits until there is no [`Busy`].
+    pub(crate) async fn settled(&self) {
+        let _ = self.busy.subscribe().wait_for(|n| *n == 0).await;
+    }
+
+    /// Nodes beyond the majority, when `kept` of them hold the lease (R10).
+    pub(crate) fn margin(&self, kept: usize) -> isize {
+        let signed = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);
+        signed(kept) - signed(majority(self.links.len()))
+    }
+
+    pub(crate) fn has_seen(&self, token: Token) {
+        self.floor.fetch_max(token.0, Ordering::SeqCst);
+    }
+
+    pub(crate) fn watch(&self) -> MutexGuard<'_, Watch> {
+        // The watch is changed by short, complete steps.
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of what a node has just shown.
+    pub(crate) fn saw(&self, node: usize, view: &View) {
+        self.has_seen(view.token);
+        if self.expiry == Expiry::Observed {
+            self.watch().note(node, view, self.clock.now());
+        }
+    }
+
+    /// What decides about leases of this kind.
+    pub(crate) fn expiry_of(&self, kind: Kind) -> Expiry {
+        match kind {
+            Kind::Lock => self.expiry,
+            Kind::Claim => Expiry::Server,
+        }
+    }
+
+    /// How a lock may be taken on a node now (O1, O2): read just before the request leaves.
+    pub(crate) fn take(&self, node: usize, key: &str, kind: Kind) -> Take {
+        let now = self.clock.now();
+        watch::take(self.expiry_of(kind), || {
+            self.watch().expected(node, key, now, &self.timing)
+        })
+    }
+
+    /// What these views mean for us, now.
+    pub(crate) fn judge(
+        &self,
+        key: String,
+        nodes: Vec<(usize, Result<View, NodeError>)>,
+    ) -> LockState {
+        let now = self.clock.now();
+        let watch = self.watch();
+        let wait = |(node, view): &(usize, Result<View, NodeError>)| {
+            let view = view.as_ref().ok()?;
+            // What has no vote grants nothing, however free it looks.
+            if self.links.get(*node).is_some_and(|l| l.no_vote().is_some()) {
+                return None;
+            }
+            watch.wait(*node, view, now, &self.timing, self.expiry)
+        };
+        let waits = nodes.iter().map(wait).collect();
+        drop(watch);
+        let nodes = nodes.into_iter().map(|(_, view)| view).collect();
+        LockState::judged(key, nodes, self.expiry, waits)
+    }
+
+    /// Queues operations for every node, each its own.
+    pub(crate) fn send_each(&self, ops: impl Fn(usize) -> Vec<Op>) -> FuturesUnordered<Sent> {
+        (0..self.links.len())
+            .map(|node| self.send_to(node, &ops(node)))
+            .collect()
+    }
+
+    /// The largest token this client has seen.
+    pub(crate) fn seen(&self) -> Token {
+        Token(self.floor.load(Ordering::SeqCst))
+    }
+
+    /// Why this node's vote does not count, when it says so itself.
+    pub(super) fn no_vote(&self, node: usize) -> NodeError {
+        let said = self.links.get(node).and_then(Link::no_vote);
+        said.unwrap_or(NodeError::Unadmitted { left: None })
+    }
+
+    /// Queues the same operations for every node, now and in order, in calls of at most 250.
+    pub(crate) fn send_to_all(&self, ops: &[Op]) -> FuturesUnordered<Sent> {
+        (0..self.links.len())
+            .map(|node| self.send_to(node, ops))
+            .collect()
+    }
+
+    /// Queues operations for one node.
+    pub(crate) fn send_to(&self, node: usize, ops: &[Op]) -> Sent {
+        let parts: Vec<_> = match self.links.get(node) {
+            Some(link) => ops
+                .chunks(MOST_OPS)
+                .map(|part| link.send(part.to_vec()))
+                .collect(),
+            None => Vec::new(),
+        };
+        Box::pin(async move {
+            let mut answers = Vec::new();
+            for part in parts {
+                match part.await {
+                    Ok(some) => answers.extend(some),
+                    Err(trouble) => return (node, Err(trouble)),
+                }
+            }
+            (node, Ok(answers))
+        })
+    }
+
+    /// The node that keeps a lock's queue. It is asked first after a split vote. While waiters queue it is told of a
+    /// release last, so that the waiter it calls finds a majority free. The same for every client (FNV-1a).
+    pub(crate) fn primary(&self, key: &str) -> usize {
+        let nodes = self.links.len().max(1) as u64;
+        usize::try_from(fnv1a(key.bytes()) % nodes).unwrap_or(0)
+    }
+
+    pub(crate) fn release_op(&self, key: &str, owner: &str, kind: Kind) -> Op {
+        let retention = self.timing.retention_of(key);
+        let (key, owner) = (key.to_owned(), owner.to_owned());
+        Op::Release {
+            key,
+            owner,
+            kind,
+            retention,
+        }
+    }
+
+    /// Tells all nodes, now and in order; then repeats it to those that did not answer, until a ttl has passed: by
+    /// then what stands there has expired. The node `last` is told when it completes a majority, or when no majority
+    /// can be told. Its answer is not waited for when a majority knows without it.
+    pub(crate) fn tell_until_known(
+        &self,
+        ops: Vec<Op>,
+        told: tokio::sync::watch::Sender<Progress>,
+        mut last: Option<usize>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let mut sent: FuturesUnordered<Sent> = (0..self.links.len())
+            .filter(|node| Some(*node) != last)
+            .map(|node| self.send_to(node, &ops))
+            .collect();
+        let cluster = self.clone();
+        let until = self.clock.now() + self.timing.max_ttl;
+        let in_order = last.is_some();
+        async move {
+            let mut backoff = Backoff::new(cluster.timing.node_timeout, Duration::from_secs(1));
+            loop {
+                let mut missing = Vec::new();
+                loop {
+                    let enough = told.borrow().nodes + 1 >= majority(cluster.links.len());
+                    if let Some(node) = last.take_if(|_| enough || sent.is_empty()) {
+                        sent.push(cluster.send_to(node, &ops));
+                    }
+                    let Some((node, result)) = sent.next().await else {
+                        break;
+                    };
+                    match result {
+                        Ok(_) => told.send_modify(|told| told.nodes += 1),
+                        Err(_) => missing.push(node),
+                    }
+                    let known = told.borrow().nodes >= majority(cluster.links.len());
+                    if in_order && known && sent.len() <= 1 {
+                        told.send_modify(|told| told.asked = true);
+                    }
+                }
+                told.send_modify(|told| told.asked = true);
+                if missing.is_empty() || cluster.clock.now() >= until {
+                    return;
+                }
+                let pause = backoff.next(&cluster.chance);
+                sent = missing
+                    .into_iter()
+                    .map(|node| cluster.tell_when_up(node, &ops, pause, until))
+                    .collect();
+            }
+        }
+    }
+
+    /// Waits for a node that is down instead of asking again and again: a busy process has a great many releases to
+    /// tell it, and all of them together must not keep the keeper from its work.
+    fn tell_when_up(&self, node: usize, ops: &[Op], pause: Duration, until: Moment) -> Sent {
+        let (cluster, ops) = (self.clone(), ops.to_vec());
+        Box::pin(async move {
+            if let Some(link) = cluster.links.get(node) {
+                let _ = cluster.clock.timeout_at(until, link.up()).await;
+            }
+            // After the waiting: those that wait together must not all tell it at once.
+            cluster.clock.sleep(pause).await;
+            cluster.send_to(node, &ops).await
+        })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.send_modify(|n| *n -= 1);
+    }
+}

@@ -1,0 +1,27 @@
+//! Which nodes' announcements reach this process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Which nodes' announcements are heard at present.
+#[derive(Debug, Default)]
+pub(crate) struct Heard(Vec<AtomicBool>);
+
+// === impl Heard ===
+
+impl Heard {
+    pub(crate) fn of(nodes: usize) -> Self {
+        Self((0..nodes).map(|_| AtomicBool::new(false)).collect())
+    }
+
+    pub(crate) fn set(&self, node: usize, heard: bool) {
+        if let Some(flag) = self.0.get(node) {
+            flag.store(heard, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn is(&self, node: usize) -> bool {
+        self.0
+            .get(node)
+            .is_some_and(|flag| flag.load(Ordering::SeqCst))
+    }
+}

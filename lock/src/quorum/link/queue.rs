@@ -1,0 +1,159 @@
+//! What waits to be sent to one node: which of it goes out together, and how much at a time.
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    clock::Moment,
+    node::{NodeError, Op, Reply},
+};
+
+/// Operations in one call.
+pub(crate) const MOST_OPS: usize = 250;
+/// Operations under way to one node, at most and at least: what waits behind too many on the server runs out of its time
+/// there. How many that are depends on the server, see [`next_window`].
+pub(super) const MOST_UNDER_WAY: usize = 2 * MOST_OPS;
+pub(super) const LEAST_UNDER_WAY: usize = 16;
+/// How long a request may wait to be sent, in node timeouts. With one more for the answer that is a quarter of the
+/// shortest ttl: an attempt that confirms its token still leaves enough of a lease.
+pub(super) const PATIENCE: u32 = 4;
+/// Operations that wait to be sent: ten thousand leases that are released at once, and as many that are wanted.
+const MOST_QUEUED: usize = 20_000;
+
+/// What waits to be sent.
+#[derive(Default)]
+pub(super) struct Queue {
+    extensions: VecDeque<Queued>,
+    others: VecDeque<Queued>,
+    ops: usize,
+}
+
+pub(super) struct Queued {
+    pub(super) ops: Vec<Op>,
+    /// Not sent from then on.
+    pub(super) give_up: Moment,
+    reply: oneshot::Sender<Result<Reply, NodeError>>,
+}
+
+// === impl Queue ===
+
+impl Queue {
+    /// Takes a place at the end; whether there was one.
+    pub(super) fn push(
+        &mut self,
+        ops: Vec<Op>,
+        give_up: Moment,
+        reply: oneshot::Sender<Result<Reply, NodeError>>,
+    ) -> bool {
+        let extends = ops.iter().any(|op| matches!(op, Op::Extend { .. }));
+        // What is held is extended whatever else is wanted.
+        if self.ops + ops.len() > MOST_QUEUED && !extends {
+            return false;
+        }
+        self.ops += ops.len();
+        let lane = if extends {
+            &mut self.extensions
+        } else {
+            &mut self.others
+        };
+        lane.push_back(Queued {
+            ops,
+            give_up,
+            reply,
+        });
+        true
+    }
+
+    /// What goes out in one call of at most `room` operations.
+    pub(super) fn next_batch(&mut self, room: usize, now: Moment) -> Option<Vec<Queued>> {
+        let mut batch: Vec<Queued> = Vec::new();
+        let most = room.min(MOST_OPS);
+        let (mut ops, mut released) = (0, false);
+        for (held, lane) in [(true, &mut self.extensions), (false, &mut self.others)] {
+            while let Some(next) = lane.front() {
+                if now >= next.give_up {
+                    if let Some(late) = lane.pop_front() {
+                        self.ops -= late.ops.len();
+                        // Never sent. A sender that has given up is no longer listening.
+                        let _ = late.reply.send(Err(NodeError::Overload));
+                    }
+                    continue;
+                }
+                let acquires = next.ops.iter().any(|op| matches!(op, Op::Acquire { .. }));
+                if ops + next.ops.len() > most {
+                    if held {
+                        // What is wanted would take every place that becomes free before what is held fits in.
+                        self.ops -= ops;
+                        return (!batch.is_empty()).then_some(batch);
+                    }
+                    break;
+                }
+                if released && acquires {
+                    break;
+                }
+                ops += next.ops.len();
+                released |= next.ops.iter().any(|op| matches!(op, Op::Release { .. }));
+                batch.extend(lane.pop_front());
+            }
+            if held && !batch.is_empty() {
+                break;
+            }
+        }
+        self.ops -= ops;
+        (!batch.is_empty()).then_some(batch)
+    }
+
+    pub(super) fn refuse_all(&mut self, trouble: &NodeError) {
+        let all = self.extensions.drain(..).chain(self.others.drain(..));
+        for queued in all {
+            let _ = queued.reply.send(Err(trouble.clone()));
+        }
+        self.ops = 0;
+    }
+}
+
+/// Gives each sender its answers. One that has given up is no longer listening.
+pub(super) fn share_out(batch: Vec<Queued>, result: Result<Reply, NodeError>) {
+    match result {
+        Ok(Reply {
+            at,
+            wall_ms,
+            eligibility,
+            answers,
+        }) => {
+            let alone = batch.len() == 1;
+            let mut answers = answers.into_iter();
+            for queued in batch {
+                let length = if alone {
+                    answers.len()
+                } else {
+                    queued.ops.len()
+                };
+                let _ = queued.reply.send(Ok(Reply {
+                    at,
+                    wall_ms,
+                    eligibility: eligibility.clone(),
+                    answers: answers.by_ref().take(length).collect(),
+                }));
+            }
+        }
+        Err(trouble) => {
+            for queued in batch {
+                let _ = queued.reply.send(Err(trouble.clone()));
+            }
+        }
+    }
+}
+
+/// How many operations may be under way after a call that took so much longer than the way there and back: half as many
+/// when much of the node's time was spent waiting for others of ours, a few more when little was.
+pub(super) fn next_window(window: usize, waited: Duration, timeout: Duration) -> usize {
+    if waited > timeout / 4 {
+        (window / 2).max(LEAST_UNDER_WAY)
+    } else if waited < timeout / 8 {
+        (window + LEAST_UNDER_WAY).min(MOST_UNDER_WAY)
+    } else {
+        window
+    }
+}

@@ -1,0 +1,322 @@
+//! What a call may carry, and what a refusal costs whom.
+
+use super::{queue::LEAST_UNDER_WAY, *};
+use crate::{
+    node::{Kind, Refusal, Take, Token, memory::MemoryNode},
+    sim_clock::SimTime,
+    spawn::Spawn,
+};
+
+const TIMEOUT: Duration = Duration::from_millis(50);
+const CALL: Duration = Duration::from_millis(20);
+
+/// One call at a time, and each takes its time.
+struct Slow {
+    node: MemoryNode,
+    clock: Clock,
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[async_trait::async_trait]
+impl Node for Slow {
+    fn name(&self) -> &str {
+        "slow"
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        let _turn = self.turn.lock().await;
+        self.clock.sleep(CALL).await;
+        self.node.call(call).await
+    }
+
+    async fn announcements(&self) -> Option<crate::node::Announcements> {
+        None
+    }
+}
+
+/// What stands before a forbidden key in a call is executed, and the whole call refused: as by a server whose script
+/// ends midway.
+struct Strict {
+    node: MemoryNode,
+    calls: Arc<Mutex<Vec<Vec<Op>>>>,
+}
+
+const FORBIDDEN: &str = "theirs";
+
+fn forbidden() -> NodeError {
+    NodeError::Refused {
+        refusal: Refusal::NoKey,
+        said: "NOPERM".into(),
+    }
+}
+
+#[async_trait::async_trait]
+impl Node for Strict {
+    fn name(&self) -> &str {
+        "strict"
+    }
+
+    async fn call(&self, mut call: Call) -> Result<Reply, NodeError> {
+        self.calls.lock().unwrap().push(call.ops.clone());
+        let stops = call.ops.iter().position(
+            |op| matches!(op, Op::Acquire { key, .. } | Op::Extend { key, .. } if key == FORBIDDEN),
+        );
+        let Some(stops) = stops else {
+            return self.node.call(call).await;
+        };
+        call.ops.truncate(stops);
+        self.node.call(call).await.and(Err(forbidden()))
+    }
+
+    async fn announcements(&self) -> Option<crate::node::Announcements> {
+        None
+    }
+}
+
+fn strict() -> (Link, Arc<Mutex<Vec<Vec<Op>>>>) {
+    let time = SimTime::new();
+    let calls = Arc::default();
+    let node = Strict {
+        node: MemoryNode::new("strict", time.clock()),
+        calls: Arc::clone(&calls),
+    };
+    (link(Arc::new(node), time.clock()), calls)
+}
+
+fn acquire(key: &str) -> Op {
+    Op::Acquire {
+        key: key.into(),
+        owner: format!("owner of {key}"),
+        kind: Kind::Lock,
+        ttl: TIMEOUT * 20,
+        floor: Token(0),
+        take: Take::Server,
+        clamp: TIMEOUT * 20,
+        ticket: None,
+    }
+}
+
+fn extend(key: &str, seq: u64) -> Op {
+    Op::Extend {
+        key: key.into(),
+        owner: format!("owner of {key}"),
+        kind: Kind::Lock,
+        seq,
+        ttl: TIMEOUT * 20,
+        token: Token(1),
+        take: Take::Server,
+    }
+}
+
+fn release(key: &str) -> Op {
+    Op::Release {
+        key: key.into(),
+        owner: format!("owner of {key}"),
+        kind: Kind::Lock,
+        retention: TIMEOUT * 20,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_that_of_its_sender_alone() {
+    let (link, _) = strict();
+    let ready = link.send(vec![acquire("a"), acquire("b")]).await;
+    assert!(ready.is_ok(), "{ready:?}");
+    // Queued together: one call.
+    let first = link.send(vec![acquire("c")]);
+    let refused = link.send(vec![acquire(FORBIDDEN)]);
+    let released = link.send(vec![release("b")]);
+    let read = link.send(vec![Op::Read { key: "b".into() }]);
+    assert!(matches!(
+        first.await.as_deref(),
+        Ok([Answer::Granted { .. }])
+    ));
+    assert_eq!(refused.await, Err(forbidden()));
+    assert_eq!(released.await, Ok(vec![Answer::Done]));
+    let read = read.await.unwrap();
+    assert!(
+        matches!(&read[..], [Answer::View(view)] if view.holder.is_none()),
+        "{read:?}"
+    );
+    // Alone it is no trouble of the node either.
+    assert!(link.send(vec![acquire(FORBIDDEN)]).await.is_err());
+    assert!(!link.is_down() && link.trouble().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_shares_no_call_with_what_is_wanted() {
+    let (link, calls) = strict();
+    let ready = link.send(vec![acquire("a")]).await;
+    assert!(ready.is_ok(), "{ready:?}");
+    for seq in 1..4 {
+        let refused = link.send(vec![acquire(FORBIDDEN)]);
+        let kept = link.send(vec![extend("a", seq)]).await;
+        assert!(
+            matches!(kept.as_deref(), Ok([Answer::Kept { .. }])),
+            "{kept:?}"
+        );
+        assert_eq!(refused.await, Err(forbidden()));
+    }
+    let calls = calls.lock().unwrap();
+    let extends = |op: &Op| matches!(op, Op::Extend { .. });
+    assert!(
+        calls
+            .iter()
+            .all(|ops| ops.iter().all(extends) || !ops.iter().any(extends))
+    );
+    assert_eq!(calls.len(), 1 + 3 * 2, "and nothing is sent twice");
+}
+
+/// A majority of refusals would end a lease that is in the best of health.
+#[tokio::test(start_paused = true)]
+async fn a_round_that_had_come_through_is_no_vote_against_the_lease() {
+    let (link, calls) = strict();
+    let ready = link.send(vec![acquire("a")]).await;
+    assert!(ready.is_ok(), "{ready:?}");
+    let (ours, refused) = (
+        link.send(vec![extend("a", 1)]),
+        link.send(vec![extend(FORBIDDEN, 1)]),
+    );
+    assert_eq!(ours.await, Ok(vec![Answer::Done]), "neither for it");
+    assert_eq!(refused.await, Err(forbidden()));
+    assert_eq!(calls.lock().unwrap()[1].len(), 2, "one call at first");
+    let next = link.send(vec![extend("a", 2)]).await;
+    assert!(
+        matches!(next.as_deref(), Ok([Answer::Kept { .. }])),
+        "{next:?}"
+    );
+    // What another owner holds by now is refused, however often it is sent.
+    assert_eq!(link.send(vec![release("a")]).await, Ok(vec![Answer::Done]));
+    let (ours, refused) = (
+        link.send(vec![extend("a", 3)]),
+        link.send(vec![extend(FORBIDDEN, 2)]),
+    );
+    assert!(matches!(ours.await.as_deref(), Ok([Answer::Refused(_)])));
+    assert_eq!(refused.await, Err(forbidden()));
+}
+
+#[test]
+fn what_is_wanted_takes_no_room_that_what_is_held_waits_for() {
+    let extend = Op::Extend {
+        key: "k".into(),
+        owner: "a".into(),
+        kind: Kind::Lock,
+        seq: 1,
+        ttl: TIMEOUT,
+        token: Token(1),
+        take: Take::Server,
+    };
+    let mut queue = Queue::default();
+    for ops in [
+        vec![Op::Leave {
+            key: "k".into(),
+            ticket: "t".into(),
+        }],
+        vec![extend; MOST_OPS],
+    ] {
+        assert!(queue.push(ops, Moment::NEVER, oneshot::channel().0));
+    }
+    let mut sizes = |room| {
+        let batch = queue.next_batch(room, Moment::ZERO);
+        batch.map(|batch| Vec::from_iter(batch.iter().map(|queued| queued.ops.len())))
+    };
+    assert_eq!(
+        sizes(MOST_OPS / 2),
+        None,
+        "what is held does not fit in yet"
+    );
+    assert_eq!(sizes(MOST_OPS), Some(vec![MOST_OPS]));
+    assert_eq!(sizes(MOST_OPS / 2), Some(vec![1]));
+}
+
+fn slow(time: &SimTime) -> Link {
+    let clock = time.clock();
+    let node = Slow {
+        node: MemoryNode::new("slow", clock.clone()),
+        clock: clock.clone(),
+        turn: tokio::sync::Mutex::default(),
+    };
+    link(Arc::new(node), clock)
+}
+
+fn link(node: Arc<dyn Node>, clock: Clock) -> Link {
+    let (chance, events) = (Chance::seeded(1), Events::default());
+    let wall = FleetClock::new(clock.clone(), TIMEOUT, 1);
+    let link = Link::new(
+        (0, node, wall),
+        TIMEOUT,
+        clock,
+        chance,
+        events,
+        Arc::default(),
+    );
+    drop(Spawn::system().spawn(link.clone().pump()));
+    link
+}
+
+fn full_call() -> Vec<Op> {
+    let read = |n| Op::Read {
+        key: format!("lock/{n}"),
+    };
+    (0..MOST_OPS).map(read).collect()
+}
+
+#[test]
+fn a_node_that_is_slow_with_much_is_asked_for_less_at_a_time() {
+    let next = |window, waited| next_window(window, Duration::from_millis(waited), TIMEOUT);
+    assert_eq!(next(MOST_UNDER_WAY, 13), MOST_UNDER_WAY / 2);
+    assert_eq!(next(LEAST_UNDER_WAY, 50), LEAST_UNDER_WAY);
+    assert_eq!(next(100, 10), 100);
+    assert_eq!(next(100, 1), 116);
+    assert_eq!(next(MOST_UNDER_WAY, 0), MOST_UNDER_WAY);
+}
+
+#[tokio::test(start_paused = true)]
+async fn our_own_queue_is_not_held_against_the_node() {
+    let link = slow(&SimTime::new());
+    // More than three timeouts' worth of work.
+    let sent: Vec<_> = (0..8).map(|_| link.send(full_call())).collect();
+    for answer in sent {
+        assert_eq!(answer.await.unwrap().len(), MOST_OPS);
+    }
+    assert!(!link.is_down());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_sent_in_time_is_not_sent_and_the_node_stays_up() {
+    let link = slow(&SimTime::new());
+    let sent: Vec<_> = (0..40).map(|_| link.send(full_call())).collect();
+    let mut overload = 0;
+    for answer in sent {
+        match answer.await {
+            Ok(answers) => assert_eq!(answers.len(), MOST_OPS),
+            Err(why) => {
+                assert_eq!(why, NodeError::Overload);
+                overload += 1;
+            }
+        }
+    }
+    assert!((28..=32).contains(&overload), "{overload}");
+    assert!(!link.is_down());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_is_extended_before_others_are_served() {
+    let time = SimTime::new();
+    let (link, clock) = (slow(&time), time.clock());
+    let began = clock.now();
+    let others: Vec<_> = (0..8).map(|_| link.send(full_call())).collect();
+    let extension = Op::Extend {
+        key: "lock/held".into(),
+        owner: "me".into(),
+        kind: crate::node::Kind::Lock,
+        seq: 1,
+        ttl: TIMEOUT * 20,
+        token: crate::node::Token(1),
+        take: crate::node::Take::Server,
+    };
+    let extended = link.send(vec![extension]).await;
+    assert!(extended.is_ok());
+    assert!(clock.now().since(began) <= CALL * 4);
+    drop(others);
+}

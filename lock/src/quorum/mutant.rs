@@ -1,0 +1,74 @@
+//! The rules of the lock, switched off one at a time, to show that the simulation notices.
+#![allow(
+    clippy::unwrap_used,
+    reason = "for tests alone, which may fail by panic"
+)]
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use super::{
+    claim::Claim,
+    tally::{Tally, Vote},
+};
+
+/// Which rule is broken; none by default.
+#[derive(Clone, Debug, Default)]
+pub struct Mutant {
+    /// T2: believe the largest grant without confirming it.
+    pub skip_confirm: bool,
+    /// R3: count the deadline from the replies.
+    pub deadline_from_reply: bool,
+    /// R4: keep the grants of the last round, and do not undo them.
+    pub sum_rounds: bool,
+    /// N7: a break removes the key at once.
+    pub break_now: bool,
+    /// What it remembers of its last attempts.
+    #[doc(hidden)]
+    pub memory: Arc<Mutex<HashMap<String, (String, Tally)>>>,
+}
+
+impl Mutant {
+    /// The same broken rules with a memory of its own, for another client.
+    pub fn for_client(&self) -> Self {
+        Self {
+            memory: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn last_owner(&self, claims: &[Claim]) -> Option<String> {
+        let memory = self.memory.lock().unwrap();
+        self.sum_rounds
+            .then(|| memory.get(&claims.first()?.key).map(|(o, _)| o.clone()))?
+    }
+
+    pub(crate) fn remember(&self, claims: &[Claim], owner: &str, tallies: &[Tally]) {
+        if !self.sum_rounds {
+            return;
+        }
+        for (claim, tally) in claims.iter().zip(tallies) {
+            self.memory
+                .lock()
+                .unwrap()
+                .insert(claim.key.clone(), (owner.into(), tally.clone()));
+        }
+    }
+
+    pub(crate) fn carry_over(&self, claims: &[Claim], mut fresh: Vec<Tally>) -> Vec<Tally> {
+        if self.sum_rounds {
+            for (claim, tally) in claims.iter().zip(&mut fresh) {
+                if let Some((_, old)) = self.memory.lock().unwrap().get(&claim.key) {
+                    for (node, vote) in old.votes().iter().enumerate() {
+                        if let Some(vote @ Vote::Granted(_)) = vote {
+                            tally.count(node, vote.clone());
+                        }
+                    }
+                }
+            }
+        }
+        fresh
+    }
+}

@@ -1,0 +1,300 @@
+//! One round of an attempt: votes are asked for, counted, and where grants differ confirmed.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+
+use super::{
+    claim::{Attempt, AttemptMode, Claim, Gone, QueuePosition, Tried},
+    cluster::{Cluster, Sent},
+};
+use crate::{
+    clock::Moment,
+    node::{Answer, NodeError, Op, Record, Ticket, Token, View},
+    quorum::tally::{Ballot, RoundResult, Tally, Verdict, Vote, majority, round_result},
+};
+
+/// The votes of one attempt.
+pub(super) struct Round<'a> {
+    cluster: &'a Cluster,
+    claims: &'a [Claim],
+    owner: &'a str,
+    mode: &'a AttemptMode,
+    pub(super) tallies: Vec<Tally>,
+    records: Vec<Record>,
+    /// The node that is asked first, while the others have not been asked.
+    first: Option<usize>,
+    sent: FuturesUnordered<Sent>,
+}
+
+impl<'a> Round<'a> {
+    pub(super) fn begin(
+        cluster: &'a Cluster,
+        claims: &'a [Claim],
+        owner: &'a str,
+        mode: &'a AttemptMode,
+    ) -> Self {
+        let nodes = cluster.links.len();
+        let tallies = claims.iter().map(|_| Tally::new(nodes)).collect();
+        #[cfg(any(test, feature = "testing"))]
+        let tallies = cluster.mutant.carry_over(claims, tallies);
+        let records = vec![Record::default(); claims.len()];
+        let first = match claims {
+            [claim] if mode.one_first && nodes > 1 => Some(cluster.first(&claim.key, mode)),
+            _ => None,
+        };
+        let mut round = Self {
+            cluster,
+            claims,
+            owner,
+            mode,
+            tallies,
+            records,
+            first,
+            sent: FuturesUnordered::new(),
+        };
+        round.ask(|node| first.is_none_or(|first| node == first));
+        round
+    }
+
+    /// Sends the attempt to these nodes.
+    pub(super) fn ask(&mut self, which: impl Fn(usize) -> bool) {
+        let cluster = self.cluster;
+        let floor = Token(cluster.floor.load(Ordering::SeqCst));
+        for node in (0..cluster.links.len()).filter(|node| which(*node)) {
+            let acquire = |claim: &Claim| Op::Acquire {
+                key: claim.key.clone(),
+                owner: self.owner.to_owned(),
+                kind: claim.kind,
+                ttl: claim.ttl_or(&cluster.timing),
+                floor,
+                take: cluster.take(node, &claim.key, claim.kind),
+                clamp: cluster.timing.max_ttl,
+                ticket: self.ticket_for(node, claim),
+            };
+            let ops: Vec<_> = self.claims.iter().map(acquire).collect();
+            self.sent.push(cluster.send_to(node, &ops));
+        }
+    }
+
+    fn ticket_for(&self, node: usize, claim: &Claim) -> Option<Ticket> {
+        let ticket = self.mode.ticket.clone()?;
+        // An impatient waiter may ask another node first, which keeps no queue for this lock.
+        let first = self.first.filter(|_| ticket.polite);
+        let keeps_the_line = first.unwrap_or_else(|| self.cluster.primary(&claim.key));
+        (keeps_the_line == node).then_some(ticket)
+    }
+
+    pub(super) fn is_refused_by_all(&self, claim: usize) -> bool {
+        let votes = self.tallies[claim].votes();
+        votes.iter().all(|v| matches!(v, Some(Vote::Refused(_))))
+    }
+
+    pub(super) fn is_refused_by_the_first(&self) -> bool {
+        let votes = self.tallies.first().map(Tally::votes).unwrap_or_default();
+        let refused = |first: usize| matches!(votes.get(first), Some(Some(Vote::Refused(_))));
+        self.first.is_some_and(refused)
+    }
+
+    /// What this round has shown of a claim.
+    pub(super) fn tried(&self, claim: usize, attempt: Attempt) -> Tried {
+        let key = &self.claims[claim].key;
+        let votes = self.tallies[claim].votes();
+        let mut ahead = None;
+        let asked = self.first.filter(|_| self.is_refused_by_the_first());
+        let view = |vote: &Option<Vote>| match vote {
+            Some(Vote::Granted(_)) => Ok(View {
+                key: key.clone(),
+                ..View::default()
+            }),
+            Some(Vote::Refused(view)) => Ok((**view).clone()),
+            Some(Vote::Failed(trouble)) => Err(trouble.clone()),
+            None => Err(NodeError::Unreachable("it was not waited for".to_owned())),
+        };
+        let all = votes.iter().map(view).enumerate();
+        // Where one node alone was asked and refused, it stands for all.
+        let nodes: Vec<_> = all.filter(|(n, _)| asked.is_none_or(|a| a == *n)).collect();
+        for (_, view) in &nodes {
+            ahead = ahead.or(view.as_ref().ok().and_then(|view| view.ahead));
+        }
+        let primary = votes.get(self.cluster.primary(key));
+        let position = QueuePosition {
+            ahead,
+            left: matches!(primary, Some(Some(Vote::Granted(_)))),
+            owner: self.owner.to_owned(),
+        };
+        Tried {
+            attempt,
+            seen: self.cluster.judge(key.clone(), nodes),
+            position,
+        }
+    }
+
+    /// Counts votes until every claim is decided; never waits for the slowest node (R2).
+    pub(super) async fn collect(&mut self, gone: Gone<'_>) {
+        while self.tallies.iter().any(|t| t.verdict() == Verdict::Open) {
+            let Some((node, result)) = self.sent.next().await else {
+                return;
+            };
+            let first = self.first;
+            for i in 0..self.claims.len() {
+                let vote = match &result {
+                    Ok(answers) => self.vote(node, i, answers.get(i)),
+                    Err(trouble) => Vote::Failed(trouble.clone()),
+                };
+                self.tallies[i].count(node, vote);
+            }
+            if first == Some(node) {
+                if self.is_refused_by_the_first() {
+                    return;
+                }
+                // It granted, or it does not answer and the other nodes have to decide.
+                self.first = None;
+                // What it granted is undone. To ask the others would take the place in the queue that the caller has
+                // given up.
+                if gone() {
+                    return;
+                }
+                self.ask(|other| other != node);
+            }
+        }
+    }
+
+    fn vote(&mut self, node: usize, claim: usize, answer: Option<&Answer>) -> Vote {
+        match answer {
+            Some(Answer::Granted { grant, record }) => {
+                // The largest version of q nodes: a write that counted reached one of them.
+                if record.version >= self.records[claim].version {
+                    self.records[claim] = record.clone();
+                }
+                Vote::Granted(*grant)
+            }
+            Some(Answer::Refused(view)) => {
+                self.cluster.saw(node, view);
+                Vote::Refused(Box::new(view.clone()))
+            }
+            Some(Answer::Unadmitted) => Vote::Failed(self.cluster.no_vote(node)),
+            other => Vote::Failed(NodeError::Protocol(format!("answer to acquire: {other:?}"))),
+        }
+    }
+
+    /// T2: where the grants differ, raises the token on q nodes that granted before it is believed.
+    pub(super) async fn confirm(&mut self, start: Moment) -> Vec<Option<Token>> {
+        let mut tokens = vec![None; self.claims.len()];
+        let mut open: Vec<(usize, Token)> = Vec::new();
+        for (i, tally) in self.tallies.iter().enumerate() {
+            match tally.verdict() {
+                Verdict::Won(token) => tokens[i] = Some(token),
+                Verdict::Confirm(token) => open.push((i, token)),
+                Verdict::Lost | Verdict::Open => {}
+            }
+        }
+        #[cfg(any(test, feature = "testing"))]
+        if self.cluster.mutant.skip_confirm {
+            for (i, token) in open.drain(..) {
+                tokens[i] = Some(token);
+            }
+        }
+        while !open.is_empty() {
+            let mut again = Vec::new();
+            for ((i, token), ballots) in open
+                .iter()
+                .zip(confirm_round(self.cluster, self.claims, self.owner, &open).await)
+            {
+                let larger = ballots.iter().filter_map(|b| match b {
+                    Ballot::Larger(t) => Some(*t),
+                    _ => None,
+                });
+                let ttl = self.claims[*i].ttl_or(&self.cluster.timing);
+                let end = self.cluster.timing.valid_until(start, ttl);
+                match (round_result(&ballots), larger.max()) {
+                    (RoundResult::Carried, _) => tokens[*i] = Some(*token),
+                    (_, Some(larger)) if self.cluster.clock.now() < end => {
+                        again.push((*i, larger.max(*token)));
+                    }
+                    _ => {}
+                }
+            }
+            open = again;
+        }
+        tokens
+    }
+
+    pub(super) fn record(&self, claim: usize) -> Record {
+        self.records[claim].clone()
+    }
+
+    /// Why a claim was not won: another owner holds it, or too few nodes answered.
+    pub(super) fn refusal(&self, claim: usize) -> Attempt {
+        let votes = self.tallies[claim].votes();
+        let views: Vec<&View> = votes
+            .iter()
+            .filter_map(|v| match v {
+                Some(Vote::Refused(view)) => Some(&**view),
+                _ => None,
+            })
+            .collect();
+        let failed: Vec<_> = votes
+            .iter()
+            .zip(&self.cluster.links)
+            .filter_map(|(vote, link)| match vote {
+                Some(Vote::Failed(trouble)) => Some((link.name().to_owned(), trouble.clone())),
+                _ => None,
+            })
+            .collect();
+        if failed.len() > votes.len() - majority(votes.len()) {
+            return Attempt::NoQuorum(failed);
+        }
+        Attempt::Held {
+            by: most_seen(&views),
+            for_at_most: views
+                .iter()
+                .filter_map(|v| v.remaining_ms)
+                .max()
+                .map(Duration::from_millis),
+        }
+    }
+}
+
+/// The holder that most views show.
+fn most_seen(views: &[&View]) -> Option<String> {
+    let holders = || views.iter().filter_map(|v| v.holder.as_deref());
+    holders()
+        .max_by_key(|h| (holders().filter(|o| o == h).count(), *h))
+        .map(str::to_owned)
+}
+
+/// Asks all nodes to confirm these tokens; one row of ballots per token.
+pub(super) async fn confirm_round(
+    cluster: &Cluster,
+    claims: &[Claim],
+    owner: &str,
+    open: &[(usize, Token)],
+) -> Vec<Vec<Ballot>> {
+    let ops: Vec<_> = open
+        .iter()
+        .map(|(i, token)| Op::Confirm {
+            key: claims[*i].key.clone(),
+            owner: owner.to_owned(),
+            kind: claims[*i].kind,
+            token: *token,
+            expiry: cluster.expiry_of(claims[*i].kind),
+        })
+        .collect();
+    let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; open.len()];
+    let mut sent = cluster.send_to_all(&ops);
+    while ballots.iter().any(|b| round_result(b) == RoundResult::Open) {
+        let Some((node, result)) = sent.next().await else {
+            break;
+        };
+        for (i, row) in ballots.iter_mut().enumerate() {
+            row[node] = match result.as_ref().map(|answers| answers.get(i)) {
+                Ok(Some(Answer::Done)) => Ballot::Yes,
+                Ok(Some(Answer::Larger(token))) => Ballot::Larger(*token),
+                Ok(Some(Answer::Refused(_))) => Ballot::No,
+                Ok(_) | Err(_) => Ballot::Failed,
+            };
+        }
+    }
+    ballots
+}

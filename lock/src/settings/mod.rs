@@ -1,0 +1,349 @@
+//! Settings of the lock: where it lives, how long a lease lasts, and the rules that tie the numbers together.
+
+mod fleet;
+mod nodes;
+mod timing;
+mod tls;
+mod typed;
+
+use std::{path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    fleet::FleetConfig,
+    timing::{Timing, abort_margin},
+};
+pub use crate::node::{Expiry, RestartGuard};
+use crate::{
+    finding::Findings,
+    human::Span,
+    node::GuardSettings,
+    secret::{Secret, SecretUrl},
+};
+
+/// `[locks]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LockSettings {
+    /// Where locks live.
+    pub backend: Backend,
+    /// How long a lease lasts without an extension. A dead leader is replaced after about this long.
+    #[serde(with = "crate::human::duration")]
+    pub ttl: Duration,
+    /// The longest lease that any program of the fleet may hold.
+    #[serde(with = "crate::human::duration")]
+    pub max_ttl: Duration,
+    /// A lease that has less than this left when it is granted counts as lost; half the ttl unless set.
+    #[serde(with = "crate::human::optional")]
+    pub min_validity: Option<Duration>,
+    /// How far the clocks of two machines may run apart, as a share of the ttl.
+    pub drift: f64,
+    /// How far a node's civil time may be off before it is reported.
+    #[serde(with = "crate::human::duration")]
+    pub skew: Duration,
+    /// Who ends the lease of a dead holder; see [`LockSettings::expiry`] for what holds unless it is set.
+    pub expiry: Option<Expiry>,
+    /// Use lock keys as given, without the namespace, to share locks with other Redlock clients.
+    pub raw_keys: bool,
+    /// How long a released lock remembers its last holder and what was settled. That of a job remembers its ticks for 400
+    /// days at least.
+    #[serde(with = "crate::human::duration")]
+    pub retention: Duration,
+    /// How often a Redis server is asked whether it still remembers what it has voted.
+    pub restart_guard: RestartGuard,
+    /// `[locks.embedded]`
+    pub embedded: EmbeddedSettings,
+    /// `[locks.redis]`
+    pub redis: RedisSettings,
+}
+
+/// Where locks live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// One SQLite file shared by the processes of one machine.
+    Embedded,
+    /// This process alone: tests, and programs that run once.
+    Memory,
+    /// One Redis master, or a majority of several independent ones.
+    Redis,
+}
+
+/// `[locks.embedded]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EmbeddedSettings {
+    /// The file, on a local disk; its directory is made when it is missing.
+    pub path: PathBuf,
+}
+
+/// `[locks.redis]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedisSettings {
+    /// The independent masters: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS, or
+    /// `redis+unix:///path`. An odd number.
+    pub nodes: Vec<SecretUrl>,
+    /// How long one node may take to answer.
+    #[serde(with = "crate::human::duration")]
+    pub node_timeout: Duration,
+    /// Raised in all programs of the fleet whenever other nodes take the place of the present ones.
+    pub generation: u32,
+    /// The user of every node whose URL names none.
+    pub username: Option<String>,
+    /// The password of every node whose URL holds none.
+    pub password: Option<Secret>,
+    /// `[locks.redis.tls]`
+    pub tls: TlsSettings,
+}
+
+/// `[locks.redis.tls]`: PEM files for `rediss://` addresses, read when the program starts.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsSettings {
+    /// The CAs one of which has signed the servers' certificates; without it those of the system.
+    pub ca: Option<PathBuf>,
+    /// Our certificate, for servers that want one.
+    pub cert: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+}
+
+// === impl LockSettings ===
+
+impl Default for LockSettings {
+    fn default() -> Self {
+        Self {
+            backend: Backend::default(),
+            ttl: Duration::from_secs(10),
+            max_ttl: Duration::from_secs(30),
+            min_validity: None,
+            drift: 0.01,
+            skew: Duration::from_secs(1),
+            expiry: None,
+            raw_keys: false,
+            retention: Duration::from_secs(24 * 3600),
+            restart_guard: RestartGuard::Call,
+            embedded: EmbeddedSettings::default(),
+            redis: RedisSettings::default(),
+        }
+    }
+}
+
+impl LockSettings {
+    /// A lease that has less than this left when it is granted counts as lost.
+    #[must_use]
+    pub fn min_validity(&self) -> Duration {
+        self.min_validity_for(self.ttl)
+    }
+
+    /// The same for a lease with a ttl of its own.
+    #[must_use]
+    pub fn min_validity_for(&self, ttl: Duration) -> Duration {
+        self.min_validity.unwrap_or(ttl / 2)
+    }
+
+    /// Who ends the lease of a dead holder. Unless it is set: for Redis the waiting client (`observed`), because the
+    /// wall clocks of servers jump; for the embedded store and memory the store (`server`), because its clock does
+    /// not.
+    #[must_use]
+    pub fn expiry(&self) -> Expiry {
+        self.expiry.unwrap_or(match self.backend {
+            Backend::Redis => Expiry::Observed,
+            Backend::Embedded | Backend::Memory => Expiry::Server,
+        })
+    }
+
+    /// What guarded nodes are admitted for; `None` where nothing is guarded: only a Redis server can lose its memory.
+    #[must_use]
+    pub fn fleet(&self) -> Option<FleetConfig> {
+        let guarded = self.backend == Backend::Redis && self.restart_guard != RestartGuard::Off;
+        guarded.then(|| FleetConfig::of(self))
+    }
+
+    /// What the nodes are told at their construction.
+    #[must_use]
+    pub fn guard(&self) -> GuardSettings {
+        match self.fleet() {
+            Some(fleet) => GuardSettings {
+                mode: self.restart_guard,
+                config: fleet.to_string(),
+            },
+            None => GuardSettings::default(),
+        }
+    }
+
+    /// Adds what is wrong. Keys are relative to `[locks]`.
+    pub fn check(&self, found: &mut Findings) {
+        self.check_ttl(self.ttl, "ttl", found);
+        self.check_limits(found);
+        self.check_backend(found);
+    }
+
+    /// The rules between a ttl and the other times, each with its sentence. `key` is the key of the ttl, for jobs have
+    /// their own.
+    pub fn check_ttl(&self, ttl: Duration, key: &str, found: &mut Findings) {
+        if ttl.is_zero() {
+            let message = "a lease of no length can never be held";
+            found.error(&[key], message, "write a duration such as \"10s\"");
+            return;
+        }
+        // No lease may be longer than candidates for the lock of a dead holder are told to expect.
+        if ttl > self.max_ttl {
+            found.error(
+                &[key, "max_ttl"],
+                format!(
+                    "{} is longer than max_ttl ({})",
+                    Span(ttl),
+                    Span(self.max_ttl)
+                ),
+                "lower ttl or raise max_ttl",
+            );
+        }
+        // An acquisition asks, retries and confirms; each step may cost a whole node_timeout.
+        let floor = self.redis.node_timeout.saturating_mul(20);
+        if self.backend == Backend::Redis && ttl < floor {
+            let node_timeout = Span(self.redis.node_timeout);
+            found.error(
+                &[key, "redis.node_timeout"],
+                format!(
+                    "{} is shorter than 20 times node_timeout ({node_timeout})",
+                    Span(ttl)
+                ),
+                format!("raise ttl to {} or lower node_timeout", Span(floor)),
+            );
+        }
+        // What is granted must leave time to stop work: a quarter of the ttl to cancel it, the margin to cut it off.
+        let validity = self.min_validity_for(ttl);
+        let needed = ttl / 4 + abort_margin(ttl);
+        if validity <= needed {
+            found.error(
+                &[self.validity_key(key), key],
+                format!(
+                    "min_validity ({}) must exceed ttl/4 + the abort margin ({}), or a fresh lease is over before its \
+                     work is stopped",
+                    Span(validity),
+                    Span(needed),
+                ),
+                if self.min_validity.is_some() { "raise min_validity" } else { "raise ttl above 400ms" },
+            );
+        }
+        // Some of the ttl is always gone when the votes are in.
+        if validity >= ttl {
+            found.error(
+                &[self.validity_key(key), key],
+                format!(
+                    "min_validity ({}) is not shorter than ttl ({})",
+                    Span(validity),
+                    Span(ttl)
+                ),
+                "lower min_validity; half the ttl is the default",
+            );
+        }
+    }
+
+    fn check_limits(&self, found: &mut Findings) {
+        if !(0.0..0.5).contains(&self.drift) {
+            let message = format!("{} is not a share from 0 to 0.5", self.drift);
+            found.error(&["drift"], message, "write 0.01 for one percent");
+        }
+        // What was settled must be remembered for longer than any holder can still be about to act on it.
+        if self.retention < self.max_ttl {
+            let (retention, max_ttl) = (Span(self.retention), Span(self.max_ttl));
+            found.error(
+                &["retention", "max_ttl"],
+                format!("{retention} is shorter than max_ttl ({max_ttl})"),
+                "raise retention; 24h is the default",
+            );
+        }
+    }
+
+    /// The key to change: a min_validity that is not set follows the ttl, and a job has to fit the one that is set.
+    fn validity_key<'a>(&self, ttl: &'a str) -> &'a str {
+        if self.min_validity.is_some() && ttl == "ttl" {
+            "min_validity"
+        } else {
+            ttl
+        }
+    }
+
+    fn check_backend(&self, found: &mut Findings) {
+        match self.backend {
+            Backend::Embedded if !cfg!(feature = "sqlite") => found.error(
+                &["backend"],
+                "the embedded store is not part of this build",
+                "build with the feature \"sqlite\" or use another backend",
+            ),
+            Backend::Redis if !cfg!(feature = "redis") => found.error(
+                &["backend"],
+                "Redis is not part of this build",
+                "build with the feature \"redis\" or use another backend",
+            ),
+            Backend::Redis => {
+                nodes::check(&self.redis, found);
+                tls::check(&self.redis, found);
+                self.check_promises(found);
+            }
+            Backend::Embedded | Backend::Memory => {}
+        }
+    }
+
+    /// What may be set, and takes something away from what is promised.
+    fn check_promises(&self, found: &mut Findings) {
+        if self.restart_guard == RestartGuard::Off {
+            found.warn(
+                &["restart_guard"],
+                "a Redis server that has lost its memory votes at once: two may hold one lock",
+                "set restart_guard = \"call\", unless no server can lose its memory",
+            );
+        }
+        // A server's clock that is set ahead ends the key of a living holder.
+        if self.expiry() == Expiry::Server {
+            found.warn(
+                &["expiry"],
+                "leases end by the wall clocks of the Redis servers: when those jump, two may hold one lock",
+                "leave expiry out or set it to \"observed\", in all programs of the fleet; then run doctor --reconfigure",
+            );
+        }
+    }
+}
+
+// === impl Backend ===
+
+// Not derived: a build without the embedded store must start with its defaults, too.
+#[allow(clippy::derivable_impls, reason = "the default depends on the build")]
+impl Default for Backend {
+    fn default() -> Self {
+        if cfg!(feature = "sqlite") {
+            Self::Embedded
+        } else {
+            Self::Memory
+        }
+    }
+}
+
+// === impl EmbeddedSettings ===
+
+impl Default for EmbeddedSettings {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::from(".watchkeeper/store.db"),
+        }
+    }
+}
+
+// === impl RedisSettings ===
+
+impl Default for RedisSettings {
+    fn default() -> Self {
+        Self {
+            nodes: Vec::new(),
+            node_timeout: Duration::from_millis(50),
+            generation: 1,
+            username: None,
+            password: None,
+            tls: TlsSettings::default(),
+        }
+    }
+}

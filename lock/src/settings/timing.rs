@@ -1,0 +1,104 @@
+//! How long things are believed, and how long things may take.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// The times that the lock core works with. The configuration is turned into this once, after its checks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timing {
+    /// Default time to live of a lease.
+    pub ttl: Duration,
+    /// No lease may be longer.
+    pub max_ttl: Duration,
+    /// An acquisition that leaves less than this is a loss; `None` for half the lease's ttl.
+    pub min_validity: Option<Duration>,
+    /// How much two machines' clock rates may differ, as a fraction.
+    pub drift: f64,
+    /// How long one node may take to answer.
+    pub node_timeout: Duration,
+    /// How far in a node's future a tick's `not_before` may lie.
+    pub skew: Duration,
+    /// How long a released record is remembered.
+    pub retention: Duration,
+    /// Families of locks whose records are remembered for at least so long: what their keys begin with, and the time.
+    pub kept_longer: &'static [(&'static str, Duration)],
+    /// How long cancelled work may take to end.
+    pub grace: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(10),
+            max_ttl: Duration::from_secs(30),
+            min_validity: None,
+            drift: 0.01,
+            node_timeout: Duration::from_millis(50),
+            skew: Duration::from_secs(1),
+            retention: Duration::from_secs(24 * 3600),
+            kept_longer: &[],
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Timing {
+    /// R3: `start + ttl - (ttl x drift + 2 ms)`, where `start` was read before the first byte left.
+    #[must_use]
+    pub fn valid_until(&self, start: Moment, ttl: Duration) -> Moment {
+        let allowance = ttl.mul_f64(self.drift) + Duration::from_millis(2);
+        start + ttl.saturating_sub(allowance)
+    }
+
+    /// O2: how long a record of `ttl` must stand still, on the clock of the process that watches it, before its
+    /// holder is over. The holder's own deadline is earlier by both allowances.
+    #[must_use]
+    pub fn watch_time(&self, ttl: Duration) -> Duration {
+        ttl + ttl.mul_f64(self.drift) + Duration::from_millis(2)
+    }
+
+    /// The least validity worth having for a lease of `ttl`.
+    #[must_use]
+    pub fn min_validity(&self, ttl: Duration) -> Duration {
+        // Configured for the default ttl; a lease with another ttl keeps the proportion.
+        match self.min_validity {
+            Some(least) if !self.ttl.is_zero() => {
+                ttl.mul_f64((least.as_secs_f64() / self.ttl.as_secs_f64()).clamp(0.0, 1.0))
+            }
+            _ => ttl / 2,
+        }
+    }
+
+    /// How long the record of this lock is kept after a release.
+    #[must_use]
+    pub fn retention_of(&self, key: &str) -> Duration {
+        let families = self.kept_longer.iter();
+        let longer = families.filter(|(prefix, _)| key.starts_with(prefix));
+        longer.fold(self.retention, |kept, (_, least)| kept.max(*least))
+    }
+
+    /// How long before the end of a lease its work is told to stop.
+    #[must_use]
+    pub fn cancel_margin(&self, ttl: Duration, grace: Duration) -> Duration {
+        grace.min(ttl / 4)
+    }
+
+    /// How long before the end of a lease a process that still works under it is ended.
+    #[must_use]
+    pub fn abort_margin(&self, ttl: Duration) -> Duration {
+        abort_margin(ttl)
+    }
+
+    /// Time between renewals: a third of the ttl.
+    #[must_use]
+    pub fn renew_every(&self, ttl: Duration) -> Duration {
+        ttl / 3
+    }
+}
+
+/// How long before the end of a lease of this ttl work that cannot be stopped is cut off.
+#[must_use]
+pub fn abort_margin(ttl: Duration) -> Duration {
+    (ttl / 20).max(Duration::from_millis(100)).min(ttl / 4)
+}

@@ -1,0 +1,69 @@
+//! Settings of the lock, typed in code. What has no method here is a field: `LockSettings { drift: 0.02, ..settings }`.
+
+use std::{path::PathBuf, time::Duration};
+
+use super::{Backend, EmbeddedSettings, LockSettings, RedisSettings};
+use crate::secret::{Secret, SecretUrl};
+
+impl LockSettings {
+    /// Locks on independent Redis masters, or on one: `redis://[user:password@]host[:port][/db]`, the same with `rediss://`
+    /// for TLS, or `redis+unix:///path`. The passwords in them are shown nowhere.
+    #[must_use]
+    pub fn redis<U: Into<SecretUrl>>(nodes: impl IntoIterator<Item = U>) -> Self {
+        Self {
+            backend: Backend::Redis,
+            redis: RedisSettings {
+                nodes: nodes.into_iter().map(Into::into).collect(),
+                ..RedisSettings::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Locks in an SQLite file, shared by the processes of one machine. A relative path begins in the working directory.
+    #[must_use]
+    pub fn embedded(path: impl Into<PathBuf>) -> Self {
+        Self {
+            backend: Backend::Embedded,
+            embedded: EmbeddedSettings { path: path.into() },
+            ..Self::default()
+        }
+    }
+
+    /// Locks of this process alone: other replicas do not see them.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self {
+            backend: Backend::Memory,
+            ..Self::default()
+        }
+    }
+
+    /// How long a lease lasts without an extension, and so about how long it takes to replace a dead leader.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// The longest lease that any program of the fleet may hold: the same in all of them.
+    #[must_use]
+    pub fn max_ttl(mut self, longest: Duration) -> Self {
+        self.max_ttl = longest;
+        self
+    }
+
+    /// The user of every Redis node whose URL names none.
+    #[must_use]
+    pub fn username(mut self, name: impl Into<String>) -> Self {
+        self.redis.username = Some(name.into());
+        self
+    }
+
+    /// The password of every Redis node whose URL holds none.
+    #[must_use]
+    pub fn password(mut self, password: Secret) -> Self {
+        self.redis.password = Some(password);
+        self
+    }
+}
