@@ -3,7 +3,8 @@
 use crate::{
     node::{Expiry, Law},
     rules::{Rule, Rules},
-    search::{Outcome, search},
+    search::Within,
+    shared::{expect_breaks, expect_holds},
     world::{Bounds, CLIENTS, Step},
 };
 
@@ -195,11 +196,7 @@ pub(crate) fn holds(name: &str, bounds: &Bounds) {
 
 /// Every state that can follow the prefix keeps every promise.
 pub(crate) fn holds_after<const N: usize>(name: &str, bounds: &Bounds, prefix: &[Step]) {
-    let outcome = timed::<N>(name, bounds, prefix);
-    if let Some((broken, trace)) = outcome.violation {
-        panic!("{name}: {broken}\n{}", numbered(&trace));
-    }
-    assert!(outcome.complete, "{name}: more than {LIMIT} states");
+    expect_holds(name, &Within::<N>(bounds), prefix, LIMIT);
 }
 
 /// The promise breaks, and the trace is a short one.
@@ -214,16 +211,7 @@ pub(crate) fn breaks_after<const N: usize>(
     prefix: &[Step],
     promise: &str,
 ) {
-    let outcome = timed::<N>(name, bounds, prefix);
-    let Some((broken, trace)) = outcome.violation else {
-        panic!("{name}: no violation in {} states", outcome.states);
-    };
-    println!("{broken}\n{}", numbered(&trace));
-    assert!(
-        broken.starts_with(promise),
-        "{name}: expected \"{promise}\", but: {broken}\n{}",
-        numbered(&trace)
-    );
+    expect_breaks(name, &Within::<N>(bounds), prefix, LIMIT, promise);
 }
 
 /// Searches with the rule off and asks which promise breaks.
@@ -234,22 +222,4 @@ pub(crate) fn caught(rule: Rule, bounds: Bounds, promise: &str) {
 /// Client `c` has its message executed on these nodes, and hears of it.
 pub(crate) fn asks(c: usize, nodes: &[usize]) -> Vec<Step> {
     nodes.iter().map(|i| Step::Asks(c, *i, true)).collect()
-}
-
-/// The model itself has no clock: only the report of how long it took does.
-#[allow(clippy::disallowed_methods)]
-fn timed<const N: usize>(name: &str, bounds: &Bounds, prefix: &[Step]) -> Outcome {
-    let began = std::time::Instant::now();
-    let outcome = search::<N>(bounds, prefix, LIMIT);
-    let took = began.elapsed().as_secs_f32();
-    println!("{name}: {} states, {took:.1} s", outcome.states);
-    outcome
-}
-
-fn numbered(trace: &[String]) -> String {
-    let lines = trace.iter().enumerate();
-    let lines: Vec<_> = lines
-        .map(|(i, line)| format!("  {:>2}. {line}", i + 1))
-        .collect();
-    lines.join("\n")
 }

@@ -107,6 +107,8 @@ mod node;
 mod quiet;
 mod rules;
 mod search;
+#[path = "../shared/search.rs"]
+mod shared;
 mod steps;
 mod tries;
 mod ttls;

@@ -1,140 +1,60 @@
-//! Breadth-first search through every state within the bounds, so that the first violation found is a shortest one.
+//! The machine of this model, as the search sees it: its steps, the names of its states, and words for its traces.
 //!
-//! States that differ only in the names of nodes or of like clients count as one. Of a visited state only a 64-bit
-//! hash is kept (two of ten million states collide with a chance of about 1 in 400,000), and who came before it; a
-//! trace is found by walking forward again.
-
-use std::{
-    collections::HashSet,
-    hash::{BuildHasherDefault, Hasher},
-};
+//! States that differ only in the names of nodes or of like clients count as one.
 
 use crate::{
     node::{NOBODY, Owner},
     quiet,
+    shared::{Machine, Packed},
     world::{Bounds, CLIENTS, Step, World},
 };
 
-/// How a search ended.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) states: usize,
-    /// The promise that was broken, and how.
-    pub(crate) violation: Option<(&'static str, Vec<String>)>,
-    /// Every state within the bounds was visited.
-    pub(crate) complete: bool,
-}
+/// The machine with N nodes within these bounds.
+pub(crate) struct Within<'a, const N: usize>(pub(crate) &'a Bounds);
 
-/// Searches from the state that `prefix` leads to.
-///
-/// # Panics
-/// When a step of the prefix is not possible, or breaks a promise itself.
-pub(crate) fn search<const N: usize>(bounds: &Bounds, prefix: &[Step], limit: usize) -> Outcome {
-    let mut start = World::<N>::new();
-    let mut steps = Vec::new();
-    let mut lines = Vec::new();
-    for step in prefix {
-        bounds.steps(&start, &mut steps);
-        assert!(
-            steps.contains(step),
-            "{step:?} is not possible after {lines:#?}"
-        );
-        start = match bounds.act(&start, *step) {
-            Ok(next) => {
-                lines.push(say(bounds, &start, &next, *step));
-                next
-            }
-            Err(broken) => panic!("the prefix breaks a promise: {broken}"),
-        };
+// === impl Within ===
+
+impl<const N: usize> Machine for Within<'_, N> {
+    type State = World<N>;
+    type Step = Step;
+
+    fn start(&self) -> World<N> {
+        World::new()
     }
 
-    let mut seen: HashSet<u64, BuildHasherDefault<Same>> = HashSet::default();
-    seen.insert(name(bounds, &start));
-    // Who came before, and by which step; index 0 is the start.
-    let mut parents: Vec<(u32, Step)> = vec![(0, Step::Tick)];
-    let mut layer = vec![(start, 0_u32)];
-    let mut next_layer = Vec::new();
-    while !layer.is_empty() {
-        for (world, id) in layer.drain(..) {
-            if let Some(broken) = bounds
-                .liveness
-                .then(|| quiet::check(bounds, &world))
-                .flatten()
-            {
-                let trace = trace(bounds, start, lines, &parents, id, None);
-                return Outcome {
-                    states: parents.len(),
-                    violation: Some((broken, trace)),
-                    complete: false,
-                };
-            }
-            bounds.steps(&world, &mut steps);
-            for step in &steps {
-                match bounds.act(&world, *step) {
-                    Ok(next) => {
-                        if seen.insert(name(bounds, &next)) {
-                            next_layer.push((next, parents.len() as u32));
-                            parents.push((id, *step));
-                        }
-                    }
-                    Err(broken) => {
-                        let trace = trace(bounds, start, lines, &parents, id, Some(*step));
-                        return Outcome {
-                            states: parents.len(),
-                            violation: Some((broken, trace)),
-                            complete: false,
-                        };
-                    }
-                }
-            }
-            if parents.len() >= limit {
-                return Outcome {
-                    states: parents.len(),
-                    violation: None,
-                    complete: false,
-                };
-            }
-        }
-        std::mem::swap(&mut layer, &mut next_layer);
+    fn steps(&self, state: &World<N>, out: &mut Vec<Step>) {
+        self.0.steps(state, out);
     }
-    Outcome {
-        states: parents.len(),
-        violation: None,
-        complete: true,
-    }
-}
 
-/// The steps to a state in words, and the step that broke the promise.
-fn trace<const N: usize>(
-    bounds: &Bounds,
-    start: World<N>,
-    mut lines: Vec<String>,
-    parents: &[(u32, Step)],
-    mut id: u32,
-    last: Option<Step>,
-) -> Vec<String> {
-    let mut path = Vec::new();
-    while id != 0 {
-        let (before, step) = parents[id as usize];
-        path.push(step);
-        id = before;
+    fn act(&self, state: &World<N>, step: Step) -> Result<World<N>, &'static str> {
+        self.0.act(state, step)
     }
-    let mut world = start;
-    for step in path.iter().rev() {
-        if let Ok(next) = bounds.act(&world, *step) {
-            lines.push(say(bounds, &world, &next, *step));
-            world = next;
+
+    fn check(&self, state: &World<N>) -> Option<&'static str> {
+        self.0
+            .liveness
+            .then(|| quiet::check(self.0, state))
+            .flatten()
+    }
+
+    fn name(&self, state: &World<N>) -> u64 {
+        name(self.0, state)
+    }
+
+    fn say(&self, before: &World<N>, after: &World<N>, step: Step) -> String {
+        say(self.0, before, after, step)
+    }
+
+    fn say_last(&self, before: &World<N>, step: Step) -> String {
+        match step {
+            Step::Wins(c, _) => format!(
+                "{} has its majority in {:?}",
+                who(self.0, c),
+                before.clients[c].phase
+            ),
+            step => say(self.0, before, before, step),
         }
     }
-    lines.extend(last.map(|step| match step {
-        Step::Wins(c, _) => format!(
-            "{} has its majority in {:?}",
-            who(bounds, c),
-            world.clients[c].phase
-        ),
-        step => say(bounds, &world, &world, step),
-    }));
-    lines
 }
 
 // === names of states ===
@@ -272,69 +192,6 @@ fn ordered_name<const N: usize>(bounds: &Bounds, w: &World<N>, order: &[usize; C
         .put(w.break_token, 4)
         .put_wide(w.tokens.into());
     p.hash()
-}
-
-/// Numbers packed into words, which are hashed as they fill.
-#[derive(Default)]
-struct Packed {
-    hash: u64,
-    word: u64,
-    bits: u32,
-}
-
-// === impl Packed ===
-
-impl Packed {
-    fn put(&mut self, value: u8, bits: u32) -> &mut Self {
-        debug_assert!(
-            u32::from(value) < 1 << bits,
-            "{value} needs more than {bits} bits"
-        );
-        if self.bits + bits > 64 {
-            self.next();
-        }
-        self.word = self.word << bits | u64::from(value);
-        self.bits += bits;
-        self
-    }
-
-    fn next(&mut self) -> &mut Self {
-        let word = self.word;
-        (self.word, self.bits) = (0, 0);
-        self.put_wide(word)
-    }
-
-    /// A round of a multiply-and-fold hash.
-    fn put_wide(&mut self, word: u64) -> &mut Self {
-        let x = (self.hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        self.hash = (x ^ x >> 29)
-            .rotate_left(17)
-            .wrapping_add(0x632b_e59b_d9b4_e019);
-        self
-    }
-
-    fn hash(&mut self) -> u64 {
-        self.next().hash
-    }
-}
-
-/// For keys that are hashes already.
-#[derive(Default)]
-struct Same(u64);
-
-impl Hasher for Same {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0 << 8 | u64::from(*byte);
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
 }
 
 // === words ===

@@ -1,0 +1,68 @@
+//! With every rule in force, no state within these bounds breaks a promise.
+
+use crate::{
+    bounds::{TABLE, acquires, holds, holds_after},
+    world::Bounds,
+};
+
+#[test]
+fn one_holder() {
+    let live = Bounds {
+        liveness: true,
+        ..TABLE
+    };
+    holds("an attempt each", &live.late().deaf());
+    holds("three attempts", &live.three());
+    holds("three clients", &live.three_clients());
+    holds("an extension each", &live.extending(1, 1));
+}
+
+#[test]
+fn one_holder_whatever_is_late() {
+    holds("late, twice", &TABLE.twice());
+    let bounds = TABLE.late().extending(1, 0);
+    let prefix = acquires(0, &[0, 1], true);
+    holds_after::<3>("late, an extension", &bounds, &prefix);
+}
+
+#[test]
+fn one_holder_with_unequal_ttls() {
+    let bounds = TABLE.with_ttls([3, 2, 2]);
+    holds("unequal ttls", &bounds);
+    holds("unequal ttls, an extension", &bounds.extending(1, 0));
+    holds("unequal ttls, a loss", &bounds.losing(1));
+}
+
+#[test]
+fn one_holder_with_explicit_watches() {
+    holds("explicit watches", &TABLE.reading().extending(1, 0));
+}
+
+#[test]
+fn one_holder_over_lost_memory() {
+    holds("a loss", &TABLE.losing(1).late());
+    holds("an older copy", &TABLE.copied());
+}
+
+#[test]
+fn tokens_rise() {
+    let tokens = TABLE.counting();
+    holds("tokens", &tokens.late().deaf());
+    holds("tokens, three attempts", &tokens.three());
+    let bumps = Bounds { bumps: 2, ..tokens };
+    holds("tokens, other locks raise c", &bumps);
+    let floors = Bounds {
+        floors: true,
+        restarts: true,
+        ..tokens
+    };
+    holds("tokens, floors that are forgotten", &floors);
+}
+
+#[test]
+fn tokens_rise_over_lost_memory() {
+    let tokens = TABLE.counting();
+    holds("tokens, a loss", &tokens.losing(1));
+    holds("tokens, an older copy", &tokens.copied());
+    holds("tokens, a loss, swept", &tokens.losing(1).swept());
+}
