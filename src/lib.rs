@@ -66,6 +66,8 @@
 //! - [`lock`]: locks, leases and elections alone. They are a crate of their own, `watchkeeper-lock`, for programs that want
 //!   nothing else.
 //!
+//! What is hidden here is for the stock jobs and the command in the same repository, and may change with any release.
+//!
 //! # Features
 //! `cli`, `admin`, `log`, `sqlite` and `redis` are on by default. Without any of them this is the lock, the elector and the
 //! scheduler over a store in memory. `log` lets [`Worker::run`] write the log of `[telemetry]` where the program has installed no

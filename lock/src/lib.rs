@@ -28,6 +28,8 @@
 //! - [`keeper`]: the one thread that does all lock traffic and owns every lease.
 //! - [`event`]: what the locks tell. [`settings`]: nodes and times as a configuration names them.
 //! - [`clock`], [`spawn`]: time and tasks, handed in and never fetched.
+//!
+//! What is hidden here is for the crates that are built on this one in its own repository, and may change with any release.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -106,6 +106,8 @@ pub struct Token(pub u64);
 
 /// One lock server.
 ///
+/// Stores are made in this crate: what passes between them and the lock may change with any release.
+///
 /// Cancellation: a dropped call may or may not have been executed; a caller that drops one must treat the node as
 /// "maybe granted" and release. Calls of one client are executed in the order in which they were first polled.
 #[async_trait]

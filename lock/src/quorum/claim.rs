@@ -17,6 +17,7 @@ pub struct Claim {
     /// The lock's key.
     pub key: String,
     /// Named lock or short claim.
+    #[doc(hidden)] // between the lock and its nodes
     pub kind: Kind,
     /// Time to live; `None` for the default.
     pub ttl: Option<Duration>,
