@@ -199,7 +199,7 @@ impl Bounds {
                 };
                 let n = &mut t.nodes[i];
                 n.forgot = n.forgot.max(floor);
-                // The nonce of this admission is the new incarnation: an older record names nobody.
+                // The nonce of this admission is the new incarnation: an older record names no owner.
                 (n.admitted, n.current) = (true, false);
                 (n.watched, n.early, n.read, n.gathered) = (0, 0, [0; 2], 0);
             }
@@ -559,7 +559,7 @@ impl Bounds {
         let trusts_copies = self.trusts_copies();
         for n in &mut t.nodes {
             if n.mark == Mark::Nothing || !n.current && !trusts_copies {
-                // Names nobody: only its counter is left of it.
+                // Names no owner: only its counter is left of it.
                 (n.own, n.seq, n.flag) = (NOBODY, 0, false);
                 if n.mark != Mark::Nothing {
                     n.mark = Mark::Released;

@@ -48,7 +48,7 @@ fn b5_what_is_broken_comes_free() {
         ..TABLE.breaking()
     };
     caught(Rule::B5Taken, bounds, "stuck: all others are dead");
-    holds("break, nobody is stuck", &bounds);
+    holds("break, never stuck", &bounds);
 }
 
 /// c0's acquire is under way to node 2 when the lease is broken.

@@ -10,12 +10,12 @@
 //! # Layout 2
 //! A node keeps, for a namespace, one hash: a record for each lock, `c`, which is the largest counter of all records that were
 //! forgotten, and the marker of the incarnation that was admitted. A record is a state (H held, R released, B broken), the owner,
-//! the number of its round, its ttl, its grant, the counter, the incarnation, and a flag that says whether somebody waits.
+//! the number of its round, its ttl, its grant, the counter, the incarnation, and a flag that says whether a client waits.
 //! Nothing else is remembered: no marks of owners that are over. What arrives late for one of them can make others wait, and
-//! can let nobody in.
+//! can let no other in.
 //!
 //! *Base* is the counter that a grant must exceed: the record's where one stands, `c` where none does, and the larger of both
-//! where the record is of another incarnation. A record of another incarnation names nobody.
+//! where the record is of another incarnation. A record of another incarnation names no owner.
 //!
 //! # What must be true in every state
 //! - One holder at any instant. A lease never goes on after another client held.
@@ -25,7 +25,7 @@
 //! - What was released on a node is never revived there by its owner.
 //! - A lock whose releases have been answered is free: no majority shows an owner that is over.
 //! - No wake-up is lost: while a client sleeps and all others rest, the lock is not free, or the client has been told.
-//! - Nobody is stuck: with all others dead, a newcomer acquires within a ttl.
+//! - The lock is never stuck: with all others dead, a newcomer acquires within a ttl.
 //!
 //! # The rules
 //! Each is switched off in a test whose name begins with its letters, and then that search must find what the third column says. The last
@@ -34,7 +34,7 @@
 //!
 //! | rule | says | without it | found |
 //! | --- | --- | --- | --- |
-//! | `A1OwnOver` | An acquire is refused where its own owner stands released or broken. | A late or repeated acquire takes its own release again: nobody holds, and the lock is barred for a ttl. | 110 (5) |
+//! | `A1OwnOver` | An acquire is refused where its own owner stands released or broken. | A late or repeated acquire takes its own release again: no client holds, and the lock is barred for a ttl. | 110 (5) |
 //! | `A2NoRewrite` | An acquire that finds itself held writes nothing, and is answered the grant that stands there. | It writes the first round over the second; a client that has watched the first takes over a living lease: two holders. | 87,972 (19)* |
 //! | `E1Incarnation` | An extension keeps only what shows owner and incarnation. | A node that came back as a copy counts for its old holder and lets others in: two holders. | 4,077 (23)* |
 //! | `E2NoRevival` | An extension that finds its own owner released or broken is refused. | A late round revives what was released. | 3,617 (9) |
@@ -61,7 +61,7 @@
 //! | `B2Everywhere` | A break writes its mark also where nothing of its target stands. | The next round heals that node, and the one after it counts it. | 9,909 (14)* |
 //! | `B3Admitted` | A node that is not admitted is not told. | Its mark is of an incarnation that will not count. | 67,134 (22)* |
 //! | `B4NowEverywhere` | `now` writes the release also where nothing of its target stands. | As without `B2Everywhere`. | 11,974 (14)* |
-//! | `B5Taken` | What is broken may be taken after its watch. | Nobody can ever acquire. | 735 (7) |
+//! | `B5Taken` | What is broken may be taken after its watch. | The lock is stuck for ever. | 735 (7) |
 //! | `B6Waits` | `now` breaks first, and writes the release only when no acquire of its target can act any more. | One lands where another client has taken and left the node, and the next round counts it. | 89,794 (15)* |
 //! | `W1KeepFlag` | Whatever writes over a held or broken record keeps its flag. | Of two that wait for an orphan one takes over, and the other is never told. | 51,343 (19)* |
 //! | `W2Enough` | A client sleeps only when N - q + 1 nodes have refused it and it has heard them. | The flag stands on an orphan, while the lock is free elsewhere. | 769 (6) |

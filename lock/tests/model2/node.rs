@@ -43,9 +43,9 @@ pub(crate) struct Node {
     pub(crate) seq: u8,
     pub(crate) grant: u8,
     pub(crate) counter: u8,
-    /// Whether the record's incarnation is the node's: a record of another one names nobody.
+    /// Whether the record's incarnation is the node's: a record of another one names no owner.
     pub(crate) current: bool,
-    /// Whether somebody waits for the end of this lease.
+    /// Whether a client waits for the end of this lease.
     pub(crate) flag: bool,
     /// For how many ticks (own, seq) has stood unchanged, up to the longest ttl.
     pub(crate) age: u8,

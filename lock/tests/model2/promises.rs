@@ -55,7 +55,7 @@ fn quiet<const N: usize>(bounds: &Bounds, w: &World<N>) -> Option<&'static str> 
     // Whatever stands, stands still: a ttl later all of it was watched, and every node is admitted.
     let never = |n: &&Node| n.is_taken() && n.mark == Mark::Broken && !has(Rule::B5Taken);
     if count(&never) < World::<N>::QUORUM {
-        return Some("stuck: all others are dead for a ttl, and still nobody can acquire");
+        return Some("stuck: all others are dead for a ttl, and still a newcomer cannot acquire");
     }
     let ready = w.nodes.iter().filter(|n| n.admitted).count() >= World::<N>::QUORUM;
     let taken = |n: &&Node| n.is_taken();
@@ -84,7 +84,7 @@ pub(crate) fn shows(law: &Law, n: &Node) -> String {
     } else {
         ", of another incarnation"
     };
-    let flag = if n.flag { ", somebody waits" } else { "" };
+    let flag = if n.flag { ", waited for" } else { "" };
     let who = format!("c{}.{}", client_of(n.own), n.own & 3);
     format!(
         "{mark}({who}, {}) counter {}{old}{flag}",

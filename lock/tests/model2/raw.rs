@@ -24,7 +24,7 @@ fn raw_keys_exclude_a_stranger() {
     holds("raw, break", &RAW.breaking());
 }
 
-/// The key stands on, and lets no stranger in; without the record nobody of ours is granted.
+/// The key stands on, and lets no stranger in; without the record none of ours is granted.
 #[test]
 fn raw_keys_stand_a_lost_table() {
     let lost = Bounds { tables: 1, ..RAW };

@@ -1,4 +1,4 @@
-//! Who waits is told: W1 to W6.
+//! Clients that wait are told: W1 to W6.
 
 use crate::{
     bounds::{TABLE, caught, decided_after, holds},

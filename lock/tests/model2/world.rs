@@ -131,7 +131,7 @@ pub(crate) struct Bounds {
     /// Raw keys that are evicted, or end early; tables that are lost without the keys beside them.
     pub(crate) evictions: u8,
     pub(crate) tables: u8,
-    /// Somebody breaks a lease; with `now`.
+    /// An operator breaks a lease; with `now`.
     pub(crate) breaks: bool,
     pub(crate) now: bool,
     /// Holders verify their leases once.
