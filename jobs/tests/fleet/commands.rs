@@ -23,11 +23,11 @@ env = { SCENE = "$FOLDER" }
 
 const SCRIPT: &str = r#"
 trap '' TERM HUP INT
-write() { while :; do echo $WATCHKEEPER_TOKEN >> "$1"; sleep 0.02; done; }
+write() { while :; do echo $WATCHKEEPER_TOKEN >> "$1"; sleep 0.05; done; }
 (setsid sh -c '
     trap "" TERM HUP INT
     exec </dev/null >/dev/null 2>&1
-    (while :; do echo $WATCHKEEPER_TOKEN >> "$1"; sleep 0.02; done) &
+    (while :; do echo $WATCHKEEPER_TOKEN >> "$1"; sleep 0.05; done) &
     exit
 ' sh "$1" &)
 write "$1"
