@@ -71,7 +71,7 @@ pub use facts::NodeFacts;
 pub use guard::{Admission, Eligibility, GuardSettings, RestartGuard};
 #[doc(hidden)] // for the command `doctor`
 pub use guard::{closed, closed_since};
-pub use op::{Kind, Op};
+pub use op::{Cursor, Kind, Op};
 pub use refusal::Refusal;
 
 /// Names of documents that one node is asked for at most.
@@ -298,6 +298,20 @@ pub struct Reply {
     pub answers: Vec<Answer>,
 }
 
+/// A part of a node's memory.
+#[doc(hidden)] // between the lock and its nodes
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Page {
+    /// Where the next page begins; `None` after the last.
+    pub next: Option<Cursor>,
+    /// Locks and claims, their bodies empty.
+    pub views: Vec<View>,
+    /// Bodies by their locks; only of [`Op::Records`].
+    pub bodies: Vec<(String, Record)>,
+    /// How many records were forgotten; only of [`Op::Sweep`].
+    pub forgotten: u32,
+}
+
 /// A node's answer to one operation.
 #[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq)]
@@ -338,8 +352,8 @@ pub enum Answer {
     Unadmitted,
     /// Answer to `Admission` and `Nominate`.
     Admission(Admission),
-    /// Answer to `List` and `Records`.
-    Views(Vec<View>),
+    /// Answer to `List`, `Records` and `Sweep`.
+    Page(Page),
     /// Answer to `Docs` and `Doc`.
     Docs(Vec<Doc>),
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::{Answer, Doc, NodeError};
-use super::{Expiry, Record, Take, Ticket, Token, Version};
+use super::{Expiry, Record, Seen, Take, Ticket, Token, Version};
 
 /// How a lock is kept on a node.
 #[doc(hidden)] // between the lock and its nodes
@@ -42,6 +42,9 @@ pub enum Op {
         clamp: Duration,
         /// A place in the lock's queue, taken or kept by this; it is left with the grant. Not for claims.
         ticket: Option<Ticket>,
+        /// The sender waits: where it is refused by a record, that record says for so long, from now, that its end is to
+        /// be announced (W3). Zero for a sender that does not wait. Not for claims.
+        waits: Duration,
     },
     /// Leave a lock's queue without having taken the lock. Always [`Answer::Done`].
     Leave {
@@ -84,7 +87,8 @@ pub enum Op {
         /// How what is not ours here is written anew.
         take: Take,
     },
-    /// Compare-and-delete the key, mark the record released, announce that this owner is over. Always [`Answer::Done`].
+    /// Mark the record released where it is `owner`'s (N6), delete a claim; announce it where a client waits. Always
+    /// [`Answer::Done`].
     Release {
         /// The lock.
         key: String,
@@ -92,14 +96,16 @@ pub enum Op {
         owner: String,
         /// Lock with record, or short claim.
         kind: Kind,
-        /// How long the released record is remembered.
+        /// How long the mark of the release stays at least: the longest ttl of the fleet (S0).
+        marked: Duration,
+        /// How long the body is kept, for successors.
         retention: Duration,
     },
-    /// End `owner`'s lease by force (N7): from here on nothing of it is granted, confirmed, extended or written; its
-    /// record is marked broken and counters are raised to `token`. The key is left to run out; `now` removes it and marks
-    /// the record released.
-    /// Answers [`Answer::Broken`]; [`Answer::Refused`], with nothing changed, where another value stands in the key or
-    /// where the value is none of ours (a foreign client's).
+    /// End `owner`'s lease by force (N7, B1 to B4): from here on nothing of it is granted, confirmed, extended or written
+    /// here. Its record is marked broken; where none stands, or one of another incarnation or another's release, a broken
+    /// one is written in its name. The record's counter is raised to `token`. `now` marks it released instead.
+    /// Answers [`Answer::Broken`]; [`Answer::Refused`], with nothing changed, where another's lease stands, or a foreign
+    /// client's key; [`Answer::Unadmitted`] on a node without a vote (B3).
     Break {
         /// The lock.
         key: String,
@@ -107,11 +113,14 @@ pub enum Op {
         owner: String,
         /// Above every token of this lock that was seen: a receiver that remembers it refuses the broken holder.
         token: Token,
-        /// The life of a key that has none: it would never run out.
+        /// The ttl of that lease: what is written in its name is watched for so long. Also the life of a plain key that has
+        /// none.
         ttl: Duration,
-        /// How long the released record, and that this owner is over, is remembered.
+        /// With `now`, how long the mark of the release stays at least.
+        marked: Duration,
+        /// With `now`, how long the body is kept.
         retention: Duration,
-        /// Remove the key at once and announce it, although its holder may still believe in its lease.
+        /// Release it at once and announce it, although its holder may still believe in its lease.
         now: bool,
     },
     /// Replace the record's body: only where the lease is `owner`'s and `(token, rev)` is larger than what stands
@@ -135,10 +144,15 @@ pub enum Op {
         /// The lock.
         key: String,
     },
-    /// Look at every named lock and claim whose key starts with `prefix`. Answers [`Answer::Views`].
+    /// A page of all named locks and claims whose key starts with `prefix`, without bodies. What stands from the first page to
+    /// the last is on one of them at least; what comes or goes meanwhile may be. Answers [`Answer::Page`].
     List {
         /// `""` for all.
         prefix: String,
+        /// Where the page begins.
+        from: Cursor,
+        /// How much is looked at, about; what is found may be less, also nothing, before the last page.
+        count: u32,
     },
     /// Store a document if its revision is larger than the stored one. Always [`Answer::Done`].
     PutDoc {
@@ -181,17 +195,17 @@ pub enum Op {
         /// New for every nomination.
         nonce: String,
     },
-    /// What another node knows of a named lock, by maximum: counter and body, without an owner. [`Answer::Done`], or
-    /// [`Answer::Unadmitted`] where `nonce` is not the standing nomination.
+    /// A lock's body as another node has it, by the larger version. [`Answer::Done`], or [`Answer::Unadmitted`] where `nonce` is not
+    /// the standing nomination.
     Merge {
         /// The nomination.
         nonce: String,
         /// The lock.
         key: String,
-        /// The largest token known elsewhere.
-        counter: Token,
         /// What its holders left.
         record: Record,
+        /// How long it is kept where no lease stands.
+        retention: Duration,
     },
     /// Admit the present incarnation: write the marker and raise the counter. [`Answer::Done`], also when this was done
     /// before; [`Answer::Unadmitted`] where `nonce` is not the standing nomination.
@@ -205,11 +219,39 @@ pub enum Op {
         /// Unix milliseconds: what was known before this may be lost.
         memory_loss: Option<i64>,
     },
-    /// Named locks with a record whose names come after `after`, by name. Answers [`Answer::Views`].
+    /// A page of everything that a successor of this memory must know: as [`Op::List`] without a prefix, with the bodies of
+    /// locks, also of those of which nothing else is left. The counter is asked for when the last page was read (G7).
+    /// Answers [`Answer::Page`].
     Records {
-        /// `""` for the first.
-        after: String,
-        /// How many at most.
-        limit: u32,
+        /// Where the page begins.
+        from: Cursor,
+        /// How much is looked at, about.
+        count: u32,
+    },
+    /// Looks at a page of the memory and forgets what nothing needs any more: releases whose mark has stayed long enough, claims and
+    /// bodies that have ended; the counter of what was forgotten is raised in the same step (C3). Answers [`Answer::Page`]
+    /// with the leases that look orphaned by the node's clock, as a hint: they are forgotten only by [`Op::Forget`].
+    Sweep {
+        /// Where the page begins.
+        from: Cursor,
+        /// How much is looked at, about.
+        count: u32,
+    },
+    /// Forgets a lease that its sender has watched unchanged for its whole ttl: where exactly that stands (S2). Announced
+    /// where a client waits (W4). Always [`Answer::Done`].
+    Forget {
+        /// The lock.
+        key: String,
+        /// What was watched.
+        seen: Seen,
+        /// How long the body is kept.
+        retention: Duration,
     },
 }
+
+/// A place in a walk through a node's memory: empty for its beginning, else as the last page told it. Only the node that told
+/// it can read it.
+#[doc(hidden)] // between the lock and its nodes
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cursor(pub String);
