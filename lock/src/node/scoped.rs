@@ -47,15 +47,19 @@ impl<N: Node> Scoped<N> {
             | Op::Write { key, .. }
             | Op::Read { key }
             | Op::Merge { key, .. }
-            | Op::Records { after: key, .. }
-            | Op::List { prefix: key } => (key, &self.prefix),
+            | Op::Forget { key, .. }
+            | Op::List { prefix: key, .. } => (key, &self.prefix),
             Op::PutDoc { name, .. }
             | Op::RemoveDoc { name }
             | Op::Doc { name }
             | Op::Docs { dir: name }
             | Op::DocNames { dir: name, .. } => (name, &self.dir),
-            // All namespaces of a store live and die with it.
-            Op::Admission | Op::Nominate { .. } | Op::Admit { .. } => return,
+            // All namespaces of a store live and die with it, and are walked together.
+            Op::Admission
+            | Op::Nominate { .. }
+            | Op::Admit { .. }
+            | Op::Records { .. }
+            | Op::Sweep { .. } => return,
         };
         name.insert_str(0, prefix);
     }
@@ -71,10 +75,12 @@ impl<N: Node> Scoped<N> {
             Answer::Refused(View { key, .. })
             | Answer::Broken(View { key, .. })
             | Answer::View(View { key, .. }) => strip(key),
-            Answer::Views(views) => {
-                // A question for what comes after a name also finds names of the next namespace.
-                views.retain(|view| view.key.starts_with(&self.prefix));
-                views.iter_mut().for_each(|view| strip(&mut view.key));
+            Answer::Page(page) => {
+                let ours = |key: &str| key.starts_with(&self.prefix);
+                page.views.retain(|view| ours(&view.key));
+                page.bodies.retain(|(key, _)| ours(key));
+                page.views.iter_mut().for_each(|view| strip(&mut view.key));
+                page.bodies.iter_mut().for_each(|(key, _)| strip(key));
             }
             Answer::Docs(docs) => docs
                 .iter_mut()

@@ -53,7 +53,7 @@ mod tests;
 
 pub use faults::{Cut, Faults, Link};
 #[doc(hidden)]
-pub use state::{Entry, Key, NodeState};
+pub use state::{Claim, Entry, Key, NodeState, Row, State};
 
 /// Announcements that a slow reader may leave unread before it loses some.
 const ANNOUNCEMENTS: usize = 1024;

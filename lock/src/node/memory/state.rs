@@ -9,23 +9,25 @@ use std::{
 
 use crate::node::{
     Announcement, Call, NodeError, NodeMs, Reply, Token, rules,
-    rules::{Claimant, Gate, Guarded, Rows, Stored, Waiter},
+    rules::{Body, Gate, Guarded, Rows, Stored, Waiter},
 };
 
-pub use crate::node::rules::{Entry, Key};
+pub use crate::node::rules::{Claim, Entry, Key, Row, State};
 
-/// Rows that have ended are removed about this often (in node time); until then they merely count as absent.
+/// Documents, places in queues and plain keys that have ended are removed about this often (in node time); until then they
+/// merely count as absent.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Everything a node knows.
 #[doc(hidden)] // for the tests and the testing kit
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
-    counter: Token,
-    keys: BTreeMap<String, Key>,
-    entries: BTreeMap<String, Entry>,
-    claimants: BTreeMap<String, Claimant>,
-    over: BTreeMap<(String, String), NodeMs>,
+    forgotten: Token,
+    rows: BTreeMap<String, Row>,
+    bodies: BTreeMap<String, Body>,
+    /// Plain keys: of foreign clients, and, where `raw`, of every lease.
+    plain: BTreeMap<String, Key>,
+    raw: bool,
     docs: BTreeMap<String, Stored>,
     queues: BTreeMap<String, Vec<Waiter>>,
     gate: Gate,
@@ -54,7 +56,7 @@ impl NodeState {
         call: &Call,
     ) -> Result<Reply, NodeError> {
         rules::admit(now, call)?;
-        self.sweep(now);
+        self.clean(now);
         let mut gate = std::mem::take(&mut self.gate);
         let executed = rules::execute_guarded(self, (&mut gate, guarded), now, wall_ms, call);
         self.gate = gate;
@@ -69,120 +71,157 @@ impl NodeState {
         std::mem::take(&mut self.announced)
     }
 
-    /// The node's own counter: no grant here was ever above it.
+    /// An empty node on which every lease of a named lock shows in a plain key, too, as on Redis with raw keys.
     #[must_use]
-    pub fn counter(&self) -> Token {
-        self.counter
+    pub fn raw() -> Self {
+        Self {
+            raw: true,
+            ..Self::default()
+        }
     }
 
-    /// The value that stands in a key at `now`, if any.
+    /// The largest counter of what was forgotten here, and of what was granted to claims.
+    #[must_use]
+    pub fn forgotten(&self) -> Token {
+        self.forgotten
+    }
+
+    /// Whose lease stands at `now`: what shows in the plain key, else the owner of a record or claim that has not ended.
     #[must_use]
     pub fn holder(&self, key: &str, now: NodeMs) -> Option<&str> {
-        let row = self.keys.get(key)?;
-        row.until
-            .is_none_or(|until| now < until)
-            .then_some(row.value.as_str())
+        let plain = self.plain.get(key);
+        let plain = plain.filter(|k| k.until.is_none_or(|until| now < until));
+        let row = match self.rows.get(key) {
+            Some(Row::Record(e)) => (e.stands() && now < e.until).then_some(e.owner.as_str()),
+            Some(Row::Claim(claim)) => (now < claim.until).then_some(claim.owner.as_str()),
+            None => None,
+        };
+        plain.map(|k| k.value.as_str()).or(row)
     }
 
-    /// All keys, including those that have ended and are not yet removed.
-    pub fn keys(&self) -> impl Iterator<Item = (&str, &Key)> {
-        self.keys.iter().map(|(name, row)| (name.as_str(), row))
+    /// The record or claim of a lock.
+    #[must_use]
+    pub fn row(&self, key: &str) -> Option<&Row> {
+        self.rows.get(key)
     }
 
-    /// All records, including those that have ended and are not yet removed.
-    pub fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
-        self.entries.iter().map(|(name, row)| (name.as_str(), row))
+    /// All records and claims, including those that have ended and are not yet swept.
+    pub fn rows(&self) -> impl Iterator<Item = (&str, &Row)> {
+        self.rows.iter().map(|(name, row)| (name.as_str(), row))
     }
 
-    /// Writes a key as a foreign client would: no record, no counter.
+    /// Names of all locks in which a lease stands, ended or not.
+    pub fn held(&self) -> impl Iterator<Item = &str> {
+        let rows = self.rows().filter(|(_, row)| match row {
+            Row::Record(entry) => entry.stands(),
+            Row::Claim(_) => true,
+        });
+        let plain = self.plain.keys().map(String::as_str);
+        let names: BTreeSet<&str> = rows.map(|(name, _)| name).chain(plain).collect();
+        names.into_iter()
+    }
+
+    /// Writes a plain key as a foreign client would: no record, no counter.
     pub fn plant(&mut self, key: &str, row: Key) {
-        self.keys.insert(key.to_owned(), row);
+        self.plain.insert(key.to_owned(), row);
     }
 
-    fn sweep(&mut self, now: NodeMs) {
-        // A clock that was set back must not put the next sweep far away.
+    fn clean(&mut self, now: NodeMs) {
+        // A clock that was set back must not put the next one far away.
         let ahead = self.sweep_at.0.saturating_sub(now.0);
         if ahead > 0 && ahead <= rules::ceil_ms(SWEEP_EVERY) {
             return;
         }
         self.sweep_at = rules::later(now, SWEEP_EVERY);
-        self.keys
+        self.plain
             .retain(|_, row| row.until.is_none_or(|until| now < until));
-        self.entries
-            .retain(|_, row| row.until.is_none_or(|until| now < until));
-        self.claimants.retain(|_, row| now < row.until);
-        self.over.retain(|_, until| now < *until);
         self.docs.retain(|_, row| now < row.until);
         self.queues
             .retain(|_, queue| queue.iter().any(|w| now < w.until));
     }
 }
 
+/// What starts with `prefix` and comes after `after`, in order; from the first on where that is empty.
 fn starting_with<'a, V>(
     map: &'a BTreeMap<String, V>,
     prefix: &'a str,
+    after: &'a str,
 ) -> impl Iterator<Item = (&'a String, &'a V)> {
-    map.range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+    let from = match after < prefix || after.is_empty() {
+        true => Bound::Included(prefix),
+        false => Bound::Excluded(after),
+    };
+    map.range::<str, _>((from, Bound::Unbounded))
         .take_while(move |(name, _)| name.starts_with(prefix))
 }
 
 impl Rows for NodeState {
     type Error = Infallible;
 
-    fn counter(&mut self) -> Result<Token, Infallible> {
-        Ok(self.counter)
+    fn forgotten(&mut self) -> Result<Token, Infallible> {
+        Ok(self.forgotten)
     }
 
-    fn set_counter(&mut self, counter: Token) -> Result<(), Infallible> {
-        self.counter = counter;
+    fn set_forgotten(&mut self, counter: Token) -> Result<(), Infallible> {
+        self.forgotten = counter;
         Ok(())
     }
 
-    fn key(&mut self, key: &str) -> Result<Option<Key>, Infallible> {
-        Ok(self.keys.get(key).cloned())
+    fn row(&mut self, key: &str) -> Result<Option<Row>, Infallible> {
+        Ok(self.rows.get(key).cloned())
     }
 
-    fn put_key(&mut self, key: &str, row: &Key) -> Result<(), Infallible> {
-        self.keys.insert(key.to_owned(), row.clone());
+    fn put_row(&mut self, key: &str, row: &Row) -> Result<(), Infallible> {
+        self.rows.insert(key.to_owned(), row.clone());
         Ok(())
     }
 
-    fn drop_key(&mut self, key: &str) -> Result<(), Infallible> {
-        self.keys.remove(key);
+    fn drop_row(&mut self, key: &str) -> Result<(), Infallible> {
+        self.rows.remove(key);
         Ok(())
     }
 
-    fn entry(&mut self, key: &str) -> Result<Option<Entry>, Infallible> {
-        Ok(self.entries.get(key).cloned())
+    fn body(&mut self, key: &str) -> Result<Option<Body>, Infallible> {
+        Ok(self.bodies.get(key).cloned())
     }
 
-    fn put_entry(&mut self, key: &str, row: &Entry) -> Result<(), Infallible> {
-        self.entries.insert(key.to_owned(), row.clone());
+    fn put_body(&mut self, key: &str, body: &Body) -> Result<(), Infallible> {
+        self.bodies.insert(key.to_owned(), body.clone());
         Ok(())
     }
 
-    fn names(&mut self, prefix: &str) -> Result<Vec<String>, Infallible> {
-        let keys = starting_with(&self.keys, prefix).map(|(name, _)| name);
-        let entries = starting_with(&self.entries, prefix).map(|(name, _)| name);
-        let names: BTreeSet<String> = keys.chain(entries).cloned().collect();
-        Ok(names.into_iter().collect())
-    }
-
-    fn claimant(&mut self, owner: &str) -> Result<Option<Claimant>, Infallible> {
-        Ok(self.claimants.get(owner).copied())
-    }
-
-    fn put_claimant(&mut self, owner: &str, row: Claimant) -> Result<(), Infallible> {
-        self.claimants.insert(owner.to_owned(), row);
+    fn drop_body(&mut self, key: &str) -> Result<(), Infallible> {
+        self.bodies.remove(key);
         Ok(())
     }
 
-    fn over(&mut self, key: &str, owner: &str) -> Result<Option<NodeMs>, Infallible> {
-        Ok(self.over.get(&(key.to_owned(), owner.to_owned())).copied())
+    fn names(
+        &mut self,
+        prefix: &str,
+        after: &str,
+        count: usize,
+    ) -> Result<Vec<String>, Infallible> {
+        let rows = starting_with(&self.rows, prefix, after).map(|(name, _)| name);
+        let bodies = starting_with(&self.bodies, prefix, after).map(|(name, _)| name);
+        let names: BTreeSet<&String> = rows.take(count).chain(bodies.take(count)).collect();
+        Ok(names.into_iter().take(count).cloned().collect())
     }
 
-    fn put_over(&mut self, key: &str, owner: &str, until: NodeMs) -> Result<(), Infallible> {
-        self.over.insert((key.to_owned(), owner.to_owned()), until);
+    fn is_raw(&self) -> bool {
+        self.raw
+    }
+
+    fn plain(&mut self, key: &str) -> Result<Option<Key>, Infallible> {
+        Ok(self.plain.get(key).cloned())
+    }
+
+    fn put_plain(&mut self, key: &str, row: &Key) -> Result<(), Infallible> {
+        self.plain.insert(key.to_owned(), row.clone());
+        Ok(())
+    }
+
+    fn drop_plain(&mut self, key: &str) -> Result<(), Infallible> {
+        self.plain.remove(key);
         Ok(())
     }
 
@@ -201,7 +240,8 @@ impl Rows for NodeState {
     }
 
     fn docs(&mut self, dir: &str) -> Result<Vec<(String, Stored)>, Infallible> {
-        let docs = starting_with(&self.docs, dir).filter(|(name, _)| rules::directory(name) == dir);
+        let docs =
+            starting_with(&self.docs, dir, "").filter(|(name, _)| rules::directory(name) == dir);
         Ok(docs
             .map(|(name, row)| (name.clone(), row.clone()))
             .collect())
@@ -215,7 +255,7 @@ impl Rows for NodeState {
     ) -> Result<Vec<(String, u64)>, Infallible> {
         let here =
             |(name, row): &(&String, &Stored)| rules::directory(name) == dir && now < row.until;
-        let docs = starting_with(&self.docs, dir).filter(here).take(limit);
+        let docs = starting_with(&self.docs, dir, "").filter(here).take(limit);
         Ok(docs.map(|(name, row)| (name.clone(), row.rev)).collect())
     }
 

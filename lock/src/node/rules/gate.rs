@@ -1,6 +1,8 @@
 //! Who may vote: the admission marker, nominations, and what is merged in before a node is admitted.
 
-use super::{Entry, Rows, Turn};
+use std::time::Duration;
+
+use super::{Body, Rows, Turn, later};
 use crate::node::{Admission, Answer, Eligibility, Record, Token};
 
 /// What lies in a node's data for its guard; gone with it when the memory is lost.
@@ -86,13 +88,13 @@ impl<R: Rows> Turn<'_, R> {
         }
     }
 
-    /// Whether the record names its owner: that of another incarnation does not.
-    pub(super) fn names(&self, entry: &Entry) -> bool {
-        !entry.owner.is_empty() && self.inc() == Some(&entry.inc)
+    /// Whether what carries this incarnation names its owner: that of another one does not.
+    pub(super) fn names(&self, inc: &str) -> bool {
+        self.inc() == Some(inc)
     }
 
     pub(super) fn admission(&mut self) -> Result<Answer, R::Error> {
-        let counter = self.rows.counter()?;
+        let counter = self.rows.forgotten()?;
         let Some(Guarded { incarnation, .. }) = self.guarded else {
             return Ok(Answer::Admission(Admission {
                 admitted: true,
@@ -130,30 +132,27 @@ impl<R: Rows> Turn<'_, R> {
             .is_some_and(|guarded| self.gate.standing_nonce(guarded.incarnation) == Some(nonce))
     }
 
-    /// Counter and body by maximum; whom the record names stays as it is.
+    /// The body by the larger version; rows stay as they are.
     pub(super) fn merge(
         &mut self,
         nonce: &str,
         key: &str,
-        counter: Token,
         record: &Record,
+        retention: Duration,
     ) -> Result<Answer, R::Error> {
         if !self.is_nominated(nonce) {
             return Ok(Answer::Unadmitted);
         }
-        let entry = self.entry(key)?.unwrap_or_default();
-        let newer = record.version > entry.record.version;
-        let merged = Entry {
-            counter: entry.counter.max(counter),
-            record: if newer {
-                record.clone()
-            } else {
-                entry.record.clone()
-            },
-            ..entry
-        };
-        self.rows.put_entry(key, &merged)?;
-        self.raise(counter)?;
+        let stood = self.rows.body(key)?;
+        let version = stood.as_ref().map(|body| body.record.version);
+        if record.version > version.unwrap_or_default() {
+            let until = match stood {
+                Some(body) => body.until,
+                None => Some(later(self.now, retention)),
+            };
+            let record = record.clone();
+            self.rows.put_body(key, &Body { record, until })?;
+        }
         Ok(Answer::Done)
     }
 

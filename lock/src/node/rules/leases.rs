@@ -1,83 +1,241 @@
-//! Taking, confirming, extending and ending leases.
+//! Taking, confirming, extending and releasing leases.
 
 use std::time::Duration;
 
-use super::{Entry, Force, Key, Round, Rows, Turn, later};
-use crate::node::{Answer, Expiry, Kind, Record, Seen, Take, Token, Version};
-
-/// A release is remembered beside the record at most this long; calls that are still under way are younger.
-const OVER_MEMORY: Duration = Duration::from_secs(60);
+use super::{Attempt, Body, Claim, Entry, Key, Round, Row, Rows, State, Turn, later};
+use crate::node::{Answer, Expiry, Kind, NodeMs, Op, Record, Take, Token, Version, View};
 
 impl<R: Rows> Turn<'_, R> {
+    /// Queues, takes, and says to whoever comes too early what stands there.
+    pub(super) fn acquire(&mut self, op: &Op) -> Result<Answer, R::Error> {
+        let Op::Acquire {
+            key,
+            owner,
+            kind,
+            ttl,
+            floor,
+            take,
+            clamp,
+            ticket,
+            waits,
+        } = op
+        else {
+            return Ok(Answer::Unadmitted);
+        };
+        let attempt = Attempt {
+            owner,
+            ttl: *ttl,
+            floor: *floor,
+        };
+        if *kind == Kind::Claim {
+            return match self.acquire_claim(key, attempt)? {
+                Some(granted) => Ok(granted),
+                None => self.held_by_other(key, *clamp, true, Duration::ZERO),
+            };
+        }
+        let ticket = ticket.as_ref();
+        let ahead = match ticket {
+            Some(ticket) if self.own(key, owner)?.is_none() => Some(self.queue(key, ticket)?),
+            _ => None,
+        };
+        let steps_back = ahead.is_some_and(|n| n > 0) && ticket.is_some_and(|t| t.polite);
+        let granted = match steps_back {
+            true => None,
+            false => self.acquire_lock(key, attempt, take, ticket.map(|t| t.id.as_str()))?,
+        };
+        match granted {
+            Some(granted) => Ok(granted),
+            None => {
+                let refused = self.held_by_other(key, *clamp, *take == Take::Server, *waits)?;
+                Ok(match refused {
+                    Answer::Refused(view) => Answer::Refused(View { ahead, ..view }),
+                    other => other,
+                })
+            }
+        }
+    }
+
     /// `None` is a refusal.
-    pub(super) fn acquire_lock(
+    fn acquire_lock(
         &mut self,
         key: &str,
-        owner: &str,
-        ttl: Duration,
-        floor: Token,
+        attempt: Attempt<'_>,
         take: &Take,
+        ticket: Option<&str>,
     ) -> Result<Option<Answer>, R::Error> {
-        let entry = self.entry(key)?;
-        let named = entry.as_ref().filter(|entry| self.names(entry));
-        let own = named.filter(|e| e.owner == owner);
-        // Taken away, or never to be given to this owner again.
-        if own.is_some_and(|e| e.released || e.broken) || self.over(key, owner)? {
-            return Ok(None);
-        }
-        let free = match (take, own) {
-            (Take::Server, _) => self.holder(key)?.is_none_or(|k| k.value == owner),
-            // The same attempt sent again.
-            (Take::Observed(_), Some(own)) => !self.is_barred(key, Some(own))?,
-            (Take::Observed(seen), None) => self.may_take(key, entry.as_ref(), seen.as_ref())?,
-        };
-        if !free {
-            return Ok(None);
-        }
-        if let Some(own) = own {
-            // No other owner was granted in between, or the record would name it.
-            let (grant, record) = (own.grant, own.record.clone());
-            self.hold(key, owner, ttl)?;
+        let row = self.rows.row(key)?;
+        if let Some(own) = self.own(key, attempt.owner)? {
+            // A1: what is over for this owner is never given to it again. A2: nothing is written, so that no round is undone.
+            let foreign = self.plain(key)?.is_some_and(|k| k.value != own.owner);
+            if own.state != State::Held || foreign {
+                return Ok(None);
+            }
+            self.leave_with(key, ticket)?;
+            let record = self.record(key)?;
+            let grant = own.grant;
             return Ok(Some(Answer::Granted { grant, record }));
         }
-        let grant = Token(self.base(entry.as_ref())?.max(floor).0 + 1);
-        let record = entry.map(|e| e.record).unwrap_or_default();
+        if !self.may_take(key, row.as_ref(), take)? {
+            return Ok(None);
+        }
+        let grant = Token(self.base(row.as_ref())?.max(attempt.floor).0 + 1);
+        self.leave_with(key, ticket)?;
+        let others = match ticket {
+            Some(_) => self.last_waiter(key)?,
+            None => NodeMs(0),
+        };
         let taken = Entry {
-            owner: owner.to_owned(),
-            ttl,
+            state: State::Held,
+            owner: attempt.owner.to_owned(),
+            seq: 0,
+            ttl: attempt.ttl,
             grant,
             counter: grant,
-            record: record.clone(),
-            inc: self.inc().unwrap_or_default().to_owned(),
+            waits: others,
             ..Entry::default()
         };
-        self.hold(key, owner, ttl)?;
-        self.rows.put_entry(key, &taken)?;
-        self.raise(grant)?;
+        let record = self.put(key, row.as_ref(), taken)?;
         Ok(Some(Answer::Granted { grant, record }))
     }
 
-    /// O1, for acquiring and for healing alike.
-    fn may_take(
-        &mut self,
-        key: &str,
-        entry: Option<&Entry>,
-        seen: Option<&Seen>,
-    ) -> Result<bool, R::Error> {
-        if self.is_barred(key, entry)? {
-            return Ok(false);
-        }
-        // What is broken and not released may still be believed in.
-        let held = entry.filter(|e| self.names(e) && !e.released);
-        Ok(held.is_none_or(|e| {
-            seen.is_some_and(|s| s.inc == e.inc && s.owner == e.owner && s.seq == e.seq)
-        }))
+    fn leave_with(&mut self, key: &str, ticket: Option<&str>) -> Result<(), R::Error> {
+        ticket.map_or(Ok(()), |ticket| self.leave(key, ticket))
     }
 
-    /// O6: a value stands in the key that is not the record's owner's, whatever its incarnation.
-    fn is_barred(&mut self, key: &str, entry: Option<&Entry>) -> Result<bool, R::Error> {
-        let holder = self.holder(key)?;
-        Ok(holder.is_some_and(|k| entry.is_none_or(|e| !e.is_of(&k.value))))
+    /// Writes a lease over what stands there: its incarnation, its end and its body's version are those of now, and whoever
+    /// waited goes on waiting (W1). What the predecessors left.
+    fn put(&mut self, key: &str, row: Option<&Row>, entry: Entry) -> Result<Record, R::Error> {
+        let body = self.rows.body(key)?;
+        if let Some(body) = body.as_ref().filter(|body| body.until.is_some()) {
+            let (record, until) = (body.record.clone(), None);
+            self.rows.put_body(key, &Body { record, until })?;
+        }
+        let record = body.map(|body| body.record).unwrap_or_default();
+        let waits = row.and_then(Row::entry).map_or(NodeMs(0), |e| e.waits);
+        self.show(key, &entry.owner, entry.ttl)?;
+        let entry = Entry {
+            inc: self.inc().unwrap_or_default().to_owned(),
+            version: record.version,
+            until: later(self.now, entry.ttl),
+            waits: entry.waits.max(waits),
+            ..entry
+        };
+        self.rows.put_row(key, &Row::Record(entry))?;
+        Ok(record)
+    }
+
+    /// The plain key shows the owner for at least its ttl from now.
+    fn show(&mut self, key: &str, owner: &str, ttl: Duration) -> Result<(), R::Error> {
+        if !self.rows.is_raw() {
+            return Ok(());
+        }
+        let own = self.plain(key)?.filter(|k| k.value == owner);
+        let known = own.and_then(|k| k.until).unwrap_or_default();
+        let until = Some(later(self.now, ttl).max(known));
+        let value = owner.to_owned();
+        self.rows.put_plain(key, &Key { value, until })
+    }
+
+    /// O1, for acquiring and for healing alike; O6, of a plain key.
+    fn may_take(&mut self, key: &str, row: Option<&Row>, take: &Take) -> Result<bool, R::Error> {
+        let entry = row.and_then(Row::entry);
+        if let Some(plain) = self.plain(key)? {
+            let own = entry.is_some_and(|e| e.owner == plain.value);
+            if !own || *take == Take::Server {
+                return Ok(false);
+            }
+        }
+        Ok(match row {
+            None => true,
+            Some(Row::Claim(claim)) => !self.lives(claim),
+            Some(Row::Record(e)) if !self.names(&e.inc) || !e.stands() => true,
+            // What is broken may still be believed in (B1), and comes free like what is held (B5).
+            Some(Row::Record(e)) => match take {
+                Take::Server => e.until <= self.now,
+                Take::Observed(seen) => seen.as_ref().is_some_and(|seen| e.is(seen)),
+            },
+        })
+    }
+
+    /// A refusal: W3, in the same step the record says that a client waits; N10, what lives longer than any lease, because
+    /// a clock was set back, is cut, where it ends by the clock at all.
+    fn held_by_other(
+        &mut self,
+        key: &str,
+        longest: Duration,
+        by_clock: bool,
+        waits: Duration,
+    ) -> Result<Answer, R::Error> {
+        let (now, row) = (self.now, self.rows.row(key)?);
+        let mut held = row.clone();
+        match &mut held {
+            Some(Row::Record(entry)) => {
+                // A holder whose leases may be longer than the caller's knows best.
+                let last = later(now, entry.ttl.max(longest));
+                if by_clock && entry.stands() {
+                    entry.until = entry.until.min(last);
+                }
+                if !waits.is_zero() && self.names(&entry.inc) {
+                    entry.waits = entry.waits.max(later(now, waits));
+                }
+                let own = self.plain(key)?.filter(|k| k.value == entry.owner);
+                if let Some(plain) = own
+                    && plain.until.is_none_or(|until| until > last)
+                {
+                    let until = Some(last);
+                    self.rows.put_plain(key, &Key { until, ..plain })?;
+                }
+            }
+            Some(Row::Claim(claim)) if by_clock => {
+                claim.until = claim.until.min(later(now, longest));
+            }
+            _ => {}
+        }
+        if let Some(held) = held.as_ref().filter(|held| Some(*held) != row.as_ref()) {
+            self.rows.put_row(key, held)?;
+        }
+        self.refused(key)
+    }
+
+    /// `None` is a refusal. Nothing but the node's clock ends a claim, nor a lock in its way.
+    fn acquire_claim(
+        &mut self,
+        key: &str,
+        attempt: Attempt<'_>,
+    ) -> Result<Option<Answer>, R::Error> {
+        if self.plain(key)?.is_some() {
+            return Ok(None);
+        }
+        let record = Record::default();
+        match self.rows.row(key)? {
+            Some(Row::Claim(claim)) if self.lives(&claim) => {
+                let grant = claim.grant;
+                let own = claim.owner == attempt.owner;
+                return Ok(own.then_some(Answer::Granted { grant, record }));
+            }
+            Some(Row::Record(entry)) => {
+                if self.names(&entry.inc) && entry.stands() && self.now < entry.until {
+                    return Ok(None);
+                }
+                self.raise(entry.counter)?;
+            }
+            _ => {}
+        }
+        let shared = self.claimed.get(attempt.owner).copied();
+        let grant = match shared.filter(|grant| *grant > attempt.floor) {
+            Some(grant) => grant,
+            None => Token(self.rows.forgotten()?.max(attempt.floor).0 + 1),
+        };
+        self.claimed.insert(attempt.owner.to_owned(), grant);
+        self.raise(grant)?;
+        let claim = Claim {
+            owner: attempt.owner.to_owned(),
+            grant,
+            inc: self.inc().unwrap_or_default().to_owned(),
+            until: later(self.now, attempt.ttl),
+        };
+        self.rows.put_row(key, &Row::Claim(claim))?;
+        Ok(Some(Answer::Granted { grant, record }))
     }
 
     /// The record, where its lease is this owner's and counts.
@@ -87,254 +245,175 @@ impl<R: Rows> Turn<'_, R> {
         owner: &str,
         expiry: Expiry,
     ) -> Result<Option<Entry>, R::Error> {
-        let holder = self.holder(key)?;
-        let here = match (&holder, expiry) {
-            (Some(holder), _) => holder.value == owner,
-            (None, expiry) => expiry == Expiry::Observed,
+        let by_clock = expiry == Expiry::Server;
+        let shown = match self.plain(key)? {
+            Some(plain) => plain.value == owner,
+            None => !(by_clock && self.rows.is_raw()),
         };
-        let entry = self.entry(key)?.filter(|e| here && self.names(e));
-        Ok(entry.filter(|e| e.owner == owner && !e.released && !e.broken))
+        let own = self.own(key, owner)?.filter(|_| shown);
+        let now = self.now;
+        Ok(own.filter(|e| e.state == State::Held && !(by_clock && e.until <= now)))
     }
 
-    /// `None` is a refusal.
-    pub(super) fn acquire_claim(
-        &mut self,
-        key: &str,
-        owner: &str,
-        ttl: Duration,
-        floor: Token,
-    ) -> Result<Option<Answer>, R::Error> {
-        let taken = self.holder(key)?.is_some_and(|k| k.value != owner);
-        if taken || self.over(key, owner)? {
+    /// The claim, where it is this owner's and counts.
+    fn claim(&mut self, key: &str, owner: &str) -> Result<Option<Claim>, R::Error> {
+        if self.plain(key)?.is_some() {
             return Ok(None);
         }
-        let grant = match self.claimant(owner)? {
-            Some(claimant) => claimant.grant,
-            None => Token(self.rows.counter()?.max(floor).0 + 1),
-        };
-        self.hold(key, owner, ttl)?;
-        self.remember(owner, grant, ttl)?;
-        self.raise(grant)?;
-        let record = Record::default();
-        Ok(Some(Answer::Granted { grant, record }))
+        Ok(match self.rows.row(key)? {
+            Some(Row::Claim(claim)) if self.lives(&claim) && claim.owner == owner => Some(claim),
+            _ => None,
+        })
     }
 
-    pub(super) fn confirm(
+    pub(super) fn confirm_lock(
         &mut self,
         key: &str,
         owner: &str,
-        kind: Kind,
         token: Token,
         expiry: Expiry,
     ) -> Result<Answer, R::Error> {
-        if self.over(key, owner)? {
+        let Some(entry) = self.held(key, owner, expiry)? else {
             return self.refused(key);
-        }
-        let (grant, entry) = match kind {
-            Kind::Lock => match self.held(key, owner, expiry)? {
-                Some(entry) => (entry.grant, Some(entry)),
-                None => return self.refused(key),
-            },
-            Kind::Claim if self.holder(key)?.is_some_and(|k| k.value == owner) => {
-                let claimant = self.claimant(owner)?;
-                (claimant.map_or(Token(0), |c| c.grant), None)
-            }
-            Kind::Claim => return self.refused(key),
         };
-        if grant > token {
-            return Ok(Answer::Larger(grant));
+        if entry.grant > token {
+            return Ok(Answer::Larger(entry.grant));
         }
-        if let Some(entry) = entry {
-            let counter = entry.counter.max(token);
-            self.rows.put_entry(key, &Entry { counter, ..entry })?;
+        let counter = entry.counter.max(token);
+        self.rows
+            .put_row(key, &Row::Record(Entry { counter, ..entry }))?;
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn confirm_claim(
+        &mut self,
+        key: &str,
+        owner: &str,
+        token: Token,
+    ) -> Result<Answer, R::Error> {
+        let Some(claim) = self.claim(key, owner)? else {
+            return self.refused(key);
+        };
+        if claim.grant > token {
+            return Ok(Answer::Larger(claim.grant));
         }
         self.raise(token)?;
         Ok(Answer::Done)
     }
 
-    /// The key decides: while it was gone a stranger may have come and left, also where the record is still ours.
-    pub(super) fn extend_by_key(
+    /// What shows owner and incarnation is kept (E1); anything else is written anew by the take rule.
+    pub(super) fn extend_lock(
         &mut self,
         key: &str,
-        owner: &str,
-        round: Round,
+        round: Round<'_>,
+        take: &Take,
     ) -> Result<Answer, R::Error> {
-        let holder = self.holder(key)?;
-        let taken = holder.as_ref().is_some_and(|k| k.value != owner);
-        if taken || (self.over(key, owner)? && !revives()) {
+        let Some(own) = self.own(key, round.owner)? else {
+            return self.heal(key, round, take);
+        };
+        // E2: what was released or broken is not revived. O5: an older round changes nothing.
+        let over = own.state != State::Held && !revives();
+        let plain = self.plain(key)?;
+        let foreign = plain.as_ref().is_some_and(|k| k.value != round.owner);
+        if over || round.seq <= own.seq || foreign {
             return self.refused(key);
         }
-        let entry = self.entry(key)?;
-        let ours = match self.own_round(entry.as_ref(), owner, round.seq) {
-            Some(false) => return self.refused(key),
-            ours => ours.is_some(),
-        };
-        let version = self.renew(key, owner, entry, round)?;
-        Ok(if ours && holder.is_some() {
-            Answer::Kept { version }
-        } else {
-            Answer::Healed { version }
-        })
-    }
-
-    /// The record decides: no foreign value stands in the key, and what is ours is kept, also when the key has vanished.
-    pub(super) fn extend_by_record(
-        &mut self,
-        key: &str,
-        owner: &str,
-        round: Round,
-        seen: Option<&Seen>,
-    ) -> Result<Answer, R::Error> {
-        let entry = self.entry(key)?;
-        let ours = self.own_round(entry.as_ref(), owner, round.seq);
-        let may = match ours {
-            Some(newer) => newer && !self.is_barred(key, entry.as_ref())?,
-            None => self.may_take(key, entry.as_ref(), seen)?,
-        };
-        if !may || (self.over(key, owner)? && !revives()) {
-            return self.refused(key);
-        }
-        let version = self.renew(key, owner, entry, round)?;
-        Ok(match ours {
-            Some(_) => Answer::Kept { version },
-            None => Answer::Healed { version },
-        })
-    }
-
-    /// Whether the record is this owner's and, if so, whether it counts and the round is newer (O5).
-    fn own_round(&self, entry: Option<&Entry>, owner: &str, seq: u64) -> Option<bool> {
-        let own = entry.filter(|e| self.names(e) && e.owner == owner)?;
-        let over = (own.released || own.broken) && !revives();
-        Some(!over && own.seq < seq)
-    }
-
-    fn renew(
-        &mut self,
-        key: &str,
-        owner: &str,
-        entry: Option<Entry>,
-        round: Round,
-    ) -> Result<Version, R::Error> {
-        let counter = self.base(entry.as_ref())?.max(round.token);
-        let ours = entry.as_ref().filter(|e| self.names(e) && e.owner == owner);
-        let grant = ours.map_or(round.token, |e| e.grant);
-        let record = entry.map(|e| e.record).unwrap_or_default();
-        let version = record.version;
-        let renewed = Entry {
-            owner: owner.to_owned(),
+        // While the key was gone, a stranger may have come and left.
+        let gone = self.rows.is_raw() && *take == Take::Server && plain.is_none();
+        let version = own.version;
+        self.show(key, round.owner, round.ttl)?;
+        let kept = Entry {
+            state: State::Held,
             seq: round.seq,
             ttl: round.ttl,
-            grant,
-            counter,
-            record,
-            inc: self.inc().unwrap_or_default().to_owned(),
-            ..Entry::default()
+            counter: own.counter.max(round.token),
+            until: later(self.now, round.ttl).max(own.until),
+            ..own
         };
-        self.hold(key, owner, round.ttl)?;
-        self.rows.put_entry(key, &renewed)?;
-        self.raise(round.token)?;
-        Ok(version)
+        self.rows.put_row(key, &Row::Record(kept))?;
+        Ok(match gone {
+            false => Answer::Kept { version },
+            true => Answer::Healed { version },
+        })
     }
 
-    pub(super) fn extend_claim(
-        &mut self,
-        key: &str,
-        owner: &str,
-        ttl: Duration,
-        token: Token,
-    ) -> Result<Answer, R::Error> {
-        if self.holder(key)?.is_none_or(|k| k.value != owner) || self.over(key, owner)? {
+    /// E3: not over what was granted later, which has a larger counter.
+    fn heal(&mut self, key: &str, round: Round<'_>, take: &Take) -> Result<Answer, R::Error> {
+        let row = self.rows.row(key)?;
+        let named = row.as_ref().and_then(Row::entry);
+        let named = named.filter(|e| self.names(&e.inc));
+        let is_later = named.is_some_and(|e| e.counter > round.token) && !heals_over_later();
+        if is_later || !self.may_take(key, row.as_ref(), take)? {
             return self.refused(key);
         }
-        let grant = self.claimant(owner)?.map_or(token, |c| c.grant);
-        self.hold(key, owner, ttl)?;
-        self.remember(owner, grant, ttl)?;
-        self.raise(token)?;
+        let counter = self.base(row.as_ref())?.max(round.token);
+        let healed = Entry {
+            state: State::Held,
+            owner: round.owner.to_owned(),
+            seq: round.seq,
+            ttl: round.ttl,
+            grant: round.token,
+            counter,
+            ..Entry::default()
+        };
+        let version = self.put(key, row.as_ref(), healed)?.version;
+        Ok(Answer::Healed { version })
+    }
+
+    pub(super) fn extend_claim(&mut self, key: &str, round: Round<'_>) -> Result<Answer, R::Error> {
+        let Some(claim) = self.claim(key, round.owner)? else {
+            return self.refused(key);
+        };
+        let until = later(self.now, round.ttl).max(claim.until);
+        self.rows
+            .put_row(key, &Row::Claim(Claim { until, ..claim }))?;
+        self.raise(round.token)?;
         let version = Version::default();
         Ok(Answer::Kept { version })
     }
 
-    pub(super) fn release(
+    pub(super) fn release_lock(
         &mut self,
         key: &str,
         owner: &str,
-        kind: Kind,
+        marked: Duration,
         retention: Duration,
     ) -> Result<Answer, R::Error> {
-        let held = self.holder(key)?.is_some_and(|k| k.value == owner);
+        if self.plain(key)?.is_some_and(|k| k.value == owner) {
+            self.rows.drop_plain(key)?;
+        }
         let entry = self.entry(key)?;
-        let ours = entry.filter(|e| kind == Kind::Lock && e.owner == owner && !e.released);
-        if held {
-            self.rows.drop_key(key)?;
+        if let Some(own) = entry.filter(|e| e.owner == owner && e.stands()) {
+            self.let_go(key, own, marked, retention)?;
         }
-        if let Some(entry) = ours {
-            let over = self.released(entry, retention);
-            self.rows.put_entry(key, &over)?;
-        }
-        // Also when it never got here: its `Acquire` may still be under way.
-        let until = later(self.now, retention.min(OVER_MEMORY));
-        self.rows.put_over(key, owner, until)?;
-        // Also when it held nothing here: a client that watches its record on another node need not wait for it to
-        // ripen.
-        self.announce(key, owner)?;
         Ok(Answer::Done)
     }
 
-    fn released(&self, entry: Entry, retention: Duration) -> Entry {
-        Entry {
-            released: true,
-            broken: false,
-            retention,
-            until: Some(later(self.now, retention)),
-            ..entry
-        }
-    }
-
-    /// The key is not removed, because its holder does not know yet: an owner that was granted now would be the
-    /// second to believe. It hears of it at its next round, and ends no later than its key.
-    pub(super) fn break_lease(
+    /// The mark of a release, which those who wait are told of.
+    pub(super) fn let_go(
         &mut self,
         key: &str,
-        owner: &str,
-        force: &Force,
-    ) -> Result<Answer, R::Error> {
-        let before = self.view(key)?;
-        let holder = self.holder(key)?;
-        // What a foreign client wrote has neither record nor grant.
-        if holder.is_some() && (before.foreign || before.holder.as_deref() != Some(owner)) {
-            return Ok(Answer::Refused(before));
+        entry: Entry,
+        marked: Duration,
+        retention: Duration,
+    ) -> Result<(), R::Error> {
+        self.announce(key, &entry)?;
+        self.end_body(key, retention)?;
+        let released = Entry {
+            state: State::Released,
+            until: later(self.now, marked),
+            ..entry
+        };
+        self.rows.put_row(key, &Row::Record(released))
+    }
+
+    pub(super) fn release_claim(&mut self, key: &str, owner: &str) -> Result<Answer, R::Error> {
+        if let Some(Row::Claim(claim)) = self.rows.row(key)?
+            && claim.owner == owner
+        {
+            self.rows.drop_row(key)?;
         }
-        self.rows
-            .put_over(key, owner, later(self.now, force.retention))?;
-        let mut ends = force.now && holder.is_some();
-        if let Some(entry) = self.entry(key)? {
-            let counter = entry.counter.max(force.token);
-            let unreleased = entry.owner == owner && !entry.released;
-            let raised = Entry { counter, ..entry };
-            let over = match (unreleased, force.now) {
-                (true, true) => self.released(raised, force.retention),
-                (true, false) => Entry {
-                    broken: true,
-                    ..raised
-                },
-                (false, _) => raised,
-            };
-            ends |= unreleased && force.now;
-            self.rows.put_entry(key, &over)?;
-        }
-        self.raise(force.token)?;
-        match holder {
-            Some(_) if force.now => self.rows.drop_key(key)?,
-            Some(Key { value, until: None }) => {
-                let until = Some(later(self.now, force.ttl));
-                self.rows.put_key(key, &Key { value, until })?;
-            }
-            _ => {}
-        }
-        if ends {
-            self.announce(key, owner)?;
-        }
-        Ok(Answer::Broken(before))
+        Ok(Answer::Done)
     }
 }
 
@@ -345,5 +424,15 @@ const fn revives() -> bool {
 
 #[cfg(any(test, feature = "testing"))]
 fn revives() -> bool {
-    super::REVIVE_RELEASED.get()
+    super::mutants::REVIVE_RELEASED.get()
+}
+
+#[cfg(not(any(test, feature = "testing")))]
+const fn heals_over_later() -> bool {
+    false
+}
+
+#[cfg(any(test, feature = "testing"))]
+fn heals_over_later() -> bool {
+    super::mutants::HEAL_OVER_LATER.get()
 }

@@ -4,53 +4,70 @@
 //! Redis says the same in Lua; the conformance suite holds all of them together.
 //!
 //! # What is remembered, and for how long
-//! - A *key* until its time to live ends or its owner releases it.
-//! - A *record* of a named lock until `retention` after its owner's release; unreleased, broken and merged ones stay.
-//! - The *grant* of a claiming owner until the longest of its claims would have ended.
-//! - That an owner is *over* for `retention`, a minute at most, per lock: its late `Acquire` or `Extend` is refused
-//!   even when its record has a new owner by then, or when its release came first. After a break the whole
-//!   `retention`: that holder does not know, and would go on for as long as it is let.
+//! - Per lock at most one *row*: a [`Entry`] of a named lock, which is held, released or broken, or a [`Claim`]. A released one
+//!   goes when a sweep finds its mark old enough, a held or broken one when a client has watched it for its ttl; either may
+//!   take its place before.
+//! - Beside it a *body*, from its first write until `retention` after the release of its last lease.
+//! - `c`, the *forgotten* counter: the largest counter of all rows that are gone. A claim's grant raises it at once, a
+//!   record's when the record goes. Nothing else is remembered of an owner that is over.
 //!
 //! # Order
-//! Every operation judges the owner first and touches rows after (N6). Rows past their end count as absent,
-//! whether or not they have been swept.
+//! Every operation judges the owner first and touches rows after (N6). Claims and documents past their end count as absent,
+//! whether or not they have been swept; records and bodies stand until they are.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Announcement, Answer, Call, Kind, NodeError, NodeMs, Op, Record, Reply, Take, Token, View,
+    Announcement, Answer, Call, Kind, NodeError, NodeMs, Op, Record, Reply, Seen, Token, Version,
+    View,
 };
 
+mod breaks;
 mod gate;
 mod leases;
 mod records;
 mod wait_queue;
+mod walk;
 
 pub(crate) use gate::{Gate, Guarded};
 pub(crate) use wait_queue::Waiter;
 
+/// Rules that tests switch off, to show that the simulation notices.
 #[cfg(any(test, feature = "testing"))]
-thread_local! {
-    /// Switches off the rule that a released lease is never revived, to show that the simulation notices.
-    #[doc(hidden)]
-    pub static REVIVE_RELEASED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+#[doc(hidden)]
+pub mod mutants {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// E2 off: a late extension revives what its owner released, or what was broken.
+        pub static REVIVE_RELEASED: Cell<bool> = const { Cell::new(false) };
+        /// E3 off: an extension heals over what was granted later.
+        pub static HEAL_OVER_LATER: Cell<bool> = const { Cell::new(false) };
+        /// S2 off: a lease is forgotten whatever was watched.
+        pub static FORGET_UNWATCHED: Cell<bool> = const { Cell::new(false) };
+    }
 }
 
 /// Tokens, rounds and revisions stay below this: Lua's numbers are exact only up to here.
 pub(crate) const LIMIT: u64 = 1 << 53;
 
-/// The value that stands in a lock's key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key {
-    /// The holder's random value, or whatever a foreign client wrote.
-    pub value: String,
-    /// When it ends; `None` for a key without a time to live.
-    pub until: Option<NodeMs>,
+/// What became of a recorded lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum State {
+    /// Its owner may believe in it.
+    #[default]
+    Held,
+    /// Its owner has let go.
+    Released,
+    /// Over, and its owner may not know.
+    Broken,
 }
 
-/// The record beside a named lock.
+/// The record of a named lock.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Entry {
+    /// What became of it.
+    pub state: State,
     /// Owner of the present or of the last lease.
     pub owner: String,
     /// Its round.
@@ -59,36 +76,90 @@ pub struct Entry {
     pub ttl: Duration,
     /// What this node granted to this attempt.
     pub grant: Token,
+    /// The largest token known here for this lock while this stands.
+    pub counter: Token,
     /// The incarnation it was written under.
     pub inc: String,
-    /// Whether the owner has let go.
-    pub released: bool,
-    /// Whether the owner is over and does not know.
-    pub broken: bool,
-    /// The largest token known here for this lock.
-    pub counter: Token,
-    /// What the holders leave for their successors.
-    pub record: Record,
-    /// How long a released record is kept.
-    pub retention: Duration,
-    /// When a released record ends.
+    /// Version of the body beside it.
+    pub version: Version,
+    /// Held and broken: when its ttl ends. Released: until when the mark stays.
+    pub until: NodeMs,
+    /// Until when a client waits for its end; in the past when none does.
+    pub waits: NodeMs,
+}
+
+/// A short claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Whose it is.
+    pub owner: String,
+    /// What this node granted to it.
+    pub grant: Token,
+    /// The incarnation it was written under.
+    pub inc: String,
+    /// When it ends.
+    pub until: NodeMs,
+}
+
+/// What stands for one lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// Of a named lock.
+    Record(Entry),
+    /// Of a batch or a message.
+    Claim(Claim),
+}
+
+/// What the holders of a lock leave for their successors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Body {
+    pub(crate) record: Record,
+    /// When it ends; `None` while a lease stands.
+    pub(crate) until: Option<NodeMs>,
+}
+
+/// The plain key beside a record: the wire format of other Redlock clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The holder's random value, or whatever a foreign client wrote.
+    pub value: String,
+    /// When it ends; `None` for a key without a time to live.
     pub until: Option<NodeMs>,
 }
 
 // === impl Entry ===
 
 impl Entry {
-    /// Whether this value is its owner's; what was merged in has no owner.
-    fn is_of(&self, value: &str) -> bool {
-        !self.owner.is_empty() && self.owner == value
+    /// Whether its lease has not been let go.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        self.state != State::Released
+    }
+
+    /// Whether it is exactly what a contender has seen. Not the state: a break does not restart a watch.
+    fn is(&self, seen: &Seen) -> bool {
+        seen.inc == self.inc && seen.owner == self.owner && seen.seq == self.seq
     }
 }
 
-/// What a claiming owner was granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Claimant {
-    pub(crate) grant: Token,
-    pub(crate) until: NodeMs,
+// === impl Row ===
+
+impl Row {
+    /// The record, if it is one.
+    #[must_use]
+    pub fn entry(&self) -> Option<&Entry> {
+        match self {
+            Self::Record(entry) => Some(entry),
+            Self::Claim(_) => None,
+        }
+    }
+
+    fn inc(&self) -> &str {
+        match self {
+            Self::Record(entry) => &entry.inc,
+            Self::Claim(claim) => &claim.inc,
+        }
+    }
 }
 
 /// A stored document.
@@ -105,23 +176,40 @@ pub(crate) trait Rows {
     /// What goes wrong while reading or writing rows.
     type Error;
 
-    fn counter(&mut self) -> Result<Token, Self::Error>;
-    fn set_counter(&mut self, counter: Token) -> Result<(), Self::Error>;
+    /// `c`: the largest counter of what was forgotten.
+    fn forgotten(&mut self) -> Result<Token, Self::Error>;
+    fn set_forgotten(&mut self, counter: Token) -> Result<(), Self::Error>;
 
-    fn key(&mut self, key: &str) -> Result<Option<Key>, Self::Error>;
-    fn put_key(&mut self, key: &str, row: &Key) -> Result<(), Self::Error>;
-    fn drop_key(&mut self, key: &str) -> Result<(), Self::Error>;
+    fn row(&mut self, key: &str) -> Result<Option<Row>, Self::Error>;
+    fn put_row(&mut self, key: &str, row: &Row) -> Result<(), Self::Error>;
+    fn drop_row(&mut self, key: &str) -> Result<(), Self::Error>;
 
-    fn entry(&mut self, key: &str) -> Result<Option<Entry>, Self::Error>;
-    fn put_entry(&mut self, key: &str, row: &Entry) -> Result<(), Self::Error>;
-    /// Names of all keys and records that start with `prefix`, in order, each once.
-    fn names(&mut self, prefix: &str) -> Result<Vec<String>, Self::Error>;
+    fn body(&mut self, key: &str) -> Result<Option<Body>, Self::Error>;
+    fn put_body(&mut self, key: &str, body: &Body) -> Result<(), Self::Error>;
+    fn drop_body(&mut self, key: &str) -> Result<(), Self::Error>;
 
-    fn claimant(&mut self, owner: &str) -> Result<Option<Claimant>, Self::Error>;
-    fn put_claimant(&mut self, owner: &str, row: Claimant) -> Result<(), Self::Error>;
-    /// Until when this owner is remembered as over for this lock.
-    fn over(&mut self, key: &str, owner: &str) -> Result<Option<NodeMs>, Self::Error>;
-    fn put_over(&mut self, key: &str, owner: &str, until: NodeMs) -> Result<(), Self::Error>;
+    /// Names with a row or a body that start with `prefix` and come after `after`, in order, `count` at most.
+    fn names(
+        &mut self,
+        prefix: &str,
+        after: &str,
+        count: usize,
+    ) -> Result<Vec<String>, Self::Error>;
+
+    /// Whether every lease shows in a plain key, too.
+    fn is_raw(&self) -> bool {
+        false
+    }
+    /// What stands in the plain key.
+    fn plain(&mut self, _key: &str) -> Result<Option<Key>, Self::Error> {
+        Ok(None)
+    }
+    fn put_plain(&mut self, _key: &str, _row: &Key) -> Result<(), Self::Error> {
+        Ok(())
+    }
+    fn drop_plain(&mut self, _key: &str) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     fn doc(&mut self, name: &str) -> Result<Option<Stored>, Self::Error>;
     fn put_doc(&mut self, name: &str, row: &Stored) -> Result<(), Self::Error>;
@@ -146,7 +234,7 @@ pub(crate) trait Rows {
 
 /// May this call act at all? Nothing has been executed when it may not.
 pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
-    if call.not_after.is_some_and(|last| now > last) {
+    if call.not_after.is_some_and(|last| now >= last) {
         return Err(NodeError::Late { at: now });
     }
     let largest = call.ops.iter().map(|op| match op {
@@ -155,12 +243,8 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
         Op::Extend { seq, token, .. } => token.0.max(*seq),
         Op::Write { version, .. } => version.token.0.max(version.rev),
         Op::PutDoc { rev, .. } => *rev,
-        Op::Merge {
-            counter, record, ..
-        } => counter
-            .0
-            .max(record.version.token.0)
-            .max(record.version.rev),
+        Op::Merge { record, .. } => record.version.token.0.max(record.version.rev),
+        Op::Forget { seen, .. } => seen.seq,
         Op::Admit { counter, .. } => counter.0,
         _ => 0,
     });
@@ -197,6 +281,7 @@ pub(crate) fn execute_guarded<R: Rows>(
         guarded,
         now,
         wall_ms,
+        claimed: BTreeMap::new(),
     };
     let answers = call
         .ops
@@ -228,11 +313,16 @@ pub(crate) fn ceil_ms(d: Duration) -> u64 {
         .min(i64::MAX.unsigned_abs())
 }
 
-/// Whether the answer counts towards a majority.
+/// Whether it needs a node with a vote: its answer counts towards a majority, or what it writes must be of an incarnation.
 fn votes(op: &Op) -> bool {
     matches!(
         op,
-        Op::Acquire { .. } | Op::Confirm { .. } | Op::Extend { .. } | Op::Write { .. }
+        Op::Acquire { .. }
+            | Op::Confirm { .. }
+            | Op::Extend { .. }
+            | Op::Write { .. }
+            | Op::Break { .. }
+            | Op::Forget { .. }
     )
 }
 
@@ -241,18 +331,30 @@ pub(crate) fn directory(name: &str) -> &str {
     &name[..name.rfind('/').map_or(0, |slash| slash + 1)]
 }
 
+/// An attempt on a lock.
+#[derive(Clone, Copy)]
+struct Attempt<'a> {
+    owner: &'a str,
+    ttl: Duration,
+    floor: Token,
+}
+
 /// One round of a held lease.
 #[derive(Clone, Copy)]
-struct Round {
+struct Round<'a> {
+    owner: &'a str,
     seq: u64,
     ttl: Duration,
     token: Token,
 }
 
 /// How a lease is broken.
-struct Force {
+#[derive(Clone, Copy)]
+struct Force<'a> {
+    owner: &'a str,
     token: Token,
     ttl: Duration,
+    marked: Duration,
     retention: Duration,
     now: bool,
 }
@@ -264,6 +366,8 @@ struct Turn<'a, R> {
     guarded: Option<Guarded<'a>>,
     now: NodeMs,
     wall_ms: i64,
+    /// What each owner's claims were granted in this call: they share it.
+    claimed: BTreeMap<String, Token>,
 }
 
 // === impl Turn ===
@@ -274,41 +378,7 @@ impl<R: Rows> Turn<'_, R> {
             return Ok(Answer::Unadmitted);
         }
         match op {
-            Op::Acquire {
-                key,
-                owner,
-                kind,
-                ttl,
-                floor,
-                take,
-                clamp,
-                ticket,
-            } => {
-                let ticket = ticket.as_ref().filter(|_| *kind == Kind::Lock);
-                let ahead = match ticket {
-                    Some(ticket) if !self.is_own(key, owner)? => Some(self.queue(key, ticket)?),
-                    _ => None,
-                };
-                let steps_back = ahead.is_some_and(|n| n > 0) && ticket.is_some_and(|t| t.polite);
-                let answer = match (kind, take) {
-                    _ if steps_back => None,
-                    (Kind::Claim, _) => self.acquire_claim(key, owner, *ttl, *floor)?,
-                    (Kind::Lock, take) => self.acquire_lock(key, owner, *ttl, *floor, take)?,
-                };
-                match answer {
-                    Some(granted) => {
-                        if let Some(ticket) = ticket {
-                            self.leave(key, &ticket.id)?;
-                        }
-                        Ok(granted)
-                    }
-                    None => {
-                        self.clamp(key, *clamp)?;
-                        let view = self.view(key)?;
-                        Ok(Answer::Refused(View { ahead, ..view }))
-                    }
-                }
-            }
+            Op::Acquire { .. } => self.acquire(op),
             Op::Leave { key, ticket } => {
                 self.leave(key, ticket)?;
                 Ok(Answer::Done)
@@ -316,60 +386,60 @@ impl<R: Rows> Turn<'_, R> {
             Op::Confirm {
                 key,
                 owner,
-                kind,
+                kind: Kind::Lock,
                 token,
                 expiry,
-            } => self.confirm(key, owner, *kind, *token, *expiry),
+            } => self.confirm_lock(key, owner, *token, *expiry),
+            Op::Confirm {
+                key, owner, token, ..
+            } => self.confirm_claim(key, owner, *token),
             Op::Extend {
                 key,
                 owner,
-                kind: Kind::Lock,
+                kind,
                 seq,
                 ttl,
                 token,
                 take,
             } => {
                 let round = Round {
+                    owner,
                     seq: *seq,
                     ttl: *ttl,
                     token: *token,
                 };
-                match take {
-                    Take::Server => self.extend_by_key(key, owner, round),
-                    Take::Observed(seen) => self.extend_by_record(key, owner, round, seen.as_ref()),
+                match kind {
+                    Kind::Lock => self.extend_lock(key, round, take),
+                    Kind::Claim => self.extend_claim(key, round),
                 }
             }
-            Op::Extend {
-                key,
-                owner,
-                kind: Kind::Claim,
-                ttl,
-                token,
-                ..
-            } => self.extend_claim(key, owner, *ttl, *token),
             Op::Release {
                 key,
                 owner,
-                kind,
+                kind: Kind::Lock,
+                marked,
                 retention,
-            } => self.release(key, owner, *kind, *retention),
+            } => self.release_lock(key, owner, *marked, *retention),
+            Op::Release { key, owner, .. } => self.release_claim(key, owner),
             Op::Break {
                 key,
                 owner,
                 token,
                 ttl,
+                marked,
                 retention,
                 now,
-            } => self.break_lease(
-                key,
-                owner,
-                &Force {
+            } => {
+                let force = Force {
+                    owner,
                     token: *token,
                     ttl: *ttl,
+                    marked: *marked,
                     retention: *retention,
                     now: *now,
-                },
-            ),
+                };
+                self.break_lease(key, force)
+            }
             Op::Write {
                 key,
                 owner,
@@ -383,8 +453,16 @@ impl<R: Rows> Turn<'_, R> {
                 };
                 self.write(key, entry, *version, body, *not_before)
             }
-            Op::Read { key } => Ok(Answer::View(self.view(key)?)),
-            Op::List { prefix } => self.list(prefix),
+            Op::Read { key } => {
+                let view = self.view(key)?;
+                let record = self.record(key)?;
+                Ok(Answer::View(View { record, ..view }))
+            }
+            Op::List {
+                prefix,
+                from,
+                count,
+            } => self.list(prefix, from, *count),
             Op::PutDoc {
                 name,
                 rev,
@@ -400,103 +478,110 @@ impl<R: Rows> Turn<'_, R> {
             Op::Merge {
                 nonce,
                 key,
-                counter,
                 record,
-            } => self.merge(nonce, key, *counter, record),
+                retention,
+            } => self.merge(nonce, key, record, *retention),
             Op::Admit {
                 nonce,
                 config,
                 counter,
                 memory_loss,
             } => self.admit(nonce, config, *counter, *memory_loss),
-            Op::Records { after, limit } => self.records(after, *limit),
+            Op::Records { from, count } => self.records(from, *count),
+            Op::Sweep { from, count } => self.sweep(from, *count),
+            Op::Forget {
+                key,
+                seen,
+                retention,
+            } => self.forget(key, seen, *retention),
         }
     }
 
     // --- rows as they count now ---
 
-    fn holder(&mut self, key: &str) -> Result<Option<Key>, R::Error> {
-        Ok(self
-            .rows
-            .key(key)?
-            .filter(|k| k.until.is_none_or(|until| self.now < until)))
-    }
-
+    /// The record, if the row is one.
     fn entry(&mut self, key: &str) -> Result<Option<Entry>, R::Error> {
-        Ok(self
-            .rows
-            .entry(key)?
-            .filter(|e| e.until.is_none_or(|until| self.now < until)))
+        Ok(match self.rows.row(key)? {
+            Some(Row::Record(entry)) => Some(entry),
+            _ => None,
+        })
     }
 
-    fn claimant(&mut self, owner: &str) -> Result<Option<Claimant>, R::Error> {
-        Ok(self.rows.claimant(owner)?.filter(|c| self.now < c.until))
+    /// The record, where it names this owner.
+    fn own(&mut self, key: &str, owner: &str) -> Result<Option<Entry>, R::Error> {
+        let entry = self.entry(key)?;
+        Ok(entry.filter(|e| self.names(&e.inc) && e.owner == owner))
     }
 
-    /// Whether this owner has been released here, on this lock.
-    fn over(&mut self, key: &str, owner: &str) -> Result<bool, R::Error> {
-        let until = self.rows.over(key, owner)?;
-        Ok(until.is_some_and(|until| self.now < until))
+    /// Whether a claim bars others.
+    fn lives(&self, claim: &Claim) -> bool {
+        self.names(&claim.inc) && self.now < claim.until
     }
 
-    /// What the next grant of this lock is above: its record's counter, or the node's when there is no record. A record
-    /// of another incarnation may be older than what the node was admitted with.
-    fn base(&mut self, entry: Option<&Entry>) -> Result<Token, R::Error> {
-        match entry {
-            Some(entry) if self.names(entry) => Ok(entry.counter),
-            Some(entry) => Ok(self.rows.counter()?.max(entry.counter)),
-            None => self.rows.counter(),
+    /// What stands in the plain key.
+    fn plain(&mut self, key: &str) -> Result<Option<Key>, R::Error> {
+        let plain = self.rows.plain(key)?;
+        Ok(plain.filter(|k| k.until.is_none_or(|until| self.now < until)))
+    }
+
+    /// The body beside a row, as its reader sees it.
+    fn record(&mut self, key: &str) -> Result<Record, R::Error> {
+        Ok(self.rows.body(key)?.map(|b| b.record).unwrap_or_default())
+    }
+
+    /// What the next grant of this lock is above: its record's counter (C2), where that is of another incarnation also `c`
+    /// (C1), and `c` where no record stands (C4).
+    fn base(&mut self, row: Option<&Row>) -> Result<Token, R::Error> {
+        match row.and_then(Row::entry) {
+            Some(entry) if self.names(&entry.inc) => Ok(entry.counter),
+            Some(entry) => Ok(self.rows.forgotten()?.max(entry.counter)),
+            None => self.rows.forgotten(),
         }
     }
 
-    /// Whether the record names this owner already.
-    fn is_own(&mut self, key: &str, owner: &str) -> Result<bool, R::Error> {
-        let entry = self.entry(key)?;
-        Ok(entry.is_some_and(|e| self.names(&e) && e.owner == owner))
-    }
-
-    fn announce(&mut self, key: &str, owner: &str) -> Result<(), R::Error> {
-        let next = self.head(key)?;
-        let (key, owner) = (key.to_owned(), owner.to_owned());
-        self.rows.announce(Announcement { key, owner, next })
-    }
-
-    /// Whether the key's value is of a lease of ours: of the record's owner, or of a claim.
-    fn is_ours(&mut self, holder: &Key, entry: Option<&Entry>) -> Result<bool, R::Error> {
-        let recorded = entry.is_some_and(|e| e.is_of(&holder.value));
-        Ok(recorded || self.claimant(&holder.value)?.is_some())
-    }
-
     fn view(&mut self, key: &str) -> Result<View, R::Error> {
-        let holder = self.holder(key)?;
-        let entry = self.entry(key)?;
-        let foreign = match &holder {
-            Some(holder) => !self.is_ours(holder, entry.as_ref())?,
-            None => false,
+        let row = self.rows.row(key)?;
+        self.view_of(key, row.as_ref())
+    }
+
+    /// What a row shows, without its body.
+    fn view_of(&mut self, key: &str, row: Option<&Row>) -> Result<View, R::Error> {
+        let plain = self.plain(key)?;
+        let (shown, until) = match row {
+            Some(Row::Claim(claim)) => (Some(&claim.owner), claim.until),
+            Some(Row::Record(e)) if e.stands() && !self.rows.is_raw() => (Some(&e.owner), e.until),
+            _ => (None, NodeMs(0)),
         };
-        let token = match (&entry, &holder) {
-            (Some(entry), _) => entry.counter,
-            (None, Some(key)) => self.claimant(&key.value)?.map_or(Token(0), |c| c.grant),
-            (None, None) => Token(0),
+        let living = shown.filter(|_| self.now < until);
+        let (holder, until) = match &plain {
+            Some(plain) => (Some(&plain.value), plain.until),
+            None => (living, living.map(|_| until)),
         };
-        let until = holder.as_ref().and_then(|k| k.until);
-        let named = entry.as_ref().is_some_and(|entry| self.names(entry));
-        let entry = entry.unwrap_or_default();
+        let entry = row.and_then(Row::entry);
+        let token = match row {
+            Some(Row::Record(entry)) => entry.counter,
+            Some(Row::Claim(claim)) => claim.grant,
+            None => Token(0),
+        };
+        let foreign = plain.as_ref();
         Ok(View {
             key: key.to_owned(),
             ahead: None,
-            holder: holder.map(|k| k.value),
+            holder: holder.cloned(),
             remaining_ms: until.map(|until| until.0 - self.now.0),
-            owner: Some(entry.owner).filter(|owner| !owner.is_empty()),
-            seq: entry.seq,
-            released: entry.released,
+            owner: entry.map(|e| e.owner.clone()),
+            seq: entry.map_or(0, |e| e.seq),
+            released: entry.is_some_and(|e| e.state == State::Released),
+            broken: entry.is_some_and(|e| e.state == State::Broken),
             token,
-            record: entry.record,
-            ttl_ms: ceil_ms(entry.ttl),
-            named,
-            inc: entry.inc,
-            broken: entry.broken,
-            foreign,
+            record: Record {
+                version: entry.map(|e| e.version).unwrap_or_default(),
+                body: String::new(),
+            },
+            ttl_ms: entry.map_or(0, |e| ceil_ms(e.ttl)),
+            named: row.is_some_and(|row| self.names(row.inc())),
+            inc: row.map(|row| row.inc().to_owned()).unwrap_or_default(),
+            foreign: foreign.is_some_and(|k| entry.is_none_or(|e| e.owner != k.value)),
         })
     }
 
@@ -506,42 +591,29 @@ impl<R: Rows> Turn<'_, R> {
 
     // --- writing ---
 
-    /// O6: a key of ours that lives longer than any lease, because a clock was set back, is cut. A foreign one may.
-    fn clamp(&mut self, key: &str, longest: Duration) -> Result<(), R::Error> {
-        let Some(holder) = self.holder(key)? else {
-            return Ok(());
-        };
-        let entry = self.entry(key)?;
-        // A holder whose leases may be longer than the caller's knows best.
-        let own = entry.as_ref().filter(|e| e.is_of(&holder.value));
-        let last = later(self.now, own.map_or(longest, |e| e.ttl.max(longest)));
-        if holder.until.is_some_and(|until| until <= last)
-            || !self.is_ours(&holder, entry.as_ref())?
-        {
+    /// Tells those who wait, if any does (W6).
+    fn announce(&mut self, key: &str, entry: &Entry) -> Result<(), R::Error> {
+        if entry.waits <= self.now {
             return Ok(());
         }
-        let until = Some(last);
-        self.rows.put_key(key, &Key { until, ..holder })
+        let next = self.head(key)?;
+        let (key, owner) = (key.to_owned(), entry.owner.clone());
+        self.rows.announce(Announcement { key, owner, next })
     }
 
-    /// The key shows `owner` for at least `ttl` from now.
-    fn hold(&mut self, key: &str, owner: &str, ttl: Duration) -> Result<(), R::Error> {
-        let own = self.holder(key)?.filter(|k| k.value == owner);
-        let known = own.and_then(|k| k.until).unwrap_or_default();
-        let until = Some(later(self.now, ttl).max(known));
-        let value = owner.to_owned();
-        self.rows.put_key(key, &Key { value, until })
+    /// The body ends `retention` from now.
+    fn end_body(&mut self, key: &str, retention: Duration) -> Result<(), R::Error> {
+        let until = Some(later(self.now, retention));
+        match self.rows.body(key)? {
+            Some(body) => self.rows.put_body(key, &Body { until, ..body }),
+            None => Ok(()),
+        }
     }
 
-    fn remember(&mut self, owner: &str, grant: Token, ttl: Duration) -> Result<(), R::Error> {
-        let known = self.claimant(owner)?.map(|c| c.until);
-        let until = known.unwrap_or_default().max(later(self.now, ttl));
-        self.rows.put_claimant(owner, Claimant { grant, until })
-    }
-
+    /// C3: what is forgotten is remembered as a number.
     fn raise(&mut self, token: Token) -> Result<(), R::Error> {
-        if self.rows.counter()? < token {
-            self.rows.set_counter(token)
+        if self.rows.forgotten()? < token {
+            self.rows.set_forgotten(token)
         } else {
             Ok(())
         }

@@ -1,8 +1,8 @@
-//! Writing records, listing locks, documents.
+//! Bodies and documents.
 
 use std::time::Duration;
 
-use super::{Entry, Rows, Stored, Turn, later};
+use super::{Body, Entry, Row, Rows, Stored, Turn, later};
 use crate::node::{Answer, Doc, Record, Version};
 
 impl<R: Rows> Turn<'_, R> {
@@ -20,7 +20,7 @@ impl<R: Rows> Turn<'_, R> {
                 wall_ms: self.wall_ms,
             });
         }
-        let stored = &entry.record;
+        let stored = self.record(key)?;
         if version == stored.version && body == stored.body {
             return Ok(Answer::Done);
         }
@@ -31,32 +31,11 @@ impl<R: Rows> Turn<'_, R> {
             version,
             body: body.to_owned(),
         };
-        self.rows.put_entry(key, &Entry { record, ..entry })?;
+        let until = None;
+        self.rows.put_body(key, &Body { record, until })?;
+        self.rows
+            .put_row(key, &Row::Record(Entry { version, ..entry }))?;
         Ok(Answer::Done)
-    }
-
-    pub(super) fn list(&mut self, prefix: &str) -> Result<Answer, R::Error> {
-        let mut views = Vec::new();
-        for name in self.rows.names(prefix)? {
-            let view = self.view(&name)?;
-            if view.holder.is_some() || view.owner.is_some() {
-                views.push(view);
-            }
-        }
-        Ok(Answer::Views(views))
-    }
-
-    pub(super) fn records(&mut self, after: &str, limit: u32) -> Result<Answer, R::Error> {
-        let mut views = Vec::new();
-        for name in self.rows.names("")? {
-            if views.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
-                break;
-            }
-            if name.as_str() > after && self.entry(&name)?.is_some() {
-                views.push(self.view(&name)?);
-            }
-        }
-        Ok(Answer::Views(views))
     }
 
     pub(super) fn put_doc(

@@ -41,6 +41,12 @@ impl<R: Rows> Turn<'_, R> {
         Ok(self.waiters(key)?.into_iter().next().map(|w| w.ticket))
     }
 
+    /// Until when the last of them waits.
+    pub(super) fn last_waiter(&mut self, key: &str) -> Result<NodeMs, R::Error> {
+        let ends = self.waiters(key)?.into_iter().map(|w| w.until);
+        Ok(ends.max().unwrap_or_default())
+    }
+
     fn waiters(&mut self, key: &str) -> Result<Vec<Waiter>, R::Error> {
         let mut waiters = self.rows.waiters(key)?;
         waiters.retain(|w| self.now < w.until);

@@ -14,56 +14,47 @@ use super::{OpenError, store::BUSY_TIMEOUT};
 use crate::{node::NodeMs, owned};
 
 /// The layout known here.
-const LAYOUT: i64 = 2;
+const LAYOUT: i64 = 3;
 
 /// How often, and at what pace, a file is tried that another process keeps locked: under a second for all of it. A
 /// caller that may wait longer opens it again.
 const TRIES: u32 = 32;
 const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 
-/// Times are milliseconds of CLOCK_BOOTTIME in the boot that `wk_node` names.
+/// Times are milliseconds of CLOCK_BOOTTIME in the boot that `wk_node` names. In `wk_lease`, `H` is a held record, `R` a released
+/// and `B` a broken one, `C` a claim, which has no more than its first columns. A body that ends is kept for `kept` after its
+/// last change.
 const TABLES: &str = "
     CREATE TABLE wk_meta (
         name  TEXT PRIMARY KEY NOT NULL,
         value INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE wk_node (
-        id      INTEGER PRIMARY KEY CHECK (id = 1),
-        counter INTEGER NOT NULL,
-        boot    TEXT NOT NULL
+        id        INTEGER PRIMARY KEY CHECK (id = 1),
+        forgotten INTEGER NOT NULL,
+        boot      TEXT NOT NULL
     ) STRICT;
-    CREATE TABLE wk_key (
-        key   TEXT PRIMARY KEY NOT NULL,
-        value TEXT NOT NULL,
-        until INTEGER
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE wk_record (
-        key       TEXT PRIMARY KEY NOT NULL,
-        owner     TEXT NOT NULL,
-        seq       INTEGER NOT NULL,
-        ttl       INTEGER NOT NULL,
-        granted   INTEGER NOT NULL,
-        released  INTEGER NOT NULL,
-        counter   INTEGER NOT NULL,
-        token     INTEGER NOT NULL,
-        rev       INTEGER NOT NULL,
-        body      TEXT NOT NULL,
-        retention INTEGER NOT NULL,
-        until     INTEGER,
-        inc       TEXT NOT NULL DEFAULT '',
-        broken    INTEGER NOT NULL DEFAULT 0
-    ) STRICT, WITHOUT ROWID;
-    CREATE INDEX wk_record_until ON wk_record (until) WHERE until IS NOT NULL;
-    CREATE TABLE wk_claimant (
-        owner   TEXT PRIMARY KEY NOT NULL,
+    CREATE TABLE wk_lease (
+        key     TEXT PRIMARY KEY NOT NULL,
+        state   TEXT NOT NULL CHECK (state IN ('H', 'R', 'B', 'C')),
+        owner   TEXT NOT NULL,
         granted INTEGER NOT NULL,
-        until   INTEGER NOT NULL
+        inc     TEXT NOT NULL,
+        until   INTEGER NOT NULL,
+        seq     INTEGER NOT NULL,
+        ttl     INTEGER NOT NULL,
+        counter INTEGER NOT NULL,
+        token   INTEGER NOT NULL,
+        rev     INTEGER NOT NULL,
+        waits   INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
-    CREATE TABLE wk_over (
-        key   TEXT NOT NULL,
-        owner TEXT NOT NULL,
-        until INTEGER NOT NULL,
-        PRIMARY KEY (key, owner)
+    CREATE TABLE wk_body (
+        key   TEXT PRIMARY KEY NOT NULL,
+        token INTEGER NOT NULL,
+        rev   INTEGER NOT NULL,
+        body  TEXT NOT NULL,
+        until INTEGER,
+        kept  INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE wk_doc (
         name  TEXT PRIMARY KEY NOT NULL,
@@ -238,20 +229,23 @@ fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<i
         let now = i64::try_from(now.0).unwrap_or(i64::MAX);
         // Who held anything died with the boot. What has a lifetime lives it anew: the old clock is gone.
         tx.execute_batch(
-            "DELETE FROM wk_key; DELETE FROM wk_claimant; DELETE FROM wk_over;
-             DELETE FROM wk_release; DELETE FROM wk_line;",
+            "DELETE FROM wk_lease WHERE state = 'C'; DELETE FROM wk_release; DELETE FROM wk_line;",
+        )?;
+        // A record of an earlier boot names no owner: no contender has to watch it. A release that nothing late can follow
+        // needs no mark.
+        tx.execute(
+            "UPDATE wk_lease SET inc = ?2, until = ?1, waits = 0",
+            (now, &before),
         )?;
         tx.execute(
-            "UPDATE wk_record SET until = ?1 + min(retention, 9223372036854775807 - ?1)
-             WHERE released = 1",
+            "UPDATE wk_body SET until = ?1 + min(kept, 9223372036854775807 - ?1)
+             WHERE until IS NOT NULL",
             [now],
         )?;
         tx.execute(
             "UPDATE wk_doc SET until = ?1 + min(ttl, 9223372036854775807 - ?1)",
             [now],
         )?;
-        // A record of an earlier boot names no owner: no contender has to watch it.
-        tx.execute("UPDATE wk_record SET inc = ?1 WHERE released = 0", [before])?;
         tx.execute("UPDATE wk_node SET boot = ?1", [boot])?;
     }
     tx.commit()?;

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::node::{
     Announcement, NodeMs, Record, Token, Version,
-    rules::{Claimant, Entry, Key, Rows, Stored, Waiter, ceil_ms, directory},
+    rules::{Body, Claim, Entry, Row as NodeRow, Rows, State, Stored, Waiter, ceil_ms, directory},
 };
 
 /// The rows as one transaction sees them.
@@ -29,16 +29,9 @@ impl<'c> SqlRows<'c> {
             .query_row([], |row| row.get(0))
     }
 
-    /// Removes what has ended, and releases from before `old`.
-    pub(super) fn sweep(&mut self, old: NodeMs) -> rusqlite::Result<()> {
+    /// Removes documents and places in queues that have ended, and releases from before `old`.
+    pub(super) fn clean(&mut self, old: NodeMs) -> rusqlite::Result<()> {
         let now = int(self.now.0);
-        self.run("DELETE FROM wk_key WHERE until <= ?1", [now])?;
-        self.run(
-            "DELETE FROM wk_record WHERE until IS NOT NULL AND until <= ?1",
-            [now],
-        )?;
-        self.run("DELETE FROM wk_claimant WHERE until <= ?1", [now])?;
-        self.run("DELETE FROM wk_over WHERE until <= ?1", [now])?;
         self.run("DELETE FROM wk_doc WHERE until <= ?1", [now])?;
         self.run("DELETE FROM wk_line WHERE until <= ?1", [now])?;
         self.run("DELETE FROM wk_release WHERE at < ?1", [int(old.0)])
@@ -84,125 +77,144 @@ impl<'c> SqlRows<'c> {
 impl Rows for SqlRows<'_> {
     type Error = rusqlite::Error;
 
-    fn counter(&mut self) -> rusqlite::Result<Token> {
-        let mut select = self.conn.prepare_cached("SELECT counter FROM wk_node")?;
+    fn forgotten(&mut self) -> rusqlite::Result<Token> {
+        let mut select = self.conn.prepare_cached("SELECT forgotten FROM wk_node")?;
         select.query_row([], |row| Ok(Token(number(row, 0)?)))
     }
 
-    fn set_counter(&mut self, counter: Token) -> rusqlite::Result<()> {
-        self.run("UPDATE wk_node SET counter = ?1", [int(counter.0)])
+    fn set_forgotten(&mut self, counter: Token) -> rusqlite::Result<()> {
+        self.run("UPDATE wk_node SET forgotten = ?1", [int(counter.0)])
     }
 
-    fn key(&mut self, key: &str) -> rusqlite::Result<Option<Key>> {
-        self.one(
-            "SELECT value, until FROM wk_key WHERE key = ?1",
-            [key],
-            |row| {
-                Ok(Key {
-                    value: row.get(0)?,
-                    until: moment(row, 1)?,
-                })
-            },
-        )
-    }
-
-    fn put_key(&mut self, key: &str, row: &Key) -> rusqlite::Result<()> {
-        let until = row.until.map(|until| int(until.0));
-        self.run(
-            "INSERT OR REPLACE INTO wk_key VALUES (?1, ?2, ?3)",
-            params![key, row.value, until],
-        )
-    }
-
-    fn drop_key(&mut self, key: &str) -> rusqlite::Result<()> {
-        self.run("DELETE FROM wk_key WHERE key = ?1", [key])
-    }
-
-    fn entry(&mut self, key: &str) -> rusqlite::Result<Option<Entry>> {
-        let select = "SELECT owner, seq, ttl, granted, released, counter, token, rev, body,
-            retention, until, inc, broken FROM wk_record WHERE key = ?1";
+    fn row(&mut self, key: &str) -> rusqlite::Result<Option<NodeRow>> {
+        let select =
+            "SELECT state, owner, granted, inc, until, seq, ttl, counter, token, rev, waits
+            FROM wk_lease WHERE key = ?1";
         self.one(select, [key], |row| {
-            Ok(Entry {
-                owner: row.get(0)?,
-                seq: number(row, 1)?,
-                ttl: Duration::from_millis(number(row, 2)?),
-                grant: Token(number(row, 3)?),
-                released: row.get(4)?,
-                counter: Token(number(row, 5)?),
-                record: Record {
-                    version: Version {
-                        token: Token(number(row, 6)?),
-                        rev: number(row, 7)?,
-                    },
-                    body: row.get(8)?,
+            let owner = row.get(1)?;
+            let grant = Token(number(row, 2)?);
+            let inc = row.get(3)?;
+            let until = NodeMs(number(row, 4)?);
+            let state = match row.get::<_, String>(0)?.as_str() {
+                "C" => {
+                    return Ok(NodeRow::Claim(Claim {
+                        owner,
+                        grant,
+                        inc,
+                        until,
+                    }));
+                }
+                "R" => State::Released,
+                "B" => State::Broken,
+                _ => State::Held,
+            };
+            Ok(NodeRow::Record(Entry {
+                state,
+                owner,
+                seq: number(row, 5)?,
+                ttl: Duration::from_millis(number(row, 6)?),
+                grant,
+                counter: Token(number(row, 7)?),
+                inc,
+                version: Version {
+                    token: Token(number(row, 8)?),
+                    rev: number(row, 9)?,
                 },
-                retention: Duration::from_millis(number(row, 9)?),
-                until: moment(row, 10)?,
-                inc: row.get(11)?,
-                broken: row.get(12)?,
-            })
+                until,
+                waits: NodeMs(number(row, 10)?),
+            }))
         })
     }
 
-    fn put_entry(&mut self, key: &str, row: &Entry) -> rusqlite::Result<()> {
+    fn put_row(&mut self, key: &str, row: &NodeRow) -> rusqlite::Result<()> {
+        let (letter, entry) = match row {
+            NodeRow::Record(entry) => match entry.state {
+                State::Held => ("H", entry.clone()),
+                State::Released => ("R", entry.clone()),
+                State::Broken => ("B", entry.clone()),
+            },
+            NodeRow::Claim(claim) => {
+                let entry = Entry {
+                    owner: claim.owner.clone(),
+                    grant: claim.grant,
+                    inc: claim.inc.clone(),
+                    until: claim.until,
+                    ..Entry::default()
+                };
+                ("C", entry)
+            }
+        };
         self.run(
-            "INSERT OR REPLACE INTO wk_record
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            "INSERT OR REPLACE INTO wk_lease
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             params![
                 key,
-                row.owner,
-                int(row.seq),
-                int(ceil_ms(row.ttl)),
-                int(row.grant.0),
-                row.released,
-                int(row.counter.0),
-                int(row.record.version.token.0),
-                int(row.record.version.rev),
-                row.record.body,
-                int(ceil_ms(row.retention)),
-                row.until.map(|until| int(until.0)),
-                row.inc,
-                row.broken,
+                letter,
+                entry.owner,
+                int(entry.grant.0),
+                entry.inc,
+                int(entry.until.0),
+                int(entry.seq),
+                int(ceil_ms(entry.ttl)),
+                int(entry.counter.0),
+                int(entry.version.token.0),
+                int(entry.version.rev),
+                int(entry.waits.0),
             ],
         )
     }
 
-    fn names(&mut self, prefix: &str) -> rusqlite::Result<Vec<String>> {
-        let select = "SELECT key FROM wk_key WHERE key >= ?1
-            UNION SELECT key FROM wk_record WHERE key >= ?1 ORDER BY key";
-        self.while_prefix(select, prefix, |name, _| Ok(name))
+    fn drop_row(&mut self, key: &str) -> rusqlite::Result<()> {
+        self.run("DELETE FROM wk_lease WHERE key = ?1", [key])
     }
 
-    fn claimant(&mut self, owner: &str) -> rusqlite::Result<Option<Claimant>> {
-        self.one(
-            "SELECT granted, until FROM wk_claimant WHERE owner = ?1",
-            [owner],
-            |row| {
-                Ok(Claimant {
-                    grant: Token(number(row, 0)?),
-                    until: NodeMs(number(row, 1)?),
-                })
-            },
-        )
+    fn body(&mut self, key: &str) -> rusqlite::Result<Option<Body>> {
+        let select = "SELECT token, rev, body, until FROM wk_body WHERE key = ?1";
+        self.one(select, [key], |row| {
+            let version = Version {
+                token: Token(number(row, 0)?),
+                rev: number(row, 1)?,
+            };
+            let body = row.get(2)?;
+            Ok(Body {
+                record: Record { version, body },
+                until: moment(row, 3)?,
+            })
+        })
     }
 
-    fn put_claimant(&mut self, owner: &str, row: Claimant) -> rusqlite::Result<()> {
+    fn put_body(&mut self, key: &str, body: &Body) -> rusqlite::Result<()> {
+        let kept = body.until.map(|until| until.0.saturating_sub(self.now.0));
+        let Record {
+            version,
+            body: text,
+        } = &body.record;
         self.run(
-            "INSERT OR REPLACE INTO wk_claimant VALUES (?1, ?2, ?3)",
-            params![owner, int(row.grant.0), int(row.until.0)],
+            "INSERT OR REPLACE INTO wk_body VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                key,
+                int(version.token.0),
+                int(version.rev),
+                text,
+                body.until.map(|until| int(until.0)),
+                int(kept.unwrap_or(0)),
+            ],
         )
     }
 
-    fn over(&mut self, key: &str, owner: &str) -> rusqlite::Result<Option<NodeMs>> {
-        let select = "SELECT until FROM wk_over WHERE key = ?1 AND owner = ?2";
-        self.one(select, [key, owner], |row| Ok(NodeMs(number(row, 0)?)))
+    fn drop_body(&mut self, key: &str) -> rusqlite::Result<()> {
+        self.run("DELETE FROM wk_body WHERE key = ?1", [key])
     }
 
-    fn put_over(&mut self, key: &str, owner: &str, until: NodeMs) -> rusqlite::Result<()> {
-        self.run(
-            "INSERT OR REPLACE INTO wk_over VALUES (?1, ?2, ?3)",
-            params![key, owner, int(until.0)],
-        )
+    fn names(&mut self, prefix: &str, after: &str, count: usize) -> rusqlite::Result<Vec<String>> {
+        let select = "SELECT key FROM wk_lease WHERE key >= ?1 AND key > ?2
+            UNION SELECT key FROM wk_body WHERE key >= ?1 AND key > ?2 ORDER BY key LIMIT ?3";
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let mut select = self.conn.prepare_cached(select)?;
+        let names = select.query_map(params![prefix, after, count], |row| row.get(0))?;
+        let names: Vec<String> = names.collect::<rusqlite::Result<_>>()?;
+        let starts = |name: &String| name.starts_with(prefix);
+        Ok(names.into_iter().take_while(starts).collect())
     }
 
     fn doc(&mut self, name: &str) -> rusqlite::Result<Option<Stored>> {

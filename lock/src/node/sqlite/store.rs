@@ -19,8 +19,8 @@ use crate::{
 /// How long a call waits for other processes: well under the renewal period of a two-second lease.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// How often rows that have ended are removed; until then they count as absent.
-const SWEEP_EVERY: Duration = Duration::from_secs(5);
+/// How often documents and places in queues that have ended are removed; until then they count as absent.
+const CLEAN_EVERY: Duration = Duration::from_secs(5);
 
 /// How long releases stay readable for other processes.
 const RELEASES_STAY: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ pub(super) struct Store {
     boot: String,
     /// Device and inode of the file that was opened.
     identity: (u64, u64),
-    sweep_at: NodeMs,
+    clean_at: NodeMs,
 }
 
 // === impl Store ===
@@ -56,7 +56,7 @@ impl Store {
             clock,
             boot,
             identity,
-            sweep_at: NodeMs(0),
+            clean_at: NodeMs(0),
         })
     }
 
@@ -83,18 +83,18 @@ impl Store {
         }
         let wall_ms = self.clock.wall().as_millisecond();
         let reply = rules::execute(&mut rows, now, wall_ms, call).map_err(|e| trouble(&e))?;
-        let sweep = writes && now >= self.sweep_at;
-        if sweep {
+        let clean = writes && now >= self.clean_at;
+        if clean {
             let old = now.0.saturating_sub(rules::ceil_ms(RELEASES_STAY));
-            rows.sweep(NodeMs(old)).map_err(|e| trouble(&e))?;
+            rows.clean(NodeMs(old)).map_err(|e| trouble(&e))?;
         }
         tx.commit().map_err(|error| {
             // It may be on the disk all the same.
             warn!(node = "embedded", %error, "commit failed");
             NodeError::Timeout(BUSY_TIMEOUT)
         })?;
-        if sweep {
-            self.sweep_at = rules::later(now, SWEEP_EVERY);
+        if clean {
+            self.clean_at = rules::later(now, CLEAN_EVERY);
         }
         Ok(reply)
     }
@@ -163,7 +163,13 @@ impl Store {
 fn only_looks(op: &Op) -> bool {
     matches!(
         op,
-        Op::Read { .. } | Op::List { .. } | Op::Docs { .. } | Op::DocNames { .. } | Op::Doc { .. }
+        Op::Read { .. }
+            | Op::List { .. }
+            | Op::Docs { .. }
+            | Op::DocNames { .. }
+            | Op::Doc { .. }
+            | Op::Admission
+            | Op::Records { .. }
     )
 }
 

@@ -1,0 +1,141 @@
+//! Walks through a node's memory: listing, reading it for a successor, and forgetting.
+
+use std::time::Duration;
+
+use super::{Body, Row, Rows, Turn};
+use crate::node::{Answer, Cursor, Page, Seen};
+
+impl<R: Rows> Turn<'_, R> {
+    /// The names of a page, and where the next one begins.
+    fn page(
+        &mut self,
+        prefix: &str,
+        from: &Cursor,
+        count: u32,
+    ) -> Result<(Vec<String>, Option<Cursor>), R::Error> {
+        let count = usize::try_from(count.max(1)).unwrap_or(usize::MAX);
+        let names = self.rows.names(prefix, &from.0, count)?;
+        let full = names.len() == count;
+        let last = names.last().filter(|_| full).cloned();
+        Ok((names, last.map(Cursor)))
+    }
+
+    pub(super) fn list(
+        &mut self,
+        prefix: &str,
+        from: &Cursor,
+        count: u32,
+    ) -> Result<Answer, R::Error> {
+        let (names, next) = self.page(prefix, from, count)?;
+        let mut page = Page {
+            next,
+            ..Page::default()
+        };
+        for name in names {
+            let row = self.rows.row(&name)?;
+            let shown = match &row {
+                Some(Row::Record(_)) => true,
+                Some(Row::Claim(claim)) => self.now < claim.until,
+                None => false,
+            };
+            if shown {
+                page.views.push(self.view_of(&name, row.as_ref())?);
+            }
+        }
+        Ok(Answer::Page(page))
+    }
+
+    pub(super) fn records(&mut self, from: &Cursor, count: u32) -> Result<Answer, R::Error> {
+        let (names, next) = self.page("", from, count)?;
+        let mut page = Page {
+            next,
+            ..Page::default()
+        };
+        for name in names {
+            let row = self.rows.row(&name)?;
+            if row.as_ref().is_some_and(|row| row.entry().is_some()) {
+                page.views.push(self.view_of(&name, row.as_ref())?);
+            }
+            if let Some(Body { record, .. }) = self.rows.body(&name)? {
+                page.bodies.push((name, record));
+            }
+        }
+        Ok(Answer::Page(page))
+    }
+
+    /// S1: judged in the step that deletes.
+    pub(super) fn sweep(&mut self, from: &Cursor, count: u32) -> Result<Answer, R::Error> {
+        let mut page = Page::default();
+        if !self.may_vote() {
+            return Ok(Answer::Page(page));
+        }
+        let (names, next) = self.page("", from, count)?;
+        page.next = next;
+        for name in names {
+            let row = self.rows.row(&name)?;
+            let (until, is_lease) = match &row {
+                // Of another incarnation it names no owner, and no contender watches it.
+                Some(Row::Record(e)) => (Some(e.until), e.stands() && self.names(&e.inc)),
+                Some(Row::Claim(claim)) => (Some(claim.until), false),
+                None => (None, false),
+            };
+            let ended = until.is_some_and(|until| until <= self.now);
+            let mut bars_body = row
+                .as_ref()
+                .and_then(Row::entry)
+                .is_some_and(|e| e.stands());
+            match (ended, is_lease) {
+                // The node's clock does not end it (S2).
+                (true, true) => page.views.push(self.view_of(&name, row.as_ref())?),
+                (true, false) => {
+                    if let Some(entry) = row.as_ref().and_then(Row::entry) {
+                        self.raise(entry.counter)?;
+                    }
+                    self.rows.drop_row(&name)?;
+                    page.forgotten += 1;
+                    bars_body = false;
+                }
+                (false, _) => {}
+            }
+            let body = self.rows.body(&name)?.and_then(|body| body.until);
+            if !bars_body && body.is_some_and(|until| until <= self.now) {
+                self.rows.drop_body(&name)?;
+            }
+        }
+        Ok(Answer::Page(page))
+    }
+
+    /// S2: exactly what was watched.
+    pub(super) fn forget(
+        &mut self,
+        key: &str,
+        seen: &Seen,
+        retention: Duration,
+    ) -> Result<Answer, R::Error> {
+        let entry = self.entry(key)?;
+        let lease = entry.filter(|e| self.names(&e.inc) && e.stands());
+        // A plain key that still stands would bar the lock without the record.
+        let shown = self.plain(key)?.is_some();
+        if let Some(lease) = lease
+            && (lease.is(seen) || forgets_unwatched())
+            && !shown
+        {
+            self.raise(lease.counter)?;
+            self.rows.drop_row(key)?;
+            self.end_body(key, retention)?;
+            // W4.
+            self.announce(key, &lease)?;
+        }
+        Ok(Answer::Done)
+    }
+}
+
+#[cfg(not(any(test, feature = "testing")))]
+const fn forgets_unwatched() -> bool {
+    false
+}
+
+#[cfg(any(test, feature = "testing"))]
+fn forgets_unwatched() -> bool {
+    super::mutants::FORGET_UNWATCHED.get()
+}
