@@ -10,11 +10,10 @@ use super::Node;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Expiry {
-    /// The key's time to live, on the node's clock.
+    /// Its end by the node's clock.
     #[default]
     Server,
-    /// The record beside the key: watched unchanged for its whole ttl by the contender's own clock. The key may vanish
-    /// at any time.
+    /// The record, watched unchanged for its whole ttl by the contender's own clock. The node's clock decides nothing.
     Observed,
 }
 
@@ -48,10 +47,9 @@ pub struct Seen {
 #[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Take {
-    /// Only a key without a value.
+    /// Only what has ended by the node's clock.
     #[default]
     Server,
-    /// By the take rule: no foreign value in the key, and the record is missing, of another incarnation, released, or
-    /// exactly this. The sender has watched it unchanged for the record's ttl, or knows that its owner is over.
+    /// By the take rule (N3): no record, one of another incarnation, a release, or exactly this. The sender has watched it unchanged for the record's ttl, or knows that its owner is over.
     Observed(Option<Seen>),
 }

@@ -5,42 +5,57 @@
 //! embedded file and a single Redis need no second implementation.
 //!
 //! # What a node keeps
-//! - a *counter*, raised by every grant (fencing tokens come from it);
-//! - per lock a *key* (the owner's random value, with a time to live: the wire format of other Redlock clients) and
-//!   beside it a *record* `{ inc, owner, seq, ttl, grant, released, broken, counter, token, rev, body }`, which outlives
-//!   the key and is removed `retention` after a release, never before one;
+//! - per lock at most one row: of a named lock a *record* `{ state, owner, seq, ttl, grant, counter, inc, version, until,
+//!   waits }`, which is held, released or broken; of a batch or a message a *claim* `{ owner, grant, inc, until }`;
+//! - per lock a *body*, what its holders leave for their successors, from its first write until `retention` after the last
+//!   lease;
+//! - `c`, the *forgotten* counter: the largest of all rows that are gone (fencing tokens come from a record's counter, or from
+//!   this where none stands);
 //! - *documents*: small named values with a lifetime and a revision. They lie in *directories*: that of a document is
 //!   its name up to the last `/` (`presence/` of `presence/a`, empty without one). A listing reads one directory, so that
 //!   it costs what it shows, however many documents lie elsewhere;
 //! - guarded, the *marker* of the incarnation that was admitted, and the *nomination* of one that is watched.
 //!
+//! Nothing is remembered of owners that are over. What arrives late for one of them can make others wait, and can let no
+//! other in. Where clients of other makes use the same locks (raw keys), a *plain key* stands beside the row, its value the
+//! owner's and with a time to live: their wire format.
+//!
 //! # Who is over
-//! The caller says with each operation what ends the lease of a silent holder ([`Expiry`]). `Server`: the key's time to
-//! live, on the node's clock. `Observed`: the record. The key may vanish at any time, and its clock decides nothing; a
-//! contender takes what it has watched unchanged for the record's ttl by its own clock, and sends what it has watched
-//! ([`Seen`]), so that the node can compare it in the same step.
+//! The caller says with each operation what ends the lease of a silent holder ([`Expiry`]). `Server`: its end by the node's
+//! clock. `Observed`: the node's clock decides nothing; a contender takes what it has watched unchanged for the record's ttl
+//! by its own clock, and sends what it has watched ([`Seen`]), so that the node can compare it in the same step. Claims end by
+//! the node's clock.
 //!
 //! # Rules every implementation keeps (`tests/it/conformance.rs` holds them)
+//! The letters are those of the model, `tests/model2`.
 //! - N1 The operations of one [`Call`] run in order and atomically: nothing of another call comes between.
-//! - N2 A call that arrives when the node's clock is past `not_after` changes nothing and answers [`NodeError::Late`].
-//! - N3 `Acquire` with [`Take::Server`] grants when the key is absent, or when it is this very owner's unreleased attempt
-//!   sent again.
-//! - N4 A released owner is never revived, neither by a late `Acquire` nor by a late `Extend`.
-//! - N5 Counters never fall, also over release, expiry and retention of a record.
-//! - N6 `Release`, `Confirm`, `Write`, `Extend` and `Break` compare the owner before they touch anything. `Release` is
-//!   announced in any case: what is over here is over everywhere.
-//! - N7 A broken owner is over like a released one, but its key stays to the end of its life, unless it is to go now:
-//!   as long as the holder may believe in its lease, no other owner is granted. So its record counts as released only
-//!   when it has let go.
-//! - N8 [`Take::Observed`], for acquiring and healing alike: no value stands in the key that is not the record's
-//!   owner's, and the record names no owner, or is released, or is exactly what was seen. What is the caller's own is
-//!   kept by the record alone; `seq` must grow.
-//! - N9 A record names its owner only in the incarnation (`inc`) it was written under. Its counter and body stay.
-//! - N10 A refused `Acquire` cuts a key of ours that lives longer than `clamp`; a foreign one is never touched.
-//! - N11 A guarded node votes (`Acquire`, `Confirm`, `Extend`, `Write`) only while the marker names its present
-//!   incarnation and the caller's configuration; it answers [`Answer::Unadmitted`] otherwise and does everything
-//!   else. The marker is written for the standing nomination only, and what is merged before it raises numbers but
-//!   makes no client an owner.
+//! - N2 A call that arrives when the node's clock is at `not_after`, or past it, changes nothing and answers
+//!   [`NodeError::Late`].
+//! - N3 The take rule, for acquiring and healing alike. Free is what has no row, a row of another incarnation, a release, or a
+//!   claim that has ended; with [`Take::Server`] what has ended by the node's clock, with [`Take::Observed`] exactly what was
+//!   seen.
+//! - N4 An owner that is over here is not revived. A1: its `Acquire` is refused where its release or its broken record stands. A2:
+//!   where its record is held, it is answered the grant that stands, and nothing is written. E2: its `Extend` is refused like
+//!   its `Acquire`. E3: what does not show it is healed by the take rule, and over a record of this incarnation only if that
+//!   counter is not above the lease's token.
+//! - N5 Counters never fall. C1: above a record of another incarnation counts `c`, too. C2: what is healed has the larger of
+//!   base and token. C3: what is forgotten raises `c` in the same step. C4: where no record stands, a grant is above `c`.
+//! - N6 `Release`, `Confirm`, `Write`, `Extend` and `Break` compare the owner before they touch anything.
+//! - N7 A broken owner is over, and does not know. B1: until it has let go it is watched like a held one; B5: and then taken.
+//!   B2, B4: the break, and with `now` the release, is also written where nothing of its target stands. B3: not on a node
+//!   without a vote, whose mark would be of an incarnation that will not count.
+//! - N8 `seq` must grow. Where a plain key stands, no value is in it but the record's owner's.
+//! - N9 A row names its owner only in the incarnation (`inc`) it was written under (E1). Its counter and its body count on.
+//! - N10 A refused `Acquire` cuts what lives longer than `clamp`, because a clock was set back, where the clock ends it; a foreign
+//!   key is never touched.
+//! - N11 A guarded node votes (`Acquire`, `Confirm`, `Extend`, `Write`, `Break`, `Forget`) only while the marker names its
+//!   present incarnation and the caller's configuration; it answers [`Answer::Unadmitted`] otherwise and does everything
+//!   else, but does not sweep. The marker is written for the standing nomination only, and what is merged before it makes no
+//!   client an owner.
+//! - N12 S1: `Sweep` judges in the step that deletes, and by the clock deletes releases, what names nobody, and claims alone.
+//!   S2: `Forget` compares what was watched. How long a release is kept (S0) is its sender's word.
+//! - N13 W1: whatever takes the place of a record keeps it told that clients wait. W3: a refusal tells it in the same step. W4,
+//!   W6: a release, a break with `now` and `Forget` are announced where a client waits, and only there.
 
 use std::{fmt, time::Duration};
 
@@ -231,9 +246,10 @@ pub struct Record {
 pub struct View {
     /// The lock's key.
     pub key: String,
-    /// The value that stands in the key now, ours or a foreign client's; `None` when free.
+    /// Whose lease stands by the node's clock; where there is a plain key, its value, ours or a foreign client's. `None` when
+    /// free.
     pub holder: Option<String>,
-    /// Remaining life of the key in milliseconds; `None` when free or without a time to live.
+    /// What is left of it in milliseconds; `None` when free or without a time to live.
     pub remaining_ms: Option<u64>,
     /// The record's owner (of the present or of the last lease).
     pub owner: Option<String>,
@@ -241,19 +257,19 @@ pub struct View {
     pub seq: u64,
     /// Whether the record's owner has released.
     pub released: bool,
-    /// The largest token known here for this lock.
+    /// The record's counter, or the claim's grant.
     pub token: Token,
-    /// The record's body.
+    /// The body's version, and in answers to `Read` the body.
     pub record: Record,
     /// The record's ttl.
     pub ttl_ms: u64,
-    /// Whether the record names its owner: only in the incarnation under which it was written.
+    /// Whether the record or claim names its owner: only in the incarnation under which it was written.
     pub named: bool,
     /// The incarnation of the record, for [`Seen`].
     pub inc: String,
     /// Broken by force: over for its holder, but not free before it has let go or was watched unchanged for its ttl.
     pub broken: bool,
-    /// The value in the key is none of ours here (no record or claim of it): it is waited for, never taken.
+    /// The value in the plain key is not the row's owner's: it is waited for, never taken.
     pub foreign: bool,
     /// In a refusal of a waiter with a ticket: how many are before it in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -261,7 +277,7 @@ pub struct View {
 }
 
 impl View {
-    /// The holder it shows: whatever stands in the key; observed, also the record's owner whose key has vanished.
+    /// The holder it shows: by the node's clock; observed, also a record's owner whose time is up by that clock.
     #[doc(hidden)]
     pub fn holder_by(&self, expiry: Expiry) -> Option<&str> {
         let recorded = self
@@ -308,7 +324,7 @@ pub struct Page {
     pub views: Vec<View>,
     /// Bodies by their locks; only of [`Op::Records`].
     pub bodies: Vec<(String, Record)>,
-    /// How many records were forgotten; only of [`Op::Sweep`].
+    /// How many rows and bodies were forgotten; only of [`Op::Sweep`].
     pub forgotten: u32,
 }
 
@@ -318,7 +334,7 @@ pub struct Page {
 pub enum Answer {
     /// The lock is this owner's; `grant` is this attempt's number on this node.
     Granted {
-        /// `max(counter, floor) + 1`, remembered as this attempt's grant.
+        /// Above the lock's counter and the floor, remembered as this attempt's grant.
         grant: Token,
         /// What the predecessors left.
         record: Record,

@@ -13,10 +13,10 @@ use super::{Expiry, Record, Seen, Take, Ticket, Token, Version};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A named lock: key and record; the counter stands in the record (and the node's is raised with it).
+    /// A named lock: a record, with a counter of its own.
     Lock,
-    /// A short claim of a batch or message: key only; the token comes from the node's counter, one per call
-    /// and owner (all claims of one owner share one grant); never healed.
+    /// A short claim of a batch or message: an owner and an end by the node's clock; the token comes from the node's counter,
+    /// one per call and owner (all its claims share one grant); never healed.
     Claim,
 }
 
@@ -24,7 +24,7 @@ pub enum Kind {
 #[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// Take the lock if it is free (N3, N4, N8). Answers [`Answer::Granted`] or [`Answer::Refused`].
+    /// Take the lock if it is free (N3, N4). Answers [`Answer::Granted`] or [`Answer::Refused`].
     Acquire {
         /// The lock.
         key: String,
@@ -32,13 +32,13 @@ pub enum Op {
         owner: String,
         /// Lock with record, or short claim.
         kind: Kind,
-        /// The key's time to live.
+        /// How long the lease lasts from now.
         ttl: Duration,
         /// The largest token this client has seen: the grant is above it.
         floor: Token,
         /// How a held lock is taken. A claim is always taken as with [`Take::Server`].
         take: Take,
-        /// The longest life a key of ours may have: on a refusal, a key of ours that lives longer is cut to it.
+        /// The longest life a lease may have: on a refusal, what ends by the node's clock and later is cut to it (N10).
         clamp: Duration,
         /// A place in the lock's queue, taken or kept by this; it is left with the grant. Not for claims.
         ticket: Option<Ticket>,
@@ -53,7 +53,7 @@ pub enum Op {
         /// The ticket's id.
         ticket: String,
     },
-    /// Raise the counter to `token` where the lock is still `owner`'s and its grant is not larger.
+    /// Raise the lock's counter to `token` where the lock is still `owner`'s and its grant is not larger.
     /// Answers [`Answer::Done`], [`Answer::Larger`] or [`Answer::Refused`].
     Confirm {
         /// The lock.
@@ -64,13 +64,12 @@ pub enum Op {
         kind: Kind,
         /// The largest grant of the round.
         token: Token,
-        /// What ends leases. With [`Expiry::Observed`] the key may have vanished.
+        /// What ends leases. With [`Expiry::Observed`] its end by the node's clock, or its plain key's, changes nothing.
         expiry: Expiry,
     },
-    /// Round `seq` of a held lease: renew where the record is `owner`'s, unreleased, older than `seq` and no other
-    /// value stands in the key ([`Answer::Kept`], observed also where the key has vanished); write it anew where `take`
-    /// allows it and this owner was not released here ([`Answer::Healed`], kind `Lock` only); else [`Answer::Refused`].
-    /// Raises counters to `token`.
+    /// Round `seq` of a held lease: renew where the record is `owner`'s, held, and older than `seq` ([`Answer::Kept`]); write it
+    /// anew where another record or none stands, `take` allows it and no larger token is known here (E3;
+    /// [`Answer::Healed`], kind `Lock` only); else [`Answer::Refused`]. Raises the lock's counter to `token`.
     Extend {
         /// The lock.
         key: String,
@@ -80,7 +79,7 @@ pub enum Op {
         kind: Kind,
         /// Grows with every round of this lease, starting at 1.
         seq: u64,
-        /// The key's new time to live, from now.
+        /// How long the lease lasts from now.
         ttl: Duration,
         /// The lease's token.
         token: Token,
@@ -136,7 +135,7 @@ pub enum Op {
         body: String,
         /// Unix milliseconds: the node refuses with [`Answer::TooEarly`] while its wall clock is before this.
         not_before: Option<i64>,
-        /// What ends leases. With [`Expiry::Observed`] the key may have vanished.
+        /// What ends leases. With [`Expiry::Observed`] its end by the node's clock, or its plain key's, changes nothing.
         expiry: Expiry,
     },
     /// Look at a lock without changing anything. Answers [`Answer::View`].

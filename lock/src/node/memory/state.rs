@@ -141,17 +141,13 @@ impl NodeState {
     }
 }
 
-/// What starts with `prefix` and comes after `after`, in order; from the first on where that is empty.
+/// What starts with `prefix`, in order, from `from` on.
 fn starting_with<'a, V>(
     map: &'a BTreeMap<String, V>,
     prefix: &'a str,
-    after: &'a str,
+    from: &'a str,
 ) -> impl Iterator<Item = (&'a String, &'a V)> {
-    let from = match after < prefix || after.is_empty() {
-        true => Bound::Included(prefix),
-        false => Bound::Excluded(after),
-    };
-    map.range::<str, _>((from, Bound::Unbounded))
+    map.range::<str, _>((Bound::Included(from.max(prefix)), Bound::Unbounded))
         .take_while(move |(name, _)| name.starts_with(prefix))
 }
 
@@ -195,14 +191,9 @@ impl Rows for NodeState {
         Ok(())
     }
 
-    fn names(
-        &mut self,
-        prefix: &str,
-        after: &str,
-        count: usize,
-    ) -> Result<Vec<String>, Infallible> {
-        let rows = starting_with(&self.rows, prefix, after).map(|(name, _)| name);
-        let bodies = starting_with(&self.bodies, prefix, after).map(|(name, _)| name);
+    fn names(&mut self, prefix: &str, from: &str, count: usize) -> Result<Vec<String>, Infallible> {
+        let rows = starting_with(&self.rows, prefix, from).map(|(name, _)| name);
+        let bodies = starting_with(&self.bodies, prefix, from).map(|(name, _)| name);
         let names: BTreeSet<&String> = rows.take(count).chain(bodies.take(count)).collect();
         Ok(names.into_iter().take(count).cloned().collect())
     }

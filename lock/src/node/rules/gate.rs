@@ -143,7 +143,7 @@ impl<R: Rows> Turn<'_, R> {
         if !self.is_nominated(nonce) {
             return Ok(Answer::Unadmitted);
         }
-        let stood = self.rows.body(key)?;
+        let stood = self.body(key)?;
         let version = stood.as_ref().map(|body| body.record.version);
         if record.version > version.unwrap_or_default() {
             let until = match stood {

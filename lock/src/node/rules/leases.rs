@@ -30,7 +30,7 @@ impl<R: Rows> Turn<'_, R> {
         if *kind == Kind::Claim {
             return match self.acquire_claim(key, attempt)? {
                 Some(granted) => Ok(granted),
-                None => self.held_by_other(key, *clamp, true, Duration::ZERO),
+                None => self.cut_claim(key, *clamp),
             };
         }
         let ticket = ticket.as_ref();
@@ -105,7 +105,7 @@ impl<R: Rows> Turn<'_, R> {
     /// Writes a lease over what stands there: its incarnation, its end and its body's version are those of now, and whoever
     /// waited goes on waiting (W1). What the predecessors left.
     fn put(&mut self, key: &str, row: Option<&Row>, entry: Entry) -> Result<Record, R::Error> {
-        let body = self.rows.body(key)?;
+        let body = self.body(key)?;
         if let Some(body) = body.as_ref().filter(|body| body.until.is_some()) {
             let (record, until) = (body.record.clone(), None);
             self.rows.put_body(key, &Body { record, until })?;
@@ -124,14 +124,12 @@ impl<R: Rows> Turn<'_, R> {
         Ok(record)
     }
 
-    /// The plain key shows the owner for at least its ttl from now.
+    /// The plain key shows the owner for its ttl from now.
     fn show(&mut self, key: &str, owner: &str, ttl: Duration) -> Result<(), R::Error> {
         if !self.rows.is_raw() {
             return Ok(());
         }
-        let own = self.plain(key)?.filter(|k| k.value == owner);
-        let known = own.and_then(|k| k.until).unwrap_or_default();
-        let until = Some(later(self.now, ttl).max(known));
+        let until = Some(later(self.now, ttl));
         let value = owner.to_owned();
         self.rows.put_plain(key, &Key { value, until })
     }
@@ -166,33 +164,44 @@ impl<R: Rows> Turn<'_, R> {
         by_clock: bool,
         waits: Duration,
     ) -> Result<Answer, R::Error> {
-        let (now, row) = (self.now, self.rows.row(key)?);
-        let mut held = row.clone();
-        match &mut held {
-            Some(Row::Record(entry)) => {
-                // A holder whose leases may be longer than the caller's knows best.
-                let last = later(now, entry.ttl.max(longest));
-                if by_clock && entry.stands() {
-                    entry.until = entry.until.min(last);
-                }
-                if !waits.is_zero() && self.names(&entry.inc) {
-                    entry.waits = entry.waits.max(later(now, waits));
-                }
-                let own = self.plain(key)?.filter(|k| k.value == entry.owner);
-                if let Some(plain) = own
-                    && plain.until.is_none_or(|until| until > last)
-                {
-                    let until = Some(last);
-                    self.rows.put_plain(key, &Key { until, ..plain })?;
-                }
-            }
-            Some(Row::Claim(claim)) if by_clock => {
-                claim.until = claim.until.min(later(now, longest));
-            }
-            _ => {}
+        let Some(before) = self.entry(key)? else {
+            return self.refused(key);
+        };
+        // A holder whose leases may be longer than the caller's knows best.
+        let last = later(self.now, before.ttl.max(longest));
+        let mut entry = before.clone();
+        if by_clock && entry.stands() {
+            entry.until = entry.until.min(last);
         }
-        if let Some(held) = held.as_ref().filter(|held| Some(*held) != row.as_ref()) {
-            self.rows.put_row(key, held)?;
+        if !waits.is_zero() && self.names(&entry.inc) {
+            entry.waits = entry.waits.max(later(self.now, waits));
+        }
+        let own = self.plain(key)?.filter(|k| k.value == entry.owner);
+        if let Some(plain) = own
+            && plain.until.is_none_or(|until| until > last)
+        {
+            let until = Some(last);
+            self.rows.put_plain(key, &Key { until, ..plain })?;
+        }
+        if entry != before {
+            self.rows.put_row(key, &Row::Record(entry))?;
+        }
+        self.refused(key)
+    }
+
+    /// N10, of claims.
+    fn cut_claim(&mut self, key: &str, longest: Duration) -> Result<Answer, R::Error> {
+        let until = later(self.now, longest);
+        if let Some(Row::Claim(claim)) = self.rows.row(key)?
+            && claim.until > until
+        {
+            let own = self.plain(key)?.filter(|k| k.value == claim.owner);
+            self.rows
+                .put_row(key, &Row::Claim(Claim { until, ..claim }))?;
+            if let Some(plain) = own {
+                let until = Some(until);
+                self.rows.put_plain(key, &Key { until, ..plain })?;
+            }
         }
         self.refused(key)
     }
@@ -203,27 +212,28 @@ impl<R: Rows> Turn<'_, R> {
         key: &str,
         attempt: Attempt<'_>,
     ) -> Result<Option<Answer>, R::Error> {
-        if self.plain(key)?.is_some() {
+        let plain = self.plain(key)?;
+        let foreign = plain.as_ref().is_some_and(|k| k.value != attempt.owner);
+        let record = Record::default();
+        let row = self.rows.row(key)?;
+        if let Some(Row::Claim(claim)) = &row
+            && self.lives(claim)
+        {
+            let grant = claim.grant;
+            let own = claim.owner == attempt.owner && !foreign;
+            return Ok(own.then_some(Answer::Granted { grant, record }));
+        }
+        if plain.is_some() {
             return Ok(None);
         }
-        let record = Record::default();
-        match self.rows.row(key)? {
-            Some(Row::Claim(claim)) if self.lives(&claim) => {
-                let grant = claim.grant;
-                let own = claim.owner == attempt.owner;
-                return Ok(own.then_some(Answer::Granted { grant, record }));
+        if let Some(Row::Record(entry)) = &row {
+            if self.names(&entry.inc) && entry.stands() && self.now < entry.until {
+                return Ok(None);
             }
-            Some(Row::Record(entry)) => {
-                if self.names(&entry.inc) && entry.stands() && self.now < entry.until {
-                    return Ok(None);
-                }
-                self.raise(entry.counter)?;
-            }
-            _ => {}
+            self.raise(entry.counter)?;
         }
-        let shared = self.claimed.get(attempt.owner).copied();
-        let grant = match shared.filter(|grant| *grant > attempt.floor) {
-            Some(grant) => grant,
+        let grant = match self.claimed.get(attempt.owner) {
+            Some(shared) => *shared,
             None => Token(self.rows.forgotten()?.max(attempt.floor).0 + 1),
         };
         self.claimed.insert(attempt.owner.to_owned(), grant);
@@ -234,6 +244,7 @@ impl<R: Rows> Turn<'_, R> {
             inc: self.inc().unwrap_or_default().to_owned(),
             until: later(self.now, attempt.ttl),
         };
+        self.show(key, attempt.owner, attempt.ttl)?;
         self.rows.put_row(key, &Row::Claim(claim))?;
         Ok(Some(Answer::Granted { grant, record }))
     }
@@ -257,11 +268,14 @@ impl<R: Rows> Turn<'_, R> {
 
     /// The claim, where it is this owner's and counts.
     fn claim(&mut self, key: &str, owner: &str) -> Result<Option<Claim>, R::Error> {
-        if self.plain(key)?.is_some() {
-            return Ok(None);
-        }
+        let shown = match self.plain(key)? {
+            Some(plain) => plain.value == owner,
+            None => !self.rows.is_raw(),
+        };
         Ok(match self.rows.row(key)? {
-            Some(Row::Claim(claim)) if self.lives(&claim) && claim.owner == owner => Some(claim),
+            Some(Row::Claim(claim)) if shown && self.lives(&claim) && claim.owner == owner => {
+                Some(claim)
+            }
             _ => None,
         })
     }
@@ -364,6 +378,7 @@ impl<R: Rows> Turn<'_, R> {
         let Some(claim) = self.claim(key, round.owner)? else {
             return self.refused(key);
         };
+        self.show(key, round.owner, round.ttl)?;
         let until = later(self.now, round.ttl).max(claim.until);
         self.rows
             .put_row(key, &Row::Claim(Claim { until, ..claim }))?;
@@ -379,9 +394,7 @@ impl<R: Rows> Turn<'_, R> {
         marked: Duration,
         retention: Duration,
     ) -> Result<Answer, R::Error> {
-        if self.plain(key)?.is_some_and(|k| k.value == owner) {
-            self.rows.drop_plain(key)?;
-        }
+        self.drop_own_plain(key, owner)?;
         let entry = self.entry(key)?;
         if let Some(own) = entry.filter(|e| e.owner == owner && e.stands()) {
             self.let_go(key, own, marked, retention)?;
@@ -407,7 +420,15 @@ impl<R: Rows> Turn<'_, R> {
         self.rows.put_row(key, &Row::Record(released))
     }
 
+    fn drop_own_plain(&mut self, key: &str, owner: &str) -> Result<(), R::Error> {
+        match self.plain(key)?.is_some_and(|k| k.value == owner) {
+            true => self.rows.drop_plain(key),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn release_claim(&mut self, key: &str, owner: &str) -> Result<Answer, R::Error> {
+        self.drop_own_plain(key, owner)?;
         if let Some(Row::Claim(claim)) = self.rows.row(key)?
             && claim.owner == owner
         {

@@ -13,7 +13,7 @@
 //!
 //! # Order
 //! Every operation judges the owner first and touches rows after (N6). Claims and documents past their end count as absent,
-//! whether or not they have been swept; records and bodies stand until they are.
+//! whether or not they have been swept, and so do bodies; records stand until they are.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -188,13 +188,9 @@ pub(crate) trait Rows {
     fn put_body(&mut self, key: &str, body: &Body) -> Result<(), Self::Error>;
     fn drop_body(&mut self, key: &str) -> Result<(), Self::Error>;
 
-    /// Names with a row or a body that start with `prefix` and come after `after`, in order, `count` at most.
-    fn names(
-        &mut self,
-        prefix: &str,
-        after: &str,
-        count: usize,
-    ) -> Result<Vec<String>, Self::Error>;
+    /// Names with a row or a body that start with `prefix`, in order, from `from` on, `count` at most.
+    fn names(&mut self, prefix: &str, from: &str, count: usize)
+    -> Result<Vec<String>, Self::Error>;
 
     /// Whether every lease shows in a plain key, too.
     fn is_raw(&self) -> bool {
@@ -524,9 +520,16 @@ impl<R: Rows> Turn<'_, R> {
         Ok(plain.filter(|k| k.until.is_none_or(|until| self.now < until)))
     }
 
-    /// The body beside a row, as its reader sees it.
+    /// The body beside a row, until it has ended.
+    fn body(&mut self, key: &str) -> Result<Option<Body>, R::Error> {
+        let now = self.now;
+        let body = self.rows.body(key)?;
+        Ok(body.filter(|b| b.until.is_none_or(|until| now < until)))
+    }
+
+    /// The same, as its reader sees it.
     fn record(&mut self, key: &str) -> Result<Record, R::Error> {
-        Ok(self.rows.body(key)?.map(|b| b.record).unwrap_or_default())
+        Ok(self.body(key)?.map(|b| b.record).unwrap_or_default())
     }
 
     /// What the next grant of this lock is above: its record's counter (C2), where that is of another incarnation also `c`
@@ -548,8 +551,9 @@ impl<R: Rows> Turn<'_, R> {
     fn view_of(&mut self, key: &str, row: Option<&Row>) -> Result<View, R::Error> {
         let plain = self.plain(key)?;
         let (shown, until) = match row {
+            _ if self.rows.is_raw() => (None, NodeMs(0)),
             Some(Row::Claim(claim)) => (Some(&claim.owner), claim.until),
-            Some(Row::Record(e)) if e.stands() && !self.rows.is_raw() => (Some(&e.owner), e.until),
+            Some(Row::Record(e)) if e.stands() => (Some(&e.owner), e.until),
             _ => (None, NodeMs(0)),
         };
         let living = shown.filter(|_| self.now < until);
@@ -563,7 +567,16 @@ impl<R: Rows> Turn<'_, R> {
             Some(Row::Claim(claim)) => claim.grant,
             None => Token(0),
         };
-        let foreign = plain.as_ref();
+        let version = match entry {
+            Some(entry) => entry.version,
+            None => self.record(key)?.version,
+        };
+        let foreign = match (&plain, row) {
+            (None, _) => false,
+            (Some(plain), Some(Row::Record(entry))) => entry.owner != plain.value,
+            (Some(plain), Some(Row::Claim(claim))) => claim.owner != plain.value,
+            (Some(_), None) => true,
+        };
         Ok(View {
             key: key.to_owned(),
             ahead: None,
@@ -575,13 +588,13 @@ impl<R: Rows> Turn<'_, R> {
             broken: entry.is_some_and(|e| e.state == State::Broken),
             token,
             record: Record {
-                version: entry.map(|e| e.version).unwrap_or_default(),
+                version,
                 body: String::new(),
             },
             ttl_ms: entry.map_or(0, |e| ceil_ms(e.ttl)),
             named: row.is_some_and(|row| self.names(row.inc())),
             inc: row.map(|row| row.inc().to_owned()).unwrap_or_default(),
-            foreign: foreign.is_some_and(|k| entry.is_none_or(|e| e.owner != k.value)),
+            foreign,
         })
     }
 
@@ -604,7 +617,7 @@ impl<R: Rows> Turn<'_, R> {
     /// The body ends `retention` from now.
     fn end_body(&mut self, key: &str, retention: Duration) -> Result<(), R::Error> {
         let until = Some(later(self.now, retention));
-        match self.rows.body(key)? {
+        match self.body(key)? {
             Some(body) => self.rows.put_body(key, &Body { until, ..body }),
             None => Ok(()),
         }

@@ -15,9 +15,10 @@ impl<R: Rows> Turn<'_, R> {
     ) -> Result<(Vec<String>, Option<Cursor>), R::Error> {
         let count = usize::try_from(count.max(1)).unwrap_or(usize::MAX);
         let names = self.rows.names(prefix, &from.0, count)?;
-        let full = names.len() == count;
-        let last = names.last().filter(|_| full).cloned();
-        Ok((names, last.map(Cursor)))
+        let last = names.last().filter(|_| names.len() == count);
+        // The least name after it.
+        let next = last.map(|last| Cursor(format!("{last}\0")));
+        Ok((names, next))
     }
 
     pub(super) fn list(
@@ -56,7 +57,7 @@ impl<R: Rows> Turn<'_, R> {
             if row.as_ref().is_some_and(|row| row.entry().is_some()) {
                 page.views.push(self.view_of(&name, row.as_ref())?);
             }
-            if let Some(Body { record, .. }) = self.rows.body(&name)? {
+            if let Some(Body { record, .. }) = self.body(&name)? {
                 page.bodies.push((name, record));
             }
         }
@@ -100,6 +101,7 @@ impl<R: Rows> Turn<'_, R> {
             let body = self.rows.body(&name)?.and_then(|body| body.until);
             if !bars_body && body.is_some_and(|until| until <= self.now) {
                 self.rows.drop_body(&name)?;
+                page.forgotten += 1;
             }
         }
         Ok(Answer::Page(page))

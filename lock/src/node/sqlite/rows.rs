@@ -206,12 +206,12 @@ impl Rows for SqlRows<'_> {
         self.run("DELETE FROM wk_body WHERE key = ?1", [key])
     }
 
-    fn names(&mut self, prefix: &str, after: &str, count: usize) -> rusqlite::Result<Vec<String>> {
-        let select = "SELECT key FROM wk_lease WHERE key >= ?1 AND key > ?2
-            UNION SELECT key FROM wk_body WHERE key >= ?1 AND key > ?2 ORDER BY key LIMIT ?3";
+    fn names(&mut self, prefix: &str, from: &str, count: usize) -> rusqlite::Result<Vec<String>> {
+        let select = "SELECT key FROM wk_lease WHERE key >= ?1
+            UNION SELECT key FROM wk_body WHERE key >= ?1 ORDER BY key LIMIT ?2";
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let mut select = self.conn.prepare_cached(select)?;
-        let names = select.query_map(params![prefix, after, count], |row| row.get(0))?;
+        let names = select.query_map(params![from.max(prefix), count], |row| row.get(0))?;
         let names: Vec<String> = names.collect::<rusqlite::Result<_>>()?;
         let starts = |name: &String| name.starts_with(prefix);
         Ok(names.into_iter().take_while(starts).collect())
