@@ -17,17 +17,21 @@ use futures_util::future::BoxFuture;
 use watchkeeper_lock::{
     clock::Clock,
     node::{
-        Answer, Call, Expiry, Kind, Node, Op, Record, Reply, Take, Token, Version, View,
-        memory::MemoryNode,
+        Answer, Call, Cursor, Expiry, Kind, Node, NodeMs, Op, Page, Record, Reply, Seen, Take,
+        Token, Version, View, memory::MemoryNode,
     },
 };
 
 pub(crate) mod admission;
+pub(crate) mod breaks;
 pub(crate) mod claims;
 pub(crate) mod crowds;
+pub(crate) mod late;
 pub(crate) mod locks;
 pub(crate) mod observed;
 pub(crate) mod records;
+pub(crate) mod sweeps;
+pub(crate) mod waits;
 
 /// Hands the names of all cases to another macro: `emit! { with: group: [case, ...], ... }`.
 macro_rules! every_case {
@@ -35,11 +39,10 @@ macro_rules! every_case {
         $emit! { $($with)*:
             locks: [
                 an_absent_key_is_granted_and_a_held_one_refused_n3,
-                the_same_attempt_sent_again_gets_the_same_grant_n3,
-                an_attempt_sent_again_shortens_nothing_n3,
+                the_same_attempt_sent_again_gets_the_same_grant_a2,
+                an_attempt_sent_again_shortens_nothing_a2,
                 a_late_call_changes_nothing_n2,
-                a_released_owner_is_never_revived_n4,
-                a_release_that_comes_first_counts_n4,
+                a_call_at_its_very_end_is_late_n2,
                 tokens_rise_over_release_expiry_and_retention_n5,
                 strangers_change_nothing_n6,
                 a_grant_is_above_the_floor,
@@ -47,50 +50,81 @@ macro_rules! every_case {
                 confirm_raises_the_counter,
                 confirm_tells_a_larger_grant,
                 extend_keeps_a_held_lease,
-                extend_raises_the_counter_of_the_node_t3,
                 extend_wants_a_newer_round,
-                extend_heals_an_expired_lease_that_nobody_took,
+                extend_keeps_an_expired_lease_that_nobody_took,
                 extend_heals_a_lost_lease_and_keeps_it_next_time,
-                extend_heals_after_somebody_else_has_left,
-                a_broken_lease_is_over_but_its_key_stays_n7,
-                a_broken_lease_goes_now_when_asked_n7,
-                a_break_touches_neither_a_successor_nor_a_stranger_n6,
-                a_broken_key_runs_out_by_itself,
                 whoever_is_polite_lets_those_before_him_pass_r7,
             ],
+            late: [
+                a1_an_owner_that_let_go_is_not_granted_again,
+                a1_an_owner_that_was_broken_is_not_granted_again,
+                a2_an_acquire_behind_a_round_undoes_nothing,
+                e2_a_round_revives_nothing,
+                e3_a_round_heals_nothing_that_was_granted_later,
+                e3_a_round_heals_what_was_granted_before,
+                e3_a_release_now_is_not_undone_where_another_has_left,
+                c2_what_is_healed_keeps_the_larger_counter,
+                c4_a_new_lock_begins_above_what_was_forgotten,
+            ],
+            breaks: [
+                a_broken_lease_is_over_but_its_key_stays_n7,
+                a_broken_lease_goes_now_when_asked_n7,
+                a_break_touches_no_successor_n6,
+                b1_what_is_broken_is_watched_like_what_is_held,
+                b2_a_break_is_written_where_nothing_of_its_target_stands,
+                b2_a_break_is_written_over_the_release_of_another,
+                b4_a_break_now_is_written_where_nothing_of_its_target_stands,
+                b5_what_is_broken_is_taken_when_its_time_is_up,
+                a_break_leaves_what_was_let_go,
+            ],
             claims: [
-                claims_of_one_owner_share_one_grant,
+                claims_of_one_owner_in_a_call_share_one_grant,
                 a_held_claim_is_refused_and_the_others_granted,
-                a_released_claim_is_never_revived_n4,
+                a_released_claim_is_nobodys,
                 a_claim_is_kept_while_held_and_never_healed,
-                a_broken_claim_is_over_but_its_key_stays_n7,
-                a_broken_claim_is_not_granted_again_n7,
+                a_claim_goes_now_when_it_is_broken_and_else_stays,
                 a_grant_of_claims_is_above_the_floor,
                 claims_are_confirmed_like_locks,
-                claims_and_locks_draw_from_one_counter,
+                claims_raise_what_new_locks_begin_above,
+                a_claim_and_a_lock_of_one_name_bar_each_other,
             ],
             observed: [
-                an_observed_lease_outlives_its_key_n8,
+                an_observed_lease_outlives_its_end_by_the_nodes_clock_n8,
                 what_was_seen_must_stand_there_exactly_n8,
                 a_released_record_is_free_for_all_n8,
-                a_value_that_is_not_the_records_is_never_taken_o6,
-                an_observed_lease_is_kept_though_its_key_vanished_r8,
-                a_record_without_its_key_is_of_its_owner_alone_n6,
+                an_observed_lease_is_kept_past_its_end_by_the_nodes_clock_r8,
+                an_ended_record_is_of_its_owner_alone_n6,
                 a_released_record_is_nobodys_to_confirm_or_write_n4,
                 a_round_heals_by_the_take_rule_r9,
-                the_key_alone_decides_when_the_server_expires,
+                the_clock_alone_decides_when_the_server_expires,
                 a_broken_lease_is_not_free_before_it_let_go_or_was_watched_n7,
-                only_keys_of_ours_are_cut_to_the_longest_life_o6,
-                a_release_is_announced_also_where_nothing_was_held,
-                records_are_listed_page_by_page,
+                only_what_ends_by_the_clock_is_cut_to_the_longest_life_n10,
                 what_nobody_guards_votes_and_needs_no_admission,
+            ],
+            sweeps: [
+                s0_a_release_is_kept_for_as_long_as_its_sender_said,
+                s1_a_sweep_judges_what_stands_and_deletes_no_lease,
+                s2_a_lease_is_forgotten_where_exactly_what_was_watched_stands,
+                s2_what_was_let_go_is_no_lease_to_forget,
+                c3_what_is_forgotten_is_remembered_as_a_number,
+                ended_claims_are_swept,
+                a_body_is_kept_for_its_retention,
+                a_walk_shows_everything_page_by_page,
+                records_are_read_with_their_bodies_page_by_page,
+            ],
+            waits: [
+                w1_whatever_takes_the_place_of_a_record_keeps_the_wait,
+                w3_a_refusal_says_that_a_client_waits,
+                w4_what_is_forgotten_or_broken_now_is_announced,
+                w6_a_release_is_announced_to_every_client,
+                a_release_that_no_client_waits_for_is_announced_to_none,
+                whoever_is_still_in_the_queue_goes_on_waiting_w1,
             ],
             records: [
                 a_record_is_handed_to_the_successor,
                 writes_are_ordered_by_version,
                 a_write_before_its_time_is_too_early,
                 only_the_holder_writes_n6,
-                a_released_record_ends_after_its_retention,
                 the_largest_revision_of_a_document_wins,
                 a_document_ends_after_its_lifetime_or_when_removed,
                 documents_lie_in_directories,
@@ -106,7 +140,6 @@ macro_rules! every_case {
                 answers_come_in_the_order_of_the_operations,
                 a_call_may_hold_250_operations,
                 an_empty_call_tells_the_time,
-                a_release_is_announced_to_every_client,
                 no_update_is_lost_under_the_lock,
             ],
         }
@@ -140,7 +173,7 @@ pub(crate) const SHORT: Duration = Duration::from_millis(150);
 /// No key of ours lives longer.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(30);
 
-/// How long a released record is remembered where that does not matter.
+/// How long a release and a body are kept where that does not matter.
 pub(crate) const RETENTION: Duration = Duration::from_secs(20);
 
 /// Waiting longer than this is a failure.
@@ -293,6 +326,7 @@ pub(crate) fn take_for(key: &str, owner: &str, ttl: Duration) -> Op {
         take: Take::Server,
         clamp: MAX_TTL,
         ticket: None,
+        waits: Duration::ZERO,
     }
 }
 
@@ -308,6 +342,7 @@ pub(crate) fn claim_for(key: &str, owner: &str, ttl: Duration) -> Op {
         take: Take::Server,
         clamp: MAX_TTL,
         ticket: None,
+        waits: Duration::ZERO,
     }
 }
 
@@ -336,18 +371,131 @@ pub(crate) fn extend(kind: Kind, key: &str, owner: &str, seq: u64, token: u64) -
     }
 }
 
-/// Ends a lease or an attempt.
-pub(crate) fn release(kind: Kind, key: &str, owner: &str) -> Op {
-    release_for(kind, key, owner, RETENTION)
+/// The same attempt by the record.
+pub(crate) fn observed_take(attempt: Op, seen: Option<Seen>) -> Op {
+    with(attempt, |take, _| *take = Take::Observed(seen))
+}
+
+/// The same attempt of a client that waits for so long.
+pub(crate) fn waiting(attempt: Op, life: Duration) -> Op {
+    with(attempt, |_, waits| *waits = life)
+}
+
+fn with(mut attempt: Op, change: impl FnOnce(&mut Take, &mut Duration)) -> Op {
+    if let Op::Acquire { take, waits, .. } = &mut attempt {
+        change(take, waits);
+    }
+    attempt
+}
+
+/// Takes a named lock by its record.
+pub(crate) fn observe(key: &str, owner: &str, seen: Option<Seen>) -> Op {
+    observed_take(take(key, owner), seen)
+}
+
+/// A round of an observed lease.
+pub(crate) fn round(key: &str, owner: &str, seq: u64, token: u64, seen: Option<Seen>) -> Op {
+    Op::Extend {
+        key: key.to_owned(),
+        owner: owner.to_owned(),
+        kind: Kind::Lock,
+        seq,
+        ttl: LONG,
+        token: Token(token),
+        take: Take::Observed(seen),
+    }
+}
+
+/// What a contender that looks now has seen.
+pub(crate) fn seen_in(view: &View) -> Seen {
+    Seen {
+        inc: view.inc.clone(),
+        owner: view.owner.clone().unwrap(),
+        seq: view.seq,
+    }
+}
+
+pub(crate) fn is_kept(answer: &Answer) -> bool {
+    matches!(answer, Answer::Kept { .. })
+}
+
+pub(crate) fn is_healed(answer: &Answer) -> bool {
+    matches!(answer, Answer::Healed { .. })
 }
 
 /// Ends a lease or an attempt.
-pub(crate) fn release_for(kind: Kind, key: &str, owner: &str, retention: Duration) -> Op {
+pub(crate) fn release(kind: Kind, key: &str, owner: &str) -> Op {
+    release_for(kind, key, owner, RETENTION, RETENTION)
+}
+
+/// Ends a lease or an attempt.
+pub(crate) fn release_for(
+    kind: Kind,
+    key: &str,
+    owner: &str,
+    marked: Duration,
+    retention: Duration,
+) -> Op {
     Op::Release {
         key: key.to_owned(),
         owner: owner.to_owned(),
         kind,
+        marked,
         retention,
+    }
+}
+
+/// Forgets a lease.
+pub(crate) fn forget(key: &str, seen: Seen) -> Op {
+    Op::Forget {
+        key: key.to_owned(),
+        seen,
+        retention: RETENTION,
+    }
+}
+
+/// Everything that a walk shows, in pages of about two, by key: nodes may walk in any order.
+pub(crate) async fn walk(node: &dyn Node, op: impl Fn(Cursor, u32) -> Op) -> Page {
+    let (mut all, mut from) = (Page::default(), Some(Cursor::default()));
+    while let Some(cursor) = from {
+        let page = match ask(node, op(cursor, 2)).await {
+            Answer::Page(page) => page,
+            other => panic!("not a page: {other:?}"),
+        };
+        all.views.extend(page.views);
+        all.bodies.extend(page.bodies);
+        all.forgotten += page.forgotten;
+        from = page.next;
+    }
+    all.views.sort_by(|a, b| a.key.cmp(&b.key));
+    all.bodies.sort_by(|a, b| a.0.cmp(&b.0));
+    all
+}
+
+/// All locks and claims whose key starts so.
+pub(crate) async fn list(node: &dyn Node, prefix: &str) -> Vec<View> {
+    let prefix = prefix.to_owned();
+    let list = |from, count| Op::List {
+        prefix: prefix.clone(),
+        from,
+        count,
+    };
+    walk(node, list).await.views
+}
+
+/// Sweeps the whole memory: the keys of the leases that look orphaned, and how much was forgotten.
+pub(crate) async fn swept(node: &dyn Node) -> (Vec<String>, u32) {
+    let page = walk(node, |from, count| Op::Sweep { from, count }).await;
+    let keys = page.views.into_iter().map(|view| view.key).collect();
+    (keys, page.forgotten)
+}
+
+/// Waits until so much time has passed by the node's clock.
+pub(crate) async fn pass(node: &dyn Node, by: Duration) {
+    let clock = Clock::system();
+    let end = ask_all(node, vec![]).await.at.0 + u64::try_from(by.as_millis()).unwrap();
+    while ask_all(node, vec![]).await.at < NodeMs(end) {
+        clock.sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -373,6 +521,7 @@ pub(crate) fn force(key: &str, owner: &str, token: u64, now: bool) -> Op {
         owner: owner.to_owned(),
         token: Token(token),
         ttl: SHORT,
+        marked: RETENTION,
         retention: RETENTION,
         now,
     }

@@ -36,6 +36,7 @@ pub(crate) async fn after_expiry(node: Arc<dyn Node>) -> Holders {
             take: Take::Server,
             clamp: PATIENCE,
             ticket: None,
+            waits: Duration::ZERO,
         }],
     };
     let answer = node.call(attempt).await.unwrap().answers.remove(0);

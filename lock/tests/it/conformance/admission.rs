@@ -50,10 +50,13 @@ pub(crate) async fn admitted(node: &dyn Node, nonce: &str, config: &str) {
 pub(crate) async fn every_rule(fresh: impl Fn() -> Box<dyn Fn(&str) -> Arc<dyn Node> + Sync>) {
     an_unadmitted_node_votes_for_nobody_and_does_the_rest(&*fresh()).await;
     only_the_standing_nomination_is_admitted(&*fresh()).await;
-    what_is_merged_rises_and_owns_nothing(&*fresh()).await;
+    what_is_merged_is_the_body_alone(&*fresh()).await;
     another_configuration_is_named_and_gets_no_vote(&*fresh()).await;
     a_record_of_an_earlier_admission_names_nobody(&*fresh()).await;
-    a_grant_is_above_what_the_node_was_admitted_with(&*fresh()).await;
+    c1_a_grant_is_above_what_the_node_was_admitted_with(&*fresh()).await;
+    e1_a_round_keeps_only_what_is_of_this_admission(&*fresh()).await;
+    b3_a_node_without_a_vote_is_told_of_no_break(&*fresh()).await;
+    what_is_of_an_earlier_admission_is_swept_when_its_time_is_up(&*fresh()).await;
 }
 
 async fn an_unadmitted_node_votes_for_nobody_and_does_the_rest(guarded: Guarded<'_>) {
@@ -70,15 +73,29 @@ async fn an_unadmitted_node_votes_for_nobody_and_does_the_rest(guarded: Guarded<
         extend(Lock, "k", "a", 1, 1),
         write("k", "a", (1, 1), "x"),
         claim_for("c", "a", LONG),
+        force("k", "a", 1, true),
+        forget(
+            "k",
+            Seen {
+                inc: String::new(),
+                owner: "a".into(),
+                seq: 0,
+            },
+        ),
         release(Lock, "k", "a"),
         doc,
         Op::Read { key: "k".into() },
+        Op::Sweep {
+            from: Cursor::default(),
+            count: 9,
+        },
     ];
     let reply = ask_all(&*node, ops).await;
     assert_eq!(reply.eligibility, Eligibility::Unadmitted);
-    assert_eq!(reply.answers[..5], vec![Answer::Unadmitted; 5]);
-    assert_eq!(reply.answers[5..7], [Answer::Done, Answer::Done]);
-    let Answer::View(seen) = &reply.answers[7] else {
+    assert_eq!(reply.answers[..7], vec![Answer::Unadmitted; 7]);
+    assert_eq!(reply.answers[7..9], [Answer::Done, Answer::Done]);
+    assert_eq!(reply.answers[10], Answer::Page(Page::default()));
+    let Answer::View(seen) = &reply.answers[9] else {
         panic!("{reply:?}")
     };
     assert_eq!((&seen.owner, &seen.holder), (&None, &None));
@@ -123,13 +140,12 @@ async fn only_the_standing_nomination_is_admitted(guarded: Guarded<'_>) {
     assert_eq!(told(ask(&*node, nominate("m")).await).nonce, None);
 }
 
-async fn what_is_merged_rises_and_owns_nothing(guarded: Guarded<'_>) {
+async fn what_is_merged_is_the_body_alone(guarded: Guarded<'_>) {
     let node = guarded("one");
     ask(&*node, nominate("n")).await;
-    let merge = |nonce: &str, counter, version: (u64, u64), body: &str| Op::Merge {
+    let merge = |nonce: &str, key: &str, version: (u64, u64), body: &str, retention| Op::Merge {
         nonce: nonce.to_owned(),
-        key: "k".into(),
-        counter: Token(counter),
+        key: key.to_owned(),
         record: Record {
             version: Version {
                 token: Token(version.0),
@@ -137,35 +153,31 @@ async fn what_is_merged_rises_and_owns_nothing(guarded: Guarded<'_>) {
             },
             body: body.to_owned(),
         },
+        retention,
     };
     assert_eq!(
-        ask(&*node, merge("m", 99, (9, 9), "no")).await,
+        ask(&*node, merge("m", "k", (9, 9), "no", LONG)).await,
         Answer::Unadmitted
     );
-    for (counter, version, body) in [(40, (30, 2), "new"), (35, (30, 1), "old")] {
-        assert_eq!(
-            ask(&*node, merge("n", counter, version, body)).await,
-            Answer::Done
-        );
+    for (version, body) in [((30, 2), "new"), ((30, 1), "old")] {
+        let merged = merge("n", "k", version, body, LONG);
+        assert_eq!(ask(&*node, merged).await, Answer::Done);
     }
+    ask(&*node, merge("n", "short", (5, 5), "ends", SHORT)).await;
     let seen = view(&*node, "k").await;
-    assert_eq!((seen.token, seen.record.body.as_str()), (Token(40), "new"));
+    assert_eq!((seen.token, seen.record.body.as_str()), (Token(0), "new"));
     assert_eq!((seen.owner, seen.named, seen.holder), (None, false, None));
-    let records = Op::Records {
-        after: String::new(),
-        limit: 9,
-    };
-    let Answer::Views(listed) = ask(&*node, records).await else {
-        panic!("no views")
-    };
-    assert_eq!(listed.len(), 1, "also for the next that is merged");
-    ask(&*node, admit_as("n", "one", 0)).await;
+    let listed = walk(&*node, |from, count| Op::Records { from, count }).await;
+    assert_eq!(listed.bodies[0].0, "k", "also for the next that is merged");
+    ask(&*node, admit_as("n", "one", 40)).await;
     assert_eq!(
-        ask(&*node, merge("n", 99, (99, 9), "late")).await,
+        ask(&*node, merge("n", "k", (99, 9), "late", LONG)).await,
         Answer::Unadmitted
     );
     let (grant, record) = granted(&*node, take("k", "a")).await;
     assert_eq!((grant, record.body.as_str()), (Token(41), "new"));
+    pass(&*node, SHORT).await;
+    assert_eq!(view(&*node, "short").await.record, Record::default());
 }
 
 async fn another_configuration_is_named_and_gets_no_vote(guarded: Guarded<'_>) {
@@ -181,16 +193,7 @@ async fn another_configuration_is_named_and_gets_no_vote(guarded: Guarded<'_>) {
 async fn a_record_of_an_earlier_admission_names_nobody(guarded: Guarded<'_>) {
     let (one, two) = (guarded("one"), guarded("two"));
     admitted(&*one, "n", "one").await;
-    let observed = |owner: &str| Op::Acquire {
-        key: "k".into(),
-        owner: owner.to_owned(),
-        kind: Lock,
-        ttl: LONG,
-        floor: Token(0),
-        take: Take::Observed(None),
-        clamp: MAX_TTL,
-        ticket: None,
-    };
+    let observed = |owner: &str| observe("k", owner, None);
     let (grant, _) = granted(&*one, observed("a")).await;
     ask(&*one, write("k", "a", (grant.0, 1), "ledger")).await;
     refused(&*one, observed("b")).await;
@@ -213,11 +216,61 @@ async fn a_record_of_an_earlier_admission_names_nobody(guarded: Guarded<'_>) {
 }
 
 /// Also where a record of an earlier admission knows no more than what was true then.
-async fn a_grant_is_above_what_the_node_was_admitted_with(guarded: Guarded<'_>) {
+async fn c1_a_grant_is_above_what_the_node_was_admitted_with(guarded: Guarded<'_>) {
     let (one, two) = (guarded("one"), guarded("two"));
     admitted(&*one, "n", "one").await;
     assert!(granted(&*one, take("k", "a")).await.0 < Token(70));
     ask(&*one, release(Lock, "k", "a")).await;
     ask_all(&*two, vec![nominate("m"), admit_as("m", "two", 70)]).await;
     assert_eq!(granted(&*two, take("k", "b")).await.0, Token(71));
+}
+
+async fn e1_a_round_keeps_only_what_is_of_this_admission(guarded: Guarded<'_>) {
+    let (one, two) = (guarded("one"), guarded("two"));
+    admitted(&*one, "n", "one").await;
+    let (grant, _) = granted(&*one, observe("k", "a", None)).await;
+    let claimed = granted(&*one, claim_for("c", "a", LONG)).await.0;
+    admitted(&*two, "m", "two").await;
+    // For all others it names nobody, and so it is no vote.
+    let answer = ask(&*two, round("k", "a", 1, grant.0, None)).await;
+    assert!(is_healed(&answer), "{answer:?}");
+    let seen = view(&*two, "k").await;
+    assert_eq!((seen.named, seen.inc.as_str(), seen.seq), (true, "m", 1));
+    assert!(is_kept(
+        &ask(&*two, round("k", "a", 2, grant.0, None)).await
+    ));
+    refused(&*two, extend(Kind::Claim, "c", "a", 1, claimed.0)).await;
+    assert!(granted(&*two, claim_for("c", "b", LONG)).await.0 > claimed);
+}
+
+async fn b3_a_node_without_a_vote_is_told_of_no_break(guarded: Guarded<'_>) {
+    let (one, two) = (guarded("one"), guarded("two"));
+    admitted(&*one, "n", "one").await;
+    let (grant, _) = granted(&*one, take("k", "a")).await;
+    for now in [false, true] {
+        for key in ["k", "never"] {
+            let answer = ask(&*two, force(key, "a", grant.0 + 9, now)).await;
+            assert_eq!(answer, Answer::Unadmitted);
+        }
+    }
+    let seen = view(&*one, "k").await;
+    assert_eq!(
+        (seen.holder.as_deref(), seen.broken, seen.token),
+        (Some("a"), false, grant)
+    );
+    assert_eq!(view(&*one, "never").await.owner, None);
+}
+
+async fn what_is_of_an_earlier_admission_is_swept_when_its_time_is_up(guarded: Guarded<'_>) {
+    let (one, two) = (guarded("one"), guarded("two"));
+    admitted(&*one, "n", "one").await;
+    let (grant, _) = granted(&*one, take_for("short", "a", SHORT)).await;
+    ask(&*one, confirm(Lock, "short", "a", grant.0 + 50)).await;
+    granted(&*one, take("long", "a")).await;
+    admitted(&*two, "m", "two").await;
+    pass(&*two, SHORT).await;
+    assert_eq!(swept(&*two).await, (vec![], 1));
+    assert_eq!(view(&*two, "short").await.owner, None);
+    assert_eq!(view(&*two, "long").await.owner.as_deref(), Some("a"));
+    assert_eq!(admission(&*two).await.counter.0, grant.0 + 50);
 }

@@ -8,7 +8,7 @@ fn claim(key: &str, owner: &str) -> Op {
     claim_for(key, owner, LONG)
 }
 
-pub(crate) async fn claims_of_one_owner_share_one_grant(lab: Lab) {
+pub(crate) async fn claims_of_one_owner_in_a_call_share_one_grant(lab: Lab) {
     let node = lab.client().await;
     let reply = ask_all(
         &*node,
@@ -18,10 +18,12 @@ pub(crate) async fn claims_of_one_owner_share_one_grant(lab: Lab) {
     let grants: Vec<Token> = reply.answers.iter().map(grant_of).collect();
     assert_eq!(grants[0], grants[1]);
     assert!(grants[2] > grants[0]);
-    // Also in a later call, and when sent again.
-    assert_eq!(granted(&*node, claim("4", "a")).await.0, grants[0]);
+    // What is sent again is what stands there; a later call has a grant of its own.
     assert_eq!(granted(&*node, claim("1", "a")).await.0, grants[0]);
-    assert!(granted(&*node, claim("5", "c")).await.0 > grants[2]);
+    assert!(granted(&*node, claim("4", "a")).await.0 > grants[2]);
+    let between = vec![claim("5", "c"), claim("6", "d"), claim("7", "c")];
+    let reply = ask_all(&*node, between).await;
+    assert_eq!(grant_of(&reply.answers[0]), grant_of(&reply.answers[2]));
 }
 
 pub(crate) async fn a_held_claim_is_refused_and_the_others_granted(lab: Lab) {
@@ -40,13 +42,13 @@ pub(crate) async fn a_held_claim_is_refused_and_the_others_granted(lab: Lab) {
     assert!(seen.remaining_ms.is_some());
 }
 
-pub(crate) async fn a_released_claim_is_never_revived_n4(lab: Lab) {
+pub(crate) async fn a_released_claim_is_nobodys(lab: Lab) {
     let node = lab.client().await;
     let (grant, _) = granted(&*node, claim("1", "a")).await;
     granted(&*node, claim("2", "a")).await;
     assert_eq!(ask(&*node, release(Claim, "1", "a")).await, Answer::Done);
-    refused(&*node, claim("1", "a")).await;
     refused(&*node, extend(Claim, "1", "a", 1, grant.0)).await;
+    refused(&*node, confirm(Claim, "1", "a", grant.0)).await;
     assert_eq!(view(&*node, "1").await.holder, None);
     // What the owner still holds is untouched, and others may have the rest.
     let kept = ask(&*node, extend(Claim, "2", "a", 1, grant.0)).await;
@@ -86,16 +88,49 @@ pub(crate) async fn claims_are_confirmed_like_locks(lab: Lab) {
     assert!(granted(&*node, claim("3", "b")).await.0 > Token(grant.0 + 10));
 }
 
-pub(crate) async fn claims_and_locks_draw_from_one_counter(lab: Lab) {
+pub(crate) async fn claims_raise_what_new_locks_begin_above(lab: Lab) {
     let node = lab.client().await;
-    let (lock, _) = granted(&*node, take("lock", "a")).await;
     let (claimed, _) = granted(&*node, claim("claim", "b")).await;
-    assert!(claimed > lock);
-    let (lock, _) = granted(&*node, take("new lock", "c")).await;
+    let (lock, _) = granted(&*node, take("lock", "a")).await;
     assert!(lock > claimed);
-    // A lock with a record counts by itself, and a claim is above all of them.
-    ask(&*node, confirm(Lock, "lock", "a", claimed.0 + 50)).await;
-    assert!(granted(&*node, claim("claim 2", "d")).await.0 > Token(claimed.0 + 50));
+    // A lock counts by itself while its record stands, and a claim is above those that are gone.
+    ask(&*node, confirm(Lock, "lock", "a", lock.0 + 50)).await;
+    let seen = seen_in(&view(&*node, "lock").await);
+    ask(&*node, forget("lock", seen)).await;
+    assert_eq!(
+        granted(&*node, claim("claim 2", "d")).await.0.0,
+        lock.0 + 51
+    );
+    ask(&*node, release(Claim, "claim 2", "d")).await;
+    assert_eq!(granted(&*node, take("new", "c")).await.0.0, lock.0 + 52);
+    // So do its rounds.
+    let kept = ask(&*node, extend(Claim, "claim", "b", 1, lock.0 + 90)).await;
+    assert!(is_kept(&kept), "{kept:?}");
+    assert_eq!(granted(&*node, take("newer", "c")).await.0.0, lock.0 + 91);
+}
+
+pub(crate) async fn a_claim_and_a_lock_of_one_name_bar_each_other(lab: Lab) {
+    let node = lab.client().await;
+    let (grant, _) = granted(&*node, take_for("k", "a", SHORT)).await;
+    let seen = seen_in(&view(&*node, "k").await);
+    refused(&*node, claim("k", "b")).await;
+    wait_until_free(&*node, "k").await;
+    // What it takes the place of is forgotten.
+    assert!(granted(&*node, claim("k", "b")).await.0 > grant);
+    for attempt in [
+        take("k", "c"),
+        observe("k", "c", None),
+        observe("k", "c", Some(seen)),
+        extend(Lock, "k", "a", 1, 90),
+        round("k", "a", 1, 90, None),
+    ] {
+        let seen = refused(&*node, attempt).await;
+        assert_eq!((seen.holder.as_deref(), seen.owner), (Some("b"), None));
+    }
+    ask(&*node, release(Claim, "k", "b")).await;
+    assert!(granted(&*node, take("k", "c")).await.0.0 > grant.0 + 1);
+    ask(&*node, release(Lock, "k", "c")).await;
+    granted(&*node, claim("k", "d")).await;
 }
 
 fn grant_of(answer: &Answer) -> Token {
@@ -108,28 +143,21 @@ fn grant_of(answer: &Answer) -> Token {
     }
 }
 
-pub(crate) async fn a_broken_claim_is_over_but_its_key_stays_n7(lab: Lab) {
-    let node = lab.client().await;
-    let (grant, _) = granted(&*node, claim_for("1", "a", LONG)).await;
-    granted(&*node, claim_for("2", "a", LONG)).await;
-    broken(&*node, force("1", "a", grant.0 + 3, false)).await;
-    refused(&*node, extend(Claim, "1", "a", 1, grant.0)).await;
-    refused(&*node, confirm(Claim, "1", "a", grant.0)).await;
-    refused(&*node, claim_for("1", "b", LONG)).await;
-    // The owner's other claims go on.
-    let kept = ask(&*node, extend(Claim, "2", "a", 1, grant.0)).await;
-    assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
-    broken(&*node, force("1", "a", grant.0 + 3, true)).await;
-    let (next, _) = granted(&*node, claim_for("1", "b", LONG)).await;
-    assert!(next.0 > grant.0 + 3);
-}
-
-/// Its holder may send its attempt again, and does not know.
-pub(crate) async fn a_broken_claim_is_not_granted_again_n7(lab: Lab) {
+pub(crate) async fn a_claim_goes_now_when_it_is_broken_and_else_stays(lab: Lab) {
     let node = lab.client().await;
     let (grant, _) = granted(&*node, claim("1", "a")).await;
-    broken(&*node, force("1", "a", grant.0 + 3, false)).await;
-    refused(&*node, claim("1", "a")).await;
+    granted(&*node, claim("2", "a")).await;
+    refused(&*node, force("1", "b", 9, true)).await;
+    // It ends by the clock alone.
+    let before = broken(&*node, force("1", "a", grant.0 + 3, false)).await;
+    assert_eq!(before.holder.as_deref(), Some("a"));
+    refused(&*node, claim("1", "b")).await;
+    broken(&*node, force("1", "a", grant.0 + 3, true)).await;
+    refused(&*node, extend(Claim, "1", "a", 1, grant.0)).await;
+    assert!(granted(&*node, claim("1", "b")).await.0 > grant);
+    // The owner's other claims go on.
+    let kept = ask(&*node, extend(Claim, "2", "a", 1, grant.0)).await;
+    assert!(is_kept(&kept), "{kept:?}");
 }
 
 pub(crate) async fn a_grant_of_claims_is_above_the_floor(lab: Lab) {

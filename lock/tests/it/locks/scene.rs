@@ -14,7 +14,7 @@ use watchkeeper_lock::{
     clock::{Clock, Moment},
     lease::{Lease, LeaseView, Loss},
     lock::{LockBuilder, LockError, Timing},
-    node::{Announcement, Answer, Call, Expiry, Kind, Node, Op, View},
+    node::{Answer, Call, Expiry, Kind, Node, Op, Take, Ticket, Token, View},
     spawn::Spawn,
 };
 
@@ -192,34 +192,49 @@ impl Scene {
         .await;
         for node in 0..self.nodes() {
             self.until("nobody stands in line", || async {
-                self.head(node, key).await.is_none()
+                self.queue_is_empty(node, key).await
             })
             .await;
         }
     }
 
-    /// The head of the queue on a node: the release of a stranger is announced as well, and names it.
-    pub(crate) async fn head(&self, node: usize, key: &str) -> Option<String> {
-        let connection = &self.eyes[node];
-        let mut news = connection.announcements().await.unwrap();
+    /// Whether no other stands in the queue on a node: a polite stranger is let in, or sees that none is before it.
+    async fn queue_is_empty(&self, node: usize, key: &str) -> bool {
         let owner = Chance::system().id();
-        let release = Op::Release {
+        let attempt = Op::Acquire {
             key: key.to_owned(),
             owner: owner.clone(),
             kind: Kind::Lock,
+            ttl: self.time.ttl,
+            floor: Token(0),
+            take: Take::Server,
+            clamp: MAX_TTL,
+            ticket: Some(Ticket {
+                id: owner.clone(),
+                life: self.time.ttl,
+                polite: true,
+            }),
+            waits: Duration::ZERO,
+        };
+        let is_empty = match self.ask(node, attempt).await {
+            Answer::Granted { .. } => true,
+            Answer::Refused(view) => view.ahead == Some(0),
+            other => panic!("not an answer to an attempt: {other:?}"),
+        };
+        let leave = Op::Leave {
+            key: key.to_owned(),
+            ticket: owner.clone(),
+        };
+        self.ask(node, leave).await;
+        let release = Op::Release {
+            key: key.to_owned(),
+            owner,
+            kind: Kind::Lock,
+            marked: self.time.ttl,
             retention: self.time.ttl,
         };
-        let asked = connection.call(call(release)).await;
-        asked.unwrap();
-        self.soon("the announcement", async {
-            loop {
-                let Announcement { owner: o, next, .. } = news.recv().await.unwrap();
-                if o == owner {
-                    return next;
-                }
-            }
-        })
-        .await
+        self.ask(node, release).await;
+        is_empty
     }
 
     async fn ask(&self, node: usize, op: Op) -> Answer {
