@@ -40,6 +40,8 @@ pub enum Refusal {
     Clients,
     /// It does not have the database of this number.
     Database,
+    /// `WRONGTYPE`: a key of ours holds what is none of ours.
+    WrongType,
 }
 
 // === impl Refusal ===
@@ -67,6 +69,7 @@ impl Refusal {
             Self::Version => "version",
             Self::Clients => "maxclients",
             Self::Database => "database",
+            Self::WrongType => "wrongtype",
         }
     }
 
@@ -115,6 +118,9 @@ impl Refusal {
                 "all its connections are taken: raise maxclients, or look who takes them"
             }
             Self::Database => "give a database number that it has; 0 is always there",
+            Self::WrongType => {
+                "this key is not what watchkeeper writes there: look who wrote it, and delete it (DEL)"
+            }
         }
     }
 
@@ -137,7 +143,8 @@ impl Refusal {
             | Self::Evicts
             | Self::Version
             | Self::Clients
-            | Self::Database => true,
+            | Self::Database
+            | Self::WrongType => true,
         }
     }
 
@@ -153,6 +160,7 @@ impl Refusal {
                 | Self::Evicts
                 | Self::Version
                 | Self::Database
+                | Self::WrongType
         )
     }
 }

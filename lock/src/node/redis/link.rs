@@ -40,7 +40,7 @@ use tracing::{debug, info, warn};
 use super::{
     preflight::{self, Identity},
     rights::{self, Missing},
-    script::{self, Layout, Peer, Prepared},
+    script::{self, Layout, Marker, Peer, Prepared},
     trouble::{self, Scrub, Trouble},
 };
 use crate::{
@@ -210,8 +210,8 @@ impl Flight {
         }
         match outcome {
             Ok(value) => {
-                let (reply, inc) = self.call.decode(value)?;
-                self.line.learn(inc);
+                let (reply, marker) = self.call.decode(value)?;
+                self.line.learn(marker);
                 Ok(reply)
             }
             Err(trouble) => {
@@ -224,8 +224,22 @@ impl Flight {
                     }
                     Trouble::Answered(_) | Trouble::NoScript => {}
                 }
-                Err(trouble::maybe_executed(trouble, waited))
+                Err(self.named(trouble::maybe_executed(trouble, waited)))
             }
+        }
+    }
+
+    /// The server does not say which key it means. What else can be of another type costs nothing but itself.
+    fn named(&self, error: NodeError) -> NodeError {
+        match error {
+            NodeError::Refused {
+                refusal: refusal @ Refusal::WrongType,
+                ..
+            } => NodeError::Refused {
+                refusal,
+                said: format!("WRONGTYPE: {} is not a hash", self.shared.parts.layout.table),
+            },
+            other => other,
         }
     }
 
@@ -561,8 +575,10 @@ impl Line {
     }
 
     /// When the marker is not the one that was seen, the next call compares the incarnation again.
-    fn learn(&self, inc: Option<String>) {
-        *self.inc.lock().unwrap_or_else(PoisonError::into_inner) = inc;
+    fn learn(&self, marker: Marker) {
+        if let Marker::Now(inc) = marker {
+            *self.inc.lock().unwrap_or_else(PoisonError::into_inner) = inc;
+        }
     }
 }
 

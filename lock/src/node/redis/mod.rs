@@ -1,26 +1,47 @@
 //! A Redis (or Valkey) master as a node.
 //!
-//! A lock is what the Redlock algorithm makes it: a string key, set if absent with a time to live to its owner's
-//! random value, removed by compare-and-delete. So other Redlock clients on the same key exclude us and are excluded.
-//! Everything else of ours stands in keys of ours, and one Lua script executes a whole [`Call`] in one round trip.
+//! One hash, the *table*, has all that safety rests on, so that a server has all of it or none. Four Lua scripts execute a
+//! whole [`Call`] in one round trip. With raw keys a lock is also what the Redlock algorithm makes it: a string key, set if
+//! absent with a time to live to its owner's random value, removed by compare-and-delete. So other Redlock clients on the
+//! same key exclude us and are excluded.
 //!
-//! # Keys (layout version 1; `{NS}` is a literal hash tag)
+//! # Keys (layout version 2; `{NS}` is a literal hash tag)
 //! | key | content |
 //! | --- | --- |
-//! | `{NS}:1:node` | hash: the node's counter; the admission marker (`inc`, `who`, `config`, `blank`) |
-//! | `{NS}:1:adm` | hash: the standing nomination (`nonce`, `who`) |
-//! | `{NS}:1:l:KEY`, or `KEY` when raw | string: the holder's value, with its time to live |
-//! | `{NS}:1:r:KEY` | hash: the record of a named lock; expires `retention` after a release (`released`: 1, broken: 2) |
-//! | `{NS}:1:g:OWNER` | hash, short-lived: the grant of an owner's claims; where this owner was released |
-//! | `{NS}:1:doc:NAME` | hash: a document |
-//! | `{NS}:1:idx` | sorted set: names of locks by the end of their life |
-//! | `{NS}:1:docs:DIR` | sorted set: names of the documents of one directory by the end of their life |
-//! | `{NS}:1:ch` | channel: `OWNER KEY` at each release |
+//! | `{NS}:2:t` | hash: the table |
+//! | `{NS}:2:doc:NAME` | hash: a document |
+//! | `{NS}:2:docs:DIR` | sorted set: names of the documents of one directory by the end of their life |
+//! | `{NS}:2:w:KEY` | sorted set: the tickets of those who queue for a lock, in order |
+//! | `{NS}:2:we:KEY` | sorted set: the same by the time until which each place is kept |
+//! | `{NS}:2:ch` | channel: `OWNER KEY` at a release for which a client waits; `OWNER>TICKET KEY` where one queues |
+//! | `KEY`, with raw keys | string: the holder's value, with its time to live, beside the row of the table |
+//!
+//! | field of the table | content |
+//! | --- | --- |
+//! | `lKEY` | the row of a lock: a record or a claim |
+//! | `bKEY` | its body |
+//! | `c` | the largest counter of all that was forgotten |
+//! | `m`, `mw`, `mc`, `ml` | the admission marker: incarnation, server, configuration, loss of memory |
+//! | `n`, `nw` | the standing nomination: nonce, server |
+//!
+//! Rows are texts of fields with fixed widths, which the scripts compare and cut without a number or a table being made:
+//!
+//! | record | state `H` held, `R` released, `B` broken | counter | grant | until | waits | ttl | version (token, revision) | round | incarnation | owner |
+//! | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+//! | from | 1 | 2 | 18 | 34 | 47 | 60 | 70 | 102 | 118 | 134 |
+//!
+//! A claim has `C` 1, grant 2, until 18, incarnation 31, owner 47; a body until 1 (all nines: it does not end), version 14,
+//! text 46. An incarnation has 16 letters, filled up with `-`. A row that makes no sense costs its lock alone: it is shown as held by
+//! `(malformed)`. A table that is no hash costs the node: it is refused by name.
 //!
 //! # Modules in reading order
 //! `script` and `ops/*.lua` (what is sent and what it does), `link` (the connection and its breaker), `preflight`
 //! (which servers are refused), `rights` (what the user must be allowed), `trouble` (what an error means), `announce`
-//! (release announcements), `inspect` (what a server tells of itself), `endless` (keys without a time to live), `tls` (certificates).
+//! (release announcements), `inspect` (what a server tells of itself), `endless` (raw keys without a time to live), `tls` (certificates).
+//!
+//! # How long a server is held
+//! Redis runs one script at a time. A call has [`MAX_OPS`] operations at most, and a page of a walk looks at a hundred rows or
+//! so, whatever it was asked for: either takes a fraction of a millisecond, or two at most.
 //!
 //! # The restart guard
 //! `who` is the server's run id and its replication id. A process that ends takes its connections with it, so the run id
@@ -37,7 +58,9 @@
 //! # When a server refuses
 //! [`crate::node::Refusal`] has them all. A server that refuses everything counts as down, as one that is silent does:
 //! it is asked again in the background, and costs the others nothing. One that refuses what was asked stays up: full
-//! memory (`OOM`) refuses new locks, while `ops/loop.lua` still extends and releases those that are held. None is a vote.
+//! memory (`OOM`) refuses new locks, while those that are held are still extended and released: after a script's first write
+//! Redis lets the others pass, so a script that is told `OOM` begins with one that is always allowed and changes nothing. None is
+//! a vote.
 //!
 //! # Not promised
 //! Unguarded, a server that loses its memory forgets its locks; with `Take::Server`, clocks of servers that jump end
@@ -140,7 +163,7 @@ pub struct RedisNodeSettings {
     pub node_timeout: Duration,
     /// Prefix of all keys of ours; fleets with different namespaces do not meet.
     pub namespace: String,
-    /// Lock keys stand verbatim, to be shared with other Redlock clients.
+    /// Every lease also shows in a plain key of the lock's name, shared with other Redlock clients.
     pub raw_keys: bool,
     /// Which incarnations of the server may vote; the default guards nothing.
     pub guard: GuardSettings,
@@ -305,6 +328,7 @@ impl Node for RedisNode {
         }
         // Numbers out of range are refused here; whether the call is late only the server knows.
         rules::admit(NodeMs::default(), &call)?;
+        script::check(&call)?;
         self.link.run(Prepared::new(&self.layout, call)).await
     }
 
@@ -318,12 +342,12 @@ impl Node for RedisNode {
     }
 
     async fn endless(&self) -> Result<Vec<String>, NodeError> {
-        // Raw keys are among those of others: nothing tells which are locks.
-        let Some(prefix) = self.layout.own_keys() else {
+        // What stands in the table has no life of its own.
+        if !self.layout.raw {
             return Ok(Vec::new());
-        };
+        }
         let limit = self.limit.max(LEAST_CONNECT_LIMIT);
-        let walked = endless::endless(&self.client, &prefix, limit, &self.scrub);
+        let walked = endless::endless(&self.client, &self.layout.table, limit, &self.scrub);
         match self.clock.timeout(endless::PATIENCE, walked).await {
             Ok(keys) => keys,
             Err(_) => Err(NodeError::Timeout(endless::PATIENCE)),

@@ -1,10 +1,10 @@
 -- Tries every command of ops/*.lua in a form that changes nothing, and answers with what the user may not do, as the words
 -- that ACL SETUSER takes. Trouble of another kind is found by the calls themselves.
 --
--- KEYS[1]  '{ns}:1:node', as for ops/*.lua.
+-- KEYS[1]  '{ns}:2:t', as for ops/*.lua.
 
-local base = string.sub(KEYS[1], 1, -5)
-local text, hash, set = base .. 'l:rights', base .. 'g:rights', base .. 'docs:rights'
+local base = string.sub(KEYS[1], 1, -2)
+local text, hash, set = base .. 'w:rights', base .. 'doc:rights', base .. 'docs:rights'
 local missing = {}
 
 local function refused(said)
@@ -32,9 +32,9 @@ try('PEXPIRE', text, 1)
 try('PERSIST', text)
 try('HGET', hash, 'f')
 try('HMGET', hash, 'f')
-try('HEXISTS', hash, 'f')
-try('HLEN', hash)
--- The one without a form that changes nothing; gone again before anybody can look.
+try('HDEL', hash, 'f')
+try('HSCAN', hash, 0)
+-- The one without a form that changes nothing; gone again before another client can look.
 try('HSET', hash, 'f', '')
 redis.pcall('DEL', hash)
 try('ZADD', set, 'XX', 1, 'm')

@@ -14,7 +14,7 @@ pub(super) struct Missing(Vec<String>);
 /// Asks the server what the user may not do.
 pub(super) fn ask(layout: &Layout) -> Cmd {
     let mut cmd = Cmd::new();
-    cmd.arg("EVAL").arg(SOURCE).arg(1).arg(&layout.node_key);
+    cmd.arg("EVAL").arg(SOURCE).arg(1).arg(&layout.table);
     cmd
 }
 
@@ -78,13 +78,13 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_the_remedy() {
-        let (needed, spare) = missing(&["+zadd", "+publish", "&{app}:1:ch"]).split();
+        let (needed, spare) = missing(&["+zadd", "+publish", "&{app}:2:ch"]).split();
         let text = needed.refuse().unwrap_err().to_string();
         assert!(
             text.contains("lacks +zadd:") && text.contains("ACL SETUSER"),
             "{text}"
         );
-        assert_eq!(spare.words().unwrap(), "+publish &{app}:1:ch");
+        assert_eq!(spare.words().unwrap(), "+publish &{app}:2:ch");
     }
 
     #[test]
@@ -105,6 +105,8 @@ mod tests {
     #[test]
     fn every_command_of_the_script_is_tried() {
         let script = concat!(
+            include_str!("ops/acquire.lua"),
+            include_str!("ops/release.lua"),
             include_str!("ops/prologue.lua"),
             include_str!("ops/rare.lua"),
             include_str!("ops/loop.lua"),

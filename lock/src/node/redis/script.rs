@@ -1,10 +1,11 @@
 //! The scripts' wire: a [`Call`] to its arguments, its answer to a [`Reply`]. Pure; `ops/*.lua` are the other side.
 //!
-//! There are two scripts, which share all that they both do: the one of every day has nothing but acquiring, confirming,
-//! extending and releasing, for what it does not define costs nothing.
+//! There are four scripts. Redis runs one from its top at every call, so what it does not define costs nothing: one acquires
+//! a lock, one releases a lock, one has what is done every day for many, and the last one has everything.
 
 mod decode;
 mod encode;
+mod row;
 #[cfg(test)]
 mod tests;
 
@@ -19,11 +20,20 @@ use tracing::warn;
 use crate::node::{
     Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Reply, RestartGuard,
 };
-use decode::{Fields, answer, nonsense};
+use decode::{Fields, Scene, nonsense};
 use encode::Args;
 
 /// So many keys of another type are told of.
 const MISFITS: usize = 100;
+
+/// What a nonce is brought to on the server; one that nobody has stands for a server without a guard.
+const INC: usize = 16;
+
+/// Acquires one lock.
+static ACQUIRE: LazyLock<Source> = LazyLock::new(|| Source::of(&[include_str!("ops/acquire.lua")]));
+
+/// Releases one lock.
+static RELEASE: LazyLock<Source> = LazyLock::new(|| Source::of(&[include_str!("ops/release.lua")]));
 
 /// For calls of nothing but what is done every day.
 static USUAL: LazyLock<Source> = LazyLock::new(|| {
@@ -64,11 +74,11 @@ impl Source {
 /// Where a node's keys live and how lock keys are spelled.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    /// `{ns}:1:node`: the script derives every other key of ours from it.
-    pub(super) node_key: String,
-    /// `{ns}:1:ch`: release announcements.
+    /// `{ns}:2:t`: the scripts derive every other key of ours from it.
+    pub(super) table: String,
+    /// `{ns}:2:ch`: release announcements.
     pub(super) channel: String,
-    /// Lock keys stand verbatim.
+    /// Every lease shows in a plain key, too.
     pub(super) raw: bool,
     /// Which incarnations may vote.
     pub(super) guard: GuardSettings,
@@ -91,13 +101,22 @@ pub(super) struct Peer {
     pub(super) inc: Option<String>,
 }
 
+/// What an answer says of the incarnation in the marker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Marker {
+    /// It is the one that was sent.
+    Same,
+    /// The server is admitted under this one, or under none.
+    Now(Option<String>),
+}
+
 // === impl Layout ===
 
 impl Layout {
     pub(super) fn new(namespace: &str, raw: bool, guard: GuardSettings) -> Self {
         Self {
-            node_key: format!("{{{namespace}}}:1:node"),
-            channel: format!("{{{namespace}}}:1:ch"),
+            table: format!("{{{namespace}}}:2:t"),
+            channel: format!("{{{namespace}}}:2:ch"),
             raw,
             guard,
             misfits: Arc::default(),
@@ -115,15 +134,9 @@ impl Layout {
         }
     }
 
-    /// What the names of lock keys begin with; `None` where they stand verbatim among those of others.
-    pub(super) fn own_keys(&self) -> Option<String> {
-        let base = self.node_key.trim_end_matches("node");
-        (!self.raw).then(|| format!("{base}l:"))
-    }
-
     /// All keys of ours, as `ACL SETUSER` takes them.
     pub(super) fn pattern(&self) -> String {
-        format!("~{}*", self.node_key.trim_end_matches("node"))
+        format!("~{}*", self.table.trim_end_matches('t'))
     }
 }
 
@@ -138,35 +151,61 @@ impl Prepared {
         }
     }
 
-    fn source(&self) -> &'static Source {
-        if self.usual { &USUAL } else { &WHOLE }
-    }
-
     /// The usual request: the script is known by its digest.
     pub(super) fn by_digest(&self, peer: &Peer) -> Cmd {
-        self.command("EVALSHA", self.source().script.get_hash(), peer)
+        self.command("EVALSHA", |source| source.script.get_hash(), peer)
     }
 
     /// The request that also teaches the server the script.
     pub(super) fn with_source(&self, peer: &Peer) -> Cmd {
-        self.command("EVAL", &self.source().text, peer)
+        self.command("EVAL", |source| &source.text, peer)
     }
 
-    fn command(&self, name: &str, script: &str, peer: &Peer) -> Cmd {
+    fn command(&self, name: &str, script: fn(&Source) -> &str, peer: &Peer) -> Cmd {
         let ops = self.call.ops.len();
-        let mut cmd = Cmd::with_capacity(16 + 4 * ops, 512 + 64 * ops);
-        cmd.arg(name).arg(script).arg(1).arg(&self.layout.node_key);
-        match self.call.not_after {
-            Some(at) => cmd.arg(at.0),
-            None => cmd.arg(""),
+        let mut cmd = Cmd::with_capacity(16 + 6 * ops, 512 + 96 * ops);
+        cmd.arg(name);
+        let mut begin = |source: &Source| {
+            cmd.arg(script(source)).arg(1).arg(&self.layout.table);
+            encode::not_after(&mut cmd, self.call.not_after);
         };
+        match (self.call.ops.as_slice(), self.known(peer)) {
+            ([op @ Op::Acquire { .. }], Some(inc)) if self.usual && is_of_a_lock(op) => {
+                begin(&ACQUIRE);
+                cmd.arg(inc);
+                encode::acquire(&mut cmd, op);
+            }
+            ([op @ Op::Release { .. }], Some(inc)) if is_of_a_lock(op) => {
+                begin(&RELEASE);
+                cmd.arg(inc);
+                encode::release(&mut cmd, op);
+            }
+            _ => {
+                begin(if self.usual { &USUAL } else { &WHOLE });
+                return self.many(cmd, peer);
+            }
+        }
+        cmd
+    }
+
+    /// What the marker must be for a short script: it neither asks for incarnations nor looks at plain keys.
+    fn known<'a>(&self, peer: &'a Peer) -> Option<&'a str> {
+        match (self.layout.raw, self.layout.guard.mode) {
+            (false, RestartGuard::Off) => Some(encode::UNGUARDED),
+            (false, RestartGuard::Connection) => peer.inc.as_deref(),
+            _ => None,
+        }
+    }
+
+    fn many(&self, mut cmd: Cmd, peer: &Peer) -> Cmd {
         cmd.arg(if self.layout.raw { "1" } else { "0" });
         match (self.layout.guard.mode, &peer.inc) {
             (RestartGuard::Off, _) => cmd.arg(""),
-            (RestartGuard::Connection, Some(inc)) => cmd.arg(format!("={inc}")),
+            (RestartGuard::Connection, Some(inc)) => cmd.arg(inc),
             (RestartGuard::Connection, None) | (RestartGuard::Call, _) => cmd.arg("?"),
         };
         cmd.arg(&peer.run_id).arg(&self.layout.guard.config);
+        encode::fields(&mut cmd, &self.call.ops);
         let mut args = Args(cmd);
         let mut rest = self.call.ops.as_slice();
         while let Some(first) = rest.first() {
@@ -179,29 +218,32 @@ impl Prepared {
         args.0
     }
 
-    /// Reads the script's answer to this call, and under which incarnation the server is admitted.
-    pub(super) fn decode(&self, value: Value) -> Result<(Reply, Option<String>), NodeError> {
+    /// Reads the script's answer to this call, and what it says of the marker.
+    pub(super) fn decode(&self, value: Value) -> Result<(Reply, Marker), NodeError> {
         let mut fields = Fields::of(value)?;
-        let (in_time, at) = (fields.int()?, fields.unsigned()?);
-        if in_time == 0 {
-            return Err(NodeError::Late { at: NodeMs(at) });
-        }
-        let mut misfits = Vec::new();
-        let answers = fields
-            .list()?
-            .into_iter()
-            .map(|value| answer(value, &mut misfits))
-            .collect::<Result<Vec<_>, _>>()?;
-        for key in misfits {
-            self.layout.tell_misfit(key);
-        }
-        if answers.len() != self.call.ops.len() {
+        let (form, at) = (fields.int()?, fields.unsigned()?);
+        let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
+        let guarded = self.layout.guard.mode != RestartGuard::Off;
+        let found = match form {
+            0 => return Err(NodeError::Late { at: NodeMs(at) }),
+            1 => fields.list()?,
+            _ => vec![fields.next()?],
+        };
+        if found.len() != self.call.ops.len() {
             return Err(nonsense("another number of answers than operations"));
         }
-        let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
-        let (eligibility, inc) = match self.layout.guard.mode {
-            RestartGuard::Off => (Eligibility::Unguarded, None),
-            RestartGuard::Connection | RestartGuard::Call => fields.eligibility()?,
+        let mut scene = Scene::new(at, self.layout.raw);
+        let answers = found.into_iter().zip(&self.call.ops);
+        let answers = answers
+            .map(|(value, op)| scene.answer(value, op))
+            .collect::<Result<Vec<_>, _>>()?;
+        for key in scene.misfits {
+            self.layout.tell_misfit(key);
+        }
+        let (eligibility, marker) = match (guarded, form) {
+            (false, _) => (Eligibility::Unguarded, Marker::Now(None)),
+            (true, 1) => fields.eligibility()?,
+            (true, _) => fields.short_eligibility(&answers),
         };
         let reply = Reply {
             at: NodeMs(at),
@@ -209,26 +251,53 @@ impl Prepared {
             eligibility,
             answers,
         };
-        Ok((reply, inc))
+        Ok((reply, marker))
     }
 }
 
+/// Refuses what a server cannot keep.
+pub(super) fn check(call: &Call) -> Result<(), NodeError> {
+    for op in &call.ops {
+        let (Op::Nominate { nonce } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. }) = op
+        else {
+            continue;
+        };
+        if encode::inc(nonce).is_none() {
+            return Err(nonsense("a nonce of more than 16 letters"));
+        }
+    }
+    Ok(())
+}
+
 /// Teach a server the scripts.
-pub(super) fn load() -> [Cmd; 2] {
-    [&USUAL, &WHOLE].map(|source| {
+pub(super) fn load() -> [Cmd; 4] {
+    [&ACQUIRE, &RELEASE, &USUAL, &WHOLE].map(|source| {
         let mut cmd = Cmd::new();
         cmd.arg("SCRIPT").arg("LOAD").arg(&source.text);
         cmd
     })
 }
 
-/// Lines are kept by the script that has everything.
+/// Queues are kept by the script that has everything.
 fn is_usual(op: &Op) -> bool {
     match op {
         Op::Acquire { kind, ticket, .. } => *kind == Kind::Claim || ticket.is_none(),
         Op::Confirm { .. } | Op::Extend { .. } | Op::Release { .. } => true,
         _ => false,
     }
+}
+
+fn is_of_a_lock(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Acquire {
+            kind: Kind::Lock,
+            ..
+        } | Op::Release {
+            kind: Kind::Lock,
+            ..
+        }
+    )
 }
 
 /// Whether an operation may follow another in its group: they share what stands at the group's head.
@@ -288,16 +357,18 @@ fn joins(first: &Op, next: &Op) -> bool {
             Op::Release {
                 owner,
                 kind,
+                marked,
                 retention,
                 ..
             },
             Op::Release {
                 owner: o,
                 kind: k,
+                marked: m,
                 retention: r,
                 ..
             },
-        ) => (owner, kind, retention) == (o, k, r),
+        ) => (owner, kind, marked, retention) == (o, k, m, r),
         _ => false,
     }
 }

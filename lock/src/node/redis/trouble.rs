@@ -12,7 +12,7 @@ use crate::node::{NodeError, Refusal};
 
 /// What stands in an error, and what it says. Redis before 7 hides the code inside `ERR Error running script`, so the
 /// whole text is looked at; the first that fits counts.
-const WORDS: [(&str, Refusal); 25] = [
+const WORDS: [(&str, Refusal); 26] = [
     ("LOADING", Refusal::Loading),
     ("READONLY", Refusal::ReadOnly),
     ("MASTERDOWN", Refusal::ReadOnly),
@@ -39,6 +39,7 @@ const WORDS: [(&str, Refusal); 25] = [
     ("refused to switch database", Refusal::Database),
     ("DB index", Refusal::Database),
     ("Script killed", Refusal::Busy),
+    ("WRONGTYPE", Refusal::WrongType),
 ];
 
 /// What stands in the text of a failed TLS connection, and what to do about it.
@@ -275,6 +276,10 @@ mod tests {
             ("CLUSTERDOWN Hash slot not served", Refusal::ClusterDown),
             ("MOVED 3999 127.0.0.1:6381", Refusal::Moved),
             ("ERR max number of clients reached", Refusal::Clients),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+                Refusal::WrongType,
+            ),
             (
                 "ERR Error running script (call to f_ab): @user_script:1: -READONLY You can't write",
                 Refusal::ReadOnly,

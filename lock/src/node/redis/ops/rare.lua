@@ -7,210 +7,221 @@ local function args(count)
   return unpack(argv, first, position)
 end
 
-local function number(value) return number_of(value or 0) end
-local function text(value) return format('%.0f', value) end
-
-local function lock_key(key) return lock_prefix .. key end
-local function record_key(key) return record_prefix .. key end
-local function owner_key(owner) return owner_prefix .. owner end
-
--- === the node's counter and its guard ===
-
 local function incarnation()
   return argv[4] .. ':' .. string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
 end
 
-local function node_counter()
-  if not counter then
-    written = number(call('HGET', node, 'counter'))
-    counter = written
-  end
-  return counter
+local function is_wrong_type(said)
+  return type(said) == 'table' and said.err and string.find(said.err, 'WRONGTYPE', 1, true)
 end
-
-local function raise(to)
-  if to > node_counter() then
-    counter, written = to, to
-    call('HSET', node, 'counter', text(to))
-  end
-end
-
--- === reading ===
-
--- What stands in the lock's key, whoever wrote it; false when free.
-local function value(key)
-  local found = redis.pcall('GET', lock_key(key))
-  if type(found) ~= 'table' then return found end
-  -- A stranger's hash or list under a raw key is held by somebody, too; any other error ends the call.
-  if string.find(found.err or '', 'WRONGTYPE', 1, true) then return '(not a string)' end
-  return call('GET', lock_key(key))
-end
-
--- The record without its body, which may be long. `exists`: also where nobody ever held it here, after a merge. `named`:
--- it is of the present incarnation.
-local function lease(key)
-  local r = redis.pcall('HMGET', record_key(key), 'owner', 'released', 'counter', 'token', 'rev', 'inc')
-  local fits = not r.err
-  if not fits then r = misfit(r, record_key(key)) end
-  local owner = r[1]
-  return {
-    owner = owner, released = r[2] == '1', broken = r[2] == '2', exists = r[3], counter = number(r[3]),
-    token = number(r[4]), rev = number(r[5]), named = owner and (r[6] or '') == inc,
-    fits = fits,
-  }
-end
-
-local function look(key) return view(key, value(key)) end
-local function refused(key) return { REFUSED, look(key) } end
-
--- Whether the lease is this owner's and counts; observed, its key may have vanished.
-local function is_held(holder, r, owner, expiry)
-  return r.named and r.owner == owner and not r.released and not r.broken
-    and (holder == owner or not holder and expiry == 'o')
-end
-
--- === writing ===
 
 local function outlive(key, ms)
-  if call('PTTL', key) < ms then call('PEXPIRE', key, text(ms)) end
+  if call('PTTL', key) < ms + 0 then call('PEXPIRE', key, format('%.0f', ms)) end
 end
 
-local function index_claim(key, ttl)
-  call('ZREMRANGEBYSCORE', locks, '-inf', '(' .. text(at))
-  call('ZADD', locks, text(at + number_of(ttl)), key)
-end
+-- === queues ===
+-- Who waits for a lock, in order, and until when each place is kept. Courtesy only.
 
-local function mark_released(key, retention)
-  local name = record_key(key)
-  call('HSET', name, 'released', '1')
-  call('PEXPIRE', name, retention)
-  call('ZADD', locks, text(at + number_of(retention)), key)
-end
+local function queue_keys(key) return base .. 'w:' .. key, base .. 'we:' .. key end
 
--- The line of a lock: who waits, in order, and until when each place is kept.
-local function line_keys(key) return base .. 'w:' .. key, base .. 'we:' .. key end
-
--- Takes a place at the end, or keeps the one there is; how many are before it. Courtesy only.
+-- Takes a place at the end, or keeps the one there is; how many are before it.
 local function queue(key, ticket, life)
-  local line, ends = line_keys(key)
-  for _, gone in ipairs(call('ZRANGEBYSCORE', ends, '-inf', text(at))) do
+  local line, ends = queue_keys(key)
+  -- What is of another type was planted by hand.
+  for _, name in ipairs({ line, ends }) do
+    if is_wrong_type(redis.pcall('ZSCORE', name, ticket)) then call('DEL', name) end
+  end
+  for _, gone in ipairs(call('ZRANGEBYSCORE', ends, '-inf', now)) do
     call('ZREM', line, gone)
     call('ZREM', ends, gone)
   end
   if not call('ZSCORE', line, ticket) then
-    local last = call('ZRANGE', line, -1, -1, 'WITHSCORES')[2]
-    call('ZADD', line, text(number(last) + 1), ticket)
+    local back = call('ZRANGE', line, -1, -1, 'WITHSCORES')[2]
+    call('ZADD', line, format('%.0f', (back or 0) + 1), ticket)
   end
-  call('ZADD', ends, text(at + number_of(life)), ticket)
-  outlive(line, number_of(life))
-  outlive(ends, number_of(life))
+  call('ZADD', ends, later(life), ticket)
+  outlive(line, life)
+  outlive(ends, life)
   return call('ZRANK', line, ticket)
 end
 
+-- Gives a place up; until when the last of the others is kept.
 local function leave(key, ticket)
-  local line, ends = line_keys(key)
-  call('ZREM', line, ticket)
-  call('ZREM', ends, ticket)
-end
-
-local function announce(key, owner)
-  local first = redis.pcall('ZRANGE', line_keys(key), 0, 0)[1]
-  if first then owner = owner .. '>' .. first end
-  redis.pcall('PUBLISH', channel, owner .. ' ' .. key)
+  local line, ends = queue_keys(key)
+  redis.pcall('ZREM', line, ticket)
+  redis.pcall('ZREM', ends, ticket)
+  local latest = redis.pcall('ZRANGE', ends, -1, -1, 'WITHSCORES')[2]
+  return latest and format('%013.0f', latest) or NONE
 end
 
 -- === operations ===
 
 local function write()
-  local key, owner, token, rev, body, not_before, expiry = args(7)
-  if not votes then return { UNADMITTED } end
-  local r = lease(key)
-  if not is_held(value(key), r, owner, expiry) then return refused(key) end
-  if not_before ~= '' and at < number_of(not_before) then return { TOO_EARLY, at } end
-  local new_token, new_rev = number_of(token), number_of(rev)
-  if new_token == r.token and new_rev == r.rev then
-    if body == (call('HGET', record_key(key), 'body') or '') then return { DONE } end
-    return refused(key)
+  local key, owner, version, text, not_before, expiry = args(6)
+  if not votes then return UNADMITTED end
+  local field = 'l' .. key
+  local v = get(field)
+  local state, named, of = judge(v)
+  if not named or of ~= owner or not is_held(v, state, plain_of(key), owner, expiry) then
+    return look(REFUSED, key, v, named)
   end
-  if new_token < r.token or (new_token == r.token and new_rev < r.rev) then return refused(key) end
-  call('HSET', record_key(key), 'token', token, 'rev', rev, 'body', body)
-  return { DONE }
+  if not_before > now then return { TOO_EARLY, now + 0 } end
+  local known = sub(v, 70, 101)
+  if version == known then
+    local body = body_of(get('b' .. key))
+    if text == (body and sub(body, 46) or '') then return DONE end
+  end
+  if version <= known then return look(REFUSED, key, v, named) end
+  changed[field] = sub(v, 1, 69) .. version .. sub(v, 102)
+  changed['b' .. key] = NEVER .. version .. text
+  return DONE
+end
+
+-- Ends a lease by force. Its raw key is left to run out unless it is to go now: its holder does not know yet, and an owner
+-- that was granted meanwhile would be the second to believe (N7).
+local function break_lock()
+  local key, owner, token, ttl, marked, kept, at_once = args(7)
+  if not votes then return UNADMITTED end
+  local field = 'l' .. key
+  local v, plain = get(field), plain_of(key)
+  local state, named, of = judge(v)
+  at_once = at_once == '1'
+  local before = look(BROKEN, key, v, named)
+  local claimed = state == 67 and named and sub(v, 18, 30) > now
+  local recorded = state and state ~= 67 and named
+  if state == false or plain and plain ~= owner
+    or of ~= owner and (claimed or recorded and state ~= 82) then
+    before[1] = REFUSED
+    return before
+  end
+  spare = true
+  if plain and at_once then
+    call('DEL', key)
+    plains[key] = false
+  elseif plain and before[7] < 0 then
+    call('PEXPIRE', key, format('%.0f', ttl))
+  end
+  if claimed then
+    if at_once then changed[field] = false end
+  elseif recorded and of == owner then
+    local counter = sub(v, 2, 17)
+    if token > counter then counter = token end
+    v = byte(v) == 72 and 'B' .. counter .. sub(v, 18) or sub(v, 1, 1) .. counter .. sub(v, 18)
+    changed[field] = v
+    if at_once and state ~= 82 then release(key, v, marked, kept, named) end
+  else
+    local counter, waits = base_of(v, state, named), NONE
+    if token > counter then counter = token end
+    if state and state ~= 67 then waits = sub(v, 47, 59) end
+    changed[field] = (at_once and 'R' or 'B') .. counter .. FIRST .. later(at_once and marked or ttl) .. waits .. ttl
+      .. version_of(key) .. FIRST .. inc .. owner
+    if at_once then leave_body(key, kept) end
+  end
+  return before
+end
+
+-- C3: what goes raises the counter in the same step.
+local function forget(field, v, state)
+  if state ~= 67 and sub(v, 2, 17) > c then c = sub(v, 2, 17) end
+  changed[field] = false
+end
+
+-- A page of the table. What was done before in this call is in it.
+local function page(from, count, pattern)
+  flush()
+  if pattern then return call('HSCAN', t, from, 'MATCH', pattern, 'COUNT', count) end
+  return call('HSCAN', t, from, 'COUNT', count)
+end
+
+local function next_of(found) return found[1] ~= '0' and found[1] end
+
+-- A row of a page.
+local function listed(key, v, named)
+  local plain, left = plain_of(key), -2
+  if plain then left = call('PTTL', key) end
+  return { key, v, named and 1 or 0, plain, left }
+end
+
+local function list()
+  local found, views = page(args(3)), {}
+  for i = 1, #found[2], 2 do
+    local key, v = sub(found[2][i], 2), found[2][i + 1]
+    local state, named = judge(v)
+    if state ~= 67 or sub(v, 18, 30) > now then views[#views + 1] = listed(key, v, named) end
+  end
+  return { PAGE, next_of(found), views, {}, 0 }
+end
+
+local function records()
+  local found, views, bodies = page(args(2)), {}, {}
+  for i = 1, #found[2], 2 do
+    local what, key, v = byte(found[2][i]), sub(found[2][i], 2), found[2][i + 1]
+    if what == 108 then
+      local state, named = judge(v)
+      if state and state ~= 67 then views[#views + 1] = listed(key, v, named) end
+    elseif what == 98 and body_of(v) then
+      bodies[#bodies + 1] = { key, sub(v, 14) }
+    end
+  end
+  return { PAGE, next_of(found), views, bodies, 0 }
+end
+
+-- By the clock goes only what others need no longer; of leases it is only told which look orphaned (S2).
+local function sweep()
+  local from, count = args(2)
+  if not votes then return { PAGE, false, {}, {}, 0 } end
+  local found, views, forgotten = page(from, count), {}, 0
+  spare = true
+  for i = 1, #found[2], 2 do
+    local field, v = found[2][i], found[2][i + 1]
+    local what, key = byte(field), sub(field, 2)
+    if what == 108 then
+      local state, named = judge(v)
+      if state and sub(v, state == 67 and 18 or 34, state == 67 and 30 or 46) <= now then
+        if state == 67 or state == 82 or not named then
+          forget(field, v, state)
+          forgotten = forgotten + 1
+        else
+          views[#views + 1] = listed(key, v, named)
+        end
+      end
+    elseif what == 98 and sub(v, 1, 13) <= now then
+      local state = judge(get('l' .. key))
+      if state ~= 72 and state ~= 66 then changed[field] = false end
+    end
+  end
+  return { PAGE, next_of(found), views, {}, forgotten }
 end
 
 local function rare(code)
   if code == 'write' then return write() end
-  if code == 'read' then return { VIEW, look(args(1)) } end
-
-  -- Ends a lease by force. The key is left to run out unless it is to go now: its holder does not know yet, and
-  -- whoever was granted meanwhile would be the second to believe (N7).
-  if code == 'break' then
-    local key, owner, token, ttl, retention, now = args(6)
-    local holder, r = value(key), lease(key)
-    local before = view(key, holder)
-    -- What a foreign client wrote has neither record nor grant.
-    if holder and (holder ~= owner or before[14] == 1) then return { REFUSED, before } end
-
-    now, token = now == '1', number_of(token)
-    local ends = holder and now
-    if ends then call('DEL', lock_key(key)) end
-    call('HSET', owner_key(owner), 'r:' .. key, '1')
-    outlive(owner_key(owner), number_of(retention))
-    if r.exists then
-      if token > r.counter then call('HSET', record_key(key), 'counter', text(token)) end
-      if r.owner == owner and not r.released then
-        if now then
-          mark_released(key, retention)
-          ends = true
-        else
-          call('HSET', record_key(key), 'released', '2')
-        end
-      end
-    end
-    raise(token)
-    if ends then
-      if not r.exists then call('ZREM', locks, key) end
-      announce(key, owner)
-    elseif holder and call('PTTL', lock_key(key)) < 0 then
-      call('PEXPIRE', lock_key(key), ttl)
-      -- Whoever lists must not forget it before it ends; a record is listed for longer.
-      if not r.exists then index_claim(key, ttl) end
-    end
-    return { BROKEN, before }
+  if code == 'read' then
+    local key = args(1)
+    local v, body = get('l' .. key), body_of(get('b' .. key))
+    local _, named = judge(v)
+    return look(VIEW, key, v, named, -1, body and sub(body, 14))
   end
-
+  if code == 'break' then return break_lock() end
   if code == 'leave' then
     leave(args(2))
-    return { DONE }
+    return DONE
   end
-
-  -- The members of an index that still live, in order.
-  local function members(index)
-    call('ZREMRANGEBYSCORE', index, '-inf', '(' .. text(at))
-    local found = call('ZRANGE', index, 0, -1)
-    table.sort(found)
-    return found
-  end
-
-  if code == 'list' then
-    local prefix, found = args(1), {}
-    for _, key in ipairs(members(locks)) do
-      if string.sub(key, 1, #prefix) == prefix then
-        local seen = look(key)
-        if seen[2] or seen[4] then found[#found + 1] = seen end
-      end
+  if code == 'list' then return list() end
+  if code == 'records' then return records() end
+  if code == 'sweep' then return sweep() end
+  if code == 'forget' then
+    local key, seen, kept = args(3)
+    if not votes then return UNADMITTED end
+    local v = get('l' .. key)
+    local state, named, of = judge(v)
+    -- A raw key that still stands would bar the lock without the record.
+    if (state == 72 or state == 66) and named and sub(v, 102) == seen and not plain_of(key) then
+      spare = true
+      forget('l' .. key, v, state)
+      leave_body(key, kept)
+      if sub(v, 47, 59) > now then announce(key, of) end
     end
-    return { VIEWS, found }
-  end
-
-  if code == 'records' then
-    local after, limit = args(2)
-    local found = {}
-    limit = number_of(limit)
-    for _, key in ipairs(members(locks)) do
-      if #found >= limit then break end
-      if key > after and lease(key).exists then found[#found + 1] = look(key) end
-    end
-    return { VIEWS, found }
+    return DONE
   end
 
   -- === documents ===
@@ -225,16 +236,18 @@ local function rare(code)
   local function try(command, key, ...)
     local found = redis.pcall(command, key, ...)
     if type(found) ~= 'table' or not found.err then return found end
-    if not string.find(found.err, 'WRONGTYPE', 1, true) then call(command, key, ...) end
+    if not is_wrong_type(found) then call(command, key, ...) end
     misfits[#misfits + 1] = key
     return nil
   end
-  local function listed(dir)
+  local function names_in(dir)
     local index = index_of(dir)
-    if try('ZREMRANGEBYSCORE', index, '-inf', '(' .. text(at)) == nil then return {} end
-    return members(index)
+    if try('ZREMRANGEBYSCORE', index, '-inf', '(' .. now) == nil then return {} end
+    local found = call('ZRANGE', index, 0, -1)
+    table.sort(found)
+    return found
   end
-  local function show(found, name)
+  local function show_doc(found, name)
     local doc = try('HMGET', doc_key(name), 'rev', 'body')
     if doc and doc[1] then found[#found + 1] = { name, number_of(doc[1]), doc[2] } end
   end
@@ -244,21 +257,20 @@ local function rare(code)
     local doc, index = doc_key(name), index_of(directory(name))
     local stored = try('HGET', doc, 'rev')
     if stored == nil then call('DEL', doc) end
-    if stored and number_of(rev) <= number_of(stored) then return { DONE } end
+    if stored and number_of(rev) <= number_of(stored) then return DONE end
     call('HSET', doc, 'rev', rev, 'body', body)
     call('PEXPIRE', doc, ttl)
-    local until_then = text(at + number_of(ttl))
-    if try('ZADD', index, until_then, name) == nil then
+    if try('ZADD', index, later(ttl), name) == nil then
       call('DEL', index)
-      call('ZADD', index, until_then, name)
+      call('ZADD', index, later(ttl), name)
     end
     -- A directory that nobody writes or lists any more ends with the last of its documents.
-    outlive(index, number_of(ttl))
-    return { DONE }
+    outlive(index, ttl)
+    return DONE
   end
   if code == 'docs' then
     local found = {}
-    for _, name in ipairs(listed(args(1))) do show(found, name) end
+    for _, name in ipairs(names_in(args(1))) do show_doc(found, name) end
     return { DOCS, found, misfits }
   end
   -- Without the bodies: looked at again and again.
@@ -266,7 +278,7 @@ local function rare(code)
     local dir, limit = args(2)
     local found = {}
     limit = number_of(limit)
-    for _, name in ipairs(listed(dir)) do
+    for _, name in ipairs(names_in(dir)) do
       if #found >= limit then break end
       local rev = try('HGET', doc_key(name), 'rev')
       if rev then found[#found + 1] = { name, number_of(rev), '' } end
@@ -275,68 +287,61 @@ local function rare(code)
   end
   if code == 'doc' then
     local found = {}
-    show(found, args(1))
+    show_doc(found, args(1))
     return { DOCS, found, misfits }
   end
   if code == 'remove_doc' then
     local name = args(1)
     call('DEL', doc_key(name))
     try('ZREM', index_of(directory(name)), name)
-    return { DONE }
+    return DONE
   end
 
   -- === admission ===
 
-  local adm = base .. 'adm'
   local who = guard ~= '' and incarnation()
 
   -- The nomination of the present incarnation, if one stands.
   local function nominated()
-    local stands = call('HMGET', adm, 'nonce', 'who')
-    return who and stands[2] == who and stands[1]
+    local nomination = call('HMGET', t, 'n', 'nw')
+    return who and nomination[2] == who and nomination[1]
   end
   local function admission()
-    if not who then return { ADMISSION, '', false, 1, '', false, node_counter(), false } end
-    local m = call('HMGET', node, 'inc', 'who', 'config', 'blank')
-    return {
-      ADMISSION, who, nominated(), m[2] == who and 1 or 0, m[1] or '', m[3], node_counter(), m[4],
-    }
+    if not who then return { ADMISSION, '', false, 1, '', false, c + 0, false } end
+    local m = call('HMGET', t, 'm', 'mw', 'mc', 'ml')
+    return { ADMISSION, who, nominated(), m[2] == who and 1 or 0, m[1] or '', m[3], c + 0, m[4] }
   end
 
   if code == 'admission' then return admission() end
   if code == 'nominate' then
     local nonce = args(1)
-    if who and not votes and not nominated() then call('HSET', adm, 'nonce', nonce, 'who', who) end
+    if who and not votes and not nominated() then call('HSET', t, 'n', nonce, 'nw', who) end
     return admission()
   end
-  -- Counter and body by maximum; whom the record names stays as it is.
+  -- By the larger version; of whom the lock is stays as it is.
   if code == 'merge' then
-    local nonce, key, count, token, rev, body = args(6)
-    if nominated() ~= nonce then return { UNADMITTED } end
-    local r, name = lease(key), record_key(key)
-    if not r.fits then return { DONE } end
-    if not r.exists or number_of(count) > r.counter then call('HSET', name, 'counter', count) end
-    local new_token, new_rev = number_of(token), number_of(rev)
-    if new_token > r.token or new_token == r.token and new_rev > r.rev then
-      call('HSET', name, 'token', token, 'rev', rev, 'body', body)
+    local nonce, key, version, text, kept = args(5)
+    if nominated() ~= nonce then return UNADMITTED end
+    local body = body_of(get('b' .. key))
+    if version > (body and sub(body, 14, 45) or UNWRITTEN) then
+      changed['b' .. key] = (body and sub(body, 1, 13) or later(kept)) .. version .. text
     end
-    if not r.exists then call('ZADD', locks, '+inf', key) end
-    raise(number_of(count))
-    return { DONE }
+    return DONE
   end
   if code == 'admit' then
-    local nonce, config, count, blank = args(4)
-    local m = call('HMGET', node, 'inc', 'who')
+    local nonce, configured, counter, lost = args(4)
+    local m = call('HMGET', t, 'm', 'mw')
     -- Sent again, or by another who watched the same nomination.
     if not (who and m[1] == nonce and m[2] == who) then
-      if nominated() ~= nonce then return { UNADMITTED } end
-      call('HSET', node, 'inc', nonce, 'who', who, 'config', config, 'blank', blank)
-      call('DEL', adm)
+      if nominated() ~= nonce then return UNADMITTED end
+      call('HSET', t, 'm', nonce, 'mw', who, 'mc', configured, 'ml', lost)
+      call('HDEL', t, 'n', 'nw')
+      inc, config = nonce, configured
       standing = config == argv[5] and 1 or 3
-      inc, votes, marker = nonce, standing == 1, { nonce, who, config }
+      votes = standing == 1
     end
-    raise(number_of(count))
-    return { DONE }
+    if counter > c then c = counter end
+    return DONE
   end
   return redis.error_reply('unknown operation ' .. code)
 end

@@ -2,89 +2,150 @@
 
 use deadpool_redis::redis::Value;
 
-use crate::node::{Admission, Answer, Doc, Eligibility, NodeError, Record, Token, Version, View};
+use super::{
+    Marker,
+    row::{self, Plain, Row},
+};
+use crate::node::{
+    Admission, Answer, Cursor, Doc, Eligibility, NodeError, NodeMs, Op, Page, Record, Token,
+    Version, View,
+};
 
-/// Keys that are none of ours by their type are added to `misfits`.
-pub(super) fn answer(value: Value, misfits: &mut Vec<String>) -> Result<Answer, NodeError> {
-    // What needs no more words.
-    if let Value::Int(number) = value {
-        return match u64::try_from(number) {
-            Ok(0) => Ok(Answer::Done),
-            Ok(grant) => Ok(Answer::Granted {
-                grant: Token(grant),
-                record: Record::default(),
-            }),
-            Err(_) if number == -1 => Ok(Answer::Kept {
-                version: Version::default(),
-            }),
-            Err(_) => Err(nonsense("an unknown kind of answer")),
-        };
-    }
-    let mut f = Fields::of(value)?;
-    Ok(match f.int()? {
-        1 => Answer::Granted {
-            grant: f.token()?,
-            record: f.record()?,
-        },
-        2 => Answer::Kept {
-            version: f.version()?,
-        },
-        3 => Answer::Healed {
-            version: f.version()?,
-        },
-        4 => Answer::Larger(f.token()?),
-        5 => Answer::Refused(view(f.next()?)?),
-        6 => Answer::TooEarly { wall_ms: f.int()? },
-        7 => Answer::Done,
-        8 => Answer::View(view(f.next()?)?),
-        9 => Answer::Views(f.list()?.into_iter().map(view).collect::<Result<_, _>>()?),
-        10 => {
-            let docs = f.list()?.into_iter().map(doc).collect::<Result<_, _>>()?;
-            for key in f.list()? {
-                misfits.push(Fields(vec![key].into_iter()).text()?);
-            }
-            Answer::Docs(docs)
-        }
-        11 => Answer::Broken(view(f.next()?)?),
-        12 => Answer::Unadmitted,
-        13 => Answer::Admission(Admission {
-            incarnation: f.text()?,
-            nonce: f.optional()?,
-            admitted: f.int()? == 1,
-            inc: f.text()?,
-            config: f.optional()?,
-            counter: f.token()?,
-            memory_loss: match f.optional()?.filter(|at| !at.is_empty()) {
-                Some(at) => Some(at.parse().map_err(|_| nonsense("a time out of range"))?),
-                None => None,
-            },
-        }),
-        _ => return Err(nonsense("an unknown kind of answer")),
-    })
+/// What all answers of a call have in common.
+pub(super) struct Scene {
+    at: NodeMs,
+    raw: bool,
+    /// Keys that are none of ours by their type.
+    pub(super) misfits: Vec<String>,
 }
 
-fn view(value: Value) -> Result<View, NodeError> {
-    let mut f = Fields::of(value)?;
-    let (key, holder) = (f.text()?, f.optional()?);
-    // -1 is a key without a time to live, -2 no key.
-    let remaining_ms = u64::try_from(f.int()?).ok();
-    let (owner, seq, over) = (f.optional()?, f.unsigned()?, f.int()?);
-    Ok(View {
-        key,
-        holder,
-        remaining_ms,
-        owner,
-        seq,
-        released: over == 1,
-        broken: over == 2,
-        token: f.token()?,
-        record: f.record()?,
-        ttl_ms: f.unsigned()?,
-        named: f.int()? == 1,
-        inc: f.text()?,
-        foreign: f.int()? == 1,
-        ahead: u32::try_from(f.int()?).ok(),
-    })
+// === impl Scene ===
+
+impl Scene {
+    pub(super) fn new(at: u64, raw: bool) -> Self {
+        Self {
+            at: NodeMs(at),
+            raw,
+            misfits: Vec::new(),
+        }
+    }
+
+    /// What stands in the table may be anything, and costs its own lock alone: it counts as held.
+    pub(super) fn answer(&mut self, value: Value, op: &Op) -> Result<Answer, NodeError> {
+        let refused = |key: &str| Answer::Refused(row::malformed(key));
+        // What needs no more words.
+        if let Value::Int(number) = value {
+            return match (number, u64::try_from(number)) {
+                (-1, _) => Ok(Answer::Kept {
+                    version: Version::default(),
+                }),
+                (-2, _) => Ok(Answer::Unadmitted),
+                (0, _) => Ok(Answer::Done),
+                (_, Ok(grant)) => Ok(Answer::Granted {
+                    grant: Token(grant),
+                    record: Record::default(),
+                }),
+                (_, Err(_)) => Err(nonsense("an unknown kind of answer")),
+            };
+        }
+        let key = key_of(op);
+        let mut f = Fields::of(value)?;
+        Ok(match f.int()? {
+            1 => match (row::number(&f.bytes()?), row::body(&f.bytes()?)) {
+                (Some(grant), Some(record)) => Answer::Granted {
+                    grant: Token(grant),
+                    record,
+                },
+                _ => refused(key),
+            },
+            2 => match row::version(&f.bytes()?) {
+                Some(version) => Answer::Kept { version },
+                None => refused(key),
+            },
+            3 => match row::version(&f.bytes()?) {
+                Some(version) => Answer::Healed { version },
+                None => refused(key),
+            },
+            4 => match row::number(&f.bytes()?) {
+                Some(grant) => Answer::Larger(Token(grant)),
+                None => refused(key),
+            },
+            5 => Answer::Refused(self.view(key, &mut f)?.0),
+            6 => Answer::TooEarly { wall_ms: f.int()? },
+            8 => {
+                let (view, body) = self.view(key, &mut f)?;
+                Answer::View(match row::body(&body) {
+                    Some(record) => View { record, ..view },
+                    None => row::malformed(key),
+                })
+            }
+            9 => Answer::Page(self.page(&mut f)?),
+            10 => {
+                let docs = f.list()?.into_iter().map(doc).collect::<Result<_, _>>()?;
+                for key in f.list()? {
+                    self.misfits.push(Fields(vec![key].into_iter()).text()?);
+                }
+                Answer::Docs(docs)
+            }
+            11 => Answer::Broken(self.view(key, &mut f)?.0),
+            13 => Answer::Admission(admission(&mut f)?),
+            _ => return Err(nonsense("an unknown kind of answer")),
+        })
+    }
+
+    /// A lock, and its body where it was asked for.
+    fn view(&self, key: &str, f: &mut Fields) -> Result<(View, Vec<u8>), NodeError> {
+        let text = f.bytes()?;
+        let named = f.int()? == 1;
+        let ahead = u32::try_from(f.int()?).ok();
+        let body = f.bytes()?;
+        let plain = f.plain()?;
+        let row = Row { text: &text, named };
+        let view = row.view(key, plain, self.at, self.raw);
+        Ok((View { ahead, ..view }, body))
+    }
+
+    fn page(&self, f: &mut Fields) -> Result<Page, NodeError> {
+        let next = f.optional()?.map(Cursor);
+        let mut views = Vec::new();
+        for value in f.list()? {
+            let mut f = Fields::of(value)?;
+            let (key, text, named) = (f.text()?, f.bytes()?, f.int()? == 1);
+            let plain = f.plain()?;
+            let row = Row { text: &text, named };
+            views.push(row.view(&key, plain, self.at, self.raw));
+        }
+        let mut bodies = Vec::new();
+        for value in f.list()? {
+            let mut f = Fields::of(value)?;
+            let (key, stored) = (f.text()?, f.bytes()?);
+            bodies.extend(row::body(&stored).map(|record| (key, record)));
+        }
+        let forgotten = u32::try_from(f.int()?).unwrap_or_default();
+        Ok(Page {
+            next,
+            views,
+            bodies,
+            forgotten,
+        })
+    }
+}
+
+/// The lock that an operation is about.
+fn key_of(op: &Op) -> &str {
+    match op {
+        Op::Acquire { key, .. }
+        | Op::Leave { key, .. }
+        | Op::Confirm { key, .. }
+        | Op::Extend { key, .. }
+        | Op::Release { key, .. }
+        | Op::Break { key, .. }
+        | Op::Write { key, .. }
+        | Op::Read { key }
+        | Op::Merge { key, .. }
+        | Op::Forget { key, .. } => key,
+        _ => "",
+    }
 }
 
 fn doc(value: Value) -> Result<Doc, NodeError> {
@@ -93,6 +154,22 @@ fn doc(value: Value) -> Result<Doc, NodeError> {
         name: f.text()?,
         rev: f.unsigned()?,
         body: f.text()?,
+    })
+}
+
+fn admission(f: &mut Fields) -> Result<Admission, NodeError> {
+    let nonce = |stored: String| row::inc(stored.as_bytes());
+    Ok(Admission {
+        incarnation: f.text()?,
+        nonce: f.optional()?.map(nonce),
+        admitted: f.int()? == 1,
+        inc: nonce(f.text()?),
+        config: f.optional()?,
+        counter: Token(f.unsigned()?),
+        memory_loss: match f.optional()?.filter(|at| !at.is_empty()) {
+            Some(at) => Some(at.parse().map_err(|_| nonsense("a time out of range"))?),
+            None => None,
+        },
     })
 }
 
@@ -107,7 +184,7 @@ impl Fields {
         }
     }
 
-    fn next(&mut self) -> Result<Value, NodeError> {
+    pub(super) fn next(&mut self) -> Result<Value, NodeError> {
         self.0.next().ok_or_else(|| nonsense("a field is missing"))
     }
 
@@ -126,32 +203,40 @@ impl Fields {
         u64::try_from(self.int()?).map_err(|_| nonsense("a negative number"))
     }
 
-    fn token(&mut self) -> Result<Token, NodeError> {
-        self.unsigned().map(Token)
-    }
-
-    pub(super) fn eligibility(&mut self) -> Result<(Eligibility, Option<String>), NodeError> {
+    /// Of a call of many operations.
+    pub(super) fn eligibility(&mut self) -> Result<(Eligibility, Marker), NodeError> {
         let (eligibility, inc, config) = (self.int()?, self.text()?, self.text()?);
         Ok(match eligibility {
-            1 => (Eligibility::Admitted, Some(inc)),
-            2 => (Eligibility::Unadmitted, None),
-            3 => (Eligibility::Configured(config), Some(inc)),
+            1 => (Eligibility::Admitted, Marker::Now(Some(inc))),
+            2 => (Eligibility::Unadmitted, Marker::Now(None)),
+            // Asked for again with the next call, which tells its configuration, too.
+            3 => (Eligibility::Configured(config), Marker::Now(None)),
             _ => return Err(nonsense("an unknown eligibility")),
         })
     }
 
-    fn version(&mut self) -> Result<Version, NodeError> {
-        Ok(Version {
-            token: self.token()?,
-            rev: self.unsigned()?,
+    /// Of a call that one of the short scripts has answered: they are sent only to servers that were admitted.
+    pub(super) fn short_eligibility(&self, answers: &[Answer]) -> (Eligibility, Marker) {
+        if answers.contains(&Answer::Unadmitted) || self.0.len() > 0 {
+            (Eligibility::Unadmitted, Marker::Now(None))
+        } else {
+            (Eligibility::Admitted, Marker::Same)
+        }
+    }
+
+    /// -1 is a key without a time to live, -2 no key.
+    fn plain(&mut self) -> Result<Plain, NodeError> {
+        Ok(Plain {
+            value: self.optional()?,
+            left: u64::try_from(self.int()?).ok(),
         })
     }
 
-    fn record(&mut self) -> Result<Record, NodeError> {
-        Ok(Record {
-            version: self.version()?,
-            body: self.text()?,
-        })
+    fn bytes(&mut self) -> Result<Vec<u8>, NodeError> {
+        match self.next()? {
+            Value::BulkString(bytes) => Ok(bytes),
+            _ => Err(nonsense("not a text")),
+        }
     }
 
     fn text(&mut self) -> Result<String, NodeError> {
@@ -159,11 +244,10 @@ impl Fields {
             .ok_or_else(|| nonsense("a text is missing"))
     }
 
-    /// A stranger's value may be any bytes: it is shown, never compared, so losing some of it does no harm.
     fn optional(&mut self) -> Result<Option<String>, NodeError> {
         match self.next()? {
             Value::Nil => Ok(None),
-            Value::BulkString(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+            Value::BulkString(bytes) => Ok(Some(row::text(&bytes))),
             _ => Err(nonsense("not a text")),
         }
     }

@@ -4,13 +4,88 @@ use std::time::Duration;
 
 use deadpool_redis::redis::Cmd;
 
-use crate::node::{Expiry, Kind, Op, Seen, Take, Token, Version, rules::ceil_ms};
+use super::INC;
+use crate::node::{Expiry, Kind, NodeMs, Op, Seen, Take, Token, Version, rules::ceil_ms};
 
-/// Longer lives are cut to this (ten years), so that a time plus a life stays exact in the script.
+/// Longer lives are cut to this (ten years), so that a time plus a life keeps its width in the table.
 pub(super) const LONGEST_MS: u64 = 10 * 366 * 24 * 3600 * 1000;
+
+/// Longer ttls are cut to this (115 days): a row has ten digits for them.
+pub(super) const LONGEST_TTL_MS: u64 = 9_999_999_999;
+
+/// Rows that a page looks at: so many take a server a fraction of a millisecond.
+pub(super) const PAGE: u32 = 100;
+
+/// The incarnation of what is written without a guard.
+pub(super) const UNGUARDED: &str = "----------------";
+
+/// No time of any node is later.
+const NEVER_MS: u64 = 9_999_999_999_999;
 
 /// What is said of each operation of a group, after its head.
 pub(super) struct Args(pub(super) Cmd);
+
+/// By when a call is too late.
+pub(super) fn not_after(cmd: &mut Cmd, not_after: Option<NodeMs>) {
+    let last = not_after.map_or(NEVER_MS, |at| at.0.min(NEVER_MS));
+    cmd.arg(format!("{last:013}"));
+}
+
+/// For the script that acquires one lock.
+pub(super) fn acquire(cmd: &mut Cmd, op: &Op) {
+    if let Op::Acquire {
+        key,
+        owner,
+        ttl,
+        floor,
+        take,
+        clamp,
+        waits,
+        ..
+    } = op
+    {
+        cmd.arg(key).arg(wide(floor.0)).arg(life(*ttl)).arg(owner);
+        cmd.arg(wait(*waits)).arg(millis(*clamp)).arg(seen(take));
+    }
+}
+
+/// For the script that releases one lock.
+pub(super) fn release(cmd: &mut Cmd, op: &Op) {
+    if let Op::Release {
+        key,
+        owner,
+        marked,
+        retention,
+        ..
+    } = op
+    {
+        cmd.arg(key).arg(owner);
+        cmd.arg(millis(*marked)).arg(millis(*retention));
+    }
+}
+
+/// How many fields of the table these operations read one after the other, and which.
+pub(super) fn fields(cmd: &mut Cmd, ops: &[Op]) {
+    let mut fields = Vec::with_capacity(ops.len());
+    for op in ops {
+        match op {
+            Op::Acquire { key, kind, .. } => {
+                fields.push(format!("l{key}"));
+                if *kind == Kind::Lock {
+                    fields.push(format!("b{key}"));
+                }
+            }
+            Op::Extend { key, .. } | Op::Confirm { key, .. } | Op::Release { key, .. } => {
+                fields.push(format!("l{key}"));
+            }
+            _ => {}
+        }
+    }
+    cmd.arg(fields.len());
+    for field in fields {
+        cmd.arg(field);
+    }
+}
 
 impl Args {
     pub(super) fn group(&mut self, first: &Op, group: &[Op]) {
@@ -23,27 +98,27 @@ impl Args {
                 clamp,
                 ..
             } => {
-                self.text("claim").text(owner).millis(*ttl).token(*floor);
-                self.millis(*clamp).keys(group);
+                self.texts(&["claim", owner, &life(*ttl), &wide(floor.0), &millis(*clamp)]);
+                self.count(group);
             }
             Op::Acquire {
-                key,
                 owner,
                 ttl,
                 floor,
                 take,
                 clamp,
                 ticket,
+                waits,
                 ..
             } => {
-                self.text("acquire").text(key).text(owner).millis(*ttl);
-                self.token(*floor).take(take).millis(*clamp);
+                self.texts(&["acquire", owner, &life(*ttl), &wide(floor.0), &seen(take)]);
+                self.texts(&[&millis(*clamp), &wait(*waits)]);
                 match ticket {
                     Some(ticket) => {
                         let polite = if ticket.polite { "1" } else { "0" };
-                        self.text(&ticket.id).millis(ticket.life).text(polite);
+                        self.texts(&[&ticket.id, &millis(ticket.life), polite]);
                     }
-                    None => drop(self.text("")),
+                    None => self.texts(&[""]),
                 }
             }
             Op::Extend {
@@ -53,15 +128,14 @@ impl Args {
                 token,
                 ..
             } => {
-                // A field is left empty, so that its head is like that of claims.
-                self.text("extend_claim").text(owner).millis(*ttl);
-                self.token(*token).text("").keys(group);
+                self.texts(&["extend_claim", owner, &life(*ttl), &wide(token.0)]);
+                self.count(group);
             }
             Op::Extend { ttl, .. } => {
-                self.text("extend").millis(*ttl).number(group.len() as u64);
+                self.texts(&["extend", &life(*ttl)]);
+                self.count(group);
                 for op in group {
                     if let Op::Extend {
-                        key,
                         owner,
                         seq,
                         token,
@@ -69,8 +143,7 @@ impl Args {
                         ..
                     } = op
                     {
-                        self.text(key).text(owner).number(*seq);
-                        self.token(*token).take(take);
+                        self.texts(&[owner, &wide(*seq), &wide(token.0), &seen(take)]);
                     }
                 }
             }
@@ -81,34 +154,27 @@ impl Args {
                 expiry,
                 ..
             } => {
-                self.text("confirm").text(word(*kind)).text(owner);
-                self.token(*token).text(ends(*expiry)).keys(group);
+                let ends = ends(*expiry);
+                self.texts(&["confirm", word(*kind), owner, &wide(token.0), ends]);
+                self.count(group);
             }
             Op::Release {
                 owner,
                 kind,
+                marked,
                 retention,
                 ..
             } => {
-                self.text("release").text(word(*kind)).text(owner);
-                self.millis(*retention).keys(group);
+                let (marked, kept) = (millis(*marked), millis(*retention));
+                self.texts(&["release", word(*kind), owner, &marked, &kept]);
+                self.count(group);
             }
             other => self.rare(other),
         }
     }
 
-    /// How many, and their keys.
-    fn keys(&mut self, group: &[Op]) {
-        self.number(group.len() as u64);
-        for op in group {
-            if let Op::Acquire { key, .. }
-            | Op::Extend { key, .. }
-            | Op::Confirm { key, .. }
-            | Op::Release { key, .. } = op
-            {
-                self.text(key);
-            }
-        }
+    fn count(&mut self, group: &[Op]) {
+        self.0.arg(group.len());
     }
 
     /// What is asked for one by one.
@@ -122,12 +188,14 @@ impl Args {
                 owner,
                 token,
                 ttl,
+                marked,
                 retention,
                 now,
             } => {
-                let (token, ttl, retention) = (count(*token), millis(*ttl), millis(*retention));
+                let (marked, kept) = (millis(*marked), millis(*retention));
                 let now = if *now { "1" } else { "0" };
-                self.texts(&["break", key, owner, &token, &ttl, &retention, now]);
+                self.texts(&["break", key, owner, &wide(token.0), &life(*ttl)]);
+                self.texts(&[&marked, &kept, now]);
             }
             Op::Write {
                 key,
@@ -137,13 +205,20 @@ impl Args {
                 not_before,
                 expiry,
             } => {
-                let (token, rev) = (count(version.token), version.rev.to_string());
-                let not_before = not_before.map(|at| at.to_string()).unwrap_or_default();
-                let expiry = ends(*expiry);
-                self.texts(&["write", key, owner, &token, &rev, body, &not_before, expiry]);
+                let from = not_before.and_then(|at| u64::try_from(at).ok());
+                let from = format!("{:013}", from.unwrap_or_default().min(NEVER_MS));
+                self.texts(&["write", key, owner, &both(*version), body]);
+                self.texts(&[&from, ends(*expiry)]);
             }
             Op::Read { key } => self.texts(&["read", key]),
-            Op::List { prefix } => self.texts(&["list", prefix]),
+            Op::List {
+                prefix,
+                from,
+                count,
+            } => {
+                let pattern = format!("l{}*", literal(prefix));
+                self.texts(&["list", cursor(&from.0), &page(*count), &pattern]);
+            }
             Op::PutDoc {
                 name,
                 rev,
@@ -157,16 +232,16 @@ impl Args {
             Op::Doc { name } => self.texts(&["doc", name]),
             Op::RemoveDoc { name } => self.texts(&["remove_doc", name]),
             Op::Admission => self.texts(&["admission"]),
-            Op::Nominate { nonce } => self.texts(&["nominate", nonce]),
+            Op::Nominate { nonce } => self.texts(&["nominate", &nominated(nonce)]),
             Op::Merge {
                 nonce,
                 key,
-                counter,
                 record,
+                retention,
             } => {
-                let Version { token, rev } = record.version;
-                let (counter, token, rev) = (count(*counter), count(token), rev.to_string());
-                self.texts(&["merge", nonce, key, &counter, &token, &rev, &record.body]);
+                let (version, kept) = (both(record.version), millis(*retention));
+                self.texts(&["merge", &nominated(nonce), key, &version]);
+                self.texts(&[&record.body, &kept]);
             }
             Op::Admit {
                 nonce,
@@ -174,50 +249,85 @@ impl Args {
                 counter,
                 memory_loss,
             } => {
-                let blank = memory_loss.map(|at| at.to_string()).unwrap_or_default();
-                self.texts(&["admit", nonce, config, &count(*counter), &blank]);
+                let lost = memory_loss.map(|at| at.to_string()).unwrap_or_default();
+                self.texts(&["admit", &nominated(nonce), config, &wide(counter.0), &lost]);
             }
-            Op::Records { after, limit } => {
-                self.texts(&["records", after, &limit.to_string()]);
+            Op::Records { from, count } => {
+                self.texts(&["records", cursor(&from.0), &page(*count)]);
             }
+            Op::Sweep { from, count } => self.texts(&["sweep", cursor(&from.0), &page(*count)]),
+            Op::Forget {
+                key,
+                seen,
+                retention,
+            } => self.texts(&["forget", key, &exactly(seen), &millis(*retention)]),
         }
     }
 
     fn texts(&mut self, texts: &[&str]) {
         for text in texts {
-            self.text(text);
+            self.0.arg(*text);
         }
     }
+}
 
-    fn text(&mut self, text: &str) -> &mut Self {
-        self.0.arg(text);
-        self
-    }
+/// A nonce as it stands in the table; `None` for one that cannot.
+pub(super) fn inc(nonce: &str) -> Option<String> {
+    let fits = nonce.len() <= INC && nonce.is_ascii() && !nonce.ends_with('-');
+    fits.then(|| format!("{nonce:-<INC$}"))
+}
 
-    fn number(&mut self, number: u64) -> &mut Self {
-        self.0.arg(number);
-        self
-    }
+/// What does not fit was refused before it came here.
+fn nominated(nonce: &str) -> String {
+    inc(nonce).unwrap_or_default()
+}
 
-    fn token(&mut self, token: Token) -> &mut Self {
-        self.number(token.0)
+/// As a row ends: what was seen is compared in one step. By the server's clock nothing was.
+fn seen(take: &Take) -> String {
+    match take {
+        Take::Server => "s".to_owned(),
+        Take::Observed(None) => String::new(),
+        Take::Observed(Some(seen)) => exactly(seen),
     }
+}
 
-    fn millis(&mut self, life: Duration) -> &mut Self {
-        self.number(whole_millis(life))
-    }
+/// Empty for what stands in no table.
+fn exactly(
+    Seen {
+        inc: nonce,
+        owner,
+        seq,
+    }: &Seen,
+) -> String {
+    inc(nonce).map_or_else(String::new, |inc| format!("{}{inc}{owner}", wide(*seq)))
+}
 
-    /// What was seen, in the one way in which the script writes what stands there.
-    fn take(&mut self, take: &Take) -> &mut Self {
-        match take {
-            Take::Server => self.text("s"),
-            Take::Observed(None) => self.text("o"),
-            Take::Observed(Some(Seen { inc, owner, seq })) => {
-                self.0.arg(format!("o{seq} {} {owner}{inc}", owner.len()));
-                self
-            }
-        }
-    }
+/// A number that is compared.
+fn wide(number: u64) -> String {
+    format!("{number:016}")
+}
+
+fn both(
+    Version {
+        token: Token(token),
+        rev,
+    }: Version,
+) -> String {
+    format!("{}{}", wide(token), wide(rev))
+}
+
+/// The ttl of a lease.
+pub(super) fn life(ttl: Duration) -> String {
+    format!("{:010}", ceil_ms(ttl).clamp(1, LONGEST_TTL_MS))
+}
+
+/// Rounded up, as everywhere on nodes; Redis refuses a life of zero.
+pub(super) fn millis(life: Duration) -> String {
+    ceil_ms(life).clamp(1, LONGEST_MS).to_string()
+}
+
+fn wait(waits: Duration) -> String {
+    ceil_ms(waits).min(LONGEST_MS).to_string()
 }
 
 fn word(kind: Kind) -> &'static str {
@@ -234,15 +344,22 @@ fn ends(expiry: Expiry) -> &'static str {
     }
 }
 
-/// Rounded up, as everywhere on nodes; Redis refuses a life of zero.
-fn whole_millis(life: Duration) -> u64 {
-    ceil_ms(life).clamp(1, LONGEST_MS)
+fn cursor(from: &str) -> &str {
+    if from.is_empty() { "0" } else { from }
 }
 
-pub(super) fn millis(life: Duration) -> String {
-    whole_millis(life).to_string()
+fn page(count: u32) -> String {
+    count.clamp(1, PAGE).to_string()
 }
 
-fn count(token: Token) -> String {
-    token.0.to_string()
+/// A pattern that means exactly this text.
+pub(super) fn literal(text: &str) -> String {
+    let mut pattern = String::new();
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '^' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
 }

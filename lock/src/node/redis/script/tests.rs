@@ -3,58 +3,153 @@
 use std::time::Duration;
 
 use super::{
-    encode::{LONGEST_MS, millis},
+    encode::{LONGEST_MS, LONGEST_TTL_MS, life, literal, millis},
     *,
 };
 use crate::node::*;
+
+const ROW: &str = "H0000000000000012000000000000001100000000020000000000000000000000030000000000000000000900000000000000010000000000000003nonce-----------a";
 
 fn bulk(text: &str) -> Value {
     Value::BulkString(text.as_bytes().to_vec())
 }
 
+fn guarded(mode: RestartGuard, ops: Vec<Op>) -> Prepared {
+    let config = "one".to_owned();
+    let layout = Layout::new("app", false, GuardSettings { mode, config });
+    let not_after = None;
+    Prepared::new(&Arc::new(layout), Call { not_after, ops })
+}
+
 fn prepared(ops: Vec<Op>) -> Prepared {
-    Prepared::new(
-        &Arc::new(Layout::new("app", false, GuardSettings::default())),
-        Call {
-            not_after: None,
-            ops,
-        },
-    )
+    guarded(RestartGuard::Off, ops)
+}
+
+fn read() -> Op {
+    Op::Read { key: "k".into() }
+}
+
+fn claim(key: &str, owner: &str) -> Op {
+    release(key, owner, Kind::Claim)
+}
+
+fn release(key: &str, owner: &str, kind: Kind) -> Op {
+    Op::Release {
+        key: key.into(),
+        owner: owner.into(),
+        kind,
+        marked: Duration::from_secs(2),
+        retention: Duration::from_secs(1),
+    }
+}
+
+/// The words of a command.
+fn sent(call: &Prepared, peer: &Peer) -> Vec<String> {
+    let packed = call.by_digest(peer).get_packed_command();
+    let words = String::from_utf8(packed).unwrap();
+    let words = words.split("\r\n").filter(|w| !w.starts_with('$')).skip(1);
+    words.map(str::to_owned).collect()
+}
+
+/// What is shown of a lock where this stands.
+fn shown(row: &str) -> View {
+    let fields = [Value::Int(8), bulk(row), Value::Int(1), Value::Int(-1)];
+    let rest = [bulk(""), Value::Nil, Value::Int(-2)];
+    let answer = Value::Array(fields.into_iter().chain(rest).collect());
+    let reply = vec![Value::Int(1), Value::Int(1000), Value::Array(vec![answer])];
+    let (reply, _) = prepared(vec![read()]).decode(Value::Array(reply)).unwrap();
+    match reply.answers.into_iter().next() {
+        Some(Answer::View(view)) => view,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
 fn a_late_call_is_an_error_with_the_nodes_clock() {
     let reply = Value::Array(vec![Value::Int(0), Value::Int(1_795_189_257_541)]);
-    let late = prepared(vec![Op::Read { key: "k".into() }]).decode(reply);
+    let late = prepared(vec![read()]).decode(reply);
     assert_eq!(
-        late,
-        Err(NodeError::Late {
+        late.unwrap_err(),
+        NodeError::Late {
             at: NodeMs(1_795_189_257_541)
-        })
+        }
     );
 }
 
 #[test]
 fn nonsense_is_a_protocol_error_and_never_a_panic() {
-    let call = prepared(vec![Op::Read { key: "k".into() }]);
+    let call = prepared(vec![read()]);
+    let all = |answers| Value::Array(vec![Value::Int(1), Value::Int(4), Value::Array(answers)]);
     for reply in [
         Value::Nil,
         Value::Array(vec![]),
         Value::Array(vec![Value::Int(1), Value::Int(-4), Value::Array(vec![])]),
-        Value::Array(vec![Value::Int(1), Value::Int(4), Value::Array(vec![])]),
-        Value::Array(vec![
-            Value::Int(1),
-            Value::Int(4),
-            Value::Array(vec![Value::Array(vec![Value::Int(8), bulk("x")])]),
-        ]),
+        all(vec![]),
+        all(vec![Value::Int(-3)]),
+        all(vec![Value::Array(vec![Value::Int(8), Value::Int(1)])]),
+        all(vec![Value::Array(vec![Value::Int(99), bulk("x")])]),
     ] {
         assert!(matches!(call.decode(reply), Err(NodeError::Protocol(_))));
     }
 }
 
 #[test]
+fn a_row_is_read_by_its_places() {
+    let view = shown(ROW);
+    assert_eq!(
+        (view.holder.as_deref(), view.remaining_ms),
+        (Some("a"), Some(1000))
+    );
+    assert_eq!(
+        (view.owner.as_deref(), view.inc.as_str()),
+        (Some("a"), "nonce")
+    );
+    assert_eq!((view.token, view.seq, view.ttl_ms), (Token(12), 3, 30_000));
+    let version = Version {
+        token: Token(9),
+        rev: 1,
+    };
+    // Of the body, which is told beside it.
+    assert_eq!(view.record.version, Version::default());
+    assert_eq!(row_version(ROW), version);
+    let ended = ROW.replace("0000000002000", "0000000001000");
+    assert_eq!(shown(&ended).holder, None);
+}
+
+fn row_version(text: &str) -> Version {
+    let fields = [Value::Int(5), bulk(text), Value::Int(1), Value::Int(-1)];
+    let rest = [bulk(""), Value::Nil, Value::Int(-2)];
+    let answer = Value::Array(fields.into_iter().chain(rest).collect());
+    let reply = vec![Value::Int(1), Value::Int(1000), Value::Array(vec![answer])];
+    let (reply, _) = prepared(vec![read()]).decode(Value::Array(reply)).unwrap();
+    match &reply.answers[0] {
+        Answer::Refused(view) => view.record.version,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_row_of_another_shape_is_held_by_nobody_known() {
+    let digits = ROW.replace("0000000000000012", "00000000000000xy");
+    let large = ROW.replace("0000000000000012", "9999999999999999");
+    for row in [
+        "H",
+        "C12",
+        "x",
+        "C00000000000000091795403799690----------------",
+        &ROW[..130],
+        &digits,
+        &large,
+    ] {
+        let view = shown(row);
+        assert_eq!(view.holder.as_deref(), Some("(malformed)"), "{row}");
+        assert!(view.key == "k" && view.owner.is_none());
+    }
+}
+
+#[test]
 fn the_scripts_can_be_read_without_their_comments() {
-    for source in [&USUAL, &WHOLE] {
+    for source in [&ACQUIRE, &RELEASE, &USUAL, &WHOLE] {
         assert!(
             !source.text.contains("[["),
             "a line may not be part of a text"
@@ -68,28 +163,56 @@ fn the_scripts_can_be_read_without_their_comments() {
 
 #[test]
 fn what_shares_a_head_is_sent_as_a_group() {
-    let claim = |key: &str, owner: &str| Op::Release {
-        key: key.into(),
-        owner: owner.into(),
-        kind: Kind::Claim,
-        retention: Duration::from_secs(1),
-    };
     let call = prepared(vec![claim("a", "x"), claim("b", "x"), claim("c", "y")]);
-    let packed = call.by_digest(&Peer::default()).get_packed_command();
-    let words = String::from_utf8(packed).unwrap();
-    let words: Vec<_> = words
-        .split("\r\n")
-        .filter(|w| !w.starts_with('$'))
-        .collect();
-    let sent = words.join(" ");
+    let sent = sent(&call, &Peer::default()).join(" ");
     assert!(
-        sent.ends_with("release claim x 1000 2 a b release claim y 1000 1 c "),
+        sent.ends_with("3 la lb lc release claim x 2000 1000 2 release claim y 2000 1000 1 "),
         "{sent}"
     );
+}
+
+#[test]
+fn one_lock_has_a_script_of_its_own_once_the_marker_was_seen() {
+    let digest = |call: &Prepared, inc: Option<&str>| {
+        let peer = Peer {
+            run_id: "r".into(),
+            inc: inc.map(str::to_owned),
+        };
+        sent(call, &peer).swap_remove(1)
+    };
+    let op = || vec![release("k", "a", Kind::Lock)];
+    let (short, usual) = (RELEASE.script.get_hash(), USUAL.script.get_hash());
+    assert_eq!(digest(&prepared(op()), None), short);
+    let connection = guarded(RestartGuard::Connection, op());
+    assert_eq!(digest(&connection, None), usual);
+    assert_eq!(digest(&connection, Some("nonce-----------")), short);
+    let call = guarded(RestartGuard::Call, op());
+    assert_eq!(digest(&call, Some("nonce-----------")), usual);
+}
+
+#[test]
+fn a_nonce_that_does_not_fit_is_refused_unsent() {
+    let of = |nonce: &str| Call {
+        not_after: None,
+        ops: vec![Op::Nominate {
+            nonce: nonce.into(),
+        }],
+    };
+    assert!(check(&of("n")).is_ok() && check(&of("0123456789abcdef")).is_ok());
+    for nonce in ["0123456789abcdefg", "ends-", "ü"] {
+        assert!(matches!(check(&of(nonce)), Err(NodeError::Protocol(_))));
+    }
 }
 
 #[test]
 fn the_shortest_life_is_a_millisecond() {
     assert_eq!(millis(Duration::ZERO), "1");
     assert_eq!(millis(Duration::MAX), LONGEST_MS.to_string());
+    assert_eq!(life(Duration::ZERO), "0000000001");
+    assert_eq!(life(Duration::MAX), LONGEST_TTL_MS.to_string());
+}
+
+#[test]
+fn a_prefix_is_no_pattern() {
+    assert_eq!(literal("a*[b]?^"), r"a\*\[b\]\?\^");
 }

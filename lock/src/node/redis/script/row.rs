@@ -1,0 +1,146 @@
+//! What stands in the table of a lock: rows and bodies, as the scripts write them. Anything else is told to be malformed.
+
+use crate::node::{NodeMs, Record, Token, Version, View, rules::LIMIT};
+
+/// Who is said to hold a lock whose row makes no sense: it is held, so that nothing is built on it.
+const MALFORMED: &str = "(malformed)";
+
+/// How a raw key is shown beside a row.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plain {
+    /// What stands in it, whoever wrote it.
+    pub(super) value: Option<String>,
+    /// What its life still is; `None` without a time to live.
+    pub(super) left: Option<u64>,
+}
+
+/// A row as it stands.
+pub(super) struct Row<'a> {
+    pub(super) text: &'a [u8],
+    /// Whether it is of the present incarnation.
+    pub(super) named: bool,
+}
+
+// === impl Row ===
+
+impl Row<'_> {
+    /// What it shows at this time of the node.
+    pub(super) fn view(&self, key: &str, plain: Plain, at: NodeMs, raw: bool) -> View {
+        let seen = match self.text.first() {
+            None => Some(View::default()),
+            Some(b'C') => self.claim(at),
+            Some(_) => self.record(at, raw),
+        };
+        let view = seen.unwrap_or_else(|| malformed(key));
+        let foreign = plain.value.is_some() && plain.value != view.owner;
+        match plain.value {
+            Some(_) => View {
+                key: key.to_owned(),
+                holder: plain.value,
+                remaining_ms: plain.left,
+                foreign,
+                ..view
+            },
+            None => View {
+                key: key.to_owned(),
+                ..view
+            },
+        }
+    }
+
+    fn claim(&self, at: NodeMs) -> Option<View> {
+        let until = digits(self.text.get(17..30)?)?;
+        let owner = owner(self.text.get(46..)?)?;
+        let living = until > at.0;
+        Some(View {
+            token: Token(number(self.text.get(1..17)?)?),
+            holder: living.then_some(owner),
+            remaining_ms: living.then(|| until - at.0),
+            named: self.named,
+            inc: inc(self.text.get(30..46)?),
+            ..View::default()
+        })
+    }
+
+    fn record(&self, at: NodeMs, raw: bool) -> Option<View> {
+        let state = *self.text.first()?;
+        if !matches!(state, b'H' | b'R' | b'B') {
+            return None;
+        }
+        let until = digits(self.text.get(33..46)?)?;
+        _ = digits(self.text.get(46..59)?)?;
+        let owner = owner(self.text.get(133..)?)?;
+        let shows = state != b'R' && until > at.0 && !raw;
+        Some(View {
+            holder: shows.then(|| owner.clone()),
+            remaining_ms: shows.then(|| until - at.0),
+            owner: Some(owner),
+            token: Token(number(self.text.get(1..17)?)?),
+            ttl_ms: digits(self.text.get(59..69)?)?,
+            record: Record {
+                version: version(self.text.get(69..101)?)?,
+                body: String::new(),
+            },
+            seq: number(self.text.get(101..117)?)?,
+            inc: inc(self.text.get(117..133)?),
+            named: self.named,
+            released: state == b'R',
+            broken: state == b'B',
+            ..View::default()
+        })
+    }
+}
+
+/// What a row that makes no sense shows.
+pub(super) fn malformed(key: &str) -> View {
+    View {
+        key: key.to_owned(),
+        holder: Some(MALFORMED.to_owned()),
+        ..View::default()
+    }
+}
+
+/// A version and, behind it, a body; empty for none.
+pub(super) fn body(stored: &[u8]) -> Option<Record> {
+    if stored.is_empty() {
+        return Some(Record::default());
+    }
+    Some(Record {
+        version: version(stored.get(..32)?)?,
+        body: text(stored.get(32..)?),
+    })
+}
+
+pub(super) fn version(stored: &[u8]) -> Option<Version> {
+    Some(Version {
+        token: Token(number(stored.get(..16)?)?),
+        rev: number(stored.get(16..32)?)?,
+    })
+}
+
+/// A number that can be counted with.
+pub(super) fn number(stored: &[u8]) -> Option<u64> {
+    digits(stored).filter(|number| *number < LIMIT)
+}
+
+/// Digits and nothing else.
+fn digits(stored: &[u8]) -> Option<u64> {
+    if stored.is_empty() || !stored.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(stored).ok()?.parse().ok()
+}
+
+fn owner(stored: &[u8]) -> Option<String> {
+    (!stored.is_empty()).then(|| text(stored))
+}
+
+/// A nonce without what it was brought to its length with.
+pub(super) fn inc(stored: &[u8]) -> String {
+    text(stored).trim_end_matches('-').to_owned()
+}
+
+/// A stranger's value may be any bytes: it is shown, never compared, so losing some of it does no harm.
+pub(super) fn text(stored: &[u8]) -> String {
+    String::from_utf8_lossy(stored).into_owned()
+}
