@@ -108,13 +108,14 @@ fn join(world: &World, n: usize) -> Machine {
             m.clock.sleep(m.chance.up_to(TTL / 8)).await;
         }
     });
-    let (m, now) = (machine.clone(), world.mutant.break_now);
+    let (m, always) = (machine.clone(), world.mutant.break_now);
     machine.spawn.spawn(async move {
         // An operator with little patience.
         loop {
             m.clock.sleep(TTL + m.chance.up_to(TTL * 9)).await;
             let seen = m.locks.look(vec!["elect/leader".to_owned()]).await.unwrap();
             if let Some(owner) = seen[0].holder() {
+                let now = always || m.chance.hits(0.5);
                 let broken = m.locks.break_lease("elect/leader", &owner, now).await;
                 broken.unwrap();
             }

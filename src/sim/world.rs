@@ -238,7 +238,7 @@ impl World {
 
     fn fleet(&self) -> FleetConfig {
         FleetConfig {
-            layout: 1,
+            layout: 2,
             nodes: self.nodes.len(),
             max_ttl: Self::timing().max_ttl,
             expiry: self.expiry,

@@ -82,7 +82,7 @@ impl Fleet {
         let grace = graces.max().unwrap_or(Duration::from_secs(10));
         let timing = store::timing(&settings, grace);
         let guard = FleetConfig {
-            layout: 1,
+            layout: 2,
             nodes: sim.nodes,
             max_ttl: settings.max_ttl,
             expiry: Expiry::Observed,

@@ -2,7 +2,7 @@
 //!
 //! The first attempt goes to all nodes at once: one round trip without contention. A waiter that is refused takes a
 //! place in the lock's queue. It wakes when it is called, with the end of the holder's life, or by a slow poll,
-//! whichever is first (R7). Announcements may be lost; polling is the truth. From the second attempt on the lock's
+//! whichever is first (R7). Announcements come while the nodes know that it waits, and may be lost; polling is the truth. From the second attempt on the lock's
 //! primary is asked first, and the other nodes only when it granted (R6). When attempts of several clients have split
 //! the vote, each tries again after a random, growing time.
 
@@ -106,7 +106,7 @@ impl LockBuilder {
             if seen.looks_free() {
                 let again = AttemptMode {
                     one_first: true,
-                    ticket: None,
+                    ..AttemptMode::default()
                 };
                 let (claimed, now, _) = self.locks.attempt(&self.claim, again).await?;
                 match claimed.into_lease() {
@@ -200,8 +200,9 @@ impl LockBuilder {
                     _ => on_the_beat(now, pause),
                 }
             };
-            let timer = clock.sleep_until((now + pause).min(until));
+            let pause = pause.min(ticket.longest_sleep());
             let holder = seen.holder();
+            let timer = clock.sleep_until((now + pause).min(until));
             let woken = ticket.wait(releases, holder.as_deref(), timer).await;
             match woken {
                 Woken::Called => return Ok(Some(ticket.called())),
@@ -211,9 +212,8 @@ impl LockBuilder {
                     return Ok(Some(ticket.queue()));
                 }
                 Woken::Time if turn_of_another => return Ok(Some(ticket.impatient())),
-                Woken::Time if clock.now() >= until || ticket.fades() => {
-                    return Ok(Some(ticket.queue()));
-                }
+                Woken::Time if clock.now() >= until => return Ok(Some(ticket.queue())),
+                Woken::Time if ticket.fades() => return Ok(Some(ticket.renew())),
                 Woken::Time => {}
             }
             // Every waiter watches all nodes: what one of them shows stands for no other, and a holder that is first

@@ -62,9 +62,15 @@ struct Handle {
     wall: FleetClock,
     guarded: bool,
     tag: Option<String>,
-    /// Locks with a queue, as far as this process knows, and until when that is worth knowing.
-    contended: Mutex<BTreeMap<String, Moment>>,
+    /// Locks with a queue, as far as this process knows.
+    contended: Until,
+    /// Locks whose nodes have been told that this process waits.
+    told: Until,
 }
+
+/// Something that is true of locks until a moment, each its own.
+#[derive(Default)]
+struct Until(Mutex<BTreeMap<String, Moment>>);
 
 /// Names of documents that are asked for first: one answer, which must come in time.
 const FEW_NAMES: u32 = 2_000;
@@ -72,8 +78,8 @@ const FEW_NAMES: u32 = 2_000;
 /// Documents read by name at one time.
 const DOCS_AT_ONCE: usize = 16;
 
-/// More locks than this are not known to be contended without looking whether that is still true.
-const MOST_CONTENDED: usize = 1024;
+/// More locks than this are not remembered without looking whether it is still true of them.
+const MOST_REMEMBERED: usize = 1024;
 
 // === impl Locks ===
 
@@ -129,11 +135,26 @@ impl Locks {
     /// # Errors
     /// [`LockError::Closed`], [`LockError::TtlTooLong`].
     pub async fn claim(&self, claims: Vec<Claim>) -> Result<Vec<Claimed>, LockError> {
+        self.claim_and_wait(claims, Duration::ZERO).await
+    }
+
+    /// As [`Locks::claim`], and where named locks are refused, the nodes announce the ends of their leases for as long as
+    /// `waits`.
+    pub(crate) async fn claim_and_wait(
+        &self,
+        claims: Vec<Claim>,
+        waits: Duration,
+    ) -> Result<Vec<Claimed>, LockError> {
         self.check_ttl(claims.iter().filter_map(|c| c.ttl).max())?;
         if claims.is_empty() {
             return Ok(Vec::new());
         }
-        self.ask(|reply| Command::Acquire { claims, reply }).await
+        self.ask(|reply| Command::Acquire {
+            claims,
+            waits,
+            reply,
+        })
+        .await
     }
 
     /// One attempt at a named lock; what it showed, also of the queue.
@@ -156,23 +177,29 @@ impl Locks {
 
     /// Whether clients of this process have lately queued for this lock.
     pub(crate) fn is_contended(&self, key: &str) -> bool {
-        let now = self.0.clock.now();
-        self.contended().get(key).is_some_and(|until| now < *until)
+        self.0.contended.is(key, self.0.clock.now())
     }
 
     /// For `span`, clients of this process that want the lock had better queue at once.
     pub(crate) fn contend(&self, key: &str, span: Duration) {
         let now = self.0.clock.now();
-        let mut contended = self.contended();
-        if contended.len() >= MOST_CONTENDED {
-            contended.retain(|_, until| now < *until);
-        }
-        contended.insert(key.to_owned(), now + span);
+        self.0.contended.set(key, now, now + span);
     }
 
-    fn contended(&self) -> MutexGuard<'_, BTreeMap<String, Moment>> {
-        let contended = self.0.contended.lock();
-        contended.unwrap_or_else(PoisonError::into_inner)
+    /// Whether the nodes know that this process waits for the lock's end.
+    pub(crate) fn has_told(&self, key: &str) -> bool {
+        self.0.told.is(key, self.0.clock.now())
+    }
+
+    /// For `span`, the nodes know that this process waits.
+    pub(crate) fn told(&self, key: &str, span: Duration) {
+        let now = self.0.clock.now();
+        self.0.told.set(key, now, now + span);
+    }
+
+    /// The lock is free: what its nodes were told may be forgotten with its record.
+    pub(crate) fn told_no_more(&self, key: &str) {
+        self.0.told.entries().remove(key);
     }
 
     fn check_ttl(&self, ttl: Option<Duration>) -> Result<(), LockError> {
@@ -202,9 +229,10 @@ impl Locks {
     }
 
     /// Ends `owner`'s lease of the lock by force. In its next round its holder is refused by a majority and stops
-    /// with [`crate::lease::Loss::Taken`]. The lock is free when the holder has released it or when its key has run
-    /// out. With `now` it is free at once, but two holders may act until the first is told or its key would have run
-    /// out. Another owner's lease is not touched, nor what a foreign client wrote.
+    /// with [`crate::lease::Loss::Taken`]. The lock is free when the holder has released it, or for a client that has watched
+    /// it for the ttl of that lease. With `now` it is also released in the holder's name when nothing of the lease can act any
+    /// more: this call waits for that, a ttl of the lease, so that clients which come later need not. Another owner's lease
+    /// is not touched, nor what a foreign client wrote.
     ///
     /// What the nodes show is in [`Locks::look`]. Cancellation: a dropped call may have broken the lease.
     ///
@@ -428,7 +456,8 @@ impl Locks {
         self.ask(|reply| Command::Endless { reply }).await
     }
 
-    /// Release announcements of all nodes, from now on. They cost nothing and promise nothing: polling is the truth.
+    /// Release announcements of all nodes, from now on: those of locks for which a client of any process has said that it
+    /// waits. They promise nothing: polling is the truth.
     #[doc(hidden)] // for the worker and the commands
     #[must_use]
     pub fn releases(&self) -> broadcast::Receiver<Announcement> {
@@ -499,6 +528,27 @@ impl Locks {
         let (reply, answer) = oneshot::channel();
         permit.send(command(reply));
         answer.await.map_err(|_| LockError::Closed)
+    }
+}
+
+// === impl Until ===
+
+impl Until {
+    fn is(&self, key: &str, now: Moment) -> bool {
+        self.entries().get(key).is_some_and(|until| now < *until)
+    }
+
+    fn set(&self, key: &str, now: Moment, until: Moment) {
+        let mut entries = self.entries();
+        if entries.len() >= MOST_REMEMBERED {
+            entries.retain(|_, until| now < *until);
+        }
+        entries.insert(key.to_owned(), until);
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Moment>> {
+        // Changed by short, complete steps.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! # Invariants
 //! - M1 At most `of` holders at a time, if all contenders name the same number.   (never_more_holders_than_slots)
-//! - M2 Finding all slots taken costs one call per node.                          (a_full_semaphore_costs_one_round)
+//! - M2 Finding all slots taken costs one call per node, and waiting for them one more every half minute, with which the nodes
+//!   are told to announce releases.                                              (a_full_semaphore_costs_one_round)
 //! - M3 A waiter gets the slot that is free first.                                (a_waiter_takes_the_first_free_slot)
 //!
 //! # Not promised
@@ -19,15 +20,18 @@ use tokio::sync::broadcast;
 use super::{Locks, builder::while_held, releases::next_release};
 use crate::{
     backoff::Backoff,
+    clock::Moment,
     expiry::LockState,
     human::Brief,
     lease::{Lease, LeaseView, ReleaseReport},
     node::Announcement,
-    quorum::{Claim, LockError, MOST_SLOTS, NodeTroubles, tally::majority},
+    quorum::{Claim, Claimed, LockError, MOST_SLOTS, NodeTroubles, tally::majority},
 };
 
 /// Where the slots lie: no key of a named lock, an election, a job or a batch begins so.
 const FAMILY: &str = "slots/";
+/// For how long the nodes are told that a client waits for a slot. They are told again when half of it is over.
+const WAITS: Duration = Duration::from_secs(60);
 /// Pauses between attempts that found free slots and got none, from and to.
 const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
@@ -129,12 +133,15 @@ impl SlotsBuilder {
         let slow = self.locks.timing().node_timeout;
         let mut backoff = Backoff::new((slow / 5).min(RETRY.0), (slow * 4).min(RETRY.1));
         let keys: Vec<String> = (0..self.of).map(|slot| self.key(slot)).collect();
+        let mut tell_at = Moment::ZERO;
         loop {
             let seen = self.locks.look(keys.clone()).await?;
             // At random: contenders that come together are not to meet at one slot.
             let first = usize::try_from(chance.below(self.of as u64)).unwrap_or(0);
             let mut why = None;
             for slot in free(&seen, first) {
+                // What is free may be forgotten, and with it that we wait.
+                tell_at = Moment::ZERO;
                 match self.bid(slot).await? {
                     Ok(slot) => return Ok(slot),
                     Err(error) => why = Some(error),
@@ -176,6 +183,13 @@ impl SlotsBuilder {
                 }
             };
             backoff.reset();
+            // An announcement that comes meanwhile waits in the stream (W5).
+            if now >= tell_at && now < until {
+                if let Some(slot) = self.tell(WAITS.min(until.since(now))).await? {
+                    return Ok(slot);
+                }
+                tell_at = now + WAITS / 2;
+            }
             let pause = pause + chance.up_to(slow / 5);
             tokio::select! {
                 biased;
@@ -194,6 +208,23 @@ impl SlotsBuilder {
         let claimed = self.locks.claim(vec![claim]).await?;
         let claimed = claimed.into_iter().next().ok_or(LockError::Closed)?;
         Ok(claimed.into_lease().map(|lease| Slot { lease, index }))
+    }
+
+    /// Tells the nodes that a client waits for any slot: by one attempt at all of them, which is refused where they are held. A
+    /// slot that has become free in this moment is the caller's.
+    async fn tell(&self, waits: Duration) -> Result<Option<Slot>, LockError> {
+        let claim = |slot| Claim {
+            ttl: self.ttl,
+            ..Claim::named(self.key(slot))
+        };
+        let claims = (0..self.of).map(claim).collect();
+        let claimed = self.locks.claim_and_wait(claims, waits).await?;
+        // Whatever else has become free is released when it is dropped.
+        let mut leases = claimed.into_iter().map(Claimed::into_lease).enumerate();
+        Ok(leases.find_map(|(index, lease)| {
+            let lease = lease.ok()?;
+            Some(Slot { lease, index })
+        }))
     }
 
     async fn names(&self) -> Result<Vec<String>, LockError> {

@@ -1,13 +1,10 @@
 //! Starts a lock service: over which nodes, with which times, and where its keeper lives.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{broadcast, mpsc};
 
-use super::{Handle, Locks};
+use super::{Handle, Locks, Until};
 #[cfg(any(test, feature = "testing"))]
 use crate::quorum::mutant;
 use crate::{
@@ -117,7 +114,7 @@ impl LocksBuilder {
         self
     }
 
-    /// Leaves it to others to bring nodes back to their vote: for programs that only look.
+    /// Leaves it to others to bring nodes back to their vote, and to sweep them: for programs that only look.
     #[doc(hidden)] // for the worker and the tests
     #[must_use]
     pub fn bystander(mut self) -> Self {
@@ -183,7 +180,8 @@ impl LocksBuilder {
             wall: wall.clone(),
             guarded: self.fleet.is_some(),
             tag: self.tag.clone(),
-            contended: Mutex::default(),
+            contended: Until::default(),
+            told: Until::default(),
         };
         let keeper = Keeper {
             nodes: self.nodes,
@@ -205,6 +203,7 @@ impl LocksBuilder {
                 bystander: self.bystander,
                 memory_loss_said: Arc::default(),
             }),
+            sweeps: !self.bystander,
             look_every: self.look_every,
             tag: self.tag,
             #[cfg(any(test, feature = "testing"))]

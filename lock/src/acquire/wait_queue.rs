@@ -3,6 +3,13 @@
 //! The queue lies on the lock's primary and is a courtesy. A waiter that is called comes at once, and the others
 //! stay. One that does not come is passed by after a while, and its place ends by itself. Safety does not depend on
 //! the queue.
+//!
+//! A node announces a release only where a client waits for it. So every attempt of a waiter says that it waits, for as long as
+//! its place is kept, and the lock's record remembers that on every node that refuses it, also under the next holder.
+//! - W2 The first attempt goes to all nodes, and so does whatever renews the place: with N - q + 1 refusals the waiter is told
+//!   wherever a majority releases. Until then it looks more often.      (w2_a_waiter_that_told_too_few_nodes_looks_more_often)
+//! - W5 The stream of announcements is opened before the first attempt, and what comes while an attempt is under way stays in it
+//!   until the waiter listens again.             (w5_what_is_announced_while_an_attempt_is_under_way_is_remembered)
 
 use std::{collections::VecDeque, future::Future, time::Duration};
 
@@ -18,8 +25,12 @@ use crate::{
 /// How long a node keeps the place of a waiter that is gone without giving it up, in node timeouts.
 const KEPT: u32 = 160;
 
-/// After how many node timeouts a place is asked for again.
+/// After how many node timeouts a place is asked for again, and the nodes are told again that we wait. A waiter notices it with
+/// its next look, at the latest 50 later.
 const FADES: u32 = 60;
+
+/// How often a waiter looks that has not told enough nodes, in node timeouts.
+const UNTOLD: u32 = 10;
 
 /// Lost attempts that are remembered: their undoing is announced within a few node timeouts.
 const MOST_LOST: usize = 16;
@@ -40,6 +51,10 @@ pub(super) struct QueueTicket {
     queued: bool,
     /// When it was last asked for.
     asked: Moment,
+    /// Since when enough nodes know that we wait (W2).
+    told: Option<Moment>,
+    /// The last attempt went to all nodes only to tell them: the one that keeps the queue may not have been heard.
+    renewed: bool,
     /// Attempts of ours that were lost, the latest ones.
     lost: VecDeque<String>,
     /// Whose release woke us last, and how often we may still find that owner on some node: not all nodes hear of a
@@ -69,6 +84,8 @@ impl QueueTicket {
             ahead: None,
             queued: false,
             asked: Moment::ZERO,
+            told: None,
+            renewed: false,
             lost: VecDeque::new(),
             over: None,
         }
@@ -77,15 +94,25 @@ impl QueueTicket {
     /// The first attempt: all nodes at once and without a place, unless the lock is known to have a queue.
     pub(super) fn first(&mut self) -> AttemptMode {
         if self.locks.is_contended(&self.key) {
-            self.queue()
-        } else {
-            AttemptMode::default()
+            return self.queue();
+        }
+        self.asked = self.locks.clock().now();
+        AttemptMode {
+            waits: self.life(),
+            ..AttemptMode::default()
         }
     }
 
     /// Takes the lock if it is free and our turn; otherwise takes or keeps a place in the queue.
     pub(super) fn queue(&mut self) -> AttemptMode {
         self.mode(true, true)
+    }
+
+    /// As [`QueueTicket::queue`], but tells all nodes that we wait.
+    pub(super) fn renew(&mut self) -> AttemptMode {
+        let mode = self.mode(false, true);
+        self.renewed = true;
+        mode
     }
 
     /// It is our turn: all nodes at once.
@@ -99,13 +126,28 @@ impl QueueTicket {
     }
 
     fn mode(&mut self, one_first: bool, polite: bool) -> AttemptMode {
-        self.queued = true;
+        (self.queued, self.renewed) = (true, false);
         self.asked = self.locks.clock().now();
-        let life = self.locks.timing().node_timeout * KEPT;
+        let life = self.life();
         let id = self.id.clone();
         AttemptMode {
             one_first,
             ticket: Some(Ticket { id, life, polite }),
+            waits: life,
+        }
+    }
+
+    /// How long a place is kept, and how long the nodes announce for us.
+    fn life(&self) -> Duration {
+        self.locks.timing().node_timeout * KEPT
+    }
+
+    /// How long it may sleep at most: W2.
+    pub(super) fn longest_sleep(&self) -> Duration {
+        let now = self.locks.clock().now();
+        match self.told {
+            Some(told) if now.since(told) < self.life() => Duration::MAX,
+            _ => self.locks.timing().node_timeout * UNTOLD,
         }
     }
 
@@ -145,7 +187,12 @@ impl QueueTicket {
     }
 
     pub(super) fn refused(&mut self, position: QueuePosition) {
-        self.ahead = position.ahead;
+        if position.told {
+            self.told = Some(self.asked);
+        }
+        if position.ahead.is_some() || !self.renewed {
+            self.ahead = position.ahead;
+        }
         self.lost.push_back(position.owner);
         if self.lost.len() > MOST_LOST {
             self.lost.pop_front();

@@ -126,7 +126,7 @@ mod tests {
 
     fn ours() -> FleetConfig {
         FleetConfig {
-            layout: 1,
+            layout: 2,
             nodes: 3,
             max_ttl: Duration::from_secs(30),
             expiry: Expiry::Observed,

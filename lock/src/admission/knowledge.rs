@@ -3,29 +3,31 @@
 //! # Invariants
 //! - G2 N - q + 1 other voters know whatever a majority took note of.  (g2_enough_others_know_everything)
 //! - G2 Counters and bodies are merged by maximum; ownership never is.   (g2_the_largest_of_everything_is_merged)
+//! - G7 What a node knows of tokens is the largest of its records' counters, read first, and of `c`, read when the last of them
+//!   was: what is swept between two pages has raised `c`.              (g7_the_counter_is_read_behind_the_records)
 //! - G3 Fewer of them: what was known before the watch may be lost, and the counter goes on from a clock or from what the user
 //!   says.                                                              (g3_too_few_others_mean_a_memory_loss)
 //! - G3 A memory loss is handed on with what is read from a node that has had one.   (g3_a_memory_loss_is_handed_on)
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    node::{Doc, Op, Record, Token, View},
+    node::{Doc, Op, Page, Record, Token},
     quorum::tally::majority,
 };
 
 /// How long a document lives that was taken over: its writer's own limit is not known.
-const DOC_LIFE: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+const DOC_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// What one other voter knew, read after the watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
-    /// Its counter.
+    /// The largest token that it knows of: its records' and `c`.
     pub(crate) counter: Token,
     /// What it may have forgotten itself.
     pub(crate) memory_loss: Option<i64>,
-    /// Its named locks.
-    pub(crate) records: Vec<View>,
+    /// What the holders of its locks left for their successors.
+    pub(crate) bodies: Vec<(String, Record)>,
     /// Intents, which every client must find.
     pub(crate) docs: Vec<Doc>,
 }
@@ -56,21 +58,38 @@ pub(crate) struct Merged {
     pub(crate) complete: bool,
 }
 
+// === impl Reading ===
+
+impl Reading {
+    /// Takes in a page of its records, and its `c` as it was with that page or behind it (G7).
+    pub(crate) fn has(&mut self, page: Page, c: Token) {
+        let counters = page.views.iter().map(|view| view.token);
+        self.counter = counters.fold(self.counter.max(c), Token::max);
+        self.bodies.extend(page.bodies);
+    }
+}
+
 /// How many other voters must be read, of `nodes` configured.
 pub(crate) fn enough(nodes: usize) -> usize {
     nodes - majority(nodes) + 1
 }
 
-pub(crate) fn merge(nonce: &str, nodes: usize, readings: &[Reading], outside: Outside) -> Merged {
+/// What a node is told that is to be admitted under `nonce`. `retention` says how long the body of a lock is kept.
+pub(crate) fn merge(
+    nonce: &str,
+    nodes: usize,
+    readings: &[Reading],
+    outside: Outside,
+    retention: impl Fn(&str) -> Duration,
+) -> Merged {
     let complete = readings.len() >= enough(nodes) || outside.intact.is_some();
-    let mut locks: BTreeMap<&str, (Token, &Record)> = BTreeMap::new();
+    let mut bodies: BTreeMap<&str, &Record> = BTreeMap::new();
     let mut docs: BTreeMap<&str, &Doc> = BTreeMap::new();
     for reading in readings {
-        for view in &reading.records {
-            let known = locks.entry(&view.key).or_insert((view.token, &view.record));
-            known.0 = known.0.max(view.token);
-            if view.record.version > known.1.version {
-                known.1 = &view.record;
+        for (key, record) in &reading.bodies {
+            let known = bodies.entry(key).or_insert(record);
+            if record.version > known.version {
+                *known = record;
             }
         }
         for doc in &reading.docs {
@@ -80,11 +99,11 @@ pub(crate) fn merge(nonce: &str, nodes: usize, readings: &[Reading], outside: Ou
             }
         }
     }
-    let locks = locks.into_iter().map(|(key, (counter, record))| Op::Merge {
+    let bodies = bodies.into_iter().map(|(key, record)| Op::Merge {
         nonce: nonce.to_owned(),
         key: key.to_owned(),
-        counter,
         record: record.clone(),
+        retention: retention(key),
     });
     let docs = docs.into_values().map(|doc| Op::PutDoc {
         name: doc.name.clone(),
@@ -107,7 +126,7 @@ pub(crate) fn merge(nonce: &str, nodes: usize, readings: &[Reading], outside: Ou
         )
     };
     Merged {
-        ops: locks.chain(docs).collect(),
+        ops: bodies.chain(docs).collect(),
         counter,
         memory_loss,
         complete,
@@ -134,7 +153,9 @@ fn told_apart(before: i64, lost: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Version;
+    use crate::node::{Version, View};
+
+    const KEPT: Duration = Duration::from_secs(60);
 
     const OUTSIDE: Outside = Outside {
         lost_before: 1_000,
@@ -143,28 +164,47 @@ mod tests {
         intact: None,
     };
 
-    fn lock(key: &str, token: u64, rev: u64) -> View {
-        View {
-            key: key.into(),
-            owner: Some("somebody".into()),
+    fn body(key: &str, token: u64, rev: u64) -> (String, Record) {
+        let version = Version {
             token: Token(token),
-            record: Record {
-                version: Version {
-                    token: Token(token),
-                    rev,
-                },
-                body: format!("{token}.{rev}"),
-            },
-            ..View::default()
+            rev,
+        };
+        let body = format!("{token}.{rev}");
+        (key.into(), Record { version, body })
+    }
+
+    fn knows(counter: u64, bodies: &[(String, Record)]) -> Reading {
+        Reading {
+            counter: Token(counter),
+            bodies: bodies.to_vec(),
+            ..Reading::default()
         }
     }
 
-    fn knows(counter: u64, records: &[View]) -> Reading {
-        Reading {
-            counter: Token(counter),
-            records: records.to_vec(),
-            ..Reading::default()
-        }
+    fn merged(nodes: usize, readings: &[Reading], outside: Outside) -> Merged {
+        merge("n", nodes, readings, outside, |_| KEPT)
+    }
+
+    #[test]
+    fn g7_the_counter_is_read_behind_the_records() {
+        let record = |key: &str, token| View {
+            key: key.into(),
+            token: Token(token),
+            ..View::default()
+        };
+        let page = |views: &[View]| Page {
+            views: views.to_vec(),
+            ..Page::default()
+        };
+        // "a" is swept when it was not read yet: the page after that comes with a larger `c`.
+        let mut swept = Reading::default();
+        swept.has(page(&[record("b", 3)]), Token(0));
+        swept.has(page(&[]), Token(9));
+        assert_eq!(swept.counter, Token(9));
+        let mut stands = Reading::default();
+        stands.has(page(&[record("a", 9)]), Token(0));
+        stands.has(page(&[record("b", 3)]), Token(0));
+        assert_eq!(stands.counter, Token(9));
     }
 
     #[test]
@@ -173,15 +213,15 @@ mod tests {
         for (nodes, others) in [(1, 1), (3, 2), (5, 3), (7, 4)] {
             assert_eq!(enough(nodes), others);
         }
-        let merged = merge("n", 3, &[knows(7, &[]), knows(9, &[])], OUTSIDE);
+        let merged = merged(3, &[knows(7, &[]), knows(9, &[])], OUTSIDE);
         assert!(merged.complete);
         assert_eq!((merged.counter, merged.memory_loss), (Token(9), None));
     }
 
     #[test]
     fn g2_the_largest_of_everything_is_merged() {
-        let one = knows(7, &[lock("a", 5, 2), lock("b", 1, 1)]);
-        let two = knows(9, &[lock("a", 6, 1)]);
+        let one = knows(7, &[body("a", 5, 2), body("b", 1, 1)]);
+        let two = knows(9, &[body("a", 6, 1)]);
         let doc = |rev| Doc {
             name: "intent/x".into(),
             rev,
@@ -195,29 +235,25 @@ mod tests {
             docs: vec![doc(4)],
             ..two
         };
-        let merged = merge("n", 3, &[one, two], OUTSIDE);
+        let merged = merged(3, &[one, two], OUTSIDE);
         let told: Vec<String> = merged
             .ops
             .iter()
             .map(|op| match op {
-                Op::Merge {
-                    key,
-                    counter,
-                    record,
-                    ..
-                } => format!("{key} {counter} {}", record.body),
+                Op::Merge { key, record, .. } => format!("{key} {}", record.body),
                 Op::PutDoc { name, rev, .. } => format!("{name} {rev}"),
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(told, ["a 6 6.1", "b 1 1.1", "intent/x 4"]);
+        assert_eq!(told, ["a 6.1", "b 1.1", "intent/x 4"]);
+        assert_eq!(merged.counter, Token(9));
     }
 
     #[test]
     fn g3_too_few_others_mean_a_memory_loss() {
-        for (nodes, readings) in [(1, vec![]), (3, vec![knows(7, &[lock("a", 5, 1)])])] {
+        for (nodes, readings) in [(1, vec![]), (3, vec![knows(7, &[body("a", 5, 1)])])] {
             let known = readings.len();
-            let merged = merge("n", nodes, &readings, OUTSIDE);
+            let merged = merged(nodes, &readings, OUTSIDE);
             assert!(!merged.complete);
             assert_eq!(merged.memory_loss, Some(1_000));
             assert_eq!(merged.counter, Token(1_000_000));
@@ -227,7 +263,7 @@ mod tests {
             seen: Token(2_000_000),
             ..OUTSIDE
         };
-        assert_eq!(merge("n", 1, &[], seen).counter, Token(2_000_000));
+        assert_eq!(merged(1, &[], seen).counter, Token(2_000_000));
     }
 
     #[test]
@@ -236,7 +272,7 @@ mod tests {
             intact: Some(Some(300)),
             ..OUTSIDE
         };
-        let merged = merge("n", 3, &[], closed);
+        let merged = merged(3, &[], closed);
         assert_eq!((merged.complete, merged.memory_loss), (true, Some(300)));
         assert_eq!(merged.counter, Token(0), "its own counter stands");
     }
@@ -255,7 +291,7 @@ mod tests {
                     lost_before: *lost_before,
                     ..OUTSIDE
                 };
-                merge("n", 3, std::slice::from_ref(&ahead), outside).memory_loss
+                merged(3, std::slice::from_ref(&ahead), outside).memory_loss
             })
             .collect();
         assert_eq!(stamps, [day + 1_001, day + 61_235, day + 3_599_001]);
@@ -267,7 +303,7 @@ mod tests {
             memory_loss: Some(500),
             ..knows(1, &[])
         };
-        let merged = merge("n", 3, &[knows(2, &[]), forgetful], OUTSIDE);
+        let merged = merged(3, &[knows(2, &[]), forgetful], OUTSIDE);
         assert_eq!((merged.complete, merged.memory_loss), (true, Some(500)));
     }
 }

@@ -36,7 +36,9 @@ use self::{
 };
 use crate::{
     backoff::Backoff,
-    node::{Admission, Answer, Doc, Eligibility, NodeError, Op, Reply, Token, more_names},
+    node::{
+        Admission, Answer, Cursor, Doc, Eligibility, NodeError, Op, Page, Reply, Token, more_names,
+    },
     panics::caught,
     quorum::{
         cluster::Cluster,
@@ -162,7 +164,7 @@ impl Tended<'_> {
             op = match next {
                 Next::Rest => return,
                 Next::Nominate => Op::Nominate {
-                    nonce: self.cluster.chance.id(),
+                    nonce: self.cluster.chance.nonce(),
                 },
                 Next::Look(at) | Next::Other(_, at) => {
                     clock.sleep_until(at + self.spread()).await;
@@ -192,6 +194,7 @@ impl Tended<'_> {
             self.cluster.links.len(),
             &readings,
             self.outside(shown, lost_before),
+            |key| self.cluster.timing.retention_of(key),
         );
         let mut page = MOST_OPS;
         let mut ops = merged.ops.as_slice();
@@ -291,18 +294,19 @@ impl Tended<'_> {
     }
 }
 
-/// Everything that one voter knows; `None` when it is none, or was not the same from the first page to the last.
+/// Everything that one voter knows; `None` when it is none, or was not the same from the first page to the last. `c` comes
+/// with each page, and that of the last one counts: it is read when all records are (G7).
 async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
     let mut reading = Reading::default();
-    let (mut after, mut inc, mut limit) = (String::new(), None, PAGE.0);
+    let (mut next, mut inc, mut count) = (Some(Cursor::default()), None, PAGE.0);
     let mut names = Vec::new();
-    loop {
+    while let Some(from) = next {
         let mut ops = vec![
-            Op::Admission,
             Op::Records {
-                after: after.clone(),
-                limit,
+                from: from.clone(),
+                count,
             },
+            Op::Admission,
         ];
         if inc.is_none() {
             ops.push(Op::DocNames {
@@ -311,35 +315,30 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
             });
         }
         let reply = match link.ask(ops).await {
-            Err(NodeError::Timeout(_)) if limit > PAGE.1 => {
-                limit = (limit / 4).max(PAGE.1);
+            Err(NodeError::Timeout(_)) if count > PAGE.1 => {
+                (next, count) = (Some(from), (count / 4).max(PAGE.1));
                 continue;
             }
             reply => reply?,
         };
-        let mut last = true;
+        next = None;
+        let mut page = Page::default();
         for answer in reply.answers {
             match answer {
                 Answer::Admission(shown) => {
                     if !is_same(&mut inc, &shown) {
                         return Ok(None);
                     }
-                    reading.counter = shown.counter;
                     reading.memory_loss = shown.memory_loss;
+                    reading.has(std::mem::take(&mut page), shown.counter);
                 }
-                Answer::Views(views) => {
-                    if let Some(view) = views.last() {
-                        after.clone_from(&view.key);
-                        last = false;
-                    }
-                    reading.records.extend(views);
+                Answer::Page(shown) => {
+                    next.clone_from(&shown.next);
+                    page = shown;
                 }
                 Answer::Docs(docs) => names = docs,
                 other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
             }
-        }
-        if last {
-            break;
         }
     }
     let mut asked = FEW_INTENTS;

@@ -24,7 +24,7 @@ struct Scene {
 
 fn fleet(nodes: usize, max_ttl: Duration) -> FleetConfig {
     FleetConfig {
-        layout: 1,
+        layout: 2,
         nodes,
         max_ttl,
         expiry: Expiry::Server,
@@ -324,7 +324,7 @@ async fn g4_nodes_that_were_closed_remember_everything() {
     for node in &scene.nodes {
         // As `doctor --reconfigure` does it.
         let line = node.clone().guarded(guard.clone());
-        let nonce = "closing".to_owned();
+        let nonce = "c105ed0000000000".to_owned();
         let admit = Op::Admit {
             nonce: nonce.clone(),
             config: crate::node::guard::closed(10_000),

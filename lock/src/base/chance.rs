@@ -37,6 +37,13 @@ impl Chance {
         format!("{:032x}", self.with(|rng| rng.random::<u128>()))
     }
 
+    /// 64 random bits in lower-case hexadecimal: the name of a nomination, and of the incarnation that it begins. Records hold it
+    /// in a field of this width.
+    #[must_use]
+    pub fn nonce(&self) -> String {
+        format!("{:016x}", self.with(|rng| rng.random::<u64>()))
+    }
+
     /// A number below `bound`; zero when `bound` is zero.
     #[must_use]
     pub fn below(&self, bound: u64) -> u64 {

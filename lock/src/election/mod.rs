@@ -5,6 +5,8 @@
 //! - E1 A term ends no later than the lease behind it.                 (term_ends_with_its_lease)
 //! - E2 A candidate's loop never ends by itself: errors of a store are waited out.   (a_standby_loop_never_ends)
 //! - E3 An unfit replica does not campaign.                            (an_unfit_replica_does_not_campaign)
+//! - W2 A candidate that stands by has told enough nodes that it waits, by a bid that N - q + 1 of them refused: the end of the
+//!   lease is announced. It has looked before, and looks on all the same.   (w2_a_standby_has_told_the_nodes_that_it_waits)
 //! # When things fail  Unsure means not leading: a bid that fails or is late is undone and tried again, later.
 //! # Not promised      Two replicas may overlap if a process is frozen past its deadline: see the fencing token.
 //!
@@ -43,6 +45,10 @@ use crate::{
 };
 use state::Next;
 use term::Term;
+
+/// For how long the nodes are told that a candidate waits. They are told again when half of it is over, and when the lock was seen
+/// free meanwhile.
+const WAITS: Duration = Duration::from_secs(600);
 
 /// The elector of one name: `Elector::new(&locks, "reconciler").campaign().await?`.
 #[derive(Clone, Debug)]
@@ -195,6 +201,9 @@ impl Elector {
     pub async fn look(&self) -> Result<LockState, LockError> {
         let seen = self.locks.look(vec![self.claim.key.clone()]).await?;
         let seen = seen.into_iter().next().ok_or(LockError::Closed)?;
+        if seen.looks_free() {
+            self.locks.told_no_more(&self.claim.key);
+        }
         if let Some(Shows(to)) = &self.shows {
             to(&seen);
         }
@@ -210,9 +219,15 @@ impl Elector {
     }
 
     async fn bid_once(&self, one_first: bool) -> Result<Option<Elected>, LockError> {
-        let ticket = None;
-        let mode = AttemptMode { one_first, ticket };
-        let (bid, seen, _) = self.locks.attempt(&self.claim, mode).await?;
+        let mode = AttemptMode {
+            one_first,
+            ticket: None,
+            waits: WAITS,
+        };
+        let (bid, seen, position) = self.locks.attempt(&self.claim, mode).await?;
+        if position.told {
+            self.locks.told(&self.claim.key, WAITS / 2);
+        }
         let Claimed::Acquired(lease) = bid else {
             tracing::debug!(key = self.claim.key, ?bid, "bid failed");
             return Ok(None);
@@ -225,7 +240,8 @@ impl Elector {
     }
 
     /// Waits until it makes sense to look again at a lock that another candidate holds, or to bid: whether its holder has
-    /// released it.
+    /// released it. That is announced where a candidate has said that it waits; unless enough nodes know, this says it first,
+    /// with a bid that is refused while the lock is held.
     #[doc(hidden)]
     pub async fn watch(
         &self,
@@ -237,6 +253,12 @@ impl Elector {
             return false;
         };
         let mut at = clock.now() + pause;
+        if !self.locks.has_told(&self.claim.key)
+            && matches!(self.bid_once(false).await, Ok(Some(_)))
+        {
+            // Released since it was seen, and won although its caller has not said that it bids now: it is given back.
+            return true;
+        }
         if !exact {
             at = together(at, self.own_ttl());
         }

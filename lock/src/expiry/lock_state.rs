@@ -157,6 +157,14 @@ impl LockState {
         self.expiry
     }
 
+    /// The longest ttl of this owner's lease that any node shows.
+    pub(crate) fn ttl_of(&self, owner: &str) -> Option<Duration> {
+        let its = self
+            .views()
+            .filter(|view| view.owner.as_deref() == Some(owner));
+        its.map(|view| Duration::from_millis(view.ttl_ms)).max()
+    }
+
     /// The largest token that any node shows.
     #[must_use]
     pub fn token(&self) -> Token {

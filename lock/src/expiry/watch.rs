@@ -109,7 +109,8 @@ impl Watch {
         }
     }
 
-    /// A release was announced. Of locks that are not watched here it is no news.
+    /// A release was announced, because some client waits for it. Of locks that are not watched here it is no news. Where it is
+    /// not announced, the next look shows it.
     pub(crate) fn heard(&mut self, key: &str, owner: &str) {
         if self.records.contains_key(key) {
             self.is_over(key, owner);

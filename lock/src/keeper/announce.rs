@@ -1,4 +1,11 @@
 //! Releases that nodes announce, passed on to the waiters of this process.
+//!
+//! A node announces the end of a lease whose record says that a client waits (W3 to W6), whichever client that was. Four parts
+//! of a process make use of it:
+//! - a waiter in a lock's queue, a candidate and a waiter for a slot have said so themselves, with attempts that were refused
+//!   (`acquire::wait_queue`, `election`, `acquire::slots`): they are woken at once;
+//! - the watch of other holders and the `watchlist` say nothing. What they do not hear they see with their next look, which
+//!   comes anyway: a release on any node spares a watch, and tells since when a lock was free.
 
 use std::{sync::Arc, time::Duration};
 

@@ -19,6 +19,8 @@ use crate::{
 pub(crate) enum Command {
     Acquire {
         claims: Vec<Claim>,
+        /// For how long their caller waits where they are refused; zero where it does not.
+        waits: Duration,
         reply: oneshot::Sender<Vec<Claimed>>,
     },
     /// One attempt at a single named lock.

@@ -40,6 +40,7 @@ mod read_batcher;
 mod renew;
 mod requests;
 mod shared;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -110,6 +111,8 @@ pub(crate) struct Keeper {
     pub(crate) reached: Arc<std::sync::atomic::AtomicBool>,
     pub(crate) on_unstoppable: OnUnstoppable,
     pub(crate) guard: Option<Guard>,
+    /// Whether it forgets what nothing needs any more on the nodes.
+    pub(crate) sweeps: bool,
     /// How often its leases are looked at, where it is not as often as a freeze wants.
     pub(crate) look_every: Option<Duration>,
     /// What the owner values of this process end with.
@@ -255,6 +258,9 @@ impl Keeper {
             let (to, list) = (self.releases.clone(), shared.watchlist.clone());
             let forward = announce::forward(cluster, number, node, to, list);
             background.push(spawn.spawn(forward));
+        }
+        for node in (0..shared.cluster.links.len()).filter(|_| self.sweeps) {
+            background.push(spawn.spawn(sweep::sweep(shared.clone(), node)));
         }
         if let Some(guard) = self.guard.filter(|guard| !guard.bystander) {
             for node in 0..shared.cluster.links.len() {

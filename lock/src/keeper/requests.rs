@@ -20,7 +20,7 @@ use crate::{
     event::Event,
     expiry::LockState,
     lease::{Lease, LeaseView, NewLease},
-    node::{Answer, Doc, NodeError, Op, Record, Token, Version, View},
+    node::{Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View},
     quorum::{
         BreakReport, BreakVote, Claim, Claimed, LockError, NodeTroubles, WriteError,
         claim::{Attempt, AttemptMode, Gone, QueuePosition, Tried, Win},
@@ -29,15 +29,22 @@ use crate::{
     },
 };
 
+/// How much of a node's memory is listed at once: the server does nothing else meanwhile.
+const LISTED: u32 = 500;
+
 impl Shared {
     /// Each kind of request has a box of its own: a thousand candidates ask at a time, and none needs room for the largest.
     pub(super) async fn serve(self, command: Command) {
         // A caller that has gone needs no answer; a lease that it did not take is released by its drop.
         match command {
-            Command::Acquire { claims, reply } => {
+            Command::Acquire {
+                claims,
+                waits,
+                reply,
+            } => {
                 // A lease that is not taken any more is released: the end of the process waits for that as well.
                 let _busy = self.cluster.busy();
-                drop(reply.send(Box::pin(self.acquire(&claims)).await));
+                drop(reply.send(Box::pin(self.acquire(&claims, waits)).await));
             }
             Command::Try { claim, mode, reply } => {
                 // Its place may have been given up before this was read: to try now would take it again.
@@ -115,7 +122,7 @@ impl Shared {
         }
     }
 
-    async fn acquire(&self, claims: &[Claim]) -> Vec<Claimed> {
+    async fn acquire(&self, claims: &[Claim], waits: Duration) -> Vec<Claimed> {
         let cluster = &self.cluster;
         let start = cluster.clock.now();
         // A lock that is named twice is held by its first claim: one attempt has one owner value, so that the nodes
@@ -130,7 +137,10 @@ impl Shared {
         }
         // An owner value and a call for as many as fit into one: a node remembers one grant per owner of claims, and what
         // came with a later call would be held under a number that others have passed by then.
-        let mode = AttemptMode::default();
+        let mode = AttemptMode {
+            waits,
+            ..AttemptMode::default()
+        };
         let parts = once
             .chunks(MOST_OPS)
             .map(|part| cluster.attempt(part, &mode, &|| false));
@@ -229,48 +239,86 @@ impl Shared {
     }
 
     /// One number for all nodes, above every token they show, so that the next acquisition needs no second round.
+    ///
+    /// With `now` the release follows when no acquire of the lease can act any more, a ttl after the last node was told (B6). By
+    /// then it could land where another client has taken the lock and left, and the next round would count it.
     async fn break_lease(&self, key: String, owner: String, now: bool) -> BreakReport {
+        let cluster = &self.cluster;
         let seen = self.look(vec![key.clone()]).await;
         let largest = seen.first().map(LockState::token).unwrap_or_default();
-        let (timing, links) = (&self.cluster.timing, &self.cluster.links);
-        let token = Token(largest.0 + 1);
-        let answers = self.ask_all(vec![Op::Break {
+        let longest = seen.first().and_then(|seen| seen.ttl_of(&owner));
+        let ttl = longest.unwrap_or(cluster.timing.max_ttl);
+        let op = |now| Op::Break {
             key: key.clone(),
             owner: owner.clone(),
-            token,
-            ttl: timing.max_ttl,
-            retention: timing.retention_of(&key),
+            token: Token(largest.0 + 1),
+            ttl,
+            marked: cluster.timing.marked(),
+            retention: cluster.timing.retention_of(&key),
             now,
-        }]);
-        let answers = answers.await.into_iter().map(|result| match result {
-            Ok(answers) => match answers.into_iter().next() {
+        };
+        let mut report = BreakReport {
+            key: key.clone(),
+            owner: owner.clone(),
+            token: Token(largest.0 + 1),
+            expiry: cluster.expiry,
+            nodes: self.break_round(op(false)).await,
+            released: None,
+        };
+        if now && report.is_told() {
+            let longest = report.ttl().map_or(ttl, |told| told.max(ttl));
+            #[cfg(any(test, feature = "testing"))]
+            let longest = match cluster.mutant.break_now {
+                true => Duration::ZERO,
+                false => longest,
+            };
+            let over = cluster.clock.now() + cluster.timing.watch_time(longest);
+            cluster.clock.sleep_until(over).await;
+            report.released = Some(self.break_round(op(true)).await);
+        }
+        report
+    }
+
+    /// Each node's name and answer.
+    async fn break_round(&self, op: Op) -> Vec<(String, BreakVote)> {
+        let answers = self.ask_all(vec![op]).await;
+        let votes = answers.into_iter().enumerate().map(|(node, result)| {
+            let answers = match result {
+                Ok(answers) => answers,
+                Err(trouble) => return BreakVote::Failed(trouble),
+            };
+            match answers.into_iter().next() {
                 Some(Answer::Broken(view)) => BreakVote::Over(view),
                 Some(Answer::Refused(view)) => BreakVote::Refused(view),
+                // B3: its mark would be of an incarnation that will not count.
+                Some(Answer::Unadmitted) => BreakVote::Failed(self.cluster.no_vote(node)),
                 other => {
                     BreakVote::Failed(NodeError::Protocol(format!("answer to break: {other:?}")))
                 }
-            },
-            Err(trouble) => BreakVote::Failed(trouble),
+            }
         });
-        let names = links.iter().map(|link| link.name().to_owned());
-        BreakReport {
-            key,
-            owner,
-            token,
-            expiry: self.cluster.expiry,
-            nodes: names.zip(answers).collect(),
-        }
+        let names = self.cluster.links.iter().map(|link| link.name().to_owned());
+        names.zip(votes).collect()
     }
 
     async fn list(&self, prefix: String) -> Result<Vec<Vec<View>>, LockError> {
-        let answers = self.anywhere(Op::List { prefix }).await?;
+        let links = &self.cluster.links;
+        let asked = links.iter().map(|link| list_all(link, &prefix));
+        let asked = futures_util::future::join_all(asked).await;
         let mut by_key: BTreeMap<String, Vec<View>> = BTreeMap::new();
-        for answer in answers {
-            if let Answer::Views(views) = answer {
-                for view in views {
-                    by_key.entry(view.key.clone()).or_default().push(view);
+        let mut failed = Vec::new();
+        for (link, shown) in links.iter().zip(asked) {
+            match shown {
+                Ok(views) => {
+                    for (key, view) in views {
+                        by_key.entry(key).or_default().push(view);
+                    }
                 }
+                Err(trouble) => failed.push((link.name().to_owned(), trouble)),
             }
+        }
+        if failed.len() == links.len() {
+            return Err(LockError::NoQuorum(self.troubles(failed)));
         }
         Ok(by_key.into_values().collect())
     }
@@ -466,6 +514,27 @@ impl Shared {
             needed: majority(configured),
         }
     }
+}
+
+/// All that one node lists, page by page. What comes or goes meanwhile may be on two pages; the last one counts.
+async fn list_all(link: &Link, prefix: &str) -> Result<BTreeMap<String, View>, NodeError> {
+    let mut all = BTreeMap::new();
+    let mut next = Some(Cursor::default());
+    while let Some(from) = next {
+        let op = Op::List {
+            prefix: prefix.to_owned(),
+            from,
+            count: LISTED,
+        };
+        next = match link.send(vec![op]).await?.into_iter().next() {
+            Some(Answer::Page(page)) => {
+                all.extend(page.views.into_iter().map(|view| (view.key.clone(), view)));
+                page.next
+            }
+            other => return Err(NodeError::Protocol(format!("answer to list: {other:?}"))),
+        };
+    }
+    Ok(all)
 }
 
 fn millis(d: Duration) -> i64 {

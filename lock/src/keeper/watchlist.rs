@@ -115,7 +115,7 @@ impl Watchlist {
         }
     }
 
-    /// A release was announced.
+    /// A release was announced: where a candidate waits for it, of this process or another. Otherwise the next look shows it.
     pub(super) fn heard(&self, key: &str, owner: &str, now: Moment) {
         self.change(|listed| listed.heard(key, owner, now));
     }

@@ -6,8 +6,11 @@
 //! granted meanwhile, and two would believe in the same lock. So a break takes away the future of a lease and not its
 //! present: on a majority its extensions, writes and confirmations are refused from now on. The lock is granted again
 //! when its key has run out, or when its holder, being told, has ended its work and released it. Every key of a lease
-//! ends after the holder's own deadline (R3, R8), so at most one believes, as without the break. With `now` the key
-//! is removed at once, and two may act for as long as [`BreakReport::remaining`] says.
+//! ends after the holder's own deadline (R3, R8), so at most one believes, as without the break.
+//!
+//! With `now` it is also released in the holder's name, when nothing of the lease can act any more: a ttl after the nodes were
+//! told (B6). By then the holder believes no more. A client that comes then need not watch the lease first, and one that waits is
+//! told.
 //!
 //! With observed expiry a lease may be believed in although its keys have gone, because a clock jumped: there the record
 //! stands for the key, and its ttl for the key's life.
@@ -17,6 +20,7 @@
 //! - B2 No other owner is granted while the holder may believe.                       (a_break_lets_nobody_in_early)
 //! - B3 The next token is larger than the one that the break took.                    (a_broken_lease_is_final_for_its_holder)
 //! - B4 A successor is not touched by a break of its predecessor.                     (a_late_break_does_not_touch_the_successor)
+//! - B6 `now` waits until nothing of the lease can act any more.           (b6_now_waits_until_nothing_of_the_lease_can_act)
 
 use std::time::Duration;
 
@@ -37,6 +41,9 @@ pub struct BreakReport {
     pub expiry: Expiry,
     /// Each node's name and answer, in the order of the configuration.
     pub nodes: Vec<(String, BreakVote)>,
+    /// With `now`: the same of the release in the holder's name, which came when nothing of the lease could act any more. `None`
+    /// also where too few nodes knew of the break.
+    pub released: Option<Vec<(String, BreakVote)>>,
 }
 
 /// One node's answer to a break.
@@ -66,6 +73,28 @@ pub enum Broken {
 // === impl BreakReport ===
 
 impl BreakReport {
+    /// Whether a majority knows that the lease is over.
+    pub(crate) fn is_told(&self) -> bool {
+        matches!(self.outcome(), Broken::Final | Broken::Gone)
+    }
+
+    /// Whether a majority has released it in the holder's name, or has a new holder, who had watched it by then.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        let votes = self.released.iter().flatten();
+        let knows = |vote: &BreakVote| !matches!(vote, BreakVote::Failed(_));
+        votes.filter(|(_, vote)| knows(vote)).count() >= majority(self.nodes.len())
+    }
+
+    /// The longest ttl of the lease that a node showed.
+    pub(crate) fn ttl(&self) -> Option<Duration> {
+        let shown = self.nodes.iter().filter_map(|(_, vote)| match vote {
+            BreakVote::Over(view) if view.owner.as_ref() == Some(&self.owner) => Some(view.ttl_ms),
+            _ => None,
+        });
+        shown.max().map(Duration::from_millis)
+    }
+
     /// What it amounts to.
     #[must_use]
     pub fn outcome(&self) -> Broken {
@@ -85,7 +114,7 @@ impl BreakReport {
         }
     }
 
-    /// How long the broken holder may still believe, at most: the longest life that a node showed, with observed expiry the
+    /// How long the broken holder could still believe when it was broken, at most: the longest life that a node showed, with observed expiry the
     /// ttl of a record whose key has vanished. `None` when a node showed a key without an end, or none showed it.
     #[doc(hidden)] // for the commands
     #[must_use]
@@ -135,6 +164,7 @@ mod tests {
             token: Token(2),
             expiry: Expiry::Server,
             nodes: votes.into_iter().map(|vote| ("n".into(), vote)).collect(),
+            released: None,
         }
     }
 

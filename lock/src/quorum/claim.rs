@@ -49,6 +49,9 @@ pub(crate) struct AttemptMode {
     pub(crate) one_first: bool,
     /// A place in the lock's queue, which its primary keeps.
     pub(crate) ticket: Option<Ticket>,
+    /// The caller waits: the records that refuse it say for so long that their end is to be announced (W3). Zero for a caller
+    /// that does not wait.
+    pub(crate) waits: Duration,
 }
 
 /// How an attempt at one lock ended, and what it showed.
@@ -67,6 +70,9 @@ pub(crate) struct QueuePosition {
     pub(crate) ahead: Option<u32>,
     /// The place went with the grant of the node that keeps the queue.
     pub(crate) left: bool,
+    /// W2: N - q + 1 nodes with a vote have refused the attempt. So whoever holds the lock next has been granted by one of them:
+    /// the end of its lease is announced there, if the attempt said that it waits.
+    pub(crate) told: bool,
     /// The attempt: when it is undone, that is announced, too.
     pub(crate) owner: String,
 }

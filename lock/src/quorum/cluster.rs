@@ -172,7 +172,7 @@ impl Cluster {
     }
 
     /// Why this node's vote does not count, when it says so itself.
-    pub(super) fn no_vote(&self, node: usize) -> NodeError {
+    pub(crate) fn no_vote(&self, node: usize) -> NodeError {
         let said = self.links.get(node).and_then(Link::no_vote);
         said.unwrap_or(NodeError::Unadmitted { left: None })
     }
@@ -219,6 +219,7 @@ impl Cluster {
             key,
             owner,
             kind,
+            marked: self.timing.marked(),
             retention,
         }
     }

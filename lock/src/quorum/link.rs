@@ -4,8 +4,10 @@
 //!   way, in the order in which they were queued. Extensions go first: what is held comes before what is wanted.
 //! - A node has its timeout from when a call is sent. What waits in our own queue is not held against it: a request waits
 //!   there for [`PATIENCE`] timeouts at most, and then nothing is sent.   (our_own_queue_is_not_held_against_the_node)
-//! - A call carries the latest time on the node's own clock at which it may still act, so that a request stuck in a
-//!   frozen server does nothing after its sender gave up (R1). Senders wait for longer than that, never shorter.
+//! - A call carries the time on the node's own clock from which on it may act no more, so that a request stuck in a
+//!   frozen server does nothing after its sender gave up (R1). Senders wait for longer than that, never shorter. It is never
+//!   later than the shortest ttl that the call asks for, from when that was asked (N2), whatever is known of the node's clock.
+//!   (n2_no_call_acts_a_ttl_after_it_was_asked_for)
 //! - A release never shares a call with a later attempt: claimers would livelock (R5).
 //! - An extension shares a call with extensions only: what a server refuses of all that is wanted costs nothing that is
 //!   held. (what_is_held_shares_no_call_with_what_is_wanted)
@@ -224,11 +226,12 @@ impl Link {
         probe: bool,
     ) -> impl Future<Output = Result<Reply, NodeError>> + Send + 'static {
         let limit = self.0.timeout;
-        let give_up = self.0.clock.now() + limit * PATIENCE;
+        let now = self.0.clock.now();
+        let give_up = now + limit * PATIENCE;
         let (reply, answer) = oneshot::channel();
         let refused = if self.is_down() && !probe {
             Some(self.known_trouble())
-        } else if self.waiting().push(ops, give_up, reply) {
+        } else if self.waiting().push(ops, (now, give_up), reply) {
             self.0.bell.notify_one();
             None
         } else {
@@ -312,12 +315,13 @@ impl Link {
     /// the slowest.
     async fn carry(self, mut batch: Vec<Queued>) -> Duration {
         let sent = self.0.clock.now();
+        let ends = batch.iter().filter_map(|queued| queued.ends).min();
         let ops = match &mut batch[..] {
             // Sent once, whatever becomes of it.
             [only] => std::mem::take(&mut only.ops),
             all => all.iter().flat_map(|queued| queued.ops.clone()).collect(),
         };
-        let result = self.call(ops, sent).await;
+        let result = self.call(ops, sent, ends).await;
         let took = self.0.clock.now().since(sent);
         match result {
             Err(refused) if batch.len() > 1 && is_about_an_operation(&refused) => {
@@ -347,7 +351,7 @@ impl Link {
                 // Its sender waits for one timeout more, and no longer.
                 None if sent >= queued.give_up => Err(refused.clone()),
                 None => {
-                    let result = self.call(queued.ops.clone(), sent).await;
+                    let result = self.call(queued.ops.clone(), sent, queued.ends).await;
                     slowest = slowest.max(self.0.clock.now().since(sent));
                     self.learn(sent, &result);
                     down = result.as_ref().err().filter(|e| e.is_down()).cloned();
@@ -359,12 +363,17 @@ impl Link {
         slowest
     }
 
-    /// One call, which has its timeout from `sent` on.
-    async fn call(&self, ops: Vec<Op>, sent: Moment) -> Result<Reply, NodeError> {
+    /// One call, which has its timeout from `sent` on, and acts no more from `ends` on.
+    async fn call(
+        &self,
+        ops: Vec<Op>,
+        sent: Moment,
+        ends: Option<Moment>,
+    ) -> Result<Reply, NodeError> {
         let give_up = sent + self.0.timeout;
         let expected = ops.len();
         let call = Call {
-            not_after: self.node_time(give_up),
+            not_after: self.not_after(give_up, ends),
             ops,
         };
         match self
@@ -463,10 +472,17 @@ impl Link {
         skew.as_ref().map_or(Duration::ZERO, |skew| skew.error * 2)
     }
 
-    fn node_time(&self, at: Moment) -> Option<NodeMs> {
+    /// From when on a call may act no more, on the node's clock: surely not before `give_up`, and surely before `ends`.
+    fn not_after(&self, give_up: Moment, ends: Option<Moment>) -> Option<NodeMs> {
         let skew = (*self.0.skew.lock().unwrap_or_else(PoisonError::into_inner))?;
-        let ms = i128::try_from(at.since_boot().as_millis()).ok()? + skew.offset_ms;
+        let there = |at: Moment| {
+            let ms = i128::try_from(at.since_boot().as_millis()).ok()?;
+            Some(ms + skew.offset_ms)
+        };
         let slack = i128::try_from(skew.error.as_millis()).ok()? + 2;
-        u64::try_from(ms + slack).ok().map(NodeMs)
+        let patience = there(give_up)? + slack;
+        let bound = ends.and_then(there).map(|end| end - slack);
+        let ms = bound.map_or(patience, |bound| bound.min(patience));
+        u64::try_from(ms.max(0)).ok().map(NodeMs)
     }
 }

@@ -23,7 +23,7 @@ pub struct Mutant {
     pub deadline_from_reply: bool,
     /// R4: keep the grants of the last round, and do not undo them.
     pub sum_rounds: bool,
-    /// N7: a break removes the key at once.
+    /// B6: a break with `now` releases at once.
     pub break_now: bool,
     /// What it remembers of its last attempts.
     #[doc(hidden)]

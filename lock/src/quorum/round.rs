@@ -71,6 +71,7 @@ impl<'a> Round<'a> {
                 take: cluster.take(node, &claim.key, claim.kind),
                 clamp: cluster.timing.max_ttl,
                 ticket: self.ticket_for(node, claim),
+                waits: self.mode.waits,
             };
             let ops: Vec<_> = self.claims.iter().map(acquire).collect();
             self.sent.push(cluster.send_to(node, &ops));
@@ -121,6 +122,7 @@ impl<'a> Round<'a> {
         let position = QueuePosition {
             ahead,
             left: matches!(primary, Some(Some(Vote::Granted(_)))),
+            told: is_told(votes),
             owner: self.owner.to_owned(),
         };
         Tried {
@@ -132,7 +134,7 @@ impl<'a> Round<'a> {
 
     /// Counts votes until every claim is decided; never waits for the slowest node (R2).
     pub(super) async fn collect(&mut self, gone: Gone<'_>) {
-        while self.tallies.iter().any(|t| t.verdict() == Verdict::Open) {
+        while self.tallies.iter().any(|tally| self.is_open(tally)) {
             let Some((node, result)) = self.sent.next().await else {
                 return;
             };
@@ -157,6 +159,23 @@ impl<'a> Round<'a> {
                 }
                 self.ask(|other| other != node);
             }
+        }
+    }
+
+    /// Whether there is anything to wait for. What is lost by refusals of some and the silence of others is lost at once; but a
+    /// client that goes to sleep waits until enough of the others have been told (W2).
+    fn is_open(&self, tally: &Tally) -> bool {
+        let untold = || {
+            let votes = tally.votes();
+            let sleeps = !self.mode.waits.is_zero() && tally.granted() == 0;
+            let failed = |vote: &&Option<Vote>| matches!(vote, Some(Vote::Failed(_)));
+            let failed = votes.iter().filter(failed).count();
+            sleeps && !is_told(votes) && failed < majority(votes.len())
+        };
+        match tally.verdict() {
+            Verdict::Open => true,
+            Verdict::Lost => untold(),
+            Verdict::Won(_) | Verdict::Confirm(_) => false,
         }
     }
 
@@ -254,6 +273,12 @@ impl<'a> Round<'a> {
                 .map(Duration::from_millis),
         }
     }
+}
+
+/// W2: whether so many nodes have refused that every majority has one of them. What has no vote has failed, and is none.
+fn is_told(votes: &[Option<Vote>]) -> bool {
+    let refused = |vote: &&Option<Vote>| matches!(vote, Some(Vote::Refused(_)));
+    votes.iter().filter(refused).count() > votes.len() - majority(votes.len())
 }
 
 /// The holder that most views show.

@@ -6,12 +6,12 @@ use super::{Expiry, LockSettings};
 use crate::{human::Span, node::guard::closed_since};
 
 /// The layout of our keys on a node.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// The part of the configuration that decides whether two programs exclude each other. A node votes for the one that it
 /// was admitted for, and for no other.
 ///
-/// As text, in a marker: `1 n=3 max_ttl=30000 expiry=observed gen=1` (milliseconds).
+/// As text, in a marker: `2 n=3 max_ttl=30000 expiry=observed gen=1` (milliseconds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetConfig {
     /// Version of the layout of our keys.
@@ -137,7 +137,7 @@ mod tests {
 
     fn config() -> FleetConfig {
         FleetConfig {
-            layout: 1,
+            layout: LAYOUT,
             nodes: 3,
             max_ttl: Duration::from_secs(30),
             expiry: Expiry::Observed,
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn g4_a_configuration_is_written_and_read_back() {
         let text = config().to_string();
-        assert_eq!(text, "1 n=3 max_ttl=30000 expiry=observed gen=1");
+        assert_eq!(text, "2 n=3 max_ttl=30000 expiry=observed gen=1");
         assert_eq!(text.parse(), Ok(config()));
         assert_eq!(config().differs_from(&text), None);
         assert_eq!(
@@ -168,8 +168,8 @@ mod tests {
             config().differs_from(&theirs.to_string()).as_deref(),
             Some("max_ttl is 5s there and 30s here, expiry is server there and observed here")
         );
-        let strange = config().differs_from("2 of another kind").unwrap();
-        assert!(strange.contains("2 of another kind"), "{strange}");
-        assert_eq!(FleetConfig::max_ttl_in("2 of another kind"), None);
+        let strange = config().differs_from("3 of another kind").unwrap();
+        assert!(strange.contains("3 of another kind"), "{strange}");
+        assert_eq!(FleetConfig::max_ttl_in("3 of another kind"), None);
     }
 }

@@ -19,7 +19,7 @@ pub struct Timing {
     pub node_timeout: Duration,
     /// How far in a node's future a tick's `not_before` may lie.
     pub skew: Duration,
-    /// How long a released record is remembered.
+    /// How long what was settled is remembered after a release: the body of the record.
     pub retention: Duration,
     /// Families of locks whose records are remembered for at least so long: what their keys begin with, and the time.
     pub kept_longer: &'static [(&'static str, Duration)],
@@ -60,6 +60,12 @@ impl Timing {
         ttl + ttl.mul_f64(self.drift) + Duration::from_millis(2)
     }
 
+    /// S0: how long the mark of a release stays at least, by the node's clock: no round of its owner is under way any more, and
+    /// every watcher has heard of it.
+    pub(crate) fn marked(&self) -> Duration {
+        self.watch_time(self.max_ttl)
+    }
+
     /// The least validity worth having for a lease of `ttl`.
     #[must_use]
     pub(crate) fn min_validity(&self, ttl: Duration) -> Duration {
@@ -72,7 +78,7 @@ impl Timing {
         }
     }
 
-    /// How long the record of this lock is kept after a release.
+    /// How long the body of this lock is kept after a release.
     #[doc(hidden)] // for the worker
     #[must_use]
     pub fn retention_of(&self, key: &str) -> Duration {

@@ -80,7 +80,7 @@ impl Rules {
     /// What nodes are admitted for; `None` where they are not guarded.
     pub(crate) fn fleet(self, nodes: usize, max_ttl: Duration) -> Option<FleetConfig> {
         self.cure(Cure::Guard).then_some(FleetConfig {
-            layout: 1,
+            layout: 2,
             nodes,
             max_ttl,
             expiry: self.expiry,

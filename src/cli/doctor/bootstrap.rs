@@ -11,11 +11,11 @@
 use std::time::Duration;
 
 use super::super::{failure::Failure, output::print};
-use super::guarded::{Guarded, failed};
+use super::guarded::{Guarded, PAGE, failed};
 use crate::{
     config::{Config, LockSettings},
     human::Span,
-    node::{Admission, Answer, Doc, NodeFacts, Op, Token},
+    node::{Admission, Answer, Doc, NodeFacts, Op, Page, Token},
 };
 
 /// A server that has been running for longer was probably emptied.
@@ -52,7 +52,7 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
         let after = look(&nodes).await?;
         refuse(&after)?;
         same_lives(&before, &after)?;
-        let nonce = crate::chance::Chance::system().id();
+        let nonce = crate::chance::Chance::system().nonce();
         let nominate = Op::Nominate {
             nonce: nonce.clone(),
         };
@@ -87,40 +87,38 @@ fn quiet(locks: &LockSettings) -> Duration {
 }
 
 async fn look(nodes: &Guarded) -> Result<Vec<Shown>, Failure> {
+    let records = nodes.pages(|from| Op::Records { from, count: PAGE });
+    let records = records.await?;
     let ops = vec![
         Op::Admission,
-        Op::Records {
-            after: String::new(),
-            limit: 1,
-        },
-        Op::List {
-            prefix: String::new(),
-        },
         Op::Docs {
             dir: "presence/".to_owned(),
         },
     ];
     let asked = nodes.ask_all(ops).await?;
     let facts = nodes.facts().await;
-    let shown = asked
-        .into_iter()
-        .zip(facts)
-        .map(|((name, answers), facts)| {
-            let mut shown = Shown {
-                name,
-                facts,
-                ..Shown::default()
-            };
-            for answer in answers {
-                match answer {
-                    Answer::Admission(admission) => shown.admission = admission,
-                    Answer::Views(views) => shown.ours += views.len(),
-                    Answer::Docs(docs) => shown.presence.extend(docs),
-                    _ => {}
+    let shown =
+        asked
+            .into_iter()
+            .zip(facts)
+            .zip(records)
+            .map(|(((name, answers), facts), (_, pages))| {
+                let ours = |page: &Page| page.views.len() + page.bodies.len();
+                let mut shown = Shown {
+                    name,
+                    facts,
+                    ours: pages.iter().map(ours).sum(),
+                    ..Shown::default()
+                };
+                for answer in answers {
+                    match answer {
+                        Answer::Admission(admission) => shown.admission = admission,
+                        Answer::Docs(docs) => shown.presence.extend(docs),
+                        _ => {}
+                    }
                 }
-            }
-            shown
-        });
+                shown
+            });
     Ok(shown.collect())
 }
 

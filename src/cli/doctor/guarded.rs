@@ -9,12 +9,18 @@ use crate::{
     clock::Clock,
     config::Config,
     lock::FleetConfig,
-    node::{Answer, Call, Node, NodeError, NodeFacts, Op},
+    node::{Answer, Call, Cursor, Node, NodeError, NodeFacts, Op, Page},
     worker::store,
 };
 
 /// A connection has to be made first.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How much of a node's memory is asked for at once.
+pub(super) const PAGE: u32 = 500;
+
+/// What one node has shown: its name, and pages of its memory.
+pub(super) type Pages = (String, Vec<Page>);
 
 pub(super) struct Guarded {
     pub(super) nodes: Vec<Arc<dyn Node>>,
@@ -67,6 +73,29 @@ impl Guarded {
             }
         });
         named.collect()
+    }
+
+    /// All pages of every node's memory; all of them must answer.
+    pub(super) async fn pages(&self, op: impl Fn(Cursor) -> Op) -> Result<Vec<Pages>, Failure> {
+        let mut all = Vec::new();
+        for (n, node) in self.nodes.iter().enumerate() {
+            let name = node.name().to_owned();
+            let mut pages = Vec::new();
+            let mut next = Some(Cursor::default());
+            while let Some(from) = next {
+                let answers = self.ask(n, vec![op(from)]).await;
+                let answers = answers.map_err(|trouble| {
+                    failed(&name, &format!("{trouble}; all nodes are needed"))
+                })?;
+                let Some(Answer::Page(page)) = answers.into_iter().next() else {
+                    return Err(failed(&name, "it gives no sensible answer"));
+                };
+                next.clone_from(&page.next);
+                pages.push(page);
+            }
+            all.push((name, pages));
+        }
+        Ok(all)
     }
 
     pub(super) async fn ask(&self, n: usize, ops: Vec<Op>) -> Result<Vec<Answer>, NodeError> {

@@ -4,21 +4,28 @@
 //! watch it like one that lost its memory, for the longer of both limits, and keep what it knows.
 
 use super::super::{failure::Failure, output::print};
-use super::guarded::{Guarded, failed, with_nodes};
+use super::guarded::{Guarded, PAGE, failed, with_nodes};
 use crate::{
     chance::Chance,
     config::Config,
     human::Span,
     lock::{FleetConfig, Timing},
-    node::{Admission, Answer, Op, Token, closed, closed_since},
+    node::{Admission, Answer, Op, Page, Token, closed, closed_since},
 };
 
 pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
     with_nodes(config, |nodes| async move {
         let mut longest = nodes.fleet.max_ttl;
         let mut others = Vec::new();
-        for (n, (name, answers)) in nodes.ask_all(look()).await?.into_iter().enumerate() {
-            if let Some(who) = living(&answers) {
+        let listed = nodes.pages(|from| Op::List {
+            prefix: String::new(),
+            from,
+            count: PAGE,
+        });
+        let listed = listed.await?;
+        let asked = nodes.ask_all(look()).await?.into_iter().zip(listed);
+        for (n, ((name, answers), (_, pages))) in asked.enumerate() {
+            if let Some(who) = held(&pages).or_else(|| living(&answers)) {
                 let why = format!("{who}: stop every program of the fleet first");
                 return Err(failed(&name, &why));
             }
@@ -48,18 +55,20 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
 }
 
 fn look() -> Vec<Op> {
-    let prefix = String::new();
     let dir = "presence/".to_owned();
-    vec![Op::Admission, Op::List { prefix }, Op::Docs { dir }]
+    vec![Op::Admission, Op::Docs { dir }]
+}
+
+/// A lock that is held under the configuration before. Pure.
+fn held(pages: &[Page]) -> Option<String> {
+    let mut views = pages.iter().flat_map(|page| &page.views);
+    let held = views.find(|view| view.holder.is_some() && !view.foreign)?;
+    Some(format!("{} is held there", held.key))
 }
 
 /// A program that may still act under the configuration before. Pure.
 fn living(answers: &[Answer]) -> Option<String> {
     answers.iter().find_map(|answer| match answer {
-        Answer::Views(views) => {
-            let held = views.iter().find(|v| v.holder.is_some() && !v.foreign)?;
-            Some(format!("{} is held there", held.key))
-        }
         Answer::Docs(docs) => {
             let replica = docs.first()?.name.trim_start_matches("presence/");
             Some(format!("the replica {replica} was there seconds ago"))
@@ -86,7 +95,7 @@ async fn close(
     shown: &Admission,
     limit: std::time::Duration,
 ) -> Result<(), Failure> {
-    let nonce = Chance::system().id();
+    let nonce = Chance::system().nonce();
     let answers = nodes.ask(n, vec![Op::Nominate { nonce }]).await;
     let stands = match answers.as_deref() {
         Ok([Answer::Admission(now)]) => now.nonce.clone(),

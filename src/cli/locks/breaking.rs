@@ -20,7 +20,7 @@ use crate::{
         client::locks::breakable,
         status::{LockDetail, LockState, NodeLock},
     },
-    lock::{BreakReport, BreakVote, Broken},
+    lock::{BreakReport, BreakVote, Broken, Timing},
     terminal,
 };
 
@@ -34,10 +34,15 @@ pub(super) fn break_lock(config: &Config, args: &BreakArgs) -> Result<(), Failur
         return Err(Failure::Failed("nothing was changed".to_owned()));
     }
     let (key, broken_owner) = (&args.key, &owner);
-    let report = ask(config, Limits::nodes(PATIENCE), |fleet| async move {
+    // With `--now` it is waited for until nothing of the lease can act any more: its ttl.
+    let patience = match args.now {
+        true => PATIENCE + Timing::default().watch_time(config.locks.max_ttl),
+        false => PATIENCE,
+    };
+    let report = ask(config, Limits::nodes(patience), |fleet| async move {
         fleet.break_lock(key, broken_owner, args.now).await
     })?;
-    let told = outcome(&report, args.now);
+    let told = outcome(&report);
     if args.json {
         print_json(&as_json(&report, args.now))?;
     } else {
@@ -81,21 +86,20 @@ fn confirmed(lock: &LockDetail, owner: &str, now: bool) -> Result<bool, Failure>
 }
 
 fn warning(now: bool, life: &str) -> String {
-    if now {
-        format!(
-            "With --now the lock is free at once. Its holder is told at its next renewal, and may go on {life}: two may \
-             act, unless what they change compares tokens."
-        )
-    } else {
-        format!(
-            "Its holder is told at its next renewal, within a third of its ttl, and stops its work. It may go on until \
-             then, and {life} at most when it cannot be told; nobody else gets the lock before."
-        )
-    }
+    let then = match now {
+        true => {
+            " With --now the command waits until nothing of the lease can act any more, its ttl, and then frees the lock."
+        }
+        false => "",
+    };
+    format!(
+        "Its holder is told at its next renewal, within a third of its ttl, and stops its work. It may go on until \
+         then, and {life} at most when it cannot be told; nobody else gets the lock before.{then}"
+    )
 }
 
 /// What came of it; an error when there was nothing to break, or not enough nodes know.
-fn outcome(report: &BreakReport, now: bool) -> Result<String, String> {
+fn outcome(report: &BreakReport) -> Result<String, String> {
     let key = &report.key;
     match report.outcome() {
         Broken::Final => {
@@ -104,14 +108,18 @@ fn outcome(report: &BreakReport, now: bool) -> Result<String, String> {
                 |life| format!("{} ms", life.as_millis()),
             );
             let token = report.token;
-            Ok(if now {
-                format!(
-                    "broken, under token {token}: {key} is free; its old holder may act for up to {within}"
-                )
-            } else {
-                format!(
+            Ok(match &report.released {
+                Some(_) if report.is_released() => format!(
+                    "broken, under token {token}, and released when nothing of the lease could act any more: {key} is free, \
+                     unless another client has taken it since"
+                ),
+                Some(_) => format!(
+                    "broken, under token {token}, but too few nodes answered when it was to be released: those that want {key} \
+                     watch it for its ttl"
+                ),
+                None => format!(
                     "broken, under token {token}: {key} is free when its holder has released it, within {within} at the latest"
-                )
+                ),
             })
         }
         Broken::Gone => Err(format!("{key} was not held any more: its lease had ended")),
@@ -125,7 +133,9 @@ fn outcome(report: &BreakReport, now: bool) -> Result<String, String> {
 }
 
 pub(in crate::cli) fn node_results(report: &BreakReport) -> String {
-    let rows = report.nodes.iter().map(|(name, vote)| {
+    // The last answer of each node.
+    let votes = report.released.as_ref().unwrap_or(&report.nodes);
+    let rows = votes.iter().map(|(name, vote)| {
         let (word, why) = result(vote);
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         [name.clone(), format!("{word}{why}")]
@@ -145,10 +155,15 @@ fn result(vote: &BreakVote) -> (&'static str, Option<String>) {
 }
 
 fn as_json(report: &BreakReport, now: bool) -> serde_json::Value {
-    let nodes = report.nodes.iter().map(|(name, vote)| {
-        let (word, why) = result(vote);
-        json!({ "node": name, "result": word, "detail": why })
-    });
+    let votes = |votes: &[(String, BreakVote)]| -> Vec<_> {
+        let row = |(name, vote): &(String, BreakVote)| {
+            let (word, why) = result(vote);
+            json!({ "node": name, "result": word, "detail": why })
+        };
+        votes.iter().map(row).collect()
+    };
+    // Released, it has outlasted whatever its holder could believe.
+    let remaining = report.remaining().filter(|_| report.released.is_none());
     let outcome = match report.outcome() {
         Broken::Final => "final",
         Broken::Gone => "gone",
@@ -161,7 +176,8 @@ fn as_json(report: &BreakReport, now: bool) -> serde_json::Value {
         "token": report.token,
         "outcome": outcome,
         "now": now,
-        "remaining_ms": report.remaining().map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX)),
-        "nodes": nodes.collect::<Vec<_>>(),
+        "remaining_ms": remaining.map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX)),
+        "nodes": votes(&report.nodes),
+        "released": report.released.as_deref().map(votes),
     })
 }

@@ -464,6 +464,7 @@ fn shown(text: &str) -> Vec<(&'static str, String)> {
         token: Token(7),
         expiry: Expiry::default(),
         nodes: vec![(own(), BreakVote::Failed(NodeError::Unfit(own())))],
+        released: None,
     };
     let pause = PauseAnswer {
         job: own(),

@@ -126,8 +126,9 @@ impl Fleet {
     }
 
     /// Ends `owner`'s lease of a lock by force: its holder is refused at its next renewal and stops. The lock is free for
-    /// others when that holder has released it, or its key has run out; with `now` at once, although two may act then.
-    /// Nothing of another owner or of a foreign client is touched.
+    /// others when that holder has released it, or its key has run out. With `now` it is also released when nothing of that lease
+    /// can act any more: this waits for it, a ttl of the lease. Nothing of another owner or of a foreign client is
+    /// touched.
     ///
     /// # Cancellation
     /// A dropped call may have broken the lease.

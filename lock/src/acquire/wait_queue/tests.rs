@@ -49,6 +49,7 @@ impl Scene {
             take: Take::Observed(None),
             clamp: LONG,
             ticket: None,
+            waits: Duration::ZERO,
         };
         let ops = vec![op];
         let call = Call {
@@ -113,7 +114,7 @@ async fn an_impatient_attempt_that_is_cancelled_leaves_no_place() {
         drop(ticket);
         scene.locks.settle().await;
         assert_eq!(scene.queues(), [0; 3], "after {after} ms");
-        let keys = |node: &MemoryNode| node.inspect(|state| state.keys().count());
+        let keys = |node: &MemoryNode| node.inspect(|state| state.held().count());
         let keys: Vec<_> = scene.nodes.iter().map(keys).collect();
         assert_eq!(keys.iter().sum::<usize>(), 1, "after {after} ms: {keys:?}");
     }

@@ -88,7 +88,7 @@ async fn ten_thousand_leases_cost_forty_calls_per_node_and_round() {
     drop(leases);
     locks.settle().await;
     for node in &nodes {
-        assert_eq!(node.inspect(|state| state.keys().count()), 0);
+        assert_eq!(node.inspect(|state| state.held().count()), 0);
     }
 }
 

@@ -124,5 +124,5 @@ async fn whoever_ends_the_process_waits_until_lost_attempts_are_undone() {
     assert!(!undone.load(Ordering::SeqCst), "it is not waited for");
     locks.settle().await;
     assert!(undone.load(Ordering::SeqCst));
-    assert_eq!(nodes[0].inspect(|state| state.keys().count()), 0);
+    assert_eq!(nodes[0].inspect(|state| state.held().count()), 0);
 }

@@ -33,6 +33,8 @@ pub(super) struct Queued {
     pub(super) ops: Vec<Op>,
     /// Not sent from then on.
     pub(super) give_up: Moment,
+    /// N2: what it acquires or extends may not be done from then on.
+    pub(super) ends: Option<Moment>,
     reply: oneshot::Sender<Result<Reply, NodeError>>,
 }
 
@@ -43,7 +45,7 @@ impl Queue {
     pub(super) fn push(
         &mut self,
         ops: Vec<Op>,
-        give_up: Moment,
+        (now, give_up): (Moment, Moment),
         reply: oneshot::Sender<Result<Reply, NodeError>>,
     ) -> bool {
         let extends = ops.iter().any(|op| matches!(op, Op::Extend { .. }));
@@ -58,6 +60,7 @@ impl Queue {
             &mut self.others
         };
         lane.push_back(Queued {
+            ends: shortest_ttl(&ops).map(|ttl| now + ttl),
             ops,
             give_up,
             reply,
@@ -111,6 +114,15 @@ impl Queue {
         }
         self.ops = 0;
     }
+}
+
+/// The shortest ttl of what these operations acquire or extend.
+fn shortest_ttl(ops: &[Op]) -> Option<Duration> {
+    let ttl = |op: &Op| match op {
+        Op::Acquire { ttl, .. } | Op::Extend { ttl, .. } => Some(*ttl),
+        _ => None,
+    };
+    ops.iter().filter_map(ttl).min()
 }
 
 /// Gives each sender its answers. One that has given up is no longer listening.

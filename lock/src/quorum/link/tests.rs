@@ -93,6 +93,7 @@ fn acquire(key: &str) -> Op {
         take: Take::Server,
         clamp: TIMEOUT * 20,
         ticket: None,
+        waits: Duration::ZERO,
     }
 }
 
@@ -113,6 +114,7 @@ fn release(key: &str) -> Op {
         key: key.into(),
         owner: format!("owner of {key}"),
         kind: Kind::Lock,
+        marked: TIMEOUT * 20,
         retention: TIMEOUT * 20,
     }
 }
@@ -214,7 +216,7 @@ fn what_is_wanted_takes_no_room_that_what_is_held_waits_for() {
         }],
         vec![extend; MOST_OPS],
     ] {
-        assert!(queue.push(ops, Moment::NEVER, oneshot::channel().0));
+        assert!(queue.push(ops, (Moment::ZERO, Moment::NEVER), oneshot::channel().0));
     }
     let mut sizes = |room| {
         let batch = queue.next_batch(room, Moment::ZERO);
