@@ -57,9 +57,10 @@
 //! - N13 W1: whatever takes the place of a record keeps it told that clients wait. W3: a refusal tells it in the same step. W4,
 //!   W6: a release, a break with `now` and `Forget` are announced where a client waits, and only there.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 mod error;
@@ -137,6 +138,20 @@ pub trait Node: Send + Sync + 'static {
     /// # Errors
     /// [`NodeError`]: whether anything was executed is unknown, unless the variant says otherwise.
     async fn call(&self, call: Call) -> Result<Reply, NodeError>;
+
+    /// As [`Node::call`], for a link, which watches the time itself: it polls the future to its end, or drops it when the call
+    /// has no time left. The store may give up the connection then, and needs no timer of its own.
+    #[doc(hidden)] // between the lock and its nodes
+    fn carry(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Reply, NodeError>> {
+        Box::pin(async move { self.call(call).await })
+    }
+
+    /// The same node over a connection of its own; `None` where one way serves all. So what callers ask and what the keeper
+    /// asks do not wait for each other.
+    #[doc(hidden)] // between the lock and its nodes
+    fn another(&self) -> Option<Arc<dyn Node>> {
+        None
+    }
 
     /// What tells this server from every other (a run id), when the store has such a thing: two addresses with one
     /// identity must not count as two nodes.

@@ -1,4 +1,4 @@
-//! The one connection that carries a node's lock traffic, and what happens when it breaks.
+//! One connection that carries a node's lock traffic, and what happens when it breaks.
 //!
 //! # States            new -> connecting -> up(line) -> down(why) -> up(line) ...
 //! # Invariants
@@ -7,7 +7,8 @@
 //! - A node that is down answers at once with why; it is probed by a task, never by a call.
 //!   (`a_frozen_node_times_out_promptly_then_fails_at_once_and_comes_back`)
 //! - A stall of our own is not held against the node. (`an_answer_that_waited_while_we_were_stalled_counts`)
-//! - A request goes on when its caller has gone, so that a silent node is noticed however impatient the callers are.
+//! - A request goes on when its caller has gone, so that a silent node is noticed however impatient the callers are: it has a
+//!   task, unless a link of the quorum carries it, which carries it to its end.
 //! - Connections are made one after the other, from the start of one to that of the next [`LONGEST_PAUSE`] or nearly so,
 //!   also when each breaks as soon as it is made. (`a_server_that_hangs_up_is_not_stormed`)
 //! - A server that became a replica, loads, or took rights away is looked at anew before it serves again.
@@ -58,14 +59,12 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 /// A connection that lasted shorter is a failed attempt: the next one waits longer.
 pub(super) const LASTING: Duration = Duration::from_secs(1);
 
-/// Longer than any request waits.
-const NO_TIMER: Duration = Duration::from_secs(24 * 3600);
-
 /// A handle on the connection. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Link(Arc<Shared>);
 
 /// What a link is made of.
+#[derive(Clone)]
 pub(super) struct Parts {
     pub(super) name: String,
     pub(super) pool: Pool,
@@ -107,8 +106,8 @@ struct Line {
     made: Moment,
     /// Number of requests put on this line.
     sent: AtomicU64,
-    /// The incarnation under which the server was seen to be admitted.
-    inc: Mutex<Option<String>>,
+    /// With the incarnation under which the server was seen to be admitted.
+    peer: Mutex<Arc<Peer>>,
 }
 
 /// The line's place in the pool. A line is given up only when it is no good: its connection is never pooled again.
@@ -130,22 +129,49 @@ impl Link {
         }))
     }
 
+    /// A link of its own to the same server.
+    pub(super) fn another(&self) -> Self {
+        Self::new(self.0.parts.clone())
+    }
+
     /// Runs the script; at most one round trip when the server knows it.
     pub(super) async fn run(&self, call: Prepared) -> Result<Reply, NodeError> {
+        let (flight, request) = self.put(call).await?;
+        let (answer, answered) = oneshot::channel();
+        let limit = self.0.parts.limit;
+        self.0.parts.spawn.spawn(async move {
+            // A caller who has gone does not want the answer.
+            _ = answer.send(flight.end(request, Watched::Here).await);
+        });
+        // The task ends without an answer only when its runtime is shut down.
+        answered
+            .await
+            .unwrap_or(Err(NodeError::Timeout(limit)))
+    }
+
+    /// The same without a task and a timer: whoever drops it before its end has found that there was no answer in time.
+    pub(super) async fn carry(&self, call: Prepared) -> Result<Reply, NodeError> {
+        let (flight, request) = self.put(call).await?;
+        flight.end(request, Watched::ByCaller).await
+    }
+
+    async fn put(&self, call: Prepared) -> Result<(Flight, Request), NodeError> {
         let shared = &self.0;
         let started = shared.parts.clock.now();
         let deadline = started + shared.parts.limit;
 
-        // Unconstrained: a busy task's budget must not cost a call its place in the line.
-        let turn = shared
-            .before(deadline, unconstrained(shared.turn.lock()))
-            .await?;
+        let turn = match shared.turn.try_lock() {
+            Ok(turn) => turn,
+            // Unconstrained: a busy task's budget must not cost a call its place in the line.
+            Err(_) => {
+                let turn = unconstrained(shared.turn.lock());
+                shared.before(deadline, turn).await?
+            }
+        };
         let line = shared.line(deadline).await?;
         let number = line.sent.fetch_add(1, Ordering::Relaxed) + 1;
         let request = put_on(&line, call.by_digest(&line.peer())).await;
         drop(turn);
-
-        let (answer, answered) = oneshot::channel();
         let flight = Flight {
             shared: shared.clone(),
             line,
@@ -153,15 +179,9 @@ impl Link {
             number,
             started,
             deadline,
+            over: false,
         };
-        shared.parts.spawn.spawn(async move {
-            // A caller who has gone does not want the answer.
-            _ = answer.send(flight.end(request).await);
-        });
-        // The task ends without an answer only when its runtime is shut down.
-        answered
-            .await
-            .unwrap_or(Err(NodeError::Timeout(shared.parts.limit)))
+        Ok((flight, request))
     }
 
     /// Who is at the other end; waits for the first connection.
@@ -191,23 +211,35 @@ struct Flight {
     number: u64,
     started: Moment,
     deadline: Moment,
+    /// An answer has come, or is known not to.
+    over: bool,
+}
+
+/// Where it is noticed that an answer does not come.
+#[derive(Clone, Copy)]
+enum Watched {
+    Here,
+    ByCaller,
 }
 
 impl Flight {
-    async fn end(self, request: Request) -> Result<Reply, NodeError> {
-        let mut outcome = self.answer(request).await;
+    async fn end(mut self, request: Request, watched: Watched) -> Result<Reply, NodeError> {
+        let mut outcome = self.answer(request, watched).await;
         if matches!(outcome, Err(Trouble::NoScript)) {
             let turn = self.shared.turn.lock().await;
             // A younger request may have been executed already, if another client has just loaded the script:
             // going behind it would break the order, and a refusal is always safe.
             if self.line.sent.load(Ordering::Relaxed) != self.number {
+                drop(turn);
+                self.over = true;
                 return Err(trouble::forgotten());
             }
             self.line.sent.fetch_add(1, Ordering::Relaxed);
             let request = put_on(&self.line, self.call.with_source(&self.line.peer())).await;
             drop(turn);
-            outcome = self.answer(request).await;
+            outcome = self.answer(request, watched).await;
         }
+        self.over = true;
         match outcome {
             Ok(value) => {
                 let (reply, marker) = self.call.decode(value)?;
@@ -248,14 +280,17 @@ impl Flight {
         self.shared.broke(&self.line, why);
     }
 
-    async fn answer(&self, mut request: Request) -> Result<Value, Trouble> {
+    async fn answer(&self, mut request: Request, watched: Watched) -> Result<Value, Trouble> {
         let Parts {
             clock,
             limit,
             scrub,
             ..
         } = &self.shared.parts;
-        let mut answer = clock.timeout_at(self.deadline, &mut request).await;
+        let mut answer = match watched {
+            Watched::ByCaller => Ok((&mut request).await),
+            Watched::Here => clock.timeout_at(self.deadline, &mut request).await,
+        };
         if answer.is_err() && clock.now().since(self.deadline) > *limit / 2 {
             // We were late ourselves, frozen or starved: the answer may have been waiting for us all the time, and
             // dropping every node's connection now would look like the loss of a majority.
@@ -266,6 +301,15 @@ impl Flight {
                 .and_then(Value::extract_error)
                 .map_err(|error| trouble::sort(&error, scrub)),
             Err(_) => Err(Trouble::Slow),
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        // Without a runtime nothing can be connected anew: the next request finds out.
+        if !self.over && tokio::runtime::Handle::try_current().is_ok() {
+            self.lost("no answer in time");
         }
     }
 }
@@ -302,6 +346,9 @@ async fn put_on(line: &Line, cmd: Cmd) -> Request {
 impl Shared {
     /// The line, or why there is none. Waits only for the very first connection.
     async fn line(self: &Arc<Self>, deadline: Moment) -> Result<Arc<Line>, NodeError> {
+        if let Status::Up(line) = &*self.status.borrow() {
+            return Ok(line.clone());
+        }
         let mut status = self.status.subscribe();
         loop {
             let now = status.borrow_and_update().clone();
@@ -435,18 +482,20 @@ impl Shared {
                 .get()
                 .await
                 .map_err(|e| trouble::no_pooled(&e, scrub))?;
-            let mut connection = MultiplexedConnection::clone(&checked_out);
-            // Our own clock times each request: the library's timer would hold our stalls against the node.
-            connection.set_response_timeout(NO_TIMER);
+            let connection = MultiplexedConnection::clone(&checked_out);
             let seat = Seat(Mutex::new(Some(checked_out)));
             let identity = self.look_at(&connection).await?;
+            let peer = Peer {
+                run_id: identity.run_id.clone(),
+                inc: None,
+            };
             Ok(Line {
                 connection,
                 seat,
                 identity,
                 made: clock.now(),
                 sent: AtomicU64::new(0),
-                inc: Mutex::default(),
+                peer: Mutex::new(Arc::new(peer)),
             })
         };
         clock
@@ -566,19 +615,23 @@ impl Drop for GiveUp {
 // === impl Line ===
 
 impl Line {
-    fn peer(&self) -> Peer {
-        let inc = self.inc.lock().unwrap_or_else(PoisonError::into_inner);
-        Peer {
-            run_id: self.identity.run_id.clone(),
-            inc: inc.clone(),
-        }
+    fn peer(&self) -> Arc<Peer> {
+        self.known().clone()
     }
 
     /// When the marker is not the one that was seen, the next call compares the incarnation again.
     fn learn(&self, marker: Marker) {
         if let Marker::Now(inc) = marker {
-            *self.inc.lock().unwrap_or_else(PoisonError::into_inner) = inc;
+            let mut known = self.known();
+            if known.inc != inc {
+                let run_id = known.run_id.clone();
+                *known = Arc::new(Peer { run_id, inc });
+            }
         }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Arc<Peer>> {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

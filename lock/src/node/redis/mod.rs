@@ -118,6 +118,7 @@ mod trouble;
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use deadpool_redis::{
     Manager, Pool, Runtime, Timeouts,
     redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo},
@@ -140,9 +141,9 @@ use crate::{clock::Clock, spawn::Spawn};
 #[doc(hidden)] // for the tests
 pub const MAX_OPS: usize = 250;
 
-/// Connections to one server: all calls go over one, and its successor is made while it may still hang. Release announcements
-/// have one of their own.
-const LINES: usize = 2;
+/// Connections to one server: the keeper's calls go over one, those of callers over another, and the successor of each is made
+/// while it may still hang. Release announcements have one of their own.
+const LINES: usize = 4;
 
 /// Connections may take longer to make than calls to answer: they are made beside the calls.
 const LEAST_CONNECT_LIMIT: Duration = Duration::from_millis(500);
@@ -246,7 +247,8 @@ impl RedisNode {
         let connect_limit = limit.max(LEAST_CONNECT_LIMIT);
 
         let times = AsyncConnectionConfig::new()
-            .set_response_timeout(Some(limit))
+            // Our own clock times each request: the library's timer would hold our stalls against the node.
+            .set_response_timeout(None)
             .set_connection_timeout(Some(connect_limit));
         let trouble = |e: &dyn fmt::Display| SetupError::Pool(scrub.clean(&e.to_string()));
         let client = open(address, settings, &scrub)?;
@@ -301,6 +303,19 @@ impl RedisNode {
     pub fn run_id(&self) -> Option<String> {
         self.link.last_identity().map(|identity| identity.run_id)
     }
+
+    fn prepare(&self, call: Call) -> Result<Prepared, NodeError> {
+        if call.ops.len() > MAX_OPS {
+            return Err(NodeError::Protocol(format!(
+                "{} operations in one call, {MAX_OPS} at most",
+                call.ops.len()
+            )));
+        }
+        // Numbers out of range are refused here; whether the call is late only the server knows.
+        rules::admit(NodeMs::default(), &call)?;
+        script::check(&call)?;
+        Ok(Prepared::new(&self.layout, call))
+    }
 }
 
 #[async_trait]
@@ -320,16 +335,24 @@ impl Node for RedisNode {
     }
 
     async fn call(&self, call: Call) -> Result<Reply, NodeError> {
-        if call.ops.len() > MAX_OPS {
-            return Err(NodeError::Protocol(format!(
-                "{} operations in one call, {MAX_OPS} at most",
-                call.ops.len()
-            )));
-        }
-        // Numbers out of range are refused here; whether the call is late only the server knows.
-        rules::admit(NodeMs::default(), &call)?;
-        script::check(&call)?;
-        self.link.run(Prepared::new(&self.layout, call)).await
+        self.link.run(self.prepare(call)?).await
+    }
+
+    fn carry(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Reply, NodeError>> {
+        Box::pin(async move { self.link.carry(self.prepare(call)?).await })
+    }
+
+    fn another(&self) -> Option<Arc<dyn Node>> {
+        Some(Arc::new(Self {
+            name: self.name.clone(),
+            layout: self.layout.clone(),
+            link: self.link.another(),
+            client: self.client.clone(),
+            limit: self.limit,
+            scrub: self.scrub.clone(),
+            clock: self.clock.clone(),
+            spawn: self.spawn.clone(),
+        }))
     }
 
     async fn inspect(&self) -> Result<NodeFacts, NodeError> {
