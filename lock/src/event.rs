@@ -96,7 +96,8 @@ impl Default for Events {
 }
 
 impl Events {
-    /// A stream that hands every event on to `forward` as well, on the keeper's thread, which it must not keep.
+    /// A stream that hands every event on to `forward` as well, on the keeper's thread or that of a caller, which it must not
+    /// keep.
     #[doc(hidden)] // for the worker
     #[must_use]
     pub fn forwarded(forward: impl Fn(Event) + Send + Sync + 'static) -> Self {
@@ -118,6 +119,11 @@ impl Events {
     /// What events call the lock of this key.
     pub(crate) fn resource(&self, key: &str) -> String {
         (self.naming)(key)
+    }
+
+    /// Whether there is an observer.
+    pub(crate) fn are_heard(&self) -> bool {
+        self.forward.is_some() || self.observers.receiver_count() > 0
     }
 
     /// Tells every observer; without one it is a no-op.

@@ -141,6 +141,10 @@ impl Node for Rewired {
         line.call(call).await
     }
 
+    fn another(&self) -> Option<Arc<dyn Node>> {
+        Some(Self::to(&self.node, &self.chance, self.restless))
+    }
+
     async fn announcements(&self) -> Option<Announcements> {
         self.node.announcements().await
     }

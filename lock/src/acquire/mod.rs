@@ -1,6 +1,6 @@
 //! Acquiring locks: the lock service of a process, named locks with and without waiting, and semaphores.
 //!
-//! [`Locks`] is the handle of a process: it starts one keeper, which does all lock traffic and owns every lease. A
+//! [`Locks`] is the handle of a process: it starts one keeper, which owns every lease. A
 //! [`LockBuilder`] acquires one named lock, a [`SlotsBuilder`] one slot of a semaphore.
 //!
 //! # Not promised
@@ -34,7 +34,7 @@ use crate::{
     clock::{Clock, Moment},
     event::Events,
     expiry::LockState,
-    keeper::{self, Command, DocsRead, Fitness, NodeReport, Watching, Watchlist},
+    keeper::{self, Command, DocsRead, Fitness, Front, NodeReport, Watching, Watchlist},
     lease::{LeaseView, Note},
     node::{Announcement, Doc, Node, NodeError, Op, View, more_names},
     quorum::{
@@ -50,6 +50,7 @@ pub struct Locks(Arc<Handle>);
 
 struct Handle {
     commands: mpsc::Sender<Command>,
+    front: Arc<Front>,
     notes: mpsc::UnboundedSender<Note>,
     releases: broadcast::Sender<Announcement>,
     timing: Timing,
@@ -149,12 +150,8 @@ impl Locks {
         if claims.is_empty() {
             return Ok(Vec::new());
         }
-        self.ask(|reply| Command::Acquire {
-            claims,
-            waits,
-            reply,
-        })
-        .await
+        self.check_open()?;
+        Ok(Box::pin(self.0.front.acquire(&claims, waits)).await)
     }
 
     /// One attempt at a named lock; what it showed, also of the queue.
@@ -164,8 +161,16 @@ impl Locks {
         mode: AttemptMode,
     ) -> Result<(Claimed, LockState, QueuePosition), LockError> {
         self.check_ttl(claim.ttl)?;
-        let claim = claim.clone();
-        self.ask(|reply| Command::Try { claim, mode, reply }).await
+        self.check_open()?;
+        Ok(Box::pin(self.0.front.try_once(claim, &mode)).await)
+    }
+
+    /// What nothing would renew is not acquired.
+    fn check_open(&self) -> Result<(), LockError> {
+        match self.0.commands.is_closed() {
+            true => Err(LockError::Closed),
+            false => Ok(()),
+        }
     }
 
     /// Gives up a place in a lock's queue, in the background and however many commands are waiting. A place whose end

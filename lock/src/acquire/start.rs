@@ -166,23 +166,8 @@ impl LocksBuilder {
             .or(self.fleet.as_ref().map(|fleet| fleet.expiry));
         let expiry = agreed.unwrap_or_else(|| Expiry::over(&self.nodes));
         let wall = FleetClock::new(self.clock.clone(), self.timing.skew, self.nodes.len());
-        let handle = Handle {
-            commands,
-            notes: notes.clone(),
-            releases: releases.clone(),
-            timing: self.timing.clone(),
-            clock: self.clock.clone(),
-            chance: self.chance.clone(),
-            events: self.events.clone(),
-            fitness: fitness.clone(),
-            watchlist: watchlist.clone(),
-            reached: reached.clone(),
-            wall: wall.clone(),
-            guarded: self.fleet.is_some(),
-            tag: self.tag.clone(),
-            contended: Until::default(),
-            told: Until::default(),
-        };
+        let shown = (self.timing.clone(), self.clock.clone(), self.chance.clone());
+        let (events, guarded, tag) = (self.events.clone(), self.fleet.is_some(), self.tag.clone());
         let keeper = Keeper {
             nodes: self.nodes,
             timing: self.timing,
@@ -190,12 +175,12 @@ impl LocksBuilder {
             clock: self.clock,
             chance: self.chance,
             events: self.events,
-            notes: (notes, noted),
-            releases,
-            fitness,
-            watchlist,
-            reached,
-            wall,
+            notes: (notes.clone(), noted),
+            releases: releases.clone(),
+            fitness: fitness.clone(),
+            watchlist: watchlist.clone(),
+            reached: reached.clone(),
+            wall: wall.clone(),
             on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),
             guard: self.fleet.map(|fleet| admission::Guard {
                 fleet,
@@ -209,7 +194,25 @@ impl LocksBuilder {
             #[cfg(any(test, feature = "testing"))]
             mutant: self.mutant,
         };
-        keeper.start(self.seat, inbox)?;
-        Ok(Locks(Arc::new(handle)))
+        let front = keeper.start(self.seat, inbox)?;
+        let (timing, clock, chance) = shown;
+        Ok(Locks(Arc::new(Handle {
+            commands,
+            front,
+            notes,
+            releases,
+            timing,
+            clock,
+            chance,
+            events,
+            fitness,
+            watchlist,
+            reached,
+            wall,
+            guarded,
+            tag,
+            contended: Until::default(),
+            told: Until::default(),
+        })))
     }
 }

@@ -31,6 +31,11 @@ impl Spawn {
         Self::new(Ambient)
     }
 
+    /// Starts tasks on this runtime, from wherever it is used.
+    pub(crate) fn onto(runtime: tokio::runtime::Handle) -> Self {
+        Self::new(On(runtime))
+    }
+
     /// Starts tasks through `spawner`.
     #[doc(hidden)] // for the worker and the testing kit
     #[must_use]
@@ -63,5 +68,17 @@ impl Spawner for Ambient {
     )]
     fn spawn(&self, task: BoxFuture<'static, ()>) -> JoinHandle<()> {
         tokio::spawn(task)
+    }
+}
+
+struct On(tokio::runtime::Handle);
+
+impl Spawner for On {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "tasks of the keeper, started by others"
+    )]
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> JoinHandle<()> {
+        self.0.spawn(task)
     }
 }

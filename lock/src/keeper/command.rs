@@ -9,26 +9,11 @@ use crate::{
     expiry::LockState,
     lease::LeaseView,
     node::{Doc, NodeError, Op, View},
-    quorum::{
-        BreakReport, Claim, Claimed, LockError, WriteError,
-        claim::{AttemptMode, QueuePosition},
-    },
+    quorum::{BreakReport, LockError, WriteError},
 };
 
 /// What the process asks of its keeper.
 pub(crate) enum Command {
-    Acquire {
-        claims: Vec<Claim>,
-        /// For how long their caller waits where they are refused; zero where it does not.
-        waits: Duration,
-        reply: oneshot::Sender<Vec<Claimed>>,
-    },
-    /// One attempt at a single named lock.
-    Try {
-        claim: Claim,
-        mode: AttemptMode,
-        reply: oneshot::Sender<(Claimed, LockState, QueuePosition)>,
-    },
     Look {
         keys: Vec<String>,
         reply: oneshot::Sender<Vec<LockState>>,

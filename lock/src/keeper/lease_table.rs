@@ -46,6 +46,10 @@ pub(crate) struct LeaseTable {
     was_unfit: bool,
     /// The longest ttl that the table ever had: so far ahead a round looks for leases to take along.
     longest: Duration,
+    /// When the keeper looks next; `None` while nothing but a bell wakes it.
+    looks_at: Option<Moment>,
+    /// A lease was taken into care since the keeper looked.
+    stirred: bool,
 }
 
 /// One lease in the keeper's care.
@@ -85,8 +89,8 @@ pub(crate) struct Plan {
 }
 
 impl LeaseTable {
-    /// Takes a fresh lease into care.
-    pub(crate) fn adopt(&mut self, view: LeaseView, record: Record, renew_at: Moment) {
+    /// Takes a fresh lease into care. Whether the keeper would not look in time and is to be woken.
+    pub(crate) fn adopt(&mut self, view: LeaseView, record: Record, renew_at: Moment) -> bool {
         self.next_id += 1;
         view.enter(self.next_id);
         self.longest = self.longest.max(view.ttl());
@@ -104,6 +108,41 @@ impl LeaseTable {
         };
         self.held.insert(self.next_id, held);
         self.touched.insert(self.next_id);
+        self.stirred = true;
+        self.looks_at.is_none_or(|at| at > renew_at)
+    }
+
+    /// When the keeper is to look again that has just looked: what has changed meanwhile is looked at at once. It goes on looking
+    /// for a while when the last lease has gone: the next one need not wake it then.
+    pub(crate) fn rest(&mut self, now: Moment, look_every: Duration) -> Option<Moment> {
+        let stirred = std::mem::take(&mut self.stirred);
+        self.looks_at = if !self.touched.is_empty() {
+            Some(now)
+        } else if self.held.is_empty() && !stirred {
+            None
+        } else {
+            let next = self.due.first().map_or(Moment::NEVER, |(at, _)| *at);
+            // With leases in care the replica's fitness is looked at often.
+            Some(next.min(now + look_every))
+        };
+        self.looks_at
+    }
+
+    /// A holder lets go of a lease under which no work is left: its belief ends in the same step (R11). False where the keeper has
+    /// to judge, and nothing was done.
+    pub(crate) fn let_go(&mut self, view: &LeaseView) -> bool {
+        let Some(held) = self.find(view) else {
+            return false;
+        };
+        if held.returned || view.work_in_flight() > 0 || !view.is_held() {
+            return false;
+        }
+        view.end_unheard(Loss::Released);
+        let (id, due) = (view.id(), held.due);
+        self.held.remove(&id);
+        self.due.remove(&(due, id));
+        self.touched.remove(&id);
+        true
     }
 
     /// Its holder gives the lease back; its belief has ended already.

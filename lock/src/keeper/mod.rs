@@ -1,7 +1,7 @@
-//! The keeper: one thread that does all lock traffic and owns every lease of the process.
+//! The keeper: one thread that owns every lease of the process, and does all lock traffic but that for which a caller waits.
 //!
 //! Busy jobs, a blocked runtime or a full connection pool cannot starve renewals: the keeper has an OS thread, a
-//! single-threaded runtime and connections of its own. Each round extends all due leases in one call per node (250
+//! single-threaded runtime and connections of its own. To acquire and to let go is done where the caller is (`front`). Each round extends all due leases in one call per node (250
 //! leases at most), every third of a ttl.
 //!
 //! # States of a lease   held -> (cordoned) -> over, then released on all nodes
@@ -33,6 +33,7 @@ mod announce;
 mod command;
 mod fitness;
 mod freeze;
+mod front;
 pub(crate) mod ladder;
 pub(crate) mod lease_table;
 mod looks;
@@ -59,6 +60,7 @@ pub(crate) use command::Command;
 pub use command::DocsRead;
 pub use command::NodeReport;
 pub use fitness::Fitness;
+pub(crate) use front::Front;
 #[doc(hidden)]
 pub use watchlist::Watching;
 pub(crate) use watchlist::Watchlist;
@@ -170,22 +172,29 @@ fn died(table: &Mutex<LeaseTable>) {
 // === impl Keeper ===
 
 impl Keeper {
-    pub(crate) fn start(self, seat: Seat, inbox: mpsc::Receiver<Command>) -> std::io::Result<()> {
+    pub(crate) fn start(
+        self,
+        seat: Seat,
+        inbox: mpsc::Receiver<Command>,
+    ) -> std::io::Result<Arc<Front>> {
         match seat {
             Seat::Here(spawn) => {
-                let here = spawn.clone();
-                spawn.spawn(self.run(inbox, here, Arc::default()));
-                Ok(())
+                let (run, shared) = self.share(&spawn, &spawn);
+                spawn.spawn(run.run(inbox, shared.clone()));
+                Ok(Arc::new(Front(shared)))
             }
             Seat::Thread => {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()?;
+                let spawn = Spawn::onto(runtime.handle().clone());
+                let (run, shared) = self.share(&spawn, &Spawn::system());
+                let front = Arc::new(Front(shared.clone()));
                 std::thread::Builder::new()
                     .name("watchkeeper-keeper".to_owned())
                     .spawn(move || {
-                        let table = Arc::default();
-                        let run = self.run(inbox, Spawn::system(), Arc::clone(&table));
+                        let table = Arc::clone(&shared.table);
+                        let run = run.run(inbox, shared);
                         // Nothing of the keeper is used afterwards but the lease table, which is changed by short,
                         // complete steps.
                         let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run)));
@@ -193,20 +202,14 @@ impl Keeper {
                             died(&table);
                         }
                     })?;
-                Ok(())
+                Ok(front)
             }
         }
     }
 
-    async fn run(
-        self,
-        mut inbox: mpsc::Receiver<Command>,
-        spawn: Spawn,
-        table: Arc<Mutex<LeaseTable>>,
-    ) {
-        let mut background = Vec::new();
-        let links: Vec<Link> = self
-            .nodes
+    /// What it shares with its tasks, and with callers, whose tasks are started by `of_callers`.
+    fn share(mut self, spawn: &Spawn, of_callers: &Spawn) -> (Self, Shared) {
+        let links: Vec<Link> = std::mem::take(&mut self.nodes)
             .into_iter()
             .enumerate()
             .map(|(number, node)| {
@@ -221,37 +224,43 @@ impl Keeper {
                 )
             })
             .collect();
-        for link in &links {
-            background.push(spawn.spawn(link.clone().pump()));
-            background.push(spawn.spawn(link.clone().probe()));
-        }
         let nodes = links.len();
-        let (notes, mut noted) = self.notes;
         let shared = Shared {
             cluster: Cluster::new(Parts {
+                of_callers: Link::of_callers(&links, of_callers),
                 links,
                 timing: self.timing.clone(),
                 clock: self.clock.clone(),
-                chance: self.chance,
+                chance: self.chance.clone(),
                 spawn: spawn.clone(),
                 events: self.events.clone(),
                 floor: std::sync::atomic::AtomicU64::new(0),
                 expiry: self.expiry,
                 watch: Mutex::default(),
                 heard: Heard::of(nodes),
-                tag: self.tag,
+                tag: self.tag.take(),
                 busy: watch::Sender::new(0),
                 #[cfg(any(test, feature = "testing"))]
-                mutant: self.mutant,
+                mutant: self.mutant.clone(),
             }),
-            table,
+            table: Arc::default(),
             bell: Arc::default(),
-            notes,
+            notes: self.notes.0.clone(),
             pulse: Pulse::default(),
             reads: Arc::default(),
-            watchlist: self.watchlist,
+            watchlist: self.watchlist.clone(),
             guard: self.guard.clone(),
         };
+        (self, shared)
+    }
+
+    async fn run(self, mut inbox: mpsc::Receiver<Command>, shared: Shared) {
+        let mut background = Vec::new();
+        let (spawn, mut noted) = (shared.cluster.spawn.clone(), self.notes.1);
+        for link in &shared.cluster.links {
+            background.push(spawn.spawn(link.clone().pump()));
+            background.push(spawn.spawn(link.clone().probe()));
+        }
         background.push(spawn.spawn(shared.clone().keep_watch()));
         for (number, link) in shared.cluster.links.iter().enumerate() {
             let (cluster, node) = (shared.cluster.clone(), link.node().clone());
@@ -313,12 +322,7 @@ impl Keeper {
             if !open && shared.table().is_empty() {
                 break;
             }
-            // With leases in care the replica's fitness is looked at often.
-            let idle = shared.table().is_empty();
-            let wake = match plan.wake {
-                _ if idle => None,
-                wake => Some(wake.map_or(now + look_every, |w| w.min(now + look_every))),
-            };
+            let wake = shared.table().rest(now, look_every);
             expected = wake;
             tokio::select! {
                 biased;
@@ -342,6 +346,7 @@ impl Keeper {
             take(&shared, note, &mut asked);
         }
         shared.cluster.settled().await;
+        shared.cluster.of_callers.iter().for_each(Link::close);
         background.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }

@@ -1,29 +1,22 @@
 //! What the keeper does for others, one short task per request.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
 use super::{
     command::{Command, DocsRead, NodeReport},
-    lease_table::next_renewal,
     shared::Shared,
 };
 use crate::{
     admission::{AdmissionReport, AdmissionState},
     backoff::Backoff,
-    clock::Moment,
-    event::Event,
     expiry::LockState,
-    lease::{Lease, LeaseView, NewLease},
+    lease::LeaseView,
     node::{Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View},
     quorum::{
-        BreakReport, BreakVote, Claim, Claimed, LockError, NodeTroubles, WriteError,
-        claim::{Attempt, AttemptMode, Gone, QueuePosition, Tried, Win},
+        BreakReport, BreakVote, LockError, NodeTroubles, WriteError,
         link::{Link, MOST_OPS},
         tally::{Ballot, RoundResult, majority, round_result},
     },
@@ -37,25 +30,6 @@ impl Shared {
     pub(super) async fn serve(self, command: Command) {
         // A caller that has gone needs no answer; a lease that it did not take is released by its drop.
         match command {
-            Command::Acquire {
-                claims,
-                waits,
-                reply,
-            } => {
-                // A lease that is not taken any more is released: the end of the process waits for that as well.
-                let _busy = self.cluster.busy();
-                drop(reply.send(Box::pin(self.acquire(&claims, waits)).await));
-            }
-            Command::Try { claim, mode, reply } => {
-                // Its place may have been given up before this was read: to try now would take it again.
-                if reply.is_closed() {
-                    return;
-                }
-                let _busy = self.cluster.busy();
-                let gone = || reply.is_closed();
-                let tried = Box::pin(self.try_once(&claim, &mode, &gone)).await;
-                drop(reply.send(tried));
-            }
             Command::Look { keys, reply } => Box::pin(self.look_together(keys, reply)).await,
             Command::List { prefix, reply } => drop(reply.send(Box::pin(self.list(prefix)).await)),
             Command::Break {
@@ -120,122 +94,6 @@ impl Shared {
                 let _ = reply.send(());
             }
         }
-    }
-
-    async fn acquire(&self, claims: &[Claim], waits: Duration) -> Vec<Claimed> {
-        let cluster = &self.cluster;
-        let start = cluster.clock.now();
-        // A lock that is named twice is held by its first claim: one attempt has one owner value, so that the nodes
-        // would grant it to both.
-        let mut named = BTreeSet::new();
-        let (mut once, mut first) = (Vec::new(), Vec::new());
-        for claim in claims {
-            first.push(named.insert(&claim.key));
-            if first.last() == Some(&true) {
-                once.push(claim.clone());
-            }
-        }
-        // An owner value and a call for as many as fit into one: a node remembers one grant per owner of claims, and what
-        // came with a later call would be held under a number that others have passed by then.
-        let mode = AttemptMode {
-            waits,
-            ..AttemptMode::default()
-        };
-        let parts = once
-            .chunks(MOST_OPS)
-            .map(|part| cluster.attempt(part, &mode, &|| false));
-        let parts = futures_util::future::join_all(parts).await;
-        let mut attempts = parts.into_iter().flatten();
-        let claimed = claims.iter().zip(first).map(|(claim, first)| {
-            let tried = if first { attempts.next() } else { None };
-            let attempt = tried.map_or(
-                Attempt::Held {
-                    by: None,
-                    for_at_most: None,
-                },
-                |tried| tried.attempt,
-            );
-            self.claimed(claim, attempt, start)
-        });
-        claimed.collect()
-    }
-
-    async fn try_once(
-        &self,
-        claim: &Claim,
-        mode: &AttemptMode,
-        gone: Gone<'_>,
-    ) -> (Claimed, LockState, QueuePosition) {
-        let start = self.cluster.clock.now();
-        let claims = std::slice::from_ref(claim);
-        let tried = self.cluster.attempt(claims, mode, gone).await;
-        // A caller that went during the attempt has given up its place, but a node may have been down then.
-        if let Some(ticket) = mode.ticket.as_ref().filter(|_| gone()) {
-            self.leave(claim.key.clone(), ticket.id.clone());
-        }
-        match tried.into_iter().next() {
-            Some(Tried {
-                attempt,
-                mut seen,
-                position,
-            }) => {
-                seen.vacant_since = self.watchlist.vacant_since(&claim.key);
-                let claimed = self.claimed(claim, attempt, start);
-                if let (Claimed::Acquired(lease), true) = (&claimed, mode.ticket.is_some()) {
-                    lease.view().came_from_queue();
-                }
-                (claimed, seen, position)
-            }
-            None => (
-                Claimed::TooSlow,
-                LockState::new(claim.key.clone(), Vec::new()),
-                QueuePosition::default(),
-            ),
-        }
-    }
-
-    fn claimed(&self, claim: &Claim, attempt: Attempt, start: Moment) -> Claimed {
-        let outcome = match &attempt {
-            Attempt::Won(_) => "acquired",
-            Attempt::Held { .. } => "held",
-            Attempt::NoQuorum(_) => "no_quorum",
-            Attempt::TooSlow => "too_slow",
-        };
-        let took = self.cluster.clock.now().since(start);
-        let resource = self.cluster.events.resource(&claim.key);
-        self.cluster.events.tell(Event::Acquire {
-            resource,
-            outcome,
-            took,
-        });
-        match attempt {
-            Attempt::Won(win) => self.won(claim, win, start),
-            Attempt::Held { by, for_at_most } => Claimed::Held { by, for_at_most },
-            Attempt::NoQuorum(nodes) => Claimed::NoQuorum(self.troubles(nodes)),
-            Attempt::TooSlow => Claimed::TooSlow,
-        }
-    }
-
-    fn won(&self, claim: &Claim, win: Win, start: Moment) -> Claimed {
-        let cluster = &self.cluster;
-        let ttl = claim.ttl_or(&cluster.timing);
-        let new = NewLease {
-            key: claim.key.clone(),
-            owner: win.owner,
-            token: win.token,
-            kind: claim.kind,
-            ttl,
-            valid_until: win.valid_until,
-            margin: cluster.margin(win.kept),
-        };
-        let view = LeaseView::new(new, cluster.clock.clone(), self.handle(ttl));
-        let early = cluster.chance.up_to(ttl / 60);
-        let renew_at = next_renewal(start, ttl, &cluster.timing, early);
-        self.table()
-            .adopt(view.clone(), win.record.clone(), renew_at);
-        self.watchlist.taken(&claim.key, view.owner());
-        self.ring();
-        Claimed::Acquired(Lease::new(view, win.record))
     }
 
     /// One number for all nodes, above every token they show, so that the next acquisition needs no second round.
@@ -506,7 +364,7 @@ impl Shared {
         }
     }
 
-    fn troubles(&self, nodes: Vec<(String, NodeError)>) -> NodeTroubles {
+    pub(super) fn troubles(&self, nodes: Vec<(String, NodeError)>) -> NodeTroubles {
         let configured = self.cluster.links.len();
         NodeTroubles {
             nodes,

@@ -3,24 +3,16 @@
 //! # Invariants
 //! - R11 Release: the work is gone, the belief has ended, then all nodes are told.      (a_lease_is_released_after_its_work)
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::StreamExt;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use super::{
-    freeze::{look_every, slack},
-    lease_table::LeaseTable,
-    read_batcher::ReadBatcher,
-    watchlist::Watchlist,
-};
+use super::{lease_table::LeaseTable, read_batcher::ReadBatcher, watchlist::Watchlist};
 use crate::{
     admission::Guard,
     event::Event,
-    lease::{KeeperHandle, LeaseView, Loss, Note, Pulse, ReleaseReport},
+    lease::{LeaseView, Loss, Note, Pulse, ReleaseReport},
     node::Op,
     quorum::cluster::{Cluster, Progress},
 };
@@ -50,7 +42,7 @@ impl Shared {
     /// Gives up a place in a lock's queue: sent behind the attempts that asked for it. Best effort: a place that is
     /// not given up ends by itself.
     pub(super) fn leave(&self, key: String, ticket: String) {
-        let mut sent = self.cluster.send_to_all(&[Op::Leave { key, ticket }]);
+        let mut sent = self.cluster.send_behind_all(&[Op::Leave { key, ticket }]);
         // The end of the process waits for it: other waiters would be held up by one that has gone.
         let (shared, busy) = (self.clone(), self.cluster.busy());
         self.cluster.spawn.spawn(async move {
@@ -62,41 +54,39 @@ impl Shared {
         });
     }
 
-    /// What connects a lease of this ttl with its keeper.
-    pub(super) fn handle(&self, ttl: Duration) -> KeeperHandle {
-        let timing = &self.cluster.timing;
-        KeeperHandle {
-            to: self.notes.clone(),
-            pulse: self.pulse.clone(),
-            late_after: look_every(timing) + slack(ttl, timing),
-        }
-    }
-
     pub(crate) fn ring(&self) {
         self.bell.notify_one();
+    }
+
+    /// Tells those who listen and watch in this process that a lease has ended.
+    pub(super) fn has_ended(&self, view: &LeaseView) {
+        let now = self.cluster.clock.now();
+        if self.cluster.events.are_heard() {
+            let held = now.since(view.since());
+            let loss = view.loss().unwrap_or(Loss::Released);
+            let resource = self.cluster.events.resource(view.key());
+            self.cluster.events.tell(Event::LeaseEnded {
+                resource,
+                loss,
+                held,
+            });
+        }
+        self.watchlist.given_back(view.key(), view.owner(), now);
     }
 
     /// Releases on all nodes, and repeats it to those that did not answer (R11). While waiters are known to queue,
     /// the key's primary is told last, to complete a majority: the waiter it calls finds the lock free. Elsewhere
     /// that order would cost a round trip and help no waiter. It is a courtesy, as the queue is.
     pub(super) fn release(&self, view: LeaseView, done: Option<oneshot::Sender<ReleaseReport>>) {
-        let held = self.cluster.clock.now().since(view.since());
-        let loss = view.loss().unwrap_or(Loss::Released);
-        let resource = self.cluster.events.resource(view.key());
-        self.cluster.events.tell(Event::LeaseEnded {
-            resource,
-            loss,
-            held,
-        });
-        let now = self.cluster.clock.now();
-        self.watchlist.given_back(view.key(), view.owner(), now);
+        self.has_ended(&view);
         let (told, mut progress) = watch::channel(Progress::default());
         let primary = self.cluster.primary(view.key());
         let op = self
             .cluster
             .release_op(view.key(), view.owner(), view.kind());
         let last = view.is_from_queue().then_some(primary);
-        let telling = self.cluster.tell_until_known(vec![op], told, last);
+        let quiet = self.cluster.quiet_after(view.since());
+        let telling = self.cluster.tell_until_known(vec![op], told, last, quiet);
         self.cluster.spawn.spawn(telling);
         let (shared, busy) = (self.clone(), self.cluster.busy());
         self.cluster.spawn.spawn(async move {

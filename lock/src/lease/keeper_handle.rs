@@ -1,6 +1,7 @@
 //! How a lease reaches the keeper that renews it, and the keeper's sign of life.
 
 use std::{
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -8,9 +9,10 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{LeaseView, Returned, VerifyError};
+use super::{LeaseView, ReleaseReport, Returned, VerifyError};
 use crate::clock::Moment;
 
 /// What is told to a keeper without waiting, however much it has to do: dropped values must not be lost on their way.
@@ -32,13 +34,21 @@ pub(crate) enum Note {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse(Arc<AtomicU64>);
 
+/// Releases where the holder is.
+pub(crate) trait TakesBack: Send + Sync {
+    /// Ends the belief, takes the lease out of the keeper's care and tells the nodes, at once; the answer is how that went.
+    /// `None` where the keeper has to do it, and nothing was done.
+    fn take_back(&self, view: &LeaseView) -> Option<BoxFuture<'static, ReleaseReport>>;
+}
+
 /// Tells the keeper about a lease.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct KeeperHandle {
     pub(crate) to: mpsc::UnboundedSender<Note>,
     pub(crate) pulse: Pulse,
     /// A keeper that has not looked for so long is late.
     pub(crate) late_after: Duration,
+    pub(crate) takes_back: Option<Arc<dyn TakesBack>>,
 }
 
 // === impl Pulse ===
@@ -74,6 +84,13 @@ impl KeeperHandle {
             to: mpsc::unbounded_channel().0,
             pulse: Pulse::default(),
             late_after: Duration::MAX,
+            takes_back: None,
         }
+    }
+}
+
+impl fmt::Debug for KeeperHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeeperHandle")
     }
 }

@@ -56,7 +56,7 @@ use std::{
 
 use tokio::sync::watch;
 
-pub(crate) use keeper_handle::{KeeperHandle, Note, Pulse};
+pub(crate) use keeper_handle::{KeeperHandle, Note, Pulse, TakesBack};
 pub use shared::{LetGo, SharedLease};
 #[doc(hidden)]
 pub use stop_policy::StopPolicy;
@@ -597,6 +597,11 @@ impl Lease {
     /// Ends the belief, then releases on all nodes and reports how many confirmed. Waits at most about one node
     /// timeout; nodes that did not answer are told again in the background until a ttl has passed.
     pub async fn release(mut self) -> ReleaseReport {
+        let here = self.view.0.keeper.takes_back.as_ref();
+        if let Some(report) = here.and_then(|here| here.take_back(&self.view)) {
+            self.handed_back = true;
+            return report.await;
+        }
         let (done, report) = tokio::sync::oneshot::channel();
         self.hand_back(Some(done));
         report.await.unwrap_or(ReleaseReport { nodes: 0, of: 0 })

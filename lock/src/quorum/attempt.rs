@@ -4,10 +4,11 @@
 //! - R3 The deadline counts from before this attempt's first byte.                 (deadline_counts_from_before_the_first_byte)
 //! - R4 Votes are summed within one round; a retry starts from zero.               (votes_of_two_rounds_are_never_summed)
 //! - R5 A lost attempt is undone on all nodes at once, also where no answer came.  (a_lost_attempt_leaves_nothing)
+//! - A caller that goes away during its attempt leaves nothing, either.  (an_acquire_that_is_cancelled_leaves_nothing)
 //! - T2 Differing grants are confirmed by q nodes before a token is handed out.    (tokens_rise_although_nodes_differ)
 
 use super::{
-    claim::{Attempt, AttemptMode, Claim, Gone, Tried, Win},
+    claim::{Attempt, AttemptMode, Claim, Tried, Win},
     cluster::{Cluster, Progress},
     round::Round,
 };
@@ -16,19 +17,20 @@ use crate::node::{Expiry, Op, tag::tagged};
 // === impl Cluster ===
 
 impl Cluster {
-    /// One attempt at every claim under one owner value; all nodes in parallel, unless the mode says otherwise. Once
-    /// its caller is `gone` no further node is asked.
-    pub(crate) async fn attempt(
-        &self,
-        claims: &[Claim],
-        mode: &AttemptMode,
-        gone: Gone<'_>,
-    ) -> Vec<Tried> {
+    /// One attempt at every claim under one owner value; all nodes in parallel, unless the mode says otherwise. Dropped before
+    /// its end it is undone.
+    pub(crate) async fn attempt(&self, claims: &[Claim], mode: &AttemptMode) -> Vec<Tried> {
         // Read before the first byte leaves: the nodes count their ttl from later on (R3).
         let start = self.clock.now();
         let owner = self.new_owner(claims);
+        let mut unfinished = Unfinished {
+            cluster: self,
+            claims,
+            owner: &owner,
+            over: false,
+        };
         let mut round = Round::begin(self, claims, &owner, mode);
-        round.collect(gone).await;
+        round.collect().await;
         let tokens = round.confirm(start).await;
         #[cfg(any(test, feature = "testing"))]
         let start = if self.mutant.deadline_from_reply {
@@ -52,15 +54,16 @@ impl Cluster {
                         self.has_seen(token);
                         let kept = round.tallies[i].granted();
                         let record = round.record(i);
-                        return round.tried(
+                        let owner = owner.clone();
+                        return round.won(
                             i,
-                            Attempt::Won(Win {
-                                owner: owner.clone(),
+                            Win {
+                                owner,
                                 token,
                                 valid_until,
                                 kept,
                                 record,
-                            }),
+                            },
                         );
                     }
                     // Every node that was asked has refused: there is nothing to undo. An undo would call the head of
@@ -78,6 +81,7 @@ impl Cluster {
         let ends: Vec<_> = ends.collect();
         #[cfg(any(test, feature = "testing"))]
         self.mutant.remember(claims, &owner, &round.tallies);
+        unfinished.over = true;
         self.undo(undo);
         ends
     }
@@ -130,7 +134,8 @@ impl Cluster {
             }
         }
         let (told, mut progress) = tokio::sync::watch::channel(Progress::default());
-        let work = self.tell_until_known(ops, told, None);
+        let quiet = self.quiet_after(self.clock.now());
+        let work = self.tell_until_known(ops, told, None, quiet);
         self.spawn.spawn(work);
         // Only the end of the process waits for it: what a lost attempt leaves behind, others would watch for a ttl.
         let (cluster, busy) = (self.clone(), self.busy());
@@ -140,5 +145,25 @@ impl Cluster {
             let _ = cluster.clock.timeout_at(limit, asked).await;
             drop(busy);
         });
+    }
+}
+
+/// An attempt whose caller may go away: what it has asked for is undone then.
+struct Unfinished<'a> {
+    cluster: &'a Cluster,
+    claims: &'a [Claim],
+    owner: &'a str,
+    over: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            let release = |claim: &Claim| {
+                let Claim { key, kind, .. } = claim;
+                self.cluster.release_op(key, self.owner, *kind)
+            };
+            self.cluster.undo(self.claims.iter().map(release).collect());
+        }
     }
 }

@@ -103,9 +103,6 @@ pub(crate) struct Win {
     pub(crate) record: Record,
 }
 
-/// Whether the caller of an attempt has gone.
-pub(crate) type Gone<'a> = &'a (dyn Fn() -> bool + Send + Sync);
-
 // === impl Claim ===
 
 impl Claim {

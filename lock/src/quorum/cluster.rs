@@ -24,7 +24,7 @@ use crate::{
     node::{Answer, Expiry, Kind, NodeError, Op, Take, Token, View},
     quorum::{
         heard::Heard,
-        link::{Link, MOST_OPS},
+        link::{Link, MOST_OPS, PATIENCE},
         tally::majority,
     },
     settings::Timing,
@@ -37,7 +37,10 @@ pub(crate) struct Cluster(Arc<Parts>);
 
 /// What a cluster is made of.
 pub(crate) struct Parts {
+    /// The keeper's links.
     pub(crate) links: Vec<Link>,
+    /// Those of callers, to the same nodes.
+    pub(crate) of_callers: Vec<Link>,
     pub(crate) timing: Timing,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
@@ -159,6 +162,21 @@ impl Cluster {
         LockState::judged(key, nodes, self.expiry, waits)
     }
 
+    /// The links on which a caller asks; the keeper's where it is on no runtime.
+    pub(crate) fn lanes(&self) -> &[Link] {
+        if self.of_callers.iter().all(Link::is_served) {
+            &self.of_callers
+        } else {
+            &self.links
+        }
+    }
+
+    /// N4': from here on nothing of an attempt that has ended now acts any more, on whichever connection it was sent.
+    pub(crate) fn quiet_after(&self, ended: Moment) -> Moment {
+        // What waited to be sent has one timeout more, and the estimate of a node's clock its error.
+        ended + self.timing.node_timeout * (PATIENCE + 2)
+    }
+
     /// Queues operations for every node, each its own.
     pub(crate) fn send_each(&self, ops: impl Fn(usize) -> Vec<Op>) -> FuturesUnordered<Sent> {
         (0..self.links.len())
@@ -224,66 +242,122 @@ impl Cluster {
         }
     }
 
+    /// As [`Cluster::send_to`], behind what callers have asked of the node.
+    fn send_behind(&self, node: usize, ops: &[Op]) -> Sent {
+        let sent = self
+            .lanes()
+            .get(node)
+            .map(|link| link.enqueue(ops.to_vec()));
+        Box::pin(async move {
+            match sent {
+                Some(sent) => (node, sent.await),
+                None => (node, Ok(Vec::new())),
+            }
+        })
+    }
+
+    /// As [`Cluster::send_behind`], for every node.
+    pub(crate) fn send_behind_all(&self, ops: &[Op]) -> FuturesUnordered<Sent> {
+        (0..self.links.len())
+            .map(|node| self.send_behind(node, ops))
+            .collect()
+    }
+
     /// Tells all nodes, now and in order; then repeats it to those that did not answer, until a ttl has passed: by
     /// then what stands there has expired. The node `last` is told when it completes a majority, or when no majority
     /// can be told. Its answer is not waited for when a majority knows without it.
+    ///
+    /// N4': before `quiet` it goes where the attempt went that it ends, and what is repeated waits until then.
     pub(crate) fn tell_until_known(
         &self,
         ops: Vec<Op>,
         told: tokio::sync::watch::Sender<Progress>,
-        mut last: Option<usize>,
+        last: Option<usize>,
+        quiet: Moment,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let mut sent: FuturesUnordered<Sent> = (0..self.links.len())
+        let behind = self.clock.now() < quiet;
+        let tell = move |cluster: &Self, node, ops: &[Op]| match behind {
+            true => cluster.send_behind(node, ops),
+            false => cluster.send_to(node, ops),
+        };
+        let sent: FuturesUnordered<Sent> = (0..self.links.len())
             .filter(|node| Some(*node) != last)
-            .map(|node| self.send_to(node, &ops))
+            .map(|node| tell(self, node, &ops))
             .collect();
         let cluster = self.clone();
-        let until = self.clock.now() + self.timing.max_ttl;
-        let in_order = last.is_some();
         async move {
-            let mut backoff = Backoff::new(cluster.timing.node_timeout, Duration::from_secs(1));
-            loop {
-                let mut missing = Vec::new();
-                loop {
-                    let enough = told.borrow().nodes + 1 >= majority(cluster.links.len());
-                    if let Some(node) = last.take_if(|_| enough || sent.is_empty()) {
-                        sent.push(cluster.send_to(node, &ops));
-                    }
-                    let Some((node, result)) = sent.next().await else {
-                        break;
-                    };
-                    match result {
-                        Ok(_) => told.send_modify(|told| told.nodes += 1),
-                        Err(_) => missing.push(node),
-                    }
-                    let known = told.borrow().nodes >= majority(cluster.links.len());
-                    if in_order && known && sent.len() <= 1 {
-                        told.send_modify(|told| told.asked = true);
-                    }
-                }
-                told.send_modify(|told| told.asked = true);
-                if missing.is_empty() || cluster.clock.now() >= until {
-                    return;
-                }
-                let pause = backoff.next(&cluster.chance);
-                sent = missing
-                    .into_iter()
-                    .map(|node| cluster.tell_when_up(node, &ops, pause, until))
-                    .collect();
+            let tell = |node| tell(&cluster, node, &ops);
+            let missing = cluster.hear(sent, &told, last, tell).await;
+            cluster.repeat(missing, ops.clone(), told, quiet).await;
+        }
+    }
+
+    /// Who does not answer, of those that are told once.
+    async fn hear(
+        &self,
+        mut sent: FuturesUnordered<Sent>,
+        told: &tokio::sync::watch::Sender<Progress>,
+        mut last: Option<usize>,
+        tell: impl Fn(usize) -> Sent,
+    ) -> Vec<usize> {
+        let (q, in_order) = (majority(self.links.len()), last.is_some());
+        let mut missing = Vec::new();
+        loop {
+            let enough = told.borrow().nodes + 1 >= q;
+            if let Some(node) = last.take_if(|_| enough || sent.is_empty()) {
+                sent.push(tell(node));
             }
+            let Some((node, result)) = sent.next().await else {
+                break;
+            };
+            match result {
+                Ok(_) => told.send_modify(|told| told.nodes += 1),
+                Err(_) => missing.push(node),
+            }
+            let known = told.borrow().nodes >= q;
+            if in_order && known && sent.len() <= 1 {
+                told.send_modify(|told| told.asked = true);
+            }
+        }
+        told.send_modify(|told| told.asked = true);
+        missing
+    }
+
+    /// Tells it again to those that did not answer, until they do or a ttl has passed.
+    pub(crate) async fn repeat(
+        &self,
+        mut missing: Vec<usize>,
+        ops: Vec<Op>,
+        told: tokio::sync::watch::Sender<Progress>,
+        quiet: Moment,
+    ) {
+        let until = self.clock.now() + self.timing.max_ttl;
+        let mut backoff = Backoff::new(self.timing.node_timeout, Duration::from_secs(1));
+        while !missing.is_empty() && self.clock.now() < until {
+            let pause = backoff.next(&self.chance);
+            let again = |node| self.tell_when_up(node, &ops, pause, (quiet, until));
+            let sent = missing.into_iter().map(again).collect();
+            missing = self.hear(sent, &told, None, again).await;
         }
     }
 
     /// Waits for a node that is down instead of asking again and again: a busy process has a great many releases to
     /// tell it, and all of them together must not keep the keeper from its work.
-    fn tell_when_up(&self, node: usize, ops: &[Op], pause: Duration, until: Moment) -> Sent {
+    fn tell_when_up(
+        &self,
+        node: usize,
+        ops: &[Op],
+        pause: Duration,
+        (quiet, until): (Moment, Moment),
+    ) -> Sent {
         let (cluster, ops) = (self.clone(), ops.to_vec());
         Box::pin(async move {
             if let Some(link) = cluster.links.get(node) {
                 let _ = cluster.clock.timeout_at(until, link.up()).await;
             }
             // After the waiting: those that wait together must not all tell it at once.
-            cluster.clock.sleep(pause).await;
+            let at = (cluster.clock.now() + pause).max(quiet);
+            cluster.clock.sleep_until(at).await;
             cluster.send_to(node, &ops).await
         })
     }

@@ -1,14 +1,17 @@
 //! Votes: all nodes of a lock service, one attempt on them, and what a majority of them has said.
 //!
 //! `tally` counts, as plain functions. `attempt` is one attempt to acquire, `round` its votes. `cluster` sends to all nodes,
-//! `link` to one of them.
+//! `link` to one of them, and `known` is what is known of it. Attempts run where their caller is, over the links of callers; all
+//! else runs at the keeper, over its own.
 
+mod asked;
 mod attempt;
 mod broken;
 pub(crate) mod claim;
 pub(crate) mod cluster;
 mod error;
 mod heard;
+mod known;
 pub(crate) mod link;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
@@ -18,6 +21,7 @@ mod round;
 pub mod tally;
 mod wall;
 
+pub(crate) use asked::Asked;
 pub use broken::{BreakReport, BreakVote, Broken};
 pub use claim::{Claim, Claimed};
 pub use error::{LockError, MOST_SLOTS, NodeTroubles, WriteError};

@@ -2,14 +2,15 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
-
 use super::{
-    claim::{Attempt, AttemptMode, Claim, Gone, QueuePosition, Tried},
-    cluster::{Cluster, Sent},
+    asked::Asked,
+    claim::{Attempt, AttemptMode, Claim, QueuePosition, Tried, Win},
+    cluster::Cluster,
+    link::Link,
 };
 use crate::{
     clock::Moment,
+    expiry::LockState,
     node::{Answer, NodeError, Op, Record, Ticket, Token, View},
     quorum::tally::{Ballot, RoundResult, Tally, Verdict, Vote, majority, round_result},
 };
@@ -24,7 +25,9 @@ pub(super) struct Round<'a> {
     records: Vec<Record>,
     /// The node that is asked first, while the others have not been asked.
     first: Option<usize>,
-    sent: FuturesUnordered<Sent>,
+    /// The links on which it asks.
+    lanes: &'a [Link],
+    asked: Asked,
 }
 
 impl<'a> Round<'a> {
@@ -51,7 +54,8 @@ impl<'a> Round<'a> {
             tallies,
             records,
             first,
-            sent: FuturesUnordered::new(),
+            lanes: cluster.lanes(),
+            asked: Asked::default(),
         };
         round.ask(|node| first.is_none_or(|first| node == first));
         round
@@ -61,7 +65,8 @@ impl<'a> Round<'a> {
     pub(super) fn ask(&mut self, which: impl Fn(usize) -> bool) {
         let cluster = self.cluster;
         let floor = Token(cluster.floor.load(Ordering::SeqCst));
-        for node in (0..cluster.links.len()).filter(|node| which(*node)) {
+        let lanes = self.lanes.iter().enumerate();
+        for (node, link) in lanes.filter(|(node, _)| which(*node)) {
             let acquire = |claim: &Claim| Op::Acquire {
                 key: claim.key.clone(),
                 owner: self.owner.to_owned(),
@@ -73,8 +78,8 @@ impl<'a> Round<'a> {
                 ticket: self.ticket_for(node, claim),
                 waits: self.mode.waits,
             };
-            let ops: Vec<_> = self.claims.iter().map(acquire).collect();
-            self.sent.push(cluster.send_to(node, &ops));
+            let ops = self.claims.iter().map(acquire).collect();
+            self.asked.push(node, link.ask(ops));
         }
     }
 
@@ -95,6 +100,21 @@ impl<'a> Round<'a> {
         let votes = self.tallies.first().map(Tally::votes).unwrap_or_default();
         let refused = |first: usize| matches!(votes.get(first), Some(Some(Vote::Refused(_))));
         self.first.is_some_and(refused)
+    }
+
+    /// Won: nobody asks what the nodes have shown.
+    pub(super) fn won(&self, claim: usize, win: Win) -> Tried {
+        let key = &self.claims[claim].key;
+        let votes = self.tallies[claim].votes();
+        let primary = votes.get(self.cluster.primary(key));
+        Tried {
+            attempt: Attempt::Won(win),
+            seen: LockState::new(key.clone(), Vec::new()),
+            position: QueuePosition {
+                left: matches!(primary, Some(Some(Vote::Granted(_)))),
+                ..QueuePosition::default()
+            },
+        }
     }
 
     /// What this round has shown of a claim.
@@ -133,9 +153,9 @@ impl<'a> Round<'a> {
     }
 
     /// Counts votes until every claim is decided; never waits for the slowest node (R2).
-    pub(super) async fn collect(&mut self, gone: Gone<'_>) {
+    pub(super) async fn collect(&mut self) {
         while self.tallies.iter().any(|tally| self.is_open(tally)) {
-            let Some((node, result)) = self.sent.next().await else {
+            let Some((node, result)) = self.asked.next().await else {
                 return;
             };
             let first = self.first;
@@ -152,11 +172,6 @@ impl<'a> Round<'a> {
                 }
                 // It granted, or it does not answer and the other nodes have to decide.
                 self.first = None;
-                // What it granted is undone. To ask the others would take the place in the queue that the caller has
-                // given up.
-                if gone() {
-                    return;
-                }
                 self.ask(|other| other != node);
             }
         }
@@ -218,7 +233,7 @@ impl<'a> Round<'a> {
             let mut again = Vec::new();
             for ((i, token), ballots) in open
                 .iter()
-                .zip(confirm_round(self.cluster, self.claims, self.owner, &open).await)
+                .zip(confirm_round(self.cluster, self.claims, self.owner, &open, self.lanes).await)
             {
                 let larger = ballots.iter().filter_map(|b| match b {
                     Ballot::Larger(t) => Some(*t),
@@ -295,6 +310,7 @@ pub(super) async fn confirm_round(
     claims: &[Claim],
     owner: &str,
     open: &[(usize, Token)],
+    lanes: &[Link],
 ) -> Vec<Vec<Ballot>> {
     let ops: Vec<_> = open
         .iter()
@@ -307,9 +323,12 @@ pub(super) async fn confirm_round(
         })
         .collect();
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; open.len()];
-    let mut sent = cluster.send_to_all(&ops);
+    let mut asked = Asked::default();
+    for (node, link) in lanes.iter().enumerate() {
+        asked.push(node, link.ask(ops.clone()));
+    }
     while ballots.iter().any(|b| round_result(b) == RoundResult::Open) {
-        let Some((node, result)) = sent.next().await else {
+        let Some((node, result)) = asked.next().await else {
             break;
         };
         for (i, row) in ballots.iter_mut().enumerate() {

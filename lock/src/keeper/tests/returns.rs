@@ -33,6 +33,7 @@ fn lease(time: &SimTime) -> (Lease, mpsc::UnboundedReceiver<Note>) {
         to,
         pulse: Pulse::default(),
         late_after: Duration::MAX,
+        takes_back: None,
     };
     let clock = time.clock();
     let new = NewLease {

@@ -144,9 +144,7 @@ impl Link {
             _ = answer.send(flight.end(request, Watched::Here).await);
         });
         // The task ends without an answer only when its runtime is shut down.
-        answered
-            .await
-            .unwrap_or(Err(NodeError::Timeout(limit)))
+        answered.await.unwrap_or(Err(NodeError::Timeout(limit)))
     }
 
     /// The same without a task and a timer: whoever drops it before its end has found that there was no answer in time.
@@ -269,7 +267,10 @@ impl Flight {
                 ..
             } => NodeError::Refused {
                 refusal,
-                said: format!("WRONGTYPE: {} is not a hash", self.shared.parts.layout.table),
+                said: format!(
+                    "WRONGTYPE: {} is not a hash",
+                    self.shared.parts.layout.table
+                ),
             },
             other => other,
         }

@@ -118,11 +118,11 @@ mod trouble;
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
 use deadpool_redis::{
     Manager, Pool, Runtime, Timeouts,
     redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo},
 };
+use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 
 pub use self::preflight::Identity;

@@ -17,7 +17,7 @@ pub(super) const MOST_UNDER_WAY: usize = 2 * MOST_OPS;
 pub(super) const LEAST_UNDER_WAY: usize = 16;
 /// How long a request may wait to be sent, in node timeouts. With one more for the answer that is a quarter of the
 /// shortest ttl: an attempt that confirms its token still leaves enough of a lease.
-pub(super) const PATIENCE: u32 = 4;
+pub(crate) const PATIENCE: u32 = 4;
 /// Operations that wait to be sent: ten thousand leases that are released at once, and as many that are wanted.
 const MOST_QUEUED: usize = 20_000;
 
@@ -41,6 +41,15 @@ pub(super) struct Queued {
 // === impl Queue ===
 
 impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.extensions.is_empty() && self.others.is_empty()
+    }
+
+    /// Operations that wait.
+    pub(super) fn len(&self) -> usize {
+        self.ops
+    }
+
     /// Takes a place at the end; whether there was one.
     pub(super) fn push(
         &mut self,
@@ -60,7 +69,7 @@ impl Queue {
             &mut self.others
         };
         lane.push_back(Queued {
-            ends: shortest_ttl(&ops).map(|ttl| now + ttl),
+            ends: not_later_than(now, shortest_ttl(&ops)),
             ops,
             give_up,
             reply,
@@ -117,12 +126,17 @@ impl Queue {
 }
 
 /// The shortest ttl of what these operations acquire or extend.
-fn shortest_ttl(ops: &[Op]) -> Option<Duration> {
+pub(super) fn shortest_ttl(ops: &[Op]) -> Option<Duration> {
     let ttl = |op: &Op| match op {
         Op::Acquire { ttl, .. } | Op::Extend { ttl, .. } => Some(*ttl),
         _ => None,
     };
     ops.iter().filter_map(ttl).min()
+}
+
+/// N2: what is asked now for so long is not done from then on.
+pub(super) fn not_later_than(now: Moment, ttl: Option<Duration>) -> Option<Moment> {
+    ttl.map(|ttl| now + ttl)
 }
 
 /// Gives each sender its answers. One that has given up is no longer listening.

@@ -1,8 +1,11 @@
 //! What a call may carry, and what a refusal costs whom.
 
-use super::{queue::LEAST_UNDER_WAY, *};
+use super::{
+    queue::{LEAST_UNDER_WAY, next_window},
+    *,
+};
 use crate::{
-    node::{Kind, Refusal, Take, Token, memory::MemoryNode},
+    node::{Call, Kind, Refusal, Take, Token, memory::MemoryNode},
     sim_clock::SimTime,
     spawn::Spawn,
 };

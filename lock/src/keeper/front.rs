@@ -1,0 +1,272 @@
+//! What runs where the caller is: attempts, and the release of a lease that its holder gives back.
+//!
+//! Both go over links of their own, so that no thread of ours stands between a caller and the nodes. The keeper hears of them
+//! through the lease table alone: a lease is in its care before its holder has it, and leaves it in the step in which the
+//! belief ends. What is left to do when a caller has gone or a node has not answered, is the keeper's, on its own connections:
+//! undoing, late answers, repeats.
+//!
+//! # Invariants
+//! - R11 as in `shared`: no work is left, the belief has ended, then the nodes are told.
+//! - N4' A release leaves on the connection of its acquire, behind it; on another only when the acquire can act no more.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use tokio::sync::watch;
+
+use super::{
+    freeze::{look_every, slack},
+    lease_table::next_renewal,
+    shared::Shared,
+};
+use crate::{
+    clock::Moment,
+    event::Event,
+    expiry::LockState,
+    lease::{KeeperHandle, Lease, LeaseView, NewLease, ReleaseReport, TakesBack},
+    node::Op,
+    quorum::{
+        Asked, Claim, Claimed,
+        claim::{Attempt, AttemptMode, QueuePosition, Tried, Win},
+        cluster::{Busy, Progress},
+        link::{Link, MOST_OPS},
+    },
+};
+
+/// The part of the lock service that callers run.
+pub(crate) struct Front(pub(super) Shared);
+
+// === impl Front ===
+
+impl Front {
+    /// One attempt at many claims at once.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        claims: &[Claim],
+        waits: Duration,
+    ) -> Vec<Claimed> {
+        let cluster = &self.0.cluster;
+        // A lease that is not taken any more is released: the end of the process waits for that as well.
+        let _busy = cluster.busy();
+        let start = cluster.clock.now();
+        // A lock that is named twice is held by its first claim: one attempt has one owner value, so that the nodes
+        // would grant it to both.
+        let mut named = BTreeSet::new();
+        let (mut once, mut first) = (Vec::new(), Vec::new());
+        for claim in claims {
+            first.push(named.insert(&claim.key));
+            if first.last() == Some(&true) {
+                once.push(claim.clone());
+            }
+        }
+        // An owner value and a call for as many as fit into one: a node remembers one grant per owner of claims, and what
+        // came with a later call would be held under a number that others have passed by then.
+        let mode = AttemptMode {
+            waits,
+            ..AttemptMode::default()
+        };
+        let parts = once.chunks(MOST_OPS).map(|part| async {
+            let tried = cluster.attempt(part, &mode).await;
+            // In the keeper's care at once: the caller may go before the other parts have ended.
+            let claimed = part.iter().zip(tried);
+            let claimed = claimed.map(|(claim, tried)| self.claimed(claim, tried.attempt, start));
+            claimed.collect::<Vec<_>>()
+        });
+        let parts = futures_util::future::join_all(parts).await;
+        let mut claimed = parts.into_iter().flatten();
+        let each = first.into_iter().map(|first| {
+            let claimed = if first { claimed.next() } else { None };
+            claimed.unwrap_or(Claimed::Held {
+                by: None,
+                for_at_most: None,
+            })
+        });
+        each.collect()
+    }
+
+    /// One attempt at a single named lock.
+    pub(crate) async fn try_once(
+        self: &Arc<Self>,
+        claim: &Claim,
+        mode: &AttemptMode,
+    ) -> (Claimed, LockState, QueuePosition) {
+        let cluster = &self.0.cluster;
+        let _busy = cluster.busy();
+        let start = cluster.clock.now();
+        let tried = cluster.attempt(std::slice::from_ref(claim), mode).await;
+        match tried.into_iter().next() {
+            Some(Tried {
+                attempt,
+                mut seen,
+                position,
+            }) => {
+                seen.vacant_since = self.0.watchlist.vacant_since(&claim.key);
+                let claimed = self.claimed(claim, attempt, start);
+                if let (Claimed::Acquired(lease), true) = (&claimed, mode.ticket.is_some()) {
+                    lease.view().came_from_queue();
+                }
+                (claimed, seen, position)
+            }
+            None => (
+                Claimed::TooSlow,
+                LockState::new(claim.key.clone(), Vec::new()),
+                QueuePosition::default(),
+            ),
+        }
+    }
+
+    fn claimed(self: &Arc<Self>, claim: &Claim, attempt: Attempt, start: Moment) -> Claimed {
+        let cluster = &self.0.cluster;
+        if cluster.events.are_heard() {
+            let outcome = match &attempt {
+                Attempt::Won(_) => "acquired",
+                Attempt::Held { .. } => "held",
+                Attempt::NoQuorum(_) => "no_quorum",
+                Attempt::TooSlow => "too_slow",
+            };
+            let took = cluster.clock.now().since(start);
+            let resource = cluster.events.resource(&claim.key);
+            cluster.events.tell(Event::Acquire {
+                resource,
+                outcome,
+                took,
+            });
+        }
+        match attempt {
+            Attempt::Won(win) => self.won(claim, win, start),
+            Attempt::Held { by, for_at_most } => Claimed::Held { by, for_at_most },
+            Attempt::NoQuorum(nodes) => Claimed::NoQuorum(self.0.troubles(nodes)),
+            Attempt::TooSlow => Claimed::TooSlow,
+        }
+    }
+
+    fn won(self: &Arc<Self>, claim: &Claim, win: Win, start: Moment) -> Claimed {
+        let shared = &self.0;
+        let cluster = &shared.cluster;
+        let ttl = claim.ttl_or(&cluster.timing);
+        let new = NewLease {
+            key: claim.key.clone(),
+            owner: win.owner,
+            token: win.token,
+            kind: claim.kind,
+            ttl,
+            valid_until: win.valid_until,
+            margin: cluster.margin(win.kept),
+        };
+        let view = LeaseView::new(new, cluster.clock.clone(), self.handle(ttl));
+        let early = cluster.chance.up_to(ttl / 60);
+        let renew_at = next_renewal(start, ttl, &cluster.timing, early);
+        let wakes = shared
+            .table()
+            .adopt(view.clone(), win.record.clone(), renew_at);
+        shared.watchlist.taken(&claim.key, view.owner());
+        if wakes {
+            shared.ring();
+        }
+        Claimed::Acquired(Lease::new(view, win.record))
+    }
+
+    /// What connects a lease of this ttl with its keeper.
+    fn handle(self: &Arc<Self>, ttl: Duration) -> KeeperHandle {
+        let timing = &self.0.cluster.timing;
+        KeeperHandle {
+            to: self.0.notes.clone(),
+            pulse: self.0.pulse.clone(),
+            late_after: look_every(timing) + slack(ttl, timing),
+            takes_back: Some(self.clone()),
+        }
+    }
+}
+
+impl TakesBack for Front {
+    fn take_back(&self, view: &LeaseView) -> Option<BoxFuture<'static, ReleaseReport>> {
+        let shared = &self.0;
+        let cluster = &shared.cluster;
+        // The queue's order of telling, and what has no runtime, are the keeper's.
+        if view.is_from_queue() || !cluster.of_callers.iter().all(Link::is_served) {
+            return None;
+        }
+        let busy = cluster.busy();
+        if !shared.table().let_go(view) {
+            return None;
+        }
+        shared.has_ended(view);
+        let mut telling = Telling {
+            shared: shared.clone(),
+            asked: Asked::default(),
+            missing: Vec::new(),
+            told: 0,
+            op: cluster.release_op(view.key(), view.owner(), view.kind()),
+            quiet: cluster.quiet_after(view.since()),
+            busy: Some(busy),
+        };
+        for (node, link) in cluster.of_callers.iter().enumerate() {
+            let answer = link.ask_shortly(vec![telling.op.clone()]);
+            telling.asked.push(node, answer);
+        }
+        Some(telling.all().boxed())
+    }
+}
+
+/// Nodes are being told of a release. What is left of that when it is dropped is the keeper's.
+struct Telling {
+    shared: Shared,
+    asked: Asked,
+    missing: Vec<usize>,
+    told: usize,
+    op: Op,
+    quiet: Moment,
+    busy: Option<Busy>,
+}
+
+impl Telling {
+    /// Waits for each node's answer, but not for a node that is known to give none.
+    async fn all(mut self) -> ReleaseReport {
+        while let Some((node, result)) = self.asked.next().await {
+            match result {
+                Ok(_) => self.told += 1,
+                Err(_) => self.missing.push(node),
+            }
+        }
+        ReleaseReport {
+            nodes: self.told,
+            of: self.shared.cluster.links.len(),
+        }
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        if self.missing.is_empty() && self.asked.is_empty() {
+            return;
+        }
+        let mut missing = std::mem::take(&mut self.missing);
+        let mut asked = Asked::default();
+        for (node, answer) in self.asked.rest() {
+            asked.push(node, answer);
+        }
+        let (op, quiet, busy) = (self.op.clone(), self.quiet, self.busy.take());
+        let (told, mut progress) = watch::channel(Progress {
+            nodes: self.told,
+            asked: false,
+        });
+        let cluster = self.shared.cluster.clone();
+        let (of, clock) = (cluster.links.len(), cluster.clock.clone());
+        let limit = clock.now() + cluster.timing.node_timeout * 2;
+        self.shared.cluster.spawn.spawn(async move {
+            // The end of the process waits a little: a node that missed the release may hear the second one.
+            let all = progress.wait_for(|told| told.nodes >= of);
+            let _ = clock.timeout_at(limit, all).await;
+            drop(busy);
+        });
+        self.shared.cluster.spawn.spawn(async move {
+            while let Some((node, result)) = asked.next().await {
+                match result {
+                    Ok(_) => told.send_modify(|told| told.nodes += 1),
+                    Err(_) => missing.push(node),
+                }
+            }
+            cluster.repeat(missing, vec![op], told, quiet).await;
+        });
+    }
+}

@@ -1,0 +1,252 @@
+//! What is known of one node, whichever of our connections to it has told: its clocks, its vote, and whether it answers.
+//!
+//! One breaker and one estimate for all connections: what the keeper finds down, no caller asks, and the reverse.
+//!
+//! A node that timed out, refused the keeper's connection or refuses everything is *down*: requests fail at once, while a
+//! probe asks in the background whether it is back (R2). A connection of callers that is not there is no reason to believe
+//! that the node is not: the probe asks over the keeper's.   (a_connection_of_callers_that_is_lost_is_no_lost_node)
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, watch};
+
+use super::{link::repeat::is_about_a_key, wall::FleetClock};
+use crate::{
+    clock::{Clock, Moment},
+    event::{Event, Events},
+    node::{Eligibility, NodeError, NodeMs, Reply, guard::closed_since},
+};
+
+/// A more exact estimate of a clock is kept for so long.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// What is known of one node.
+pub(crate) struct Known {
+    name: String,
+    clock: Clock,
+    events: Events,
+    /// Whether any node of the process has ever answered.
+    reached: Arc<AtomicBool>,
+    /// The node is to be asked whether it answers.
+    pub(super) suspected: Notify,
+    down: watch::Sender<bool>,
+    /// Whether it votes, by its latest reply.
+    eligibility: watch::Sender<Eligibility>,
+    told: Mutex<Told>,
+    /// The fleet's wall clock, and which of its nodes this is.
+    wall: (FleetClock, usize),
+}
+
+#[derive(Default)]
+struct Told {
+    trouble: Option<NodeError>,
+    /// The nomination that this process watches, and when its votes count again.
+    watched: Option<(String, Moment)>,
+    last_round_trip: Option<Duration>,
+    skew: Option<Skew>,
+}
+
+/// What is known of a node's clock: node time = our time + offset, give or take `error`.
+#[derive(Clone, Copy)]
+struct Skew {
+    offset_ms: i128,
+    error: Duration,
+    learned: Moment,
+}
+
+/// Over which connection something was learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    Keeper,
+    Callers,
+}
+
+// === impl Known ===
+
+impl Known {
+    pub(super) fn new(
+        name: String,
+        wall: (FleetClock, usize),
+        clock: Clock,
+        events: Events,
+        reached: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            name,
+            clock,
+            events,
+            reached,
+            suspected: Notify::new(),
+            down: watch::Sender::new(false),
+            eligibility: watch::Sender::new(Eligibility::Unguarded),
+            told: Mutex::default(),
+            wall,
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        // Changed by short, complete steps.
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        *self.down.borrow()
+    }
+
+    pub(super) async fn up(&self) {
+        // Its sender lives as long as `self`.
+        let _ = self.down.subscribe().wait_for(|down| !down).await;
+    }
+
+    pub(super) fn trouble(&self) -> Option<NodeError> {
+        self.told().trouble.clone()
+    }
+
+    pub(super) fn eligibility(&self) -> watch::Receiver<Eligibility> {
+        self.eligibility.subscribe()
+    }
+
+    pub(super) fn set_watched(&self, watched: Option<(String, Moment)>) {
+        self.told().watched = watched;
+    }
+
+    pub(super) fn watched(&self) -> Option<(String, Duration)> {
+        let (nonce, until) = self.told().watched.clone()?;
+        Some((nonce, until.since(self.clock.now())))
+    }
+
+    pub(super) fn last_round_trip(&self) -> Option<Duration> {
+        self.told().last_round_trip
+    }
+
+    pub(super) fn ahead_ms(&self) -> Option<i64> {
+        let (wall, number) = &self.wall;
+        wall.ahead_ms(*number)
+    }
+
+    pub(super) fn no_vote(&self) -> Option<NodeError> {
+        let left = || self.watched().map(|(_, left)| left);
+        match &*self.eligibility.borrow() {
+            Eligibility::Unguarded | Eligibility::Admitted => None,
+            Eligibility::Unadmitted => Some(NodeError::Unadmitted { left: left() }),
+            Eligibility::Configured(theirs) if closed_since(theirs).is_some() => {
+                Some(NodeError::Unadmitted { left: left() })
+            }
+            Eligibility::Configured(theirs) => Some(NodeError::Configured {
+                theirs: theirs.clone(),
+            }),
+        }
+    }
+
+    /// The quickest way there and back of late.
+    pub(super) fn round_trip(&self) -> Duration {
+        let skew = self.told().skew;
+        skew.map_or(Duration::ZERO, |skew| skew.error * 2)
+    }
+
+    /// From when on a call may act no more, on the node's clock: surely not before `give_up`, and surely before `ends`.
+    pub(super) fn not_after(&self, give_up: Moment, ends: Option<Moment>) -> Option<NodeMs> {
+        let skew = self.told().skew?;
+        let there = |at: Moment| {
+            let ms = i128::try_from(at.since_boot().as_millis()).ok()?;
+            Some(ms + skew.offset_ms)
+        };
+        let slack = i128::try_from(skew.error.as_millis()).ok()? + 2;
+        let patience = there(give_up)? + slack;
+        let bound = ends.and_then(there).map(|end| end - slack);
+        let ms = bound.map_or(patience, |bound| bound.min(patience));
+        u64::try_from(ms.max(0)).ok().map(NodeMs)
+    }
+
+    /// Learns the node's clocks and eligibility from the outcome of a call that was sent at `sent`. Whether it has just fallen.
+    pub(super) fn learn(
+        &self,
+        sent: Moment,
+        result: &Result<Reply, NodeError>,
+        whose: Whose,
+    ) -> bool {
+        if whose == Whose::Callers && matches!(result, Err(NodeError::Unreachable(_))) {
+            self.suspected.notify_one();
+            return false;
+        }
+        let now = self.clock.now();
+        let (up, at) = match result {
+            Ok(reply) => (Some(true), Some(reply.at)),
+            // It answers, but its clock is not what we thought.
+            Err(NodeError::Late { at }) => (Some(true), Some(*at)),
+            Err(trouble) if trouble.is_down() => (Some(false), None),
+            // It answers and may do other things: what was asked was refused.
+            Err(_) => (None, None),
+        };
+        let mut told = self.told();
+        if let Some(NodeMs(at)) = at {
+            let round_trip = now.since(sent);
+            let middle = (sent + round_trip / 2).since_boot().as_millis();
+            let fresh = Skew {
+                offset_ms: i128::from(at) - i128::try_from(middle).unwrap_or(0),
+                error: round_trip / 2,
+                learned: now,
+            };
+            let keep = matches!((&told.skew, result), (Some(old), Ok(_))
+                if old.error < fresh.error && now.since(old.learned) < KEPT);
+            if !keep {
+                told.skew = Some(fresh);
+            }
+        }
+        if result.is_ok() {
+            told.last_round_trip = Some(now.since(sent));
+        }
+        told.trouble = result
+            .as_ref()
+            .err()
+            .filter(|e| !matches!(e, NodeError::Late { .. }) && !is_about_a_key(e))
+            .cloned();
+        drop(told);
+        if let Ok(reply) = result {
+            let (wall, number) = &self.wall;
+            wall.learn(*number, sent, reply.wall_ms);
+            if *self.eligibility.borrow() != reply.eligibility {
+                self.eligibility.send_replace(reply.eligibility.clone());
+            }
+        }
+        match up {
+            Some(up) => self.is_up(up, result.as_ref().err()),
+            None => false,
+        }
+    }
+
+    /// Whether it has just fallen.
+    fn is_up(&self, up: bool, trouble: Option<&NodeError>) -> bool {
+        if up && !self.reached.load(Ordering::Relaxed) {
+            self.reached.store(true, Ordering::SeqCst);
+        }
+        // Nearly always nothing changes, and a look costs less than a change.
+        let changed = *self.down.borrow() == up
+            && self.down.send_if_modified(|down| {
+                let changed = *down == up;
+                *down = !up;
+                changed
+            });
+        if changed {
+            self.events.tell(Event::NodeUp {
+                node: self.name.clone(),
+                up,
+                cause: trouble.map_or("", NodeError::cause),
+            });
+        }
+        if changed && !up {
+            self.suspected.notify_one();
+        }
+        changed && !up
+    }
+}
