@@ -237,7 +237,10 @@ impl Flight {
                 ..
             } => NodeError::Refused {
                 refusal,
-                said: format!("WRONGTYPE: {} is not a hash", self.shared.parts.layout.table),
+                said: format!(
+                    "WRONGTYPE: {} is not a hash",
+                    self.shared.parts.layout.table
+                ),
             },
             other => other,
         }
