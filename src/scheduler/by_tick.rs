@@ -86,12 +86,12 @@ impl Taken {
         }
     }
 
-    /// The nodes have shown `token`; they were asked at `asked`.
+    /// The nodes have shown `token`; they were asked at `asked`. They show none where the release was swept.
     fn see(&mut self, token: Token, asked: Moment) {
         if token > self.token {
-            self.after = self.looked;
+            (self.token, self.after) = (token, self.looked);
         }
-        (self.token, self.looked) = (token, Some(asked));
+        self.looked = Some(asked);
     }
 
     /// When the lock is to be taken again. It cannot know how old a record is that it has not seen change.

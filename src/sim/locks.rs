@@ -9,7 +9,7 @@ use super::{
 use crate::{
     election::Elector,
     lock::{Claim, Claimed, mutant::Mutant},
-    node::rules::REVIVE_RELEASED,
+    node::rules::mutants::REVIVE_RELEASED,
 };
 
 /// Virtual time of one schedule.

@@ -14,7 +14,7 @@ use crate::{
     lease::LeaseView,
     ledger,
     lock::{FleetConfig, Locks, Timing, mutant::Mutant},
-    node::rules::REVIVE_RELEASED,
+    node::rules::mutants::REVIVE_RELEASED,
     node::{
         Announcements, Answer, Call, Expiry, GuardSettings, Node, NodeError, Op, Reply,
         RestartGuard, memory::MemoryNode,
@@ -84,6 +84,8 @@ struct Seen {
     leases: BTreeMap<String, Vec<(String, ProcessTasks, LeaseView)>>,
     tokens: BTreeMap<String, u64>,
     released: BTreeMap<String, BTreeSet<(String, String)>>,
+    /// By node and lock: the owner that was written last.
+    written: BTreeMap<(String, String), String>,
     violation: Option<String>,
     acquisitions: u64,
     renewals: u64,
@@ -458,9 +460,12 @@ impl Seen {
                 return;
             }
             (Op::Release { key, owner, .. }, Answer::Done) => {
-                let released = self.released.entry(node.to_owned()).or_default();
                 // Only what stood here was released here; an attempt that never arrived leaves no trace to compare.
-                released.insert((key.clone(), owner.clone()));
+                let stood = self.written.get(&(node.to_owned(), key.clone()));
+                if stood == Some(owner) {
+                    let released = self.released.entry(node.to_owned()).or_default();
+                    released.insert((key.clone(), owner.clone()));
+                }
                 return;
             }
             (Op::Break { key, owner, .. }, Answer::Broken(before)) => {
@@ -469,8 +474,14 @@ impl Seen {
                 released.insert((key.clone(), owner.clone()));
                 return;
             }
+            (Op::Forget { key, .. }, Answer::Done) => {
+                self.written.remove(&(node.to_owned(), key.clone()));
+                return;
+            }
             _ => return,
         };
+        let written = (node.to_owned(), key.clone());
+        self.written.insert(written, owner.clone());
         let dead = self
             .released
             .get(node)

@@ -205,8 +205,8 @@ pub(crate) fn a_thousand_triggers_that_wait_cost_no_lease_and_more_are_refused(s
 
 /// Writes triggers of 4 KB past everybody who counts.
 const PLANT: &str = r#"
-local node = redis.call('KEYS', '*:1:node')[1]
-local base, time = string.sub(node, 1, -5), redis.call('TIME')
+local table = redis.call('KEYS', '*:2:t')[1]
+local base, time = string.sub(table, 1, -2), redis.call('TIME')
 local till = time[1] * 1000 + 86400000
 local text = string.rep('x', 4000)
 for n = 1, tonumber(ARGV[3]) do

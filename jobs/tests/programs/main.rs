@@ -79,7 +79,6 @@ fn main() {
             a_healthy_store_has_no_error,
             a_foreign_value_is_shown_and_never_broken,
             a_key_without_end_is_found_and_ended,
-            a_key_that_nothing_tells_of_is_found,
             the_holder_of_a_lock_can_be_found,
             every_fault_of_a_master_is_found_with_its_remedy,
             two_addresses_of_one_server_are_found,

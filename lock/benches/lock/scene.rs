@@ -230,6 +230,7 @@ impl Nodes {
             key,
             owner,
             kind,
+            marked: Timing::default().max_ttl,
             retention: Timing::default().retention,
         };
         self.everywhere(&[release]).await.is_some()
@@ -246,6 +247,7 @@ impl Nodes {
             take: Take::Server,
             clamp: Duration::from_secs(30),
             ticket: None,
+            waits: Duration::ZERO,
         };
         self.everywhere(&[acquire]).await.is_some()
     }

@@ -43,7 +43,7 @@ pub struct LockSettings {
     pub expiry: Option<Expiry>,
     /// Use lock keys as given, without the namespace, to share locks with other Redlock clients.
     pub raw_keys: bool,
-    /// How long a released lock remembers its last holder and what was settled. That of a job remembers its ticks for 400
+    /// How long a released lock remembers what was settled. That of a job remembers its ticks for 400
     /// days at least.
     #[serde(with = "crate::human::duration")]
     pub retention: Duration,

@@ -5,8 +5,8 @@ use std::{future::Future, time::Duration};
 use watchkeeper_lock::{
     clock::Clock,
     node::{
-        Answer, Call, Expiry, GuardSettings, Kind, Node, NodeError, NodeMs, Op, Reply, Take, Token,
-        Version, View,
+        Answer, Call, Cursor, Expiry, GuardSettings, Kind, Node, NodeError, NodeMs, Op, Page,
+        Reply, Take, Token, Version, View,
         redis::{RedisNode, RedisNodeSettings, TlsFiles},
     },
     spawn::Spawn,
@@ -114,6 +114,35 @@ pub(crate) fn acquire_for(key: &str, owner: &str, kind: Kind, ttl: Duration, flo
         take: Take::Server,
         clamp: Duration::from_secs(30),
         ticket: None,
+        waits: Duration::ZERO,
+    }
+}
+
+/// The same for a client that waits.
+pub(crate) fn await_end(key: &str, owner: &str) -> Op {
+    match acquire(key, owner) {
+        Op::Acquire {
+            key,
+            owner,
+            kind,
+            ttl,
+            floor,
+            take,
+            clamp,
+            ticket,
+            ..
+        } => Op::Acquire {
+            key,
+            owner,
+            kind,
+            ttl,
+            floor,
+            take,
+            clamp,
+            ticket,
+            waits: TTL,
+        },
+        other => other,
     }
 }
 
@@ -152,12 +181,59 @@ pub(crate) fn release_as(key: &str, owner: &str, kind: Kind, retention: Duration
         key: key.into(),
         owner: owner.into(),
         kind,
+        marked: retention,
         retention,
     }
 }
 
+/// Everything that a walk shows.
+pub(crate) async fn walk(node: &RedisNode, op: impl Fn(Cursor) -> Op) -> Page {
+    let (mut all, mut from) = (Page::default(), Some(Cursor::default()));
+    while let Some(cursor) = from {
+        let Answer::Page(page) = ask(node, op(cursor)).await else {
+            panic!("not a page")
+        };
+        all.views.extend(page.views);
+        all.bodies.extend(page.bodies);
+        all.forgotten += page.forgotten;
+        from = page.next;
+    }
+    all.views.sort_by(|a, b| a.key.cmp(&b.key));
+    all
+}
+
+/// The names of locks and claims that are shown.
+pub(crate) async fn names(node: &RedisNode, prefix: &str) -> Vec<String> {
+    let list = |from| Op::List {
+        prefix: prefix.to_owned(),
+        from,
+        count: 100,
+    };
+    let views = walk(node, list).await.views;
+    views.into_iter().map(|view| view.key).collect()
+}
+
+/// How many rows were forgotten.
+pub(crate) async fn swept(node: &RedisNode) -> u32 {
+    walk(node, |from| Op::Sweep { from, count: 100 })
+        .await
+        .forgotten
+}
+
 pub(crate) fn release(key: &str, owner: &str) -> Op {
     release_as(key, owner, Kind::Lock, RETENTION)
+}
+
+pub(crate) fn break_lock(key: &str, owner: &str) -> Op {
+    Op::Break {
+        key: key.into(),
+        owner: owner.into(),
+        token: Token(1),
+        ttl: TTL,
+        marked: RETENTION,
+        retention: RETENTION,
+        now: false,
+    }
 }
 
 pub(crate) fn write(key: &str, owner: &str, token: u64, rev: u64, body: &str) -> Op {

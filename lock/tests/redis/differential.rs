@@ -1,7 +1,7 @@
-//! The Lua script against the node in memory: the same random calls must get the same answers.
+//! The Lua scripts against the node in memory: the same random calls must get the same answers.
 //!
-//! Leases do not end here by time (two clocks would differ); the common suite covers that. A seed is printed with
-//! every failure; `WATCHKEEPER_SEED` repeats it.
+//! Unguarded, memory answers at the very time at which the server did, so that leases may end in between, by the clock. A seed is printed
+//! with every failure; `WATCHKEEPER_SEED` repeats it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,78 +9,143 @@ use watchkeeper_lock::{
     chance::Chance,
     clock::Clock,
     node::{
-        Admission, Answer, Call, Doc, Eligibility, Expiry, GuardSettings, Kind, Node, Op, Record,
-        RestartGuard, Seen, Take, Ticket, Token, Version, View, memory::MemoryNode,
+        Admission, Announcements, Answer, Call, Cursor, Doc, Eligibility, Expiry, GuardSettings,
+        Kind, Node, Op, Page, Record, RestartGuard, Seen, Take, Ticket, Token, Version, View,
+        memory::{MemoryNode, NodeState},
         redis::RedisNodeSettings,
     },
 };
 
 use crate::{bench::*, server::RedisServer};
 
-const CALLS: usize = 3_000;
+const CALLS: usize = 4_000;
 
 pub(crate) fn the_script_answers_as_memory_does() {
-    compare(GuardSettings::default());
+    run(async {
+        let server = RedisServer::start();
+        let lives = [TTL, TTL, Duration::from_millis(2), Duration::from_millis(9)];
+        at_one_time(&server, NodeState::default(), false, lives).await;
+    });
 }
 
+/// The server looks at the clock of plain keys at another moment: they do not end here.
+pub(crate) fn the_script_answers_as_memory_does_with_raw_keys() {
+    run(async {
+        let server = RedisServer::start();
+        at_one_time(&server, NodeState::raw(), true, [TTL; 4]).await;
+    });
+}
+
+async fn at_one_time(
+    server: &RedisServer,
+    mut memory: NodeState,
+    raw_keys: bool,
+    lives: [Duration; 4],
+) {
+    let seed = seed();
+    let redis = node(&RedisNodeSettings {
+        raw_keys,
+        ..settings(server)
+    });
+    let mut heard = redis.announcements().await.unwrap();
+    let mut world = World::new(seed, lives);
+    let mut told = 0;
+    for n in 0..CALLS {
+        let ops = world.ops();
+        let call = Call {
+            not_after: None,
+            ops: ops.clone(),
+        };
+        let reply = redis.call(call.clone()).await.unwrap();
+        let expected = memory.apply(reply.at, reply.wall_ms, &call).unwrap();
+        for ((op, expected), answer) in ops.iter().zip(expected.answers).zip(reply.answers) {
+            world.remember(&expected);
+            let (expected, answer) = (sorted(expected), sorted(answer));
+            let (expected, answer) = match raw_keys {
+                true => (timeless(expected), timeless(answer)),
+                false => (expected, answer),
+            };
+            assert_eq!(answer, expected, "seed {seed}, call {n}: {op:?} of {ops:?}");
+        }
+        for news in memory.take_announced() {
+            told += 1;
+            let it = next(&mut heard).await;
+            assert_eq!(
+                (it.key, it.owner),
+                (news.key, news.owner),
+                "seed {seed}, call {n}: {ops:?}"
+            );
+        }
+    }
+    assert!(told > CALLS / 100, "seed {seed}: {told} announcements");
+    let clock = Clock::system();
+    let more = clock.timeout(Duration::from_millis(20), heard.recv());
+    assert!(more.await.is_err(), "seed {seed}: more was announced");
+}
+
+async fn next(heard: &mut Announcements) -> watchkeeper_lock::node::Announcement {
+    let clock = Clock::system();
+    let soon = clock.timeout(PATIENT, heard.recv()).await;
+    soon.expect("an announcement").unwrap()
+}
+
+fn seed() -> u64 {
+    match std::env::var("WATCHKEEPER_SEED") {
+        Ok(seed) => seed.parse().unwrap(),
+        Err(_) => u64::from(std::process::id()),
+    }
+}
+
+/// Leases do not end here by time: two clocks would differ.
 pub(crate) fn the_guarded_script_answers_as_memory_does() {
     for mode in [RestartGuard::Call, RestartGuard::Connection] {
-        compare(GuardSettings {
-            mode,
-            config: "one".to_owned(),
+        run(async {
+            let config = "one".to_owned();
+            guarded(GuardSettings { mode, config }).await;
         });
     }
 }
 
-fn compare(guard: GuardSettings) {
-    run(async {
-        let seed = match std::env::var("WATCHKEEPER_SEED") {
-            Ok(seed) => seed.parse().unwrap(),
-            Err(_) => u64::from(std::process::id()),
-        };
-        let server = RedisServer::start();
-        let redis = node(&RedisNodeSettings {
-            guard: guard.clone(),
-            ..settings(&server)
-        });
-        let guarded = guard.mode != RestartGuard::Off;
-        let memory = MemoryNode::new("memory", Clock::system()).guarded(guard);
-        let mut world = World::new(seed);
-        let mut votes = 0;
-        for n in 0..CALLS {
-            let ops = world.ops();
-            let call = || Call {
-                not_after: None,
-                ops: ops.clone(),
-            };
-            let expected = memory.call(call()).await.unwrap();
-            let reply = redis.call(call()).await.unwrap();
-            assert_eq!(
-                reply.eligibility, expected.eligibility,
-                "seed {seed}, call {n}"
-            );
-            let voting = matches!(
-                reply.eligibility,
-                Eligibility::Unguarded | Eligibility::Admitted
-            );
-            votes += usize::from(voting);
-            let answers = reply.answers;
-            for ((op, expected), answer) in ops.iter().zip(expected.answers).zip(answers) {
-                world.remember(&expected);
-                let (expected, answer) = (timeless(expected), timeless(answer));
-                assert_eq!(answer, expected, "seed {seed}, call {n}: {op:?} of {ops:?}");
-            }
-        }
-        assert!(
-            !guarded || votes > CALLS / 10 && votes < CALLS,
-            "seed {seed}: {votes} votes"
-        );
+async fn guarded(guard: GuardSettings) {
+    let seed = seed();
+    let server = RedisServer::start();
+    let redis = node(&RedisNodeSettings {
+        guard: guard.clone(),
+        ..settings(&server)
     });
+    let memory = MemoryNode::new("memory", Clock::system()).guarded(guard);
+    let mut world = World::new(seed, [TTL; 4]);
+    let mut votes = 0;
+    for n in 0..CALLS {
+        let ops = world.ops();
+        let call = || Call {
+            not_after: None,
+            ops: ops.clone(),
+        };
+        let expected = memory.call(call()).await.unwrap();
+        let reply = redis.call(call()).await.unwrap();
+        assert_eq!(
+            reply.eligibility, expected.eligibility,
+            "seed {seed}, call {n}: {ops:?}"
+        );
+        votes += usize::from(reply.eligibility == Eligibility::Admitted);
+        for ((op, expected), answer) in ops.iter().zip(expected.answers).zip(reply.answers) {
+            world.remember(&expected);
+            let (expected, answer) = (timeless(sorted(expected)), timeless(sorted(answer)));
+            assert_eq!(answer, expected, "seed {seed}, call {n}: {op:?} of {ops:?}");
+        }
+    }
+    assert!(
+        votes > CALLS / 10 && votes < CALLS,
+        "seed {seed}: {votes} votes"
+    );
 }
 
 /// Draws operations on few names, so that they meet.
 struct World {
     chance: Chance,
+    /// How long what is written may live.
+    lives: [Duration; 4],
     /// An owner that is over stays so: from time to time others come.
     generation: u64,
     /// What was seen of each lock last.
@@ -93,9 +158,10 @@ struct World {
 // === impl World ===
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, lives: [Duration; 4]) -> Self {
         Self {
             chance: Chance::seeded(seed),
+            lives,
             generation: 0,
             seen: BTreeMap::new(),
             nonces: 0,
@@ -142,6 +208,10 @@ impl World {
         }
     }
 
+    fn life(&mut self) -> Duration {
+        self.lives[self.draw(4)]
+    }
+
     fn admission(&mut self) -> Op {
         let nonce = self.nonce();
         let counter = Token(self.chance.below(60));
@@ -161,7 +231,6 @@ impl World {
             _ => Op::Merge {
                 nonce,
                 key: format!("l{}", self.chance.below(5)),
-                counter,
                 record: Record {
                     version: Version {
                         token: Token(self.chance.below(60)),
@@ -169,81 +238,112 @@ impl World {
                     },
                     body: "merged".to_owned(),
                 },
+                retention: RETENTION,
             },
         }
     }
 
+    /// Often one alone: some have scripts of their own.
     fn ops(&mut self) -> Vec<Op> {
-        let count = 1 + self.chance.below(4);
+        let count = [1, 1, 2, 4][self.draw(4)];
         (0..count).map(|_| self.op()).collect()
     }
 
     fn ticket(&mut self) -> Ticket {
         Ticket {
             id: format!("t{}", self.chance.below(3)),
-            life: TTL * 10,
+            life: self.life(),
             polite: self.chance.hits(0.5),
         }
     }
 
     fn op(&mut self) -> Op {
-        let (key, kind) = match self.chance.below(5) {
+        let (key, mut kind) = match self.chance.below(5) {
             n @ 0..3 => (format!("l{n}"), Kind::Lock),
             n => (format!("c{n}"), Kind::Claim),
         };
+        // They bar each other.
+        if self.chance.hits(0.1) {
+            kind = [Kind::Lock, Kind::Claim][self.draw(2)];
+        }
         let owner = self.owner();
         let token = self.chance.below(60);
-        match self.chance.below(26) {
-            0..6 => Op::Acquire {
+        match self.chance.below(31) {
+            0..7 => Op::Acquire {
                 take: self.take(&key),
                 key,
                 owner,
                 kind,
-                ttl: TTL,
+                ttl: self.life(),
                 floor: Token(self.chance.below(40)),
-                clamp: TTL / 2,
-                ticket: self.chance.hits(0.5).then(|| self.ticket()),
+                clamp: [TTL / 2, TTL * 2][self.draw(2)],
+                ticket: self.chance.hits(0.3).then(|| self.ticket()),
+                waits: [Duration::ZERO, self.life()][self.draw(2)],
             },
-            25 => Op::Leave {
+            7 => Op::Leave {
                 key,
                 ticket: self.ticket().id,
             },
-            6..8 => Op::Confirm {
+            8..10 => Op::Confirm {
                 key,
                 owner,
                 kind,
                 token: Token(token),
                 expiry: self.expiry(),
             },
-            8..11 => Op::Extend {
+            10..14 => Op::Extend {
                 take: self.take(&key),
                 key,
                 owner,
                 kind,
                 seq: 1 + self.chance.below(20),
-                ttl: TTL,
+                ttl: self.life(),
                 token: Token(token),
             },
-            22 => Op::Records {
-                after: ["", "l0", "l1"][self.draw(3)].to_owned(),
-                limit: 2,
+            14..17 => Op::Release {
+                key,
+                owner,
+                kind,
+                marked: self.life(),
+                retention: self.life(),
             },
-            23..25 => self.admission(),
-            11..14 => release_as(&key, &owner, kind, RETENTION),
-            14..17 => self.write(key, owner, token),
-            17 => read(&key),
-            20..22 => Op::Break {
+            17..20 => self.write(key, owner, token),
+            20 => read(&key),
+            21..23 => Op::Break {
                 key,
                 owner,
                 token: Token(token),
-                ttl: TTL,
-                retention: RETENTION,
+                ttl: self.life(),
+                marked: self.life(),
+                retention: self.life(),
                 now: self.chance.below(3) == 0,
             },
-            18 => Op::List {
-                prefix: ["", "l", "c4"][self.draw(3)].to_owned(),
+            23..26 => self.walk(),
+            26 => Op::Forget {
+                seen: self.seen.get(&key).cloned().unwrap_or(Seen {
+                    inc: String::new(),
+                    owner,
+                    seq: 0,
+                }),
+                key,
+                retention: self.life(),
             },
+            27..29 => self.admission(),
             _ => self.document(),
+        }
+    }
+
+    /// The whole memory is one page.
+    fn walk(&mut self) -> Op {
+        let (from, count) = (Cursor::default(), 100);
+        match self.chance.below(3) {
+            0 => Op::List {
+                prefix: ["", "l", "c4"][self.draw(3)].to_owned(),
+                from,
+                count,
+            },
+            1 => Op::Records { from, count },
+            _ => Op::Sweep { from, count },
         }
     }
 
@@ -305,8 +405,10 @@ fn timeless(answer: Answer) -> Answer {
         Answer::Refused(v) => Answer::Refused(view(v)),
         Answer::View(v) => Answer::View(view(v)),
         Answer::Broken(v) => Answer::Broken(view(v)),
-        Answer::Views(views) => Answer::Views(sorted(views.into_iter().map(view), |v| &v.key)),
-        Answer::Docs(docs) => Answer::Docs(sorted(docs.into_iter(), |d: &Doc| &d.name)),
+        Answer::Page(page) => Answer::Page(Page {
+            views: page.views.into_iter().map(view).collect(),
+            ..page
+        }),
         Answer::Admission(admission) => Answer::Admission(Admission {
             incarnation: String::new(),
             ..admission
@@ -316,8 +418,18 @@ fn timeless(answer: Answer) -> Answer {
     }
 }
 
-fn sorted<T>(items: impl Iterator<Item = T>, name: impl Fn(&T) -> &str) -> Vec<T> {
-    let mut items: Vec<T> = items.collect();
-    items.sort_by(|a, b| name(a).cmp(name(b)));
-    items
+/// An answer in the order of names: stores walk as they like.
+fn sorted(answer: Answer) -> Answer {
+    match answer {
+        Answer::Page(mut page) => {
+            page.views.sort_by(|a, b| a.key.cmp(&b.key));
+            page.bodies.sort_by(|a, b| a.0.cmp(&b.0));
+            Answer::Page(page)
+        }
+        Answer::Docs(mut docs) => {
+            docs.sort_by(|a: &Doc, b| a.name.cmp(&b.name));
+            Answer::Docs(docs)
+        }
+        other => other,
+    }
 }

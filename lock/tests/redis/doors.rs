@@ -1,7 +1,7 @@
 //! Who is let in, and which servers are refused.
 
 use watchkeeper_lock::node::{
-    Node, NodeError,
+    Answer, Node, NodeError,
     redis::{RedisNode, RedisNodeSettings},
 };
 
@@ -61,11 +61,11 @@ pub(crate) fn a_user_without_rights_is_an_access_error() {
             "+@all",
         ]);
         let error = refusal(&node(&user("narrow"))).await;
-        assert!(error.to_string().contains("lacks ~{app}:1:*"), "{error}");
+        assert!(error.to_string().contains("lacks ~{app}:2:*"), "{error}");
 
         // Keys of ours, the script's commands and INFO are enough; without a channel no waiter is told.
-        let rights = "~{app}:* -@all +info +eval +evalsha +script|load +time +get +set +del +pttl +pexpire \
-                      +persist +hget +hset +hmget +hexists +hlen +zadd +zrem +zrange +zrank +zscore +zrangebyscore +zremrangebyscore +publish";
+        let rights = "~{app}:* -@all +info +eval +evalsha +script|load +time +del +pttl +pexpire \
+                      +persist +hget +hset +hmget +hdel +hscan +zadd +zrem +zrange +zrank +zscore +zrangebyscore +zremrangebyscore +publish";
         let mut words = vec!["ACL", "SETUSER", "lean", "on", ">pw"];
         words.extend(rights.split_whitespace());
         assert_eq!(server.raw(&words), "+OK\r\n");
@@ -161,6 +161,7 @@ pub(crate) fn the_documented_user_hears_of_releases() {
         let holder = node(&settings);
         let mut heard = node(&settings).announcements().await.unwrap();
         granted(&ask(&holder, acquire("k", "a")).await);
+        refused(&ask(&holder, await_end("k", "b")).await);
         ask(&holder, release("k", "a")).await;
         assert_eq!(heard.recv().await.unwrap().key, "k");
     });
@@ -189,14 +190,15 @@ pub(crate) fn each_right_that_is_missing_is_named_with_the_remedy() {
             tried += 1;
         }
         assert!(tried > 15, "{tried}");
-        for missing in spare.iter().chain(&["&{app}:1:ch"]) {
+        for missing in spare.iter().chain(&["&{app}:2:ch"]) {
             let mut fewer = rights.clone();
             fewer.retain(|right| right != missing);
             assert!(fewer.len() < rights.len(), "{missing}");
             let server = server_for(&fewer);
             let node = node(&user(&server));
             granted(&ask(&node, acquire("k", "a")).await);
-            ask(&node, release("k", "a")).await;
+            refused(&ask(&node, await_end("k", "b")).await);
+            assert_eq!(ask(&node, release("k", "a")).await, Answer::Done);
         }
     });
 }

@@ -233,7 +233,11 @@ pub(crate) fn announcements_survive_a_restart() {
         let holder = client(&server);
         let clock = Clock::system();
         let told = async || {
-            ask(&holder, release("k", "a")).await;
+            // Each time another lock.
+            let key = format!("k{}", now(&holder).await.0);
+            ask(&holder, acquire(&key, "a")).await;
+            ask(&holder, await_end(&key, "b")).await;
+            ask(&holder, release(&key, "a")).await;
             clock
                 .timeout(Duration::from_millis(50), heard.recv())
                 .await

@@ -128,8 +128,7 @@ pub(crate) fn a_promoted_replica_does_not_vote() {
             admitted(&node, "n", "one").await;
             granted(&ask(&node, acquire("k", "a")).await);
             until("the copy", async || {
-                replica.raw(&["GET", "{app}:1:l:k"]).contains('a')
-                    && replica.raw(&["HGET", "{app}:1:node", "inc"]).contains('n')
+                replica.raw(&["HEXISTS", "{app}:2:t", "lk"]) == ":1\r\n"
             })
             .await;
             replica.raw(&["REPLICAOF", "NO", "ONE"]);

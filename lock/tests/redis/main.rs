@@ -125,13 +125,13 @@ fn main() {
     cases.extend(cases![
         differential::{
             the_script_answers_as_memory_does,
+            the_script_answers_as_memory_does_with_raw_keys,
             the_guarded_script_answers_as_memory_does,
         },
         semantics::{
             a_free_lock_is_granted_and_a_held_one_refused,
             an_attempt_sent_again_is_granted_with_the_same_number,
-            a_released_owner_is_never_revived,
-            a_release_that_overtakes_its_acquire_wins,
+            what_is_released_is_never_granted_or_extended_again,
             counters_never_fall,
             confirm_raises_and_shows_larger_grants,
             extend_renews_heals_and_refuses,
@@ -181,6 +181,7 @@ fn main() {
         },
         refusals::{
             a_full_memory_still_extends_and_releases,
+            a_table_of_another_type_is_refused_by_its_name,
             a_server_that_cannot_save_refuses_as_misconf,
             somebody_elses_script_makes_it_busy_and_nothing_of_ours_is_killed,
             a_loading_server_is_waited_for,

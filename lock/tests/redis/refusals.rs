@@ -11,7 +11,7 @@ use tokio::{io::AsyncReadExt, net::TcpListener};
 use watchkeeper_lock::{
     clock::Clock,
     node::{
-        Answer, Kind, Node, NodeError,
+        Answer, Kind, Node, NodeError, Token,
         redis::{RedisNode, RedisNodeSettings},
     },
 };
@@ -41,25 +41,67 @@ async fn serves(node: &RedisNode) -> Duration {
 pub(crate) fn a_full_memory_still_extends_and_releases() {
     run(async {
         let server = RedisServer::start();
-        let node = client(&server);
-        granted(&ask(&node, acquire("k", "a")).await);
-        granted(&ask(&node, claim("c", "a")).await);
-        server.raw(&["CONFIG", "SET", "maxmemory", "1"]);
-        let full = refuses(&node, "oom").await;
-        assert!(
-            !full.is_down() && full.to_string().contains("maxmemory"),
-            "{full}"
-        );
-        for kind in [Kind::Lock, Kind::Claim] {
-            let key = if kind == Kind::Lock { "k" } else { "c" };
-            let kept = ask(&node, extend(key, "a", kind, 1, 1)).await;
-            assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
+        for node in [client(&server), raw_client(&server)] {
+            let raw = format!("{node:?}");
+            let key = |what: &str| format!("{what} {raw}");
+            for name in ["k", "many", "body", "broken"] {
+                granted(&ask(&node, acquire(&key(name), "a")).await);
+            }
+            granted(&ask(&node, claim(&key("c"), "a")).await);
+            let written = write(&key("body"), "a", 1, 1, "left");
+            assert_eq!(ask(&node, written).await, Answer::Done);
+            server.raw(&["CONFIG", "SET", "maxmemory", "1"]);
+            let full = refuses(&node, "oom").await;
+            assert!(
+                !full.is_down() && full.to_string().contains("maxmemory"),
+                "{full}"
+            );
+            for (name, kind) in [("k", Kind::Lock), ("c", Kind::Claim), ("many", Kind::Lock)] {
+                let kept = ask(&node, extend(&key(name), "a", kind, 1, 1)).await;
+                assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
+            }
+            // A client that waits is told of the release all the same.
+            refused(&ask(&node, await_end(&key("k"), "b")).await);
+            let confirmed = confirm(&key("many"), "a", Kind::Lock, 9);
+            assert_eq!(ask(&node, confirmed).await, Answer::Done);
+            for name in ["k", "body"] {
+                assert_eq!(ask(&node, release(&key(name), "a")).await, Answer::Done);
+            }
+            let many = vec![
+                release(&key("many"), "a"),
+                release_as(&key("c"), "a", Kind::Claim, RETENTION),
+            ];
+            send(&node, many).await.unwrap();
+            let broken = ask(&node, break_lock(&key("broken"), "a")).await;
+            assert!(matches!(broken, Answer::Broken(_)), "{broken:?}");
+            let refused = send(&node, vec![claim(&key("new claim"), "b")]).await;
+            assert_eq!(refused.unwrap_err().cause(), "oom");
+            server.raw(&["CONFIG", "SET", "maxmemory", "0"]);
+            for name in ["k", "many", "body"] {
+                let seen = view(&node, &key(name)).await;
+                assert_eq!((seen.holder, seen.released), (None, true));
+            }
+            assert_eq!(view(&node, &key("many")).await.token, Token(9));
+            assert_eq!(view(&node, &key("body")).await.record.body, "left");
+            assert!(view(&node, &key("broken")).await.broken);
+            assert_eq!(view(&node, "new").await.owner, None);
         }
-        assert_eq!(ask(&node, release("k", "a")).await, Answer::Done);
-        server.raw(&["CONFIG", "SET", "maxmemory", "0"]);
-        let seen = view(&node, "k").await;
-        assert_eq!((seen.holder, seen.released), (None, true));
-        assert_eq!(view(&node, "new").await.owner, None);
+    });
+}
+
+/// Planted by hand under the one name that all memory lies under.
+pub(crate) fn a_table_of_another_type_is_refused_by_its_name() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        server.raw(&["SET", "{app}:2:t", "x"]);
+        let wrong = refuses(&node, "wrongtype").await;
+        let text = wrong.to_string();
+        assert!(text.contains("{app}:2:t is not a hash"), "{text}");
+        assert!(text.contains("DEL") && wrong.is_down(), "{text}");
+        assert_eq!(server.raw(&["GET", "{app}:2:t"]), "$1\r\nx\r\n");
+        server.raw(&["DEL", "{app}:2:t"]);
+        serves(&node).await;
     });
 }
 
@@ -159,13 +201,13 @@ pub(crate) fn rights_taken_away_are_missed_by_name_and_found_again() {
         let (server, settings) = crate::doors::smallest();
         let node = node(&settings);
         granted(&ask(&node, acquire("k", "a")).await);
-        server.raw(&["ACL", "SETUSER", "watchkeeper", "-set"]);
+        server.raw(&["ACL", "SETUSER", "watchkeeper", "-hset"]);
         refuses(&node, "noperm").await;
         until("the right by its name", async || {
-            matches!(send(&node, vec![read("k")]).await, Err(error) if error.to_string().contains("lacks +set:"))
+            matches!(send(&node, vec![read("k")]).await, Err(error) if error.to_string().contains("lacks +hset:"))
         })
         .await;
-        server.raw(&["ACL", "SETUSER", "watchkeeper", "+set"]);
+        server.raw(&["ACL", "SETUSER", "watchkeeper", "+hset"]);
         serves(&node).await;
     });
 }
@@ -178,8 +220,15 @@ pub(crate) fn a_raw_key_that_the_user_may_not_touch_is_refused_and_the_others_ar
             ..settings
         });
         // Keys of ours go by the namespace, these by their own names.
-        server.raw(&["ACL", "SETUSER", "watchkeeper", "~mine:*"]);
-        granted(&ask(&node, acquire("mine:k", "a")).await);
+        let more = ["ACL", "SETUSER", "watchkeeper", "~mine:*", "+get"];
+        server.raw(&more);
+        let lacks = refuses(&node, "noperm").await;
+        assert!(lacks.to_string().contains("lacks +set:"), "{lacks}");
+        server.raw(&["ACL", "SETUSER", "watchkeeper", "+set"]);
+        until("the new rights", async || {
+            send(&node, vec![acquire("mine:k", "a")]).await.is_ok()
+        })
+        .await;
         let refused = send(&node, vec![acquire("theirs:k", "a")])
             .await
             .unwrap_err();

@@ -19,10 +19,14 @@ use std::{
 
 use super::server::RedisServer;
 
-/// Before the operations of a call: EVALSHA, digest, 1, key, and five arguments.
+/// EVALSHA, digest, 1, key, and what comes before the number of fields.
 const HEAD: usize = 9;
-/// Of each lease in a group of extensions: key, owner, round, token, what was seen.
-const OF_A_LEASE: usize = 5;
+/// Of each lease in a group of extensions: owner, round, token, what was seen.
+const OF_A_LEASE: usize = 4;
+/// Where the short scripts, which have one lock each, have an incarnation, which is so long.
+const INC: (usize, usize) = (5, 16);
+/// Words of the one that acquires.
+const OF_AN_ACQUIRE: usize = 13;
 
 /// Listens to one server from [`Tap::on`] to [`Tap::heard`].
 pub(crate) struct Tap {
@@ -111,8 +115,15 @@ impl Heard {
         if !words[0].to_ascii_uppercase().starts_with("EVAL") {
             return;
         }
-        let mut rest = words.get(HEAD..).unwrap_or_default();
-        let first = rest.first().copied().unwrap_or("nothing");
+        let short = words.get(INC.0).is_some_and(|inc| inc.len() == INC.1);
+        let fields = words.get(HEAD).and_then(|count| count.parse().ok());
+        let begin = HEAD + 1 + fields.unwrap_or(0_usize);
+        let mut rest = words.get(begin..).filter(|_| !short).unwrap_or_default();
+        let first = match (short, words.len()) {
+            (true, OF_AN_ACQUIRE) => "acquire",
+            (true, _) => "release",
+            (false, _) => rest.first().copied().unwrap_or("nothing"),
+        };
         *self.calls.entry(first.to_owned()).or_default() += 1;
         self.bytes += line.len() as u64;
         // A word of its own: that of an operation, for nothing else is called so.

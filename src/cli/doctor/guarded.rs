@@ -90,7 +90,7 @@ impl Guarded {
                 let Some(Answer::Page(page)) = answers.into_iter().next() else {
                     return Err(failed(&name, "it gives no sensible answer"));
                 };
-                next.clone_from(&page.next);
+                next = page.next.clone();
                 pages.push(page);
             }
             all.push((name, pages));

@@ -61,7 +61,7 @@ pub struct BreakArgs {
     /// Only this owner's lease, as `locks show` tells it [default: whoever stands on most nodes]
     #[arg(long, value_name = "OWNER")]
     pub owner: Option<String>,
-    /// Free the lock at once. Two may act then, for as long as the lease had left
+    /// Wait until nothing of the lease can act any more, its ttl, and release it then: who comes later need not watch it
     #[arg(long)]
     pub now: bool,
     /// Do not ask

@@ -154,6 +154,8 @@ impl LockDetail {
         };
         let in_keys = standing().filter(|n| n.holder.is_some()).count();
         let over = |n: &NodeLock| n.released && n.owner == owner;
+        // What is left of it when its release was swept.
+        let known = |n: &NodeLock| n.body_token > Token(0);
         let state = if count >= needed {
             if standing().filter(|n| n.foreign).count() >= needed {
                 LockState::Foreign
@@ -170,6 +172,8 @@ impl LockDetail {
             LockState::Released
         } else if owner.is_some() {
             LockState::Unreleased
+        } else if by_node.iter().any(known) {
+            LockState::Released
         } else {
             LockState::Unknown
         };
@@ -178,10 +182,11 @@ impl LockDetail {
         let remaining_ms = tally(lives, decides);
         let body = nodes.iter().flatten().map(|view| &view.record);
         let body = body.max_by_key(|record| record.version);
+        let tokens = by_node.iter().map(|n| n.token.max(n.body_token));
         Self {
             key: key.to_owned(),
             state,
-            token: by_node.iter().map(|n| n.token).max().unwrap_or_default(),
+            token: tokens.max().unwrap_or_default(),
             remaining_ms,
             nodes: count,
             needed,

@@ -6,7 +6,11 @@ use tokio::sync::broadcast;
 use super::*;
 use crate::{
     chance::Chance,
-    node::{Call, Expiry, Kind, Node, Op, Take, Token, memory::MemoryNode, rules::Rows},
+    node::{
+        Call, Expiry, Kind, Node, Op, Take, Token,
+        memory::MemoryNode,
+        rules::{Row, Rows},
+    },
     quorum::{Claim, Claimed},
     sim_clock::SimTime,
     spawn::Spawn,
@@ -194,4 +198,106 @@ async fn only_the_end_of_the_holder_that_was_seen_moves_the_line_on_and_once() {
         assert_eq!(woken, Woken::Time);
         assert_eq!((ticket.ahead, ticket.leads()), (Some(ahead), ahead == 0));
     }
+}
+
+impl Scene {
+    /// The holder lets go on this node, which the node announces if it knows of a waiter.
+    async fn release_on(&self, node: usize) {
+        let op = Op::Release {
+            key: KEY.into(),
+            owner: "theirs".into(),
+            kind: Kind::Lock,
+            marked: LONG,
+            retention: LONG,
+        };
+        let ops = vec![op];
+        let call = Call {
+            not_after: None,
+            ops,
+        };
+        self.nodes[node].call(call).await.unwrap();
+    }
+
+    /// Until when each node's record tells that a client waits, from now.
+    fn waits(&self) -> Vec<Duration> {
+        let now = self.time.clock().now().since_boot();
+        let waits = |node: &MemoryNode| match node.inspect(|state| state.row(KEY).cloned()) {
+            Some(Row::Record(entry)) => Duration::from_millis(entry.waits.0).saturating_sub(now),
+            _ => Duration::ZERO,
+        };
+        self.nodes.iter().map(waits).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn w2_a_waiter_has_told_enough_nodes_and_tells_them_again_in_time() {
+    let scene = Scene::new();
+    for node in 0..3 {
+        scene.take_on(node).await;
+    }
+    let least = scene.locks.timing().node_timeout * 30;
+    let acquire = scene.locks.lock("k").wait(LONG).acquire();
+    let watches = async {
+        for _ in 0..100 {
+            scene.time.clock().sleep(LONG / 200).await;
+            let told = scene.waits().iter().filter(|left| **left > least).count();
+            assert!(told >= 2, "{:?}", scene.waits());
+        }
+    };
+    tokio::select! {
+        biased;
+        () = watches => {}
+        got = acquire => panic!("{got:?}"),
+    }
+}
+
+/// The queue is known, so that one node alone was asked.
+#[tokio::test(start_paused = true)]
+async fn w2_a_waiter_that_told_too_few_nodes_looks_more_often() {
+    let scene = Scene::new();
+    for node in 0..3 {
+        scene.take_on(node).await;
+    }
+    let slow = scene.locks.timing().node_timeout;
+    let mut ticket = scene.ticket();
+    assert_eq!(ticket.longest_sleep(), slow * UNTOLD);
+    let claim = Claim::named(KEY);
+    for (mode, told) in [(ticket.queue(), false), (ticket.renew(), true)] {
+        let (_, _, position) = scene.locks.attempt(&claim, mode).await.unwrap();
+        assert_eq!(position.told, told);
+        ticket.refused(position);
+        assert_eq!(ticket.longest_sleep() == Duration::MAX, told);
+    }
+    // What has no vote, or does not answer, was not told.
+    scene.time.clock().sleep(slow * KEPT).await;
+    assert_eq!(ticket.longest_sleep(), slow * UNTOLD);
+    for node in &scene.nodes[1..] {
+        node.faults().partition(crate::node::memory::Cut::Refuse);
+    }
+    let mode = ticket.renew();
+    let (_, _, position) = scene.locks.attempt(&claim, mode).await.unwrap();
+    assert!(!position.told);
+}
+
+#[tokio::test(start_paused = true)]
+async fn w5_what_is_announced_while_an_attempt_is_under_way_is_remembered() {
+    let scene = Scene::new();
+    for node in 0..3 {
+        scene.take_on(node).await;
+    }
+    // The answers come late: meanwhile the holder lets go.
+    for node in &scene.nodes {
+        node.faults().delay_replies(MS * 30, MS * 30);
+    }
+    let acquire = scene.locks.lock("k").wait(LONG).acquire();
+    let start = scene.time.elapsed();
+    let lets_go = async {
+        scene.time.clock().sleep(MS * 10).await;
+        for node in 0..3 {
+            scene.release_on(node).await;
+        }
+    };
+    let (lease, ()) = tokio::join!(acquire, lets_go);
+    let took = scene.time.elapsed() - start;
+    assert!(lease.is_ok() && took < MS * 300, "{took:?}");
 }

@@ -11,7 +11,7 @@ use crate::{
     acquire::Locks,
     chance::Chance,
     lease::Lease,
-    node::{Node, memory::MemoryNode},
+    node::{Call, Node, memory::MemoryNode},
     quorum::{Claim, Claimed},
     sim_clock::SimTime,
     spawn::Spawn,
@@ -105,10 +105,21 @@ async fn a_lease_that_a_majority_gave_to_another_ends_at_once() {
     let scene = Scene::new();
     let (locks, operator) = (scene.client(1), scene.client(2));
     let lease = lease(&locks).await;
-    operator
-        .break_lease("lock/a", lease.owner(), true)
-        .await
-        .unwrap();
+    // Two believe, as they never should.
+    for node in &scene.nodes {
+        let release = Op::Release {
+            key: "lock/a".into(),
+            owner: lease.owner().to_owned(),
+            kind: Kind::Lock,
+            marked: TTL,
+            retention: TTL,
+        };
+        let call = Call {
+            not_after: None,
+            ops: vec![release],
+        };
+        node.call(call).await.unwrap();
+    }
     let _other = operator.lock("a").ttl(TTL).acquire().await.unwrap();
     assert!(lease.is_held(), "it does not know yet");
     let lost = Err(VerifyError::Lost(Loss::Taken));

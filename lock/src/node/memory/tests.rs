@@ -27,6 +27,7 @@ fn acquire(key: &str, owner: &str) -> Call {
         take: Take::Server,
         clamp: TTL,
         ticket: None,
+        waits: Duration::ZERO,
     };
     Call {
         not_after: None,
@@ -287,10 +288,8 @@ async fn a_duplicate_arrives_later_and_a_failing_node_executes_nothing() {
     node.call(acquire("k", "a")).await.unwrap();
     time.clock().sleep(Duration::from_millis(20)).await;
     settle().await;
-    assert_eq!(
-        (node.executed(), node.inspect(NodeState::counter)),
-        (2, Token(1))
-    );
+    let granted = node.inspect(|state| state.row("k").and_then(Row::entry).map(|e| e.grant));
+    assert_eq!((node.executed(), granted), (2, Some(Token(1))));
     node.faults().clear();
     node.faults().fail_all();
     assert!(matches!(
@@ -350,30 +349,214 @@ async fn the_same_seed_shows_the_same_node() {
     assert_ne!(story(7).await, story(8).await);
 }
 
-#[test]
-fn the_record_remembers_a_release_longer_than_anything_else() {
-    let mut state = NodeState::default();
-    let (key, owner, kind) = ("k".to_owned(), "a".to_owned(), Kind::Lock);
-    let retention = Duration::from_secs(3600);
-    let over = Op::Release {
-        key,
-        owner,
-        kind,
-        retention,
-    };
-    let mut at = |ms, call: &Call| state.apply(NodeMs(ms), 0, call).unwrap().answers.remove(0);
-    at(0, &acquire("k", "a"));
-    at(
-        0,
-        &Call {
+/// What a foreign client wrote, and what it would have read.
+mod foreign {
+    use super::*;
+    use crate::node::{Seen, View};
+
+    fn ask(node: &mut NodeState, ms: u64, op: Op) -> Answer {
+        let call = Call {
             not_after: None,
-            ops: vec![over],
-        },
-    );
-    let last = at(3_599_999, &acquire("k", "a"));
-    assert!(matches!(last, Answer::Refused(_)), "{last:?}");
-    let later = at(3_600_000, &acquire("k", "a"));
-    assert!(matches!(later, Answer::Granted { .. }), "{later:?}");
+            ops: vec![op],
+        };
+        let mut reply = node.apply(NodeMs(ms), 0, &call).unwrap();
+        reply.answers.remove(0)
+    }
+
+    fn attempt(owner: &str, take: Take) -> Op {
+        let mut op = acquire("k", owner).ops.remove(0);
+        if let Op::Acquire { take: by, .. } = &mut op {
+            *by = take;
+        }
+        op
+    }
+
+    fn extend(owner: &str, seq: u64, take: Take) -> Op {
+        Op::Extend {
+            key: "k".into(),
+            owner: owner.into(),
+            kind: Kind::Lock,
+            seq,
+            ttl: TTL,
+            token: Token(9),
+            take,
+        }
+    }
+
+    fn confirm(owner: &str, expiry: Expiry) -> Op {
+        Op::Confirm {
+            key: "k".into(),
+            owner: owner.into(),
+            kind: Kind::Lock,
+            token: Token(9),
+            expiry,
+        }
+    }
+
+    fn release(owner: &str) -> Op {
+        Op::Release {
+            key: "k".into(),
+            owner: owner.into(),
+            kind: Kind::Lock,
+            marked: TTL,
+            retention: TTL,
+        }
+    }
+
+    fn force(owner: &str, now: bool) -> Op {
+        Op::Break {
+            key: "k".into(),
+            owner: owner.into(),
+            token: Token(5),
+            ttl: TTL,
+            marked: TTL,
+            retention: TTL,
+            now,
+        }
+    }
+
+    fn plant(node: &mut NodeState, value: &str, until: Option<u64>) {
+        let value = value.to_owned();
+        let until = until.map(NodeMs);
+        node.plant("k", Key { value, until });
+    }
+
+    fn view(node: &mut NodeState, ms: u64) -> View {
+        match ask(node, ms, Op::Read { key: "k".into() }) {
+            Answer::View(view) => view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn holder(node: &mut NodeState, ms: u64) -> Option<String> {
+        view(node, ms).holder
+    }
+
+    fn a_seen() -> Take {
+        Take::Observed(Some(Seen {
+            inc: String::new(),
+            owner: "a".into(),
+            seq: 0,
+        }))
+    }
+
+    #[test]
+    fn o6_a_value_that_is_not_the_records_is_never_taken() {
+        let mut node = NodeState::default();
+        ask(&mut node, 0, attempt("a", Take::Server));
+        plant(&mut node, "theirs", Some(30_000));
+        let ops = [
+            attempt("b", a_seen()),
+            attempt("b", Take::Server),
+            extend("b", 3, a_seen()),
+            // Nor does the record's owner count while it stands there.
+            attempt("a", Take::Observed(None)),
+            extend("a", 1, Take::Observed(None)),
+            confirm("a", Expiry::Observed),
+            force("a", true),
+        ];
+        for op in ops.clone() {
+            let answer = ask(&mut node, 20_000, op);
+            let Answer::Refused(seen) = answer else {
+                panic!("{answer:?}")
+            };
+            assert!(seen.foreign && seen.holder.as_deref() == Some("theirs"));
+        }
+        // It has gone, and the record is there as before.
+        let kept = ask(&mut node, 30_000, extend("a", 1, Take::Observed(None)));
+        assert!(matches!(kept, Answer::Kept { .. }), "{kept:?}");
+    }
+
+    #[test]
+    fn raw_keys_show_every_lease_and_go_with_it() {
+        let mut node = NodeState::raw();
+        ask(&mut node, 0, attempt("a", Take::Server));
+        let seen = view(&mut node, 4_000);
+        assert_eq!((seen.holder.as_deref(), seen.foreign), (Some("a"), false));
+        assert_eq!(seen.remaining_ms, Some(6_000));
+        ask(&mut node, 4_000, extend("a", 1, Take::Server));
+        assert_eq!(view(&mut node, 4_000).remaining_ms, Some(10_000));
+        ask(&mut node, 4_000, release("a"));
+        assert_eq!(holder(&mut node, 4_000), None);
+        // Also where nothing but the key is left.
+        plant(&mut node, "a", None);
+        ask(&mut node, 4_000, release("b"));
+        assert_eq!(holder(&mut node, 4_000).as_deref(), Some("a"));
+        ask(&mut node, 4_000, release("a"));
+        assert_eq!(holder(&mut node, 4_000), None);
+    }
+
+    /// A stranger may have come and left while it was gone.
+    #[test]
+    fn a_raw_key_that_vanished_is_no_vote_by_the_servers_clock() {
+        let healed = |take: Take, expiry: Expiry| {
+            let mut node = NodeState::raw();
+            ask(&mut node, 0, attempt("a", Take::Server));
+            ask(&mut node, 0, extend("a", 1, Take::Server));
+            plant(&mut node, "a", Some(0));
+            let counts = ask(&mut node, 1, confirm("a", expiry)) == Answer::Done;
+            let answer = ask(&mut node, 1, extend("a", 2, take));
+            assert_eq!(holder(&mut node, 1).as_deref(), Some("a"));
+            (counts, matches!(answer, Answer::Healed { .. }))
+        };
+        assert_eq!(healed(Take::Server, Expiry::Server), (false, true));
+        let observed = healed(Take::Observed(None), Expiry::Observed);
+        assert_eq!(observed, (true, false));
+    }
+
+    #[test]
+    fn n7_a_break_leaves_the_raw_key_to_run_out() {
+        let mut node = NodeState::raw();
+        ask(&mut node, 0, attempt("a", Take::Server));
+        ask(&mut node, 1, force("a", false));
+        assert_eq!(holder(&mut node, 9_999).as_deref(), Some("a"));
+        assert_eq!(holder(&mut node, 10_000), None);
+        ask(&mut node, 10_000, attempt("b", Take::Server));
+        ask(&mut node, 10_000, force("b", true));
+        assert_eq!(holder(&mut node, 10_000), None);
+        // One that would never end is given an end.
+        plant(&mut node, "c", None);
+        ask(&mut node, 10_000, force("c", false));
+        assert_eq!(view(&mut node, 10_000).remaining_ms, Some(10_000));
+    }
+
+    #[test]
+    fn n10_only_raw_keys_of_ours_are_cut() {
+        let mut node = NodeState::raw();
+        ask(&mut node, 0, attempt("a", Take::Server));
+        for (value, left) in [("a", Some(10_000)), ("theirs", None)] {
+            plant(&mut node, value, None);
+            ask(&mut node, 0, attempt("b", Take::Observed(None)));
+            assert_eq!(view(&mut node, 0).remaining_ms, left);
+        }
+    }
+
+    #[test]
+    fn a_lease_whose_raw_key_stands_is_not_forgotten() {
+        let mut node = NodeState::raw();
+        ask(&mut node, 0, attempt("a", Take::Server));
+        let forget = |node: &mut NodeState, ms| {
+            let seen = Seen {
+                inc: String::new(),
+                owner: "a".into(),
+                seq: 0,
+            };
+            let key = "k".to_owned();
+            let retention = TTL;
+            ask(
+                node,
+                ms,
+                Op::Forget {
+                    key,
+                    seen,
+                    retention,
+                },
+            );
+            view(node, ms).owner
+        };
+        assert_eq!(forget(&mut node, 9_999).as_deref(), Some("a"));
+        assert_eq!(forget(&mut node, 10_000), None);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 -- that ACL SETUSER takes. Trouble of another kind is found by the calls themselves.
 --
 -- KEYS[1]  '{ns}:2:t', as for ops/*.lua.
+-- ARGV     '1' with raw keys, which alone need some of them.
 
 local base = string.sub(KEYS[1], 1, -2)
 local text, hash, set = base .. 'w:rights', base .. 'doc:rights', base .. 'docs:rights'
@@ -24,8 +25,10 @@ end
 
 try('TIME')
 try('INFO', 'replication')
-try('GET', text)
-try('SET', text, '', 'XX', 'PX', 1)
+if ARGV[1] == '1' then
+  try('GET', text)
+  try('SET', text, '', 'XX', 'PX', 1)
+end
 try('DEL', text)
 try('PTTL', text)
 try('PEXPIRE', text, 1)

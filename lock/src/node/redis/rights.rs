@@ -15,6 +15,7 @@ pub(super) struct Missing(Vec<String>);
 pub(super) fn ask(layout: &Layout) -> Cmd {
     let mut cmd = Cmd::new();
     cmd.arg("EVAL").arg(SOURCE).arg(1).arg(&layout.table);
+    cmd.arg(if layout.raw { "1" } else { "0" });
     cmd
 }
 

@@ -16,7 +16,10 @@ use tempfile::TempDir;
 use super::{OpenError, SqliteNode, open::network_kind, store::Store};
 use crate::{
     clock::{Clock, Moment, TimeSource},
-    node::{Answer, Call, Expiry, Kind, NodeError, Op, Record, Take, Token, Version, View},
+    node::{
+        Answer, Call, Cursor, Expiry, Kind, NodeError, Op, Record, Take, Ticket, Token, Version,
+        View,
+    },
 };
 
 mod same_answers;
@@ -82,6 +85,7 @@ fn acquire(key: &str, owner: &str) -> Op {
         take: Take::Server,
         clamp: Duration::from_secs(30),
         ticket: None,
+        waits: Duration::ZERO,
     }
 }
 
@@ -153,23 +157,47 @@ fn a_reboot_voids_every_lease_and_keeps_counters_records_and_documents() {
 }
 
 #[test]
-fn a_released_record_of_an_earlier_boot_ends_after_its_retention() {
+fn a_body_of_an_earlier_boot_ends_after_its_retention_and_a_release_at_once() {
     let (folder, time) = (folder(), ByHand::at(900_000));
     let mut before = store(&folder, &time, "boot-1");
-    let retention = Duration::from_secs(5);
-    let release = Op::Release {
-        key: "k".into(),
-        owner: "a".into(),
-        kind: Kind::Lock,
-        retention,
+    let (key, owner) = ("k".to_owned(), "a".to_owned());
+    let write = Op::Write {
+        key: key.clone(),
+        owner: owner.clone(),
+        version: Version {
+            token: Token(1),
+            rev: 1,
+        },
+        body: "ledger".into(),
+        not_before: None,
+        expiry: Expiry::Server,
     };
-    before.call(&call([acquire("k", "a"), release])).unwrap();
+    let release = Op::Release {
+        key,
+        owner,
+        kind: Kind::Lock,
+        marked: Duration::from_secs(3600),
+        retention: Duration::from_secs(5),
+    };
+    let ops = [acquire("k", "a"), write, release];
+    before.call(&call(ops)).unwrap();
     let time = ByHand::at(0);
     let mut after = store(&folder, &time, "boot-2");
+    let seen = view(&mut after, "k");
+    assert!(seen.released && !seen.named, "{seen:?}");
+    let sweep = || Op::Sweep {
+        from: Cursor::default(),
+        count: 10,
+    };
     time.forward(4_999);
-    assert!(view(&mut after, "k").released);
+    after.call(&call([sweep()])).unwrap();
+    let seen = view(&mut after, "k");
+    assert_eq!((seen.owner, seen.record.body.as_str()), (None, "ledger"));
     time.forward(1);
-    assert_eq!(view(&mut after, "k").owner, None);
+    assert_eq!(view(&mut after, "k").record, Record::default());
+    // What it was granted is not.
+    let reply = after.call(&call([acquire("k", "b")])).unwrap();
+    assert!(matches!(reply.answers[0], Answer::Granted { grant, .. } if grant == Token(2)));
 }
 
 #[test]
@@ -256,7 +284,7 @@ fn a_file_of_another_layout_is_refused_and_left_alone() {
     drop(store(&folder, &time, "boot"));
     let path = folder.path().join("locks.db");
     let conn = Connection::open(&path).unwrap();
-    for layout in [1, 3] {
+    for layout in [2, 4] {
         conn.execute("UPDATE wk_meta SET value = ?1", [layout])
             .unwrap();
         let refused = Store::open(&path, Clock::new(time.clone()), "other".into());
@@ -264,7 +292,7 @@ fn a_file_of_another_layout_is_refused_and_left_alone() {
         let OpenError::OtherLayout { found, known, .. } = refused else {
             panic!("{refused:?}")
         };
-        assert_eq!((found, known), (layout, 2));
+        assert_eq!((found, known), (layout, 3));
     }
     let boot: String = conn
         .query_row("SELECT boot FROM wk_node", [], |row| row.get(0))
@@ -313,28 +341,10 @@ fn a_record_of_an_earlier_boot_names_nobody() {
     let mut after = store(&folder, &time, "boot-2");
     let seen = view(&mut after, "k");
     assert_eq!((seen.owner.as_deref(), seen.named), (Some("a"), false));
-    let observed = match acquire("k", "b") {
-        Op::Acquire {
-            key,
-            owner,
-            kind,
-            ttl,
-            floor,
-            clamp,
-            ticket,
-            ..
-        } => Op::Acquire {
-            key,
-            owner,
-            kind,
-            ttl,
-            floor,
-            take: Take::Observed(None),
-            clamp,
-            ticket,
-        },
-        other => other,
-    };
+    let mut observed = acquire("k", "b");
+    if let Op::Acquire { take, .. } = &mut observed {
+        *take = Take::Observed(None);
+    }
     let reply = after.call(&call([observed])).unwrap();
     assert!(matches!(reply.answers[0], Answer::Granted { .. }));
 }
@@ -399,26 +409,26 @@ fn many_processes_may_open_a_new_file_at_once() {
 }
 
 #[test]
-fn what_has_ended_is_removed() {
+fn what_has_ended_is_removed_and_leases_are_left_to_sweeps() {
     let (folder, time) = (folder(), ByHand::at(10_000));
     let mut store = store(&folder, &time, "boot");
     let ttl = Duration::from_secs(1);
-    let (key, owner) = ("c".to_owned(), "a".to_owned());
-    let floor = Token(0);
-    let take = Op::Acquire {
-        key: key.clone(),
-        owner: owner.clone(),
-        kind: Kind::Claim,
-        ttl,
-        floor,
-        take: Take::Server,
-        clamp: Duration::from_secs(30),
-        ticket: None,
+    let with = |mut op: Op, waiting: bool, place: bool| {
+        if let Op::Acquire { waits, ticket, .. } = &mut op {
+            *waits = if waiting { ttl } else { Duration::ZERO };
+            *ticket = place.then(|| Ticket {
+                id: "t".into(),
+                life: ttl,
+                polite: false,
+            });
+        }
+        op
     };
     let over = Op::Release {
-        key,
-        owner,
-        kind: Kind::Claim,
+        key: "c".into(),
+        owner: "a".into(),
+        kind: Kind::Lock,
+        marked: ttl,
         retention: ttl,
     };
     let doc = Op::PutDoc {
@@ -427,28 +437,30 @@ fn what_has_ended_is_removed() {
         ttl,
         body: String::new(),
     };
-    store
-        .call(&call([take, over, doc, acquire("k", "a")]))
-        .unwrap();
-    time.forward(60_000);
-    store.call(&call([acquire("j", "a")])).unwrap();
+    let ops = [
+        acquire("c", "a"),
+        with(acquire("c", "b"), true, true),
+        over,
+        doc,
+        acquire("k", "a"),
+    ];
+    store.call(&call(ops)).unwrap();
     let conn = Connection::open(folder.path().join("locks.db")).unwrap();
     let rows = |table: &str| -> i64 {
-        conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
-            row.get(0)
-        })
-        .unwrap()
+        let count = format!("SELECT count(*) FROM {table}");
+        conn.query_row(&count, [], |row| row.get(0)).unwrap()
     };
-    let left = [
-        "wk_key",
-        "wk_record",
-        "wk_claimant",
-        "wk_over",
-        "wk_doc",
-        "wk_release",
-    ]
-    .map(rows);
-    assert_eq!(left, [1, 2, 0, 0, 0, 0]);
+    let tables = ["wk_doc", "wk_line", "wk_release", "wk_lease"];
+    assert_eq!(tables.map(rows), [1, 1, 1, 2]);
+    time.forward(60_000);
+    store.call(&call([acquire("j", "a")])).unwrap();
+    assert_eq!(tables.map(rows), [0, 0, 0, 3]);
+    let sweep = Op::Sweep {
+        from: Cursor::default(),
+        count: 10,
+    };
+    store.call(&call([sweep])).unwrap();
+    assert_eq!(rows("wk_lease"), 2);
 }
 
 #[test]

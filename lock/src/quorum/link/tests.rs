@@ -325,3 +325,55 @@ async fn what_is_held_is_extended_before_others_are_served() {
     assert!(clock.now().since(began) <= CALL * 4);
     drop(others);
 }
+
+#[tokio::test(start_paused = true)]
+async fn n4_a_release_goes_out_behind_its_acquire() {
+    for acquires in [1, 40] {
+        let (link, calls) = strict();
+        // More than fit into one call, so that several are under way.
+        let sent: Vec<_> = (0..acquires)
+            .map(|n| link.send((0..20).map(|m| acquire(&format!("{n}/{m}"))).collect()))
+            .collect();
+        // Also one that nobody waits for any more.
+        drop(sent);
+        let undone = link.send(vec![release("0/0")]);
+        assert_eq!(undone.await, Ok(vec![Answer::Done]));
+        let calls = calls.lock().unwrap();
+        let ops: Vec<&Op> = calls.iter().flatten().collect();
+        let at = |is: fn(&Op) -> bool| ops.iter().position(|op| is(op));
+        let acquired = at(|op| matches!(op, Op::Acquire { key, .. } if key == "0/0"));
+        let released = at(|op| matches!(op, Op::Release { .. }));
+        assert!(acquired.is_some() && acquired < released, "{released:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn n2_no_call_acts_a_ttl_after_it_was_asked_for() {
+    let time = SimTime::new();
+    let clock = time.clock();
+    let limits = Arc::<Mutex<Vec<_>>>::default();
+    let node = MemoryNode::new("n", clock.clone());
+    let to = limits.clone();
+    node.observe(move |executed| {
+        let left = executed.call.not_after.map(|end| end.0 - executed.at.0);
+        to.lock().unwrap().push(left);
+    });
+    let link = link(Arc::new(node), clock);
+    // With this it learns the node's clock.
+    link.send(Vec::new()).await.unwrap();
+    let ttl = |ms| {
+        let ttl = Duration::from_millis(ms);
+        let mut op = acquire("k");
+        if let Op::Acquire { ttl: place, .. } = &mut op {
+            *place = ttl;
+        }
+        op
+    };
+    // Shorter than the node's own time to answer, and longer.
+    for (ms, at_most) in [(10, 10), (10_000, 60)] {
+        let (long, short) = (link.send(vec![ttl(20_000)]), link.send(vec![ttl(ms)]));
+        assert!(long.await.is_ok() && short.await.is_ok());
+        let left = limits.lock().unwrap().last().copied().flatten();
+        assert!(left.is_some_and(|left| left <= at_most), "{left:?}");
+    }
+}

@@ -54,7 +54,7 @@ macro_rules! every_lock_case {
                 dying::a_try_after_a_crash_succeeds_within_one_ttl,
                 dying::a_short_ttl_robs_nobody_with_a_long_one,
                 breaking::a_broken_lease_is_final_and_lets_nobody_in_before_its_end_n7,
-                breaking::what_is_broken_now_is_free_at_once_n7,
+                breaking::what_is_broken_now_is_released_when_nothing_of_it_can_act_b6,
                 waiting::those_who_wait_are_served_in_the_order_in_which_they_came,
                 waiting::a_place_whose_owner_died_holds_nobody_up_for_long,
                 waiting::an_acquire_that_is_cancelled_leaves_nothing,

@@ -117,6 +117,6 @@ fn verbatim_keys_are_for_redis_and_spare_our_own() {
             .raw_keys
     );
     let config = loaded("--nodes redis://a", "", &[]).unwrap();
-    assert!(raw_makes_sense(&config, "{watchkeeper}:1:node").is_err());
-    assert!(raw_makes_sense(&config, "{other}:1:node").is_ok());
+    assert!(raw_makes_sense(&config, "{watchkeeper}:2:t").is_err());
+    assert!(raw_makes_sense(&config, "{other}:2:t").is_ok());
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{AHEAD, ByHand, folder, store};
 use crate::node::{
-    Call, Expiry, Kind, NodeMs, Op, Seen, Take, Ticket, Token, Version, memory::NodeState,
+    Call, Cursor, Expiry, Kind, NodeMs, Op, Seen, Take, Ticket, Token, Version, memory::NodeState,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -26,16 +26,28 @@ fn expiry() -> impl Strategy<Value = Expiry> {
     prop_oneof![Just(Expiry::Server), Just(Expiry::Observed)]
 }
 
-fn take() -> impl Strategy<Value = Take> {
-    let seen = (owner(), 0..6_u64).prop_map(|(owner, seq)| Seen {
+fn seen() -> impl Strategy<Value = Seen> {
+    (owner(), 0..6_u64).prop_map(|(owner, seq)| Seen {
         inc: String::new(),
         owner,
         seq,
-    });
+    })
+}
+
+fn take() -> impl Strategy<Value = Take> {
     prop_oneof![
         Just(Take::Server),
-        prop::option::of(seen).prop_map(Take::Observed)
+        prop::option::of(seen()).prop_map(Take::Observed)
     ]
+}
+
+fn from() -> impl Strategy<Value = Cursor> {
+    let name = prop::option::of(name());
+    name.prop_map(|name| Cursor(name.unwrap_or_default()))
+}
+
+fn waits() -> impl Strategy<Value = Duration> {
+    prop_oneof![Just(Duration::ZERO), ttl()]
 }
 
 fn ttl() -> impl Strategy<Value = Duration> {
@@ -75,9 +87,9 @@ fn op() -> impl Strategy<Value = Op> {
         expiry(),
     );
     prop_oneof![
-        4 => (name(), owner(), kind(), ttl(), token(), take(), ttl(), ticket()).prop_map(
-            |(key, owner, kind, ttl, floor, take, clamp, ticket)| {
-                Op::Acquire { key, owner, kind, ttl, floor, take, clamp, ticket }
+        4 => (name(), owner(), kind(), ttl(), token(), take(), ttl(), ticket(), waits()).prop_map(
+            |(key, owner, kind, ttl, floor, take, clamp, ticket, waits)| {
+                Op::Acquire { key, owner, kind, ttl, floor, take, clamp, ticket, waits }
             }
         ),
         1 => (name(), ticket()).prop_map(|(key, ticket)| {
@@ -92,12 +104,14 @@ fn op() -> impl Strategy<Value = Op> {
                 Op::Extend { key, owner, kind, seq, ttl, token, take }
             }
         ),
-        3 => (name(), owner(), kind(), ttl()).prop_map(|(key, owner, kind, retention)| {
-            Op::Release { key, owner, kind, retention }
-        }),
+        3 => (name(), owner(), kind(), ttl(), ttl()).prop_map(
+            |(key, owner, kind, marked, retention)| {
+                Op::Release { key, owner, kind, marked, retention }
+            }
+        ),
         2 => (name(), owner(), token(), ttl(), any::<bool>()).prop_map(
             |(key, owner, token, ttl, now)| {
-                Op::Break { key, owner, token, ttl, retention: ttl * 3, now }
+                Op::Break { key, owner, token, ttl, marked: ttl * 2, retention: ttl * 3, now }
             }
         ),
         3 => write.prop_map(|(key, owner, token, rev, body, not_before, expiry)| Op::Write {
@@ -109,9 +123,15 @@ fn op() -> impl Strategy<Value = Op> {
             expiry,
         }),
         2 => name().prop_map(|key| Op::Read { key }),
-        1 => name().prop_map(|after| Op::Records { after, limit: 2 }),
+        1 => (from(), 0_u32..4).prop_map(|(from, count)| Op::Records { from, count }),
+        2 => (from(), 0_u32..4).prop_map(|(from, count)| Op::Sweep { from, count }),
+        2 => (name(), seen(), ttl()).prop_map(|(key, seen, retention)| {
+            Op::Forget { key, seen, retention }
+        }),
         1 => Just(Op::Admission),
-        1 => prefix().prop_map(|prefix| Op::List { prefix }),
+        1 => (prefix(), from(), 0_u32..4).prop_map(|(prefix, from, count)| {
+            Op::List { prefix, from, count }
+        }),
         1 => (name(), 0..4_u64, ttl(), body()).prop_map(|(name, rev, ttl, body)| {
             Op::PutDoc { name, rev, ttl, body }
         }),
@@ -143,7 +163,7 @@ proptest! {
     fn the_file_answers_as_memory_does(steps in prop::collection::vec(step(), 1..40)) {
         let (folder, time) = (folder(), ByHand::at(1_000));
         let mut file = store(&folder, &time, "boot");
-            file.skip_the_disk();
+        file.skip_the_disk();
         let mut memory = NodeState::default();
         for (wait, not_after, ops) in steps {
             time.forward(wait);
