@@ -61,12 +61,12 @@ impl Front {
         }
         // An owner value and a call for as many as fit into one: a node remembers one grant per owner of claims, and what
         // came with a later call would be held under a number that others have passed by then.
-        let mode = AttemptMode {
+        let mode = &AttemptMode {
             waits,
             ..AttemptMode::default()
         };
-        let parts = once.chunks(MOST_OPS).map(|part| async {
-            let tried = cluster.attempt(part, &mode).await;
+        let parts = once.chunks(MOST_OPS).map(|part| async move {
+            let tried = cluster.attempt(part, mode).await;
             // In the keeper's care at once: the caller may go before the other parts have ended.
             let claimed = part.iter().zip(tried);
             let claimed = claimed.map(|(claim, tried)| self.claimed(claim, tried.attempt, start));

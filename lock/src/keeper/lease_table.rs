@@ -481,6 +481,45 @@ mod tests {
     }
 
     #[test]
+    fn a_keeper_that_looks_soon_is_not_woken_for_a_lease_of_a_moment() {
+        let (mut table, now) = table(&[]);
+        let (timing, every) = (Timing::default(), Duration::from_millis(100));
+        let view = |n: u64| {
+            let grant = NewLease {
+                key: n.to_string(),
+                owner: n.to_string(),
+                token: Token(n),
+                kind: Kind::Lock,
+                ttl: TTL,
+                valid_until: now + TTL,
+                margin: 0,
+            };
+            LeaseView::new(grant, Clock::system(), KeeperHandle::detached())
+        };
+        let adopt = |table: &mut LeaseTable, view: &LeaseView, renew_at| {
+            table.adopt(view.clone(), Record::default(), renew_at)
+        };
+        let look = |table: &mut LeaseTable, now| {
+            table.plan(now, None, &timing);
+            table.rest(now, every)
+        };
+        assert_eq!(look(&mut table, now), None, "there is nothing to look at");
+        let first = view(1);
+        assert!(adopt(&mut table, &first, now + TTL));
+        assert_eq!(look(&mut table, now), Some(now + every));
+        assert!(table.let_go(&first) && !first.is_held());
+        assert!(!table.let_go(&first), "once");
+        let second = view(2);
+        assert!(!adopt(&mut table, &second, now + TTL));
+        assert!(adopt(&mut table, &view(3), now + every / 2), "due before");
+        assert_eq!(table.rest(now, every), Some(now), "both came since");
+        let work = second.begin_work();
+        assert!(!table.let_go(&second), "the keeper has to judge");
+        drop(work);
+        assert!(table.let_go(&second));
+    }
+
+    #[test]
     fn a_failed_round_is_tried_again_after_its_pause() {
         let pause = Duration::from_millis(40);
         let (mut table, now) = table(&[Duration::ZERO, TTL]);

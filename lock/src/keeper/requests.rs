@@ -25,6 +25,9 @@ use crate::{
 /// How much of a node's memory is listed at once: the server does nothing else meanwhile.
 const LISTED: u32 = 500;
 
+/// What callers have begun is waited for so long at most, in node timeouts: an attempt and a release take a quarter of it.
+const LONGEST_BUSY: u32 = 40;
+
 impl Shared {
     /// Each kind of request has a box of its own: a thousand candidates ask at a time, and none needs room for the largest.
     pub(super) async fn serve(self, command: Command) {
@@ -82,15 +85,20 @@ impl Shared {
             Command::Settle { reply } => {
                 // Whatever was handed back before this request is being released by now.
                 self.ring();
-                loop {
-                    self.cluster.settled().await;
-                    // A lease that was not taken is on its way back to the keeper: let it begin the release.
-                    tokio::task::yield_now().await;
-                    tokio::task::yield_now().await;
-                    if *self.cluster.busy.borrow() == 0 {
-                        break;
+                let settled = async {
+                    loop {
+                        self.cluster.settled().await;
+                        // A lease that was not taken is on its way back to the keeper: let it begin the release.
+                        tokio::task::yield_now().await;
+                        tokio::task::yield_now().await;
+                        if *self.cluster.busy.borrow() == 0 {
+                            break;
+                        }
                     }
-                }
+                };
+                // A caller may hold on to an attempt without looking at it: it is not waited for as long as it likes.
+                let limit = self.cluster.timing.node_timeout * LONGEST_BUSY;
+                let _ = self.cluster.clock.timeout(limit, settled).await;
                 let _ = reply.send(());
             }
         }

@@ -138,6 +138,15 @@ const CIRCLES: check::Circles = &[
     ),
     (
         &[
+            "quorum/link.rs",
+            "quorum/link/alone.rs",
+            "quorum/link/crowd.rs",
+            "quorum/link/pump.rs",
+        ],
+        "a call is carried by its sender or by the pump of its link, which waits while the senders of any link are woken",
+    ),
+    (
+        &[
             "settings/fleet.rs",
             "settings/mod.rs",
             "settings/nodes.rs",

@@ -3,6 +3,7 @@
 mod broken;
 mod crowd;
 mod ends;
+mod fronts;
 mod margin;
 mod returns;
 mod silent;

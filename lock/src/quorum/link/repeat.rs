@@ -14,7 +14,7 @@ pub(super) fn is_about_an_operation(trouble: &NodeError) -> bool {
 }
 
 /// Whether a key was refused that is not ours. That is no trouble of the node: other keys are not concerned.
-pub(super) fn is_about_a_key(trouble: &NodeError) -> bool {
+pub(crate) fn is_about_a_key(trouble: &NodeError) -> bool {
     matches!(
         trouble,
         NodeError::Refused {

@@ -377,3 +377,98 @@ async fn n2_no_call_acts_a_ttl_after_it_was_asked_for() {
         assert!(left.is_some_and(|left| left <= at_most), "{left:?}");
     }
 }
+
+/// The link of callers to the node of this one.
+fn of_callers(link: &Link) -> Link {
+    let links = Link::of_callers(std::slice::from_ref(link), &Spawn::system());
+    links.into_iter().next().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_while_a_call_is_under_way_leaves_in_one() {
+    let (link, calls) = strict();
+    let link = of_callers(&link);
+    let sent = ["a", "b", "c"].map(|key| link.send(vec![acquire(key)]));
+    for answer in sent {
+        assert!(matches!(
+            answer.await.as_deref(),
+            Ok([Answer::Granted { .. }])
+        ));
+    }
+    let sizes = |calls: &[Vec<Op>]| Vec::from_iter(calls.iter().map(Vec::len));
+    assert_eq!(sizes(&calls.lock().unwrap()), [1, 2]);
+    // One after the other each is a call of its own, which its sender carries.
+    for key in ["a", "b"] {
+        assert_eq!(link.send(vec![release(key)]).await, Ok(vec![Answer::Done]));
+    }
+    assert_eq!(sizes(&calls.lock().unwrap()), [1, 2, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_sender_does_not_look_holds_up_nobody() {
+    let (link, _) = strict();
+    let link = of_callers(&link);
+    let forgotten = link.send(vec![acquire("a")]);
+    assert!(link.send(vec![acquire("b")]).await.is_ok());
+    assert!(forgotten.await.is_ok(), "and has its answer");
+    let gone = link.send(vec![release("a")]);
+    drop(gone);
+    assert!(link.send(vec![release("b")]).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_an_answer_costs_its_time_whoever_carries_it() {
+    let time = SimTime::new();
+    let node = MemoryNode::new("frozen", time.clock());
+    node.faults().freeze();
+    let (link, clock) = (link(Arc::new(node), time.clock()), time.clock());
+    let link = of_callers(&link);
+    let began = clock.now();
+    let alone = link.send(vec![acquire("a")]).await;
+    assert_eq!(alone, Err(NodeError::Timeout(TIMEOUT)));
+    assert_eq!(clock.now().since(began), TIMEOUT);
+    assert!(link.is_down(), "and the next ones nothing");
+    assert!(link.send(vec![acquire("a")]).await.is_err());
+    assert_eq!(clock.now().since(began), TIMEOUT);
+}
+
+/// Its second connection cannot be made.
+struct Single(MemoryNode);
+
+#[async_trait::async_trait]
+impl Node for Single {
+    fn name(&self) -> &str {
+        "single"
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        self.0.call(call).await
+    }
+
+    fn another(&self) -> Option<Arc<dyn Node>> {
+        let lost = self.0.clone();
+        lost.link().cut(crate::node::memory::Cut::Refuse);
+        Some(Arc::new(lost))
+    }
+
+    async fn announcements(&self) -> Option<crate::node::Announcements> {
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_callers_that_is_lost_is_no_lost_node() {
+    let time = SimTime::new();
+    let node = Single(MemoryNode::new("single", time.clock()));
+    let keepers = link(Arc::new(node), time.clock());
+    drop(Spawn::system().spawn(keepers.clone().probe()));
+    let callers = of_callers(&keepers);
+    let refused = callers.send(vec![acquire("a")]).await;
+    assert!(
+        matches!(refused, Err(NodeError::Unreachable(_))),
+        "{refused:?}"
+    );
+    time.clock().sleep(TIMEOUT).await;
+    assert!(!keepers.is_down());
+    assert!(keepers.send(vec![acquire("a")]).await.is_ok());
+}
