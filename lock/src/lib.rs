@@ -25,7 +25,7 @@
 //! - [`election`]: one leader per name, and its [`term`].
 //! - [`fence`]: what refuses a stale holder where the effect happens.
 //! - [`node`]: one lock server; in Redis, SQLite or memory.
-//! - [`keeper`]: the one thread that does all lock traffic and owns every lease.
+//! - [`keeper`]: the one thread that owns and renews every lease.
 //! - [`event`]: what the locks tell. [`settings`]: nodes and times as a configuration names them.
 //! - [`clock`], [`spawn`]: time and tasks, handed in and never fetched.
 //!

@@ -1,6 +1,6 @@
 //! The lock: Redlock over N independent nodes, with a record beside every lock and a fencing token for every lease.
 //!
-//! [`Locks`] is the handle of a process: it starts one [`crate::keeper`], which does all lock traffic and owns every
+//! [`Locks`] is the handle of a process: it starts one [`crate::keeper`], which owns and renews every
 //! lease. The algorithm is Redlock (<https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>) with
 //! its gaps closed where a client can close them; N = 1 is the single-instance algorithm, and the embedded SQLite file
 //! is a node like any other, so there is one implementation and one set of tests for all of them.

@@ -1,6 +1,6 @@
 //! Operations to arguments.
 
-use std::time::Duration;
+use std::{borrow::Cow, ops::Deref, time::Duration};
 
 use deadpool_redis::redis::Cmd;
 
@@ -25,10 +25,45 @@ const NEVER_MS: u64 = 9_999_999_999_999;
 /// What is said of each operation of a group, after its head.
 pub(super) struct Args(pub(super) Cmd);
 
+/// A number in decimal digits, which is written without a place of its own in memory.
+pub(super) struct Digits {
+    text: [u8; MOST_DIGITS],
+    from: usize,
+}
+
+/// Those of the largest number.
+const MOST_DIGITS: usize = 20;
+
+// === impl Digits ===
+
+impl Digits {
+    /// At least so many.
+    fn of(mut number: u64, least: usize) -> Self {
+        let (mut text, mut from) = ([b'0'; MOST_DIGITS], MOST_DIGITS);
+        for (at, digit) in text.iter_mut().enumerate().rev() {
+            if number == 0 && MOST_DIGITS - from >= least {
+                break;
+            }
+            // Less than ten.
+            *digit = b'0' + u8::try_from(number % 10).unwrap_or_default();
+            (number, from) = (number / 10, at);
+        }
+        Self { text, from }
+    }
+}
+
+impl Deref for Digits {
+    type Target = str;
+    fn deref(&self) -> &str {
+        // Digits are always text.
+        std::str::from_utf8(&self.text[self.from..]).unwrap_or_default()
+    }
+}
+
 /// By when a call is too late.
 pub(super) fn not_after(cmd: &mut Cmd, not_after: Option<NodeMs>) {
     let last = not_after.map_or(NEVER_MS, |at| at.0.min(NEVER_MS));
-    cmd.arg(format!("{last:013}"));
+    cmd.arg(&*Digits::of(last, 13));
 }
 
 /// For the script that acquires one lock.
@@ -44,8 +79,10 @@ pub(super) fn acquire(cmd: &mut Cmd, op: &Op) {
         ..
     } = op
     {
-        cmd.arg(key).arg(wide(floor.0)).arg(life(*ttl)).arg(owner);
-        cmd.arg(wait(*waits)).arg(millis(*clamp)).arg(seen(take));
+        cmd.arg(key).arg(&*wide(floor.0));
+        cmd.arg(&*life(*ttl)).arg(owner);
+        cmd.arg(&*wait(*waits)).arg(&*millis(*clamp));
+        cmd.arg(&*seen(take));
     }
 }
 
@@ -60,7 +97,7 @@ pub(super) fn release(cmd: &mut Cmd, op: &Op) {
     } = op
     {
         cmd.arg(key).arg(owner);
-        cmd.arg(millis(*marked)).arg(millis(*retention));
+        cmd.arg(&*millis(*marked)).arg(&*millis(*retention));
     }
 }
 
@@ -283,11 +320,11 @@ fn nominated(nonce: &str) -> String {
 }
 
 /// As a row ends: what was seen is compared in one step. By the server's clock nothing was.
-fn seen(take: &Take) -> String {
+fn seen(take: &Take) -> Cow<'static, str> {
     match take {
-        Take::Server => "s".to_owned(),
-        Take::Observed(None) => String::new(),
-        Take::Observed(Some(seen)) => exactly(seen),
+        Take::Server => "s".into(),
+        Take::Observed(None) => "".into(),
+        Take::Observed(Some(seen)) => exactly(seen).into(),
     }
 }
 
@@ -299,12 +336,12 @@ fn exactly(
         seq,
     }: &Seen,
 ) -> String {
-    inc(nonce).map_or_else(String::new, |inc| format!("{}{inc}{owner}", wide(*seq)))
+    inc(nonce).map_or_else(String::new, |inc| format!("{}{inc}{owner}", &*wide(*seq)))
 }
 
 /// A number that is compared.
-fn wide(number: u64) -> String {
-    format!("{number:016}")
+fn wide(number: u64) -> Digits {
+    Digits::of(number, 16)
 }
 
 fn both(
@@ -313,21 +350,21 @@ fn both(
         rev,
     }: Version,
 ) -> String {
-    format!("{}{}", wide(token), wide(rev))
+    format!("{}{}", &*wide(token), &*wide(rev))
 }
 
 /// The ttl of a lease.
-pub(super) fn life(ttl: Duration) -> String {
-    format!("{:010}", ceil_ms(ttl).clamp(1, LONGEST_TTL_MS))
+pub(super) fn life(ttl: Duration) -> Digits {
+    Digits::of(ceil_ms(ttl).clamp(1, LONGEST_TTL_MS), 10)
 }
 
 /// Rounded up, as everywhere on nodes; Redis refuses a life of zero.
-pub(super) fn millis(life: Duration) -> String {
-    ceil_ms(life).clamp(1, LONGEST_MS).to_string()
+pub(super) fn millis(life: Duration) -> Digits {
+    Digits::of(ceil_ms(life).clamp(1, LONGEST_MS), 1)
 }
 
-fn wait(waits: Duration) -> String {
-    ceil_ms(waits).min(LONGEST_MS).to_string()
+fn wait(waits: Duration) -> Digits {
+    Digits::of(ceil_ms(waits).min(LONGEST_MS), 1)
 }
 
 fn word(kind: Kind) -> &'static str {
@@ -348,8 +385,8 @@ fn cursor(from: &str) -> &str {
     if from.is_empty() { "0" } else { from }
 }
 
-fn page(count: u32) -> String {
-    count.clamp(1, PAGE).to_string()
+fn page(count: u32) -> Digits {
+    Digits::of(count.clamp(1, PAGE).into(), 1)
 }
 
 /// A pattern that means exactly this text.

@@ -206,10 +206,10 @@ fn a_nonce_that_does_not_fit_is_refused_unsent() {
 
 #[test]
 fn the_shortest_life_is_a_millisecond() {
-    assert_eq!(millis(Duration::ZERO), "1");
-    assert_eq!(millis(Duration::MAX), LONGEST_MS.to_string());
-    assert_eq!(life(Duration::ZERO), "0000000001");
-    assert_eq!(life(Duration::MAX), LONGEST_TTL_MS.to_string());
+    assert_eq!(&*millis(Duration::ZERO), "1");
+    assert_eq!(*millis(Duration::MAX), LONGEST_MS.to_string());
+    assert_eq!(&*life(Duration::ZERO), "0000000001");
+    assert_eq!(*life(Duration::MAX), LONGEST_TTL_MS.to_string());
 }
 
 #[test]
