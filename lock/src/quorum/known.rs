@@ -14,17 +14,15 @@ use std::{
     time::Duration,
 };
 
+use jiff::SignedDuration;
 use tokio::sync::{Notify, watch};
 
-use super::{link::repeat::is_about_a_key, wall::FleetClock};
+use super::{estimate::Estimate, link::repeat::is_about_a_key, wall::FleetClock};
 use crate::{
     clock::{Clock, Moment},
     event::{Event, Events},
     node::{Eligibility, NodeError, NodeMs, Reply, guard::closed_since},
 };
-
-/// A more exact estimate of a clock is kept for so long.
-const KEPT: Duration = Duration::from_secs(10);
 
 /// What is known of one node.
 pub(crate) struct Known {
@@ -49,15 +47,8 @@ struct Told {
     /// The nomination that this process watches, and when its votes count again.
     watched: Option<(String, Moment)>,
     last_round_trip: Option<Duration>,
-    skew: Option<Skew>,
-}
-
-/// What is known of a node's clock: node time = our time + offset, give or take `error`.
-#[derive(Clone, Copy)]
-struct Skew {
-    offset_ms: i128,
-    error: Duration,
-    learned: Moment,
+    /// Of the node's own clock.
+    own: Option<Estimate>,
 }
 
 /// Over which connection something was learned.
@@ -150,18 +141,21 @@ impl Known {
 
     /// The quickest way there and back of late.
     pub(super) fn round_trip(&self) -> Duration {
-        let skew = self.told().skew;
-        skew.map_or(Duration::ZERO, |skew| skew.error * 2)
+        let own = self.told().own;
+        own.map_or(Duration::ZERO, |own| own.half * 2)
+    }
+
+    /// Whether it can be said when a call may act no more.
+    pub(super) fn has_a_clock(&self) -> bool {
+        self.told().own.is_some()
     }
 
     /// From when on a call may act no more, on the node's clock: surely not before `give_up`, and surely before `ends`.
     pub(super) fn not_after(&self, give_up: Moment, ends: Option<Moment>) -> Option<NodeMs> {
-        let skew = self.told().skew?;
-        let there = |at: Moment| {
-            let ms = i128::try_from(at.since_boot().as_millis()).ok()?;
-            Some(ms + skew.offset_ms)
-        };
-        let slack = i128::try_from(skew.error.as_millis()).ok()? + 2;
+        let own = self.told().own?;
+        let there = |at: Moment| Some(own.at(at)?.as_millis());
+        // Both clocks are read in whole milliseconds.
+        let slack = i128::try_from(own.half.as_millis()).ok()? + 2;
         let patience = there(give_up)? + slack;
         let bound = ends.and_then(there).map(|end| end - slack);
         let ms = bound.map_or(patience, |bound| bound.min(patience));
@@ -189,18 +183,13 @@ impl Known {
             Err(_) => (None, None),
         };
         let mut told = self.told();
-        if let Some(NodeMs(at)) = at {
-            let round_trip = now.since(sent);
-            let middle = (sent + round_trip / 2).since_boot().as_millis();
-            let fresh = Skew {
-                offset_ms: i128::from(at) - i128::try_from(middle).unwrap_or(0),
-                error: round_trip / 2,
-                learned: now,
-            };
-            let keep = matches!((&told.skew, result), (Some(old), Ok(_))
-                if old.error < fresh.error && now.since(old.learned) < KEPT);
+        let shown = at.and_then(|NodeMs(at)| i64::try_from(at).ok());
+        let fresh = shown.and_then(|at| Estimate::read(SignedDuration::from_millis(at), sent, now));
+        if let Some(fresh) = fresh {
+            let keep =
+                matches!((&told.own, result), (Some(old), Ok(_)) if old.is_better_than(&fresh));
             if !keep {
-                told.skew = Some(fresh);
+                told.own = Some(fresh);
             }
         }
         if result.is_ok() {

@@ -31,7 +31,6 @@ pub(super) mod repeat;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use crowd::Crowd;
 pub(crate) use queue::{MOST_OPS, PATIENCE};
 
 use std::{
@@ -40,7 +39,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -60,7 +59,8 @@ use crate::{
     spawn::Spawn,
 };
 use alone::{Alone, Looked};
-use queue::{MOST_UNDER_WAY, Queue};
+use crowd::Crowd;
+use queue::{MOST_UNDER_WAY, Queue, shortest_ttl};
 
 /// Calls under way to one node.
 const IN_FLIGHT: usize = 4;
@@ -109,6 +109,9 @@ struct Lane {
     stirred: bool,
     /// The pump wakes up before any call runs out of its time.
     watched: bool,
+    /// The node's clock is being asked for, and was, for what leaves next.
+    meets: bool,
+    met: bool,
     pumped: bool,
     closed: bool,
 }
@@ -306,6 +309,7 @@ impl Link {
             && order.alone
             && lane.is_idle()
             && !callers.crowd.gathers_now()
+            && (self.0.known.has_a_clock() || shortest_ttl(&ops).is_none())
         {
             let alone = Arc::new(Alone::new(self, ops, now));
             lane.begin(alone.ops);
@@ -317,15 +321,13 @@ impl Link {
                 self.0.bell.notify_one();
             }
             // Its place in the order is taken when this returns.
-            return match alone.look(&mut Context::from_waker(std::task::Waker::noop())) {
-                Poll::Pending | Poll::Ready(Looked::Elsewhere(_)) => {
-                    Answering::Alone(self.clone(), alone)
-                }
-                Poll::Ready(Looked::Here(result)) => {
-                    alone.keep(self.landed(&alone, result));
-                    Answering::Alone(self.clone(), alone)
-                }
-            };
+            match alone.look(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Looked::Here(result)) => alone.keep(self.landed(&alone, result)),
+                // The pump has been quick.
+                Poll::Ready(Looked::Elsewhere(result)) => alone.keep(result),
+                Poll::Pending => {}
+            }
+            return Answering::Alone(self.clone(), alone);
         }
         let (reply, answer) = oneshot::channel();
         let give_up = now + self.0.timeout * order.patience;

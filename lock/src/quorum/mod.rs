@@ -10,6 +10,7 @@ mod broken;
 pub(crate) mod claim;
 pub(crate) mod cluster;
 mod error;
+mod estimate;
 mod heard;
 mod known;
 pub(crate) mod link;

@@ -20,17 +20,11 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::tally::majority;
+use super::{estimate::Estimate, tally::majority};
 use crate::clock::{Clock, Moment};
 
 /// How long a reading counts: clocks do not run apart much in a minute.
 const FRESH: Duration = Duration::from_secs(60);
-
-/// A more exact reading is kept for so long.
-const KEPT: Duration = Duration::from_secs(10);
-
-/// Nodes tell whole milliseconds.
-const GRAIN: Duration = Duration::from_millis(1);
 
 /// What time it is for the fleet. Cheap to clone.
 #[derive(Clone)]
@@ -40,16 +34,8 @@ struct State {
     clock: Clock,
     /// More than this is worth a warning.
     skew: Duration,
-    readings: Mutex<Vec<Option<Reading>>>,
+    readings: Mutex<Vec<Option<Estimate>>>,
     warned: AtomicBool,
-}
-
-/// One node's clock: what it shows, less the time since our boot, give or take `error`.
-#[derive(Clone, Copy, Debug)]
-struct Reading {
-    boot: Timestamp,
-    error: Duration,
-    learned: Moment,
 }
 
 /// What the readings say.
@@ -75,18 +61,9 @@ impl FleetClock {
     /// Node `node` showed `wall_ms` in the answer to a call that was sent at `sent`.
     pub(crate) fn learn(&self, node: usize, sent: Moment, wall_ms: i64) {
         let learned = self.0.clock.now();
-        let half = learned.since(sent) / 2;
-        let middle = (sent + half).since_boot();
-        let Some(boot) = Timestamp::from_millisecond(wall_ms)
-            .ok()
-            .and_then(|wall| wall.checked_sub(middle).ok())
-        else {
+        let shown = SignedDuration::from_millis(wall_ms);
+        let Some(fresh) = Estimate::read(shown, sent, learned) else {
             return;
-        };
-        let fresh = Reading {
-            boot,
-            error: half + GRAIN,
-            learned,
         };
         let mut readings = self
             .0
@@ -109,12 +86,8 @@ impl FleetClock {
         if now.since(reading.learned) > FRESH {
             return None;
         }
-        let apart = reading
-            .boot
-            .checked_add(now.since_boot())
-            .ok()?
-            .duration_since(local);
-        let within = apart.unsigned_abs() <= reading.error;
+        let apart = reading.at(now)?.checked_sub(local.as_duration())?;
+        let within = apart.unsigned_abs() <= reading.error();
         Some(if within {
             0
         } else {
@@ -151,37 +124,28 @@ impl FleetClock {
     }
 }
 
-// === impl Reading ===
-
-impl Reading {
-    /// Whether it is kept in spite of the newer one: it is more exact, and both can be true.
-    fn is_better_than(&self, newer: &Self) -> bool {
-        let apart = newer.boot.duration_since(self.boot).unsigned_abs();
-        self.error < newer.error
-            && newer.learned.since(self.learned) < KEPT
-            && apart <= self.error + newer.error
-    }
-}
-
 /// W1 to W3.
-fn judge(readings: &[Option<Reading>], now: Moment, local: Timestamp) -> Verdict {
+fn judge(readings: &[Option<Estimate>], now: Moment, local: Timestamp) -> Verdict {
     let own = Verdict {
         wall: local,
         apart: SignedDuration::ZERO,
     };
-    let mut fresh: Vec<Reading> = readings.iter().flatten().copied().collect();
+    let mut fresh: Vec<Estimate> = readings.iter().flatten().copied().collect();
     fresh.retain(|reading| now.since(reading.learned) <= FRESH);
     if fresh.is_empty() || fresh.len() < majority(readings.len()) {
         return own;
     }
-    fresh.sort_by_key(|reading| reading.boot);
+    fresh.sort_by_key(|reading| reading.offset);
     // Of two in the middle the earlier one: a node refuses what starts before its time.
     let median = fresh[(fresh.len() - 1) / 2];
-    let Ok(wall) = median.boot.checked_add(now.since_boot()) else {
+    let Some(wall) = median
+        .at(now)
+        .and_then(|shown| Timestamp::from_duration(shown).ok())
+    else {
         return own;
     };
     let apart = wall.duration_since(local);
-    if apart.unsigned_abs() <= median.error {
+    if apart.unsigned_abs() <= median.error() {
         return own;
     }
     Verdict { wall, apart }
@@ -198,16 +162,16 @@ mod tests {
     }
 
     /// A node whose clock is so many milliseconds ahead of ours, read a second ago.
-    fn ahead(ms: i64) -> Option<Reading> {
+    fn ahead(ms: i64) -> Option<Estimate> {
         let boot = local().as_millisecond() - 1_000_000 + ms;
-        Some(Reading {
-            boot: Timestamp::from_millisecond(boot).unwrap(),
-            error: Duration::from_millis(3),
+        Some(Estimate {
+            offset: SignedDuration::from_millis(boot),
+            half: Duration::from_millis(2),
             learned: NOW.back(Duration::from_secs(1)),
         })
     }
 
-    fn apart(readings: &[Option<Reading>]) -> i128 {
+    fn apart(readings: &[Option<Estimate>]) -> i128 {
         let verdict = judge(readings, NOW, local());
         assert_eq!(verdict.wall, local() + verdict.apart);
         verdict.apart.as_millis()
@@ -222,7 +186,7 @@ mod tests {
         assert_eq!(apart(&[]), 0);
         let mut old = ahead(400);
         if let Some(reading) = &mut old {
-            reading.learned = NOW.back(FRESH + GRAIN);
+            reading.learned = NOW.back(FRESH + super::super::estimate::GRAIN);
         }
         assert_eq!(apart(&[old, old, ahead(400)]), 0);
     }
@@ -263,17 +227,5 @@ mod tests {
         time.set_wall_offset(500);
         assert_eq!(fleet.wall().as_millisecond(), right.as_millisecond());
         assert!(!warned(), "within the skew");
-    }
-
-    #[test]
-    fn a_more_exact_reading_is_kept_unless_the_clock_was_set() {
-        let [exact, mut rough, mut set] = [ahead(0), ahead(5), ahead(500)].map(Option::unwrap);
-        rough.error = Duration::from_millis(20);
-        set.error = Duration::from_millis(20);
-        assert!(exact.is_better_than(&rough));
-        assert!(!rough.is_better_than(&exact));
-        assert!(!exact.is_better_than(&set));
-        rough.learned = rough.learned + KEPT;
-        assert!(!exact.is_better_than(&rough));
     }
 }

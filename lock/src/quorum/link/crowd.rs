@@ -9,7 +9,7 @@ use super::{Inner, Link};
 
 /// The links of one process' callers: while many senders of one are woken, none sends.
 #[derive(Default)]
-pub(crate) struct Crowd {
+pub(super) struct Crowd {
     gathering: AtomicUsize,
     links: OnceLock<Vec<Weak<Inner>>>,
 }

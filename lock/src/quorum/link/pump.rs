@@ -134,7 +134,18 @@ impl Link {
                 }
             }
         }
-        while self.may_send(&lane) {
+        let met = std::mem::take(&mut lane.met);
+        if !met && !lane.meets && lane.queue.is_bound() && !self.0.known.has_a_clock() {
+            // Learned before anything is sent that must not act too late (N2).
+            lane.meets = true;
+            lane.begin(0);
+            flights.push(Flight {
+                call: Box::pin(self.clone().meet(now)),
+                ops: 0,
+                deadline: now + self.0.timeout,
+            });
+        }
+        while !lane.meets && self.may_send(&lane) {
             // One call may always be under way, whatever its size.
             let room = match lane.ops {
                 0 => MOST_OPS.max(lane.window()),
@@ -183,6 +194,20 @@ impl Link {
         let mut lane = self.lane();
         lane.end(ops);
         lane.window = Some(next_window(lane.window(), waited, self.0.timeout));
+    }
+
+    /// Asks for the node's clock.
+    async fn meet(self, sent: Moment) -> Done {
+        let give_up = sent + self.0.timeout;
+        let call = self.node_call(Vec::new(), give_up, None);
+        let result = complete(self.in_time(give_up, call).await, 0);
+        self.learn(sent, &result);
+        let mut lane = self.lane();
+        (lane.meets, lane.met) = (false, true);
+        Done {
+            took: self.0.clock.now().since(sent),
+            senders: 0,
+        }
     }
 
     /// The call itself, which acts no more from `ends` on.
@@ -282,6 +307,6 @@ impl Drop for AtWork<'_> {
         lane.queue.refuse_all(&ended());
         let alone = lane.alone.as_ref().map(|alone| alone.ops);
         (lane.calls, lane.ops) = alone.map_or((0, 0), |ops| (1, ops));
-        (lane.pumped, lane.watched) = (false, false);
+        (lane.pumped, lane.watched, lane.meets) = (false, false, false);
     }
 }

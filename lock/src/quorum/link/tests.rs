@@ -388,6 +388,8 @@ fn of_callers(link: &Link) -> Link {
 async fn what_is_asked_while_a_call_is_under_way_leaves_in_one() {
     let (link, calls) = strict();
     let link = of_callers(&link);
+    assert!(link.send(full_call()).await.is_ok(), "its clock is known");
+    calls.lock().unwrap().clear();
     let sent = ["a", "b", "c"].map(|key| link.send(vec![acquire(key)]));
     for answer in sent {
         assert!(matches!(
@@ -408,6 +410,7 @@ async fn what_is_asked_while_a_call_is_under_way_leaves_in_one() {
 async fn a_call_whose_sender_does_not_look_holds_up_nobody() {
     let (link, _) = strict();
     let link = of_callers(&link);
+    assert!(link.send(full_call()).await.is_ok(), "its clock is known");
     let forgotten = link.send(vec![acquire("a")]);
     assert!(link.send(vec![acquire("b")]).await.is_ok());
     assert!(forgotten.await.is_ok(), "and has its answer");
@@ -420,9 +423,11 @@ async fn a_call_whose_sender_does_not_look_holds_up_nobody() {
 async fn a_call_without_an_answer_costs_its_time_whoever_carries_it() {
     let time = SimTime::new();
     let node = MemoryNode::new("frozen", time.clock());
-    node.faults().freeze();
+    let faults = node.faults();
     let (link, clock) = (link(Arc::new(node), time.clock()), time.clock());
     let link = of_callers(&link);
+    assert!(link.send(full_call()).await.is_ok(), "its clock is known");
+    faults.freeze();
     let began = clock.now();
     let alone = link.send(vec![acquire("a")]).await;
     assert_eq!(alone, Err(NodeError::Timeout(TIMEOUT)));

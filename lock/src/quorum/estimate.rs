@@ -1,0 +1,84 @@
+//! What a clock elsewhere shows, reckoned from ours: a node's own clock, and its wall clock.
+//!
+//! - A reading is taken for the middle of the way there and back, and may be off by half of it.
+//! - A more exact one is kept for a while, unless both cannot be true: the clock was set.
+//!   (a_more_exact_reading_is_kept_unless_the_clock_was_set)
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use crate::clock::Moment;
+
+/// A more exact estimate is kept for so long.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// Nodes tell whole milliseconds.
+pub(super) const GRAIN: Duration = Duration::from_millis(1);
+
+/// What the clock shows, less the time since our boot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Estimate {
+    pub(super) offset: SignedDuration,
+    /// Half the way there and back.
+    pub(super) half: Duration,
+    pub(super) learned: Moment,
+}
+
+// === impl Estimate ===
+
+impl Estimate {
+    /// It has shown so much, in the answer that has come `now` to what was sent at `sent`.
+    pub(super) fn read(shown: SignedDuration, sent: Moment, now: Moment) -> Option<Self> {
+        let half = now.since(sent) / 2;
+        let middle = SignedDuration::try_from((sent + half).since_boot()).ok()?;
+        Some(Self {
+            offset: shown.checked_sub(middle)?,
+            half,
+            learned: now,
+        })
+    }
+
+    /// What it shows at this moment.
+    pub(super) fn at(&self, moment: Moment) -> Option<SignedDuration> {
+        let since_boot = SignedDuration::try_from(moment.since_boot()).ok()?;
+        self.offset.checked_add(since_boot)
+    }
+
+    pub(super) fn error(&self) -> Duration {
+        self.half + GRAIN
+    }
+
+    /// Whether it is kept in spite of the newer one: it is more exact, and both can be true.
+    pub(super) fn is_better_than(&self, newer: &Self) -> bool {
+        let apart = newer.offset.saturating_sub(self.offset).unsigned_abs();
+        self.half < newer.half
+            && newer.learned.since(self.learned) < KEPT
+            && apart <= self.error() + newer.error()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_more_exact_reading_is_kept_unless_the_clock_was_set() {
+        let (sent, ms) = (
+            Moment::from_boot(Duration::from_secs(1000)),
+            Duration::from_millis,
+        );
+        let read = |shown: i64, took: u64| {
+            let shown = SignedDuration::from_millis(shown);
+            Estimate::read(shown, sent, sent + ms(took)).unwrap()
+        };
+        let (exact, mut rough, set) =
+            (read(7_000_002, 4), read(7_000_025, 40), read(7_000_520, 40));
+        assert!(exact.is_better_than(&rough));
+        assert!(!rough.is_better_than(&exact));
+        assert!(!exact.is_better_than(&set));
+        assert_eq!(exact.at(sent), Some(SignedDuration::from_millis(7_000_000)));
+        rough.learned = rough.learned + KEPT;
+        assert!(!exact.is_better_than(&rough));
+    }
+}
