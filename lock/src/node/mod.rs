@@ -27,35 +27,47 @@
 //! the node's clock.
 //!
 //! # Rules every implementation keeps (`tests/it/conformance.rs` holds them)
-//! The letters are those of the model, `tests/model2`.
+//! The letters are those of the model, `tests/model2`, which also has the rules of the clients.
 //! - N1 The operations of one [`Call`] run in order and atomically: nothing of another call comes between.
 //! - N2 A call that arrives when the node's clock is at `not_after`, or past it, changes nothing and answers
 //!   [`NodeError::Late`].
 //! - N3 The take rule, for acquiring and healing alike. Free is what has no row, a row of another incarnation, a release, or a
 //!   claim that has ended; with [`Take::Server`] what has ended by the node's clock, with [`Take::Observed`] exactly what was
 //!   seen.
-//! - N4 An owner that is over here is not revived. A1: its `Acquire` is refused where its release or its broken record stands. A2:
-//!   where its record is held, it is answered the grant that stands, and nothing is written. E2: its `Extend` is refused like
-//!   its `Acquire`. E3: what does not show it is healed by the take rule, and over a record of this incarnation only if that
-//!   counter is not above the lease's token.
-//! - N5 Counters never fall. C1: above a record of another incarnation counts `c`, too. C2: what is healed has the larger of
-//!   base and token. C3: what is forgotten raises `c` in the same step. C4: where no record stands, a grant is above `c`.
+//! - A1 An `Acquire` is refused where its own owner stands released or broken.
+//! - A2 An `Acquire` that finds itself held writes nothing, and is answered the grant that stands there.
+//! - E1 An `Extend` keeps only what shows its owner and the present incarnation.
+//! - E2 An `Extend` that finds its own owner released or broken is refused. A claim is never healed.
+//! - E3 What does not show the holder is healed by the take rule, and over a record of this incarnation only if that counter is
+//!   not above the lease's token.
+//! - C1 A record of another incarnation counts together with `c`.
+//! - C2 What is healed has the larger of the lock's counter and the lease's token.
+//! - C3 What is forgotten raises `c` in the same step.
+//! - C4 Where no record stands, a grant is above `c`.
+//! - N5 So counters never fall, also over release, expiry and forgetting of a record.
 //! - N6 `Release`, `Confirm`, `Write`, `Extend` and `Break` compare the owner before they touch anything.
-//! - N7 A broken owner is over, and does not know. B1: until it has let go it is watched like a held one; B5: and then taken.
-//!   B2, B4: the break, and with `now` the release, is also written where nothing of its target stands. B3: not on a node
-//!   without a vote, whose mark would be of an incarnation that will not count.
-//! - N8 `seq` must grow. Where a plain key stands, no value is in it but the record's owner's.
-//! - N9 A row names its owner only in the incarnation (`inc`) it was written under (E1). Its counter and its body count on.
-//! - N10 A refused `Acquire` cuts what lives longer than `clamp`, because a clock was set back, where the clock ends it; a foreign
-//!   key is never touched.
+//! - N7 A broken owner is over, and does not know: `Break` leaves its plain key to run out, unless it is to go now.
+//! - B1 What is broken is watched for its ttl like what is held.
+//! - B2 `Break` is also written where nothing of its target stands: else its next round would heal this node, and the one after
+//!   it count it.
+//! - B3 A node without a vote is told of no break: its mark would be of an incarnation that will not count.
+//! - B4 With `now` the release is written there as well.
+//! - B5 What is broken is taken when its time is up.
+//! - N8 `seq` must grow. Where a plain key stands, nothing is taken, kept or broken but what its value is the owner of.
+//! - N9 A row names its owner only in the incarnation (`inc`) it was written under. Its counter and its body count on.
+//! - N10 A refused `Acquire` cuts what lives longer than `clamp`, because a clock was set back, where the clock ends it; a
+//!   foreign key is never touched.
 //! - N11 A guarded node votes (`Acquire`, `Confirm`, `Extend`, `Write`, `Break`, `Forget`) only while the marker names its
 //!   present incarnation and the caller's configuration; it answers [`Answer::Unadmitted`] otherwise and does everything
 //!   else, but does not sweep. The marker is written for the standing nomination only, and what is merged before it makes no
 //!   client an owner.
-//! - N12 S1: `Sweep` judges in the step that deletes, and by the clock deletes releases, what names nobody, and claims alone.
-//!   S2: `Forget` compares what was watched. How long a release is kept (S0) is its sender's word.
-//! - N13 W1: whatever takes the place of a record keeps it told that clients wait. W3: a refusal tells it in the same step. W4,
-//!   W6: a release, a break with `now` and `Forget` are announced where a client waits, and only there.
+//! - S0 A release is kept for as long as its sender says.
+//! - S1 `Sweep` judges in the step that deletes, and by the clock deletes releases, what names nobody, and claims alone.
+//! - S2 `Forget` compares what was watched.
+//! - W1 Whatever takes the place of a record keeps it told that clients wait.
+//! - W3 A refusal tells it so in the same step.
+//! - W4 `Forget`, and `Break` with `now`, are announced where a client waits.
+//! - W6 So is a release, and only there.
 
 use std::{fmt, sync::Arc, time::Duration};
 

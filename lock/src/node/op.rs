@@ -24,7 +24,7 @@ pub enum Kind {
 #[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// Take the lock if it is free (N3, N4). Answers [`Answer::Granted`] or [`Answer::Refused`].
+    /// Take the lock if it is free (N3, A1, A2). Answers [`Answer::Granted`] or [`Answer::Refused`].
     Acquire {
         /// The lock.
         key: String,

@@ -199,7 +199,13 @@ mod tests {
 
         // The release is announced to the fleet that waits, by its own name for the lock.
         let mut releases = blue_too.releases();
-        theirs.release().await;
+        let waits = blue_too.lock("x").wait(Duration::from_secs(1)).acquire();
+        let lets_go = async {
+            time.clock().sleep(Duration::from_millis(10)).await;
+            theirs.release().await
+        };
+        let (waited, _) = tokio::join!(waits, lets_go);
+        assert!(waited.is_ok(), "{waited:?}");
         assert_eq!(releases.recv().await.unwrap().key, "lock/x");
     }
 }

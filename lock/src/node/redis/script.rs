@@ -20,14 +20,12 @@ use tracing::warn;
 use crate::node::{
     Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Reply, RestartGuard,
 };
+pub(super) use decode::Marker;
 use decode::{Fields, Scene, nonsense};
 use encode::Args;
 
 /// So many keys of another type are told of.
 const MISFITS: usize = 100;
-
-/// What a nonce is brought to on the server; one that nobody has stands for a server without a guard.
-const INC: usize = 16;
 
 /// Acquires one lock.
 static ACQUIRE: LazyLock<Source> = LazyLock::new(|| Source::of(&[include_str!("ops/acquire.lua")]));
@@ -99,15 +97,6 @@ pub(super) struct Peer {
     pub(super) run_id: String,
     /// The marker's incarnation, once its server was seen to be admitted.
     pub(super) inc: Option<String>,
-}
-
-/// What an answer says of the incarnation in the marker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Marker {
-    /// It is the one that was sent.
-    Same,
-    /// The server is admitted under this one, or under none.
-    Now(Option<String>),
 }
 
 // === impl Layout ===

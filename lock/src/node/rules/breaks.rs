@@ -11,7 +11,7 @@ impl<R: Rows> Turn<'_, R> {
         let before = self.view_of(key, row.as_ref())?;
         let plain = self.plain(key)?;
         // What a foreign client wrote has neither record nor grant.
-        if plain.as_ref().is_some_and(|k| k.value != force.owner) {
+        if before.foreign || plain.as_ref().is_some_and(|k| k.value != force.owner) {
             return Ok(Answer::Refused(before));
         }
         match &row {

@@ -16,22 +16,17 @@ local rows = call('HMGET', KEYS[1], 'm', 'c', 'l' .. key, 'b' .. key)
 if rows[1] ~= inc and inc ~= '----------------' then return { 2, now + 0, -2 } end
 
 local v, body = rows[3], rows[4]
-if body and not string.find(body, '^' .. ('%d'):rep(45)) then body = nil end
+if body and (sub(body, 1, 13) <= now or not string.find(body, '^' .. ('%d'):rep(45))) then body = nil end
 local base, waits = rows[2] or '0000000000000000', '0000000000000'
 if v then
   local state, free, cut = string.byte(v), false, v
-  if state == 67 and #v > 46 then
+  if state == 67 and #v > 46 and not string.find(sub(v, 2, 30), '%D') then
     -- A short claim ends by this clock.
     free = sub(v, 18, 30) <= now or sub(v, 31, 46) ~= inc
-    if not free and argv[9] == 's' then
-      -- N10: clocks are set back.
-      local last = string.format('%013.0f', now + argv[8])
-      if sub(v, 18, 30) > last then cut = sub(v, 1, 17) .. last .. sub(v, 31) end
-    end
   elseif (state == 72 or state == 82 or state == 66) and #v > 133 then
     local counter = sub(v, 2, 17)
     waits = sub(v, 47, 59)
-    if not tonumber(counter) or counter >= '9007199254740991' then
+    if string.find(counter, '%D') or counter >= '9007199254740991' then
       free = false
     elseif sub(v, 118, 133) ~= inc then
       -- C1: it names nobody, and its counter may be older than what the node was admitted with.
@@ -53,6 +48,7 @@ if v then
           if longer > waits then cut = sub(cut, 1, 46) .. longer .. sub(cut, 60) end
         end
         if argv[9] == 's' and state ~= 82 then
+          -- N10: clocks are set back.
           local last = format('%013.0f', now + math.max(argv[8] + 0, tonumber(sub(v, 60, 69)) or 0))
           if sub(v, 34, 46) > last then cut = sub(cut, 1, 33) .. last .. sub(cut, 47) end
         end
@@ -65,7 +61,9 @@ if v then
       call('PERSIST', KEYS[1])
       call('HSET', KEYS[1], 'l' .. key, cut)
     end
-    return { 2, now + 0, { 5, cut, 1, -1, '', false, -2 } }
+    -- The version of a body stands in its record, or beside what has none.
+    if string.byte(v) == 67 and body then body = sub(body, 14, 45) else body = '' end
+    return { 2, now + 0, { 5, cut == '' and '?' or cut, 1, -1, body, false, -2 } }
   end
 end
 

@@ -51,7 +51,7 @@ while position < last or left > 0 do
 
     if op == 'release' then
       spare = true
-      if kind == 'lock' and plain == owner then
+      if plain == owner then
         call('DEL', key)
         plains[key] = false
       end
@@ -118,39 +118,44 @@ while position < last or left > 0 do
 
     elseif op == 'claim' then
       if votes then
-        local stands = state == 72 or state == 66
-        if state == false or plain then
-          answer = refuse(key, v, state, named, -1, true, clamp, '0')
-        elseif state == 67 and named and sub(v, 18, 30) > now then
-          if of == owner then answer = sub(v, 2, 17) + 0 end
-        elseif not (stands and named and sub(v, 34, 46) > now) then
+        if state == 67 and named and sub(v, 18, 30) > now then
+          if of == owner and (not plain or plain == owner) then answer = sub(v, 2, 17) + 0 end
+        elseif state ~= false and not plain
+          and not ((state == 72 or state == 66) and named and sub(v, 34, 46) > now) then
           if state and state ~= 67 and sub(v, 2, 17) > c then c = sub(v, 2, 17) end
           shared = shared or {}
           local shown = shared[owner]
-          if not shown or shown <= floor then
+          if not shown then
             shown = format('%016.0f', (floor > c and floor or c) + 1)
             shared[owner] = shown
           end
           if shown > c then c = shown end
           changed[field] = 'C' .. shown .. later(ttl) .. inc .. owner
+          if raw then show(key, owner, ttl) end
           answer = shown + 0
         end
-        if not answer then answer = refuse(key, v, state, named, -1, true, clamp, '0') end
+        if not answer and state == 67 and sub(v, 18, 30) > later(clamp) then
+          -- N10: clocks are set back.
+          v = sub(v, 1, 17) .. later(clamp) .. sub(v, 31)
+          changed[field], spare = v, true
+          if plain and plain == of then call('PEXPIRE', key, clamp) end
+        end
       end
 
     elseif op == 'extend_claim' then
-      if votes and state == 67 and named and of == owner and sub(v, 18, 30) > now and not plain then
+      if votes and state == 67 and named and of == owner and sub(v, 18, 30) > now and (not raw or plain == owner) then
         spare = true
         local until_then = later(ttl)
         if until_then > sub(v, 18, 30) then changed[field] = sub(v, 1, 17) .. until_then .. sub(v, 31) end
         if token > c then c = token end
+        if raw then show(key, owner, ttl) end
         answer = SAME
       end
 
     elseif op == 'confirm' then
       if votes and named and of == owner then
         if kind == 'claim' then
-          if state == 67 and sub(v, 18, 30) > now and not plain then
+          if state == 67 and sub(v, 18, 30) > now and (not raw or plain == owner) then
             if sub(v, 2, 17) > token then
               answer = { LARGER, sub(v, 2, 17) }
             else
@@ -214,7 +219,7 @@ while position < last or left > 0 do
 
     if not answer then
       if votes then
-        answer = look(REFUSED, key, v, named, ahead)
+        answer = look(REFUSED, key, v, state, named)
       else
         answer = UNADMITTED
       end

@@ -145,18 +145,18 @@ local function judge(v)
   if not v then return nil, false, nil end
   local state = byte(v)
   if state == 67 then
-    if #v < 47 or not number_of(sub(v, 2, 17)) then return false, false, nil end
+    if #v < 47 or string.find(sub(v, 2, 30), '%D') then return false, false, nil end
     return state, sub(v, 31, 46) == inc, sub(v, 47)
   end
   if state ~= 72 and state ~= 82 and state ~= 66 or #v < 134 then return false, false, nil end
-  local counter = number_of(sub(v, 2, 17))
-  if not counter or counter >= 9007199254740991 then return false, false, nil end
+  local counter = sub(v, 2, 17)
+  if string.find(counter, '%D') or counter >= '9007199254740991' then return false, false, nil end
   return state, sub(v, 118, 133) == inc, sub(v, 134)
 end
 
--- A body of another shape is none.
+-- A body that has ended, or is of another shape, is none.
 local function body_of(text)
-  return text and string.find(text, '^' .. ('%d'):rep(45)) and text
+  return text and sub(text, 1, 13) > now and string.find(text, '^' .. ('%d'):rep(45)) and text
 end
 
 -- O1, the take rule: the row names nobody, or is released, or is a claim that has ended, or is exactly what was seen;
@@ -177,13 +177,6 @@ local function base_of(v, state, named)
     if named or counter > c then return counter end
   end
   return c
-end
-
--- What is shown of a lock. `body`: with its version.
-local function look(code, key, v, named, ahead, body)
-  local plain, left = plain_of(key), -2
-  if plain then left = call('PTTL', key) end
-  return { code, v or '', named and 1 or 0, ahead or -1, body or '', plain, left }
 end
 
 -- === bodies, and the ends of leases ===
@@ -234,16 +227,19 @@ local function is_held(v, state, plain, owner, expiry)
   return expiry == 'o' or sub(v, 34, 46) > now and (plain or not raw)
 end
 
--- What is refused. W3: in this step the record is told that a client waits for its end. N10: what lives longer than any
--- lease, because a clock was set back, is cut, where it ends by the clock at all; a holder whose leases may be longer than
--- the caller's knows best.
+-- What is shown of a lock. Its body is told with its version; the version alone where no record has it.
+local function look(code, key, v, state, named, ahead, body)
+  local plain, left = plain_of(key), -2
+  if plain then left = call('PTTL', key) end
+  if not body and (not state or state == 67) then body = version_of(key) end
+  return { code, v == '' and '?' or v or '', named and 1 or 0, ahead or -1, body or '', plain, left }
+end
+
+-- Refuses a lock. W3: in this step the record is told that a client waits for its end. N10: what lives longer than any lease,
+-- because a clock was set back, is cut, where it ends by the clock at all; a holder whose leases may be longer than the caller's
+-- knows best.
 local function refuse(key, v, state, named, ahead, by_clock, longest, waits)
-  if state == 67 then
-    if by_clock and sub(v, 18, 30) > later(longest) then
-      v = sub(v, 1, 17) .. later(longest) .. sub(v, 31)
-      changed['l' .. key], spare = v, true
-    end
-  elseif state then
+  if state and state ~= 67 then
     local cut, plain = v, plain_of(key)
     if named and waits ~= '0' and later(waits) > sub(v, 47, 59) then
       cut = sub(cut, 1, 46) .. later(waits) .. sub(cut, 60)
@@ -261,5 +257,5 @@ local function refuse(key, v, state, named, ahead, by_clock, longest, waits)
       changed['l' .. key], spare = v, true
     end
   end
-  return look(REFUSED, key, v, named, ahead)
+  return look(REFUSED, key, v, state, named, ahead)
 end

@@ -63,7 +63,7 @@ local function write()
   local v = get(field)
   local state, named, of = judge(v)
   if not named or of ~= owner or not is_held(v, state, plain_of(key), owner, expiry) then
-    return look(REFUSED, key, v, named)
+    return look(REFUSED, key, v, state, named)
   end
   if not_before > now then return { TOO_EARLY, now + 0 } end
   local known = sub(v, 70, 101)
@@ -71,7 +71,7 @@ local function write()
     local body = body_of(get('b' .. key))
     if text == (body and sub(body, 46) or '') then return DONE end
   end
-  if version <= known then return look(REFUSED, key, v, named) end
+  if version <= known then return look(REFUSED, key, v, state, named) end
   changed[field] = sub(v, 1, 69) .. version .. sub(v, 102)
   changed['b' .. key] = NEVER .. version .. text
   return DONE
@@ -86,10 +86,10 @@ local function break_lock()
   local v, plain = get(field), plain_of(key)
   local state, named, of = judge(v)
   at_once = at_once == '1'
-  local before = look(BROKEN, key, v, named)
+  local before = look(BROKEN, key, v, state, named)
   local claimed = state == 67 and named and sub(v, 18, 30) > now
   local recorded = state and state ~= 67 and named
-  if state == false or plain and plain ~= owner
+  if state == false or plain and (plain ~= owner or of ~= owner)
     or of ~= owner and (claimed or recorded and state ~= 82) then
     before[1] = REFUSED
     return before
@@ -136,10 +136,10 @@ end
 local function next_of(found) return found[1] ~= '0' and found[1] end
 
 -- A row of a page.
-local function listed(key, v, named)
+local function listed(key, v, state, named)
   local plain, left = plain_of(key), -2
   if plain then left = call('PTTL', key) end
-  return { key, v, named and 1 or 0, plain, left }
+  return { key, v, named and 1 or 0, state == 67 and version_of(key) or '', plain, left }
 end
 
 local function list()
@@ -147,7 +147,7 @@ local function list()
   for i = 1, #found[2], 2 do
     local key, v = sub(found[2][i], 2), found[2][i + 1]
     local state, named = judge(v)
-    if state ~= 67 or sub(v, 18, 30) > now then views[#views + 1] = listed(key, v, named) end
+    if state ~= 67 or sub(v, 18, 30) > now then views[#views + 1] = listed(key, v, state, named) end
   end
   return { PAGE, next_of(found), views, {}, 0 }
 end
@@ -158,7 +158,7 @@ local function records()
     local what, key, v = byte(found[2][i]), sub(found[2][i], 2), found[2][i + 1]
     if what == 108 then
       local state, named = judge(v)
-      if state and state ~= 67 then views[#views + 1] = listed(key, v, named) end
+      if state and state ~= 67 then views[#views + 1] = listed(key, v, state, named) end
     elseif what == 98 and body_of(v) then
       bodies[#bodies + 1] = { key, sub(v, 14) }
     end
@@ -182,12 +182,15 @@ local function sweep()
           forget(field, v, state)
           forgotten = forgotten + 1
         else
-          views[#views + 1] = listed(key, v, named)
+          views[#views + 1] = listed(key, v, state, named)
         end
       end
     elseif what == 98 and sub(v, 1, 13) <= now then
       local state = judge(get('l' .. key))
-      if state ~= 72 and state ~= 66 then changed[field] = false end
+      if state ~= 72 and state ~= 66 then
+        changed[field] = false
+        forgotten = forgotten + 1
+      end
     end
   end
   return { PAGE, next_of(found), views, {}, forgotten }
@@ -198,8 +201,8 @@ local function rare(code)
   if code == 'read' then
     local key = args(1)
     local v, body = get('l' .. key), body_of(get('b' .. key))
-    local _, named = judge(v)
-    return look(VIEW, key, v, named, -1, body and sub(body, 14))
+    local state, named = judge(v)
+    return look(VIEW, key, v, state, named, -1, body and sub(body, 14) or UNWRITTEN)
   end
   if code == 'break' then return break_lock() end
   if code == 'leave' then

@@ -19,6 +19,7 @@ if (state == 72 or state == 66) and sub(v, 134) == owner then
   -- What was merged in is of no record yet.
   if sub(v, 70, 101) ~= '00000000000000000000000000000000' or sub(v, 118, 133) ~= argv[2] then
     body = call('HGET', t, 'b' .. key)
+    if body and sub(body, 1, 13) <= now then body = nil end
     if body then body = format('%013.0f', now + argv[6]) .. sub(body, 14) end
   end
   local done

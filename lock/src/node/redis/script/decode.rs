@@ -2,10 +2,7 @@
 
 use deadpool_redis::redis::Value;
 
-use super::{
-    Marker,
-    row::{self, Plain, Row},
-};
+use super::row::{self, Plain, Row};
 use crate::node::{
     Admission, Answer, Cursor, Doc, Eligibility, NodeError, NodeMs, Op, Page, Record, Token,
     Version, View,
@@ -17,6 +14,15 @@ pub(super) struct Scene {
     raw: bool,
     /// Keys that are none of ours by their type.
     pub(super) misfits: Vec<String>,
+}
+
+/// What an answer says of the incarnation in the marker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::node::redis) enum Marker {
+    /// It is the one that was sent.
+    Same,
+    /// The server is admitted under this one, or under none.
+    Now(Option<String>),
 }
 
 // === impl Scene ===
@@ -70,15 +76,9 @@ impl Scene {
                 Some(grant) => Answer::Larger(Token(grant)),
                 None => refused(key),
             },
-            5 => Answer::Refused(self.view(key, &mut f)?.0),
+            5 => Answer::Refused(self.view(key, &mut f)?),
             6 => Answer::TooEarly { wall_ms: f.int()? },
-            8 => {
-                let (view, body) = self.view(key, &mut f)?;
-                Answer::View(match row::body(&body) {
-                    Some(record) => View { record, ..view },
-                    None => row::malformed(key),
-                })
-            }
+            8 => Answer::View(self.view(key, &mut f)?),
             9 => Answer::Page(self.page(&mut f)?),
             10 => {
                 let docs = f.list()?.into_iter().map(doc).collect::<Result<_, _>>()?;
@@ -87,22 +87,38 @@ impl Scene {
                 }
                 Answer::Docs(docs)
             }
-            11 => Answer::Broken(self.view(key, &mut f)?.0),
+            11 => Answer::Broken(self.view(key, &mut f)?),
             13 => Answer::Admission(admission(&mut f)?),
             _ => return Err(nonsense("an unknown kind of answer")),
         })
     }
 
-    /// A lock, and its body where it was asked for.
-    fn view(&self, key: &str, f: &mut Fields) -> Result<(View, Vec<u8>), NodeError> {
+    fn view(&self, key: &str, f: &mut Fields) -> Result<View, NodeError> {
         let text = f.bytes()?;
         let named = f.int()? == 1;
         let ahead = u32::try_from(f.int()?).ok();
-        let body = f.bytes()?;
-        let plain = f.plain()?;
-        let row = Row { text: &text, named };
-        let view = row.view(key, plain, self.at, self.raw);
-        Ok((View { ahead, ..view }, body))
+        let view = self.shown(key, &text, named, f)?;
+        Ok(View { ahead, ..view })
+    }
+
+    /// A lock, with its body where it was asked for.
+    fn shown(
+        &self,
+        key: &str,
+        text: &[u8],
+        named: bool,
+        f: &mut Fields,
+    ) -> Result<View, NodeError> {
+        let (body, plain) = (f.bytes()?, f.plain()?);
+        let view = Row { text, named }.view(key, plain, self.at, self.raw);
+        // The version of what is not shown stands in the record.
+        Ok(match body.is_empty() {
+            true => view,
+            false => match row::body(&body) {
+                Some(record) => View { record, ..view },
+                None => row::malformed(key),
+            },
+        })
     }
 
     fn page(&self, f: &mut Fields) -> Result<Page, NodeError> {
@@ -111,9 +127,7 @@ impl Scene {
         for value in f.list()? {
             let mut f = Fields::of(value)?;
             let (key, text, named) = (f.text()?, f.bytes()?, f.int()? == 1);
-            let plain = f.plain()?;
-            let row = Row { text: &text, named };
-            views.push(row.view(&key, plain, self.at, self.raw));
+            views.push(self.shown(&key, &text, named, &mut f)?);
         }
         let mut bodies = Vec::new();
         for value in f.list()? {

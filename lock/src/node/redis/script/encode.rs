@@ -4,7 +4,6 @@ use std::{borrow::Cow, ops::Deref, time::Duration};
 
 use deadpool_redis::redis::Cmd;
 
-use super::INC;
 use crate::node::{Expiry, Kind, NodeMs, Op, Seen, Take, Token, Version, rules::ceil_ms};
 
 /// Longer lives are cut to this (ten years), so that a time plus a life keeps its width in the table.
@@ -15,6 +14,9 @@ pub(super) const LONGEST_TTL_MS: u64 = 9_999_999_999;
 
 /// Rows that a page looks at: so many take a server a fraction of a millisecond.
 pub(super) const PAGE: u32 = 100;
+
+/// Letters of an incarnation in the table: a nonce is filled up with `-`.
+const INC: usize = 16;
 
 /// The incarnation of what is written without a guard.
 pub(super) const UNGUARDED: &str = "----------------";

@@ -21,60 +21,71 @@ pub(super) struct Row<'a> {
     pub(super) named: bool,
 }
 
+/// What a row says, before it is known what time it is.
+#[derive(Default)]
+struct Shown {
+    owner: Option<String>,
+    /// Until when its owner counts as its holder.
+    until: u64,
+    view: View,
+}
+
 // === impl Row ===
 
 impl Row<'_> {
     /// What it shows at this time of the node.
     pub(super) fn view(&self, key: &str, plain: Plain, at: NodeMs, raw: bool) -> View {
         let seen = match self.text.first() {
-            None => Some(View::default()),
-            Some(b'C') => self.claim(at),
-            Some(_) => self.record(at, raw),
+            None => Some(Shown::default()),
+            Some(b'C') => self.claim(),
+            Some(_) => self.record(),
         };
-        let view = seen.unwrap_or_else(|| malformed(key));
-        let foreign = plain.value.is_some() && plain.value != view.owner;
-        match plain.value {
-            Some(_) => View {
-                key: key.to_owned(),
+        let Some(Shown { owner, until, view }) = seen else {
+            return malformed(key);
+        };
+        let key = key.to_owned();
+        let foreign = plain.value.is_some() && plain.value != owner;
+        if raw {
+            return View {
+                key,
                 holder: plain.value,
                 remaining_ms: plain.left,
                 foreign,
                 ..view
-            },
-            None => View {
-                key: key.to_owned(),
-                ..view
-            },
+            };
+        }
+        let lives = until > at.0;
+        View {
+            key,
+            holder: owner.filter(|_| lives),
+            remaining_ms: lives.then(|| until - at.0),
+            ..view
         }
     }
 
-    fn claim(&self, at: NodeMs) -> Option<View> {
-        let until = digits(self.text.get(17..30)?)?;
-        let owner = owner(self.text.get(46..)?)?;
-        let living = until > at.0;
-        Some(View {
-            token: Token(number(self.text.get(1..17)?)?),
-            holder: living.then_some(owner),
-            remaining_ms: living.then(|| until - at.0),
-            named: self.named,
-            inc: inc(self.text.get(30..46)?),
-            ..View::default()
+    fn claim(&self) -> Option<Shown> {
+        Some(Shown {
+            owner: Some(owner(self.text.get(46..)?)?),
+            until: digits(self.text.get(17..30)?)?,
+            view: View {
+                token: Token(number(self.text.get(1..17)?)?),
+                named: self.named,
+                inc: inc(self.text.get(30..46)?),
+                ..View::default()
+            },
         })
     }
 
-    fn record(&self, at: NodeMs, raw: bool) -> Option<View> {
+    fn record(&self) -> Option<Shown> {
         let state = *self.text.first()?;
         if !matches!(state, b'H' | b'R' | b'B') {
             return None;
         }
         let until = digits(self.text.get(33..46)?)?;
         _ = digits(self.text.get(46..59)?)?;
-        let owner = owner(self.text.get(133..)?)?;
-        let shows = state != b'R' && until > at.0 && !raw;
-        Some(View {
-            holder: shows.then(|| owner.clone()),
-            remaining_ms: shows.then(|| until - at.0),
-            owner: Some(owner),
+        let owner = Some(owner(self.text.get(133..)?)?);
+        let view = View {
+            owner: owner.clone(),
             token: Token(number(self.text.get(1..17)?)?),
             ttl_ms: digits(self.text.get(59..69)?)?,
             record: Record {
@@ -87,7 +98,9 @@ impl Row<'_> {
             released: state == b'R',
             broken: state == b'B',
             ..View::default()
-        })
+        };
+        let until = if view.released { 0 } else { until };
+        Some(Shown { owner, until, view })
     }
 }
 

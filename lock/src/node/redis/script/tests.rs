@@ -109,23 +109,9 @@ fn a_row_is_read_by_its_places() {
         token: Token(9),
         rev: 1,
     };
-    // Of the body, which is told beside it.
-    assert_eq!(view.record.version, Version::default());
-    assert_eq!(row_version(ROW), version);
+    assert_eq!(view.record.version, version);
     let ended = ROW.replace("0000000002000", "0000000001000");
     assert_eq!(shown(&ended).holder, None);
-}
-
-fn row_version(text: &str) -> Version {
-    let fields = [Value::Int(5), bulk(text), Value::Int(1), Value::Int(-1)];
-    let rest = [bulk(""), Value::Nil, Value::Int(-2)];
-    let answer = Value::Array(fields.into_iter().chain(rest).collect());
-    let reply = vec![Value::Int(1), Value::Int(1000), Value::Array(vec![answer])];
-    let (reply, _) = prepared(vec![read()]).decode(Value::Array(reply)).unwrap();
-    match &reply.answers[0] {
-        Answer::Refused(view) => view.record.version,
-        other => panic!("{other:?}"),
-    }
 }
 
 #[test]
