@@ -17,7 +17,7 @@ use crate::{
     node::{Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View},
     quorum::{
         BreakReport, BreakVote, LockError, NodeTroubles, WriteError,
-        link::{Link, MOST_OPS},
+        link::Link,
         tally::{Ballot, RoundResult, majority, round_result},
     },
 };

@@ -242,12 +242,11 @@ impl Cluster {
         }
     }
 
-    /// As [`Cluster::send_to`], behind what callers have asked of the node.
+    /// As [`Cluster::send_to`], behind what callers have asked of the node; what the end of their runtime has ended is over.
     fn send_behind(&self, node: usize, ops: &[Op]) -> Sent {
-        let sent = self
-            .lanes()
-            .get(node)
-            .map(|link| link.enqueue(ops.to_vec()));
+        let behind = self.of_callers.get(node).filter(|link| link.is_at_work());
+        let link = behind.or_else(|| self.links.get(node));
+        let sent = link.map(|link| link.enqueue(ops.to_vec()));
         Box::pin(async move {
             match sent {
                 Some(sent) => (node, sent.await),

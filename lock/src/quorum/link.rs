@@ -278,8 +278,13 @@ impl Link {
     }
 
     /// Whether requests over this link of callers are sent: its pump lives on the runtime of the first caller.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.lane().pumped
+    }
+
+    /// Whether they are when the caller asks.
     pub(crate) fn is_served(&self) -> bool {
-        self.lane().pumped || tokio::runtime::Handle::try_current().is_ok()
+        self.is_at_work() || tokio::runtime::Handle::try_current().is_ok()
     }
 
     /// Nothing is sent any more.

@@ -39,7 +39,8 @@ impl Crowd {
 impl Drop for Gathering<'_> {
     fn drop(&mut self) {
         if self.0.gathering.fetch_sub(1, Ordering::SeqCst) == 1 {
-            for link in self.0.links.iter().flatten().filter_map(Weak::upgrade) {
+            let links = self.0.links.get().into_iter().flatten();
+            for link in links.filter_map(Weak::upgrade) {
                 let link = Link(link);
                 if !link.lane().queue.is_empty() {
                     link.0.bell.notify_one();
