@@ -9,7 +9,11 @@
 //! - R11 as in `shared`: no work is left, the belief has ended, then the nodes are told.
 //! - N4' A release leaves on the connection of its acquire, behind it; on another only when the acquire can act no more.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use futures_util::{FutureExt, future::BoxFuture};
 use tokio::sync::watch;
@@ -169,11 +173,12 @@ impl Front {
     /// What connects a lease of this ttl with its keeper.
     fn handle(self: &Arc<Self>, ttl: Duration) -> KeeperHandle {
         let timing = &self.0.cluster.timing;
+        let here: Weak<Self> = Arc::downgrade(self);
         KeeperHandle {
             to: self.0.notes.clone(),
             pulse: self.0.pulse.clone(),
             late_after: look_every(timing) + slack(ttl, timing),
-            takes_back: Some(self.clone()),
+            takes_back: Some(here),
         }
     }
 }

@@ -179,22 +179,22 @@ impl Keeper {
     ) -> std::io::Result<Arc<Front>> {
         match seat {
             Seat::Here(spawn) => {
-                let (run, shared) = self.share(&spawn, &spawn);
-                spawn.spawn(run.run(inbox, shared.clone()));
-                Ok(Arc::new(Front(shared)))
+                let (run, front) = self.share(&spawn, &spawn);
+                spawn.spawn(run.run(inbox, front.clone()));
+                Ok(front)
             }
             Seat::Thread => {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()?;
                 let spawn = Spawn::onto(runtime.handle().clone());
-                let (run, shared) = self.share(&spawn, &Spawn::system());
-                let front = Arc::new(Front(shared.clone()));
+                let (run, front) = self.share(&spawn, &Spawn::system());
+                let here = front.clone();
                 std::thread::Builder::new()
                     .name("watchkeeper-keeper".to_owned())
                     .spawn(move || {
-                        let table = Arc::clone(&shared.table);
-                        let run = run.run(inbox, shared);
+                        let table = Arc::clone(&here.0.table);
+                        let run = run.run(inbox, here);
                         // Nothing of the keeper is used afterwards but the lease table, which is changed by short,
                         // complete steps.
                         let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run)));
@@ -208,7 +208,7 @@ impl Keeper {
     }
 
     /// What it shares with its tasks, and with callers, whose tasks are started by `of_callers`.
-    fn share(mut self, spawn: &Spawn, of_callers: &Spawn) -> (Self, Shared) {
+    fn share(mut self, spawn: &Spawn, of_callers: &Spawn) -> (Self, Arc<Front>) {
         let links: Vec<Link> = std::mem::take(&mut self.nodes)
             .into_iter()
             .enumerate()
@@ -251,10 +251,11 @@ impl Keeper {
             watchlist: self.watchlist.clone(),
             guard: self.guard.clone(),
         };
-        (self, shared)
+        (self, Arc::new(Front(shared)))
     }
 
-    async fn run(self, mut inbox: mpsc::Receiver<Command>, shared: Shared) {
+    async fn run(self, mut inbox: mpsc::Receiver<Command>, front: Arc<Front>) {
+        let shared = &front.0;
         let mut background = Vec::new();
         let (spawn, mut noted) = (shared.cluster.spawn.clone(), self.notes.1);
         for link in &shared.cluster.links {
@@ -327,10 +328,10 @@ impl Keeper {
             tokio::select! {
                 biased;
                 Some(note) = noted.recv() => {
-                    take(&shared, note, &mut asked);
+                    take(shared, note, &mut asked);
                     // What comes at once is looked at once.
                     while let Ok(note) = noted.try_recv() {
-                        take(&shared, note, &mut asked);
+                        take(shared, note, &mut asked);
                     }
                 }
                 command = inbox.recv(), if open => match command {
@@ -343,7 +344,7 @@ impl Keeper {
         }
         // A waiter that was the last to need us may have left its queue in this very moment.
         while let Ok(note) = noted.try_recv() {
-            take(&shared, note, &mut asked);
+            take(shared, note, &mut asked);
         }
         shared.cluster.settled().await;
         shared.cluster.of_callers.iter().for_each(Link::close);

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -48,7 +48,8 @@ pub(crate) struct KeeperHandle {
     pub(crate) pulse: Pulse,
     /// A keeper that has not looked for so long is late.
     pub(crate) late_after: Duration,
-    pub(crate) takes_back: Option<Arc<dyn TakesBack>>,
+    /// The keeper owns it, for as long as there is a lease.
+    pub(crate) takes_back: Option<Weak<dyn TakesBack>>,
 }
 
 // === impl Pulse ===

@@ -598,7 +598,9 @@ impl Lease {
     /// timeout; nodes that did not answer are told again in the background until a ttl has passed.
     pub async fn release(mut self) -> ReleaseReport {
         let here = self.view.0.keeper.takes_back.as_ref();
-        if let Some(report) = here.and_then(|here| here.take_back(&self.view)) {
+        let here = here.and_then(std::sync::Weak::upgrade);
+        let report = here.and_then(|here| here.take_back(&self.view));
+        if let Some(report) = report {
             self.handed_back = true;
             return report.await;
         }
