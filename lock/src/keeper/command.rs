@@ -19,8 +19,7 @@ use crate::{
 pub(crate) enum Command {
     Acquire {
         claims: Vec<Claim>,
-        /// For how long their caller waits where they are refused; zero where it does not.
-        waits: Duration,
+        mode: AttemptMode,
         reply: oneshot::Sender<Vec<Claimed>>,
     },
     /// One attempt at a single named lock.

@@ -39,12 +39,12 @@ impl Shared {
         match command {
             Command::Acquire {
                 claims,
-                waits,
+                mode,
                 reply,
             } => {
                 // A lease that is not taken any more is released: the end of the process waits for that as well.
                 let _busy = self.cluster.busy();
-                drop(reply.send(Box::pin(self.acquire(&claims, waits)).await));
+                drop(reply.send(Box::pin(self.acquire(&claims, &mode)).await));
             }
             Command::Try { claim, mode, reply } => {
                 // Its place may have been given up before this was read: to try now would take it again.
@@ -122,7 +122,7 @@ impl Shared {
         }
     }
 
-    async fn acquire(&self, claims: &[Claim], waits: Duration) -> Vec<Claimed> {
+    async fn acquire(&self, claims: &[Claim], mode: &AttemptMode) -> Vec<Claimed> {
         let cluster = &self.cluster;
         let start = cluster.clock.now();
         // A lock that is named twice is held by its first claim: one attempt has one owner value, so that the nodes
@@ -137,13 +137,9 @@ impl Shared {
         }
         // An owner value and a call for as many as fit into one: a node remembers one grant per owner of claims, and what
         // came with a later call would be held under a number that others have passed by then.
-        let mode = AttemptMode {
-            waits,
-            ..AttemptMode::default()
-        };
         let parts = once
             .chunks(MOST_OPS)
-            .map(|part| cluster.attempt(part, &mode, &|| false));
+            .map(|part| cluster.attempt(part, mode, &|| false));
         let parts = futures_util::future::join_all(parts).await;
         let mut attempts = parts.into_iter().flatten();
         let claimed = claims.iter().zip(first).map(|(claim, first)| {

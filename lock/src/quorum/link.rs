@@ -267,6 +267,7 @@ impl Link {
         let (mut ops_under_way, mut window) = (0, MOST_UNDER_WAY);
         loop {
             while under_way.len() < IN_FLIGHT {
+                self.meet().await;
                 // One call may always be under way, whatever its size.
                 let room = match ops_under_way {
                     0 => MOST_OPS.max(window),
@@ -295,6 +296,16 @@ impl Link {
                 () = self.0.bell.notified(), if under_way.len() < IN_FLIGHT => {}
             }
         }
+    }
+
+    /// Learns the node's clock before anything is sent that must not act too late (N2).
+    async fn meet(&self) {
+        if self.not_after(Moment::ZERO, None).is_some() || !self.waiting().is_bound() {
+            return;
+        }
+        let sent = self.0.clock.now();
+        let met = self.call(Vec::new(), sent, None).await;
+        self.learn(sent, &met);
     }
 
     /// Asks a node that is down whether it is back, for ever.

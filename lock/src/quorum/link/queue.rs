@@ -107,6 +107,12 @@ impl Queue {
         (!batch.is_empty()).then_some(batch)
     }
 
+    /// Whether something waits that must not act too late.
+    pub(super) fn is_bound(&self) -> bool {
+        let mut all = self.extensions.iter().chain(&self.others);
+        all.any(|queued| queued.ends.is_some())
+    }
+
     pub(super) fn refuse_all(&mut self, trouble: &NodeError) {
         let all = self.extensions.drain(..).chain(self.others.drain(..));
         for queued in all {
