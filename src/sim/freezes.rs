@@ -13,7 +13,7 @@ use crate::{
     event::Event,
     job::Spec,
     lease::{Lease, Loss},
-    node::{Op, memory::MemoryNode},
+    node::{Call, Kind, Node, Op, memory::MemoryNode},
     testing::{cluster::Cluster, members::Member},
 };
 
@@ -85,11 +85,21 @@ async fn a_lease_that_was_taken_during_a_freeze_starts_nothing() {
     let mine = lease(&member).await;
     fleet.sleep(ms(20)).await;
     member.tasks.freeze();
-    let locks = &other.ctx.locks;
-    locks
-        .break_lease("lock/x", mine.owner(), true)
-        .await
-        .unwrap();
+    // Two believe, as they never should.
+    for node in &fleet.nodes {
+        let release = Op::Release {
+            key: "lock/x".to_owned(),
+            owner: mine.owner().to_owned(),
+            kind: Kind::Lock,
+            marked: TTL,
+            retention: TTL,
+        };
+        let call = Call {
+            not_after: None,
+            ops: vec![release],
+        };
+        node.call(call).await.unwrap();
+    }
     let _theirs = lease(&other).await;
     fleet.sleep(FREEZE).await;
     assert!(mine.is_held(), "as far as its clock knows");

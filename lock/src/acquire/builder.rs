@@ -213,7 +213,6 @@ impl LockBuilder {
                 }
                 Woken::Time if turn_of_another => return Ok(Some(ticket.impatient())),
                 Woken::Time if clock.now() >= until => return Ok(Some(ticket.queue())),
-                Woken::Time if ticket.fades() => return Ok(Some(ticket.renew())),
                 Woken::Time => {}
             }
             // Every waiter watches all nodes: what one of them shows stands for no other, and a holder that is first
@@ -227,6 +226,8 @@ impl LockBuilder {
                     return Ok(Some(ticket.impatient()));
                 }
                 turn_of_another = true;
+            } else if ticket.fades() {
+                return Ok(Some(ticket.renew(&seen)));
             }
         }
     }

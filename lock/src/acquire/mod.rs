@@ -136,22 +136,21 @@ impl Locks {
     /// # Errors
     /// [`LockError::Closed`], [`LockError::TtlTooLong`].
     pub async fn claim(&self, claims: Vec<Claim>) -> Result<Vec<Claimed>, LockError> {
-        self.claim_and_wait(claims, Duration::ZERO).await
+        self.claim_by(claims, AttemptMode::default()).await
     }
 
-    /// As [`Locks::claim`], and where named locks are refused, the nodes announce the ends of their leases for as long as
-    /// `waits`.
-    pub(crate) async fn claim_and_wait(
+    /// As [`Locks::claim`], in this mode.
+    pub(crate) async fn claim_by(
         &self,
         claims: Vec<Claim>,
-        waits: Duration,
+        mode: AttemptMode,
     ) -> Result<Vec<Claimed>, LockError> {
         self.check_ttl(claims.iter().filter_map(|c| c.ttl).max())?;
         if claims.is_empty() {
             return Ok(Vec::new());
         }
         self.check_open()?;
-        Ok(Box::pin(self.0.front.acquire(&claims, waits)).await)
+        Ok(Box::pin(self.0.front.acquire(&claims, &mode)).await)
     }
 
     /// One attempt at a named lock; what it showed, also of the queue.

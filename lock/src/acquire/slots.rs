@@ -25,7 +25,9 @@ use crate::{
     human::Brief,
     lease::{Lease, LeaseView, ReleaseReport},
     node::Announcement,
-    quorum::{Claim, Claimed, LockError, MOST_SLOTS, NodeTroubles, tally::majority},
+    quorum::{
+        Claim, Claimed, LockError, MOST_SLOTS, NodeTroubles, claim::AttemptMode, tally::majority,
+    },
 };
 
 /// Where the slots lie: no key of a named lock, an election, a job or a batch begins so.
@@ -185,7 +187,7 @@ impl SlotsBuilder {
             backoff.reset();
             // An announcement that comes meanwhile waits in the stream (W5).
             if now >= tell_at && now < until {
-                if let Some(slot) = self.tell(WAITS.min(until.since(now))).await? {
+                if let Some(slot) = self.tell(&seen, WAITS.min(until.since(now))).await? {
                     return Ok(slot);
                 }
                 tell_at = now + WAITS / 2;
@@ -210,15 +212,28 @@ impl SlotsBuilder {
         Ok(claimed.into_lease().map(|lease| Slot { lease, index }))
     }
 
-    /// Tells the nodes that a client waits for any slot: by one attempt at all of them, which is refused where they are held. A
-    /// slot that has become free in this moment is the caller's.
-    async fn tell(&self, waits: Duration) -> Result<Option<Slot>, LockError> {
+    /// Tells the nodes that show a holder of every slot that a client waits for any of them: by one attempt at all, which is
+    /// refused where they are held. A slot that has become free in this moment is the caller's.
+    async fn tell(&self, seen: &[LockState], waits: Duration) -> Result<Option<Slot>, LockError> {
+        let mut only: Vec<usize> = (0..seen.first().map_or(0, |slot| slot.nodes.len())).collect();
+        for slot in seen {
+            let held = slot.held_on();
+            only.retain(|node| held.contains(node));
+        }
+        if !seen.iter().all(|slot| slot.are_enough(&only)) {
+            return Ok(None);
+        }
+        let mode = AttemptMode {
+            waits,
+            only: Some(only),
+            ..AttemptMode::default()
+        };
         let claim = |slot| Claim {
             ttl: self.ttl,
             ..Claim::named(self.key(slot))
         };
         let claims = (0..self.of).map(claim).collect();
-        let claimed = self.locks.claim_and_wait(claims, waits).await?;
+        let claimed = self.locks.claim_by(claims, mode).await?;
         // Whatever else has become free is released when it is dropped.
         let mut leases = claimed.into_iter().map(Claimed::into_lease).enumerate();
         Ok(leases.find_map(|(index, lease)| {

@@ -18,6 +18,7 @@ use tokio::sync::broadcast::Receiver;
 use super::{Locks, releases::next_release};
 use crate::{
     clock::Moment,
+    expiry::LockState,
     node::{Announcement, Ticket},
     quorum::claim::{AttemptMode, QueuePosition},
 };
@@ -108,11 +109,14 @@ impl QueueTicket {
         self.mode(true, true)
     }
 
-    /// As [`QueueTicket::queue`], but tells all nodes that we wait.
-    pub(super) fn renew(&mut self) -> AttemptMode {
+    /// As [`QueueTicket::queue`], but tells all nodes that show a holder that we wait for its end.
+    pub(super) fn renew(&mut self, seen: &LockState) -> AttemptMode {
         let mode = self.mode(false, true);
         self.renewed = true;
-        mode
+        AttemptMode {
+            only: Some(seen.held_on()),
+            ..mode
+        }
     }
 
     /// It is our turn: all nodes at once.
@@ -134,6 +138,7 @@ impl QueueTicket {
             one_first,
             ticket: Some(Ticket { id, life, polite }),
             waits: life,
+            only: None,
         }
     }
 

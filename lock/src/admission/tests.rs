@@ -133,7 +133,6 @@ async fn g2_a_node_that_lost_its_memory_is_told_what_the_others_know() {
     let shown = &two.look(vec!["lock/a".into()]).await.unwrap()[0];
     for view in shown.nodes.iter().flatten() {
         assert_eq!(view.record.body, "remember");
-        assert!(view.token >= lease.token());
     }
     let seen = two.admissions().await.unwrap();
     assert_ne!(

@@ -175,7 +175,11 @@ impl Elector {
                 // Then it is looked at again: the candidate that was to go first may have it.
                 clock.sleep(pause).await;
             } else if next == Next::Bid {
-                if let Some(elected) = self.bid_once(one_first).await? {
+                let mode = AttemptMode {
+                    one_first,
+                    ..Self::waiting()
+                };
+                if let Some(elected) = self.bid_once(mode).await? {
                     return Ok(elected);
                 }
                 // Candidates that bid together split the vote: ask one node first from now on, and wait a random,
@@ -214,16 +218,22 @@ impl Elector {
     /// one node is asked before the others, so that candidates that bid together split no votes.
     #[doc(hidden)]
     pub async fn bid(&self, one_first: bool) -> Result<Option<Term>, LockError> {
-        let elected = self.bid_once(one_first).await?;
+        let mode = AttemptMode {
+            one_first,
+            ..Self::waiting()
+        };
+        let elected = self.bid_once(mode).await?;
         Ok(elected.map(|elected| elected.term))
     }
 
-    async fn bid_once(&self, one_first: bool) -> Result<Option<Elected>, LockError> {
-        let mode = AttemptMode {
-            one_first,
-            ticket: None,
+    fn waiting() -> AttemptMode {
+        AttemptMode {
             waits: WAITS,
-        };
+            ..AttemptMode::default()
+        }
+    }
+
+    async fn bid_once(&self, mode: AttemptMode) -> Result<Option<Elected>, LockError> {
         let (bid, seen, position) = self.locks.attempt(&self.claim, mode).await?;
         if position.told {
             self.locks.told(&self.claim.key, WAITS / 2);
@@ -253,11 +263,16 @@ impl Elector {
             return false;
         };
         let mut at = clock.now() + pause;
-        if !self.locks.has_told(&self.claim.key)
-            && matches!(self.bid_once(false).await, Ok(Some(_)))
-        {
+        let held = seen.held_on();
+        if seen.are_enough(&held) && !self.locks.has_told(&self.claim.key) {
+            let mode = AttemptMode {
+                only: Some(held),
+                ..Self::waiting()
+            };
             // Released since it was seen, and won although its caller has not said that it bids now: it is given back.
-            return true;
+            if matches!(self.bid_once(mode).await, Ok(Some(_))) {
+                return true;
+            }
         }
         if !exact {
             at = together(at, self.own_ttl());
@@ -302,5 +317,62 @@ impl fmt::Debug for Shows {
 impl fmt::Debug for Hesitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hesitation")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        chance::Chance,
+        node::{Expiry, Node, memory::MemoryNode, rules::Row},
+        sim_clock::SimTime,
+        spawn::Spawn,
+    };
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn w2_a_standby_has_told_the_nodes_that_it_waits() {
+        for expiry in [Expiry::Server, Expiry::Observed] {
+            let time = SimTime::new();
+            let node = |n| MemoryNode::new(format!("n{n}"), time.clock());
+            let nodes: Vec<_> = (0..3).map(node).collect();
+            let candidate = |seed| {
+                let lines = nodes.iter().map(|n| Arc::new(n.clone()) as Arc<dyn Node>);
+                let locks = Locks::over(lines.collect())
+                    .expiry(expiry)
+                    .clock(time.clock())
+                    .chance(Chance::seeded(seed))
+                    .keeper_here(Spawn::system())
+                    .start()
+                    .unwrap();
+                Elector::new(&locks, "x").ttl(TTL)
+            };
+            let told = || {
+                let waits = |node: &&MemoryNode| {
+                    let now = node.time();
+                    node.inspect(|state| match state.row("elect/x") {
+                        Some(Row::Record(entry)) => entry.waits > now,
+                        _ => false,
+                    })
+                };
+                nodes.iter().filter(waits).count()
+            };
+            let term = candidate(1).campaign().await.unwrap();
+            assert_eq!(told(), 0);
+            let other = candidate(2);
+            let standby = tokio::spawn(async move { other.campaign().await });
+            for _ in 0..40 {
+                time.clock().sleep(TTL * 6).await;
+                assert!(told() >= 2, "{} of 3", told());
+            }
+            let start = time.elapsed();
+            term.resign().await;
+            let next = standby.await.unwrap().unwrap();
+            let took = time.elapsed() - start;
+            assert!(took < Duration::from_millis(100), "{took:?}");
+            next.resign().await;
+        }
     }
 }

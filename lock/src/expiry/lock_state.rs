@@ -157,6 +157,19 @@ impl LockState {
         self.expiry
     }
 
+    /// Whether so many of the nodes are among these that a client which has told them may sleep (W2).
+    pub(crate) fn are_enough(&self, nodes: &[usize]) -> bool {
+        nodes.len() > self.nodes.len() - majority(self.nodes.len())
+    }
+
+    /// The nodes that show a holder.
+    pub(crate) fn held_on(&self) -> Vec<usize> {
+        let nodes = self.nodes.iter().enumerate();
+        let held = |view: &View| view.holder_by(self.expiry).is_some();
+        let held = nodes.filter(|(_, shown)| shown.as_ref().is_ok_and(held));
+        held.map(|(node, _)| node).collect()
+    }
+
     /// The longest ttl of this owner's lease that any node shows.
     pub(crate) fn ttl_of(&self, owner: &str) -> Option<Duration> {
         let its = self

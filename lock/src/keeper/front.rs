@@ -47,7 +47,7 @@ impl Front {
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         claims: &[Claim],
-        waits: Duration,
+        mode: &AttemptMode,
     ) -> Vec<Claimed> {
         let cluster = &self.0.cluster;
         // A lease that is not taken any more is released: the end of the process waits for that as well.
@@ -65,10 +65,6 @@ impl Front {
         }
         // An owner value and a call for as many as fit into one: a node remembers one grant per owner of claims, and what
         // came with a later call would be held under a number that others have passed by then.
-        let mode = &AttemptMode {
-            waits,
-            ..AttemptMode::default()
-        };
         let parts = once.chunks(MOST_OPS).map(|part| async move {
             let tried = cluster.attempt(part, mode).await;
             // In the keeper's care at once: the caller may go before the other parts have ended.

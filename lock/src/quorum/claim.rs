@@ -52,6 +52,10 @@ pub(crate) struct AttemptMode {
     /// The caller waits: the records that refuse it say for so long that their end is to be announced (W3). Zero for a caller
     /// that does not wait.
     pub(crate) waits: Duration,
+    /// Only these nodes are asked, and the one that keeps the queue if there is a ticket; `None` for all. An attempt that only
+    /// tells that its caller waits spares the nodes on which nothing stands in its way: what it took and gave back there
+    /// would keep the holder from healing them (E3).
+    pub(crate) only: Option<Vec<usize>>,
 }
 
 /// How an attempt at one lock ended, and what it showed.

@@ -57,8 +57,22 @@ impl<'a> Round<'a> {
             lanes: cluster.lanes(),
             asked: Asked::default(),
         };
-        round.ask(|node| first.is_none_or(|first| node == first));
+        let asked: Vec<_> = (0..nodes).map(|node| round.is_meant(node)).collect();
+        round.ask(|node| match first {
+            Some(first) => node == first,
+            None => asked[node],
+        });
         round
+    }
+
+    /// Whether the attempt is meant for this node.
+    fn is_meant(&self, node: usize) -> bool {
+        let queues = || match self.claims {
+            [claim] => self.mode.ticket.is_some() && self.cluster.primary(&claim.key) == node,
+            _ => false,
+        };
+        let only = self.mode.only.as_ref();
+        only.is_none_or(|only| only.contains(&node) || queues())
     }
 
     /// Sends the attempt to these nodes.
@@ -92,8 +106,12 @@ impl<'a> Round<'a> {
     }
 
     pub(super) fn is_refused_by_all(&self, claim: usize) -> bool {
-        let votes = self.tallies[claim].votes();
-        votes.iter().all(|v| matches!(v, Some(Vote::Refused(_))))
+        let mut votes = self.tallies[claim].votes().iter().enumerate();
+        votes.all(|(node, vote)| match vote {
+            Some(Vote::Refused(_)) => true,
+            None => !self.is_meant(node),
+            Some(_) => false,
+        })
     }
 
     pub(super) fn is_refused_by_the_first(&self) -> bool {

@@ -262,7 +262,12 @@ async fn w2_a_waiter_that_told_too_few_nodes_looks_more_often() {
     let mut ticket = scene.ticket();
     assert_eq!(ticket.longest_sleep(), slow * UNTOLD);
     let claim = Claim::named(KEY);
-    for (mode, told) in [(ticket.queue(), false), (ticket.renew(), true)] {
+    let seen = scene.locks.look(vec![KEY.into()]).await.unwrap();
+    for told in [false, true] {
+        let mode = match told {
+            false => ticket.queue(),
+            true => ticket.renew(&seen[0]),
+        };
         let (_, _, position) = scene.locks.attempt(&claim, mode).await.unwrap();
         assert_eq!(position.told, told);
         ticket.refused(position);
@@ -274,9 +279,29 @@ async fn w2_a_waiter_that_told_too_few_nodes_looks_more_often() {
     for node in &scene.nodes[1..] {
         node.faults().partition(crate::node::memory::Cut::Refuse);
     }
-    let mode = ticket.renew();
+    let mode = ticket.renew(&seen[0]);
     let (_, _, position) = scene.locks.attempt(&claim, mode).await.unwrap();
     assert!(!position.told);
+}
+
+/// What is taken and given back where nothing stands keeps the holder from healing it.
+#[tokio::test(start_paused = true)]
+async fn to_tell_that_it_waits_a_waiter_takes_nothing_that_is_free() {
+    let scene = Scene::new();
+    for node in 0..3 {
+        scene.take_on(node).await;
+    }
+    let primary = scene.primary().await;
+    let lost = (primary + 1) % 3;
+    scene.nodes[lost].faults().flush();
+    let mut ticket = scene.ticket();
+    let seen = scene.locks.look(vec![KEY.into()]).await.unwrap();
+    let mode = ticket.renew(&seen[0]);
+    let claim = Claim::named(KEY);
+    let (_, _, position) = scene.locks.attempt(&claim, mode).await.unwrap();
+    assert!(position.told);
+    scene.locks.settle().await;
+    assert_eq!(scene.nodes[lost].inspect(|state| state.rows().count()), 0);
 }
 
 #[tokio::test(start_paused = true)]

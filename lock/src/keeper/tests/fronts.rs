@@ -92,6 +92,13 @@ impl Scene {
         scene
     }
 
+    /// From now on requests are under way for a while.
+    fn delay(&self) {
+        for node in &self.nodes {
+            node.faults().delay_requests(MS * 5, MS * 5);
+        }
+    }
+
     fn held(&self) -> Vec<usize> {
         let held = |node: &MemoryNode| node.inspect(|state| state.held().count());
         self.nodes.iter().map(held).collect()
@@ -141,6 +148,7 @@ async fn a_release_goes_on_without_its_caller() {
     let scene = Scene::ready().await;
     let lease = scene.locks.lock("a").acquire().await.unwrap();
     let view = lease.view().clone();
+    scene.delay();
     {
         let mut release = pin!(lease.release());
         let polled = release
@@ -156,9 +164,7 @@ async fn a_release_goes_on_without_its_caller() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_its_caller_leaves_is_undone_behind_its_acquire() {
     let scene = Scene::ready().await;
-    for node in &scene.nodes {
-        node.faults().delay_requests(MS * 5, MS * 5);
-    }
+    scene.delay();
     {
         let mut acquire = pin!(scene.locks.lock("a").acquire());
         let polled = acquire

@@ -51,9 +51,9 @@
 //! replica refuses to write, and is looked at anew.
 //! A master also takes a new replication id when its *first* replica is attached, and an hour (`repl-backlog-ttl`) after
 //! its last one has left: it must be admitted again, though it has lost nothing.
-//! The comparison with every call costs the server about 7 of 26 microseconds a call (Redis 7.0 on a busy machine with 2
-//! cores, least of 25 series by `commandstats`: an extension takes 19 unguarded, 19 with `Connection`, 26 with `Call`; two
-//! sections of `INFO` would cost 14 more instead of 7).
+//! The comparison with every call costs the server about 3 of 12 microseconds a call, and the scripts for one lock (Redis 7.0
+//! on a busy machine with 2 cores, least of 25 series by `commandstats`: an extension takes 9.5 unguarded and with `Connection`,
+//! 12.3 with `Call`; acquiring or releasing takes 5.6 by a script of its own, twice as long by the one for many).
 //!
 //! # When a server refuses
 //! [`crate::node::Refusal`] has them all. A server that refuses everything counts as down, as one that is silent does:

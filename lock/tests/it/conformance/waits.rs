@@ -124,7 +124,7 @@ pub(crate) async fn whoever_is_still_in_the_queue_goes_on_waiting_w1(lab: Lab) {
         let mut op = take("k", owner);
         if let Op::Acquire { ticket, .. } = &mut op {
             *ticket = Some(Ticket {
-                id: format!("place of {owner}"),
+                id: format!("place-of-{owner}"),
                 life: LONG,
                 polite,
             });
@@ -142,6 +142,6 @@ pub(crate) async fn whoever_is_still_in_the_queue_goes_on_waiting_w1(lab: Lab) {
     let next = soon(news.recv()).await.unwrap();
     assert_eq!(
         (next.owner.as_str(), next.next.as_deref()),
-        ("a", Some("place of b"))
+        ("a", Some("place-of-b"))
     );
 }

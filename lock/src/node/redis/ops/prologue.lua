@@ -68,7 +68,7 @@ local c = rows[2] or FIRST
 local stands = c
 if #c ~= 16 or not number_of(c) then return redis.error_reply('ERR the counter in ' .. t .. ' is none of ours') end
 
--- What rows become in this call: false where they go. It is written at once, at the end of the call.
+-- What rows become in this call: false where they go. It is written at once, at the end of the call, and before a page is read.
 local changed = {}
 -- Whether something was done that is allowed when the memory is full.
 local spare = false
@@ -98,7 +98,6 @@ local function flush()
     end
   end
   if m > 0 then call('HDEL', t, unpack(gone)) end
-  changed = {}
 end
 
 -- === raw keys ===
