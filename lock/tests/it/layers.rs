@@ -141,9 +141,8 @@ const CIRCLES: check::Circles = &[
             "quorum/link.rs",
             "quorum/link/alone.rs",
             "quorum/link/crowd.rs",
-            "quorum/link/pump.rs",
         ],
-        "a call is carried by its sender or by the pump of its link, which waits while the senders of any link are woken",
+        "a call that its sender carries is made over the link, and the links of callers wait for each other's senders",
     ),
     (
         &[

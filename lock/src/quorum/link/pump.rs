@@ -110,6 +110,10 @@ impl Link {
         if lane.closed {
             return false;
         }
+        if self.0.callers.is_some() && self.is_down() {
+            // The keeper may have found that.
+            lane.queue.refuse_all(&self.known_trouble());
+        }
         if let Some(alone) = lane.alone.clone() {
             let left = alone.left.load(Ordering::SeqCst);
             if left || !lane.queue.is_empty() || now >= alone.deadline {
