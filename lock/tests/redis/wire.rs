@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use watchkeeper_lock::node::{Announcement, Answer, Kind, Node, Op, Seen, Take, Token, Version};
+use watchkeeper_lock::node::{
+    Announcement, Answer, Cursor, Kind, Node, Op, Seen, Take, Token, Version,
+};
 
 use crate::{bench::*, server::RedisServer};
 
@@ -189,6 +191,129 @@ pub(crate) fn a_key_of_another_type_costs_nothing_but_itself() {
         assert_eq!(swept(&node).await, 0);
         let left = server.raw(&["HGET", "{app}:2:t", "lwrong"]);
         assert_eq!(left, "$1\r\nx\r\n");
+    });
+}
+
+/// Whatever stands there, it costs its own lock, and no script or answer breaks.
+pub(crate) fn a_row_of_another_shape_costs_its_lock_alone() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let wide = |c: &str| c.repeat(150);
+        let of_nines = format!("H{}{}", "9".repeat(16), "0".repeat(120));
+        let blank = format!("R{}-5{}", " ".repeat(14), "0".repeat(120));
+        let rows = [
+            "",
+            "x",
+            "H",
+            "C",
+            &of_nines,
+            &blank,
+            &wide("z"),
+            &wide("H"),
+            &wide("C"),
+        ];
+        for (n, row) in rows.into_iter().enumerate() {
+            server.raw(&["HSET", "{app}:2:t", "lwrong", row]);
+            let good = format!("good {n}");
+            let alone = ask(&node, await_end("wrong", "a")).await;
+            assert_eq!(
+                refused(&alone).holder.as_deref(),
+                Some("(malformed)"),
+                "{row}"
+            );
+            assert_eq!(ask(&node, release("wrong", "a")).await, Answer::Done);
+            let ops = vec![
+                acquire("wrong", "a"),
+                claim("wrong", "a"),
+                extend("wrong", "a", Kind::Lock, 1, 1),
+                extend("wrong", "a", Kind::Claim, 1, 1),
+                confirm("wrong", "a", Kind::Lock, 1),
+                confirm("wrong", "a", Kind::Claim, 1),
+                acquire(&good, "a"),
+            ];
+            let mut answers = send(&node, ops).await.unwrap().answers;
+            granted(&answers.pop().unwrap());
+            for answer in answers {
+                assert_eq!(
+                    refused(&answer).holder.as_deref(),
+                    Some("(malformed)"),
+                    "{row}"
+                );
+            }
+            let ops = vec![
+                write("wrong", "a", 1, 1, "x"),
+                break_lock("wrong", "a"),
+                release_as("wrong", "a", Kind::Claim, RETENTION),
+            ];
+            let answers = send(&node, ops).await.unwrap().answers;
+            refused(&answers[0]);
+            refused(&answers[1]);
+            let shown = view(&node, "wrong").await;
+            assert_eq!(shown.holder.as_deref(), Some("(malformed)"), "{row}");
+            assert_eq!(swept(&node).await, 0);
+            assert_eq!(names(&node, "wrong").await, ["wrong"]);
+            let left = server.raw(&["HGET", "{app}:2:t", "lwrong"]);
+            assert_eq!(left, format!("${}\r\n{row}\r\n", row.len()));
+        }
+        for body in ["", "x", &wide("z"), &"1".repeat(44)] {
+            server.raw(&["HSET", "{app}:2:t", "bbare", body]);
+            granted(&ask(&node, acquire("bare", "a")).await);
+            assert_eq!(view(&node, "bare").await.record.body, "");
+            ask(&node, release("bare", "a")).await;
+            server.raw(&["HDEL", "{app}:2:t", "lbare", "bbare"]);
+        }
+    });
+}
+
+/// However much stands there, and whatever is asked for, a page is small: the server has others to serve.
+pub(crate) fn a_large_table_is_walked_in_small_pages() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let fill = "for i = 1, 5000 do redis.call('HSET', '{app}:2:t', 'ljob/' .. i, ARGV[1]) end";
+        let released = format!("R{}{}-a", "0".repeat(116), "-".repeat(15));
+        server.raw(&["EVAL", fill, "0", &released]);
+        let pages = async |op: &dyn Fn(Cursor) -> Op| {
+            let (mut sizes, mut from) = (Vec::new(), Some(Cursor::default()));
+            while let Some(cursor) = from {
+                let Answer::Page(page) = ask(&node, op(cursor)).await else {
+                    panic!("not a page")
+                };
+                sizes.push(page.views.len() + usize::try_from(page.forgotten).unwrap());
+                from = page.next;
+            }
+            assert!(
+                sizes.len() > 20 && sizes.iter().all(|size| *size < 250),
+                "{sizes:?}"
+            );
+            sizes.into_iter().sum::<usize>()
+        };
+        let count = u32::MAX;
+        let prefix = String::from("job/");
+        let list = |from| Op::List {
+            prefix: prefix.clone(),
+            from,
+            count,
+        };
+        assert!(pages(&list).await >= 5000);
+        assert!(pages(&|from| Op::Records { from, count }).await >= 5000);
+        assert_eq!(pages(&|from| Op::Sweep { from, count }).await, 5000);
+        assert_eq!(names(&node, "").await, [""; 0]);
+    });
+}
+
+pub(crate) fn raw_keys_that_never_end_are_found() {
+    run(async {
+        let server = RedisServer::start();
+        let raw = raw_client(&server);
+        for key in ["ends", "stays"] {
+            granted(&ask(&raw, acquire(key, "a")).await);
+        }
+        server.raw(&["PERSIST", "stays"]);
+        server.raw(&["SET", "of another program", "x"]);
+        assert_eq!(raw.endless().await.unwrap(), ["stays"]);
+        assert_eq!(client(&server).endless().await.unwrap(), [""; 0]);
     });
 }
 

@@ -9,7 +9,10 @@ use super::trouble::{self, Scrub};
 use crate::node::{MOST_ENDLESS, NodeError};
 
 /// Rows that the server looks at in one step.
-const STEP: usize = 100;
+const ROWS: usize = 100;
+
+/// Where to go on, and fields of the table with what stands in them.
+type Step = (u64, Vec<(Vec<u8>, Vec<u8>)>);
 
 /// A walk takes no longer than this.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
@@ -33,9 +36,8 @@ pub(super) async fn endless(
     loop {
         let mut step = cmd("HSCAN");
         let step = step.arg(table).arg(cursor).arg("MATCH").arg("l*");
-        let step = step.arg("COUNT").arg(STEP);
-        let (next, rows): (u64, Vec<(Vec<u8>, Vec<u8>)>) =
-            step.query_async(&mut connection).await.map_err(failed)?;
+        let step = step.arg("COUNT").arg(ROWS);
+        let (next, rows): Step = step.query_async(&mut connection).await.map_err(failed)?;
         let keys: Vec<&[u8]> = rows.iter().filter_map(|(name, _)| name.get(1..)).collect();
         if !keys.is_empty() {
             let mut lives = pipe();
