@@ -19,6 +19,7 @@ use tracing::warn;
 
 use crate::node::{
     Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Reply, RestartGuard,
+    rules::ceil_ms,
 };
 pub(super) use decode::Marker;
 use decode::{Fields, Scene, nonsense};
@@ -247,12 +248,19 @@ impl Prepared {
 /// Refuses what a server cannot keep.
 pub(super) fn check(call: &Call) -> Result<(), NodeError> {
     for op in &call.ops {
-        let (Op::Nominate { nonce } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. }) = op
-        else {
-            continue;
-        };
-        if encode::inc(nonce).is_none() {
-            return Err(nonsense("a nonce of more than 16 letters"));
+        match op {
+            Op::Nominate { nonce } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. }
+                if encode::inc(nonce).is_none() =>
+            {
+                return Err(nonsense("a nonce of more than 16 letters"));
+            }
+            // Its holder would believe longer than others watch.
+            Op::Acquire { ttl, .. } | Op::Extend { ttl, .. } | Op::Break { ttl, .. }
+                if ceil_ms(*ttl) > encode::LONGEST_TTL_MS =>
+            {
+                return Err(nonsense("a ttl of more than 115 days"));
+            }
+            _ => {}
         }
     }
     Ok(())

@@ -9,7 +9,7 @@
 
 local call, argv, sub = redis.call, ARGV, string.sub
 local time = call('TIME')
-local now = time[1] .. sub('00000' .. time[2], -6, -4)
+local now = sub('000000000' .. time[1], -10) .. sub('00000' .. time[2], -6, -4)
 if now >= argv[1] then return { 0, now + 0 } end
 local inc, key, owner = argv[2], argv[3], argv[6]
 local rows = call('HMGET', KEYS[1], 'm', 'c', 'l' .. key, 'b' .. key)
@@ -18,6 +18,9 @@ if rows[1] ~= inc and inc ~= '----------------' then return { 2, now + 0, -2 } e
 local v, body = rows[3], rows[4]
 if body and (sub(body, 1, 13) <= now or not string.find(body, '^' .. ('%d'):rep(45))) then body = nil end
 local base, waits = rows[2] or '0000000000000000', '0000000000000'
+if #base ~= 16 or string.find(base, '%D') then
+  return redis.error_reply('ERR the counter in ' .. KEYS[1] .. ' is none of ours')
+end
 if v then
   local state, free, cut = string.byte(v), false, v
   if state == 67 and #v > 46 and not string.find(sub(v, 2, 30), '%D') then
@@ -26,7 +29,7 @@ if v then
   elseif (state == 72 or state == 82 or state == 66) and #v > 133 then
     local counter = sub(v, 2, 17)
     waits = sub(v, 47, 59)
-    if string.find(counter, '%D') or counter >= '9007199254740991' then
+    if string.find(sub(v, 2, 117), '%D') or counter >= '9007199254740991' then
       free = false
     elseif sub(v, 118, 133) ~= inc then
       -- C1: it names nobody, and its counter may be older than what the node was admitted with.
@@ -68,6 +71,8 @@ if v then
 end
 
 if argv[4] > base then base = argv[4] end
+-- Lua counts no further.
+if base >= '9007199254740990' then return redis.error_reply('ERR the counter of ' .. key .. ' is at its end') end
 local grant = base + 1
 local shown = string.format('%016.0f', grant)
 local row = 'H' .. shown .. shown .. string.format('%013.0f', now + argv[5]) .. waits .. argv[5]

@@ -80,7 +80,7 @@ while position < last or left > 0 do
           -- A1: what is over here is never granted again.
           free = state == 72 and (not plain or plain == owner)
         else
-          free = may_take(v, state, named, of, take, plain)
+          free = may_take(v, state, named, of, take, plain) and floor < LAST and base_of(v, state, named) < LAST
           if ticket ~= '' then
             -- Only the other script has queues.
             ahead = queue(key, ticket, argv[position - 1])

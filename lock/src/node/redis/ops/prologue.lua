@@ -24,7 +24,7 @@ local call, argv, t = redis.call, ARGV, KEYS[1]
 local sub, byte, format, number_of = string.sub, string.byte, string.format, tonumber
 
 local time = call('TIME')
-local now = time[1] .. sub('00000' .. time[2], -6, -4)
+local now = sub('000000000' .. time[1], -10) .. sub('00000' .. time[2], -6, -4)
 if now >= argv[1] then return { 0, now + 0 } end
 
 -- Answer codes, as the decoder knows them.
@@ -66,7 +66,7 @@ end
 -- The largest counter of what was forgotten, and as it stands in the table.
 local c = rows[2] or FIRST
 local stands = c
-if #c ~= 16 or not number_of(c) then return redis.error_reply('ERR the counter in ' .. t .. ' is none of ours') end
+if #c ~= 16 or string.find(c, '%D') then return redis.error_reply('ERR the counter in ' .. t .. ' is none of ours') end
 
 -- What rows become in this call: false where they go. It is written at once, at the end of the call, and before a page is read.
 local changed = {}
@@ -88,16 +88,18 @@ local function flush()
     texts[n + 1], texts[n + 2] = 'c', c
     n, stands = n + 2, c
   end
-  if n > 0 then
+  -- In parts, because a page of a small table may be all of it.
+  for i = 1, n, 1000 do
+    local part = { unpack(texts, i, math.min(i + 999, n)) }
     if not spare then
-      call('HSET', t, unpack(texts))
-    elseif type(redis.pcall('HSET', t, unpack(texts))) == 'table' then
+      call('HSET', t, unpack(part))
+    elseif type(redis.pcall('HSET', t, unpack(part))) == 'table' then
       -- Redis lets the others pass after one write, also when its memory is full.
       call('PERSIST', t)
-      call('HSET', t, unpack(texts))
+      call('HSET', t, unpack(part))
     end
   end
-  if m > 0 then call('HDEL', t, unpack(gone)) end
+  for i = 1, m, 1000 do call('HDEL', t, unpack(gone, i, math.min(i + 999, m))) end
 end
 
 -- === raw keys ===
@@ -130,6 +132,8 @@ local function show(key, owner, ttl)
     -- Not by SET: it is allowed when the memory is full.
     call('PEXPIRE', key, format('%.0f', ttl))
   else
+    -- Redis lets the others pass after one write, also when its memory is full.
+    if spare then call('PERSIST', t) end
     call('SET', key, owner, 'PX', format('%.0f', ttl))
     plains[key] = owner
   end
@@ -148,8 +152,7 @@ local function judge(v)
     return state, sub(v, 31, 46) == inc, sub(v, 47)
   end
   if state ~= 72 and state ~= 82 and state ~= 66 or #v < 134 then return false, false, nil end
-  local counter = sub(v, 2, 17)
-  if string.find(counter, '%D') or counter >= '9007199254740991' then return false, false, nil end
+  if string.find(sub(v, 2, 117), '%D') or sub(v, 2, 17) >= '9007199254740991' then return false, false, nil end
   return state, sub(v, 118, 133) == inc, sub(v, 134)
 end
 
@@ -168,6 +171,9 @@ local function may_take(v, state, named, owner, take, plain)
   if take == 's' then return sub(v, 34, 46) <= now end
   return sub(v, 102) == take
 end
+
+-- Lua counts no further: a lock or node whose counter stands here grants no more.
+local LAST = '9007199254740990'
 
 -- The counter that a grant must exceed (C1, C4).
 local function base_of(v, state, named)

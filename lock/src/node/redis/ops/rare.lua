@@ -31,7 +31,7 @@ local function queue(key, ticket, life)
   for _, name in ipairs({ line, ends }) do
     if is_wrong_type(redis.pcall('ZSCORE', name, ticket)) then call('DEL', name) end
   end
-  for _, gone in ipairs(call('ZRANGEBYSCORE', ends, '-inf', now)) do
+  for _, gone in ipairs(call('ZRANGEBYSCORE', ends, '-inf', now, 'LIMIT', 0, 100)) do
     call('ZREM', line, gone)
     call('ZREM', ends, gone)
   end
@@ -51,7 +51,9 @@ local function leave(key, ticket)
   redis.pcall('ZREM', line, ticket)
   redis.pcall('ZREM', ends, ticket)
   local latest = redis.pcall('ZRANGE', ends, -1, -1, 'WITHSCORES')[2]
-  return latest and format('%013.0f', latest) or NONE
+  -- Anybody may write there, and a row has its widths.
+  local last = latest and format('%013.0f', latest) or NONE
+  return #last == 13 and not string.find(last, '%D') and last or NONE
 end
 
 -- === operations ===
@@ -172,6 +174,8 @@ local function sweep()
   if not votes then return { PAGE, false, {}, {}, 0 } end
   local found, views, forgotten = page(from, count), {}, 0
   spare = true
+  -- Redis lets the others pass after one write, also when its memory is full: this makes room.
+  call('PERSIST', t)
   for i = 1, #found[2], 2 do
     local field, v = found[2][i], found[2][i + 1]
     local what, key = byte(field), sub(field, 2)
@@ -318,7 +322,11 @@ local function rare(code)
   if code == 'admission' then return admission() end
   if code == 'nominate' then
     local nonce = args(1)
-    if who and not votes and not nominated() then call('HSET', t, 'n', nonce, 'nw', who) end
+    if who and not votes and not nominated() then
+      -- Redis lets the others pass after one write, also when its memory is full: without a vote nothing is swept.
+      call('PERSIST', t)
+      call('HSET', t, 'n', nonce, 'nw', who)
+    end
     return admission()
   end
   -- By the larger version; of whom the lock is stays as it is.
@@ -337,7 +345,10 @@ local function rare(code)
     -- Sent again, or by another who watched the same nomination.
     if not (who and m[1] == nonce and m[2] == who) then
       if nominated() ~= nonce then return UNADMITTED end
-      call('HSET', t, 'm', nonce, 'mw', who, 'mc', configured, 'ml', lost)
+      if counter > c then c = counter end
+      call('PERSIST', t)
+      call('HSET', t, 'm', nonce, 'mw', who, 'mc', configured, 'ml', lost, 'c', c)
+      stands = c
       call('HDEL', t, 'n', 'nw')
       inc, config = nonce, configured
       standing = config == argv[5] and 1 or 3

@@ -7,7 +7,7 @@
 
 local call, argv, sub = redis.call, ARGV, string.sub
 local time = call('TIME')
-local now = time[1] .. sub('00000' .. time[2], -6, -4)
+local now = sub('000000000' .. time[1], -10) .. sub('00000' .. time[2], -6, -4)
 if now >= argv[1] then return { 0, now + 0 } end
 local t, key, owner = KEYS[1], argv[3], argv[4]
 local rows = call('HMGET', t, 'm', 'l' .. key)
@@ -17,7 +17,7 @@ if (state == 72 or state == 66) and sub(v, 134) == owner then
   local format, body = string.format, nil
   v = 'R' .. sub(v, 2, 33) .. format('%013.0f', now + argv[5]) .. sub(v, 47)
   -- What was merged in is of no record yet.
-  if sub(v, 70, 101) ~= '00000000000000000000000000000000' or sub(v, 118, 133) ~= argv[2] then
+  if sub(v, 70, 101) ~= '00000000000000000000000000000000' or sub(v, 118, 133) ~= (rows[1] or argv[2]) then
     body = call('HGET', t, 'b' .. key)
     if body and sub(body, 1, 13) <= now then body = nil end
     if body then body = format('%013.0f', now + argv[6]) .. sub(body, 14) end

@@ -9,11 +9,11 @@ use crate::node::{Expiry, Kind, NodeMs, Op, Seen, Take, Token, Version, rules::c
 /// Longer lives are cut to this (ten years), so that a time plus a life keeps its width in the table.
 pub(super) const LONGEST_MS: u64 = 10 * 366 * 24 * 3600 * 1000;
 
-/// Longer ttls are cut to this (115 days): a row has ten digits for them.
+/// Longer ttls are refused (115 days): a row has ten digits for them.
 pub(super) const LONGEST_TTL_MS: u64 = 9_999_999_999;
 
 /// Rows that a page looks at: so many take a server a fraction of a millisecond.
-pub(super) const PAGE: u32 = 100;
+pub(super) const PAGE: u32 = 25;
 
 /// Letters of an incarnation in the table: a nonce is filled up with `-`.
 const INC: usize = 16;
