@@ -154,6 +154,7 @@ async fn works(settings: &RedisNodeSettings) {
         extend("k", "a", watchkeeper_lock::node::Kind::Lock, 1, 1),
     )
     .await;
+    crate::bench::refused(&ask(&node, await_end("k", "b")).await);
     ask(&node, release("k", "a")).await;
     assert_eq!(heard.recv().await.unwrap().key, "k");
 }
