@@ -34,6 +34,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "admin")]
+mod admin_source;
 pub(crate) mod assemble;
 mod builder;
 pub(crate) mod connect;
@@ -44,8 +46,6 @@ mod gauges;
 pub(crate) mod given;
 pub(crate) mod health;
 mod heartbeat;
-#[cfg(feature = "admin")]
-mod page;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod ready;
