@@ -1,7 +1,7 @@
 //! Settings of the lock: where it lives, how long a lease lasts, and the rules that tie the numbers together.
 
 mod fleet;
-mod nodes;
+mod redis_nodes;
 mod timing;
 mod tls;
 mod typed;
@@ -276,7 +276,7 @@ impl LockSettings {
                 "build with the feature \"redis\" or use another backend",
             ),
             Backend::Redis => {
-                nodes::check(&self.redis, found);
+                redis_nodes::check(&self.redis, found);
                 tls::check(&self.redis, found);
                 self.check_promises(found);
             }
