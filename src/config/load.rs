@@ -113,6 +113,9 @@ fn assemble(options: &LoadOptions, wanted: Jobs) -> Result<Loaded, Problems> {
                 }
                 refuse_unchosen(&config, &provenance, &mut found);
                 problems.adopt(found, &provenance);
+                if with_jobs {
+                    jobs::refuse_kindless(options, &mut problems);
+                }
             }
             problems.sort();
             if problems.has_errors() {

@@ -69,7 +69,7 @@ pub use self::{
     child_env::secret_variables,
     code::CodeSettings,
     load::load_without_jobs,
-    options::{ParamCheck, SYSTEM_PLACE, WorkFacts, WorkOf},
+    options::{KindlessCall, ParamCheck, SYSTEM_PLACE, WorkFacts, WorkOf},
     problem::Provenance,
     text::Flag,
 };
