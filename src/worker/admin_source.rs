@@ -17,7 +17,7 @@ use crate::{
     admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
     config::Config,
     error::{Error, Result},
-    fleet::{Fleet, FleetError, TriggerState, Until, view::SharedView},
+    fleet::{Fleet, FleetError, TriggerState, Until, view::shared::SharedView},
     scheduler::Context,
     secret::Secret,
     status::{FleetStatus, LockStatus, Role, RunRecord},
