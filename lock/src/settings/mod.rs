@@ -1,10 +1,10 @@
 //! Settings of the lock: where it lives, how long a lease lasts, and the rules that tie the numbers together.
 
+mod constructors;
 mod fleet;
 mod nodes;
 mod timing;
 mod tls;
-mod typed;
 
 use std::{path::PathBuf, time::Duration};
 
