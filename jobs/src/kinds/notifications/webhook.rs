@@ -19,7 +19,7 @@ use reqwest::{Client, StatusCode, Url, header::CONTENT_TYPE};
 use watchkeeper::{clock::Clock, node::Token};
 
 use super::{delivery::Answer, sink::Sink, source::Item};
-use crate::kinds::web::{self, Meaning, NoClient, plain, shown};
+use crate::web::{self, Meaning, NoClient, plain, shown};
 
 /// The sink.
 pub(crate) struct Webhook {
