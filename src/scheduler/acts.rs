@@ -101,7 +101,7 @@ impl TermLoop<'_> {
         let before = std::mem::replace(ledger, plan.ledger);
         self.engine
             .ctx
-            .board
+            .local_status
             .ticks(&self.engine.name, self.engine.last_tick(ledger), next);
         for decision in plan.decisions {
             if let Decision::Start { id, attempt, .. } = decision {

@@ -120,7 +120,7 @@ impl Engine {
             };
             self.take_up();
             let elector = self.elector();
-            ctx.board.stands(&self.name, Standing::Standby);
+            ctx.local_status.stands(&self.name, Standing::Standby);
             tokio::select! {
                 biased;
                 () = pass.over() => continue,
@@ -149,7 +149,7 @@ impl Engine {
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
             }
         }
-        ctx.board.stands(&self.name, Standing::Off);
+        ctx.local_status.stands(&self.name, Standing::Off);
     }
 
     /// Waits until there is something to decide, and takes the lock for it; `None` when the job says that it is unfit.
@@ -237,7 +237,7 @@ impl Engine {
             Err(error) => return self.unreadable(&error, now),
         };
         let next_tick = self.next_tick(&ledger, now);
-        ctx.board
+        ctx.local_status
             .ticks(&self.name, self.last_tick(&ledger), next_tick);
         if self.is_decided_otherwise(&ledger) {
             // Before its first tick: what lies before the change is passed over, and nothing after it may be.

@@ -53,7 +53,7 @@ impl AdminSource for Source {
 
     async fn fleet(&self) -> FleetStatus {
         let me = presence::now(&self.me, &self.ctx, 0);
-        let remembered = self.ctx.board.last_seen();
+        let remembered = self.ctx.local_status.last_seen();
         let pauses = self.ctx.intents.pauses();
         let fleet = self
             .seen
@@ -93,7 +93,7 @@ impl AdminSource for Source {
         if let Some((why, _)) = self.ctx.locks.fitness().unfit() {
             return Err(why);
         }
-        if let Some((job, why)) = self.ctx.board.dead_engine() {
+        if let Some((job, why)) = self.ctx.local_status.dead_engine() {
             return Err(format!(
                 "the engine of {job} has died, and begins again: {why}"
             ));
@@ -106,7 +106,7 @@ impl AdminSource for Source {
     }
 
     fn leads(&self, job: &str) -> Option<bool> {
-        self.ctx.board.is_leading(job)
+        self.ctx.local_status.is_leading(job)
     }
 
     fn leads_any(&self) -> bool {
