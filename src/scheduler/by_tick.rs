@@ -28,7 +28,7 @@ use super::{ahead, engine::Engine, term::LOOK_AGAIN};
 use crate::{
     backoff::Backoff,
     clock::Moment,
-    due::{self, Decision, Facts, WhyMissed},
+    due::{self, Decision, Facts, WhySkipped},
     election::Elector,
     ledger::{Ledger, LedgerError, RunState},
     lock::{LockState, tally::majority},
@@ -320,7 +320,7 @@ fn agreed(seen: &LockState) -> bool {
 
 /// What fell into a pause is written down by the replica that comes first after it.
 fn is_worth_a_bid(decision: &Decision) -> bool {
-    let why = WhyMissed::Paused;
+    let why = WhySkipped::Paused;
     !matches!(decision, Decision::Missed { why: missed, .. } if *missed == why)
 }
 

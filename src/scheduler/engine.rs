@@ -12,7 +12,7 @@ use super::{
     ahead::{self, Ahead, STANDS},
 };
 use crate::{
-    due::{Policy, Ticks, WithoutSpans},
+    due::{Policy, Ticks, WhySkipped, WithoutSpans},
     election::Elector,
     event::Event,
     job::{Job, Spec, definition::Fingerprint},
@@ -80,13 +80,13 @@ impl Engine {
         schedule.next_after(decided.max(schedule.due_upto(now)))
     }
 
-    pub(super) fn tell_skipped(&self, ticks: Ticks, why: &'static str) {
+    pub(super) fn tell_skipped(&self, ticks: Ticks, why: WhySkipped) {
         self.ctx.events.tell(Event::TicksSkipped {
             job: self.name.clone(),
             first: ticks.from,
             last: ticks.to,
             count: ticks.count,
-            why,
+            why: why.as_str(),
         });
     }
 
