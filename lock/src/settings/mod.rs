@@ -150,8 +150,22 @@ impl LockSettings {
     #[doc(hidden)] // for the worker
     #[must_use]
     pub fn fleet(&self) -> Option<FleetConfig> {
-        let guarded = self.backend == Backend::Redis && self.restart_guard != RestartGuard::Off;
+        let guarded = match self.backend {
+            Backend::Redis => self.restart_guard != RestartGuard::Off,
+            Backend::Embedded | Backend::Memory => false,
+        };
         guarded.then(|| FleetConfig::of(self))
+    }
+
+    /// How long one node may take to answer, where that is set; `None` for a store of this machine, which is no node of a
+    /// network.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn node_timeout(&self) -> Option<Duration> {
+        match self.backend {
+            Backend::Redis => Some(self.redis.node_timeout),
+            Backend::Embedded | Backend::Memory => None,
+        }
     }
 
     /// What the nodes are told at their construction.
@@ -197,14 +211,15 @@ impl LockSettings {
             );
         }
         // An acquisition asks, retries and confirms; each step may cost a whole node_timeout.
-        let floor = self.redis.node_timeout.saturating_mul(20);
-        if self.backend == Backend::Redis && ttl < floor {
-            let node_timeout = Span(self.redis.node_timeout);
+        let node_timeout = self.node_timeout().unwrap_or_default();
+        let floor = node_timeout.saturating_mul(20);
+        if ttl < floor {
             found.error(
                 &[key, "redis.node_timeout"],
                 format!(
-                    "{} is shorter than 20 times node_timeout ({node_timeout})",
-                    Span(ttl)
+                    "{} is shorter than 20 times node_timeout ({})",
+                    Span(ttl),
+                    Span(node_timeout)
                 ),
                 format!("raise ttl to {} or lower node_timeout", Span(floor)),
             );
