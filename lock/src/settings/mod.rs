@@ -111,16 +111,17 @@ pub struct TlsSettings {
 
 impl Default for LockSettings {
     fn default() -> Self {
+        let timing = Timing::default();
         Self {
             backend: Backend::default(),
-            ttl: Duration::from_secs(10),
-            max_ttl: Duration::from_secs(30),
-            min_validity: None,
-            drift: 0.01,
-            skew: Duration::from_secs(1),
+            ttl: timing.ttl,
+            max_ttl: timing.max_ttl,
+            min_validity: timing.min_validity,
+            drift: timing.drift,
+            skew: timing.skew,
             expiry: None,
             raw_keys: false,
-            retention: Duration::from_secs(24 * 3600),
+            retention: timing.retention,
             restart_guard: RestartGuard::Call,
             embedded: EmbeddedSettings::default(),
             redis: RedisSettings::default(),
@@ -349,7 +350,7 @@ impl Default for RedisSettings {
     fn default() -> Self {
         Self {
             nodes: Vec::new(),
-            node_timeout: Duration::from_millis(50),
+            node_timeout: Timing::default().node_timeout,
             generation: 1,
             username: None,
             password: None,
