@@ -5,7 +5,7 @@
 //!                             |
 //!     gate (drain, failover) -+- one engine per job -> runs
 //!                             |
-//!     presence, status page, metrics, log: read the events and the board, can neither block nor fail the rest
+//!     presence, status page, metrics, log: read the events and the local status, can neither block nor fail the rest
 //! ```
 //!
 //! # The order of a shutdown

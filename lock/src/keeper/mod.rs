@@ -149,7 +149,7 @@ fn abort() -> ! {
 
 /// The keeper has panicked. A holder would hear of the end of its lease from the clock alone, and work that does not
 /// ask would outlive it unseen. So the process ends, unless there are no leases; then it only takes no locks any
-/// more.
+/// more, and [`Fitness::keeper_silence`] grows.
 fn died(table: &Mutex<LeaseTable>) {
     let table = table.lock().unwrap_or_else(PoisonError::into_inner);
     let leases = table.at_stake().count();
@@ -182,6 +182,7 @@ impl Keeper {
                     .name("watchkeeper-keeper".to_owned())
                     .spawn(move || {
                         let table = Arc::default();
+                        runtime.spawn(self.fitness.clone().keeper_beats());
                         let run = self.run(inbox, Spawn::system(), Arc::clone(&table));
                         // Nothing of the keeper is used afterwards but the lease table, which is changed by short,
                         // complete steps.

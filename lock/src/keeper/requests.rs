@@ -219,7 +219,7 @@ impl Shared {
             margin: cluster.margin(win.kept),
         };
         let view = LeaseView::new(new, cluster.clock.clone(), self.handle(ttl));
-        let early = cluster.chance.up_to(ttl / 60);
+        let early = cluster.chance.up_to(cluster.timing.renew_early(ttl));
         let renew_at = next_renewal(start, ttl, &cluster.timing, early);
         self.table()
             .adopt(view.clone(), win.record.clone(), renew_at);

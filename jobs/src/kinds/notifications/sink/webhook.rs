@@ -20,8 +20,8 @@ use watchkeeper::{clock::Clock, node::Token};
 
 use super::Sink;
 use crate::{
-    kinds::web::{self, Meaning, NoClient, plain, shown},
     notifications::{delivery::Answer, source::Item},
+    web::{self, Meaning, NoClient, plain, shown},
 };
 
 /// The sink.
