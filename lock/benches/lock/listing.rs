@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use deadpool_redis::redis::{Client, Value, cmd};
+use deadpool_redis::redis::{Value, cmd};
 use serde_json::json;
 use watchkeeper_lock::{
     clock::Clock,
@@ -24,6 +24,7 @@ use watchkeeper_lock::{
 
 use crate::{
     Plan,
+    raw::connect,
     scene::{Scene, bootstrap, guarded_at},
     server::RedisServer,
     table::{Goal, Row, Table, micros, p50, percentile, time},
@@ -261,7 +262,7 @@ struct Seen {
 impl Watch {
     async fn begin(scene: &Scene) -> Self {
         for server in &scene.servers {
-            let mut link = connect(server).await;
+            let mut link = connect(&server.url()).await;
             for (name, value) in [("slowlog-log-slower-than", 500), ("slowlog-max-len", 2_000)] {
                 let set = cmd("CONFIG").arg("SET").arg(name).arg(value).clone();
                 set.exec_async(&mut link).await.unwrap();
@@ -277,7 +278,7 @@ impl Watch {
         let during = self.0.end();
         let mut slowest = Duration::ZERO;
         for server in &scene.servers {
-            let mut link = connect(server).await;
+            let mut link = connect(&server.url()).await;
             let get = cmd("SLOWLOG").arg("GET").arg(2_000).clone();
             let calls: Vec<Vec<Value>> = get.query_async(&mut link).await.unwrap();
             for call in calls {
@@ -295,11 +296,6 @@ impl Watch {
             slowest,
         }
     }
-}
-
-async fn connect(server: &RedisServer) -> deadpool_redis::redis::aio::MultiplexedConnection {
-    let client = Client::open(server.url()).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
 }
 
 impl Seen {
