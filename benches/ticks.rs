@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         if !wanted.is_empty() && !wanted.contains(&section) {
             continue;
         }
-        table.section(section);
+        table.section(section, &[]);
         match section {
             "led" => led::measure(plan, &mut table),
             "rest" => rest::measure(plan, &mut table),

@@ -63,11 +63,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use ahead::{TakenBack, take_back};
+pub(crate) use ahead::take_back;
 pub(crate) use changed::{Changed, account_for_change};
 pub(crate) use memory_loss::{Accounted, Loss, account_for_loss};
 pub(crate) use plan::{
-    COUNT_LIMIT, Decision, Facts, Plan, TOLERANCE, Ticks, WhyMissed, WithoutSpans,
+    COUNT_LIMIT, Decision, Facts, Plan, TOLERANCE, Ticks, WhySkipped, WithoutSpans,
 };
 pub use policy::{Interrupted, Misfire, Overlap};
 pub(crate) use policy::{MisfirePolicy, Policy};

@@ -34,6 +34,7 @@ pub mod guard;
 mod kinds;
 #[doc(hidden)]
 pub mod receiver;
+mod web;
 
 pub use kinds::{
     add_to,

@@ -28,6 +28,12 @@ mod frozen;
 mod handover;
 #[path = "lock/idle.rs"]
 mod idle;
+#[path = "lock/listing.rs"]
+mod listing;
+#[path = "lock/peers.rs"]
+mod peers;
+#[path = "lock/processor.rs"]
+mod processor;
 #[path = "lock/proxy.rs"]
 mod proxy;
 #[path = "lock/raw.rs"]
@@ -45,7 +51,7 @@ mod trips;
 
 use table::Table;
 
-const SECTIONS: [&str; 9] = [
+const SECTIONS: [&str; 10] = [
     "cycles",
     "trips",
     "bulk",
@@ -55,6 +61,7 @@ const SECTIONS: [&str; 9] = [
     "idle",
     "contended",
     "frozen",
+    "listing",
 ];
 
 /// How much is measured.
@@ -68,6 +75,11 @@ struct Plan {
     trials: usize,
     /// How long calls of idle processes are counted.
     idle: Duration,
+    /// Leases beside which a listing and an admission are tried, and the longest lease where a node is admitted.
+    leases: usize,
+    max_ttl: Duration,
+    /// Threads of the callers' runtime.
+    workers: usize,
     /// Only with so many nodes.
     nodes: Option<usize>,
 }
@@ -77,6 +89,9 @@ const FULL: Plan = Plan {
     busy: Duration::from_millis(400),
     trials: 40,
     idle: Duration::from_secs(20),
+    leases: 200_000,
+    max_ttl: Duration::from_secs(30),
+    workers: 2,
     nodes: None,
 };
 
@@ -85,6 +100,9 @@ const QUICK: Plan = Plan {
     busy: Duration::from_millis(200),
     trials: 12,
     idle: Duration::from_secs(10),
+    leases: 200_000,
+    max_ttl: Duration::from_secs(30),
+    workers: 2,
     nodes: None,
 };
 
@@ -94,6 +112,9 @@ const CHECK: Plan = Plan {
     busy: Duration::from_millis(20),
     trials: 1,
     idle: Duration::from_millis(200),
+    leases: 500,
+    max_ttl: Duration::from_secs(3),
+    workers: 2,
     nodes: None,
 };
 
@@ -107,6 +128,9 @@ fn main() -> ExitCode {
         };
     }
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((listing::PLANT, what)) = words.split_first().map(|(w, what)| (w.as_str(), what)) {
+        return listing::planter(what);
+    }
     let said = |word: &str| words.iter().any(|given| given == word);
     let wanted: Vec<&str> = words
         .iter()
@@ -126,24 +150,23 @@ fn main() -> ExitCode {
     let nodes = words.iter().find_map(|word| word.strip_prefix("--nodes="));
     plan.nodes = nodes.map(|n| n.parse().expect("--nodes=1, 3 or 5"));
 
-    // As `#[tokio::main]` has it; the hand-written client shares it, while our keeper has a thread of its own.
-    let runtime = if said("--one-thread") {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-    } else {
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
+    if said("--one-thread") {
+        plan.workers = 1;
     }
-    .unwrap();
+
+    // As `#[tokio::main]` has it; the hand-written client shares it, while our keeper has a thread of its own.
+    let mut runtime = match plan.workers {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = runtime.worker_threads(plan.workers).enable_all().build();
+    let runtime = runtime.unwrap();
     let mut table = Table::default();
     for section in SECTIONS {
         if !wanted.is_empty() && !wanted.contains(&section) {
             continue;
         }
-        table.section(section);
+        table.section(section, columns(section));
         runtime.block_on(measure(section, plan, &mut table));
     }
     table.end("lock");
@@ -164,6 +187,14 @@ impl Plan {
     }
 }
 
+/// Columns that only this section has.
+fn columns(section: &str) -> &'static [&'static str] {
+    match section {
+        "cycles" | "bulk" | "contended" => processor::COLUMNS,
+        _ => &[],
+    }
+}
+
 async fn measure(section: &str, plan: Plan, table: &mut Table) {
     match section {
         "cycles" => cycles::measure(plan, table).await,
@@ -175,6 +206,7 @@ async fn measure(section: &str, plan: Plan, table: &mut Table) {
         "idle" => idle::measure(plan, table).await,
         "contended" => contended::measure(plan, table).await,
         "frozen" => frozen::measure(plan, table).await,
+        "listing" => listing::measure(plan, table).await,
         other => unreachable!("{other} is no section"),
     }
 }

@@ -41,7 +41,7 @@ pub(crate) trait AdminSource: Send + Sync + 'static {
     /// Why they cannot be read now.
     async fn runs(&self, job: &str, limit: usize) -> Result<Option<Vec<RunRecord>>, String>;
 
-    /// Whether the process turns: the heartbeats of the runtime and of the keeper are fresh. Must not wait.
+    /// Whether the process turns: runtime and keeper have both beaten within the last seconds. Must not wait.
     ///
     /// # Errors
     /// What stands still.

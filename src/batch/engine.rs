@@ -77,14 +77,14 @@ impl BatchEngine {
         // A name that it cannot bear is no reason not to work.
         let _ = caught(|| self.job.named(&self.name));
         while let Some(pass) = self.ctx.gate.pass().await {
-            self.ctx.board.stands(&self.name, Standing::Working);
+            self.ctx.local_status.stands(&self.name, Standing::Working);
             let mut batches = Batches::default();
             self.work(&pass, &mut batches).await;
             self.wind_down(&pass, &mut batches).await;
             batches.tell(&self, true);
         }
-        self.ctx.board.trouble(&self.name, None);
-        self.ctx.board.stands(&self.name, Standing::Off);
+        self.ctx.local_status.trouble(&self.name, None);
+        self.ctx.local_status.stands(&self.name, Standing::Off);
     }
 
     async fn work(&self, pass: &Pass, batches: &mut Batches) {
@@ -179,7 +179,7 @@ impl BatchEngine {
         let unique: BTreeSet<String> = pending.into_iter().collect();
         let mut pending: Vec<String> = unique.into_iter().collect();
         if pending.is_empty() {
-            ctx.board.trouble(&self.name, None);
+            ctx.local_status.trouble(&self.name, None);
             return Look::Idle;
         }
         rendezvous(&ctx.replica, &mut pending);
@@ -193,7 +193,7 @@ impl BatchEngine {
             Ok(claimed) => claimed,
             Err(error) => return self.trouble(batches, &error.to_string()),
         };
-        ctx.board.trouble(&self.name, None);
+        ctx.local_status.trouble(&self.name, None);
         let mut any = Look::Taken;
         for (batch, claimed) in pending.into_iter().zip(claimed) {
             match claimed {
@@ -237,7 +237,7 @@ impl BatchEngine {
         let (now, at) = (setup.begins, ctx.locks.wall());
         let prepared = PreparedRun::by(&self.spec, ctx.locks.timing(), &ctx.hooks, setup);
         let run = prepared.run().clone();
-        ctx.board.started(&run, at);
+        ctx.local_status.started(&run, at);
         let (job, token) = (self.name.clone(), lease.token());
         ctx.events.tell(Event::BatchClaimed {
             job,
@@ -256,13 +256,13 @@ impl BatchEngine {
         };
         let (job, name) = (self.job.clone(), batch.clone());
         let work = move |run: Run| async move { job.process(&name, run).await };
-        let (of, clock) = (run.clone(), ctx.clock.clone());
-        let (status, events, locks) = (ctx.board.clone(), ctx.events.clone(), ctx.locks.clone());
+        let (of, clock, local_status) = (run.clone(), ctx.clock.clone(), ctx.local_status.clone());
+        let (events, locks) = (ctx.events.clone(), ctx.locks.clone());
         let name = batch.clone();
         let then = move |ended: Ended, mark, tell: oneshot::Sender<Ended>| async move {
             // Order matters: the work is gone, then the claim.
             drop(mark);
-            status.ended(&of, ended.word(), locks.wall());
+            local_status.ended(&of, ended.word(), locks.wall());
             lease.release().await;
             let (job, outcome) = (of.job().to_owned(), ended.word());
             if !matches!(ended, Ended::Done | Ended::Skipped(_)) {
@@ -320,7 +320,7 @@ impl BatchEngine {
         }
         // A sentence, and not a text of any length that others read again and again.
         let why: String = why.chars().take(MOST_TROUBLE).collect();
-        self.ctx.board.trouble(&self.name, Some(why));
+        self.ctx.local_status.trouble(&self.name, Some(why));
         Look::Taken
     }
 }

@@ -113,6 +113,9 @@ fn assemble(options: &LoadOptions, wanted: Jobs) -> Result<Loaded, Problems> {
                 }
                 refuse_unchosen(&config, &provenance, &mut found);
                 problems.adopt(found, &provenance);
+                if with_jobs {
+                    jobs::refuse_kindless(options, &mut problems);
+                }
             }
             problems.sort();
             if problems.has_errors() {
@@ -167,10 +170,11 @@ fn begin_at_the_file(config: &mut Config, provenance: &Provenance, root: &Path) 
 fn refuse_unchosen(config: &Config, provenance: &Provenance, found: &mut Findings) {
     let locks = &config.locks;
     let by = provenance.of("locks.backend");
-    if locks.backend == Backend::Redis
-        || locks.redis.nodes.is_empty()
-        || !matches!(by, Source::Default | Source::Code)
-    {
+    let chosen = match locks.backend {
+        Backend::Redis => true,
+        Backend::Embedded | Backend::Memory => !matches!(by, Source::Default | Source::Code),
+    };
+    if chosen || locks.redis.nodes.is_empty() {
         return;
     }
     found.error(

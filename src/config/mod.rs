@@ -69,7 +69,7 @@ pub use self::{
     child_env::secret_variables,
     code::CodeSettings,
     load::load_without_jobs,
-    options::{ParamCheck, SYSTEM_PLACE, WorkFacts, WorkOf},
+    options::{KindlessCall, ParamCheck, SYSTEM_PLACE, WorkFacts, WorkOf},
     problem::Provenance,
     text::Flag,
 };
@@ -114,10 +114,13 @@ impl Config {
         section("worker", &|found| self.worker.check(found));
         section("locks", &|found| {
             self.locks.check(found);
-            if self.locks.backend == Backend::Embedded {
-                let path = &self.locks.embedded.path;
-                store_file::check_writable("embedded.path", path, root, found);
-                store_file::check_owner("embedded.path", path, root, found);
+            match self.locks.backend {
+                Backend::Embedded => {
+                    let path = &self.locks.embedded.path;
+                    store_file::check_writable("embedded.path", path, root, found);
+                    store_file::check_owner("embedded.path", path, root, found);
+                }
+                Backend::Memory | Backend::Redis => {}
             }
         });
         section("admin", &|found| self.admin.check(found));

@@ -29,6 +29,9 @@ pub struct LoadOptions {
     /// The kinds of jobs this program knows. The worker fills it in.
     #[doc(hidden)]
     pub kinds: Vec<String>,
+    /// Calls about kinds that the program did not know when it made them. The worker fills it in.
+    #[doc(hidden)]
+    pub kindless: Vec<KindlessCall>,
     /// Jobs that code registers; the file overrides them key by key. The worker fills it in.
     #[doc(hidden)]
     pub specs: BTreeMap<String, Spec>,
@@ -60,12 +63,22 @@ impl Default for LoadOptions {
             flags: Vec::new(),
             root: PathBuf::new(),
             kinds: Vec::new(),
+            kindless: Vec::new(),
             specs: BTreeMap::new(),
             check_params: None,
             work_of: None,
             clock: None,
         }
     }
+}
+
+/// A call of the program about a kind of job that it had not registered by then: it had no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KindlessCall {
+    /// The method that was called.
+    pub call: &'static str,
+    /// The kind that it names.
+    pub kind: String,
 }
 
 /// Asks the kind of a job what is wrong with its parameters. Keys are relative to `params`; an empty one is about all of

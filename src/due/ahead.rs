@@ -8,10 +8,7 @@
 
 use jiff::Timestamp;
 
-use super::{
-    changed::Changed,
-    plan::{COUNT_LIMIT, Ticks, WhyMissed, WithoutSpans},
-};
+use super::plan::{COUNT_LIMIT, Ticks, WhySkipped, WithoutSpans};
 use crate::{
     ledger::{Ledger, Skipped, Span},
     schedule::{Schedule, before},
@@ -32,9 +29,6 @@ pub(crate) struct TakenBack {
     /// The ticks that were started ahead of their time, or may have been: they do not run when they are due.
     pub(crate) ran: Vec<Ticks>,
 }
-
-/// The bounded word for ticks that ran ahead of their time, in events and metrics.
-const AHEAD: &str = "ahead";
 
 /// Takes a ledger that is decided beyond `upto` back to there. Of the ticks after it none that may have been started starts
 /// again; the others are undecided again, and run when they are due. Nothing when it is not decided so far.
@@ -67,14 +61,6 @@ pub(crate) fn take_back(
     })
 }
 
-impl TakenBack {
-    /// A bounded word for events and metrics.
-    #[must_use]
-    pub(crate) fn word() -> &'static str {
-        AHEAD
-    }
-}
-
 // === helpers ===
 
 /// The instants after `upto` that are decided, but neither passed over nor waiting.
@@ -88,7 +74,7 @@ fn maybe_started(
     let mut rows = ledger.skipped().iter().filter(|row| row.to > upto);
     // An older version has left a row only.
     let changed = ledger.mixed_upto().is_some_and(|mixed| mixed > upto)
-        || rows.any(|row| row.why == Changed::word());
+        || rows.any(|row| row.why == WhySkipped::Changed.as_str());
     let mut spans = Vec::new();
     let mut after = upto;
     for free in not_started(ledger, schedule, upto, changed) {
@@ -114,7 +100,7 @@ fn maybe_started(
 
 /// What the ledger shows as not started after `upto`, in order; neighbours without a tick between them are one.
 fn not_started(ledger: &Ledger, schedule: &Schedule, upto: Timestamp, changed: bool) -> Vec<Span> {
-    let passed_over = |row: &&Skipped| row.why != WhyMissed::Unknown.as_str();
+    let passed_over = |row: &&Skipped| row.why != WhySkipped::Unknown.as_str();
     let rows = ledger.skipped().iter().filter(passed_over);
     let rows = rows.map(|row| Span {
         from: row.from,
@@ -157,11 +143,16 @@ fn after_next(t: Timestamp) -> Option<Timestamp> {
 
 /// What is left of a row of skipped ticks up to `upto`.
 fn cut(row: &Skipped, schedule: &Schedule, upto: Timestamp) -> Option<Skipped> {
-    if row.to <= upto || row.why == WhyMissed::Unknown.as_str() {
+    if row.to <= upto || row.why == WhySkipped::Unknown.as_str() {
         return Some(row.clone());
     }
-    let ticks = within(schedule, before(row.from)?, upto)?;
-    Some(ticks.skipped(&row.why))
+    let Ticks { from, to, count } = within(schedule, before(row.from)?, upto)?;
+    Some(Skipped {
+        from,
+        to,
+        count,
+        why: row.why.clone(),
+    })
 }
 
 fn within(schedule: &Schedule, after: Timestamp, upto: Timestamp) -> Option<Ticks> {
@@ -312,7 +303,9 @@ mod tests {
             to: at("18:00:00"),
             count: 36,
         };
-        job.ledger.skip_upto(row.skipped("unknown")).unwrap();
+        job.ledger
+            .skip_upto(row.skipped(WhySkipped::Unknown))
+            .unwrap();
         let back = job.take_back("12:05:00");
         assert_eq!((back.again, back.ran), (None, vec![row]));
         assert_eq!(job.at("17:59:00"), []);

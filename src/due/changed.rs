@@ -2,14 +2,11 @@
 
 use jiff::Timestamp;
 
-use super::plan::{COUNT_LIMIT, Ticks, WithoutSpans};
+use super::plan::{COUNT_LIMIT, Ticks, WhySkipped, WithoutSpans};
 use crate::{
     ledger::{Decided, Ledger},
     schedule::Schedule,
 };
-
-/// The bounded word for it in a ledger, events and metrics.
-const CHANGED: &str = "changed";
 
 /// What is to be written, and what it means.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,18 +47,10 @@ pub(crate) fn account_for_change(
         let count = schedule.count(upto, now, COUNT_LIMIT);
         let to = now.max(from);
         let ticks = Ticks { from, to, count };
-        next.pass_over(ticks.skipped(CHANGED));
+        next.pass_over(ticks.skipped(WhySkipped::Changed));
         ticks
     });
     Some(Changed { ledger: next, gap })
-}
-
-impl Changed {
-    /// A bounded word for events and metrics.
-    #[must_use]
-    pub(crate) fn word() -> &'static str {
-        CHANGED
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 
 use jiff::Timestamp;
 
-use super::{COUNT_LIMIT, Decision, Interrupted, Ticks, WhyMissed, WithoutSpans};
+use super::{COUNT_LIMIT, Decision, Interrupted, Ticks, WhySkipped, WithoutSpans};
 use crate::{
     ledger::{Ledger, ids::trigger_floor},
     schedule::Schedule,
@@ -61,8 +61,8 @@ pub(crate) fn account_for_loss(
     let (waiting, open) = next.forget_upto(upto)?;
     next.forget_triggers_upto(&trigger_floor(upto));
     next.count_on_from(loss.now);
-    let why = WhyMissed::Unknown;
-    let note = |next: &mut Ledger, ticks: Ticks| next.note_skipped(ticks.skipped(why.as_str()));
+    let why = WhySkipped::Unknown;
+    let note = |next: &mut Ledger, ticks: Ticks| next.note_skipped(ticks.skipped(why));
     let mut decisions: Vec<Decision> = open
         .into_iter()
         .map(|run| Decision::Interrupted {
@@ -131,7 +131,7 @@ mod tests {
     fn unknown(accounted: &Accounted) -> Vec<Ticks> {
         let missed = accounted.decisions.iter().filter_map(|d| match d {
             Decision::Missed { ticks, why } => {
-                assert_eq!(*why, WhyMissed::Unknown);
+                assert_eq!(*why, WhySkipped::Unknown);
                 Some(*ticks)
             }
             _ => None,

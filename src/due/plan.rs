@@ -86,7 +86,7 @@ pub(crate) enum Decision {
         /// Which.
         ticks: Ticks,
         /// By which rule.
-        why: WhyMissed,
+        why: WhySkipped,
     },
     /// These ticks fell due while all places were taken and will not run.
     Overlap {
@@ -131,19 +131,27 @@ pub(crate) struct Ticks {
     pub(crate) count: u64,
 }
 
-/// By which rule a late tick does not run.
+/// By which rule a tick does not run. Each has a word, which stands in ledgers, events, metrics and answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum WhyMissed {
-    /// The job skips late ticks.
-    Skip,
-    /// It is older than the window.
+pub(crate) enum WhySkipped {
+    /// Found late, and the job skips late ticks.
+    Misfire,
+    /// Found late, and older than the window.
     Window,
-    /// Later ticks took the places.
+    /// Found late, and later ticks took the places.
     Limit,
-    /// The lock nodes have forgotten what became of it.
-    Unknown,
+    /// All places were taken when it fell due.
+    Overlap,
     /// The job was paused.
     Paused,
+    /// Its run died with its replica or was told to stop, and does not run again. Told, but in no ledger.
+    Interrupted,
+    /// The lock nodes have forgotten what became of it.
+    Unknown,
+    /// The schedule was changed, and it lies before the change.
+    Changed,
+    /// It has run ahead of its time, or may have. Told, but in no ledger.
+    Ahead,
 }
 
 /// A schedule as a ledger sees it.
@@ -158,7 +166,7 @@ impl WithoutSpans for Schedule {
     }
 }
 
-// === impl Ticks, Plan, WhyMissed ===
+// === impl Ticks, Plan, WhySkipped ===
 
 impl Ticks {
     /// One tick.
@@ -171,13 +179,13 @@ impl Ticks {
     }
 
     /// As the ledger remembers them.
-    pub(crate) fn skipped(self, why: &str) -> Skipped {
+    pub(crate) fn skipped(self, why: WhySkipped) -> Skipped {
         let Self { from, to, count } = self;
         Skipped {
             from,
             to,
             count,
-            why: why.to_owned(),
+            why: why.as_str().to_owned(),
         }
     }
 }
@@ -190,16 +198,67 @@ impl Plan {
     }
 }
 
-impl WhyMissed {
-    /// A bounded word for events and metrics.
+impl WhySkipped {
+    /// All of them.
+    const ALL: [Self; 9] = [
+        Self::Misfire,
+        Self::Window,
+        Self::Limit,
+        Self::Overlap,
+        Self::Paused,
+        Self::Interrupted,
+        Self::Unknown,
+        Self::Changed,
+        Self::Ahead,
+    ];
+
+    /// Its word.
     #[must_use]
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Skip => "misfire",
+            Self::Misfire => "misfire",
             Self::Window => "window",
             Self::Limit => "limit",
-            Self::Unknown => "unknown",
+            Self::Overlap => "overlap",
             Self::Paused => "paused",
+            Self::Interrupted => "interrupted",
+            Self::Unknown => "unknown",
+            Self::Changed => "changed",
+            Self::Ahead => "ahead",
         }
+    }
+
+    /// The rule behind this word; `None` for one of a newer version.
+    pub(crate) fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| why.as_str() == word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WhySkipped;
+
+    #[test]
+    fn every_word_of_a_skipped_tick_is_told_in_the_documentation() {
+        let line = |text: &'static str, begins: &str| {
+            let found = text.lines().find(|line| line.contains(begins));
+            found.unwrap_or_else(|| panic!("{begins}"))
+        };
+        let metrics = include_str!("../../docs/reference/metrics.md");
+        let label = line(metrics, "| `why` of ticks |");
+        let rows = include_str!("../../docs/operations/troubleshooting.md");
+        let (_, event) = include_str!("../event.rs")
+            .split_once("/// Ticks that will not run, and why:")
+            .unwrap();
+        let (event, _) = event.split_once("TicksSkipped").unwrap();
+        for why in WhySkipped::ALL {
+            let word = format!("`{}`", why.as_str());
+            assert!(label.contains(&word), "{word} of the metric");
+            assert!(event.contains(&word), "{word} of the event");
+            line(rows, &format!("| {word} |"));
+            assert_eq!(WhySkipped::of(why.as_str()), Some(why));
+        }
+        assert_eq!(label.matches('`').count(), 2 + 2 * WhySkipped::ALL.len());
+        assert_eq!(event.matches('`').count(), 2 * WhySkipped::ALL.len());
     }
 }

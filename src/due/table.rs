@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     plan::{
         COUNT_LIMIT, Decision, Facts, OVERLAP_PAUSE, PAUSED_PAUSE, Plan, RESTART_PAUSE, TOLERANCE,
-        Ticks, WhyMissed,
+        Ticks, WhySkipped,
     },
     policy::{Interrupted, Misfire, Overlap},
 };
@@ -112,14 +112,14 @@ impl<'a> Table<'a> {
         let Some(upto) = self.facts.paused_upto else {
             return Ok(());
         };
-        self.missed(upto.min(self.facts.now), WhyMissed::Paused)?;
+        self.missed(upto.min(self.facts.now), WhySkipped::Paused)?;
         if self.is_paused() {
             for tick in self.ledger.waiting().to_vec() {
-                self.late_no_longer(tick, WhyMissed::Paused)?;
+                self.late_no_longer(tick, WhySkipped::Paused)?;
             }
             for tick in self.ledger.queued().to_vec() {
                 self.ledger.leave_queue(tick)?;
-                self.note_missed(tick, WhyMissed::Paused);
+                self.note_missed(tick, WhySkipped::Paused);
             }
         }
         Ok(())

@@ -59,7 +59,7 @@ fn start(second: i64, attempt: u32, interrupted: bool, checkpoint: Option<Value>
     }
 }
 
-fn missed(from: i64, to: i64, count: u64, why: WhyMissed) -> Decision {
+fn missed(from: i64, to: i64, count: u64, why: WhySkipped) -> Decision {
     Decision::Missed {
         ticks: ticks(from, to, count),
         why,
@@ -181,12 +181,12 @@ fn late_ticks_are_skipped_when_the_job_says_so() {
     let mut job = Bench::new(Misfire::Skip);
     assert_eq!(
         job.at(1045),
-        (vec![missed(1010, 1040, 4, WhyMissed::Skip)], 1050)
+        (vec![missed(1010, 1040, 4, WhySkipped::Misfire)], 1050)
     );
     assert_eq!(
         job.at(1070).0,
         [
-            missed(1050, 1060, 2, WhyMissed::Skip),
+            missed(1050, 1060, 2, WhySkipped::Misfire),
             start(1070, 1, false, None)
         ]
     );
@@ -198,7 +198,7 @@ fn the_latest_of_the_late_ticks_runs_once_for_all() {
     assert_eq!(
         job.at(1045).0,
         [
-            missed(1010, 1030, 3, WhyMissed::Limit),
+            missed(1010, 1030, 3, WhySkipped::Limit),
             start(1040, 1, false, None)
         ]
     );
@@ -208,14 +208,14 @@ fn the_latest_of_the_late_ticks_runs_once_for_all() {
     assert_eq!(
         job.at(1095).0,
         [
-            missed(1050, 1070, 3, WhyMissed::Window),
-            missed(1080, 1080, 1, WhyMissed::Limit),
+            missed(1050, 1070, 3, WhySkipped::Window),
+            missed(1080, 1080, 1, WhySkipped::Limit),
             start(1090, 1, false, None)
         ]
     );
     job.finish();
     job.policy.misfire.window = Some(Duration::from_secs(4));
-    assert_eq!(job.at(1105).0, [missed(1100, 1100, 1, WhyMissed::Window)]);
+    assert_eq!(job.at(1105).0, [missed(1100, 1100, 1, WhySkipped::Window)]);
 }
 
 #[test]
@@ -226,8 +226,8 @@ fn each_late_tick_runs_in_order_within_limit_and_window() {
     assert_eq!(
         job.at(1100).0,
         [
-            missed(1010, 1050, 5, WhyMissed::Window),
-            missed(1060, 1070, 2, WhyMissed::Limit),
+            missed(1010, 1050, 5, WhySkipped::Window),
+            missed(1060, 1070, 2, WhySkipped::Limit),
             start(1080, 1, false, None)
         ]
     );
@@ -266,7 +266,7 @@ fn waiting_ticks_survive_their_holder_and_grow_too_old() {
     assert_eq!(
         decisions[1..],
         [
-            missed(1020, 1020, 1, WhyMissed::Window),
+            missed(1020, 1020, 1, WhySkipped::Window),
             start(1030, 1, false, None)
         ]
     );
@@ -341,7 +341,7 @@ fn a_late_tick_waits_for_the_interrupted_run() {
     assert_eq!(
         decisions[1..],
         [
-            missed(1020, 1020, 1, WhyMissed::Limit),
+            missed(1020, 1020, 1, WhySkipped::Limit),
             start(1010, 2, true, None)
         ]
     );
@@ -436,7 +436,7 @@ fn a_fleet_that_was_down_for_a_month_catches_up_in_bounded_work() {
     assert_eq!(
         decisions,
         [
-            missed(1001, first - 1, COUNT_LIMIT, WhyMissed::Limit),
+            missed(1001, first - 1, COUNT_LIMIT, WhySkipped::Limit),
             start(first, 1, false, None)
         ]
     );
@@ -468,7 +468,7 @@ fn what_falls_into_a_pause_is_missed_and_a_trigger_runs_all_the_same() {
         let (decisions, wake) = job.at(1020);
         assert_eq!(
             decisions,
-            [missed(1010, 1020, 2, WhyMissed::Paused)],
+            [missed(1010, 1020, 2, WhySkipped::Paused)],
             "{mode:?}"
         );
         assert_eq!(wake, 1030, "ticks are collected");
@@ -480,7 +480,7 @@ fn what_falls_into_a_pause_is_missed_and_a_trigger_runs_all_the_same() {
         // What was not decided in the pause is decided after it, up to its end.
         job.paused_upto = Some(at(1045));
         let (decisions, _) = job.at(1050);
-        assert_eq!(decisions[0], missed(1030, 1040, 2, WhyMissed::Paused));
+        assert_eq!(decisions[0], missed(1030, 1040, 2, WhySkipped::Paused));
         assert_eq!(decisions[1..], [start(1050, 1, false, None)], "{mode:?}");
         let skipped = job.ledger.skipped();
         assert_eq!(skipped.len(), 1, "in a row: {skipped:?}");
@@ -501,7 +501,7 @@ fn in_a_pause_late_ticks_go_and_retries_wait_without_a_busy_loop() {
     job.ledger.retry_later(&key, TERM, at(1032)).unwrap();
     job.paused_upto = Some(Timestamp::MAX);
     let (decisions, wake) = job.at(1035);
-    let single = |second| missed(second, second, 1, WhyMissed::Paused);
+    let single = |second| missed(second, second, 1, WhySkipped::Paused);
     assert_eq!(decisions, [single(1020), single(1030)]);
     assert_eq!(wake, 1045);
     job.paused_upto = Some(at(1036));

@@ -9,6 +9,8 @@
 //! What was written and not heard stays asked for: replicas that start later find it.
 
 pub(crate) mod error;
+#[cfg(feature = "cli")]
+pub(crate) mod examine;
 pub(crate) mod handover;
 pub(crate) mod locks;
 pub(crate) mod pausing;
@@ -19,8 +21,6 @@ mod tests;
 pub(crate) mod triggers;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
-
-use jiff::Timestamp;
 
 use super::{
     intent::{self, Intent},
@@ -107,7 +107,8 @@ impl Fleet {
     }
 
     /// The fleet's time.
-    pub(crate) fn now(&self) -> Timestamp {
+    #[cfg(feature = "cli")]
+    pub(crate) fn now(&self) -> jiff::Timestamp {
         self.locks.wall()
     }
 

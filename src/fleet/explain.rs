@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::{history::RunRecord, intent::Pause};
 use crate::{
+    due::WhySkipped,
     human::At,
     job::Spec,
     ledger::{Ledger, RunState},
@@ -257,7 +258,7 @@ impl Facts<'_> {
             return (format!("It did not run: {}{of}.", rule(&row.why)), &row.why);
         }
         if ledger.has_run_ahead(tick) {
-            return (RAN_AHEAD.to_owned(), "ahead");
+            return (RAN_AHEAD.to_owned(), WhySkipped::Ahead.as_str());
         }
         if tick > upto {
             let who = match (self.leader, self.pause.filter(|pause| pause.paused)) {
@@ -427,23 +428,27 @@ fn of_run(run: &RunRecord) -> String {
 }
 
 /// The rule behind a bounded word.
-fn rule(why: &str) -> &str {
+fn rule(word: &str) -> &str {
+    let Some(why) = WhySkipped::of(word) else {
+        return word;
+    };
     match why {
-        "misfire" => "it was found late, and misfire = \"skip\"",
-        "window" => "it was found late, and was older than misfire_window",
-        "limit" => {
+        WhySkipped::Misfire => "it was found late, and misfire = \"skip\"",
+        WhySkipped::Window => "it was found late, and was older than misfire_window",
+        WhySkipped::Limit => {
             "it was found late, and later ticks took its place (misfire = \"once\", or misfire_limit)"
         }
-        "overlap" => {
+        WhySkipped::Overlap => {
             "as many runs of the job went on as may when it fell due (overlap, concurrency)"
         }
-        "paused" => "the job was paused",
-        "changed" => {
+        WhySkipped::Paused => "the job was paused",
+        WhySkipped::Changed => {
             "the schedule of the job was changed afterwards, and fires nothing that lies before the change"
         }
-        "unknown" => {
+        WhySkipped::Unknown => {
             "a majority of lock nodes had lost its memory, and no replica remembers whether it had run"
         }
-        other => other,
+        // In no ledger.
+        WhySkipped::Interrupted | WhySkipped::Ahead => word,
     }
 }

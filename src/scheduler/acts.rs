@@ -10,7 +10,7 @@ use super::{
     term::{Over, TermLoop},
 };
 use crate::{
-    due::{self, Decision, Facts, Interrupted, Plan},
+    due::{self, Decision, Facts, Interrupted, Plan, WhySkipped},
     event::Event,
     ledger::{Ledger, OpenRun, RunKey, is_trigger_id},
     lock::WriteError,
@@ -101,7 +101,7 @@ impl TermLoop<'_> {
         let before = std::mem::replace(ledger, plan.ledger);
         self.engine
             .ctx
-            .board
+            .local_status
             .ticks(&self.engine.name, self.engine.last_tick(ledger), next);
         for decision in plan.decisions {
             if let Decision::Start { id, attempt, .. } = decision {
@@ -129,8 +129,8 @@ impl TermLoop<'_> {
     pub(super) fn report(&self, decision: Decision, before: &Ledger, in_flight: &InFlight<RunKey>) {
         let engine = self.engine;
         let (ticks, why) = match decision {
-            Decision::Missed { ticks, why } => (ticks, why.as_str()),
-            Decision::Overlap { ticks } => (ticks, "overlap"),
+            Decision::Missed { ticks, why } => (ticks, why),
+            Decision::Overlap { ticks } => (ticks, WhySkipped::Overlap),
             Decision::Interrupted {
                 id,
                 tick,
@@ -155,7 +155,7 @@ impl TermLoop<'_> {
                 if again || of_trigger {
                     return;
                 }
-                (ticks, INTERRUPTED)
+                (ticks, WhySkipped::Interrupted)
             }
             Decision::Replaced { key, by } => {
                 let why = format!("tick {by} takes its place (overlap = \"cancel-previous\")");

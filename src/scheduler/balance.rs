@@ -51,9 +51,10 @@ pub(crate) async fn balance(
         // Nothing new when too few nodes answer: those heard of last count as gone soon.
         if let Ok(docs) = ctx.locks.docs(PRESENCE_PREFIX).await {
             let presences = Presence::from_docs(&docs);
-            ctx.board.heard(&presences);
-            ctx.place.saw(&presences, &ctx.board, ctx.clock.now());
-            ctx.place.definitions.tell(&ctx.board, &ctx.events);
+            ctx.local_status.heard(&presences);
+            ctx.place
+                .saw(&presences, &ctx.local_status, ctx.clock.now());
+            ctx.place.definitions.tell(&ctx.local_status, &ctx.events);
             if !ctx.place.failover {
                 one(&ctx, &min_terms, &log).await;
             }
@@ -73,18 +74,18 @@ async fn one(ctx: &Context, min_terms: &BTreeMap<String, Duration>, log: &Handov
     let terms = held(ctx, min_terms, log, now);
     let under_way = |term: &Held| {
         let asked = ctx.intents.resign(&term.job);
-        asked.is_some_and(|asked| Some(asked.token) >= ctx.board.token(&term.job))
+        asked.is_some_and(|asked| Some(asked.token) >= ctx.local_status.token(&term.job))
     };
     if ctx.place.calm_for(now) < CALM || terms.iter().any(under_way) {
         return;
     }
-    let (me, others) = (ctx.place.me(&ctx.board), ctx.place.others());
+    let (me, others) = (ctx.place.me(&ctx.local_status), ctx.place.others());
     let Some(HandOver { job, to, why }) = hand_over(&me, &terms, &others) else {
         return;
     };
     // What an operator or a peer asks for comes first.
     let read = ctx.intents.refresh(&ctx.locks).await;
-    let token = ctx.board.token(&job);
+    let token = ctx.local_status.token(&job);
     let asked = ctx.intents.resign(&job).map(|asked| asked.token);
     let Some(token) = token.filter(|token| read.is_ok() && asked.is_none_or(|a| a < *token)) else {
         return;
@@ -114,9 +115,9 @@ fn held(
     log: &HandoverLog,
     now: Moment,
 ) -> Vec<Held> {
-    let leases: BTreeMap<_, _> = ctx.board.leases().into_iter().collect();
+    let leases: BTreeMap<_, _> = ctx.local_status.leases().into_iter().collect();
     let wall = ctx.locks.wall();
-    let jobs = ctx.board.jobs(intents::INTERVAL).into_iter();
+    let jobs = ctx.local_status.jobs(intents::INTERVAL).into_iter();
     jobs.filter(|job| job.standing == Standing::Leading)
         .filter_map(|job| {
             let lease = leases.get(&job.name)?;

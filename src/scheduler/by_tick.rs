@@ -28,7 +28,7 @@ use super::{ahead, engine::Engine, term::LOOK_AGAIN};
 use crate::{
     backoff::Backoff,
     clock::Moment,
-    due::{self, Decision, Facts, WhyMissed},
+    due::{self, Decision, Facts, WhySkipped},
     election::Elector,
     ledger::{Ledger, LedgerError, RunState},
     lock::{LockState, tally::majority},
@@ -120,7 +120,7 @@ impl Engine {
             };
             self.take_up();
             let elector = self.elector();
-            ctx.board.stands(&self.name, Standing::Standby);
+            ctx.local_status.stands(&self.name, Standing::Standby);
             tokio::select! {
                 biased;
                 () = pass.over() => continue,
@@ -149,7 +149,7 @@ impl Engine {
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
             }
         }
-        ctx.board.stands(&self.name, Standing::Off);
+        ctx.local_status.stands(&self.name, Standing::Off);
     }
 
     /// Waits until there is something to decide, and takes the lock for it; `None` when the job says that it is unfit.
@@ -237,7 +237,7 @@ impl Engine {
             Err(error) => return self.unreadable(&error, now),
         };
         let next_tick = self.next_tick(&ledger, now);
-        ctx.board
+        ctx.local_status
             .ticks(&self.name, self.last_tick(&ledger), next_tick);
         if self.is_decided_otherwise(&ledger) {
             // Before its first tick: what lies before the change is passed over, and nothing after it may be.
@@ -320,7 +320,7 @@ fn agreed(seen: &LockState) -> bool {
 
 /// What fell into a pause is written down by the replica that comes first after it.
 fn is_worth_a_bid(decision: &Decision) -> bool {
-    let why = WhyMissed::Paused;
+    let why = WhySkipped::Paused;
     !matches!(decision, Decision::Missed { why: missed, .. } if *missed == why)
 }
 

@@ -2,7 +2,7 @@
 
 use super::term::{Over, TermLoop};
 use crate::{
-    due::{self, Changed},
+    due::{self, Changed, WhySkipped},
     ledger::Ledger,
 };
 
@@ -30,7 +30,7 @@ impl TermLoop<'_> {
             "the schedule has changed: what was undecided until now does not fire under the new one"
         );
         if gap.count > 0 {
-            engine.tell_skipped(gap, Changed::word());
+            engine.tell_skipped(gap, WhySkipped::Changed);
         }
         Ok(())
     }

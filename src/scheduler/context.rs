@@ -24,7 +24,7 @@ pub(crate) struct Context {
     pub(crate) chance: Chance,
     pub(crate) spawn: Spawn,
     pub(crate) events: Events,
-    pub(crate) board: LocalStatus,
+    pub(crate) local_status: LocalStatus,
     pub(crate) gate: Gate,
     pub(crate) history: History,
     pub(crate) intents: Intents,
@@ -88,9 +88,13 @@ impl Context {
     /// How long this replica waits before each bid for `job`, so that others who lead less may go first. Not at all in
     /// failover mode, where the replica lock decides.
     pub(crate) fn hesitation(&self, job: &str, ttl: Option<Duration>) -> Hesitation {
-        let (place, board, job) = (self.place.clone(), self.board.clone(), job.to_owned());
+        let (place, local_status, job) = (
+            self.place.clone(),
+            self.local_status.clone(),
+            job.to_owned(),
+        );
         let ttl = ttl.unwrap_or(self.locks.timing().ttl);
-        Hesitation::new(move || place.bid_after(&job, &board, ttl))
+        Hesitation::new(move || place.bid_after(&job, &local_status, ttl))
     }
 
     /// Tells whether a job, or the replica, is fit.

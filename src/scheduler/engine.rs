@@ -12,7 +12,7 @@ use super::{
     ahead::{self, Ahead, STANDS},
 };
 use crate::{
-    due::{Policy, Ticks, WithoutSpans},
+    due::{Policy, Ticks, WhySkipped, WithoutSpans},
     election::Elector,
     event::Event,
     job::{Job, Spec, definition::Fingerprint},
@@ -80,13 +80,13 @@ impl Engine {
         schedule.next_after(decided.max(schedule.due_upto(now)))
     }
 
-    pub(super) fn tell_skipped(&self, ticks: Ticks, why: &'static str) {
+    pub(super) fn tell_skipped(&self, ticks: Ticks, why: WhySkipped) {
         self.ctx.events.tell(Event::TicksSkipped {
             job: self.name.clone(),
             first: ticks.from,
             last: ticks.to,
             count: ticks.count,
-            why,
+            why: why.as_str(),
         });
     }
 
@@ -118,7 +118,7 @@ impl Engine {
             state.on(ahead, (ctx.clock.now(), wall), skew)
         };
         let shown = ahead.filter(|_| next != ahead::Next::Level);
-        ctx.board.ahead(&self.name, shown);
+        ctx.local_status.ahead(&self.name, shown);
         if next == ahead::Next::Say {
             let ahead_s = ahead.unwrap_or_default().as_secs();
             tracing::warn!(
@@ -140,14 +140,14 @@ impl Engine {
             let asked = ctx.why_unfit(|| self.job.health(), ctx.locks.timing().ttl / 2);
             let Some(why) = asked.await else { break };
             if !said {
-                ctx.board.stands(&self.name, Standing::Off);
+                ctx.local_status.stands(&self.name, Standing::Off);
                 ctx.fitness(&self.name, Some(why));
                 said = true;
             }
             ctx.clock.sleep(ctx.health_every()).await;
         }
         if said {
-            ctx.board.stands(&self.name, Standing::Standby);
+            ctx.local_status.stands(&self.name, Standing::Standby);
             ctx.fitness(&self.name, None);
         }
     }

@@ -22,7 +22,7 @@ impl Engine {
                     self.wait_until_fit(&pass).await;
                 } => {}
             }
-            ctx.board.stands(&self.name, Standing::Working);
+            ctx.local_status.stands(&self.name, Standing::Working);
             let unfit = CancellationToken::new();
             let watch = watch_without_lock(
                 self.job.clone(),
@@ -43,7 +43,7 @@ impl Engine {
             .await;
             watch.abort();
         }
-        ctx.board.stands(&self.name, Standing::Off);
+        ctx.local_status.stands(&self.name, Standing::Off);
     }
 }
 

@@ -32,7 +32,7 @@ impl Engine {
             self.take_up();
             let elector = self.elector();
             let elector = elector.hesitating(ctx.hesitation(&self.name, self.spec.ttl));
-            ctx.board.stands(&self.name, Standing::Standby);
+            ctx.local_status.stands(&self.name, Standing::Standby);
             tokio::select! {
                 biased;
                 () = pass.over() => continue,
@@ -68,7 +68,7 @@ impl Engine {
                 ctx.clock.sleep(ctx.locks.timing().ttl / 2).await;
             }
         }
-        ctx.board.stands(&self.name, Standing::Off);
+        ctx.local_status.stands(&self.name, Standing::Off);
     }
 
     /// A leader that has just shown to be unfit, has led for long, or was told to go.
@@ -98,7 +98,8 @@ impl Engine {
     async fn hold_term(&mut self, term: Term, pass: &Pass, brief: bool) -> (Loss, TermEnd) {
         let ctx = &self.ctx.clone();
         let lease = term.lease().clone();
-        ctx.board.leads(&self.name, lease.clone(), ctx.locks.wall());
+        ctx.local_status
+            .leads(&self.name, lease.clone(), ctx.locks.wall());
         let store = LedgerStore::under(ctx, &self.name, lease.clone(), &term.record().body);
         // Once for each definition under which this term is held.
         let ended = loop {
@@ -135,7 +136,7 @@ impl Engine {
             (None, None, TermEnd::MaxTerm) => Loss::MaxTerm,
             (None, None, _) => Loss::Released,
         };
-        ctx.board.stands(&self.name, Standing::Standby);
+        ctx.local_status.stands(&self.name, Standing::Standby);
         if brief {
             if why != Loss::Released {
                 tracing::warn!(

@@ -68,7 +68,7 @@ impl Peers {
     }
 
     /// Takes note of what the others tell.
-    pub(super) fn saw(&self, presences: &[Presence], board: &LocalStatus, now: Moment) {
+    pub(super) fn saw(&self, presences: &[Presence], local_status: &LocalStatus, now: Moment) {
         let mut view = self.view();
         let mut heard = BTreeMap::new();
         for presence in presences.iter().filter(|p| p.id != self.replica) {
@@ -86,7 +86,7 @@ impl Peers {
         view.others.sort_by(|a, b| a.id.cmp(&b.id));
         view.heard = heard;
         let mut shares = view.others.clone();
-        shares.push(self.me(board));
+        shares.push(self.me(local_status));
         // Who would take over may change all the time.
         shares.iter_mut().for_each(|peer| peer.stands_by.clear());
         if view.calm.as_ref().is_none_or(|(was, _)| *was != shares) {
@@ -127,20 +127,25 @@ impl Peers {
     }
 
     /// How long this replica waits before a bid for what looks free.
-    pub(crate) fn bid_after(&self, job: &str, board: &LocalStatus, ttl: Duration) -> Duration {
+    pub(crate) fn bid_after(
+        &self,
+        job: &str,
+        local_status: &LocalStatus,
+        ttl: Duration,
+    ) -> Duration {
         if self.view().others.is_empty() {
             // As the decision below says; what this replica leads is not looked up a thousand times for nothing.
             return Duration::ZERO;
         }
-        spread::bid_after(job, &self.me(board), &self.view().others, ttl)
+        spread::bid_after(job, &self.me(local_status), &self.view().others, ttl)
     }
 
     /// This replica, as it is now.
-    pub(super) fn me(&self, board: &LocalStatus) -> Peer {
+    pub(super) fn me(&self, local_status: &LocalStatus) -> Peer {
         Peer {
             id: self.replica.clone(),
             priority: self.priority,
-            leads: board.led(),
+            leads: local_status.led(),
             stands_by: std::collections::BTreeSet::new(),
         }
     }
@@ -199,20 +204,20 @@ mod tests {
     #[test]
     fn whoever_writes_nothing_any_more_counts_as_gone() {
         let place = Peers::new("a", 0, true, false);
-        let board = LocalStatus::default();
+        let local_status = LocalStatus::default();
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let other = |rev| Presence {
             id: "b".to_owned(),
             rev,
             ..Presence::default()
         };
-        place.saw(&[other(1)], &board, at(100));
+        place.saw(&[other(1)], &local_status, at(100));
         assert_eq!(place.others().len(), 1);
-        place.saw(&[other(1)], &board, at(104));
+        place.saw(&[other(1)], &local_status, at(104));
         assert_eq!(place.calm_for(at(104)), Duration::from_secs(4));
-        place.saw(&[other(1)], &board, at(105));
+        place.saw(&[other(1)], &local_status, at(105));
         assert_eq!(place.others(), []);
-        place.saw(&[other(2)], &board, at(106));
+        place.saw(&[other(2)], &local_status, at(106));
         assert_eq!(place.others().len(), 1);
         assert_eq!(place.calm_for(at(107)), Duration::from_secs(1));
     }
@@ -220,7 +225,7 @@ mod tests {
     #[test]
     fn whoever_is_about_to_count_as_gone_is_looked_at_in_time() {
         let place = Peers::new("a", 0, true, false);
-        let board = LocalStatus::default();
+        let local_status = LocalStatus::default();
         let at = |secs| Moment::from_boot(Duration::from_secs(secs));
         let other = Presence {
             id: "b".to_owned(),
@@ -228,11 +233,11 @@ mod tests {
             ..Presence::default()
         };
         assert_eq!(place.look_after(at(100)), INTERVAL);
-        place.saw(std::slice::from_ref(&other), &board, at(100));
+        place.saw(std::slice::from_ref(&other), &local_status, at(100));
         assert_eq!(place.look_after(at(100)), INTERVAL);
-        place.saw(std::slice::from_ref(&other), &board, at(104));
+        place.saw(std::slice::from_ref(&other), &local_status, at(104));
         assert_eq!(place.look_after(at(104)), Duration::from_secs(1));
-        place.saw(&[other], &board, at(105));
+        place.saw(&[other], &local_status, at(105));
         assert_eq!(place.look_after(at(105)), INTERVAL, "it is gone already");
     }
 }

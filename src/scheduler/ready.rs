@@ -131,8 +131,8 @@ impl TermLoop<'_> {
         let at = ready.at.checked_add(late).unwrap_or(ready.at);
         *ledger = ready.plan.ledger;
         self.store.keep(ledger);
-        let (engine, board) = (self.engine, &self.engine.ctx.board);
-        board.ticks(&engine.name, engine.last_tick(ledger), ready.next_tick);
+        let (engine, local_status) = (self.engine, &self.engine.ctx.local_status);
+        local_status.ticks(&engine.name, engine.last_tick(ledger), ready.next_tick);
         in_flight.add(self.tell(ready.begun, since, at));
     }
 }

@@ -149,7 +149,7 @@ impl Engine {
                     why,
                     "stands back: another definition of the job counts"
                 );
-                ctx.board.stands_back(&self.name, Some(why.clone()));
+                ctx.local_status.stands_back(&self.name, Some(why.clone()));
                 said = Some(why);
             }
             tokio::select! {
@@ -162,7 +162,7 @@ impl Engine {
             }
         }
         if said.is_some() {
-            ctx.board.stands_back(&self.name, None);
+            ctx.local_status.stands_back(&self.name, None);
         }
         said.is_some()
     }

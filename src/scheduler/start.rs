@@ -72,13 +72,14 @@ impl TermLoop<'_> {
         let run = prepared.run().clone();
         let job = engine.job.clone();
         let work = move |run| async move { job.run(run).await };
-        let (of, clock, status) = (run.clone(), ctx.clock.clone(), ctx.board.clone());
+        let (of, clock) = (run.clone(), ctx.clock.clone());
+        let local_status = ctx.local_status.clone();
         let locks = ctx.locks.clone();
         let then = move |ended: Ended, mark, tell: oneshot::Sender<Ended>| async move {
             let ended = ended.of_last_attempt(is_last);
             // Nothing is told of a run whose engine has gone.
             if let Ok(entry) = is_told.await {
-                status.ended(&of, ended.word(), locks.wall());
+                local_status.ended(&of, ended.word(), locks.wall());
                 // Before the end is told: a worker that drains writes what it finds here, and no more.
                 entry.ended(&of, &ended);
             }
@@ -117,7 +118,7 @@ impl TermLoop<'_> {
             noted,
         } = begun;
         let ctx = &self.engine.ctx;
-        ctx.board.started(&run, at);
+        ctx.local_status.started(&run, at);
         let entry = ctx.history.started(&run, seq, (since, at));
         self.trigger_started(&key.id, run.id());
         ctx.events.tell(Event::RunStarted {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::term::{Over, TermLoop};
 use crate::{
-    due::{self, TakenBack},
+    due::{self, WhySkipped},
     ledger::Ledger,
 };
 
@@ -27,7 +27,7 @@ impl TermLoop<'_> {
              their time do not run again"
         );
         for ran in back.ran {
-            engine.tell_skipped(ran, TakenBack::word());
+            engine.tell_skipped(ran, WhySkipped::Ahead);
         }
         Ok(())
     }

@@ -40,8 +40,8 @@ impl TermLoop<'_> {
         };
         // Of the last term, if there was one, until something is decided in this one.
         let next = self.engine.next_tick(&ledger, self.wall());
-        let board = &self.engine.ctx.board;
-        board.ticks(job, self.engine.last_tick(&ledger), next);
+        let local_status = &self.engine.ctx.local_status;
+        local_status.ticks(job, self.engine.last_tick(&ledger), next);
         let (checkpoints, mut saving) = mpsc::channel(4);
         let mut in_flight = InFlight::default();
         let mut end = TermEnd::Over;

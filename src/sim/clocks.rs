@@ -53,7 +53,7 @@ fn set_nodes(fleet: &Cluster, ms: i64) {
 fn ahead(members: &[Member]) -> usize {
     let shown = members
         .iter()
-        .map(|member| member.ctx.board.ahead_of_clock().len());
+        .map(|member| member.ctx.local_status.ahead_of_clock().len());
     shown.sum()
 }
 

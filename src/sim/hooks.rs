@@ -63,7 +63,7 @@ async fn a_hook_that_hangs_is_dropped_in_time() {
         Spec::continuous().grace(Duration::from_secs(60)),
     );
     leader(&fleet, &[&member]).await;
-    let (_, lease) = member.ctx.board.leases().remove(0);
+    let (_, lease) = member.ctx.local_status.leases().remove(0);
     fleet.sleep(ms(50)).await;
     assert_eq!(lease.work_in_flight(), 1);
     fleet.nodes.iter().for_each(|n| n.faults().freeze());

@@ -233,7 +233,7 @@ async fn by_default_work_that_outlives_its_grace_ends_the_process() {
 async fn held_work_keeps_its_lease_for_as_long_as_it_lasts() {
     let scene = unfit_and_working(Unstoppable::Hold).await;
     let member = &scene.member;
-    let (_, lease) = member.ctx.board.leases().remove(0);
+    let (_, lease) = member.ctx.local_status.leases().remove(0);
     scene.fleet.sleep(TTL * 10).await;
     assert!(lease.is_held() && !lease.may_start());
     assert_eq!(*member.aborts.lock().unwrap(), 0);

@@ -66,7 +66,7 @@ impl Replica {
 
     /// What it leads, by the locks that it holds.
     fn share(&self) -> usize {
-        let leases = self.member.ctx.board.leases().into_iter();
+        let leases = self.member.ctx.local_status.leases().into_iter();
         leases.filter(|(job, _)| LED.contains(&&**job)).count()
     }
 

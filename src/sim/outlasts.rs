@@ -82,7 +82,7 @@ async fn ticks_that_nobody_can_decide_are_shown_as_overdue() {
         let spec = Spec::every(SECOND * 2).coordination(coordination);
         let member = fleet.join("a", quick(&starts), spec);
         fleet.sleep(SECOND * 10).await;
-        let overdue = || member.ctx.board.overdue(fleet.clock().wall());
+        let overdue = || member.ctx.local_status.overdue(fleet.clock().wall());
         let late = |jobs: &[(String, Duration)]| jobs.iter().map(|(_, late)| *late).max();
         assert!(late(&overdue()) <= Some(ms(200)), "{:?}", overdue());
         assert_eq!(overdue().len(), 1);

@@ -155,11 +155,11 @@ async fn an_engine_that_dies_begins_again_after_a_growing_pause() {
     let mut ill = 0;
     for _ in 0..120 {
         fleet.sleep(SECOND).await;
-        if let Some((job, why)) = a.ctx.board.dead_engine() {
+        if let Some((job, why)) = a.ctx.local_status.dead_engine() {
             assert_eq!((job.as_str(), why.as_str()), ("work", "tick, tick"));
             ill += 1;
             let presence = Presence {
-                jobs: a.ctx.board.jobs(SECOND),
+                jobs: a.ctx.local_status.jobs(SECOND),
                 ..Presence::default()
             };
             let shown = FleetStatus::from_presences([presence], Vec::new(), fleet.clock().wall());
@@ -175,7 +175,7 @@ async fn an_engine_that_dies_begins_again_after_a_growing_pause() {
     assert_eq!(done.load(Ordering::SeqCst), 20);
     // Until it begins, and for as long after it: what dies at once looks ill all the time.
     assert!((10..=18).contains(&ill), "{ill}");
-    assert_eq!(a.ctx.board.dead_engine(), None);
+    assert_eq!(a.ctx.local_status.dead_engine(), None);
     assert!(starts.len() > 100, "the other job has not heard of it");
     a.drain();
     a.ended().await;
@@ -192,7 +192,7 @@ async fn a_replica_whose_engine_waits_after_its_death_drains_and_takes_orders() 
     )];
     let a = fleet.join_with("a", jobs, false);
     fleet.sleep(SECOND * 30 + ms(500)).await;
-    assert!(a.ctx.board.dead_engine().is_some());
+    assert!(a.ctx.local_status.dead_engine().is_some());
     let next = (
         "work",
         work(&Mines::default(), &done, 0),
@@ -208,7 +208,7 @@ async fn a_replica_whose_engine_waits_after_its_death_drains_and_takes_orders() 
         .unwrap_or_else(|_| panic!("it is not taken"));
     fleet.sleep(SECOND * 5).await;
     assert_eq!(done.load(Ordering::SeqCst), 20);
-    assert_eq!(a.ctx.board.dead_engine(), None);
+    assert_eq!(a.ctx.local_status.dead_engine(), None);
     a.drain();
     a.ended().await;
     assert_eq!(deaths(&a).len(), 1);
@@ -337,7 +337,7 @@ async fn a_reload_that_panics_changes_nothing() {
         );
         reloader.reload().await;
         let _ = std::fs::remove_file(&file);
-        let told = a.ctx.board.reload().unwrap();
+        let told = a.ctx.local_status.reload().unwrap();
         let error = told.error.unwrap_or_default();
         assert!(!told.ok && error.contains(why), "{kind}: {error}");
         assert!(changes.try_recv().is_err(), "{kind}: nothing is ordered");

@@ -80,7 +80,7 @@ async fn a_run_that_ignores_cancellation_is_dropped() {
     let fleet = Cluster::new(3);
     let member = fleet.join("a", deaf(), Spec::continuous().grace(ms(200)));
     leader(&fleet, &[&member]).await;
-    let (_, lease) = member.ctx.board.leases().remove(0);
+    let (_, lease) = member.ctx.local_status.leases().remove(0);
     fleet.sleep(ms(50)).await;
     assert_eq!(lease.work_in_flight(), 1);
     fleet.nodes.iter().for_each(|n| n.faults().freeze());

@@ -49,7 +49,7 @@ fn join(fleet: &Cluster, name: &str, starts: &All, priority: i32) -> Member {
 fn share(member: &Member) -> usize {
     match member.tasks.is_crashed() {
         true => 0,
-        false => member.ctx.board.leases().len(),
+        false => member.ctx.local_status.leases().len(),
     }
 }
 
@@ -218,7 +218,7 @@ async fn a_term_that_somebody_moved_stays_for_its_minimum_term() {
     b.publish();
     until(&fleet, &[&a, &b], &[1, 1]).await;
     assert!(fleet.time.elapsed() >= long);
-    let job = a.ctx.board.leases().remove(0).0;
+    let job = a.ctx.local_status.leases().remove(0).0;
     let client = Client::over(&a.ctx.locks, "test");
     let answer = client
         .hand_over(&job, Some("b"), SECOND * 20)
@@ -230,7 +230,7 @@ async fn a_term_that_somebody_moved_stays_for_its_minimum_term() {
     // The other one of its terms is older, and may go before.
     let (_, lease) = b
         .ctx
-        .board
+        .local_status
         .leases()
         .into_iter()
         .find(|(name, _)| *name == job)

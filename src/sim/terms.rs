@@ -20,7 +20,7 @@ async fn term_ends_with_its_lease() {
     let member = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&member]).await;
     fleet.nodes.iter().for_each(|n| n.faults().freeze());
-    let (_, lease) = member.ctx.board.leases().remove(0);
+    let (_, lease) = member.ctx.local_status.leases().remove(0);
     fleet.sleep(TTL).await;
     assert_eq!(lease.loss(), Some(Loss::Expired));
     assert!(!member.leads());
@@ -45,7 +45,7 @@ async fn the_clock_ends_a_lease_before_any_message() {
     let fleet = Cluster::new(3);
     let member = fleet.join("a", patient(), Spec::continuous());
     leader(&fleet, &[&member]).await;
-    let (_, lease) = member.ctx.board.leases().remove(0);
+    let (_, lease) = member.ctx.local_status.leases().remove(0);
     member.tasks.freeze();
     fleet.sleep(TTL).await;
     // Nothing of the process has run since, and still no code is told that it leads.

@@ -58,7 +58,10 @@ async fn every_tick_runs_once_and_ticks_spread_over_the_replicas() {
             // There is no leader between ticks, and no talk of a new one thirty times.
             assert!(!member.leads());
             assert!(!member.heard(|e| matches!(e, Event::Leading { .. })));
-            assert_eq!(member.ctx.board.jobs(SECOND)[0].standing, Standing::Standby);
+            assert_eq!(
+                member.ctx.local_status.jobs(SECOND)[0].standing,
+                Standing::Standby
+            );
         }
     }
 }

@@ -48,7 +48,7 @@ async fn looks(failover: bool) -> u64 {
         }
     });
     fleet.sleep(TTL * 20).await;
-    assert_eq!(first.ctx.board.leases().len(), JOBS);
+    assert_eq!(first.ctx.local_status.leases().len(), JOBS);
     count.load(Ordering::SeqCst)
 }
 

@@ -170,7 +170,7 @@ impl Fleet {
         let seats = self.seats();
         let leads = |seat: &&Seat| match &seat.process {
             Some(process) if !process.tasks.is_crashed() => {
-                let leases = process.ctx.board.leases();
+                let leases = process.ctx.local_status.leases();
                 leases
                     .iter()
                     .any(|(of, lease)| of == job && lease.is_held())
@@ -424,7 +424,7 @@ impl Fleet {
         for seat in self.seats().iter().filter(|seat| seat.is_up()) {
             if let Some(process) = &seat.process {
                 process.ctx.intents.look();
-                process.ctx.board.told();
+                process.ctx.local_status.told();
             }
         }
     }

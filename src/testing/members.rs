@@ -135,7 +135,13 @@ pub(crate) fn ready((name, body, spec): (&str, Body, Spec)) -> Ready {
 
 impl Member {
     pub(crate) fn leads(&self) -> bool {
-        !self.tasks.is_crashed() && self.ctx.board.leases().iter().any(|(_, l)| l.is_held())
+        !self.tasks.is_crashed()
+            && self
+                .ctx
+                .local_status
+                .leases()
+                .iter()
+                .any(|(_, l)| l.is_held())
     }
 
     pub(crate) fn drain(&self) {

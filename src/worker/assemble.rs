@@ -50,7 +50,7 @@ impl Setup {
             history: History::new(locks.clone(), clock.clone(), spawn.clone(), author),
             chance: locks.chance().clone(),
             events,
-            board: LocalStatus::default(),
+            local_status: LocalStatus::default(),
             gate: match self.failover {
                 true => Gate::failover(),
                 false => Gate::open(),

@@ -107,6 +107,11 @@ impl WorkerBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        config::{Findings, Problem},
+        error::Error,
+        job::{Job, JobError, Outcome, Run},
+    };
 
     #[test]
     fn settings_in_code_look_at_nothing_else_unless_asked_to() {
@@ -115,5 +120,66 @@ mod tests {
         let with_env = Worker::builder().namespace("a").with_env().build().options;
         assert!(!with_env.env.is_empty() && with_env.places.len() == 3);
         assert_eq!(with_env.code.worker.unwrap().namespace, "a");
+    }
+
+    struct Pages;
+
+    #[async_trait::async_trait]
+    impl Job for Pages {
+        async fn run(&self, _: Run) -> Result<Outcome, JobError> {
+            Ok(Outcome::Done)
+        }
+    }
+
+    /// What is wrong with a program that says these about its kinds.
+    fn refused(tell: impl FnOnce(Worker) -> Worker) -> Vec<String> {
+        let worker = Worker::builder().locks(LockSettings::memory()).build();
+        match tell(worker).load() {
+            Err(Error::Config(problems)) => problems.iter().map(Problem::to_string).collect(),
+            Err(other) => panic!("{other}"),
+            Ok(_) => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_a_kind_that_does_not_exist_is_refused() {
+        let kinds = |worker: Worker| {
+            let pages = worker.kind("pages", |(): ()| Pages);
+            pages.kind("mail", |(): ()| Pages)
+        };
+        let told = refused(|worker| {
+            kinds(worker)
+                .fixed_params("pagse", &["command"])
+                .check_params("report", |_| Findings::default())
+                .tells_no_progress("mail")
+        });
+        assert_eq!(
+            told,
+            [
+                "code: fixed_params(\"pagse\", …): there is no kind \"pagse\"; \
+                 did you mean \"pages\"? known kinds: mail, pages",
+                "code: check_params(\"report\", …): there is no kind \"report\"; \
+                 register it first, with Worker::kind or Worker::batch_kind; known kinds: mail, pages",
+            ]
+        );
+        let none = refused(|worker| worker.fixed_params("pages", &[]));
+        assert!(none[0].ends_with("this program has no kinds"), "{none:?}");
+        let none = refused(|worker| kinds(worker).fixed_params("pages", &["command"]));
+        assert!(none.is_empty(), "{none:?}");
+    }
+
+    #[test]
+    fn what_is_said_of_a_kind_before_it_is_registered_is_refused() {
+        let told = refused(|worker| {
+            let early = worker.fixed_params("pages", &["command"]);
+            early.kind("pages", |(): ()| Pages)
+        });
+        assert_eq!(
+            told,
+            [
+                "code: fixed_params(\"pages\", …) comes before the kind itself, and has no effect; \
+                 call it after Worker::kind or Worker::batch_kind"
+            ]
+        );
     }
 }

@@ -23,9 +23,9 @@ pub(super) async fn connect(
     for node in ctx.locks.nodes().await? {
         metrics.declare_node(&node.name, node.answers);
     }
-    let board = ctx.board.clone();
+    let local_status = ctx.local_status.clone();
     metrics.asks().terms.of(move || {
-        let held = board
+        let held = local_status
             .leases()
             .into_iter()
             .filter(|(_, lease)| lease.is_held());
@@ -37,20 +37,23 @@ pub(super) async fn connect(
         };
         held.map(term).collect()
     });
-    let (board, locks) = (ctx.board.clone(), ctx.locks.clone());
+    let (local_status, locks) = (ctx.local_status.clone(), ctx.locks.clone());
     metrics
         .asks()
         .overdue
-        .of(move || board.overdue(locks.wall()));
-    let (board, intents) = (ctx.board.clone(), ctx.intents.clone());
+        .of(move || local_status.overdue(locks.wall()));
+    let (local_status, intents) = (ctx.local_status.clone(), ctx.intents.clone());
     metrics.asks().paused.of(move || {
-        let jobs = board.names().into_iter();
+        let jobs = local_status.names().into_iter();
         jobs.map(|job| (intents.is_paused(&job), job))
             .map(|(paused, job)| (job, paused))
             .collect()
     });
-    let board = ctx.board.clone();
-    metrics.asks().ahead.of(move || board.ahead_of_clock());
+    let local_status = ctx.local_status.clone();
+    metrics
+        .asks()
+        .ahead
+        .of(move || local_status.ahead_of_clock());
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 //!                             |
 //!     gate (drain, failover) -+- one engine per job -> runs
 //!                             |
-//!     presence, status page, metrics, log: read the events and the board, can neither block nor fail the rest
+//!     presence, status page, metrics, log: read the events and the local status, can neither block nor fail the rest
 //! ```
 //!
 //! # The order of a shutdown
@@ -34,6 +34,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "admin")]
+mod admin_source;
 pub(crate) mod assemble;
 mod builder;
 pub(crate) mod connect;
@@ -44,8 +46,6 @@ mod gauges;
 pub(crate) mod given;
 pub(crate) mod health;
 mod heartbeat;
-#[cfg(feature = "admin")]
-mod page;
 pub(crate) mod presence;
 mod process;
 pub(crate) mod ready;
@@ -224,6 +224,8 @@ impl Worker {
 
     /// Checks the parameters of a kind before anything starts; each finding is reported with its place in the file. Keys are
     /// those of the parameters: `columns.id`.
+    ///
+    /// The kind is registered before; [`Worker::load`] and [`Worker::run`] refuse a call about one that is not.
     #[must_use]
     pub fn check_params(
         mut self,
@@ -236,6 +238,7 @@ impl Worker {
 
     /// Parameters of a kind that the configuration alone may say, and no trigger: programs to run, files to write, places
     /// to send to. The right to trigger a job does not include these.
+    /// The kind is registered before, as for [`Worker::check_params`].
     #[doc(hidden)] // for the stock jobs
     #[must_use]
     pub fn fixed_params(mut self, kind: &str, keys: &[&str]) -> Self {
@@ -244,7 +247,7 @@ impl Worker {
     }
 
     /// Declares that no run of this kind ever tells its progress ([`Run::progress`](crate::Run::progress)), so that
-    /// `progress_deadline` is answered with a warning.
+    /// `progress_deadline` is answered with a warning. The kind is registered before, as for [`Worker::check_params`].
     #[doc(hidden)] // for the stock jobs
     #[must_use]
     pub fn tells_no_progress(mut self, kind: &str) -> Self {
@@ -305,6 +308,7 @@ impl Worker {
         let registry = self.registry.clone();
         let mut options = self.options.clone();
         options.kinds = registry.kinds();
+        options.kindless = registry.kindless();
         options.specs = registry.specs();
         options.check_params = Some(Arc::new(move |kind: &str, params: &Value| {
             registry.check_params(kind, params)

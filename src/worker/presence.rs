@@ -78,7 +78,7 @@ pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
         }
         let in_turn = async {
             let told = ctx.clock.now();
-            ctx.board.worked().await;
+            ctx.local_status.worked().await;
             let pause = pause_after(bytes, BYTES_PER_SECOND, interval);
             // The pause counts from the last document on: the first tick after a calm is told at once.
             let collected = ctx.clock.now() + COLLECT;
@@ -86,7 +86,7 @@ pub(crate) async fn publish(me: Identity, ctx: Context, pace: Pace) {
         };
         tokio::select! {
             biased;
-            () = ctx.board.changed() => {
+            () = ctx.local_status.changed() => {
                 let pause = pause_after(bytes, URGENT_BYTES_PER_SECOND, interval);
                 ctx.clock.sleep(pause).await;
             }
@@ -112,7 +112,7 @@ fn pause_after(bytes: usize, per_second: usize, longest: Duration) -> Duration {
 
 /// This replica as it is now.
 pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
-    let mut jobs = ctx.board.jobs(INTERVAL);
+    let mut jobs = ctx.local_status.jobs(INTERVAL);
     for job in &mut jobs {
         job.paused = ctx.intents.is_paused(&job.name);
     }
@@ -136,7 +136,7 @@ pub(crate) fn now(me: &Identity, ctx: &Context, rev: u64) -> Presence {
         draining: ctx.gate.drain().is_cancelled(),
         unfit: ctx.locks.fitness().unfit().map(|(why, _)| why),
         admin: me.admin.clone(),
-        reload: ctx.board.reload(),
+        reload: ctx.local_status.reload(),
         jobs,
         rev,
         written_at: ctx.locks.wall(),

@@ -108,7 +108,7 @@ pub(super) async fn run(
     let ctx = replica.ctx.clone();
     gauges::connect(&metrics, &ctx, &replica.jobs).await?;
     #[cfg(feature = "admin")]
-    let page = super::page::start(
+    let page = super::admin_source::start(
         &config,
         &worker.registry,
         &mut replica.me,

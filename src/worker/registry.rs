@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::ready::{Body, Ready};
 use crate::{
-    config::{Findings, WorkFacts},
+    config::{Findings, KindlessCall, WorkFacts},
     error::Error,
     finding::Finding,
     job::{Health, Job, JobError, Outcome, Run, Spec, params},
@@ -41,6 +41,7 @@ struct OfKind {
 pub(crate) struct Registry {
     jobs: BTreeMap<String, Arc<(Body, Spec)>>,
     kinds: BTreeMap<String, KindEntry>,
+    kindless: Vec<KindlessCall>,
 }
 
 impl Registry {
@@ -81,21 +82,38 @@ impl Registry {
         kind: &str,
         check: impl Fn(&Value) -> Findings + Send + Sync + 'static,
     ) {
-        if let Some(entry) = self.kinds.get_mut(kind) {
+        if let Some(entry) = self.entry("check_params", kind) {
             entry.check = Arc::new(careful(check));
         }
     }
 
     pub(crate) fn set_fixed(&mut self, kind: &str, keys: &[&str]) {
-        if let Some(entry) = self.kinds.get_mut(kind) {
+        if let Some(entry) = self.entry("fixed_params", kind) {
             entry.fixed = keys.iter().map(|key| (*key).to_owned()).collect();
         }
     }
 
     pub(crate) fn set_silent(&mut self, kind: &str) {
-        if let Some(entry) = self.kinds.get_mut(kind) {
+        if let Some(entry) = self.entry("tells_no_progress", kind) {
             entry.work.tells_nothing = true;
         }
+    }
+
+    /// What a `call` of the program is about. A kind that is not known is kept in mind, to be refused when all is checked.
+    fn entry(&mut self, call: &'static str, kind: &str) -> Option<&mut KindEntry> {
+        let found = self.kinds.get_mut(kind);
+        if found.is_none() {
+            self.kindless.push(KindlessCall {
+                call,
+                kind: kind.to_owned(),
+            });
+        }
+        found
+    }
+
+    /// Calls that had no effect.
+    pub(crate) fn kindless(&self) -> Vec<KindlessCall> {
+        self.kindless.clone()
     }
 
     /// What is known of the work of a configured job.

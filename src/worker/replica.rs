@@ -51,7 +51,7 @@ impl Replica {
     async fn run(self, changes: Changes) {
         let ctx = self.ctx;
         let (intents, locks) = (ctx.intents.clone(), ctx.locks.clone());
-        let intents = intents.follow(locks, ctx.clock.clone(), ctx.board.clone());
+        let intents = intents.follow(locks, ctx.clock.clone(), ctx.local_status.clone());
         let intents = ctx.spawn.spawn(intents);
         let recall =
             ctx.recall
@@ -78,7 +78,7 @@ impl Replica {
             }
         }
         ctx.events.tell(Event::Draining);
-        ctx.board.told();
+        ctx.local_status.told();
         let _ = supervisor.await;
         if let Some(guard) = guard {
             let _ = guard.await;
@@ -95,12 +95,12 @@ impl Replica {
     }
 }
 
-/// What jobs tell of the work that waits for them goes to the board, where status and presence read it.
+/// What jobs tell of the work that waits for them goes to the local status, where status and presence read it.
 async fn follow_backlog(ctx: Context) {
     let mut events = ctx.events.observe();
     loop {
         match events.recv().await {
-            Ok(Event::Backlog { job, items }) => ctx.board.backlog(&job, items),
+            Ok(Event::Backlog { job, items }) => ctx.local_status.backlog(&job, items),
             Ok(Event::HeldItems {
                 job,
                 retry,
@@ -114,7 +114,7 @@ async fn follow_backlog(ctx: Context) {
                     in_doubt,
                     parked,
                 };
-                ctx.board.held(&job, held);
+                ctx.local_status.held(&job, held);
             }
             _ => {}
         }

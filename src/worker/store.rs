@@ -77,13 +77,9 @@ pub async fn open_aside(
 /// The times of the lock core.
 #[must_use]
 pub fn timing(settings: &LockSettings, grace: Duration) -> Timing {
-    let node_timeout = match settings.backend {
-        Backend::Redis => settings.redis.node_timeout,
-        // One file on one machine: an answer may wait for a disk, but not for a network.
-        Backend::Embedded | Backend::Memory => {
-            (settings.ttl / 6).clamp(Duration::from_millis(50), Duration::from_secs(1))
-        }
-    };
+    // One file on one machine: an answer may wait for a disk, but not for a network.
+    let of_a_disk = (settings.ttl / 6).clamp(Duration::from_millis(50), Duration::from_secs(1));
+    let node_timeout = settings.node_timeout().unwrap_or(of_a_disk);
     Timing {
         ttl: settings.ttl,
         max_ttl: settings.max_ttl,

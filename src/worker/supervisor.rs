@@ -161,7 +161,7 @@ impl Supervisor {
         if !slot.works {
             // Also where it waits after its death: the new one may live.
             bury(self.slots.remove(&job.name));
-            self.ctx.board.engine_died(&job.name, None);
+            self.ctx.local_status.engine_died(&job.name, None);
             return self.fill(job);
         }
         if slot.gate.drain().is_cancelled() {
@@ -176,7 +176,7 @@ impl Supervisor {
         let mut presence = presence_of(&job);
         presence.loaded = Some(loaded);
         // The others are to know at once, also while a run goes on under the old one.
-        self.ctx.board.redefine(presence);
+        self.ctx.local_status.redefine(presence);
         match definition(&slot.ready, &job, loaded) {
             Some(next) => {
                 slot.successor.put(next);
@@ -203,7 +203,7 @@ impl Supervisor {
         if !works {
             presence.standing = Standing::Off;
         }
-        self.ctx.board.add_job(presence);
+        self.ctx.local_status.add_job(presence);
         let (name, successor) = (job.name.clone(), NextDefinition::default());
         let gate = self.ctx.gate.of_job();
         if works {
@@ -241,7 +241,7 @@ impl Supervisor {
             }
             (Next::Begin(job), _) => {
                 bury(slot);
-                self.ctx.board.engine_died(name, None);
+                self.ctx.local_status.engine_died(name, None);
                 self.fill(*job);
                 self.look();
             }
@@ -266,8 +266,10 @@ impl Supervisor {
             pause,
         });
         // It is not to be handed a term.
-        self.ctx.board.stands(name, Standing::Off);
-        self.ctx.board.engine_died(name, Some(why.to_owned()));
+        self.ctx.local_status.stands(name, Standing::Off);
+        self.ctx
+            .local_status
+            .engine_died(name, Some(why.to_owned()));
         (slot.works, slot.death) = (false, Some(death));
         self.slots.insert(name.to_owned(), slot);
         self.pause(name, count, pause);
@@ -293,7 +295,7 @@ impl Supervisor {
             return;
         };
         if slot.works {
-            self.ctx.board.engine_died(name, None);
+            self.ctx.local_status.engine_died(name, None);
             return;
         }
         let ready = slot.ready.clone();
@@ -302,14 +304,14 @@ impl Supervisor {
         self.fill_after(ready, Some(death));
         self.look();
         // It tells that it has died until it has lived for a while.
-        self.ctx.board.engine_died(name, Some(why));
+        self.ctx.local_status.engine_died(name, Some(why));
         self.pause(name, count, pause);
     }
 
     fn forget(&mut self, name: &str) {
         bury(self.slots.remove(name));
         self.given.forget_job(name);
-        self.ctx.board.forget(name);
+        self.ctx.local_status.forget(name);
         self.ctx.recall.forget(name);
     }
 

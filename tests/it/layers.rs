@@ -24,7 +24,8 @@ const LAYERS: check::Layers = &[
     // What a user writes.
     ("job", &["due", "schedule"]),
     // The fleet's documents, and the one client of all who ask it.
-    ("fleet", &["job", "ledger", "schedule"]),
+    // An explanation names the rule by which a tick was skipped: hence `due`.
+    ("fleet", &["due", "job", "ledger", "schedule"]),
     // One run, of a tick or of a batch; then the terms and claims under which they run.
     ("run", &["job"]),
     (

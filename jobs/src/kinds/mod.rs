@@ -8,7 +8,6 @@ pub mod heartbeat;
 pub mod http;
 mod kind;
 pub mod notifications;
-mod web;
 
 use watchkeeper::Worker;
 

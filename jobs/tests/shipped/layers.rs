@@ -9,7 +9,8 @@ const LAYERS: check::Layers = &[
     ("demo_table", &[]),
     ("receiver", &[]),
     ("guard", &[]),
-    ("kinds", &["guard"]),
+    ("web", &[]),
+    ("kinds", &["guard", "web"]),
     ("command", &["demo_table", "guard", "kinds", "receiver"]),
 ];
 

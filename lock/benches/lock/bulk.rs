@@ -1,18 +1,22 @@
 //! A hundred claims in one call.
 
+use std::time::Duration;
+
 use serde_json::json;
 use watchkeeper_lock::lock::{Claim, Claimed};
 
 use crate::{
     Plan,
+    processor::{Spent, Used},
     raw::ByHand,
     scene::Scene,
     table::{Goal, Row, Table, micros, p50, p99, time},
 };
 
 const CLAIMS: usize = 100;
+const REST: Duration = Duration::from_millis(1);
 /// The least speed, to the pipeline.
-const LEAST: f64 = 0.5;
+const LEAST: f64 = 1.0;
 
 pub(crate) async fn measure(plan: Plan, table: &mut Table) {
     for nodes in plan.nodes([1, 3, 5]) {
@@ -20,6 +24,7 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
         let by_hand = ByHand::connect(&scene.urls()).await;
         let (mut ours, mut raw, mut script_us) = (Vec::new(), Vec::new(), Vec::new());
         let mut listed = Vec::new();
+        let (mut processor, mut processor_raw) = (Spent::default(), Spent::default());
         let mut failed = 0;
         // The first tenth warms up.
         let trials = plan.trials * 5;
@@ -28,8 +33,11 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
                 .map(|i| format!("batch/bench/{trial}-{i}"))
                 .collect();
             let claims: Vec<_> = keys.iter().map(Claim::short).collect();
-            let before = scene.asked();
+            let (before, used) = (scene.asked(), Used::here(&scene.servers));
             let (took, claimed) = scene.timed(scene.locks.claim(claims)).await;
+            // A thread is counted when it has come to rest.
+            scene.clock.sleep(REST).await;
+            let used = Used::here(&scene.servers).since(used);
             let spent = scene.asked().since(before);
             let claimed = claimed.unwrap();
             let won = claimed
@@ -38,7 +46,10 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
                 .count();
             drop(claimed);
             scene.locks.settle().await;
+            let used_raw = Used::here(&scene.servers);
             let (by_hand_took, all) = scene.timed(by_hand.acquire_many(&keys, "me")).await;
+            scene.clock.sleep(REST).await;
+            let used_raw = Used::here(&scene.servers).since(used_raw);
             by_hand.delete_many(&keys).await;
             let (least_took, least) = scene.timed(by_hand.claim_many(&keys, "me")).await;
             by_hand.delete_many(&keys).await;
@@ -53,6 +64,8 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
             }
             ours.push(took);
             raw.push(by_hand_took);
+            processor.add(used, 1.0);
+            processor_raw.add(used_raw, 1.0);
             listed.push(least_took);
             script_us.push(spent.us_per_call());
         }
@@ -66,6 +79,7 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
             ))
             .figure(micros(p50(&raw)) / micros(p50(&ours)))
             .goal(Goal::AtLeast(LEAST))
+            .columns(processor.columns(Some(&processor_raw)))
             .more(json!({ "failed": failed, "script_us": crate::table::median(script_us) }));
         table.add(row);
     }

@@ -1,8 +1,8 @@
-//! Acquire and release of locks without contention, with 1, 32 and 256 of them at a time.
+//! Acquire and release of locks without contention, with 1, 32 and 256 of them at a time, beside those by hand and by other clients.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use watchkeeper_lock::{
     chance::Chance,
@@ -13,17 +13,24 @@ use watchkeeper_lock::{
 
 use crate::{
     Plan,
+    asked::Asked,
+    peers::{Cycled, Peer},
+    processor::{Meter, Spent, Used},
     raw::ByHand,
     scene::{Nodes, Scene},
     table::{Goal, Row, Table, median, micros, p50, p99, time},
 };
 
-/// The least throughput, to that by hand.
-const LEAST: f64 = 0.9;
-/// The same where every call asks whether the node is still the one that was admitted.
-const LEAST_GUARDED: f64 = 0.75;
-/// The longest median of a single cycle, to that by hand, without the hops between threads.
-const LONGEST: f64 = 1.5;
+/// How many at a time, the least throughput, to that by hand, and the same where every call asks whether the node is still the
+/// one that was admitted.
+const LEAST: [(usize, f64, f64); 2] = [(32, 0.9, 0.8), (256, 1.2, 1.0)];
+/// The longest median of a single cycle, to that by hand, with its hops between threads; and guarded.
+const LONGEST: (f64, f64) = (1.5, 1.7);
+/// The least throughput of guarded locks, to that of rslock.
+const LEAST_TO_RSLOCK: f64 = 1.0;
+/// The most processor time of a cycle, client and servers together, to that by hand: so many at a time on so many nodes.
+const MOST_PROCESSOR: f64 = 1.2;
+const PROCESSOR_AT: (usize, usize) = (32, 3);
 
 /// Who cycles.
 #[derive(Clone)]
@@ -44,10 +51,22 @@ type Failures = BTreeMap<&'static str, usize>;
 struct Done {
     /// Cycles in a second, by round.
     rates: Vec<f64>,
-    took: Vec<Duration>,
+    /// Percentiles of a cycle's time, by round.
+    p50: Vec<Duration>,
+    p99: Vec<Duration>,
     failed: Failures,
-    /// Microseconds of all servers for a cycle, by round.
-    server_us: Vec<f64>,
+    /// Microseconds of all servers' scripts for a cycle, by round.
+    script_us: Vec<f64>,
+    processor: Spent,
+}
+
+/// One side in one round.
+struct Round {
+    cycles: usize,
+    time: Duration,
+    p50: Duration,
+    p99: Duration,
+    failed: Failures,
 }
 
 pub(crate) async fn measure(plan: Plan, table: &mut Table) {
@@ -73,16 +92,26 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
                 Side::Nodes(below, Kind::Claim, chance),
             ),
         ];
+        let mut peers = Peer::start_all(&plan, &scene.servers, table);
         for at_a_time in [1, 32, 256] {
             let mut done: Vec<Done> = sides.iter().map(|_| Done::default()).collect();
+            let mut theirs: Vec<Done> = peers.iter().map(|_| Done::default()).collect();
             let mut hops = Vec::new();
             // The first round warms up.
             for round in 0..=plan.rounds {
                 for ((_, side), done) in sides.iter().zip(&mut done) {
-                    let before = scene.asked();
+                    let meter = Meter::here(&scene);
                     let one = load(side, at_a_time, plan.busy, &scene.clock).await;
-                    let spent = scene.asked().since(before).script_us;
-                    scene.quiet().await;
+                    let spent = meter.read(&scene).await;
+                    if round > 0 {
+                        done.add(one, spent);
+                    }
+                }
+                let beside = peers.iter_mut().zip(&mut theirs);
+                for (peer, done) in beside.filter(|_| at_a_time > 1) {
+                    let meter = Meter::there(peer.pid(), &scene);
+                    let one = peer.cycle(at_a_time, plan.busy).into();
+                    let spent = meter.read(&scene).await;
                     if round > 0 {
                         done.add(one, spent);
                     }
@@ -93,53 +122,60 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
                     hops.push(scene.timed(scene.locks.nodes()).await.0);
                 }
             }
-            show(&sides, &done, at_a_time, nodes, &hops, table);
+            let named: Vec<_> = sides.iter().map(|(name, _)| *name).zip(&done).collect();
+            show(&named, at_a_time, nodes, &hops, table);
+            if at_a_time > 1 {
+                let peers: Vec<_> = peers.iter().map(|p| p.peer).zip(&theirs).collect();
+                show_peers(&named, &peers, at_a_time, nodes, table);
+            }
         }
     }
 }
 
 fn show(
-    sides: &[(&str, Side)],
-    done: &[Done],
+    sides: &[(&str, &Done)],
     at_a_time: usize,
     nodes: usize,
     hops: &[Duration],
     table: &mut Table,
 ) {
-    let by_hand = &done[0];
-    for ((name, _), done) in sides.iter().zip(done).skip(1) {
+    let by_hand = sides[0].1;
+    for (name, done) in &sides[1..] {
         let row = Row::new(format!("{name}, {at_a_time} at a time"), nodes)
             .ours(done.text())
             .beside(by_hand.text())
-            .more(json!({
-                "p50_us": micros(p50(&done.took)), "p99_us": micros(p99(&done.took)), "failed": done.failed,
-                "per_second": median(done.rates.clone()), "script_us_per_cycle": median(done.server_us.clone()),
-                "by_hand_per_second": median(by_hand.rates.clone()),
-                "by_hand_script_us_per_cycle": median(by_hand.server_us.clone()),
-            }));
+            .columns(done.processor.columns(Some(&by_hand.processor)))
+            .more(done.beside(by_hand));
         let is_public = !name.contains("below") && !name.contains("hand");
-        if at_a_time == 1 {
-            // Two answers are awaited, each on the other side of the keeper's thread.
-            let hops = if is_public {
-                2.0 * micros(p50(hops))
-            } else {
-                0.0
-            };
-            let figure = (micros(p50(&done.took)) - hops) / micros(p50(&by_hand.took));
-            let row = row.figure(figure);
-            let judged = is_public && nodes > 1;
-            table.add(if judged {
-                row.goal(Goal::AtMost(LONGEST))
+        let guarded = name.contains("guarded");
+        let row = if at_a_time == 1 {
+            let row = row.figure(micros(p50(&done.p50)) / micros(p50(&by_hand.p50)));
+            if is_public && nodes > 1 {
+                row.goal(Goal::AtMost(if guarded { LONGEST.1 } else { LONGEST.0 }))
             } else {
                 row
-            });
+            }
         } else {
-            // Round by round: what slowed one side slowed the other.
-            let ratios = done.rates.iter().zip(&by_hand.rates).map(|(a, b)| a / b);
-            let row = row.figure(median(ratios.collect()));
-            table.add(if is_public {
-                let guarded = name.contains("guarded");
-                row.goal(Goal::AtLeast(if guarded { LEAST_GUARDED } else { LEAST }))
+            let row = row.figure(done.rate_to(by_hand));
+            let least = LEAST.iter().find(|least| least.0 == at_a_time);
+            match least.filter(|_| is_public) {
+                Some((_, least, with_guard)) => {
+                    row.goal(Goal::AtLeast(if guarded { *with_guard } else { *least }))
+                }
+                None => row,
+            }
+        };
+        table.add(row);
+        if is_public && at_a_time == PROCESSOR_AT.0 {
+            let row = Row::new(
+                format!("processor time a cycle, {name}, {at_a_time} at a time"),
+                nodes,
+            )
+            .ours(done.processor.text())
+            .beside(by_hand.processor.text())
+            .figure(done.processor.to(&by_hand.processor));
+            table.add(if nodes == PROCESSOR_AT.1 && !guarded {
+                row.goal(Goal::AtMost(MOST_PROCESSOR))
             } else {
                 row
             });
@@ -151,8 +187,43 @@ fn show(
     }
 }
 
+/// The other clients beside those by hand, and our guarded locks beside them.
+fn show_peers(
+    sides: &[(&str, &Done)],
+    peers: &[(Peer, &Done)],
+    at_a_time: usize,
+    nodes: usize,
+    table: &mut Table,
+) {
+    let by_hand = sides[0].1;
+    let guarded = sides.iter().find(|(name, _)| *name == "locks, guarded");
+    for (peer, theirs) in peers {
+        let name = peer.name();
+        let row = Row::new(format!("{name}, {at_a_time} at a time"), nodes)
+            .ours(theirs.text())
+            .beside(by_hand.text())
+            .figure(theirs.rate_to(by_hand))
+            .columns(theirs.processor.columns(Some(&by_hand.processor)))
+            .more(theirs.beside(by_hand));
+        table.add(row);
+        let Some((ours, done)) = guarded else {
+            continue;
+        };
+        let row = Row::new(format!("{ours}, to {name}, {at_a_time} at a time"), nodes)
+            .ours(done.text())
+            .beside(theirs.text())
+            .figure(done.rate_to(theirs))
+            .columns(done.processor.columns(Some(&theirs.processor)))
+            .more(json!({ "processor": done.processor.to(&theirs.processor) }));
+        table.add(match peer {
+            Peer::Rslock => row.goal(Goal::AtLeast(LEAST_TO_RSLOCK)),
+            Peer::NodeRedlock => row,
+        });
+    }
+}
+
 /// Keeps one side busy with so many cycles at a time, each on a key of its own.
-async fn load(side: &Side, at_a_time: usize, busy: Duration, clock: &Clock) -> (Done, Duration) {
+async fn load(side: &Side, at_a_time: usize, busy: Duration, clock: &Clock) -> Round {
     let mut workers = JoinSet::new();
     let start = clock.now();
     for worker in 0..at_a_time {
@@ -176,13 +247,40 @@ async fn load(side: &Side, at_a_time: usize, busy: Duration, clock: &Clock) -> (
             }
         });
     }
-    let mut all = Done::default();
+    let (mut took, mut failed) = (Vec::new(), Failures::new());
     while let Some(worker) = workers.join_next().await {
-        let (took, failed) = worker.unwrap();
-        all.took.extend(took);
-        all.failures(failed);
+        let (its, lost) = worker.unwrap();
+        took.extend(its);
+        add_all(&mut failed, lost);
     }
-    (all, clock.now().since(start))
+    Round {
+        cycles: took.len(),
+        time: clock.now().since(start),
+        p50: p50(&took),
+        p99: p99(&took),
+        failed,
+    }
+}
+
+fn add_all(failed: &mut Failures, more: Failures) {
+    for (why, times) in more {
+        *failed.entry(why).or_default() += times;
+    }
+}
+
+// === impl Round ===
+
+impl From<Cycled> for Round {
+    fn from(cycled: Cycled) -> Self {
+        let failed = Failures::from([("refused", cycled.failed)]);
+        Self {
+            cycles: cycled.cycles,
+            time: cycled.time,
+            p50: cycled.p50,
+            p99: cycled.p99,
+            failed: failed.into_iter().filter(|(_, times)| *times > 0).collect(),
+        }
+    }
 }
 
 // === impl Side ===
@@ -239,19 +337,21 @@ fn cause(nodes: &NodeTroubles) -> &'static str {
 // === impl Done ===
 
 impl Done {
-    fn add(&mut self, (one, in_time): (Self, Duration), server_us: u64) {
+    fn add(&mut self, one: Round, (asked, used): (Asked, Used)) {
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let (cycles, server_us) = (one.took.len() as f64, server_us as f64);
-        self.rates.push(cycles / in_time.as_secs_f64());
-        self.server_us.push(server_us / cycles.max(1.0));
-        self.took.extend(one.took);
-        self.failures(one.failed);
+        let (cycles, script_us) = (one.cycles as f64, asked.script_us as f64);
+        self.rates.push(cycles / one.time.as_secs_f64());
+        self.script_us.push(script_us / cycles.max(1.0));
+        self.processor.add(used, cycles);
+        self.p50.push(one.p50);
+        self.p99.push(one.p99);
+        add_all(&mut self.failed, one.failed);
     }
 
-    fn failures(&mut self, failed: Failures) {
-        for (why, times) in failed {
-            *self.failed.entry(why).or_default() += times;
-        }
+    /// Throughput, round by round: what slowed one side slowed the other.
+    fn rate_to(&self, beside: &Self) -> f64 {
+        let ratios = self.rates.iter().zip(&beside.rates).map(|(a, b)| a / b);
+        median(ratios.collect())
     }
 
     fn text(&self) -> String {
@@ -261,7 +361,21 @@ impl Done {
             .map(|(why, times)| format!(", {times} x {why}"));
         let failed: String = failed.collect();
         let thousands = median(self.rates.clone()) / 1e3;
-        let (p50, p99) = (time(p50(&self.took)), time(p99(&self.took)));
+        let (p50, p99) = (time(p50(&self.p50)), time(p50(&self.p99)));
         format!("{thousands:.1} k/s, {p50}, p99 {p99}{failed}")
+    }
+
+    /// For programs.
+    fn beside(&self, by_hand: &Self) -> Value {
+        json!({
+            "p50_us": micros(p50(&self.p50)), "p99_us": micros(p50(&self.p99)), "failed": self.failed,
+            "per_second": median(self.rates.clone()), "script_us_per_cycle": median(self.script_us.clone()),
+            "client_us_per_cycle": self.processor.client_us(), "servers_us_per_cycle": self.processor.servers_us(),
+            "processor": self.processor.to(&by_hand.processor),
+            "by_hand_per_second": median(by_hand.rates.clone()),
+            "by_hand_script_us_per_cycle": median(by_hand.script_us.clone()),
+            "by_hand_client_us_per_cycle": by_hand.processor.client_us(),
+            "by_hand_servers_us_per_cycle": by_hand.processor.servers_us(),
+        })
     }
 }

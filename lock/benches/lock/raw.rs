@@ -2,14 +2,17 @@
 //! awaited, nothing else done. No token, no record, no deadline, no thread of its own. And, to tell the price of a promise
 //! from that of our code, the least that keeps a token and a record of the holder.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use deadpool_redis::redis::{
-    Client, Cmd, FromRedisValue, Pipeline, Script, Value, aio::MultiplexedConnection, cmd, pipe,
+    AsyncConnectionConfig, Client, Cmd, FromRedisValue, Pipeline, Script, Value,
+    aio::MultiplexedConnection, cmd, pipe,
 };
 use futures_util::future::join_all;
 
 pub(crate) const TTL_MS: u64 = 10_000;
+/// On a busy machine a server may stand still for longer than the client's half second.
+const PATIENCE: Duration = Duration::from_secs(20);
 const RELEASE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 /// Publishes as well.
@@ -44,6 +47,16 @@ const REMEMBER_MANY: &str = "local kept = 0 for i, key in ipairs(KEYS) do local 
                              tonumber(r[2] or 0) < tonumber(ARGV[3]) then redis.call('PEXPIRE', key, ARGV[2]) \
                              redis.call('HSET', record, 'owner', ARGV[1], 'seq', ARGV[3]) kept = kept + 1 end end return kept";
 
+/// A connection to one server.
+pub(crate) async fn connect(url: &str) -> MultiplexedConnection {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let client = Client::open(url).unwrap();
+    let connected = client.get_multiplexed_async_connection_with_config(&config);
+    connected.await.unwrap()
+}
+
 /// Cheap to clone; all clones share the connections.
 #[derive(Clone)]
 pub(crate) struct ByHand {
@@ -64,8 +77,7 @@ impl ByHand {
         ];
         let mut connections = Vec::new();
         for url in urls {
-            let client = Client::open(url.as_str()).unwrap();
-            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+            let mut connection = connect(url).await;
             for source in sources {
                 let load = cmd("SCRIPT").arg("LOAD").arg(source).clone();
                 load.exec_async(&mut connection).await.unwrap();

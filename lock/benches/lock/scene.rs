@@ -65,39 +65,9 @@ impl Scene {
 
     /// Locks whose nodes are asked in every call whether they are still those that were admitted.
     pub(crate) async fn guarded(&self) -> Locks {
-        let settings = LockSettings::default();
-        let fleet = FleetConfig {
-            nodes: self.servers.len(),
-            expiry: Expiry::Observed,
-            ..FleetConfig::of(&settings)
-        };
-        let guard = GuardSettings {
-            mode: RestartGuard::Call,
-            config: fleet.to_string(),
-        };
-        let mut nodes: Vec<Arc<dyn Node>> = Vec::new();
-        for url in self.urls() {
-            let node = node_in("guarded", &url, guard.clone());
-            // As `doctor --bootstrap` does: nothing was ever locked here.
-            let nonce = "first".to_owned();
-            let admit = Op::Admit {
-                nonce: nonce.clone(),
-                config: guard.config.clone(),
-                counter: Token(0),
-                memory_loss: None,
-            };
-            let call = Call {
-                not_after: None,
-                ops: vec![Op::Nominate { nonce }, admit],
-            };
-            assert_eq!(
-                node.call(call).await.unwrap().eligibility,
-                Eligibility::Admitted
-            );
-            nodes.push(Arc::new(node));
-        }
-        let locks = Locks::over(nodes).guarded(fleet).expiry(Expiry::Observed);
-        let locks = locks.start().unwrap();
+        let max_ttl = Timing::default().max_ttl;
+        bootstrap(&self.urls(), max_ttl).await;
+        let locks = guarded_at(&self.urls(), max_ttl);
         self.all_up(&locks).await;
         locks
     }
@@ -191,6 +161,57 @@ pub(crate) fn locks_at(urls: &[String], expiry: Expiry) -> Locks {
     let nodes = urls.iter().map(|url| Arc::new(node(url)) as Arc<dyn Node>);
     let locks = Locks::over(nodes.collect()).expiry(expiry);
     locks.start().unwrap()
+}
+
+/// Guarded locks over these addresses, with no lease longer than this.
+pub(crate) fn guarded_at(urls: &[String], max_ttl: Duration) -> Locks {
+    let (fleet, guard) = guard(urls.len(), max_ttl);
+    let nodes = urls.iter().map(|url| {
+        let node = node_in("guarded", url, guard.clone());
+        Arc::new(node) as Arc<dyn Node>
+    });
+    let timing = Timing {
+        ttl: max_ttl.min(Timing::default().ttl),
+        max_ttl,
+        ..Timing::default()
+    };
+    let locks = Locks::over(nodes.collect()).timing(timing);
+    let locks = locks.guarded(fleet).expiry(fleet.expiry);
+    locks.start().unwrap()
+}
+
+/// Admits these nodes as `doctor --bootstrap` does: nothing was ever locked there.
+pub(crate) async fn bootstrap(urls: &[String], max_ttl: Duration) {
+    let (_, guard) = guard(urls.len(), max_ttl);
+    for url in urls {
+        let nonce = "first".to_owned();
+        let admit = Op::Admit {
+            nonce: nonce.clone(),
+            config: guard.config.clone(),
+            counter: Token(0),
+            memory_loss: None,
+        };
+        let call = Call {
+            not_after: None,
+            ops: vec![Op::Nominate { nonce }, admit],
+        };
+        let answered = node_in("guarded", url, guard.clone()).call(call).await;
+        assert_eq!(answered.unwrap().eligibility, Eligibility::Admitted);
+    }
+}
+
+fn guard(nodes: usize, max_ttl: Duration) -> (FleetConfig, GuardSettings) {
+    let fleet = FleetConfig {
+        nodes,
+        max_ttl,
+        expiry: Expiry::Observed,
+        ..FleetConfig::of(&LockSettings::default())
+    };
+    let guard = GuardSettings {
+        mode: RestartGuard::Call,
+        config: fleet.to_string(),
+    };
+    (fleet, guard)
 }
 
 /// A socket beside the server's own.

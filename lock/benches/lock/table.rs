@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 #[derive(Default)]
 pub(crate) struct Table {
     section: &'static str,
+    /// More columns of this section.
+    columns: &'static [&'static str],
     rows: Vec<(&'static str, Row)>,
 }
 
@@ -19,6 +21,7 @@ pub(crate) struct Row {
     beside: String,
     figure: Option<f64>,
     goal: Option<Goal>,
+    columns: Vec<String>,
     more: Value,
 }
 
@@ -33,12 +36,12 @@ pub(crate) enum Goal {
 // === impl Table ===
 
 impl Table {
-    pub(crate) fn section(&mut self, name: &'static str) {
-        self.section = name;
-        println!("\n{name}\n");
-        println!(
-            "| what | N | ours | beside | figure | goal | |\n| --- | --- | --- | --- | --- | --- | --- |"
-        );
+    pub(crate) fn section(&mut self, name: &'static str, columns: &'static [&'static str]) {
+        (self.section, self.columns) = (name, columns);
+        let all = ["what", "N", "ours", "beside", "figure", "goal", ""];
+        let all: Vec<_> = all.iter().chain(columns).copied().collect();
+        println!("\n{name}\n\n| {} |", all.join(" | "));
+        println!("| {} |", vec!["---"; all.len()].join(" | "));
     }
 
     pub(crate) fn add(&mut self, row: Row) {
@@ -54,7 +57,12 @@ impl Table {
         let figure = figure.map_or_else(String::new, short);
         let goal = goal.map_or_else(String::new, Goal::text);
         let verdict = row.verdict();
-        println!("| {what} | {nodes} | {ours} | {beside} | {figure} | {goal} | {verdict} |");
+        let more = (0..self.columns.len()).map(|i| {
+            let cell = row.columns.get(i).map_or("", String::as_str);
+            format!(" {cell} |")
+        });
+        let more: String = more.collect();
+        println!("| {what} | {nodes} | {ours} | {beside} | {figure} | {goal} | {verdict} |{more}");
         self.rows.push((self.section, row));
     }
 
@@ -90,6 +98,7 @@ impl Row {
             beside: String::new(),
             figure: None,
             goal: None,
+            columns: Vec::new(),
             more: Value::Null,
         }
     }
@@ -111,6 +120,13 @@ impl Row {
 
     pub(crate) fn goal(mut self, goal: Goal) -> Self {
         self.goal = Some(goal);
+        self
+    }
+
+    /// What stands in the section's own columns.
+    #[allow(dead_code, reason = "every bench uses its own part")]
+    pub(crate) fn columns(mut self, columns: impl Into<Vec<String>>) -> Self {
+        self.columns = columns.into();
         self
     }
 

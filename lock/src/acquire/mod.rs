@@ -7,7 +7,7 @@
 //! Fairness. The queue orders the waiters of one lock; a client that does not queue may take a free lock before them.
 
 mod builder;
-mod releases;
+mod next_release;
 mod slots;
 mod start;
 mod wait_queue;
@@ -22,7 +22,7 @@ use std::{
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 pub use builder::LockBuilder;
-pub(crate) use releases::released;
+pub(crate) use next_release::released;
 pub use slots::{Slot, SlotsBuilder};
 pub use start::LocksBuilder;
 

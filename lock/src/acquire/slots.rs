@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tokio::sync::broadcast;
 
-use super::{Locks, builder::while_held, releases::next_release};
+use super::{Locks, builder::while_held, next_release::next_release};
 use crate::{
     backoff::Backoff,
     clock::Moment,

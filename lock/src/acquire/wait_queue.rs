@@ -15,7 +15,7 @@ use std::{collections::VecDeque, future::Future, time::Duration};
 
 use tokio::sync::broadcast::Receiver;
 
-use super::{Locks, releases::next_release};
+use super::{Locks, next_release::next_release};
 use crate::{
     clock::Moment,
     expiry::LockState,

@@ -13,6 +13,9 @@ use tokio::sync::watch;
 
 use crate::clock::{Clock, Moment};
 
+/// Time between two beats of the keeper's thread.
+const KEEPER_BEAT: Duration = Duration::from_millis(500);
+
 /// Health of the replica, told by its runtime's heartbeat and its checks, read by the keeper. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Fitness(Arc<State>);
@@ -22,6 +25,8 @@ struct State {
     clock: Clock,
     /// Nanoseconds of the last heartbeat; zero when no runtime is watched.
     beat: AtomicU64,
+    /// Nanoseconds of the last beat of the keeper's thread; zero when it has none of its own.
+    keeper: AtomicU64,
     /// Nanoseconds after which a silent runtime counts as stalled.
     limit: AtomicU64,
     /// Nanoseconds of the last end of a freeze; zero when there was none.
@@ -35,6 +40,7 @@ impl Fitness {
         Self(Arc::new(State {
             clock,
             beat: AtomicU64::new(0),
+            keeper: AtomicU64::new(0),
             limit: AtomicU64::new(u64::MAX),
             thawed: AtomicU64::new(0),
             unfit: Mutex::new(BTreeMap::new()),
@@ -93,7 +99,27 @@ impl Fitness {
     #[doc(hidden)] // for the worker
     #[must_use]
     pub fn silence(&self) -> Option<Duration> {
-        let beat = self.0.beat.load(Ordering::SeqCst);
+        self.since(&self.0.beat)
+    }
+
+    /// Age of the last beat of the keeper's thread; `None` when the keeper has none of its own.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn keeper_silence(&self) -> Option<Duration> {
+        self.since(&self.0.keeper)
+    }
+
+    /// Beats for the thread that it runs on, until it is dropped with that.
+    pub(super) async fn keeper_beats(self) {
+        loop {
+            let now = nanos(self.0.clock.now().since_boot()).max(1);
+            self.0.keeper.store(now, Ordering::SeqCst);
+            self.0.clock.sleep(KEEPER_BEAT).await;
+        }
+    }
+
+    fn since(&self, beat: &AtomicU64) -> Option<Duration> {
+        let beat = beat.load(Ordering::SeqCst);
         let now = nanos(self.0.clock.now().since_boot());
         (beat != 0).then(|| Duration::from_nanos(now.saturating_sub(beat)))
     }
@@ -134,4 +160,26 @@ impl Fitness {
 
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{sim_clock::SimTime, spawn::Spawn};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_keeper_falls_silent_with_its_thread() {
+        let clock = SimTime::new().clock();
+        let fitness = Fitness::new(clock.clone());
+        assert_eq!(fitness.keeper_silence(), None, "it has no thread");
+        let thread = Spawn::system().spawn(fitness.clone().keeper_beats());
+        let silence = async |after| {
+            clock.sleep(after).await;
+            fitness.keeper_silence().unwrap()
+        };
+        assert!(silence(KEEPER_BEAT * 10).await <= KEEPER_BEAT);
+        thread.abort();
+        assert!(silence(KEEPER_BEAT * 10).await >= KEEPER_BEAT * 10);
+        assert_eq!(fitness.silence(), None, "no runtime is watched");
+    }
 }

@@ -154,7 +154,7 @@ impl Front {
             margin: cluster.margin(win.kept),
         };
         let view = LeaseView::new(new, cluster.clock.clone(), self.handle(ttl));
-        let early = cluster.chance.up_to(ttl / 60);
+        let early = cluster.chance.up_to(cluster.timing.renew_early(ttl));
         let renew_at = next_renewal(start, ttl, &cluster.timing, early);
         let wakes = shared
             .table()

@@ -154,7 +154,7 @@ fn abort() -> ! {
 
 /// The keeper has panicked. A holder would hear of the end of its lease from the clock alone, and work that does not
 /// ask would outlive it unseen. So the process ends, unless there are no leases; then it only takes no locks any
-/// more.
+/// more, and [`Fitness::keeper_silence`] grows.
 fn died(table: &Mutex<LeaseTable>) {
     let table = table.lock().unwrap_or_else(PoisonError::into_inner);
     let leases = table.at_stake().count();
@@ -194,6 +194,7 @@ impl Keeper {
                     .name("watchkeeper-keeper".to_owned())
                     .spawn(move || {
                         let table = Arc::clone(&here.0.table);
+                        runtime.spawn(run.fitness.clone().keeper_beats());
                         let run = run.run(inbox, here);
                         // Nothing of the keeper is used afterwards but the lease table, which is changed by short,
                         // complete steps.

@@ -118,10 +118,11 @@ async fn extend_part(shared: &Shared, part: &[(u64, LeaseView)]) {
         });
         let ttl = view.ttl();
         let next = if ok {
-            next_renewal(start, ttl, &cluster.timing, cluster.chance.up_to(ttl / 60))
+            let early = cluster.chance.up_to(cluster.timing.renew_early(ttl));
+            next_renewal(start, ttl, &cluster.timing, early)
         } else {
             // Trouble with a renewal is not illness: again, inside the lease.
-            let pause = cluster.timing.node_timeout.min(ttl / 20);
+            let pause = cluster.timing.renew_again(ttl);
             cluster.clock.now() + pause / 2 + cluster.chance.up_to(pause / 2)
         };
         table.round_over(*id, next.max(start + Duration::from_millis(1)));

@@ -1,10 +1,10 @@
 //! Settings of the lock: where it lives, how long a lease lasts, and the rules that tie the numbers together.
 
+mod constructors;
 mod fleet;
-mod nodes;
+mod redis_nodes;
 mod timing;
 mod tls;
-mod typed;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -111,16 +111,17 @@ pub struct TlsSettings {
 
 impl Default for LockSettings {
     fn default() -> Self {
+        let timing = Timing::default();
         Self {
             backend: Backend::default(),
-            ttl: Duration::from_secs(10),
-            max_ttl: Duration::from_secs(30),
-            min_validity: None,
-            drift: 0.01,
-            skew: Duration::from_secs(1),
+            ttl: timing.ttl,
+            max_ttl: timing.max_ttl,
+            min_validity: timing.min_validity,
+            drift: timing.drift,
+            skew: timing.skew,
             expiry: None,
             raw_keys: false,
-            retention: Duration::from_secs(24 * 3600),
+            retention: timing.retention,
             restart_guard: RestartGuard::Call,
             embedded: EmbeddedSettings::default(),
             redis: RedisSettings::default(),
@@ -150,8 +151,22 @@ impl LockSettings {
     #[doc(hidden)] // for the worker
     #[must_use]
     pub fn fleet(&self) -> Option<FleetConfig> {
-        let guarded = self.backend == Backend::Redis && self.restart_guard != RestartGuard::Off;
+        let guarded = match self.backend {
+            Backend::Redis => self.restart_guard != RestartGuard::Off,
+            Backend::Embedded | Backend::Memory => false,
+        };
         guarded.then(|| FleetConfig::of(self))
+    }
+
+    /// How long one node may take to answer, where that is set; `None` for a store of this machine, which is no node of a
+    /// network.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn node_timeout(&self) -> Option<Duration> {
+        match self.backend {
+            Backend::Redis => Some(self.redis.node_timeout),
+            Backend::Embedded | Backend::Memory => None,
+        }
     }
 
     /// What the nodes are told at their construction.
@@ -197,14 +212,15 @@ impl LockSettings {
             );
         }
         // An acquisition asks, retries and confirms; each step may cost a whole node_timeout.
-        let floor = self.redis.node_timeout.saturating_mul(20);
-        if self.backend == Backend::Redis && ttl < floor {
-            let node_timeout = Span(self.redis.node_timeout);
+        let node_timeout = self.node_timeout().unwrap_or_default();
+        let floor = node_timeout.saturating_mul(20);
+        if ttl < floor {
             found.error(
                 &[key, "redis.node_timeout"],
                 format!(
-                    "{} is shorter than 20 times node_timeout ({node_timeout})",
-                    Span(ttl)
+                    "{} is shorter than 20 times node_timeout ({})",
+                    Span(ttl),
+                    Span(node_timeout)
                 ),
                 format!("raise ttl to {} or lower node_timeout", Span(floor)),
             );
@@ -276,7 +292,7 @@ impl LockSettings {
                 "build with the feature \"redis\" or use another backend",
             ),
             Backend::Redis => {
-                nodes::check(&self.redis, found);
+                redis_nodes::check(&self.redis, found);
                 tls::check(&self.redis, found);
                 self.check_promises(found);
             }
@@ -334,7 +350,7 @@ impl Default for RedisSettings {
     fn default() -> Self {
         Self {
             nodes: Vec::new(),
-            node_timeout: Duration::from_millis(50),
+            node_timeout: Timing::default().node_timeout,
             generation: 1,
             username: None,
             password: None,

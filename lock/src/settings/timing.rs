@@ -106,6 +106,18 @@ impl Timing {
     pub(crate) fn renew_every(&self, ttl: Duration) -> Duration {
         ttl / 3
     }
+
+    /// How much earlier than that a renewal may come, by chance: leases of one moment drift apart.
+    #[must_use]
+    pub(crate) fn renew_early(&self, ttl: Duration) -> Duration {
+        ttl / 60
+    }
+
+    /// The longest pause after a renewal that has failed; the shortest is half of it.
+    #[must_use]
+    pub(crate) fn renew_again(&self, ttl: Duration) -> Duration {
+        self.node_timeout.min(ttl / 20)
+    }
 }
 
 /// How long before the end of a lease of this ttl work that cannot be stopped is cut off.

@@ -148,7 +148,7 @@ const CIRCLES: check::Circles = &[
         &[
             "settings/fleet.rs",
             "settings/mod.rs",
-            "settings/nodes.rs",
+            "settings/redis_nodes.rs",
             "settings/tls.rs",
         ],
         "the settings are one struct, checked and read part by part",

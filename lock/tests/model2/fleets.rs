@@ -9,7 +9,7 @@
 //! | `NamesTtl` | the marker names max_ttl | the shorter fleet admits a node before a longer lease is over |
 //! | `NamesMode` | it names what a client sees of others' records: guard, expiry, raw keys | what one has taken is nothing to the other |
 //! | `MarksAlways` | it stands also where the guard is off, and nothing is granted without it | a guarded fleet admits nodes on which others have leases that it does not see |
-//! | `NamesNodes` | it names who the nodes are, by identities that they keep themselves | a node votes in two fleets |
+//! | `NamesNodes` | it names who the nodes are, by identities that they keep themselves: how, is in [`super::roster`] | a node votes in two fleets |
 //! | `AdmissionAsks` | an admission reads the markers of the other nodes, and does not admit where one names another fleet | the others' nodes are made one's own |
 //! | `AsksAll` | ... of *all* other nodes of the list, not of N - q + 1 | of five nodes the shared one is not asked |
 //! | `LongestOfAll` | lost memory is waited out for the longest max_ttl that any member may have | nothing is left that could say it |

@@ -5,7 +5,8 @@
 //! three and two. Messages are late, repeated, and may be executed without their reply being heard; clients stop between any
 //! two steps; nodes lose their memory or come back as an older copy; records are swept; leases are broken; clients sleep until
 //! they are told. [`node`] says what a node answers, [`world`] and [`acts`] what clients do, [`promises`] what must be true of
-//! every state. Beside it stand two small machines: [`fleets`], of programs that are configured differently, and [`claims`].
+//! every state. Beside it stand three small machines: [`fleets`], of programs that are configured differently, [`roster`], of who
+//! the nodes of a fleet are, and [`claims`].
 //!
 //! # Layout 2
 //! A node keeps, for a namespace, one hash: a record for each lock, `c`, which is the largest counter of all records that were
@@ -134,6 +135,7 @@ mod machine;
 mod node;
 mod promises;
 mod raw;
+mod roster;
 mod rules;
 #[path = "../shared/search.rs"]
 mod shared;

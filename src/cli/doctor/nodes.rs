@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{finding::Finding, probe::NodeState};
 use crate::{
-    config::{Backend, Config},
+    config::Config,
     human::{Brief, Span},
 };
 
@@ -24,9 +24,8 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) fn of(config: &Config) -> Self {
-        let redis = config.locks.backend == Backend::Redis;
         Self {
-            node_timeout: redis.then_some(config.locks.redis.node_timeout),
+            node_timeout: config.locks.node_timeout(),
             skew: config.locks.skew,
         }
     }

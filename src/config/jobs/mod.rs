@@ -6,7 +6,9 @@ mod places;
 
 use jiff::Timestamp;
 
-use super::{Config, LoadOptions, WorkFacts, effort, words::nearest};
+use super::{
+    Config, KindlessCall, LoadOptions, Problems, Source, WorkFacts, effort, words::nearest,
+};
 use crate::{
     clock::Clock,
     finding::Findings,
@@ -53,6 +55,34 @@ pub(super) fn check(config: &Config, options: &LoadOptions, found: &mut Findings
             config.locks.check_ttl(ttl, &key, &mut here);
             found.nest("locks", here);
         }
+    }
+}
+
+/// Adds the calls of the program about kinds that it did not know: what they say would hold for no job.
+pub(super) fn refuse_kindless(options: &LoadOptions, problems: &mut Problems) {
+    let known = &options.kinds;
+    for KindlessCall { call, kind } in &options.kindless {
+        let (message, remedy) = if known.contains(kind) {
+            (
+                format!("{call}(\"{kind}\", …) comes before the kind itself, and has no effect"),
+                "call it after Worker::kind or Worker::batch_kind".to_owned(),
+            )
+        } else {
+            let near = nearest(kind, known.iter().map(String::as_str));
+            let remedy = match near {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => "register it first, with Worker::kind or Worker::batch_kind;".to_owned(),
+            };
+            let known = match known.is_empty() {
+                true => "this program has no kinds".to_owned(),
+                false => list(known),
+            };
+            (
+                format!("{call}(\"{kind}\", …): there is no kind \"{kind}\""),
+                format!("{remedy} {known}"),
+            )
+        };
+        problems.error("", Source::Code, message, remedy);
     }
 }
 

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::Table;
 use crate::{
     due::{
-        plan::{Decision, Ticks, WhyMissed},
+        plan::{Decision, Ticks, WhySkipped},
         policy::{Misfire, Overlap},
     },
     ledger::{MAX_WAITING, Refused},
@@ -37,12 +37,12 @@ impl Table<'_> {
         // The ones before the first chosen, or all of them.
         if let Some(upto) = chosen.first().map_or(last, |first| before(*first)) {
             match (mode, fresh) {
-                (Misfire::Skip, _) => self.missed(upto, WhyMissed::Skip)?,
+                (Misfire::Skip, _) => self.missed(upto, WhySkipped::Misfire)?,
                 (_, Some(fresh)) => {
-                    self.missed(fresh.min(upto), WhyMissed::Window)?;
-                    self.missed(upto, WhyMissed::Limit)?;
+                    self.missed(fresh.min(upto), WhySkipped::Window)?;
+                    self.missed(upto, WhySkipped::Limit)?;
                 }
-                (_, None) => self.missed(upto, WhyMissed::Limit)?,
+                (_, None) => self.missed(upto, WhySkipped::Limit)?,
             }
         }
         if queues {
@@ -90,10 +90,10 @@ impl Table<'_> {
         let mut left = waiting.len();
         for tick in waiting {
             let why = match self.facts.policy.misfire.mode {
-                _ if left > places => WhyMissed::Limit,
+                _ if left > places => WhySkipped::Limit,
                 _ if self.on_time(tick) => continue,
-                Misfire::Skip => WhyMissed::Skip,
-                _ if fresh.is_some_and(|fresh| tick <= fresh) => WhyMissed::Window,
+                Misfire::Skip => WhySkipped::Misfire,
+                _ if fresh.is_some_and(|fresh| tick <= fresh) => WhySkipped::Window,
                 _ => continue,
             };
             left -= 1;
@@ -106,23 +106,23 @@ impl Table<'_> {
     pub(super) fn late_no_longer(
         &mut self,
         tick: Timestamp,
-        why: WhyMissed,
+        why: WhySkipped,
     ) -> Result<(), Refused> {
         self.ledger.wait_no_longer(tick)?;
         self.note_missed(tick, why);
         Ok(())
     }
 
-    pub(super) fn note_missed(&mut self, tick: Timestamp, why: WhyMissed) {
+    pub(super) fn note_missed(&mut self, tick: Timestamp, why: WhySkipped) {
         let ticks = Ticks::single(tick);
-        self.ledger.note_skipped(ticks.skipped(why.as_str()));
+        self.ledger.note_skipped(ticks.skipped(why));
         self.decisions.push(Decision::Missed { ticks, why });
     }
 
     /// The undecided ticks up to `upto` are missed.
-    pub(super) fn missed(&mut self, upto: Timestamp, why: WhyMissed) -> Result<(), Refused> {
+    pub(super) fn missed(&mut self, upto: Timestamp, why: WhySkipped) -> Result<(), Refused> {
         while let Some(ticks) = self.undecided_upto(upto) {
-            self.ledger.skip_upto(ticks.skipped(why.as_str()))?;
+            self.ledger.skip_upto(ticks.skipped(why))?;
             self.decisions.push(Decision::Missed { ticks, why });
         }
         Ok(())

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::Table;
 use crate::{
     due::{
-        plan::{Decision, Facts, Ticks},
+        plan::{Decision, Facts, Ticks, WhySkipped},
         policy::Overlap,
     },
     ledger::{MAX_WAITING, Refused},
@@ -32,7 +32,7 @@ impl Table<'_> {
                     let tick = self.ledger.queued()[0];
                     self.ledger.leave_queue(tick)?;
                     let ticks = Ticks::single(tick);
-                    self.ledger.note_skipped(ticks.skipped("overlap"));
+                    self.ledger.note_skipped(ticks.skipped(WhySkipped::Overlap));
                     self.decisions.push(Decision::Overlap { ticks });
                 }
                 latest
@@ -45,7 +45,7 @@ impl Table<'_> {
     /// The undecided ticks up to `upto` do not run, because all places were taken.
     fn skip_overlap(&mut self, upto: Option<Timestamp>) -> Result<(), Refused> {
         while let Some(ticks) = upto.and_then(|upto| self.undecided_upto(upto)) {
-            self.ledger.skip_upto(ticks.skipped("overlap"))?;
+            self.ledger.skip_upto(ticks.skipped(WhySkipped::Overlap))?;
             self.decisions.push(Decision::Overlap { ticks });
         }
         Ok(())

@@ -57,7 +57,7 @@ fn first_sight_runs_nothing_before_now() {
 #[test]
 fn misfire_skip_runs_none_of_them() {
     let mut job = Bench::new(Misfire::Skip);
-    let missed = missed(1010, 1040, 4, WhyMissed::Skip);
+    let missed = missed(1010, 1040, 4, WhySkipped::Misfire);
     assert_eq!(job.at(1045), (vec![missed], 1050));
     assert_eq!(job.at(1050).0, [fresh(1050)]);
 }
@@ -65,7 +65,7 @@ fn misfire_skip_runs_none_of_them() {
 #[test]
 fn misfire_once_runs_the_latest_for_all() {
     let mut job = Bench::new(Misfire::Once);
-    let missed = missed(1010, 1030, 3, WhyMissed::Limit);
+    let missed = missed(1010, 1030, 3, WhySkipped::Limit);
     assert_eq!(job.at(1045).0, [missed, fresh(1040)]);
     job.finish();
     assert_eq!(job.at(1046), (vec![], 1050));
@@ -79,8 +79,8 @@ fn misfire_all_runs_each_in_order_within_limit_and_window() {
     assert_eq!(
         job.at(1095).0,
         [
-            missed(1010, 1040, 4, WhyMissed::Window),
-            missed(1050, 1070, 3, WhyMissed::Limit),
+            missed(1010, 1040, 4, WhySkipped::Window),
+            missed(1050, 1070, 3, WhySkipped::Limit),
             fresh(1080)
         ]
     );
@@ -94,7 +94,7 @@ fn paused_ticks_do_not_run_whatever_waits() {
     job.at(1010);
     assert_eq!(job.at(1020).0, [queued(1020, 1020, 1)]);
     job.paused_upto = Some(Timestamp::MAX);
-    let single = |second| missed(second, second, 1, WhyMissed::Paused);
+    let single = |second| missed(second, second, 1, WhySkipped::Paused);
     assert_eq!(job.at(1031).0, [single(1030), single(1020)]);
     assert!(job.ledger.queued().is_empty());
 }
@@ -166,7 +166,7 @@ fn overlap_queue_keeps_a_weekend_without_a_leader_within_limit_and_window() {
     assert_eq!(
         decisions[1..],
         [
-            missed(1020, 200_970, COUNT_LIMIT, WhyMissed::Limit),
+            missed(1020, 200_970, COUNT_LIMIT, WhySkipped::Limit),
             queued(200_980, 201_000, 3),
             start(1010, 2, true, None)
         ]
@@ -466,7 +466,7 @@ fn retry_starts_the_next_attempt_after_its_pause() {
 fn a_ledger_that_is_ahead_for_long_is_taken_back_and_nothing_runs_twice() {
     let mut job = Bench::new(Misfire::Once);
     // By a clock that is a day ahead the latest tick has run.
-    let jumped = missed(1010, 87_400, 8640, WhyMissed::Limit);
+    let jumped = missed(1010, 87_400, 8640, WhySkipped::Limit);
     assert_eq!(job.at(87_415).0, [jumped, fresh(87_410)]);
     job.finish();
     assert_eq!(job.at(1020).0, [], "decided");
@@ -476,7 +476,7 @@ fn a_ledger_that_is_ahead_for_long_is_taken_back_and_nothing_runs_twice() {
     assert_eq!(job.at(1020).0, [fresh(1020)]);
     job.finish();
     // A day later: the one before is the latest that has not run.
-    let passed = missed(1030, 87_390, 8637, WhyMissed::Limit);
+    let passed = missed(1030, 87_390, 8637, WhySkipped::Limit);
     assert_eq!(job.at(87_412).0, [passed, fresh(87_400)]);
 }
 
@@ -491,7 +491,7 @@ fn what_all_nodes_have_forgotten_is_reported_as_unknown() {
         now: at(1065),
     };
     let lost = account_for_loss(&Ledger::default(), &job.schedule, &loss).unwrap();
-    let unknown = missed(1020, 1030, 2, WhyMissed::Unknown);
+    let unknown = missed(1020, 1030, 2, WhySkipped::Unknown);
     assert_eq!(lost.decisions[1..], [unknown]);
     (job.ledger, job.alive) = (lost.ledger, vec![]);
     // What fell due while no node voted is late.

@@ -170,6 +170,7 @@ impl Fleet {
     }
 
     /// The name of a replica, by its id; the id while the name is not known.
+    #[cfg(feature = "cli")]
     pub(crate) async fn name_of(&self, id: &str) -> String {
         let fleet = view::told(&self.locks).await.unwrap_or_default();
         let name = fleet.replica(id).map(|replica| replica.name.clone());

@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use jiff::Timestamp;
-
 use super::{
     super::{
         status::{
-            FleetStatus, LockDetail, LockStatus,
+            LockDetail, LockStatus,
             leaks::{Leak, leaks, wants_second_look},
         },
         view,
@@ -15,7 +13,7 @@ use super::{
     Fleet,
     error::FleetError,
 };
-use crate::lock::{AdmissionReport, BreakReport};
+use crate::lock::BreakReport;
 
 /// Between two looks for leaks: longer than a replica takes to tell what it holds.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(2_500);
@@ -27,17 +25,6 @@ pub struct Leaks {
     pub found: Vec<Leak>,
     /// Nodes of which not every key was looked at, and why.
     pub unsearched: Vec<(String, String)>,
-}
-
-/// What a fleet shows to a search for faults.
-pub(crate) struct Examined {
-    pub(crate) status: FleetStatus,
-    pub(crate) locks: Vec<LockDetail>,
-    pub(crate) admissions: Vec<AdmissionReport>,
-    /// The fleet's time.
-    pub(crate) now: Timestamp,
-    /// How far clocks may be apart.
-    pub(crate) skew: Duration,
 }
 
 impl Fleet {
@@ -61,28 +48,6 @@ impl Fleet {
     /// The same of several.
     pub(crate) async fn details(&self, keys: Vec<String>) -> Result<Vec<LockDetail>, FleetError> {
         Ok(view::details(&self.locks, keys).await?)
-    }
-
-    /// The same of all there are.
-    pub(crate) async fn all_details(&self) -> Result<Vec<LockDetail>, FleetError> {
-        let views = self.locks.list("").await?;
-        let keys = views.iter().filter_map(|views| views.first());
-        self.details(keys.map(|view| view.key.clone()).collect())
-            .await
-    }
-
-    /// Everything that tells how the fleet does.
-    pub(crate) async fn examine(&self) -> Result<Examined, FleetError> {
-        let status = view::fleet(&self.locks).await?;
-        let locks = self.all_details().await?;
-        let presences = self.presences_now().await?;
-        Ok(Examined {
-            status,
-            locks,
-            admissions: view::admissions(&self.locks, &presences).await?,
-            now: self.locks.wall(),
-            skew: self.locks.timing().skew,
-        })
     }
 
     /// What nothing will release, or may not: found by two looks, some seconds apart where that tells more.
@@ -149,6 +114,7 @@ impl Fleet {
 ///
 /// # Errors
 /// Why that cannot be: it is not held, has changed hands, a foreign client holds it, or too few nodes answer.
+#[cfg(any(test, feature = "cli"))]
 pub(crate) fn breakable(lock: &LockDetail, owner: Option<&str>) -> Result<String, FleetError> {
     let refused = |why: String| Err(FleetError::NotPossible(why));
     let key = &lock.key;

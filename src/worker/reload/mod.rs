@@ -133,7 +133,7 @@ impl Reloader {
         }
         let ok = error.is_none();
         self.ctx.events.tell(Event::Reloaded { ok, at });
-        self.ctx.board.reloaded(ReloadStatus {
+        self.ctx.local_status.reloaded(ReloadStatus {
             at,
             ok,
             error,

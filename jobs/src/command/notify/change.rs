@@ -10,8 +10,7 @@ use crate::notifications::{
     cell::ItemId,
     delivery::State,
     operator::{Did, FIRST_STEP, next_step},
-    source::SourceError,
-    sqlite::SqliteOperator,
+    source::{SourceError, sqlite::SqliteOperator},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;

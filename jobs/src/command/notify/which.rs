@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{NotificationsParams, notifications::sqlite::SqliteOperator};
+use crate::{NotificationsParams, notifications::source::sqlite::SqliteOperator};
 use serde::Deserialize;
 use watchkeeper::{Worker, config::Config};
 

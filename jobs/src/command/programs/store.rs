@@ -123,10 +123,13 @@ fn place_is_named(loaded: &Loaded) -> Result<(), String> {
 }
 
 fn raw_makes_sense(config: &Config, key: &str) -> Result<(), String> {
-    if config.locks.backend != Backend::Redis {
-        return Err("--raw shares a lock with other Redlock clients on Redis; \
-                    the embedded store has no others, so leave it out"
-            .to_owned());
+    match config.locks.backend {
+        Backend::Redis => {}
+        Backend::Embedded | Backend::Memory => {
+            return Err("--raw shares a lock with other Redlock clients on Redis; \
+                        the embedded store has no others, so leave it out"
+                .to_owned());
+        }
     }
     let ours = format!("{{{}}}:", config.worker.namespace);
     if key.starts_with(&ours) {

@@ -13,7 +13,7 @@ use watchkeeper::{
 };
 
 use super::expected::Expected;
-use crate::kinds::web::{self, Beginning, Meaning};
+use crate::web::{self, Beginning, Meaning};
 
 /// What becomes of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]

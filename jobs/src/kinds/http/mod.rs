@@ -71,10 +71,8 @@ use watchkeeper::{
 
 pub use params::HttpParams;
 
-use super::{
-    kind::{Kind, in_a_line, read},
-    web::{self, NoClient},
-};
+use super::kind::{Kind, in_a_line, read};
+use crate::web::{self, NoClient};
 use answer::{Hidden, Verdict, verdict};
 use header::{header_value, read_header};
 use params::Plan;

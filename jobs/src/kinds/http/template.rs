@@ -3,7 +3,7 @@
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 use watchkeeper::job::Run;
 
-use crate::kinds::web::RESERVED;
+use crate::web::RESERVED;
 
 /// A text with places for facts.
 #[derive(Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use percent_encoding::utf8_percent_encode;
 use serde::{Deserialize, Serialize};
 use watchkeeper::hash::fnv1a;
 
-use crate::kinds::web::RESERVED;
+use crate::web::RESERVED;
 
 /// The id of one row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -22,13 +22,10 @@ use watchkeeper::{
 use super::{
     cell::ItemId,
     delivery::{Answer, Mark, Policy},
-    file::Lines,
     params::{NotificationsParams, Target},
     rate::Rate,
-    sink::Sink,
-    source::{Begin, Exceptions, Finish, Item, Source, SourceError},
-    sqlite::SqliteSource,
-    webhook::Webhook,
+    sink::{Sink, file::Lines, webhook::Webhook},
+    source::{Begin, Exceptions, Finish, Item, Source, SourceError, sqlite::SqliteSource},
 };
 use crate::kinds::kind::in_a_line;
 

@@ -34,8 +34,8 @@
 //! `CREATE INDEX … ON notifications (id) WHERE sent_at IS NULL`. Exceptions and intents live beside the table in
 //! `watchkeeper_delivery`, `watchkeeper_delivery_intent` and `watchkeeper_delivery_source`.
 //!
-//! In reading order: `params`, `cell`, `delivery` (what an answer means), `source` and `sqlite`, `sink`, `webhook` and
-//! `file`, `rate`, `job`, `operator` (what a person does with what is left).
+//! In reading order: `params`, `cell`, `delivery` (what an answer means), `source` and its `sqlite`, `sink` and its
+//! `webhook` and `file`, `rate`, `job`, `operator` (what a person does with what is left).
 //!
 //! # Example
 //! ```
@@ -60,15 +60,12 @@
 
 pub(crate) mod cell;
 pub(crate) mod delivery;
-mod file;
 mod job;
 pub(crate) mod operator;
 mod params;
 mod rate;
 mod sink;
 pub(crate) mod source;
-pub(crate) mod sqlite;
-mod webhook;
 
 pub use job::Notifications;
 pub use params::{Address, Columns, InDoubt, NotificationsParams};
@@ -84,7 +81,7 @@ pub use source::{Begin, Finish, Item, Source, SourceError, Work};
 #[doc(hidden)]
 pub use operator::{Did, Entry, FIRST_STEP, RowState, Standing, Step};
 #[doc(hidden)]
-pub use sqlite::SqliteOperator;
+pub use source::sqlite::SqliteOperator;
 #[doc(hidden)]
 pub use {
     cell::ItemId,

@@ -1,5 +1,5 @@
 //! What a person does with items that do not go by themselves: counts and lists them, sends them again, parks them.
-//! Plain values and decisions; [`SqliteOperator`](super::sqlite::SqliteOperator) carries them out.
+//! Plain values and decisions; [`SqliteOperator`](super::source::sqlite::SqliteOperator) carries them out.
 //!
 //! Nothing here needs a running worker. Senders read the side table again at every look, so that they find what was
 //! changed within a second.

@@ -6,7 +6,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use watchkeeper::{DurationExt, config::Findings, human::Span};
 
-use crate::kinds::{kind::take, web::shown};
+use crate::{kinds::kind::take, web::shown};
 
 /// Parameters of a job of kind `notifications`.
 #[derive(Clone, Debug, Deserialize)]

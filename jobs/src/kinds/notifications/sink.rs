@@ -1,5 +1,8 @@
 //! Where items go: the seam between the method and a receiver.
 
+pub(super) mod file;
+pub(super) mod webhook;
+
 use std::io;
 
 use async_trait::async_trait;

@@ -1,5 +1,7 @@
 //! Where items come from: the seam between the method and a database.
 
+pub(crate) mod sqlite;
+
 use std::path::PathBuf;
 
 use async_trait::async_trait;

@@ -280,7 +280,7 @@ impl Patience {
     fn with<T>(&mut self, mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
         loop {
             match step() {
-                Err(error) if self.0 > 0 && is_busy(&error) => {
+                Err(error) if self.0 > 0 && (is_busy(&error) || is_left(&error)) => {
                     self.0 -= 1;
                     std::thread::sleep(BETWEEN_TRIES);
                 }
@@ -297,4 +297,36 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
         code,
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
     )
+}
+
+/// The last other connection of a new file is closing it, and only now writes it whole: it is a moment later.
+fn is_left(error: &rusqlite::Error) -> bool {
+    let found = error.sqlite_error().map(|error| error.extended_code);
+    found == Some(rusqlite::ffi::SQLITE_IOERR_SHORT_READ)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    fn fails_once_with(code: i32) -> rusqlite::Result<u32> {
+        let mut tries = 0;
+        Patience(TRIES).with(|| {
+            tries += 1;
+            match tries {
+                1 => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
+                tries => Ok(tries),
+            }
+        })
+    }
+
+    #[test]
+    fn a_file_that_its_last_user_is_closing_is_tried_again() {
+        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_SHORT_READ] {
+            assert_eq!(fails_once_with(code), Ok(2), "{code}");
+        }
+        assert!(fails_once_with(ffi::SQLITE_IOERR_WRITE).is_err());
+    }
 }

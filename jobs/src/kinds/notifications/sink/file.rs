@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 use watchkeeper::{files, node::Token};
 
-use super::{delivery::Answer, sink::Sink, source::Item};
+use super::Sink;
+use crate::notifications::{delivery::Answer, source::Item};
 
 /// The sink.
 #[derive(Clone, Debug)]

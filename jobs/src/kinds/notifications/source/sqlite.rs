@@ -29,11 +29,11 @@ use self::{
         state_of, write_intent,
     },
 };
-use super::{
+use super::{Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Work};
+use crate::notifications::{
     cell::{Cell, ItemId},
     delivery::{Mark, Policy, State},
     params::NotificationsParams,
-    source::{Begin, Counts, Exceptions, Finish, Listed, Result, Source, SourceError, Work},
 };
 
 /// The source.

@@ -1,5 +1,5 @@
-//! `pause`, `resume`, `trigger`, `resign`, `drain`: what people ask of a running fleet. The store is asked and nothing else: no replica
-//! need be reachable.
+//! The orders of people to a running fleet: `pause`, `resume`, `trigger`, `resign`, `drain`. The store is asked and nothing else: no
+//! replica need be reachable.
 
 use std::{
     io::{self, Read},

@@ -318,7 +318,7 @@ mod tests {
         demo_table::SCHEMA,
         notifications::{
             params::NotificationsParams,
-            sqlite::schema::{Wanted, inspect, make_side_tables},
+            source::sqlite::schema::{Wanted, inspect, make_side_tables},
         },
     };
 

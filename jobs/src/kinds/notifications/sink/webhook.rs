@@ -18,8 +18,11 @@ use async_trait::async_trait;
 use reqwest::{Client, StatusCode, Url, header::CONTENT_TYPE};
 use watchkeeper::{clock::Clock, node::Token};
 
-use super::{delivery::Answer, sink::Sink, source::Item};
-use crate::kinds::web::{self, Meaning, NoClient, plain, shown};
+use super::Sink;
+use crate::{
+    notifications::{delivery::Answer, source::Item},
+    web::{self, Meaning, NoClient, plain, shown},
+};
 
 /// The sink.
 pub(crate) struct Webhook {

@@ -13,7 +13,7 @@ use reqwest::{
 };
 
 /// What is written as `%41` in an address and in a key: all that is not unreserved there.
-pub(super) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+pub(crate) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')

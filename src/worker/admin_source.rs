@@ -17,7 +17,8 @@ use crate::{
     admin::{Admin, AdminSource, Done, Order, OrderError, bind, serve},
     config::Config,
     error::{Error, Result},
-    fleet::{Fleet, FleetError, TriggerState, Until, view::SharedView},
+    fleet::{Fleet, FleetError, TriggerState, Until, view::shared::SharedView},
+    human::Brief,
     scheduler::Context,
     secret::Secret,
     status::{FleetStatus, LockStatus, Role, RunRecord},
@@ -32,6 +33,8 @@ const HEARD: Duration = Duration::from_millis(2_500);
 const LAST_WRITE: Duration = Duration::from_millis(2_200);
 /// When no replica is waited for any more.
 const ENOUGH: Duration = Duration::from_millis(3_500);
+/// What has not beaten for so long does not turn any more: the process is to be restarted.
+const STANDS_STILL: Duration = Duration::from_secs(5);
 
 struct Source {
     me: Identity,
@@ -53,7 +56,7 @@ impl AdminSource for Source {
 
     async fn fleet(&self) -> FleetStatus {
         let me = presence::now(&self.me, &self.ctx, 0);
-        let remembered = self.ctx.board.last_seen();
+        let remembered = self.ctx.local_status.last_seen();
         let pauses = self.ctx.intents.pauses();
         let fleet = self
             .seen
@@ -77,13 +80,8 @@ impl AdminSource for Source {
     }
 
     fn live(&self) -> Result<(), String> {
-        match self.ctx.locks.fitness().silence() {
-            Some(silence) if silence > Duration::from_secs(5) => Err(format!(
-                "the runtime has stood still for {}",
-                crate::human::Brief(silence)
-            )),
-            _ => Ok(()),
-        }
+        let fitness = self.ctx.locks.fitness();
+        turns(fitness.silence(), fitness.keeper_silence())
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -93,7 +91,7 @@ impl AdminSource for Source {
         if let Some((why, _)) = self.ctx.locks.fitness().unfit() {
             return Err(why);
         }
-        if let Some((job, why)) = self.ctx.board.dead_engine() {
+        if let Some((job, why)) = self.ctx.local_status.dead_engine() {
             return Err(format!(
                 "the engine of {job} has died, and begins again: {why}"
             ));
@@ -106,7 +104,7 @@ impl AdminSource for Source {
     }
 
     fn leads(&self, job: &str) -> Option<bool> {
-        self.ctx.board.is_leading(job)
+        self.ctx.local_status.is_leading(job)
     }
 
     fn leads_any(&self) -> bool {
@@ -158,6 +156,16 @@ impl AdminSource for Source {
             answer: serde_json::to_value(&answer).unwrap_or_default(),
         })
     }
+}
+
+/// Whether runtime and keeper turn, by the age of their last beats; `None` for what does not beat.
+fn turns(runtime: Option<Duration>, keeper: Option<Duration>) -> Result<(), String> {
+    for (what, silence) in [("runtime", runtime), ("lock keeper", keeper)] {
+        if let Some(silence) = silence.filter(|silence| *silence > STANDS_STILL) {
+            return Err(format!("the {what} has stood still for {}", Brief(silence)));
+        }
+    }
+    Ok(())
 }
 
 fn refused(error: FleetError) -> OrderError {
@@ -278,4 +286,18 @@ pub(super) async fn start(
         }
     };
     Ok(Some(ctx.spawn.spawn(served)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_lives_while_runtime_and_keeper_beat() {
+        let (fresh, old) = (Some(STANDS_STILL), Some(STANDS_STILL * 2));
+        assert_eq!(turns(fresh, fresh), Ok(()));
+        assert_eq!(turns(None, None), Ok(()), "nothing beats yet");
+        assert!(turns(old, fresh).unwrap_err().contains("runtime"));
+        assert!(turns(fresh, old).unwrap_err().contains("keeper"));
+    }
 }
