@@ -156,10 +156,11 @@ impl Front {
         let view = LeaseView::new(new, cluster.clock.clone(), self.handle(ttl));
         let early = cluster.chance.up_to(cluster.timing.renew_early(ttl));
         let renew_at = next_renewal(start, ttl, &cluster.timing, early);
+        // Before the keeper has it, who may find it over at once and say so.
+        shared.watchlist.taken(&claim.key, view.owner());
         let wakes = shared
             .table()
             .adopt(view.clone(), win.record.clone(), renew_at);
-        shared.watchlist.taken(&claim.key, view.owner());
         if wakes {
             shared.ring();
         }

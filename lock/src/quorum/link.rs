@@ -371,7 +371,8 @@ impl Link {
         let waiting = {
             let mut lane = self.lane();
             lane.end(alone.ops);
-            lane.alone = None;
+            // Not one that has begun since the pump has gone.
+            lane.alone.take_if(|now| Arc::ptr_eq(now, alone));
             !lane.queue.is_empty()
         };
         self.learn(alone.sent, &result);
