@@ -7,13 +7,24 @@
 //!
 //! # Time
 //! Leases count on `CLOCK_BOOTTIME`, which all processes of a machine share: steps of the wall clock do no harm. The
-//! file names the boot it belongs to; after a reboot every lease in it is void, while counters, records and documents
-//! stay. A file whose boot changes while it is open is being used by two machines, and is refused.
+//! file names the boot it belongs to. After a reboot leases in it are void, while counters, records and documents stay: at once
+//! where no lease was held, and otherwise when the file has stood still for as long as the longest of them could live, because
+//! a second machine on the file would look the same.
 //!
 //! # When things fail
 //! A busy, full or read-only file answers [`NodeError::Unfit`]: nothing was executed. A commit that fails answers
-//! [`NodeError::Timeout`]: it may have been. A file that is removed or replaced while open is refused from then on,
-//! because its leases would be unknown to a process that opens the new one.
+//! [`NodeError::Timeout`]: it may have been. Before every call the three files are looked at, which costs a few microseconds.
+//! When they are not those that were opened, because one was removed, moved, replaced or taken back from a backup, the answer
+//! is [`NodeError::Gone`] from then on: a process that opens what stands there knows nothing of leases here, so they end at
+//! their next renewal.
+//!
+//! # One file
+//! - I1 No lease outlives by a renewal that its file is another.      (a_lease_ends_when_its_file_is_gone)
+//! - I2 While a process has the file open, no other uses another file, log or shared memory under that name.
+//!   (a_new_process_waits_for_those_of_a_removed_file)
+//! - I3 A file under two names, or mounted alone, is refused.         (a_file_with_two_names_is_refused)
+//! - I4 Leases of another boot are void only when the file stood still for the longest of them.
+//!   (a_second_machine_on_the_file_voids_no_living_lease)
 //!
 //! # Whose file it is
 //! A file, or one of those that SQLite keeps beside it, that belongs to another user, that others can write, or that
@@ -23,8 +34,9 @@
 //! # Not promised
 //! A leader while one process is stopped (SIGSTOP, a debugger) in the middle of a transaction: it keeps the file
 //! locked until it goes on or is killed. Transactions take milliseconds, and there is no leader meanwhile, so nothing
-//! runs twice. More than one machine. Network file systems are refused by name; [`OpenError::NetworkFileSystem`]
-//! lists what to do.
+//! runs twice. More than one machine. What is written over the file's content in place, by other programs than SQLite. A folder
+//! that is removed or moved away while a process lives: it notices at its next call, and a new process before that makes a new
+//! file.
 //!
 //! # Example
 //! ```no_run
@@ -51,12 +63,15 @@ use tokio::sync::oneshot;
 use super::{Announcements, Call, Expiry, Node, NodeError, NodeFacts, Reply};
 use crate::clock::Clock;
 
+mod boot;
 mod inspect;
 mod open;
+mod place;
 mod rows;
 mod store;
 #[cfg(test)]
 mod tests;
+mod users;
 mod worker;
 
 use worker::Job;
@@ -97,16 +112,49 @@ pub enum OpenError {
         /// What stands there.
         path: PathBuf,
     },
-    /// Locks over a network file system do not exclude.
+    /// Locks over a network file system, or one that another machine or program serves, do not exclude.
     #[error(
-        "{path} is on a network file system ({kind}), where file locks are not reliable; \
-         use a local folder, or redis for several machines"
+        "{path} is on a network file system or one that another program serves ({kind}), where file locks are not reliable; \
+         use a folder on a local disk (in a container, a volume), or redis for several machines"
     )]
     NetworkFileSystem {
         /// The file.
         path: PathBuf,
         /// Such as `NFS`.
-        kind: &'static str,
+        kind: String,
+    },
+    /// The file alone is mounted there, without what SQLite keeps beside it.
+    #[error(
+        "{path} is a mount point of its own: who reaches the file elsewhere has another -wal and -shm beside it, and both would \
+         hold the same locks; mount its folder instead of the file"
+    )]
+    Mounted {
+        /// The file, or what SQLite keeps beside it.
+        path: PathBuf,
+    },
+    /// It has several names.
+    #[error(
+        "{path} has {links} names (hard links): who uses another of them has another -wal and -shm beside it, and both would hold \
+         the same locks; remove the others (`find FOLDER -samefile {path}` shows them), or copy the file while it is not in use"
+    )]
+    Linked {
+        /// The file.
+        path: PathBuf,
+        /// How many.
+        links: u64,
+    },
+    /// Processes live that use another file under this name, or another part of it.
+    #[error(
+        "{path} is not the file that {} under this name: {what}; their leases may live. Stop them, then start again",
+        those(users)
+    )]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        what: &'static str,
+        /// Processes that use it, as far as they can be seen.
+        users: Vec<u32>,
     },
     /// Another user could have made it, or could change it.
     #[error("{0} (locks.embedded.path)")]
@@ -159,6 +207,15 @@ pub enum OpenError {
     },
 }
 
+fn those(users: &[u32]) -> String {
+    let list: Vec<String> = users.iter().map(u32::to_string).collect();
+    match &list[..] {
+        [] => "other processes use".to_owned(),
+        [one] => format!("process {one} uses"),
+        several => format!("processes {} use", several.join(", ")),
+    }
+}
+
 // === impl SqliteNode ===
 
 impl SqliteNode {
@@ -171,8 +228,9 @@ impl SqliteNode {
     /// # Errors
     /// [`OpenError`], with a sentence for the operator.
     pub fn open(path: impl AsRef<Path>, clock: Clock) -> Result<Self, OpenError> {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        let boot = boot.map_err(OpenError::NoBootId)?.trim().to_owned();
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let offsets = std::fs::read_to_string("/proc/self/timens_offsets").ok();
+        let boot = boot::name(&boot_id.map_err(OpenError::NoBootId)?, offsets.as_deref());
         let store = store::Store::open(path.as_ref(), clock, boot)?;
         let (jobs, queue) = sync_channel(QUEUE);
         std::thread::Builder::new()

@@ -22,11 +22,20 @@ impl<'c> SqlRows<'c> {
         Self { conn, now }
     }
 
-    /// The boot in which the file's times count.
-    pub(super) fn boot(&self) -> rusqlite::Result<String> {
+    /// The boot in which the file's times count, and how often the file was changed.
+    pub(super) fn boot_and_changes(&self) -> rusqlite::Result<(String, u64)> {
         self.conn
-            .prepare_cached("SELECT boot FROM wk_node")?
-            .query_row([], |row| row.get(0))
+            .prepare_cached("SELECT boot, changes FROM wk_node")?
+            .query_row([], |row| Ok((row.get(0)?, number(row, 1)?)))
+    }
+
+    /// The file was changed now.
+    pub(super) fn changed(&self, changes: u64) -> rusqlite::Result<()> {
+        let now = int(self.now.0);
+        self.run(
+            "UPDATE wk_node SET seen = ?1, changes = ?2",
+            (now, int(changes)),
+        )
     }
 
     /// Removes documents and places in queues that have ended, and releases from before `old`.
