@@ -12,12 +12,15 @@ use crate::node::NodeMs;
 /// The present boot. Processes with another offset of the clock (a time namespace) are in another one.
 pub(super) fn name(boot_id: &str, timens_offsets: Option<&str>) -> String {
     let boot_id = boot_id.trim();
-    let offset = timens_offsets.into_iter().flat_map(str::lines).find_map(|line| {
-        // boottime        3600         0
-        let offset = line.trim().strip_prefix("boottime")?;
-        let offset: Vec<&str> = offset.split_whitespace().collect();
-        (offset != ["0", "0"]).then(|| offset.join("."))
-    });
+    let offset = timens_offsets
+        .into_iter()
+        .flat_map(str::lines)
+        .find_map(|line| {
+            // boottime        3600         0
+            let offset = line.trim().strip_prefix("boottime")?;
+            let offset: Vec<&str> = offset.split_whitespace().collect();
+            (offset != ["0", "0"]).then(|| offset.join("."))
+        });
     match offset {
         Some(offset) => format!("{boot_id}+{offset}"),
         None => boot_id.to_owned(),

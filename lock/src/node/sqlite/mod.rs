@@ -18,7 +18,7 @@
 //! is [`NodeError::Gone`] from then on: a process that opens what stands there knows nothing of leases here, so they end at
 //! their next renewal.
 //!
-//! # One file
+//! # Invariants
 //! - I1 No lease outlives by a renewal that its file is another.      (a_lease_ends_when_its_file_is_gone)
 //! - I2 While a process has the file open, no other uses another file, log or shared memory under that name.
 //!   (a_new_process_waits_for_those_of_a_removed_file)
@@ -34,9 +34,9 @@
 //! # Not promised
 //! A leader while one process is stopped (SIGSTOP, a debugger) in the middle of a transaction: it keeps the file
 //! locked until it goes on or is killed. Transactions take milliseconds, and there is no leader meanwhile, so nothing
-//! runs twice. More than one machine. What is written over the file's content in place, by other programs than SQLite. A folder
-//! that is removed or moved away while a process lives: it notices at its next call, and a new process before that makes a new
-//! file.
+//! runs twice. More than one machine. What other programs than SQLite write over the file's content in place. That a
+//! folder which was removed or moved away is noticed by a new process that does not see the old ones, in another container:
+//! these notice at their next call. What a killed process left running under its lease, when the file is removed as well.
 //!
 //! # Example
 //! ```no_run
@@ -52,8 +52,8 @@
 //! ```
 
 use std::{
-    fmt, io,
-    path::{Path, PathBuf},
+    fmt,
+    path::Path,
     sync::mpsc::{SyncSender, TrySendError, sync_channel},
 };
 
@@ -64,6 +64,7 @@ use super::{Announcements, Call, Expiry, Node, NodeError, NodeFacts, Reply};
 use crate::clock::Clock;
 
 mod boot;
+mod error;
 mod inspect;
 mod open;
 mod place;
@@ -74,6 +75,7 @@ mod tests;
 mod users;
 mod worker;
 
+pub use error::OpenError;
 use worker::Job;
 
 /// Calls that may wait for the store's thread.
@@ -84,136 +86,6 @@ const QUEUE: usize = 1024;
 pub struct SqliteNode {
     name: String,
     jobs: SyncSender<Job>,
-}
-
-/// Why a file cannot be the embedded store.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// Its folder does not exist and could not be made. Only the last folder of the path is made.
-    #[error("cannot create the folder {path}")]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It exists and is not ours to read and write, or could not be created.
-    #[error("cannot read and write {path}")]
-    NoAccess {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It is a folder, a socket or a device.
-    #[error("{path} is not a file")]
-    NotAFile {
-        /// What stands there.
-        path: PathBuf,
-    },
-    /// Locks over a network file system, or one that another machine or program serves, do not exclude.
-    #[error(
-        "{path} is on a network file system or one that another program serves ({kind}), where file locks are not reliable; \
-         use a folder on a local disk (in a container, a volume), or redis for several machines"
-    )]
-    NetworkFileSystem {
-        /// The file.
-        path: PathBuf,
-        /// Such as `NFS`.
-        kind: String,
-    },
-    /// The file alone is mounted there, without what SQLite keeps beside it.
-    #[error(
-        "{path} is a mount point of its own: who reaches the file elsewhere has another -wal and -shm beside it, and both would \
-         hold the same locks; mount its folder instead of the file"
-    )]
-    Mounted {
-        /// The file, or what SQLite keeps beside it.
-        path: PathBuf,
-    },
-    /// It has several names.
-    #[error(
-        "{path} has {links} names (hard links): who uses another of them has another -wal and -shm beside it, and both would hold \
-         the same locks; remove the others (`find FOLDER -samefile {path}` shows them), or copy the file while it is not in use"
-    )]
-    Linked {
-        /// The file.
-        path: PathBuf,
-        /// How many.
-        links: u64,
-    },
-    /// Processes live that use another file under this name, or another part of it.
-    #[error(
-        "{path} is not the file that {} under this name: {what}; their leases may live. Stop them, then start again",
-        those(users)
-    )]
-    Replaced {
-        /// The file.
-        path: PathBuf,
-        /// What was found.
-        what: &'static str,
-        /// Processes that use it, as far as they can be seen.
-        users: Vec<u32>,
-    },
-    /// Another user could have made it, or could change it.
-    #[error("{0} (locks.embedded.path)")]
-    Stranger(#[from] crate::owned::Stranger),
-    /// A file of another kind.
-    #[error("{path} is not a SQLite database")]
-    NotADatabase {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Written by another version of this library.
-    #[error(
-        "{path} has layout {found}, this version knows layout {known}; use the version that wrote it"
-    )]
-    OtherLayout {
-        /// The file.
-        path: PathBuf,
-        /// The file's layout.
-        found: i64,
-        /// The layout known here.
-        known: i64,
-    },
-    /// Another process is in the middle of a write, and the file must be written or recovered before it can be used.
-    #[error("another process keeps {path} locked")]
-    Locked {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file system does not support what a write-ahead log needs.
-    #[error("{path} cannot keep a write-ahead log here (journal mode stays {mode})")]
-    NoWriteAheadLog {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite offers instead.
-        mode: String,
-    },
-    /// The boot's identity could not be read.
-    #[error("cannot read /proc/sys/kernel/random/boot_id")]
-    NoBootId(#[source] io::Error),
-    /// The store's thread could not be started.
-    #[error("cannot start the store's thread")]
-    Thread(#[source] io::Error),
-    /// Anything else that SQLite reports.
-    #[error("cannot open {path}")]
-    Sqlite {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite says.
-        source: rusqlite::Error,
-    },
-}
-
-fn those(users: &[u32]) -> String {
-    let list: Vec<String> = users.iter().map(u32::to_string).collect();
-    match &list[..] {
-        [] => "other processes use".to_owned(),
-        [one] => format!("process {one} uses"),
-        several => format!("processes {} use", several.join(", ")),
-    }
 }
 
 // === impl SqliteNode ===
@@ -268,7 +140,7 @@ impl Node for SqliteNode {
         match answered.await {
             Ok(result) => result,
             // The thread died with the call in hand: it may have been executed.
-            Err(_) => Err(NodeError::Timeout(store::BUSY_TIMEOUT)),
+            Err(_) => Err(NodeError::Timeout(open::BUSY_TIMEOUT)),
         }
     }
 

@@ -11,10 +11,9 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use super::{
-    OpenError,
     boot::Use,
+    error::OpenError,
     place::{self, Inodes, Names, Still},
-    store::BUSY_TIMEOUT,
     users::{self, Entered, Users},
 };
 use crate::{node::NodeMs, owned};
@@ -24,6 +23,12 @@ const LAYOUT: i64 = 4;
 
 /// How a file that was taken back from a backup is called.
 pub(super) const EARLIER: &str = "it is a copy of an earlier time";
+
+/// How long a call waits for other processes: well under the renewal period of a two-second lease.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// How a folder is called that is not the one it was.
+const MOVED: &str = "its folder, or the lock file in it, was removed or moved away";
 
 /// How often, and at what pace, a file is tried that another process keeps locked: under a second for all of it. A
 /// caller that may wait longer opens it again.
@@ -163,10 +168,24 @@ fn try_to_open(
             Still::Ours | Still::Linked(_) => Ok(None),
         }
     };
-    if let Some(used) = &used
-        && let Some(what) = differs(used)?
-    {
-        return Ok(other(what));
+    match &used {
+        Some(used) => {
+            if let Some(what) = differs(used)? {
+                return Ok(other(what));
+            }
+        }
+        None if users.used().map_err(failed)?.is_none() => {
+            // The first in this folder, or in this one.
+            let users = users::of_another_folder(path);
+            if !users.is_empty() {
+                return Ok(Tried::Again(OpenError::Replaced {
+                    path: path.clone(),
+                    what: MOVED,
+                    users,
+                }));
+            }
+        }
+        None => {}
     }
     let noted = users.changes().map_err(failed)?;
     make_file(names)?;
@@ -184,7 +203,7 @@ fn try_to_open(
             true
         }
         None => {
-            users.note(&inodes, shown.changes).map_err(failed)?;
+            users.note(path, &inodes, shown.changes).map_err(failed)?;
             users.settle(&inodes).map_err(failed)?
         }
     };

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::OpenError;
+use super::error::OpenError;
 
 /// Device and inode.
 pub(super) type Inode = (u64, u64);
@@ -144,10 +144,11 @@ pub(super) fn check(names: &Names) -> Result<(), OpenError> {
             });
         }
     }
-    match stat(&names.main) {
-        Ok(Some((_, links))) if links > 1 => Err(OpenError::Linked {
+    match fs::metadata(&names.main) {
+        // A folder has a name for each of its own.
+        Ok(found) if found.is_file() && found.nlink() > 1 => Err(OpenError::Linked {
             path: names.main.clone(),
-            links,
+            links: found.nlink(),
         }),
         _ => Ok(()),
     }

@@ -6,9 +6,10 @@ use rusqlite::{Connection, ErrorCode, TransactionBehavior, config::DbConfig};
 use tracing::{debug, error, warn};
 
 use super::{
-    OpenError,
     boot::{Takeover, Watch},
-    inspect, open,
+    error::OpenError,
+    inspect,
+    open::{self, BUSY_TIMEOUT},
     place::{self, Inodes, Names, Still},
     rows::SqlRows,
     users::Users,
@@ -19,11 +20,11 @@ use crate::{
     node::{Announcement, Call, NodeError, NodeFacts, NodeMs, Op, Reply, rules},
 };
 
-/// How long a call waits for other processes: well under the renewal period of a two-second lease.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(400);
-
 /// How often documents and places in queues that have ended are removed; until then they count as absent.
 const CLEAN_EVERY: Duration = Duration::from_secs(5);
+
+/// The same while there is more of it than is removed at a time.
+const CLEAN_ON: Duration = Duration::from_millis(100);
 
 /// How long releases stay readable for other processes.
 const RELEASES_STAY: Duration = Duration::from_secs(30);
@@ -135,31 +136,31 @@ impl Store {
         let wall_ms = self.clock.wall().as_millisecond();
         let before = tx.total_changes();
         let reply = rules::execute(&mut rows, now, wall_ms, call)?;
-        let clean = writes && now >= self.clean_at;
-        if clean {
+        let mut clean_at = self.clean_at;
+        if writes && now >= clean_at {
             let old = now.0.saturating_sub(rules::ceil_ms(RELEASES_STAY));
-            rows.clean(NodeMs(old))?;
+            // Others must not wait for all of it.
+            let more = rows.clean(NodeMs(old))?;
+            clean_at = rules::later(now, if more { CLEAN_ON } else { CLEAN_EVERY });
         }
         // What was refused costs no disk.
         let changed = tx.total_changes() != before;
         if changed {
-            rows.changed(changes + 1)?;
+            rows.changed(changes.saturating_add(1))?;
         }
         tx.commit().map_err(|error| {
             // It may be on the disk all the same.
-            warn!(node = "embedded", %error, "commit failed");
+            warn!(node = "embedded", path = %self.names.main.display(), %error, "commit failed");
             Failed::Node(NodeError::Timeout(BUSY_TIMEOUT))
         })?;
         if changed {
-            self.changes = changes + 1;
+            self.changes = changes.saturating_add(1);
             // After the commit: noted before it, a process that dies between both would leave a number without its change.
-            if let Err(error) = self.users.changed(changes + 1) {
+            if let Err(error) = self.users.changed(self.changes) {
                 debug!(node = "embedded", %error, "change not noted");
             }
         }
-        if clean {
-            self.clean_at = rules::later(now, CLEAN_EVERY);
-        }
+        self.clean_at = clean_at;
         Ok(reply)
     }
 
@@ -204,11 +205,13 @@ impl Store {
         let (path, theirs) = (self.names.main.display(), watch.boot());
         let why = match watch.lives {
             false => format!(
-                "{path} was last used before a restart, or is used by another machine (boot {theirs}): grants nothing for {}                  more, in which leases of that time may live",
+                "{path} was last used before a restart, or is used by another machine (boot {theirs}): grants nothing for {} \
+                 more, in which leases of that time may live",
                 Brief(left)
             ),
             true => format!(
-                "{path} is used by another machine, or by a container with a clock of its own (boot {theirs}, ours is {}): an                  embedded store serves one machine; stop one of them, or use redis",
+                "{path} is used by another machine, or by a container with a clock of its own (boot {theirs}, ours is {}): an \
+                 embedded store serves one machine; stop one of them, or use redis",
                 self.boot
             ),
         };
@@ -257,6 +260,15 @@ impl Store {
             ))
         })?;
         rows.collect()
+    }
+
+    /// As on a disk that is full.
+    #[cfg(test)]
+    pub(super) fn let_it_grow_no_more(&self) {
+        let pages = "PRAGMA page_count";
+        let pages: i64 = self.conn.query_row(pages, [], |row| row.get(0)).unwrap();
+        let most = format!("PRAGMA max_page_count = {}", pages + 8);
+        self.conn.query_row(&most, [], |_| Ok(())).unwrap();
     }
 
     /// Tests that compare answers need not wait for the disk.

@@ -3,14 +3,17 @@
 //! Every process keeps a shared lock of the kernel on `.NAME.lock` for as long as it has the file open, also while it is
 //! stopped. Who finds itself alone notes there which file, log and shared memory it uses; who comes later must find the same
 //! three. So a file that was removed, replaced, moved away or taken back from a backup is not used by a new process while an
-//! old one may still believe in leases of the old one.
+//! old one may still believe in leases of the old one. Where the lock file is new as well, because the folder is, the open
+//! files of living processes are searched for one that was opened under the same path.
 //!
 //! # Invariants
 //! - U1 Who is not alone uses exactly the file that the others use, or none.  (a_new_process_waits_for_those_of_a_removed_file)
-//! - U2 The number of changes noted there is never ahead of the file.         (a_copy_of_an_earlier_time_is_refused)
+//! - U2 So it is where the folder was removed or moved away, as far as this process sees those of others.
+//!   (a_folder_that_is_moved_away_takes_its_leases_with_it)
+//! - U3 The number of changes noted there is never ahead of the file.         (a_copy_of_an_earlier_time_is_refused)
 //!
 //! # Not promised
-//! Anything when the lock file is removed as well, with its folder: then nothing tells a new file from a first one.
+//! U2 among containers that do not see each other's processes.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -85,9 +88,9 @@ impl Users {
             && self.used()?.is_some_and(|noted| noted.are(used)))
     }
 
-    /// Notes what is used.
-    pub(super) fn note(&self, used: &Inodes, changes: u64) -> io::Result<()> {
-        let text = noted(used, changes);
+    /// Notes what is used, and under which path.
+    pub(super) fn note(&self, path: &Path, used: &Inodes, changes: u64) -> io::Result<()> {
+        let text = format!("{}{path:?}\n", noted(used, changes));
         self.file.write_all_at(text.as_bytes(), 0)?;
         self.file.set_len(text.len() as u64)
     }
@@ -123,6 +126,50 @@ pub(super) fn pids(path: &Path) -> Vec<u32> {
     let mut pids = holders(&locks, found.ino());
     pids.retain(|pid| *pid != us);
     pids
+}
+
+/// Processes that opened a file under this path whose folder, or whose lock file, is another one now.
+pub(super) fn of_another_folder(path: &Path) -> Vec<u32> {
+    let name = Users::name(path);
+    let Ok(ours) = fs::metadata(&name) else {
+        return Vec::new();
+    };
+    let opened_here = |fd: &Path| {
+        let Ok(target) = fs::read_link(fd) else {
+            return false;
+        };
+        let target = target.to_string_lossy();
+        let target = Path::new(target.strip_suffix(" (deleted)").unwrap_or(&target));
+        if target.file_name() != name.file_name() {
+            return false;
+        }
+        let Ok(file) = File::open(fd) else {
+            return false;
+        };
+        let is_ours = |found: fs::Metadata| (found.dev(), found.ino()) == (ours.dev(), ours.ino());
+        !file.metadata().is_ok_and(is_ours)
+            && noted_path(&file).is_some_and(|it| it == format!("{path:?}"))
+    };
+    let listed = |folder: PathBuf| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path())
+    };
+    let processes = listed(PathBuf::from("/proc")).filter_map(|process| {
+        let pid: u32 = process.file_name()?.to_str()?.parse().ok()?;
+        Some((pid, process))
+    });
+    let uses = |process: &Path| listed(process.join("fd")).any(|fd| opened_here(&fd));
+    processes
+        .filter(|(_, process)| uses(process))
+        .map(|(pid, _)| pid)
+        .collect()
+}
+
+fn noted_path(file: &File) -> Option<String> {
+    let mut text = [0; 8 << 10];
+    let read = file.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(&text[..read]).ok()?;
+    text.lines().nth(2).map(str::to_owned)
 }
 
 fn holders(locks: &str, inode: u64) -> Vec<u32> {
@@ -212,7 +259,7 @@ mod tests {
             panic!("alone")
         };
         assert!(matches!(Users::enter(&path).unwrap(), Entered::Busy));
-        first.note(&USED, 3).unwrap();
+        first.note(&path, &USED, 3).unwrap();
         assert!(first.settle(&USED).unwrap());
         let Entered::Beside(second) = Users::enter(&path).unwrap() else {
             panic!("beside")
@@ -221,6 +268,7 @@ mod tests {
         second.changed(4).unwrap();
         assert_eq!(first.changes().unwrap(), 4);
         assert_eq!(first.used().unwrap(), Some(USED));
+        assert_eq!(of_another_folder(&path), [0; 0]);
         drop((first, second));
         assert!(matches!(Users::enter(&path).unwrap(), Entered::Alone(_)));
     }
