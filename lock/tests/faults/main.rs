@@ -177,6 +177,8 @@ fn interop() -> Vec<Trial> {
         scene(Peer::Rslock, 3, rules, &cases);
         scene(Peer::Pottery, 3, rules, &cases[1..]);
     }
+    let share: (&str, &[Need], Case) = ("we_get_our_share", SERVERS, interop::we_get_our_share);
+    scene(Peer::NodeRedlock, 3, ALL_ON, &[share]);
     // What a clock does to a value does not depend on who wrote it.
     scene(Peer::NodeRedlock, 1, ALL_ON, &cases[1..]);
     scene(Peer::Rslock, 5, ALL_ON, &cases[1..]);
