@@ -6,6 +6,8 @@
 //   release                         released
 //   count FILE TIMES KEY TTL_MS     counted    adds 1 to the number in FILE, so many times, each under the lock
 //   wreck FILE TIMES                counted    the same without a lock
+//   share FILE KEY TTL_MS MS HOLD_MS  shared TURNS   adds 1 to the number in FILE as often as it gets the lock within MS, and
+//                                                    holds it for HOLD_MS; pauses of 30 to 60 ms
 //
 // For benches, times in microseconds:
 //   cycle KEY TTL_MS AT_A_TIME MS             cycled CYCLES FAILED TIME P50 P99        each cycle acquires and releases a lock
@@ -29,6 +31,7 @@ let lock
 
 const pause = (ms) => new Promise((wake) => setTimeout(wake, ms))
 const often = () => 20 * Math.random()
+const usual = () => 30 + 30 * Math.random()
 // redlock's own: a retryDelay of 200 and a retryJitter of 100.
 const byDefault = () => 200 + 100 * (2 * Math.random() - 1)
 
@@ -44,9 +47,9 @@ async function acquireAtLast(client, key, ttl, delay) {
   }
 }
 
-async function addOne(file) {
+async function addOne(file, ms = 1) {
   const seen = Number(fs.readFileSync(file, 'utf8'))
-  await pause(1)
+  await pause(ms)
   fs.writeFileSync(file, String(seen + 1))
 }
 
@@ -78,6 +81,17 @@ const commands = {
       await held.release()
     }
     return 'counted'
+  },
+  async share(file, key, ttl, ms, hold) {
+    const until = performance.now() + Number(ms)
+    let turns = 0
+    for (; performance.now() < until; turns++) {
+      const held = await acquireAtLast(redlock, key, Number(ttl), usual)
+      await addOne(file, Number(hold))
+      await held.release()
+      await pause(usual())
+    }
+    return 'shared ' + turns
   },
   async wreck(file, times) {
     for (let n = 0; n < Number(times); n++) await addOne(file)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::{process::Running, scene::Scene, store::Store};
+use crate::{process::Running, scene::Scene, server::RedisServer, store::Store, wait::pause};
 
 /// Time for what is done at once, with processes to be started on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(3);
@@ -112,6 +112,87 @@ pub(crate) fn a_store_that_does_not_answer_is_named(store: Store) {
         let done = done.says(&["1 of 3 nodes answer, 2 needed"]).says(&names);
         assert!(done.out.is_empty(), "{done:?}");
     }
+}
+
+/// What `--wait` says is a limit: the command gives up within a second of it, whatever its nodes do meanwhile.
+pub(crate) fn a_limit_is_a_limit_whatever_the_nodes_do(store: Store) {
+    let scene = &Scene::new(store);
+    const LIMIT: Duration = Duration::from_secs(2);
+    type Fault = fn(&mut [RedisServer]);
+    let none: Fault = |_| {};
+    let frozen: Fault = |servers| servers[..2].iter().for_each(RedisServer::freeze);
+    let all_frozen: Fault = |servers| servers.iter().for_each(RedisServer::freeze);
+    let dead: Fault = |servers| servers.iter_mut().for_each(RedisServer::kill);
+    let forgot: Fault = |servers| servers.iter_mut().for_each(RedisServer::restart);
+    let readers: Fault = |servers| {
+        for server in servers {
+            server.raw(&["REPLICAOF", "127.0.0.1", "1"]);
+        }
+    };
+    // From the start, and in the middle of the wait for a holder.
+    let cases: [(&str, Fault, Option<Fault>); 8] = [
+        ("new nodes", none, None),
+        ("frozen nodes", frozen, None),
+        ("only frozen nodes", all_frozen, None),
+        ("nodes that refuse", dead, None),
+        ("nodes that are no masters", readers, None),
+        ("nodes that freeze", none, Some(frozen)),
+        ("nodes that die", none, Some(dead)),
+        ("nodes that forget", none, Some(forgot)),
+    ];
+    std::thread::scope(|scope| {
+        for (what, before, later) in cases {
+            scope.spawn(move || {
+                let mut servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+                let urls: Vec<String> = servers.iter().map(RedisServer::url).collect();
+                let nodes = urls.join(",");
+                let start = |verb: &str, words: &[&str], command: &str| {
+                    let mut started = scene.guarded(&[verb, "k", "--nodes", &nodes]);
+                    // A watch takes far longer than the wait.
+                    for name in ["TTL", "MAX_TTL"] {
+                        started.env(format!("WATCHKEEPER_LOCKS__{name}"), "60s");
+                    }
+                    started.args(words).args(["--", "sh", "-c", command]);
+                    Running::start(started)
+                };
+                let mut holder = None;
+                if later.is_some() {
+                    let mut admit = scene.guarded(&["doctor", "--bootstrap", "--nodes", &nodes]);
+                    for name in ["TTL", "MAX_TTL"] {
+                        admit.env(format!("WATCHKEEPER_LOCKS__{name}"), "60s");
+                    }
+                    Running::start(admit).done().with(0);
+                    let held = start("lock", &[], "echo held; exec sleep 600");
+                    held.wait_for_line("held");
+                    holder = Some(held);
+                }
+                before(&mut servers);
+                // An election has another lock, which is free.
+                let verbs = if later.is_some() {
+                    &["lock"][..]
+                } else {
+                    &["lock", "elect"]
+                };
+                let waits = verbs
+                    .iter()
+                    .map(|verb| start(verb, &["--wait", "2s"], "true"));
+                let waits: Vec<_> = waits.collect();
+                if let Some(later) = later {
+                    pause(LIMIT / 2);
+                    later(&mut servers);
+                }
+                for waiter in waits {
+                    let done = waiter.done();
+                    assert!(matches!(done.code, Some(3 | 125)), "{what}: {done:?}");
+                    scene.measured(what, &done.took);
+                    // Two more for a busy machine.
+                    let grace = Duration::from_secs(1 + 2);
+                    assert!(done.took < LIMIT + grace, "{what}: {done:?}");
+                }
+                drop(holder);
+            });
+        }
+    });
 }
 
 pub(crate) fn a_wait_without_limit_outlasts_its_store(store: Store) {

@@ -53,6 +53,7 @@ fn main() {
             a_lock_that_is_not_had_in_time_has_a_status_of_its_own,
             a_store_that_does_not_answer_is_named,
             a_wait_without_limit_outlasts_its_store,
+            a_limit_is_a_limit_whatever_the_nodes_do,
             a_lost_lock_stops_the_command_and_is_a_failure,
         },
         signals::{
@@ -68,6 +69,7 @@ fn main() {
         },
         raw::{
             a_verbatim_key_is_shared_with_other_clients,
+            commands_get_their_share_beside_foreign_clients,
             a_foreign_value_commands_no_terminal,
             a_password_from_a_file_is_used_and_none_is_shown,
         },

@@ -1,6 +1,17 @@
 //! On Redis only: keys of others, and passwords.
 
-use crate::{process::Running, scene::Scene, server::RedisServer, store::Store};
+use std::{
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use watchkeeper::{chance::Chance, clock::Clock};
+
+use crate::{
+    process::Running, scene::Scene, server::RedisServer, store::Store, wait::pause, wait::until,
+};
 
 pub(crate) fn a_verbatim_key_is_shared_with_other_clients(store: Store) {
     let scene = Scene::new(store);
@@ -20,6 +31,77 @@ pub(crate) fn a_verbatim_key_is_shared_with_other_clients(store: Store) {
     }
     scene.run("lock shared:k --raw --wait 0s", "true").with(3);
     drop(holder);
+}
+
+/// Three foreign clients, which try every 30 to 60 ms, and four shells that run one command after the other: ours get two
+/// thirds of an equal share at least, and no two are ever in the section.
+pub(crate) fn commands_get_their_share_beside_foreign_clients(store: Store) {
+    const TIME: Duration = Duration::from_secs(15);
+    let scene = Scene::new(store);
+    let over = AtomicBool::new(false);
+    let section = "mkdir $F/in && sleep 0.02 && rmdir $F/in";
+    let (ours, theirs) = std::thread::scope(|scope| {
+        let (scene, over) = (&scene, &over);
+        let ours: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(move || {
+                    let mut turns = 0;
+                    while !over.load(Ordering::SeqCst) {
+                        let done = scene.run("lock shared:k --raw --wait 5s -E 3", section);
+                        match done.code {
+                            Some(0) => turns += 1,
+                            Some(3) => {}
+                            _ => panic!("{done:?}"),
+                        }
+                    }
+                    turns
+                })
+            })
+            .collect();
+        let theirs: Vec<_> = (0..3)
+            .map(|n| scope.spawn(move || takes_turns(scene, n, over)))
+            .collect();
+        let (clock, start) = (Clock::system(), Clock::system().now());
+        until(|| clock.now().since(start) > TIME);
+        over.store(true, Ordering::SeqCst);
+        let sum = |all: Vec<std::thread::ScopedJoinHandle<'_, u32>>| {
+            all.into_iter().map(|one| one.join().unwrap()).sum::<u32>()
+        };
+        (sum(ours), sum(theirs))
+    });
+    scene.measured("turns of ours and theirs", &(ours, theirs));
+    assert!(ours + theirs > 50, "{ours} and {theirs}");
+    // Two thirds of four sevenths.
+    assert!(ours * 21 >= (ours + theirs) * 8, "{ours} and {theirs}");
+}
+
+/// A Redlock client as there are many: all masters, a majority, give back, a pause.
+fn takes_turns(scene: &Scene, n: u64, over: &AtomicBool) -> u32 {
+    const REMOVE: &str =
+        "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])";
+    let (servers, value) = (scene.store.servers(), format!("stranger-{n}"));
+    let (chance, section) = (Chance::seeded(n), scene.file("in"));
+    let mut turns = 0;
+    while !over.load(Ordering::SeqCst) {
+        let granted = |server: &&RedisServer| {
+            server.raw(&["SET", "shared:k", &value, "NX", "PX", "5000"]) == "+OK\r\n"
+        };
+        if servers.iter().filter(granted).count() >= 2 {
+            enter(&section);
+            turns += 1;
+        }
+        for server in servers {
+            server.raw(&["EVAL", REMOVE, "1", "shared:k", &value]);
+        }
+        pause(Duration::from_millis(30) + chance.up_to(Duration::from_millis(30)));
+    }
+    turns
+}
+
+fn enter(section: &Path) {
+    fs::create_dir(section).expect("no other is in the section");
+    pause(Duration::from_millis(20));
+    fs::remove_dir(section).expect("no other is in the section");
 }
 
 /// Another client may write anything into the key that we share with it.

@@ -2,7 +2,8 @@
 //!
 //! The first attempt goes to all nodes at once: one round trip without contention. A waiter that is refused takes a
 //! place in the lock's queue. It wakes when it is called, with the end of the holder's life, or by a slow poll,
-//! whichever is first (R7). Announcements come while the nodes know that it waits, and may be lost; polling is the truth. From the second attempt on the lock's
+//! whichever is first (R7). Announcements come while the nodes know that it waits, and may be lost; polling is the truth. A foreign
+//! client announces nothing, so what it wrote is looked at more often (W7). From the second attempt on the lock's
 //! primary is asked first, and the other nodes only when it granted (R6). When attempts of several clients have split
 //! the vote, each tries again after a random, growing time.
 
@@ -190,6 +191,8 @@ impl LockBuilder {
             let now = clock.now();
             let pause = if turn_of_another {
                 ticket.patience()
+            } else if let Some(pause) = ticket.beside_foreign(&seen) {
+                pause.min(while_held(&seen, slow))
             } else {
                 let pause = while_held(&seen, slow);
                 match seen.free_in() {

@@ -7,6 +7,7 @@
 //! Fairness. The queue orders the waiters of one lock; a client that does not queue may take a free lock before them.
 
 mod builder;
+mod foreign;
 mod next_release;
 mod slots;
 mod start;

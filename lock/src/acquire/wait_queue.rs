@@ -15,7 +15,11 @@ use std::{collections::VecDeque, future::Future, time::Duration};
 
 use tokio::sync::broadcast::Receiver;
 
-use super::{Locks, next_release::next_release};
+use super::{
+    Locks,
+    foreign::{ForeignValues, beside_foreign},
+    next_release::next_release,
+};
 use crate::{
     clock::Moment,
     expiry::LockState,
@@ -61,6 +65,8 @@ pub(super) struct QueueTicket {
     /// Whose release woke us last, and how often we may still find that owner on some node: not all nodes hear of a
     /// release at once.
     over: Option<(String, u32)>,
+    /// What foreign clients wrote in our way.
+    foreign: ForeignValues,
 }
 
 /// Why a wait is over.
@@ -89,6 +95,7 @@ impl QueueTicket {
             renewed: false,
             lost: VecDeque::new(),
             over: None,
+            foreign: ForeignValues::default(),
         }
     }
 
@@ -219,6 +226,14 @@ impl QueueTicket {
         let slow = self.locks.timing().node_timeout;
         let turns = self.ahead.unwrap_or(0).min(8);
         slow / 2 + slow / 4 * turns + self.locks.chance().up_to(slow / 10)
+    }
+
+    /// How long it sleeps where what bars the lock is a foreign client's, which calls no waiter: W7.
+    pub(super) fn beside_foreign(&mut self, seen: &LockState) -> Option<Duration> {
+        let stood = self.foreign.stood(seen, self.locks.clock().now())?;
+        let slow = self.locks.timing().node_timeout;
+        let ahead = self.ahead.unwrap_or(0);
+        Some(beside_foreign(stood, ahead, slow, self.locks.chance()))
     }
 
     /// Waits for a release that concerns us, or for `timer`. While others are called one after the other there is no

@@ -170,6 +170,21 @@ impl LockState {
         held.map(|(node, _)| node).collect()
     }
 
+    /// What foreign clients have written where no owner of ours has a majority: they announce no end of it. Sorted; empty
+    /// when the lock looks free, or one of ours holds it.
+    pub(crate) fn foreign(&self) -> Vec<&str> {
+        let holder = self.holder();
+        let own = |view: &View| !view.foreign && view.holder_by(self.expiry) == holder.as_deref();
+        if self.looks_free() || holder.is_some() && self.views().any(own) {
+            return Vec::new();
+        }
+        let theirs = self.views().filter(|view| view.foreign);
+        let mut theirs: Vec<&str> = theirs.filter_map(|view| view.holder.as_deref()).collect();
+        theirs.sort_unstable();
+        theirs.dedup();
+        theirs
+    }
+
     /// The longest ttl of this owner's lease that any node shows.
     pub(crate) fn ttl_of(&self, owner: &str) -> Option<Duration> {
         let its = self
@@ -283,6 +298,28 @@ mod tests {
             state(vec![held("a", 1), held("b", 1), free()]).holder(),
             None
         );
+    }
+
+    #[test]
+    fn a_foreign_value_bars_a_lock_unless_one_of_ours_holds_it() {
+        let foreign = |value: &str| {
+            held(value, 900).map(|view| View {
+                foreign: true,
+                ..view
+            })
+        };
+        let barred = state(vec![foreign("x"), foreign("y"), foreign("x")]);
+        assert_eq!(barred.foreign(), ["x", "y"]);
+        // One node has let go already, or an attempt of ours stands there.
+        assert_eq!(
+            state(vec![foreign("x"), held("a", 9), free()]).foreign(),
+            ["x"]
+        );
+        assert_eq!(state(vec![foreign("x"), down(), down()]).foreign(), ["x"]);
+        let none: [&str; 0] = [];
+        assert_eq!(state(vec![foreign("x"), free(), free()]).foreign(), none);
+        let ours = state(vec![foreign("x"), held("a", 9), held("a", 9)]);
+        assert_eq!(ours.foreign(), none);
     }
 
     #[test]

@@ -70,10 +70,16 @@ fn builder(settings: &[RedisNodeSettings], rules: Rules, timing: Timing) -> Lock
 
 /// Lets fresh masters in without a watch, as `doctor --bootstrap` does: they have never kept a lock.
 pub(crate) fn admit(masters: &Masters, rules: Rules, timing: &Timing) {
-    let Some(fleet) = rules.fleet(masters.len(), timing.max_ttl) else {
+    admit_among(masters.len(), masters, rules, timing);
+}
+
+/// As [`admit`], for a fleet of so many nodes.
+pub(crate) fn admit_among(nodes: usize, masters: &Masters, rules: Rules, timing: &Timing) {
+    let Some(fleet) = rules.fleet(nodes, timing.max_ttl) else {
         return;
     };
-    let settings = rules.guard(&masters.settings(Duration::from_secs(2), false), timing);
+    let settings = masters.settings(Duration::from_secs(2), false);
+    let settings = rules.guard_among(nodes, &settings, timing);
     block_on(async {
         for settings in &settings {
             let node = RedisNode::new(settings, Clock::system(), Spawn::system()).expect("a node");

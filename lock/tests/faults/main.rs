@@ -8,7 +8,8 @@
 //! its harm, or the case shows nothing; where the rule is on it must do none. Masters are let in when they are new, without
 //! a watch, as `doctor --bootstrap` does it; whatever they lose later is watched for.
 //!
-//! `WATCHKEEPER_TORTURE_SECS=60 WATCHKEEPER_TORTURE_SEED=7 cargo test --test faults torture` tortures for longer.
+//! `WATCHKEEPER_TORTURE_SECS=60 WATCHKEEPER_TORTURE_SEED=7 cargo test --test faults torture` tortures for longer, and
+//! `cargo test --test faults torture::open -- --ignored` shows what comes of that against which nothing is done yet.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,13 +21,16 @@ use libtest_mimic::Trial;
 
 mod client;
 mod directed;
+mod disturb;
 mod history;
 mod interop;
 mod masters;
+mod mixed;
 #[cfg(feature = "sqlite")]
 mod mounts;
 mod needs;
 mod outage;
+mod process;
 mod rules;
 #[path = "../redis/server.rs"]
 mod server;
@@ -183,6 +187,8 @@ fn interop() -> Vec<Trial> {
         scene(Peer::Rslock, 3, rules, &cases);
         scene(Peer::Pottery, 3, rules, &cases[1..]);
     }
+    let share: (&str, &[Need], Case) = ("we_get_our_share", SERVERS, interop::we_get_our_share);
+    scene(Peer::NodeRedlock, 3, ALL_ON, &[share]);
     // What a clock does to a value does not depend on who wrote it.
     scene(Peer::NodeRedlock, 1, ALL_ON, &cases[1..]);
     scene(Peer::Rslock, 5, ALL_ON, &cases[1..]);
@@ -192,6 +198,9 @@ fn interop() -> Vec<Trial> {
 fn main() {
     #[cfg(feature = "sqlite")]
     if mounts::is_inner() {
+        return;
+    }
+    if process::is_client() {
         return;
     }
     let mut arguments = libtest_mimic::Arguments::from_args();
@@ -205,6 +214,9 @@ fn main() {
         let name = format!("delays[{rules}]");
         trials.push(trial(&name, SERVERS, || torture::delays(*rules)));
     }
+    trials.push(trial("torture::mixed", CLOCKS, torture::mixed));
+    // It shows what is not refused, and fails nowhere.
+    trials.push(trial("torture::open", CLOCKS, torture::open).with_ignored_flag(true));
     for rules in COMBINATIONS {
         trials.extend(FAULTS.iter().map(|fault| fault.trial(*rules)));
         let name = format!("directed::without_a_fault_nothing_happens[{rules}]");
@@ -217,6 +229,7 @@ fn main() {
         };
     }
     trials.extend(plain![
+        outage::a_wait_ends_at_its_limit_whatever_the_nodes_do: SERVERS,
         outage::a_majority_that_stands_still_within_a_lease_costs_nothing: SERVERS,
         directed::a_server_goes_by_its_stepped_clock: CLOCKS,
         history::leases_one_after_the_other_are_right: &[],

@@ -1,7 +1,14 @@
 //! Independent masters without persistence, and what happens to them: freeze, forget, flush, a clock that steps, a
-//! failover. The address of a node outlives its server, as a name or a floating address does.
+//! failover, a copy, another's address. The address of a node outlives its server, as a name or a floating address does.
 
-use std::{fs, net::TcpListener, os::unix::fs::symlink, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpListener,
+    os::unix::{fs::symlink, net::UnixStream},
+    path::PathBuf,
+    time::Duration,
+};
 
 use tempfile::TempDir;
 use watchkeeper_lock::node::{
@@ -16,6 +23,13 @@ pub(crate) struct Masters {
     clocks: Vec<NodeClock>,
     /// Last: servers write here.
     folder: TempDir,
+}
+
+/// A replica of a node, which may take its place.
+pub(crate) struct Follower {
+    server: RedisServer,
+    /// Where its clock stands among those of all servers.
+    clock: usize,
 }
 
 // === impl Masters ===
@@ -65,15 +79,9 @@ impl Masters {
     ) -> Vec<RedisNodeSettings> {
         let addresses = self.addresses().into_iter();
         addresses
-            .map(|address| RedisNodeSettings {
-                url: format!("unix://{}", address.display()).into(),
-                username: None,
-                password: None,
-                tls: TlsFiles::default(),
-                node_timeout,
-                namespace: "app".to_owned(),
-                raw_keys,
-                guard: GuardSettings::default(),
+            .map(|address| {
+                let url = format!("unix://{}", address.display());
+                settings(&url, node_timeout, raw_keys)
             })
             .collect()
     }
@@ -86,9 +94,85 @@ impl Masters {
         self.servers[n].thaw();
     }
 
+    /// It is gone: nothing listens at its address.
+    pub(crate) fn kill(&mut self, n: usize) {
+        self.servers[n].kill();
+    }
+
     /// A power cut: another process, without memory, at the same address.
     pub(crate) fn forget(&mut self, n: usize) {
+        self.servers[n].kill();
+        _ = fs::remove_file(self.copy(n));
         self.servers[n].restart();
+    }
+
+    /// Writes a copy of its memory beside it; whether it could.
+    pub(crate) fn save(&self, n: usize) -> bool {
+        self.servers[n].raw(&["SAVE"]) == "+OK\r\n"
+    }
+
+    /// Another process at the same address, which has what the copy has.
+    pub(crate) fn restore(&mut self, n: usize) {
+        self.servers[n].restart();
+        _ = fs::remove_file(self.copy(n));
+    }
+
+    fn copy(&self, n: usize) -> PathBuf {
+        self.servers[n].folder().join("dump.rdb")
+    }
+
+    /// Asks for all that it keeps, as a replica does, and goes away while it is told.
+    pub(crate) fn back_up(&self, n: usize) {
+        let mut stream = UnixStream::connect(self.servers[n].socket()).expect("it listens");
+        let limit = Some(Duration::from_millis(100));
+        stream.set_read_timeout(limit).expect("a socket of ours");
+        stream.write_all(b"SYNC\r\n").expect("it listens");
+        let mut some = [0; 64];
+        _ = stream.read(&mut some);
+        _ = stream.read(&mut some);
+    }
+
+    /// A new replica, which is not waited for.
+    pub(crate) fn follower(&mut self, n: usize) -> Follower {
+        let port = free_port().to_string();
+        self.tell(n, &["CONFIG", "SET", "port", &port]);
+        let clock = self.clocks.len();
+        let env = self.new_clock(&format!("clock{clock}"));
+        let server = RedisServer::start_under(&["--repl-diskless-sync-delay", "0"], env);
+        server.raw(&["REPLICAOF", "127.0.0.1", &port]);
+        Follower { server, clock }
+    }
+
+    /// A failover by hand: the node dies, and its replica takes its place with what has reached it.
+    pub(crate) fn replace(&mut self, n: usize, follower: Follower) {
+        self.servers[n].kill();
+        follower.server.raw(&["REPLICAOF", "NO", "ONE"]);
+        self.servers[n] = follower.server;
+        if follower.clock < self.clocks.len() {
+            self.clocks.swap(n, follower.clock);
+        }
+        self.point(n);
+    }
+
+    /// Its address leads to another node, for all clients: their connections end.
+    pub(crate) fn lead_to(&self, n: usize, other: usize) {
+        let address = self.address(n);
+        _ = fs::remove_file(&address);
+        symlink(self.servers[other].socket(), address).expect("a link in our own folder");
+        self.tell(n, &["CLIENT", "KILL", "TYPE", "normal"]);
+    }
+
+    /// Every address leads to its own node again. All connections of all nodes end: some lead elsewhere.
+    pub(crate) fn lead_back(&self, n: usize) {
+        self.point(n);
+        for server in &self.servers {
+            server.raw_or_nothing(&["CLIENT", "KILL", "TYPE", "normal"]);
+        }
+    }
+
+    /// A command whose answer does not matter.
+    pub(crate) fn tell(&self, n: usize, words: &[&str]) {
+        self.servers[n].raw_or_nothing(words);
     }
 
     /// An operator empties it: same process, same connections, no memory.
@@ -147,6 +231,20 @@ impl Masters {
         let env = clock.env();
         self.clocks.push(clock);
         env
+    }
+}
+
+/// How a client of ours reaches a node.
+pub(crate) fn settings(url: &str, node_timeout: Duration, raw_keys: bool) -> RedisNodeSettings {
+    RedisNodeSettings {
+        url: url.into(),
+        username: None,
+        password: None,
+        tls: TlsFiles::default(),
+        node_timeout,
+        namespace: "app".to_owned(),
+        raw_keys,
+        guard: GuardSettings::default(),
     }
 }
 

@@ -1,4 +1,5 @@
-//! An outage that is shorter than what is left of a lease costs nothing. Costs about five seconds.
+//! An outage that is shorter than what is left of a lease costs nothing, and one that is longer than a wait does not stretch
+//! it. Costs about five seconds.
 
 use std::time::Duration;
 
@@ -49,6 +50,68 @@ pub(crate) fn a_majority_that_stands_still_within_a_lease_costs_nothing() {
         }
         assert_eq!(lease.token(), token);
         assert!(others.lock_key(KEY).acquire().await.is_err());
+    });
+}
+
+/// A limit is a limit: a wait ends within a few node timeouts of it, though the nodes stand still, are gone, have lost their
+/// memory or do so meanwhile.
+pub(crate) fn a_wait_ends_at_its_limit_whatever_the_nodes_do() {
+    const LIMIT: Duration = Duration::from_millis(1_000);
+    type Fault = fn(&mut Masters);
+    let frozen: Fault = |masters| (0..2).for_each(|n| masters.freeze(n));
+    let all_frozen: Fault = |masters| (0..3).for_each(|n| masters.freeze(n));
+    let dead: Fault = |masters| (0..3).for_each(|n| masters.kill(n));
+    let forgot: Fault = |masters| (0..3).for_each(|n| masters.flush(n));
+    let timing = Timing {
+        ttl: TTL,
+        max_ttl: TTL,
+        ..Timing::default()
+    };
+    let case = |fault: Fault, at: Duration| {
+        let mut masters = Masters::start(3);
+        admit(&masters, ALL_ON, &timing);
+        let settings = masters.settings(timing.node_timeout, false);
+        let ours = locks(&settings, ALL_ON, timing.clone(), None);
+        let others = locks(&settings, ALL_ON, timing.clone(), None);
+        let took = block_on(async {
+            let clock = Clock::system();
+            let lease = ours.lock_key(KEY).wait(TTL).acquire().await.unwrap();
+            others
+                .lock_key("another")
+                .wait(TTL)
+                .acquire()
+                .await
+                .unwrap();
+            let disturb = async {
+                clock.sleep(at).await;
+                fault(&mut masters);
+            };
+            let wait = async {
+                if at.is_zero() {
+                    // After the fault.
+                    clock.sleep(Duration::from_millis(20)).await;
+                }
+                let start = clock.now();
+                let got = others.lock_key(KEY).wait(LIMIT).acquire().await;
+                (got, clock.now().since(start))
+            };
+            let ((got, took), ()) = tokio::join!(wait, disturb);
+            assert!(got.is_err(), "{got:?}");
+            drop(lease);
+            took
+        });
+        println!("a wait of {LIMIT:?} took {took:?}");
+        // Eight node timeouts, and a second for a busy machine.
+        let most = LIMIT + timing.node_timeout * 8 + Duration::from_secs(1);
+        assert!(LIMIT <= took && took < most, "{took:?}");
+    };
+    std::thread::scope(|scope| {
+        for fault in [frozen, all_frozen, dead, forgot] {
+            for at in [Duration::ZERO, LIMIT / 2] {
+                let case = &case;
+                scope.spawn(move || case(fault, at));
+            }
+        }
     });
 }
 

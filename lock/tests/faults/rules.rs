@@ -63,7 +63,17 @@ impl Rules {
         nodes: &[RedisNodeSettings],
         timing: &Timing,
     ) -> Vec<RedisNodeSettings> {
-        let guard = match self.fleet(nodes.len(), timing.max_ttl) {
+        self.guard_among(nodes.len(), nodes, timing)
+    }
+
+    /// Each of these nodes of a fleet of `count`.
+    pub(crate) fn guard_among(
+        self,
+        count: usize,
+        nodes: &[RedisNodeSettings],
+        timing: &Timing,
+    ) -> Vec<RedisNodeSettings> {
+        let guard = match self.fleet(count, timing.max_ttl) {
             Some(fleet) => GuardSettings {
                 mode: self.guard,
                 config: fleet.to_string(),

@@ -1,4 +1,8 @@
-//! Clients that want one lock while its nodes are killed, frozen, flushed and misled about the time, at random.
+//! Clients that want one lock while its nodes are killed, frozen, flushed, copied, replaced, filled and misled about the time,
+//! at random (`disturb.rs`); some in processes of their own, which are killed and frozen as well (`process.rs`). The witness is
+//! outside of them all: what each believed, from when to when, on the one boot clock of the machine.
+//!
+//! [`mixed`] adds clients that are configured in another way, [`open`] those and the faults against which nothing is done yet.
 //!
 //! The schedule of faults follows from the seed (`WATCHKEEPER_TORTURE_SEED`, printed); what clients make of it also
 //! depends on the machine. `WATCHKEEPER_TORTURE_SECS` is its length, fifteen seconds unless set. With a rule off it
@@ -7,10 +11,9 @@
 //! What only delays must do no harm with any rules: five seconds.
 
 use std::{
-    collections::BTreeMap,
     fmt,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -26,14 +29,18 @@ use watchkeeper_lock::{
 };
 
 use crate::{
-    client::{KEY, admit, block_on, locks, watcher},
+    client::{KEY, admit, admit_among, block_on, locks, watcher},
+    disturb::{self, ALL, Fault, Faults, disturb},
     history::{Belief, Violation, violations},
     masters::Masters,
-    rules::{ALL_OFF, Rules},
+    mixed::{self, Member},
+    process::{self, Processes},
+    rules::{ALL_OFF, ALL_ON, Rules},
 };
 
 const NODES: usize = 3;
 const CLIENTS: usize = 4;
+const PROCESSES: u64 = 2;
 const TTL: Duration = Duration::from_millis(400);
 const NODE_TIMEOUT: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -44,7 +51,7 @@ const RECOVERY: Duration = Duration::from_secs(10);
 struct Field {
     clock: Clock,
     over: AtomicBool,
-    beliefs: Mutex<Vec<Belief>>,
+    beliefs: Arc<Mutex<Vec<Belief>>>,
     renewals: AtomicUsize,
     /// How often a node got its vote back.
     admissions: AtomicUsize,
@@ -58,28 +65,6 @@ struct Client<'a> {
     field: &'a Field,
 }
 
-/// What happens to a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fault {
-    Kill,
-    Freeze,
-    Flush,
-    Mislead,
-}
-
-/// As often as they are listed.
-const ALL: &[Fault] = &[
-    Fault::Kill,
-    Fault::Kill,
-    Fault::Kill,
-    Fault::Freeze,
-    Fault::Flush,
-    Fault::Mislead,
-];
-
-/// How many of each.
-type Faults = BTreeMap<Fault, usize>;
-
 /// What came of it.
 struct Outcome {
     leases: usize,
@@ -87,6 +72,8 @@ struct Outcome {
     admissions: usize,
     found: Vec<Violation>,
     faults: Faults,
+    /// What happened to processes.
+    processes: process::Faults,
     /// How long after the last fault a client got the lock anew; `None` when none did.
     recovered: Option<Duration>,
 }
@@ -97,28 +84,57 @@ struct Over<'a>(&'a AtomicBool);
 pub(crate) fn torture(rules: Rules) {
     let (seed, time) = seed_and_time(15);
     println!("torture[{rules}]: WATCHKEEPER_TORTURE_SEED={seed}");
-    let mut outcome = play(rules, seed, async |masters, clock| {
-        disturb(masters, clock, seed, time, ALL).await
-    });
+    let play = |seed| {
+        let outcome = play(rules, seed, &[], async |masters, clock| {
+            disturb(masters, clock, seed, time, ALL).await
+        });
+        println!("torture[{rules}]: seed {seed}, {time:?}: {outcome}");
+        outcome
+    };
+    let mut outcome = play(seed);
     // A torture that does no harm proves nothing: without any rule it must, if not at once.
     for more in 1..=3 {
         if rules == ALL_OFF && outcome.found.is_empty() {
-            println!("torture[{rules}]: seed {seed}, {time:?}: {outcome}; once more");
-            outcome = play(rules, seed + more, async |masters, clock| {
-                disturb(masters, clock, seed + more, time, ALL).await
-            });
+            outcome = play(seed + more);
         }
     }
-    println!("torture[{rules}]: seed {seed}, {time:?}: {outcome}");
-    for violation in outcome.found.iter().take(5) {
-        println!("torture[{rules}]:   {violation}");
-    }
+    outcome.tell(5);
     if rules.all_on() {
-        assert!(outcome.found.is_empty(), "seed {seed}: {outcome}");
-        assert!(outcome.recovered.is_some(), "seed {seed}: {outcome}");
+        outcome.is_good(seed);
     }
     if rules == ALL_OFF {
         assert!(!outcome.found.is_empty(), "seed {seed}: {outcome}");
+    }
+}
+
+/// Members that are configured in another way, all at once: none of them gets in the way of the others.
+pub(crate) fn mixed() {
+    let (seed, time) = seed_and_time(10);
+    let outcome = play(ALL_ON, seed, mixed::REFUSED, async |masters, clock| {
+        disturb(masters, clock, seed, time, ALL).await
+    });
+    println!("mixed: seed {seed}, {time:?}: {outcome}");
+    outcome.tell(5);
+    outcome.is_good(seed);
+}
+
+/// What is not refused yet, each alone: says what comes of it.
+pub(crate) fn open() {
+    let (seed, time) = seed_and_time(10);
+    for member in mixed::OPEN {
+        let outcome = play(ALL_ON, seed, &[*member], async |masters, clock| {
+            disturb(masters, clock, seed, time, ALL).await
+        });
+        println!("{member:?}: seed {seed}, {time:?}: {outcome}");
+        outcome.tell(2);
+    }
+    for fault in disturb::OPEN {
+        let kinds = [*fault, Fault::Freeze];
+        let outcome = play(ALL_ON, seed, &[], async |masters, clock| {
+            disturb(masters, clock, seed, time, &kinds).await
+        });
+        println!("{fault:?}: seed {seed}, {time:?}: {outcome}");
+        outcome.tell(2);
     }
 }
 
@@ -126,7 +142,7 @@ pub(crate) fn torture(rules: Rules) {
 /// nothing where nothing is.
 pub(crate) fn delays(rules: Rules) {
     let (seed, time) = seed_and_time(5);
-    let outcome = play(rules, seed, async |masters, clock| {
+    let outcome = play(rules, seed, &[], async |masters, clock| {
         disturb(masters, clock, seed, time, &[Fault::Freeze]).await
     });
     println!("delays[{rules}]: seed {seed}, {time:?}: {outcome}");
@@ -151,46 +167,65 @@ fn seed_and_time(seconds: u64) -> (u64, Duration) {
 fn play(
     rules: Rules,
     seed: u64,
+    mixed: &[Member],
     disturb: impl AsyncFnOnce(&mut Masters, &Clock) -> Faults,
 ) -> Outcome {
-    let mut masters = Masters::start(NODES);
+    let mut masters = Masters::start_with(NODES, &["--repl-diskless-sync-delay", "0"]);
     admit(&masters, rules, &timing());
+    let unknown = Masters::start(if mixed.is_empty() { 0 } else { NODES - 1 });
     let field = Field {
         clock: Clock::system(),
         over: AtomicBool::new(false),
-        beliefs: Mutex::new(Vec::new()),
+        beliefs: Arc::default(),
         renewals: AtomicUsize::new(0),
         admissions: AtomicUsize::new(0),
     };
     let settings = masters.settings(NODE_TIMEOUT, false);
-    let (faults, recovered) = std::thread::scope(|scope| {
-        let _over = Over(&field.over);
+    let unknown_settings = unknown.settings(NODE_TIMEOUT, false);
+    let member = |member: &Member| member.told(rules, &timing(), &settings, &unknown_settings);
+    let members: Vec<_> = mixed.iter().map(member).collect();
+    admit_among(NODES, &unknown, rules, &timing());
+    let is_over = || field.over.load(Ordering::SeqCst);
+    let urls = masters.addresses().into_iter();
+    let processes = Processes {
+        rules,
+        urls: urls.map(|at| format!("unix://{}", at.display())).collect(),
+        ttl: TTL,
+        beliefs: &field.beliefs,
+        is_over: &is_over,
+    };
+    let processes = &processes;
+    let (faults, of_processes, recovered) = std::thread::scope(|scope| {
+        let over = Over(&field.over);
         for n in 0..CLIENTS {
-            let chance = Chance::seeded(seed.wrapping_mul(100).wrapping_add(n as u64));
-            let (field, settings) = (&field, &settings);
-            scope.spawn(move || {
-                // Of half of them the keeper pauses with its process; that of the others has its own thread.
-                let pauses = n % 2 == 0;
-                let place = pauses.then(Spawn::system);
-                block_on(async {
-                    let client = Client {
-                        name: format!("client {n}"),
-                        locks: locks(settings, rules, timing(), place),
-                        chance,
-                        pauses,
-                        field,
-                    };
-                    client.go().await;
-                });
-            });
+            // Of half of them the keeper pauses with its process; that of the others has its own thread.
+            let (field, settings, pauses) = (&field, &settings, n % 2 == 0);
+            let name = format!("client {n}");
+            scope.spawn(move || wants(name, seed, pauses, settings, rules, timing(), field));
         }
+        for ((rules, timing, nodes), member) in members.iter().zip(mixed) {
+            let (field, name) = (&field, format!("{member:?}"));
+            scope.spawn(move || wants(name, seed, false, nodes, *rules, timing.clone(), field));
+        }
+        let tortured = (0..PROCESSES).map(|n| {
+            scope.spawn(move || processes.torture(seed.wrapping_mul(1000).wrapping_add(n)))
+        });
+        let tortured: Vec<_> = tortured.collect();
         scope.spawn(|| block_on(count_admissions(&field, &settings, rules)));
-        block_on(async {
+        let (faults, recovered) = block_on(async {
             let faults = disturb(&mut masters, &field.clock).await;
             (faults, recovery(&field).await)
-        })
+        });
+        drop(over);
+        let mut all = process::Faults::new();
+        for faults in tortured.into_iter().map(|one| one.join().unwrap()) {
+            for (what, times) in faults {
+                *all.entry(what).or_default() += times;
+            }
+        }
+        (faults, all, recovered)
     });
-    let beliefs = field.beliefs.into_inner().unwrap();
+    let beliefs = std::mem::take(&mut *field.beliefs.lock().unwrap());
     // Otherwise nothing was tried.
     assert!(!beliefs.is_empty(), "nobody ever got the lock");
     Outcome {
@@ -199,8 +234,34 @@ fn play(
         admissions: field.admissions.into_inner(),
         found: violations(beliefs),
         faults,
+        processes: of_processes,
         recovered,
     }
+}
+
+/// A client in a thread of its own, until the torture is over. One that is refused from the start wants nothing.
+fn wants(
+    name: String,
+    seed: u64,
+    pauses: bool,
+    settings: &[RedisNodeSettings],
+    rules: Rules,
+    timing: Timing,
+    field: &Field,
+) {
+    let number = name.bytes().map(u64::from).sum();
+    let chance = Chance::seeded(seed.wrapping_mul(100).wrapping_add(number));
+    let place = pauses.then(Spawn::system);
+    block_on(async {
+        let client = Client {
+            name,
+            locks: locks(settings, rules, timing, place),
+            chance,
+            pauses,
+            field,
+        };
+        client.go().await;
+    });
 }
 
 /// Sees every admission: a node that lost its memory has no vote for longer than a lease.
@@ -235,7 +296,7 @@ async fn recovery(field: &Field) -> Option<Duration> {
     None
 }
 
-fn timing() -> Timing {
+pub(crate) fn timing() -> Timing {
     Timing {
         ttl: TTL,
         max_ttl: TTL,
@@ -250,6 +311,23 @@ impl Drop for Over<'_> {
     }
 }
 
+// === impl Outcome ===
+
+impl Outcome {
+    /// Says the first of what was seen.
+    fn tell(&self, most: usize) {
+        for violation in self.found.iter().take(most) {
+            println!("  {violation}");
+        }
+    }
+
+    /// No two ever held it, no token fell, and in the end it was had again.
+    fn is_good(&self, seed: u64) {
+        assert!(self.found.is_empty(), "seed {seed}: {self}");
+        assert!(self.recovered.is_some(), "seed {seed}: {self}");
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let double = |v: &&Violation| matches!(v, Violation::TwoHolders { .. });
@@ -257,8 +335,9 @@ impl fmt::Display for Outcome {
         let fallen = self.found.len() - double;
         write!(
             f,
-            "{:?}: {} leases, {} renewals, {} admissions, {double} times two holders, {fallen} fallen tokens, ",
-            self.faults, self.leases, self.renewals, self.admissions
+            "{:?}, processes {:?}: {} leases, {} renewals, {} admissions, {double} times two holders, {fallen} fallen \
+             tokens, ",
+            self.faults, self.processes, self.leases, self.renewals, self.admissions
         )?;
         match self.recovered {
             Some(waited) => write!(f, "the next lease {waited:?} after the end"),
@@ -323,66 +402,8 @@ impl Client<'_> {
 
 /// A process that stands still, in the middle of whatever its keeper does.
 #[allow(clippy::disallowed_methods, reason = "the pause is the fault")]
-fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
-}
-
-// === faults ===
-
-async fn disturb(
-    masters: &mut Masters,
-    clock: &Clock,
-    seed: u64,
-    time: Duration,
-    kinds: &[Fault],
-) -> Faults {
-    let chance = Chance::seeded(seed);
-    let end = clock.now() + time;
-    let mut faults = Faults::new();
-    let mut frozen: [Option<Moment>; NODES] = [None; NODES];
-    loop {
-        // In bursts: what a holder has lost on one node it soon heals, so two must be struck together.
-        let rest = if chance.hits(0.6) {
-            chance.up_to(ms(30))
-        } else {
-            ms(200) + chance.up_to(ms(600))
-        };
-        let next = clock.now() + rest;
-        // No node stays frozen for long, and at most one is: with two, the other faults would not be noticed.
-        for (n, until) in frozen.iter_mut().enumerate() {
-            if let Some(thaw) = until.take_if(|thaw| *thaw <= next || next >= end) {
-                clock.sleep_until(thaw).await;
-                masters.thaw(n);
-            }
-        }
-        clock.sleep_until(next).await;
-        if next >= end {
-            return faults;
-        }
-        let any = |bound: usize| usize::try_from(chance.below(bound as u64)).unwrap();
-        let (n, fault) = (any(NODES), kinds[any(kinds.len())]);
-        let busy = fault == Fault::Freeze && frozen != [None; NODES];
-        if frozen[n].is_some() || busy {
-            continue;
-        }
-        match fault {
-            Fault::Kill => {
-                // Starting a machine sets its clock.
-                masters.step(n, 0);
-                masters.forget(n);
-            }
-            Fault::Freeze => {
-                masters.freeze(n);
-                frozen[n] = Some(clock.now() + ms(50) + chance.up_to(ms(450)));
-            }
-            Fault::Flush => masters.flush(n),
-            Fault::Mislead => {
-                let ahead = chance.hits(0.67);
-                masters.step(n, if ahead { 3600 } else { -3600 });
-            }
-        }
-        *faults.entry(fault).or_default() += 1;
-    }
 }
 
 fn ms(n: u64) -> Duration {

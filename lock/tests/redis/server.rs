@@ -166,6 +166,11 @@ impl RedisServer {
         raw(&self.socket(), words).expect("the server answers")
     }
 
+    /// As [`RedisServer::raw`], of a server that may stand still.
+    pub(crate) fn raw_or_nothing(&self, words: &[&str]) -> Option<String> {
+        raw(&self.socket(), words).ok()
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id())
             .ok()

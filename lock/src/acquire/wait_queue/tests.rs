@@ -326,3 +326,104 @@ async fn w5_what_is_announced_while_an_attempt_is_under_way_is_remembered() {
     let took = scene.time.elapsed() - start;
     assert!(lease.is_ok() && took < MS * 300, "{took:?}");
 }
+
+// === beside foreign clients ===
+
+impl Scene {
+    /// A foreign client writes its value on every node.
+    fn plant(&self, value: &str) {
+        let plant = |node: &MemoryNode| node.faults().plant(KEY, value, None);
+        self.nodes.iter().for_each(plant);
+    }
+
+    /// A foreign client removes its value.
+    fn unplant(&self, value: &str) {
+        let end = |node: &MemoryNode| node.faults().plant(KEY, value, Some(Duration::ZERO));
+        self.nodes.iter().for_each(end);
+    }
+
+    /// Whether a foreign client would get the lock.
+    fn is_free(&self) -> bool {
+        let held = |node: &MemoryNode| {
+            let now = node.time();
+            node.inspect(|state| state.holder(KEY, now).is_some())
+        };
+        !self.nodes.iter().any(held)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn w7_a_foreign_value_that_stays_costs_few_calls() {
+    let scene = Scene::new();
+    scene.plant("stranger");
+    let clock = scene.time.clock();
+    let wait = || scene.locks.lock("k").wait(LONG * 2).acquire();
+    let mut waiters = pin!(join_all((0..5).map(|_| wait())));
+    // Until the value is no longer young.
+    let before = tokio::select! {
+        biased;
+        () = clock.sleep(MS * 1_000) => scene.nodes[0].executed(),
+        got = &mut waiters => panic!("{got:?}"),
+    };
+    let after = tokio::select! {
+        biased;
+        () = clock.sleep(LONG) => scene.nodes[0].executed(),
+        got = &mut waiters => panic!("{got:?}"),
+    };
+    // The slow poll of five adds as many a second as there are waiters, at most.
+    let a_second = (after - before) / LONG.as_secs();
+    assert!((10..30).contains(&a_second), "{a_second}");
+    // And its end is seen soon.
+    scene.unplant("stranger");
+    let start = scene.time.elapsed();
+    let first = wait().await;
+    assert!(first.is_ok() && scene.time.elapsed() - start < MS * 10);
+}
+
+/// Three strangers try every 30 to 60 ms, and hold for 20: four waiters of ours get two thirds of an equal share at least.
+#[tokio::test(start_paused = true)]
+async fn w7_a_lock_that_changes_hands_among_strangers_is_had_in_turn() {
+    let scene = Scene::new();
+    for node in &scene.nodes {
+        node.faults().delay_requests(Duration::ZERO, MS);
+        node.faults().delay_replies(Duration::ZERO, MS);
+    }
+    let (clock, chance) = (scene.time.clock(), Chance::seeded(7));
+    let (theirs, ours) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let stranger = async |name: &str| {
+        loop {
+            if scene.is_free() {
+                scene.plant(name);
+                clock.sleep(MS * 20).await;
+                scene.unplant(name);
+                theirs.set(theirs.get() + 1);
+            }
+            clock.sleep(MS * 30 + chance.up_to(MS * 30)).await;
+        }
+    };
+    let waiter = async || {
+        loop {
+            if let Ok(lease) = scene.locks.lock("k").wait(MS * 5_000).acquire().await {
+                clock.sleep(MS * 20).await;
+                lease.release().await;
+                ours.set(ours.get() + 1);
+            }
+        }
+    };
+    let strangers = join_all(["a", "b", "c"].map(stranger));
+    let waiters = join_all((0..4).map(|_| waiter()));
+    tokio::select! {
+        biased;
+        () = clock.sleep(LONG) => {}
+        _ = strangers => {}
+        _ = waiters => {}
+    }
+    let (theirs, ours): (u32, u32) = (theirs.get(), ours.get());
+    assert!(theirs + ours > 300, "{theirs} and {ours}");
+    assert!(
+        theirs > 20,
+        "{theirs} and {ours}: they have their turns, too"
+    );
+    // Two thirds of four sevenths.
+    assert!(ours * 21 >= (theirs + ours) * 8, "{theirs} and {ours}");
+}

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use watchkeeper_lock::{
     clock::Clock,
-    lock::{LockError, Locks},
+    lock::{LockError, Locks, Timing},
 };
 
 use crate::{
@@ -170,7 +170,8 @@ pub(crate) fn both_count(peer: Peer, nodes: usize, rules: Rules) {
             scope.spawn(|| {
                 for _ in 0..EACH {
                     let lease = us.acquire(&scene.key);
-                    us.runtime.block_on(add_one(&file));
+                    us.runtime
+                        .block_on(add_one(&file, Duration::from_millis(1)));
                     us.runtime.block_on(lease.release());
                 }
             });
@@ -178,6 +179,69 @@ pub(crate) fn both_count(peer: Peer, nodes: usize, rules: Rules) {
     });
     assert_eq!(scene.them.answer(), "counted");
     assert_eq!(count(&file), 3 * EACH);
+}
+
+/// Three of them and four of us take turns, they with a retry every 30 to 60 ms: no update is lost, and we get two thirds of an
+/// equal share at least (W7).
+pub(crate) fn we_get_our_share(peer: Peer, nodes: usize, rules: Rules) {
+    const TIME_MS: u64 = 20_000;
+    const HOLD: Duration = Duration::from_millis(20);
+    let masters = Masters::start(nodes);
+    let timing = Timing {
+        ttl: Duration::from_secs(5),
+        max_ttl: Duration::from_secs(5),
+        ..Timing::default()
+    };
+    admit(&masters, rules, &timing);
+    let us = [(); 4].map(|()| Us::with(&masters, rules, timing.clone()));
+    let mut them = [(); 3].map(|()| peer.start(&masters));
+    for us in &us {
+        us.runtime.block_on(us.acquire("first contact").release());
+    }
+    for them in &mut them {
+        them.acquire(&peer.key("first-contact"), TTL_MS).unwrap();
+        them.release();
+    }
+    let folder = TempDir::with_prefix("wk-share-").unwrap();
+    let (file, key) = (counter(&folder), peer.key("order-42"));
+    let (clock, start) = (Clock::system(), Clock::system().now());
+    let until = start + Duration::from_millis(TIME_MS);
+    let held = HOLD.as_millis();
+    for them in &mut them {
+        them.begin(&format!(
+            "share {} {key} 5000 {TIME_MS} {held}",
+            file.display()
+        ));
+    }
+    let ours: usize = std::thread::scope(|scope| {
+        let takes_turns = |us: &Us| {
+            let mut turns = 0;
+            let chance = us.locks.chance();
+            while clock.now() < until {
+                let lease = us.acquire(&key);
+                us.runtime.block_on(add_one(&file, HOLD));
+                us.runtime.block_on(lease.release());
+                turns += 1;
+                // As they do.
+                let pause = Duration::from_millis(30 + chance.below(30));
+                us.runtime.block_on(clock.sleep(pause));
+            }
+            turns
+        };
+        let us = us.each_ref().map(|us| scope.spawn(move || takes_turns(us)));
+        us.into_iter().map(|us| us.join().unwrap()).sum()
+    });
+    let turns = |them: &mut Foreign| {
+        let said = them.answer();
+        let turns = said.strip_prefix("shared ").expect("its turns");
+        turns.parse::<usize>().expect("a number")
+    };
+    let theirs: usize = them.iter_mut().map(turns).sum();
+    println!("we_get_our_share: {ours} turns are ours, {theirs} theirs");
+    assert_eq!(count(&file), ours + theirs);
+    assert!(ours + theirs > 100, "{ours} and {theirs}");
+    // Two thirds of four sevenths.
+    assert!(ours * 21 >= (ours + theirs) * 8, "{ours} and {theirs}");
 }
 
 /// What the case above rests on: without the lock, they count wrong.
@@ -220,9 +284,9 @@ fn text(hex: &str) -> String {
 }
 
 /// Reads, gives others time to get in between, writes.
-async fn add_one(file: &Path) {
+async fn add_one(file: &Path, time: Duration) {
     let seen = count(file);
-    Clock::system().sleep(Duration::from_millis(1)).await;
+    Clock::system().sleep(time).await;
     fs::write(file, (seen + 1).to_string()).unwrap();
 }
 
@@ -307,7 +371,10 @@ impl Scene {
 
 impl Us {
     fn new(masters: &Masters, rules: Rules) -> Self {
-        let timing = patient(TTL);
+        Self::with(masters, rules, patient(TTL))
+    }
+
+    fn with(masters: &Masters, rules: Rules, timing: Timing) -> Self {
         let settings = masters.settings(timing.node_timeout, true);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
