@@ -68,6 +68,8 @@ pub(super) struct Link(Arc<Shared>);
 pub(super) struct Parts {
     pub(super) name: String,
     pub(super) pool: Pool,
+    /// The number of the database.
+    pub(super) db: i64,
     pub(super) layout: Arc<Layout>,
     /// How long a call waits for its answer.
     pub(super) limit: Duration,
@@ -473,6 +475,7 @@ impl Shared {
     async fn connect(&self) -> Result<Line, NodeError> {
         let Parts {
             pool,
+            db,
             clock,
             scrub,
             connect_limit,
@@ -487,7 +490,7 @@ impl Shared {
             let seat = Seat(Mutex::new(Some(checked_out)));
             let identity = self.look_at(&connection).await?;
             let peer = Peer {
-                run_id: identity.run_id.clone(),
+                server: format!("{}/{db}", identity.run_id),
                 inc: None,
             };
             Ok(Line {
@@ -625,8 +628,8 @@ impl Line {
         if let Marker::Now(inc) = marker {
             let mut known = self.known();
             if known.inc != inc {
-                let run_id = known.run_id.clone();
-                *known = Arc::new(Peer { run_id, inc });
+                let server = known.server.clone();
+                *known = Arc::new(Peer { server, inc });
             }
         }
     }

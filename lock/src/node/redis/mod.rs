@@ -253,6 +253,7 @@ impl RedisNode {
         let trouble = |e: &dyn fmt::Display| SetupError::Pool(scrub.clean(&e.to_string()));
         let client = open(address, settings, &scrub)?;
         let address = client.get_connection_info().clone();
+        let db = address.redis_settings().db();
         let manager = Manager::new_with_config(address, times).map_err(|e| trouble(&e))?;
         let pool = Pool::builder(manager)
             .max_size(LINES)
@@ -269,6 +270,7 @@ impl RedisNode {
         let link = Link::new(Parts {
             name: name.clone(),
             pool,
+            db,
             layout: layout.clone(),
             limit,
             connect_limit,

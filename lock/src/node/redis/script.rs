@@ -95,7 +95,8 @@ pub(super) struct Prepared {
 /// What a connection knows of the server at its other end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Peer {
-    pub(super) run_id: String,
+    /// Its process and database: `RUN_ID/DB`.
+    pub(super) server: String,
     /// The marker's incarnation, once its server was seen to be admitted.
     pub(super) inc: Option<String>,
 }
@@ -163,7 +164,8 @@ impl Prepared {
             ([op @ Op::Acquire { .. }], Some(inc)) if self.usual && is_of_a_lock(op) => {
                 begin(&ACQUIRE);
                 cmd.arg(inc);
-                encode::acquire(&mut cmd, op);
+                let server = if self.compares() { &peer.server } else { "" };
+                encode::acquire(&mut cmd, op, server);
             }
             ([op @ Op::Release { .. }], Some(inc)) if is_of_a_lock(op) => {
                 begin(&RELEASE);
@@ -178,12 +180,17 @@ impl Prepared {
         cmd
     }
 
-    /// What the marker must be for a short script: it neither asks for incarnations nor looks at plain keys.
+    /// Whether the server's incarnation is compared with every call.
+    fn compares(&self) -> bool {
+        self.layout.guard.mode == RestartGuard::Call
+    }
+
+    /// What the marker must be for a short script: none looks at plain keys.
     fn known<'a>(&self, peer: &'a Peer) -> Option<&'a str> {
         match (self.layout.raw, self.layout.guard.mode) {
             (false, RestartGuard::Off) => Some(encode::UNGUARDED),
-            (false, RestartGuard::Connection) => peer.inc.as_deref(),
-            _ => None,
+            (false, RestartGuard::Connection | RestartGuard::Call) => peer.inc.as_deref(),
+            (true, _) => None,
         }
     }
 
@@ -191,11 +198,11 @@ impl Prepared {
         cmd.arg(if self.layout.raw { "1" } else { "0" });
         match (self.layout.guard.mode, &peer.inc) {
             (RestartGuard::Off, _) => cmd.arg(""),
-            (RestartGuard::Connection, Some(inc)) => cmd.arg(inc),
-            (RestartGuard::Connection, None) | (RestartGuard::Call, _) => cmd.arg("?"),
+            (RestartGuard::Connection | RestartGuard::Call, Some(inc)) => cmd.arg(inc),
+            (RestartGuard::Connection | RestartGuard::Call, None) => cmd.arg("?"),
         };
-        cmd.arg(&peer.run_id).arg(&self.layout.guard.config);
-        encode::fields(&mut cmd, &self.call.ops);
+        cmd.arg(&peer.server).arg(&self.layout.guard.config);
+        encode::fields(&mut cmd, &self.call.ops, self.compares());
         let mut args = Args(cmd);
         let mut rest = self.call.ops.as_slice();
         while let Some(first) = rest.first() {
