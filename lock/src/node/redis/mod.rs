@@ -133,7 +133,8 @@ use self::{
     trouble::Scrub,
 };
 use super::{
-    Announcements, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Reply, rules,
+    Announcements, Call, Expiry, GuardSettings, Node, NodeError, NodeFacts, NodeMs, Reply, Servers,
+    rules,
 };
 use crate::{clock::Clock, spawn::Spawn};
 
@@ -329,6 +330,10 @@ impl Node for RedisNode {
     async fn identity(&self) -> Option<String> {
         let identity = RedisNode::identity(self).await.ok()?;
         Some(identity.run_id)
+    }
+
+    fn join(&self, servers: &Servers, place: usize) {
+        self.layout.join(servers, place);
     }
 
     /// Keys end by the server's wall clock, which may jump.

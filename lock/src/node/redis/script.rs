@@ -11,15 +11,15 @@ mod tests;
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
 };
 
 use deadpool_redis::redis::{Cmd, Script, Value};
 use tracing::warn;
 
 use crate::node::{
-    Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Reply, RestartGuard,
-    rules::ceil_ms,
+    Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Refusal, Reply, RestartGuard,
+    Servers, rules::ceil_ms,
 };
 pub(super) use decode::Marker;
 use decode::{Fields, Scene, nonsense};
@@ -83,6 +83,8 @@ pub(super) struct Layout {
     pub(super) guard: GuardSettings,
     /// Keys of another type than ours that were told of: each of them once.
     misfits: Arc<Mutex<BTreeSet<String>>>,
+    /// Which servers its fleet has reached, and which of its nodes this is.
+    place: OnceLock<(Servers, usize)>,
 }
 
 /// A call ready to be sent, by digest or with its source.
@@ -111,7 +113,25 @@ impl Layout {
             raw,
             guard,
             misfits: Arc::default(),
+            place: OnceLock::new(),
         }
+    }
+
+    /// Its place in a fleet; the first one counts.
+    pub(super) fn join(&self, servers: &Servers, place: usize) {
+        let _ = self.place.set((servers.clone(), place));
+    }
+
+    /// Refuses a server that another node of the fleet has reached: its vote would count twice.
+    pub(super) fn reached(&self, name: &str, run_id: &str) -> Result<(), NodeError> {
+        let Some((servers, place)) = self.place.get() else {
+            return Ok(());
+        };
+        let reached = servers.reached(*place, name, run_id);
+        reached.map_err(|other| NodeError::Refused {
+            refusal: Refusal::Twin,
+            said: format!("it is the same server as {other}"),
+        })
     }
 
     fn tell_misfit(&self, key: String) {
