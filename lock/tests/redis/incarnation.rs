@@ -10,7 +10,7 @@ use std::{
 use watchkeeper_lock::{
     clock::Clock,
     node::{
-        Answer, Eligibility, GuardSettings, Op, RestartGuard,
+        Answer, Eligibility, GuardSettings, Kind, Op, RestartGuard,
         redis::{RedisNode, RedisNodeSettings},
     },
 };
@@ -236,6 +236,24 @@ pub(crate) fn a_master_that_took_over_the_memory_of_another_has_lost_its_own() {
         scene.backlog_ends().await;
         assert_eq!(info(server, "master_replid2"), NO_HISTORY);
         scene.is_lost("forgotten").await;
+    });
+}
+
+/// What it confirmed would be in the memory of another, and nothing need be written for it.
+pub(crate) fn a_replica_confirms_nothing() {
+    run(async {
+        let scene = Scene::fresh().await;
+        let (server, copy) = (
+            &scene.server,
+            RedisServer::start_with(&["--port", &free_port()]),
+        );
+        follow(&copy, server).await;
+        copy.raw(&["REPLICAOF", "NO", "ONE"]);
+        follow(server, &copy).await;
+        a_moment().await;
+        let client = &scene.clients[0].1;
+        let confirmed = ask(client, confirm("before", "a", Kind::Lock, 1)).await;
+        assert_eq!(confirmed, Answer::Unadmitted);
     });
 }
 

@@ -216,6 +216,7 @@ fn main() {
             a_table_that_is_gone_is_a_loss,
             the_table_of_another_database_is_a_loss,
             a_master_that_took_over_the_memory_of_another_has_lost_its_own,
+            a_replica_confirms_nothing,
             a_planned_failover_is_a_loss_on_either_side,
             a_table_that_a_person_puts_back_is_not_noticed,
             eviction_switched_on_under_a_living_connection_is_noticed,
