@@ -42,6 +42,8 @@ pub enum Refusal {
     Database,
     /// `WRONGTYPE`: a key of ours holds what is none of ours.
     WrongType,
+    /// A part of what it remembers is out of range or gone: only what needs that part is refused.
+    Damaged,
 }
 
 // === impl Refusal ===
@@ -70,6 +72,7 @@ impl Refusal {
             Self::Clients => "maxclients",
             Self::Database => "database",
             Self::WrongType => "wrongtype",
+            Self::Damaged => "damaged",
         }
     }
 
@@ -78,7 +81,7 @@ impl Refusal {
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {
-            Self::NoScript => "it forgot our script and is sent it again: nothing to do",
+            Self::NoScript => "it forgot our scripts and is sent them again: nothing to do",
             Self::ReadOnly => {
                 "only a master can keep locks: give the address of one, independent of the other nodes"
             }
@@ -121,6 +124,10 @@ impl Refusal {
             Self::WrongType => {
                 "this key is not what watchkeeper writes there: look who wrote it, and delete it (DEL)"
             }
+            Self::Damaged => {
+                "a part of its memory was changed or deleted by something else: look by whom, then empty it as a \
+                 whole; the others bring it back"
+            }
         }
     }
 
@@ -129,9 +136,12 @@ impl Refusal {
     #[must_use]
     pub(crate) fn refuses_everything(self) -> bool {
         match self {
-            Self::NoScript | Self::OutOfMemory | Self::Misconf | Self::NoReplicas | Self::NoKey => {
-                false
-            }
+            Self::NoScript
+            | Self::OutOfMemory
+            | Self::Misconf
+            | Self::NoReplicas
+            | Self::NoKey
+            | Self::Damaged => false,
             Self::ReadOnly
             | Self::Loading
             | Self::Busy
@@ -161,6 +171,7 @@ impl Refusal {
                 | Self::Version
                 | Self::Database
                 | Self::WrongType
+                | Self::Damaged
         )
     }
 }
