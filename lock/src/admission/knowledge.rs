@@ -5,6 +5,7 @@
 //! - G2 Counters and bodies are merged by maximum; ownership never is.   (g2_the_largest_of_everything_is_merged)
 //! - G7 What a node knows of tokens is the largest of its records' counters, read first, and of `c`, read when the last of them
 //!   was: what is swept between two pages has raised `c`.              (g7_the_counter_is_read_behind_the_records)
+//! - Q5 A counter far above all others is not spread.                (q5_a_damaged_counter_is_not_spread)
 //! - G3 Fewer of them: what was known before the watch may be lost, and the counter goes on from a clock or from what the user
 //!   says.                                                              (g3_too_few_others_mean_a_memory_loss)
 //! - G3 A memory loss is handed on with what is read from a node that has had one.   (g3_a_memory_loss_is_handed_on)
@@ -12,7 +13,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    node::{Doc, Op, Page, Record, Token},
+    node::{
+        Doc, Op, Page, Record, Token,
+        rules::{DOUBTED, LAST},
+    },
     quorum::tally::majority,
 };
 
@@ -24,6 +28,8 @@ const DOC_LIFE: Duration = Duration::from_secs(24 * 3600);
 pub(crate) struct Reading {
     /// The largest token that it knows of: its records' and `c`.
     pub(crate) counter: Token,
+    /// It tells numbers that are out of range, so that what it knows of tokens is not known.
+    pub(crate) doubted: Option<Token>,
     /// What it may have forgotten itself.
     pub(crate) memory_loss: Option<i64>,
     /// What the holders of its locks left for their successors.
@@ -63,8 +69,12 @@ pub(crate) struct Merged {
 impl Reading {
     /// Takes in a page of its records, and its `c` as it was with that page or behind it (G7).
     pub(crate) fn has(&mut self, page: Page, c: Token) {
-        let counters = page.views.iter().map(|view| view.token);
-        self.counter = counters.fold(self.counter.max(c), Token::max);
+        for token in page.views.iter().map(|view| view.token).chain([c]) {
+            match token < DOUBTED {
+                true => self.counter = self.counter.max(token),
+                false => self.doubted = self.doubted.max(Some(token)),
+            }
+        }
         self.bodies.extend(page.bodies);
     }
 }
@@ -113,6 +123,16 @@ pub(crate) fn merge(
     });
     let counters = readings.iter().map(|r| r.counter).max();
     let counter = counters.unwrap_or_default().max(outside.seen);
+    // What one node tells far above all others is taken for damage: then the clock goes on, which is above all that it can have
+    // known. What a majority tells is so.
+    let doubted = || readings.iter().filter_map(|reading| reading.doubted);
+    let counter = match doubted().count() {
+        0 => counter,
+        many if many >= majority(nodes) => {
+            counter.max(doubted().max().unwrap_or_default().min(LAST))
+        }
+        _ => counter.max(outside.floor),
+    };
     let inherited = readings.iter().filter_map(|r| r.memory_loss).max();
     let (counter, memory_loss) = if let Some(own) = outside.intact {
         (counter, own)
@@ -205,6 +225,18 @@ mod tests {
         stands.has(page(&[record("a", 9)]), Token(0));
         stands.has(page(&[record("b", 3)]), Token(0));
         assert_eq!(stands.counter, Token(9));
+    }
+
+    #[test]
+    fn q5_a_damaged_counter_is_not_spread() {
+        let mut damaged = Reading::default();
+        damaged.has(Page::default(), LAST);
+        assert_eq!((damaged.counter, damaged.doubted), (Token(0), Some(LAST)));
+        let told = merged(3, &[knows(7, &[]), damaged.clone()], OUTSIDE);
+        assert_eq!((told.complete, told.memory_loss), (true, None));
+        assert_eq!(told.counter, OUTSIDE.floor);
+        let both = [damaged.clone(), damaged];
+        assert_eq!(merged(3, &both, OUTSIDE).counter, LAST);
     }
 
     #[test]

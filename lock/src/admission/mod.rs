@@ -37,7 +37,8 @@ use self::{
 use crate::{
     backoff::Backoff,
     node::{
-        Admission, Answer, Cursor, Doc, Eligibility, NodeError, Op, Page, Reply, Token, more_names,
+        Admission, Answer, Cursor, Doc, Eligibility, NodeError, Op, Page, Reply, Token, View,
+        more_names,
     },
     panics::caught,
     quorum::{
@@ -323,6 +324,7 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
         };
         next = None;
         let mut page = Page::default();
+        let mut large = Vec::new();
         for answer in reply.answers {
             match answer {
                 Answer::Admission(shown) => {
@@ -330,6 +332,7 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
                         return Ok(None);
                     }
                     reading.memory_loss = shown.memory_loss;
+                    large.append(&mut page.large);
                     reading.has(std::mem::take(&mut page), shown.counter);
                 }
                 Answer::Page(shown) => {
@@ -338,6 +341,21 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
                 }
                 Answer::Docs(docs) => names = docs,
                 other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
+            }
+        }
+        // One by one: each may take as long as a whole page.
+        for key in large {
+            for answer in link
+                .ask(vec![Op::Admission, Op::Read { key }])
+                .await?
+                .answers
+            {
+                match answer {
+                    Answer::Admission(shown) if is_same(&mut inc, &shown) => {}
+                    Answer::Admission(_) => return Ok(None),
+                    Answer::View(View { key, record, .. }) => reading.bodies.push((key, record)),
+                    other => return Err(NodeError::Protocol(format!("while reading: {other:?}"))),
+                }
             }
         }
     }

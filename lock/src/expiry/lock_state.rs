@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     clock::Moment,
-    node::{Expiry, NodeError, Record, Token, View, majority},
+    node::{Expiry, NodeError, Record, Token, View, majority, rules::DOUBTED},
 };
 
 /// What each node shows of one lock, in the order of the configuration, and how long the process that looked would
@@ -193,10 +193,14 @@ impl LockState {
         its.map(|view| Duration::from_millis(view.ttl_ms)).max()
     }
 
-    /// The largest token that any node shows.
+    /// The largest token that any node shows; what is out of range only where a majority shows such tokens.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.views().map(|v| v.token).max().unwrap_or_default()
+        let far = self.views().filter(|v| v.token >= DOUBTED).count();
+        let believed = far >= majority(self.nodes.len());
+        let tokens = self.views().map(|v| v.token);
+        let tokens = tokens.filter(|token| believed || *token < DOUBTED);
+        tokens.max().unwrap_or_default()
     }
 
     /// The newest record body that any node shows.

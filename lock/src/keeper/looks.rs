@@ -66,6 +66,7 @@ impl Shared {
                             cluster.saw(node, view);
                             Ok(view.clone())
                         }
+                        Some(Answer::Failed(trouble)) => Err(trouble.clone()),
                         other => Err(NodeError::Protocol(format!("answer to read: {other:?}"))),
                     },
                     Err(trouble) => Err(trouble.clone()),

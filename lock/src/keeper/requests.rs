@@ -14,7 +14,7 @@ use crate::{
     backoff::Backoff,
     expiry::LockState,
     lease::LeaseView,
-    node::{Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View},
+    node::{Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View, rules::LAST},
     quorum::{
         BreakReport, BreakVote, LockError, NodeTroubles, WriteError,
         link::Link,
@@ -112,12 +112,14 @@ impl Shared {
         let cluster = &self.cluster;
         let seen = self.look(vec![key.clone()]).await;
         let largest = seen.first().map(LockState::token).unwrap_or_default();
+        // Another's break may have no room above it.
+        let token = Token(largest.0 + 1).min(LAST);
         let longest = seen.first().and_then(|seen| seen.ttl_of(&owner));
         let ttl = longest.unwrap_or(cluster.timing.max_ttl);
         let op = |now| Op::Break {
             key: key.clone(),
             owner: owner.clone(),
-            token: Token(largest.0 + 1),
+            token,
             ttl,
             marked: cluster.timing.marked(),
             retention: cluster.timing.retention_of(&key),
@@ -126,7 +128,7 @@ impl Shared {
         let mut report = BreakReport {
             key: key.clone(),
             owner: owner.clone(),
-            token: Token(largest.0 + 1),
+            token,
             expiry: cluster.expiry,
             nodes: self.break_round(op(false)).await,
             released: None,
@@ -158,6 +160,7 @@ impl Shared {
                 Some(Answer::Refused(view)) => BreakVote::Refused(view),
                 // B3: its mark would be of an incarnation that will not count.
                 Some(Answer::Unadmitted) => BreakVote::Failed(self.cluster.no_vote(node)),
+                Some(Answer::Failed(trouble)) => BreakVote::Failed(trouble),
                 other => {
                     BreakVote::Failed(NodeError::Protocol(format!("answer to break: {other:?}")))
                 }

@@ -221,7 +221,7 @@ impl Orphans {
     fn take(&mut self, cluster: &Cluster, node: usize, page: &Page) {
         let now = cluster.clock.now();
         for view in &page.views {
-            cluster.has_seen(view.token);
+            cluster.was_told(node, view.token);
             let known = self.0.iter().any(|orphan| orphan.key == view.key);
             if known || self.0.len() >= MOST_ORPHANS {
                 continue;

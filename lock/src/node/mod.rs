@@ -359,6 +359,8 @@ pub struct Page {
     pub views: Vec<View>,
     /// Bodies by their locks; only of [`Op::Records`].
     pub bodies: Vec<(String, Record)>,
+    /// Locks whose bodies are too large for a page: they are read one by one ([`Op::Read`]).
+    pub large: Vec<String>,
     /// How many rows and bodies were forgotten; only of [`Op::Sweep`].
     pub forgotten: u32,
 }
@@ -407,6 +409,18 @@ pub enum Answer {
     Page(Page),
     /// Answer to `Docs` and `Doc`.
     Docs(Vec<Doc>),
+    /// This operation alone was not done, and this is no vote: why. The others of its call were.
+    Failed(NodeError),
+}
+
+/// Why nothing of a request was done, where each of its operations was refused for itself.
+pub(crate) fn all_failed(answers: &[Answer]) -> Option<&NodeError> {
+    let mut failed = answers.iter().map(|answer| match answer {
+        Answer::Failed(trouble) => Some(trouble),
+        _ => None,
+    });
+    let first = failed.next()??;
+    failed.all(|other| other.is_some()).then_some(first)
 }
 
 impl fmt::Display for Token {

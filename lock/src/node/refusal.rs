@@ -44,6 +44,8 @@ pub enum Refusal {
     WrongType,
     /// Another node of the fleet has led to it.
     Twin,
+    /// A part of what it remembers is out of range or gone: only what needs that part is refused.
+    Damaged,
 }
 
 // === impl Refusal ===
@@ -73,6 +75,7 @@ impl Refusal {
             Self::Database => "database",
             Self::WrongType => "wrongtype",
             Self::Twin => "twin",
+            Self::Damaged => "damaged",
         }
     }
 
@@ -81,7 +84,7 @@ impl Refusal {
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {
-            Self::NoScript => "it forgot our script and is sent it again: nothing to do",
+            Self::NoScript => "it forgot our scripts and is sent them again: nothing to do",
             Self::ReadOnly => {
                 "only a master can keep locks: give the address of one, independent of the other nodes"
             }
@@ -127,6 +130,10 @@ impl Refusal {
             Self::Twin => {
                 "a majority needs independent servers: look where the addresses of both nodes lead"
             }
+            Self::Damaged => {
+                "a part of its memory was changed or deleted by something else: look by whom, then empty it as a \
+                 whole; the others bring it back"
+            }
         }
     }
 
@@ -135,9 +142,12 @@ impl Refusal {
     #[must_use]
     pub(crate) fn refuses_everything(self) -> bool {
         match self {
-            Self::NoScript | Self::OutOfMemory | Self::Misconf | Self::NoReplicas | Self::NoKey => {
-                false
-            }
+            Self::NoScript
+            | Self::OutOfMemory
+            | Self::Misconf
+            | Self::NoReplicas
+            | Self::NoKey
+            | Self::Damaged => false,
             Self::ReadOnly
             | Self::Loading
             | Self::Busy

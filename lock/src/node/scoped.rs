@@ -82,6 +82,8 @@ impl<N: Node> Scoped<N> {
                 page.bodies.retain(|(key, _)| ours(key));
                 page.views.iter_mut().for_each(|view| strip(&mut view.key));
                 page.bodies.iter_mut().for_each(|(key, _)| strip(key));
+                page.large.retain(|key| ours(key));
+                page.large.iter_mut().for_each(strip);
             }
             Answer::Docs(docs) => docs
                 .iter_mut()
@@ -93,6 +95,7 @@ impl<N: Node> Scoped<N> {
             | Answer::TooEarly { .. }
             | Answer::Unadmitted
             | Answer::Admission(_)
+            | Answer::Failed(_)
             | Answer::Done => {}
         }
     }

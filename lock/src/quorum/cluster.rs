@@ -21,7 +21,7 @@ use crate::{
         watch::{self, Watch},
     },
     hash::fnv1a,
-    node::{Answer, Expiry, Kind, NodeError, Op, Take, Token, View},
+    node::{Answer, Expiry, Kind, NodeError, Op, Take, Token, View, rules::DOUBTED},
     quorum::{
         heard::Heard,
         link::{Link, MOST_OPS, PATIENCE},
@@ -110,8 +110,18 @@ impl Cluster {
         signed(kept) - signed(majority(self.links.len()))
     }
 
+    /// Takes note of a token that a majority has granted.
     pub(crate) fn has_seen(&self, token: Token) {
         self.floor.fetch_max(token.0, Ordering::SeqCst);
+    }
+
+    /// Takes note of a token that one node has told. One that is far above all others is told of, and is not spread.
+    pub(crate) fn was_told(&self, node: usize, token: Token) {
+        if token < DOUBTED || self.seen() >= DOUBTED {
+            self.has_seen(token);
+        } else if let Some(link) = self.links.get(node) {
+            link.doubt(token);
+        }
     }
 
     pub(crate) fn watch(&self) -> MutexGuard<'_, Watch> {
@@ -121,7 +131,7 @@ impl Cluster {
 
     /// Takes note of what a node has just shown.
     pub(crate) fn saw(&self, node: usize, view: &View) {
-        self.has_seen(view.token);
+        self.was_told(node, view.token);
         if self.expiry == Expiry::Observed {
             self.watch().note(node, view, self.clock.now());
         }

@@ -22,7 +22,7 @@ use super::{estimate::Estimate, link::repeat::is_about_a_key, wall::FleetClock};
 use crate::{
     clock::{Clock, Moment},
     event::{Event, Events},
-    node::{Eligibility, NodeError, NodeMs, Reply, guard::closed_since},
+    node::{Eligibility, NodeError, NodeMs, Refusal, Reply, guard::closed_since},
 };
 
 /// What is known of one node.
@@ -38,6 +38,8 @@ pub(crate) struct Known {
     /// Whether it votes, by its latest reply.
     eligibility: watch::Sender<Eligibility>,
     told: Mutex<Told>,
+    /// It was said that it is damaged.
+    doubted: AtomicBool,
     /// The fleet's wall clock, and which of its nodes this is.
     wall: (FleetClock, usize),
 }
@@ -86,6 +88,7 @@ impl Known {
             down: watch::Sender::new(false),
             eligibility: watch::Sender::new(Eligibility::Unguarded),
             told: Mutex::default(),
+            doubted: AtomicBool::new(false),
             wall,
         }
     }
@@ -93,6 +96,14 @@ impl Known {
     fn told(&self) -> MutexGuard<'_, Told> {
         // Changed by short, complete steps.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says once that a part of what this node remembers is damaged.
+    pub(super) fn doubt(&self, said: &str) {
+        if !self.doubted.swap(true, Ordering::SeqCst) {
+            let remedy = Refusal::Damaged.remedy();
+            tracing::error!(node = self.name, said, remedy, "node does not count here");
+        }
     }
 
     pub(super) fn name(&self) -> &str {

@@ -59,12 +59,12 @@ use crate::{
     chance::Chance,
     clock::{Clock, Moment},
     event::Events,
-    node::{Answer, Eligibility, Node, NodeError, Op, Reply},
+    node::{Answer, Eligibility, Node, NodeError, Op, Refusal, Reply, Token},
     spawn::Spawn,
 };
 use alone::{Alone, Looked};
 use crowd::Crowd;
-use queue::{MOST_UNDER_WAY, Queue, shortest_ttl};
+use queue::{MOST_UNDER_WAY, Queue, refused_in_all, shortest_ttl};
 
 /// Calls under way to one node.
 const IN_FLIGHT: usize = 4;
@@ -252,6 +252,12 @@ impl Link {
         self.0.known.ahead_ms()
     }
 
+    /// Says once that this node has told a number that is not believed.
+    pub(crate) fn doubt(&self, token: Token) {
+        let said = format!("a token of {token}, which is not taken over");
+        self.0.known.doubt(&said);
+    }
+
     /// Why its votes do not count; `None` while they do.
     pub(crate) fn no_vote(&self) -> Option<NodeError> {
         self.0.known.no_vote()
@@ -418,7 +424,7 @@ impl Link {
         if waiting {
             self.0.bell.notify_one();
         }
-        result
+        refused_in_all(result)
     }
 
     fn lane(&self) -> MutexGuard<'_, Lane> {
@@ -433,6 +439,10 @@ impl Link {
 
     /// Learns from the outcome of a call.
     fn learn(&self, sent: Moment, result: &Result<Reply, NodeError>) {
+        let mut answers = result.iter().flat_map(|reply| &reply.answers);
+        if let Some(said) = answers.find_map(damage) {
+            self.0.known.doubt(said);
+        }
         let whose = match &self.0.callers {
             Some(callers) => {
                 if is_silence(result) {
@@ -504,6 +514,17 @@ fn complete(result: Result<Reply, NodeError>, expected: usize) -> Result<Reply, 
             reply.answers.len()
         ))),
         result => result,
+    }
+}
+
+/// What is damaged on a node that has answered so.
+fn damage(answer: &Answer) -> Option<&str> {
+    match answer {
+        Answer::Failed(NodeError::Refused {
+            refusal: Refusal::Damaged,
+            said,
+        }) => Some(said),
+        _ => None,
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     clock::Moment,
     expiry::LockState,
-    node::{Answer, NodeError, Op, Record, Ticket, Token, View},
+    node::{Answer, NodeError, Op, Record, Refusal, Ticket, Token, View, rules::DOUBTED},
     quorum::tally::{Ballot, RoundResult, Tally, Verdict, Vote, majority, round_result},
 };
 
@@ -215,6 +215,18 @@ impl<'a> Round<'a> {
     fn vote(&mut self, node: usize, claim: usize, answer: Option<&Answer>) -> Vote {
         match answer {
             Some(Answer::Granted { grant, record }) => {
+                let far = record.version.token.max(*grant);
+                if far >= DOUBTED {
+                    // Counted only where a majority tells such numbers (Q5).
+                    self.cluster.was_told(node, far);
+                    if far > *grant {
+                        // No lease of this lock has written it.
+                        return Vote::Failed(NodeError::Refused {
+                            refusal: Refusal::Damaged,
+                            said: format!("a body of token {far}, where {grant} was granted"),
+                        });
+                    }
+                }
                 // The largest version of q nodes: a write that counted reached one of them.
                 if record.version >= self.records[claim].version {
                     self.records[claim] = record.clone();
@@ -226,6 +238,7 @@ impl<'a> Round<'a> {
                 Vote::Refused(Box::new(view.clone()))
             }
             Some(Answer::Unadmitted) => Vote::Failed(self.cluster.no_vote(node)),
+            Some(Answer::Failed(trouble)) => Vote::Failed(trouble.clone()),
             other => Vote::Failed(NodeError::Protocol(format!("answer to acquire: {other:?}"))),
         }
     }
@@ -352,7 +365,12 @@ pub(super) async fn confirm_round(
         for (i, row) in ballots.iter_mut().enumerate() {
             row[node] = match result.as_ref().map(|answers| answers.get(i)) {
                 Ok(Some(Answer::Done)) => Ballot::Yes,
-                Ok(Some(Answer::Larger(token))) => Ballot::Larger(*token),
+                // A grant that did not count is confirmed no number, and tells none (Q5).
+                Ok(Some(Answer::Larger(token)))
+                    if *token < DOUBTED || open.get(i).is_some_and(|(_, of)| *of >= DOUBTED) =>
+                {
+                    Ballot::Larger(*token)
+                }
                 Ok(Some(Answer::Refused(_))) => Ballot::No,
                 Ok(_) | Err(_) => Ballot::Failed,
             };

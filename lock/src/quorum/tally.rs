@@ -5,9 +5,11 @@
 //! - Q2 A round is won at q grants and lost as soon as q is impossible.             (answers_at_the_majority)
 //! - Q3 A token is handed out only when q nodes granted that very number or confirmed it. (differing_grants_need_a_confirm)
 //! - Q4 A tally counts one round; there is no way to add the votes of another.      (a_tally_is_one_round)
+//! - Q5 A number far above all others counts only where a majority tells such ones, so that a node whose memory was damaged
+//!   does not spread it.                                            (a_number_far_above_the_others_is_no_grant)
 
 pub use crate::node::majority;
-use crate::node::{NodeError, Token, View};
+use crate::node::{NodeError, Token, View, rules::DOUBTED};
 
 /// One node's vote in an acquire round.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +69,7 @@ impl Tally {
         let q = majority(self.votes.len());
         let open = self.votes.iter().filter(|v| v.is_none()).count();
         let granted = self.granted();
-        if granted + open < q {
+        if granted.max(self.doubted()) + open < q {
             return Verdict::Lost;
         }
         if granted < q {
@@ -89,11 +91,22 @@ impl Tally {
         &self.votes
     }
 
+    /// Grants that count (Q5).
     fn grants(&self) -> impl Iterator<Item = Token> + '_ {
+        let believed = self.doubted() >= majority(self.votes.len());
+        self.told()
+            .filter(move |token| believed || *token < DOUBTED)
+    }
+
+    fn told(&self) -> impl Iterator<Item = Token> + '_ {
         self.votes.iter().filter_map(|v| match v {
             Some(Vote::Granted(token)) => Some(*token),
             _ => None,
         })
+    }
+
+    fn doubted(&self) -> usize {
+        self.told().filter(|token| *token >= DOUBTED).count()
     }
 }
 
@@ -202,6 +215,23 @@ mod tests {
             tally(1, &[(0, granted(1))]).verdict(),
             Verdict::Won(Token(1))
         );
+    }
+
+    #[test]
+    fn a_number_far_above_the_others_is_no_grant() {
+        let far = || granted(DOUBTED.0);
+        let t = tally(3, &[(0, far()), (1, granted(6))]);
+        assert_eq!((t.verdict(), t.granted()), (Verdict::Open, 1));
+        let t = tally(3, &[(0, far()), (1, granted(6)), (2, granted(6))]);
+        assert_eq!(t.verdict(), Verdict::Won(Token(6)));
+        let t = tally(3, &[(0, far()), (1, refused()), (2, granted(6))]);
+        assert_eq!(t.verdict(), Verdict::Lost);
+        // What a majority tells is so.
+        let t = tally(3, &[(0, far()), (1, refused())]);
+        assert_eq!(t.verdict(), Verdict::Open);
+        let t = tally(3, &[(0, far()), (1, granted(6)), (2, far())]);
+        assert_eq!((t.verdict(), t.granted()), (Verdict::Won(DOUBTED), 3));
+        assert_eq!(tally(1, &[(0, far())]).verdict(), Verdict::Won(DOUBTED));
     }
 
     #[test]

@@ -59,13 +59,18 @@ pub(crate) fn raw_client(server: &RedisServer) -> RedisNode {
     })
 }
 
-/// Executes operations with no time limit on the node's clock.
+/// Executes operations with no time limit on the node's clock. What refuses all of them refuses the call, as a link has it.
 pub(crate) async fn send(node: &RedisNode, ops: Vec<Op>) -> Result<Reply, NodeError> {
-    node.call(Call {
-        not_after: None,
-        ops,
-    })
-    .await
+    let not_after = None;
+    let reply = node.call(Call { not_after, ops }).await?;
+    match reply.answers.first() {
+        Some(Answer::Failed(trouble))
+            if reply.answers.iter().all(|a| matches!(a, Answer::Failed(_))) =>
+        {
+            Err(trouble.clone())
+        }
+        _ => Ok(reply),
+    }
 }
 
 /// Executes one operation that must be answered.

@@ -89,7 +89,7 @@ async fn next(heard: &mut Announcements) -> watchkeeper_lock::node::Announcement
     soon.expect("an announcement").unwrap()
 }
 
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     match std::env::var("WATCHKEEPER_SEED") {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => u64::from(std::process::id()),

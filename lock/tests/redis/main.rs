@@ -14,6 +14,7 @@ use std::sync::Arc;
 use watchkeeper_lock::node::Node;
 
 mod bench;
+mod damage;
 mod differential;
 mod doors;
 mod faults;
@@ -26,6 +27,7 @@ mod semantics;
 mod server;
 #[cfg(feature = "redis-tls")]
 mod tls;
+mod twice;
 mod wire;
 
 /// The suite of every store lies with those that need no server.
@@ -185,6 +187,19 @@ fn main() {
             a_node_outlives_the_runtime_that_connected_it,
             locks_outlive_the_runtime_that_used_them_first,
         },
+        damage::{
+            where_the_memory_is_full_what_is_new_is_refused_alone,
+            a_counter_out_of_range_costs_what_needs_it_alone,
+            a_marker_that_is_none_of_ours_is_none,
+            a_large_foreign_value_is_cut_in_the_server,
+            a_large_body_is_moved_only_for_its_heir,
+            a_body_that_was_taken_away_is_inherited_by_none,
+            a_body_without_a_lease_ends,
+            names_that_are_over_leave_nothing_behind,
+            a_damaged_counter_on_one_of_three_is_not_spread,
+            a_forgotten_script_costs_only_what_was_under_way,
+        },
+        twice::{the_short_scripts_do_as_the_loop_does,},
         refusals::{
             a_full_memory_still_extends_and_releases,
             a_table_of_another_type_is_refused_by_its_name,

@@ -221,7 +221,14 @@ pub(crate) fn a_raw_key_that_the_user_may_not_touch_is_refused_and_the_others_ar
             ..settings
         });
         // Keys of ours go by the namespace, these by their own names.
-        let more = ["ACL", "SETUSER", "watchkeeper", "~mine:*", "+get"];
+        let more = [
+            "ACL",
+            "SETUSER",
+            "watchkeeper",
+            "~mine:*",
+            "+get",
+            "+getrange",
+        ];
         server.raw(&more);
         let lacks = refuses(&node, "noperm").await;
         assert!(lacks.to_string().contains("lacks +set:"), "{lacks}");

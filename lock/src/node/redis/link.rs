@@ -3,7 +3,8 @@
 //! # States            new -> connecting -> up(line) -> down(why) -> up(line) ...
 //! # Invariants
 //! - Requests leave in the order in which their calls were first polled, also while connecting.
-//! - Nothing is sent again behind a younger request: after NOSCRIPT it is refused instead.
+//! - Nothing is sent again behind a younger request: after NOSCRIPT it is refused instead. The server is taught the scripts at
+//!   once, so that what is sent from then on is executed.   (a_forgotten_script_costs_only_what_was_under_way)
 //! - A node that is down answers at once with why; it is probed by a task, never by a call.
 //!   (`a_frozen_node_times_out_promptly_then_fails_at_once_and_comes_back`)
 //! - A stall of our own is not held against the node. (`an_answer_that_waited_while_we_were_stalled_counts`)
@@ -118,6 +119,8 @@ struct Line {
     made: Moment,
     /// Number of requests put on this line.
     sent: AtomicU64,
+    /// How many had been put there when the server was last taught the scripts.
+    taught: AtomicU64,
     /// With the incarnation under which the server was seen to be admitted.
     peer: Mutex<Arc<Peer>>,
     /// When the server is looked at again, in milliseconds since the connection was made.
@@ -239,6 +242,7 @@ impl Flight {
         let mut outcome = self.answer(request, watched).await;
         if matches!(outcome, Err(Trouble::NoScript)) {
             let turn = self.shared.turn.lock().await;
+            self.teach().await;
             // A younger request may have been executed already, if another client has just loaded the script:
             // going behind it would break the order, and a refusal is always safe.
             if self.line.sent.load(Ordering::Relaxed) != self.number {
@@ -275,6 +279,25 @@ impl Flight {
                 Err(self.named(trouble::maybe_executed(trouble, waited)))
             }
         }
+    }
+
+    /// Puts the scripts on the line, unless that was done after this request was sent. Not waited for.
+    async fn teach(&self) {
+        let line = &self.line;
+        if line.taught.load(Ordering::Relaxed) >= self.number {
+            return;
+        }
+        line.taught
+            .store(line.sent.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut taught = Vec::new();
+        for cmd in script::load() {
+            taught.push(put_on(line, cmd).await);
+        }
+        // A user who may not load calls with the source, as soon as there is nothing younger.
+        self.shared
+            .parts
+            .spawn
+            .spawn(async move { drop(join_all(taught).await) });
     }
 
     /// The server does not say which key it means. What else can be of another type costs nothing but itself.
@@ -542,6 +565,7 @@ impl Shared {
                 identity,
                 made: clock.now(),
                 sent: AtomicU64::new(0),
+                taught: AtomicU64::new(0),
                 peer: Mutex::new(Arc::new(peer)),
                 next_look_ms: AtomicU64::new(between_looks_ms(*limit)),
             })

@@ -9,6 +9,7 @@
 //! | key | content |
 //! | --- | --- |
 //! | `{NS}:2:t` | hash: the table |
+//! | `{NS}:2:b` | hash: bodies by `KEY`, of which the table knows version and length: one that does not fit was damaged |
 //! | `{NS}:2:doc:NAME` | hash: a document |
 //! | `{NS}:2:docs:DIR` | sorted set: names of the documents of one directory by the end of their life |
 //! | `{NS}:2:w:KEY` | sorted set: the tickets of those who queue for a lock, in order |
@@ -19,7 +20,7 @@
 //! | field of the table | content |
 //! | --- | --- |
 //! | `lKEY` | the row of a lock: a record or a claim |
-//! | `bKEY` | its body |
+//! | `eKEY` | until when its body is kept, the body's version and length |
 //! | `c` | the largest counter of all that was forgotten |
 //! | `m`, `mw`, `mc`, `ml` | the admission marker: incarnation, server, configuration, loss of memory |
 //! | `n`, `nw` | the standing nomination: nonce, server |
@@ -31,8 +32,8 @@
 //! | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 //! | from | 1 | 2 | 18 | 34 | 47 | 60 | 70 | 102 | 118 | 134 |
 //!
-//! A claim has `C` 1, grant 2, until 18, incarnation 31, owner 47; a body until 1 (all nines: it does not end), version 14,
-//! text 46. An incarnation has 16 letters, filled up with `-`. A row that makes no sense costs its lock alone: it is shown as held by
+//! A claim has `C` 1, grant 2, until 18, incarnation 31, owner 47; of a body until 1 (all nines: it does not end), version 14,
+//! length 46. An incarnation has 16 letters, filled up with `-`. A row that makes no sense costs its lock alone: it is shown as held by
 //! `(malformed)`. A table that is no hash costs the node: it is refused by name.
 //!
 //! # Modules in reading order
@@ -41,8 +42,16 @@
 //! (release announcements), `inspect` (what a server tells of itself), `endless` (raw keys without a time to live), `tls` (certificates).
 //!
 //! # How long a server is held
-//! Redis runs one script at a time. A call has [`MAX_OPS`] operations at most, and a page of a walk looks at a hundred rows or
-//! so, whatever it was asked for: either takes a fraction of a millisecond, or two at most.
+//! Redis runs one script at a time. A call has [`MAX_OPS`] operations at most, and a page of a walk looks at 25 rows or so,
+//! whatever it was asked for: either takes a fraction of a millisecond, or two at most. Bodies may be large: no walk meets them,
+//! they are read where one is inherited or asked for, and written where a holder writes one. What a stranger has put into a raw
+//! key is cut in the server.
+//!
+//! # What a node says is input
+//! A call is executed in memory and written at its end. What cannot be done is refused operation by operation
+//! ([`crate::node::Answer::Failed`]), and the others of the call are done: what needs a counter that is out of range or at its
+//! end, a body that is gone, or room in a memory that is full. A marker that is none of ours counts as none. Numbers are checked
+//! once more where they are read.
 //!
 //! # The restart guard
 //! `who` names the life of a server's memory: its run id, the number of the database, and the history that it was promoted from

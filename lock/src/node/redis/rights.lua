@@ -27,6 +27,7 @@ try('TIME')
 try('INFO', 'replication')
 if ARGV[1] == '1' then
   try('GET', text)
+  try('GETRANGE', text, 0, 0)
   try('SET', text, '', 'XX', 'PX', 1)
 end
 try('DEL', text)

@@ -25,6 +25,9 @@ pub(super) use decode::Marker;
 use decode::{Fields, Scene, nonsense};
 use encode::Args;
 
+/// Owners may be so long: what is longer in a plain key is a stranger's.
+const LONGEST_OWNER: usize = 500;
+
 /// So many keys of another type are told of.
 const MISFITS: usize = 100;
 
@@ -249,11 +252,9 @@ impl Prepared {
         if found.len() != self.call.ops.len() {
             return Err(nonsense("another number of answers than operations"));
         }
-        let mut scene = Scene::new(at, self.layout.raw);
+        let mut scene = Scene::new(at, &self.layout);
         let answers = found.into_iter().zip(&self.call.ops);
-        let answers = answers
-            .map(|(value, op)| scene.answer(value, op))
-            .collect::<Result<Vec<_>, _>>()?;
+        let answers: Vec<_> = answers.map(|(value, op)| scene.answer(value, op)).collect();
         for key in scene.misfits {
             self.layout.tell_misfit(key);
         }
@@ -279,7 +280,13 @@ pub(super) fn check(call: &Call) -> Result<(), NodeError> {
             Op::Nominate { nonce } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. }
                 if encode::inc(nonce).is_none() =>
             {
-                return Err(nonsense("a nonce of more than 16 letters"));
+                return Err(nonsense("a nonce without letters, or of more than 16"));
+            }
+            // What stands in a plain key is not read farther.
+            Op::Acquire { owner, .. } | Op::Extend { owner, .. } | Op::Break { owner, .. }
+                if owner.len() > LONGEST_OWNER =>
+            {
+                return Err(nonsense("an owner of more than 500 letters"));
             }
             // Its holder would believe longer than others watch.
             Op::Acquire { ttl, .. } | Op::Extend { ttl, .. } | Op::Break { ttl, .. }

@@ -27,11 +27,18 @@ impl<R: Rows> Turn<'_, R> {
                 }
                 // It says nothing but whose it is: without `now` it is left to its end.
                 if force.now {
-                    self.rows.drop_row(key)?;
+                    self.drop_row(key)?;
                 }
             }
             // B2, B4: else its next round would heal this node, and the one after it count it.
-            other => self.mark(key, other.as_ref(), force)?,
+            other => {
+                let named = other.as_ref().and_then(Row::entry);
+                let named = named.is_some_and(|e| self.names(&e.inc));
+                if !named && let Some(uncounted) = self.uncounted(key)? {
+                    return Ok(uncounted);
+                }
+                self.mark(key, other.as_ref(), force)?;
+            }
         }
         match plain {
             Some(_) if force.now => self.rows.drop_plain(key)?,

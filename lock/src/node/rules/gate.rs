@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Body, Rows, Turn, later};
+use super::{Body, LAST, Rows, Turn, later};
 use crate::node::{Admission, Answer, Eligibility, Record, Token};
 
 /// What lies in a node's data for its guard; gone with it when the memory is lost.
@@ -180,6 +180,10 @@ impl<R: Rows> Turn<'_, R> {
                 config: config.to_owned(),
                 memory_loss,
             });
+            // What others know is in it: a counter that is none of ours is written over.
+            if self.rows.forgotten()? > LAST {
+                self.rows.set_forgotten(counter)?;
+            }
         }
         self.raise(counter)?;
         Ok(Answer::Done)

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Attempt, Body, Claim, Entry, Key, Round, Row, Rows, State, Turn, later};
+use super::{
+    Attempt, Body, Claim, Entry, Key, LAST, Round, Row, Rows, State, Turn, later, out_of_range,
+};
 use crate::node::{Answer, Expiry, Kind, NodeMs, Op, Record, Take, Token, Version, View};
 
 impl<R: Rows> Turn<'_, R> {
@@ -78,7 +80,11 @@ impl<R: Rows> Turn<'_, R> {
         if !self.may_take(key, row.as_ref(), take)? {
             return Ok(None);
         }
-        let grant = Token(self.base(row.as_ref())?.max(attempt.floor).0 + 1);
+        let above = self.base(row.as_ref())?.max(attempt.floor);
+        if above >= LAST {
+            return Ok(Some(out_of_range(key)));
+        }
+        let grant = Token(above.0 + 1);
         self.leave_with(key, ticket)?;
         let others = match ticket {
             Some(_) => self.last_waiter(key)?,
@@ -230,11 +236,21 @@ impl<R: Rows> Turn<'_, R> {
             if self.names(&entry.inc) && entry.stands() && self.now < entry.until {
                 return Ok(None);
             }
-            self.raise(entry.counter)?;
         }
-        let grant = match self.claimed.get(attempt.owner) {
-            Some(shared) => *shared,
-            None => Token(self.rows.forgotten()?.max(attempt.floor).0 + 1),
+        let forgotten = self.rows.forgotten()?;
+        // What was known of this one: `c` was below what is shared, unless its row has gone in this call.
+        let known = match row.as_ref().and_then(Row::entry) {
+            Some(entry) => entry.counter,
+            None if row.is_none() && self.gone.contains(key) => forgotten,
+            None => Token(0),
+        };
+        let above = forgotten.max(known).max(attempt.floor);
+        let shared = self.claimed.get(attempt.owner).copied();
+        let grant = match shared.filter(|shared| *shared >= known && *shared > attempt.floor) {
+            _ if forgotten > LAST => return Ok(Some(out_of_range(key))),
+            Some(shared) => shared,
+            None if above >= LAST => return Ok(Some(out_of_range(key))),
+            None => Token(above.0 + 1),
         };
         self.claimed.insert(attempt.owner.to_owned(), grant);
         self.raise(grant)?;
@@ -311,6 +327,9 @@ impl<R: Rows> Turn<'_, R> {
         if claim.grant > token {
             return Ok(Answer::Larger(claim.grant));
         }
+        if let Some(uncounted) = self.uncounted(key)? {
+            return Ok(uncounted);
+        }
         self.raise(token)?;
         Ok(Answer::Done)
     }
@@ -360,6 +379,11 @@ impl<R: Rows> Turn<'_, R> {
         if is_later || !self.may_take(key, row.as_ref(), take)? {
             return self.refused(key);
         }
+        if named.is_none()
+            && let Some(uncounted) = self.uncounted(key)?
+        {
+            return Ok(uncounted);
+        }
         let counter = self.base(row.as_ref())?.max(round.token);
         let healed = Entry {
             state: State::Held,
@@ -378,6 +402,9 @@ impl<R: Rows> Turn<'_, R> {
         let Some(claim) = self.claim(key, round.owner)? else {
             return self.refused(key);
         };
+        if let Some(uncounted) = self.uncounted(key)? {
+            return Ok(uncounted);
+        }
         self.show(key, round.owner, round.ttl)?;
         let until = later(self.now, round.ttl).max(claim.until);
         self.rows
@@ -432,7 +459,7 @@ impl<R: Rows> Turn<'_, R> {
         if let Some(Row::Claim(claim)) = self.rows.row(key)?
             && claim.owner == owner
         {
-            self.rows.drop_row(key)?;
+            self.drop_row(key)?;
         }
         Ok(Answer::Done)
     }

@@ -15,11 +15,14 @@
 //! Every operation judges the owner first and touches rows after (N6). Claims and documents past their end count as absent,
 //! whether or not they have been swept, and so do bodies; records stand until they are.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
-    Announcement, Answer, Call, Kind, NodeError, NodeMs, Op, Record, Reply, Seen, Token, Version,
-    View,
+    Announcement, Answer, Call, Kind, NodeError, NodeMs, Op, Record, Refusal, Reply, Seen, Token,
+    Version, View,
 };
 
 mod breaks;
@@ -50,6 +53,16 @@ pub mod mutants {
 
 /// Tokens, rounds and revisions stay below this: Lua's numbers are exact only up to here.
 pub(crate) const LIMIT: u64 = 1 << 53;
+
+/// The largest token: a lock or node whose counter stands there grants no more.
+pub(crate) const LAST: Token = Token(LIMIT - 2);
+
+/// From here on a token of one node is not believed unless a majority tells such ones: it is far above every clock and every
+/// count, and what is left behind it is enough for a million grants a second for twelve days.
+pub(crate) const DOUBTED: Token = Token(LIMIT - (1 << 40));
+
+/// How long a body is kept whose lease was lost with its incarnation, so that no release has said it.
+const LEFT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What became of a recorded lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -233,23 +246,30 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
     if call.not_after.is_some_and(|last| now >= last) {
         return Err(NodeError::Late { at: now });
     }
-    let largest = call.ops.iter().map(|op| match op {
-        Op::Acquire { floor, .. } => floor.0,
-        Op::Confirm { token, .. } | Op::Break { token, .. } => token.0,
-        Op::Extend { seq, token, .. } => token.0.max(*seq),
-        Op::Write { version, .. } => version.token.0.max(version.rev),
-        Op::PutDoc { rev, .. } => *rev,
-        Op::Merge { record, .. } => record.version.token.0.max(record.version.rev),
-        Op::Forget { seen, .. } => seen.seq,
-        Op::Admit { counter, .. } => counter.0,
-        _ => 0,
-    });
-    match largest.max() {
-        Some(number) if number >= LIMIT => Err(NodeError::Protocol(format!(
-            "number out of range: {number}"
-        ))),
-        _ => Ok(()),
+    let refused = |what: String| Err(NodeError::Protocol(what));
+    for op in &call.ops {
+        let (token, number) = match op {
+            Op::Acquire { floor, .. } => (*floor, 0),
+            Op::Confirm { token, .. } | Op::Break { token, .. } => (*token, 0),
+            Op::Extend { seq, token, .. } => (*token, *seq),
+            Op::Write { version, .. } => (version.token, version.rev),
+            Op::PutDoc { rev, .. } => (Token(0), *rev),
+            Op::Merge { record, .. } => (record.version.token, record.version.rev),
+            Op::Forget { seen, .. } => (Token(0), seen.seq),
+            Op::Admit { counter, .. } => (*counter, 0),
+            _ => (Token(0), 0),
+        };
+        if token > LAST || number >= LIMIT {
+            return refused(format!("number out of range: {}", token.0.max(number)));
+        }
+        // It would be the incarnation of a node without a guard.
+        if let Op::Nominate { nonce } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. } = op
+            && nonce.is_empty()
+        {
+            return refused("a nonce without letters".to_owned());
+        }
     }
+    Ok(())
 }
 
 /// Executes a call that is in time, on a node without a guard.
@@ -278,6 +298,7 @@ pub(crate) fn execute_guarded<R: Rows>(
         now,
         wall_ms,
         claimed: BTreeMap::new(),
+        gone: BTreeSet::new(),
     };
     let answers = call
         .ops
@@ -322,6 +343,14 @@ fn votes(op: &Op) -> bool {
     )
 }
 
+/// A counter is at its end, or none of ours: what needs it is refused, and is no vote.
+fn out_of_range(key: &str) -> Answer {
+    Answer::Failed(NodeError::Refused {
+        refusal: Refusal::Damaged,
+        said: format!("a counter is out of range, for `{key}`"),
+    })
+}
+
 /// The directory of a document: its name up to the last slash, empty without one.
 pub(crate) fn directory(name: &str) -> &str {
     &name[..name.rfind('/').map_or(0, |slash| slash + 1)]
@@ -364,6 +393,8 @@ struct Turn<'a, R> {
     wall_ms: i64,
     /// What each owner's claims were granted in this call: they share it.
     claimed: BTreeMap<String, Token>,
+    /// Locks whose rows have gone in this call.
+    gone: BTreeSet<String>,
 }
 
 // === impl Turn ===
@@ -542,6 +573,12 @@ impl<R: Rows> Turn<'_, R> {
         }
     }
 
+    /// Why nothing can be granted, forgotten or written anew above `c`: it is none that could be counted with.
+    fn uncounted(&mut self, key: &str) -> Result<Option<Answer>, R::Error> {
+        let counts = self.rows.forgotten()? <= LAST;
+        Ok((!counts).then(|| out_of_range(key)))
+    }
+
     fn view(&mut self, key: &str) -> Result<View, R::Error> {
         let row = self.rows.row(key)?;
         self.view_of(key, row.as_ref())
@@ -603,6 +640,11 @@ impl<R: Rows> Turn<'_, R> {
     }
 
     // --- writing ---
+
+    fn drop_row(&mut self, key: &str) -> Result<(), R::Error> {
+        self.gone.insert(key.to_owned());
+        self.rows.drop_row(key)
+    }
 
     /// Tells those who wait, if any does (W6).
     fn announce(&mut self, key: &str, entry: &Entry) -> Result<(), R::Error> {

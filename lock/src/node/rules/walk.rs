@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Body, Row, Rows, Turn};
+use super::{Body, LEFT, Row, Rows, Turn, later};
 use crate::node::{Answer, Cursor, Page, Seen};
 
 impl<R: Rows> Turn<'_, R> {
@@ -70,6 +70,9 @@ impl<R: Rows> Turn<'_, R> {
         if !self.may_vote() {
             return Ok(Answer::Page(page));
         }
+        if let Some(uncounted) = self.uncounted("")? {
+            return Ok(uncounted);
+        }
         let (names, next) = self.page("", from, count)?;
         page.next = next;
         for name in names {
@@ -92,16 +95,26 @@ impl<R: Rows> Turn<'_, R> {
                     if let Some(entry) = row.as_ref().and_then(Row::entry) {
                         self.raise(entry.counter)?;
                     }
-                    self.rows.drop_row(&name)?;
+                    self.drop_row(&name)?;
                     page.forgotten += 1;
                     bars_body = false;
                 }
                 (false, _) => {}
             }
-            let body = self.rows.body(&name)?.and_then(|body| body.until);
-            if !bars_body && body.is_some_and(|until| until <= self.now) {
-                self.rows.drop_body(&name)?;
-                page.forgotten += 1;
+            if bars_body {
+                continue;
+            }
+            match self.rows.body(&name)? {
+                Some(body) if body.until.is_none() => {
+                    // Its lease was lost with its incarnation.
+                    let until = Some(later(self.now, LEFT));
+                    self.rows.put_body(&name, &Body { until, ..body })?;
+                }
+                Some(body) if body.until.is_some_and(|until| until <= self.now) => {
+                    self.rows.drop_body(&name)?;
+                    page.forgotten += 1;
+                }
+                _ => {}
             }
         }
         Ok(Answer::Page(page))
@@ -122,8 +135,11 @@ impl<R: Rows> Turn<'_, R> {
             && (lease.is(seen) || forgets_unwatched())
             && !shown
         {
+            if let Some(uncounted) = self.uncounted(key)? {
+                return Ok(uncounted);
+            }
             self.raise(lease.counter)?;
-            self.rows.drop_row(key)?;
+            self.drop_row(key)?;
             self.end_body(key, retention)?;
             // W4.
             self.announce(key, &lease)?;

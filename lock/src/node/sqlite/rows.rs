@@ -341,8 +341,9 @@ fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// What is below nothing was written by something else: it is out of range, not small.
 fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
-    Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
+    Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(u64::MAX))
 }
 
 fn moment(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<NodeMs>> {

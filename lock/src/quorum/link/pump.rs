@@ -14,7 +14,7 @@ use super::{
     IN_FLIGHT, Lane, Link, MOST_OPS,
     alone::{Adopted, Carried},
     complete, ended,
-    queue::{Queued, next_window, share_out},
+    queue::{Queued, next_window, refused_in_all, share_out},
     repeat::{is_about_an_operation, of_a_repeat},
 };
 use crate::{
@@ -127,7 +127,7 @@ impl Link {
                         let result = complete(result, ops);
                         let took = link.0.clock.now().since(alone.sent);
                         link.learn(alone.sent, &result);
-                        alone.keep(result);
+                        alone.keep(refused_in_all(result));
                         Done { took, senders: 1 }
                     });
                     flights.push(Flight {

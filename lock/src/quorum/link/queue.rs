@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     clock::Moment,
-    node::{NodeError, Op, Reply},
+    node::{NodeError, Op, Reply, all_failed},
 };
 
 /// Operations in one call.
@@ -176,12 +176,12 @@ pub(super) fn share_out(batch: Vec<Queued>, result: Result<Reply, NodeError>) {
                 } else {
                     queued.ops.len()
                 };
-                let _ = queued.reply.send(Ok(Reply {
+                let _ = queued.reply.send(refused_in_all(Ok(Reply {
                     at,
                     wall_ms,
                     eligibility: eligibility.clone(),
                     answers: answers.by_ref().take(length).collect(),
-                }));
+                })));
             }
         }
         Err(trouble) => {
@@ -189,6 +189,17 @@ pub(super) fn share_out(batch: Vec<Queued>, result: Result<Reply, NodeError>) {
                 let _ = queued.reply.send(Err(trouble.clone()));
             }
         }
+    }
+}
+
+/// Of a request whose every operation was refused for itself nothing was done.
+pub(super) fn refused_in_all(result: Result<Reply, NodeError>) -> Result<Reply, NodeError> {
+    match result {
+        Ok(reply) => match all_failed(&reply.answers) {
+            Some(trouble) => Err(trouble.clone()),
+            None => Ok(reply),
+        },
+        failed => failed,
     }
 }
 

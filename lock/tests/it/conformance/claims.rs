@@ -8,6 +8,41 @@ fn claim(key: &str, owner: &str) -> Op {
     claim_for(key, owner, LONG)
 }
 
+fn claim_above(key: &str, owner: &str, floor: u64) -> Op {
+    above(claim(key, owner), floor)
+}
+
+fn take_above(key: &str, owner: &str, floor: u64) -> Op {
+    above(take(key, owner), floor)
+}
+
+fn above(op: Op, above: u64) -> Op {
+    match op {
+        Op::Acquire {
+            key,
+            owner,
+            kind,
+            ttl,
+            take,
+            clamp,
+            ticket,
+            waits,
+            ..
+        } => Op::Acquire {
+            key,
+            owner,
+            kind,
+            ttl,
+            floor: Token(above),
+            take,
+            clamp,
+            ticket,
+            waits,
+        },
+        other => other,
+    }
+}
+
 pub(crate) async fn claims_of_one_owner_in_a_call_share_one_grant(lab: Lab) {
     let node = lab.client().await;
     let reply = ask_all(
@@ -21,6 +56,18 @@ pub(crate) async fn claims_of_one_owner_in_a_call_share_one_grant(lab: Lab) {
     // What is sent again is what stands there; a later call has a grant of its own.
     assert_eq!(granted(&*node, claim("1", "a")).await.0, grants[0]);
     assert!(granted(&*node, claim("4", "a")).await.0 > grants[2]);
+    // A lock that was here is never followed by a smaller number.
+    granted(&*node, take_above("8", "e", 90)).await;
+    ask(&*node, release(Lock, "8", "e")).await;
+    let after = vec![claim("9", "f"), claim("8", "f"), claim("10", "f")];
+    let reply = ask_all(&*node, after).await;
+    let grants: Vec<Token> = reply.answers.iter().map(grant_of).collect();
+    assert!(grants[0] < Token(90) && grants[1] > Token(91), "{grants:?}");
+    assert_eq!(grants[1], grants[2]);
+    // Nor by one that its sender has seen.
+    let floors = vec![claim("11", "g"), claim_above("12", "g", 500)];
+    let reply = ask_all(&*node, floors).await;
+    assert!(grant_of(&reply.answers[1]) > Token(500), "{reply:?}");
     let between = vec![claim("5", "c"), claim("6", "d"), claim("7", "c")];
     let reply = ask_all(&*node, between).await;
     assert_eq!(grant_of(&reply.answers[0]), grant_of(&reply.answers[2]));

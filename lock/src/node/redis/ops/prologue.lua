@@ -7,34 +7,47 @@
 --          operations of every day need them, and at their end 'i' when the incarnation is to be compared all the same;
 --          then each operation: its code and what else it needs.
 -- Reply    { 0, now } when the call came too late (N2), else { 1, now, answers }; guarded also standing, inc, config.
---          An answer is a table, or a number where nothing more is to be said: 0 done, -1 kept, -2 no vote, else a grant.
+--          An answer is a table, or a number where nothing more is to be said: 0 done, -1 kept, -2 no vote, else a grant;
+--          -3 to -5 say why this operation alone was not done: see below.
 --
 -- All memory that safety rests on is in the table, so that a server has all of it or none:
 --   m inc of the marker, mw its incarnation, mc its configuration, ml its loss of memory; n nonce of the nomination, nw its
---   incarnation; i when the incarnation was compared; c the largest counter of all that was forgotten; lKEY a row; bKEY a body.
+--   incarnation; i when the incarnation was compared; c the largest counter of all that was forgotten; lKEY a row; eKEY what
+--   is known of a body.
 --   A record: state (H held, R released, B broken) 1, counter 2-17, grant 18-33, until 34-46, waits 47-59, ttl 60-69,
 --   version (token, rev) 70-101, seq 102-117, inc 118-133, owner 134-.
 --   A claim:  C 1, grant 2-17, until 18-30, inc 31-46, owner 47-.
---   A body:   until 1-13 (all nines: none), version 14-45, the body 46-.
+--   Of a body: until 1-13 (all nines: none), version 14-45, length 46-55.
+-- The bodies themselves may be large, and stand in '{ns}:2:b' by KEY: they are read where one is asked for, and no walk meets
+-- them. One that is not there, or not as long as the table says, was taken away: who would inherit it is refused.
 -- Numbers are decimal and of fixed width, and are compared as texts. Those that are counted with are below 2^53 (the
 -- sender sees to it), where Lua's numbers are exact. A row of another shape costs its lock alone: it is refused as it stands.
+--
+-- A call is executed in memory, and written at its end: the table first, then the keys beside it. So it can be executed once
+-- more where the table may not grow, because the memory is full: then what is new is refused, and nothing else.
 --
 -- Redis runs a script from its top at every call, and pays for each function and table that is made: here are few.
 
 local call, argv, t = redis.call, ARGV, KEYS[1]
-local sub, byte, format, number_of = string.sub, string.byte, string.format, tonumber
+local sub, byte, find, format, number_of = string.sub, string.byte, string.find, string.format, tonumber
 
 local time = call('TIME')
-local now = sub('000000000' .. time[1], -10) .. sub('00000' .. time[2], -6, -4)
+local now = time[1]
+if #now ~= 10 then now = sub('000000000' .. now, -10) end
+now = now .. sub('00000' .. time[2], -6, -4)
 if now >= argv[1] then return { 0, now + 0 } end
 
 -- Answer codes, as the decoder knows them.
 local GRANTED, KEPT, HEALED, LARGER, REFUSED, TOO_EARLY, VIEW, PAGE, DOCS = 1, 2, 3, 4, 5, 6, 8, 9, 10
 local BROKEN, ADMISSION = 11, 13
 local DONE, SAME, UNADMITTED = 0, -1, -2
+-- The counter is none of ours, or at its end; the memory is full; the body is gone.
+local UNCOUNTED, FULL, BARE = -3, -4, -5
 
 local NONE, NEVER, UNWRITTEN = '0000000000000', '9999999999999', '00000000000000000000000000000000'
 local FIRST = '0000000000000000'
+-- Lua counts no further: a lock or node whose counter stands here grants no more.
+local LAST = '9007199254740990'
 
 local base = sub(t, 1, -2)
 local raw, guard = argv[2] == '1', argv[3]
@@ -65,10 +78,11 @@ end
 if guard ~= '' then
   inc = rows[1]
   if guard ~= '?' and inc ~= guard then inc = false end
+  -- A marker that is none of ours names no incarnation: the node is watched, and admitted anew.
+  if guard == '?' and inc and (#inc ~= 16 or inc == '----------------') then inc = false end
   -- To ask for it costs as much as a whole call. No server loads the memory of another within a millisecond, so that it is
   -- enough to ask once in each.
   if guard == '?' or inc and argv[position] == 'i' and rows[2 + given] ~= now then
-    if inc and #inc ~= 16 then return redis.error_reply('ERR the marker in ' .. t .. ' is none of ours') end
     -- A process that ends takes its connections with it: only what may change under a connection is asked for.
     local marker, who = call('HMGET', t, 'mw', 'mc'), incarnation()
     if not is_still(marker[1], who) then
@@ -85,15 +99,68 @@ if guard ~= '' then
   votes = standing == 1
 end
 
--- The largest counter of what was forgotten, and as it stands in the table.
+-- The largest counter of what was forgotten, and as it stands in the table. One that is none of ours counts as the last
+-- one, and is never written over: nothing is granted above it, and nothing is forgotten.
 local c = rows[2] or FIRST
+local counts = #c == 16 and c <= LAST and find(c, '^%d+$')
+if not counts then c = LAST end
 local stands = c
-if #c ~= 16 or string.find(c, '%D') then return redis.error_reply('ERR the counter in ' .. t .. ' is none of ours') end
 
--- What rows become in this call: false where they go. It is written at once, at the end of the call, and before a page is read.
-local changed = {}
--- Whether something was done that is allowed when the memory is full.
-local spare = false
+-- What rows become in this call: false where they go; and bodies, where some change.
+local changed, written = {}, nil
+-- Whether the memory is full. Redis lets all pass after one write, so what is allowed then is decided here.
+local full = false
+-- What is announced when all is written.
+local told
+
+local function is_full(said)
+  return type(said) == 'table' and said.err and find(said.err, 'OOM', 1, true)
+end
+
+-- === raw keys ===
+
+-- What stands in the lock's own key, whoever wrote it, as far as it is told apart from ours; false where nothing does, or
+-- without raw keys. Beside it what stood there first, and the life that it is to have.
+local plains, stood, lives = {}, {}, {}
+local MOST = 512
+local function plain_of(key)
+  if not raw then return false end
+  local found = plains[key]
+  if found == nil then
+    found = redis.pcall('GETRANGE', key, 0, MOST - 1)
+    if type(found) == 'table' then
+      -- A stranger's hash or list is held by somebody, too; any other error ends the call.
+      if not find(found.err or '', 'WRONGTYPE', 1, true) then call('GETRANGE', key, 0, 0) end
+      found = '(not a string)'
+    elseif found == '' then
+      found = call('GET', key)
+    elseif #found == MOST then
+      -- However large it is: none of ours is so long.
+      found = found .. '...'
+    end
+    plains[key], stood[key] = found, found
+  end
+  return found
+end
+if raw then
+  -- Before anything is written: a key that our user may not touch ends the call.
+  for i = 7, 6 + given do
+    if byte(argv[i]) == 108 then plain_of(sub(argv[i], 2)) end
+  end
+end
+-- The key shows its owner for its ttl from now.
+local function show(key, owner, ttl) plains[key], lives[key] = owner, ttl + 0 end
+local function hide(key) plains[key], lives[key] = false, -2 end
+local function left_of(key)
+  local left = lives[key]
+  if left == nil then left = call('PTTL', key) end
+  return left
+end
+
+-- === writing ===
+
+-- Writes what the call has changed so far. False where it must be executed anew, because the memory is full: nothing is
+-- written then.
 local function flush()
   local texts, n, gone, m = {}, 0, {}, 0
   for field, row in pairs(changed) do
@@ -108,7 +175,7 @@ local function flush()
   -- First, for it says that something was here which goes now (C3).
   if c > stands then
     texts[n + 1], texts[n + 2] = 'c', c
-    n, stands = n + 2, c
+    n = n + 2
   end
   if looked and n > 0 then
     texts[n + 1], texts[n + 2] = 'i', now
@@ -116,53 +183,51 @@ local function flush()
   end
   -- In parts, because a page of a small table may be all of it.
   for i = 1, n, 1000 do
-    local part = { unpack(texts, i, math.min(i + 999, n)) }
-    if not spare then
-      call('HSET', t, unpack(part))
-    elseif type(redis.pcall('HSET', t, unpack(part))) == 'table' then
-      -- Redis lets the others pass after one write, also when its memory is full.
-      call('PERSIST', t)
-      call('HSET', t, unpack(part))
+    local last = n
+    if last > i + 999 then last = i + 999 end
+    local said = redis.pcall('HSET', t, unpack(texts, i, last))
+    if type(said) == 'table' then
+      if not full and is_full(said) then
+        full = true
+        call('PERSIST', t)
+        return false
+      end
+      call('HSET', t, unpack(texts, i, last))
     end
   end
-  for i = 1, m, 1000 do call('HDEL', t, unpack(gone, i, math.min(i + 999, m))) end
-end
-
--- === raw keys ===
-
--- What stands in the lock's own key, whoever wrote it; false where nothing does, or without raw keys.
-local plains = {}
-local function plain_of(key)
-  if not raw then return false end
-  local found = plains[key]
-  if found == nil then
-    found = redis.pcall('GET', key)
-    if type(found) == 'table' then
-      -- A stranger's hash or list is held by somebody, too; any other error ends the call.
-      if not string.find(found.err or '', 'WRONGTYPE', 1, true) then call('GET', key) end
-      found = '(not a string)'
+  stands = c
+  for i = 1, m, 1000 do
+    local last = m
+    if last > i + 999 then last = i + 999 end
+    call('HDEL', t, unpack(gone, i, last))
+  end
+  if written then
+    -- A key of another type was planted by hand.
+    if type(redis.pcall('HGET', base .. 'b', '')) == 'table' then call('DEL', base .. 'b') end
+    for key, text in pairs(written) do
+      if text then call('HSET', base .. 'b', key, text) else call('HDEL', base .. 'b', key) end
     end
-    plains[key] = found
+    written = nil
   end
-  return found
-end
-if raw then
-  -- Before anything is written: a key that our user may not touch ends the call.
-  for i = 7, 6 + given do
-    if byte(argv[i]) == 108 then plain_of(sub(argv[i], 2)) end
+  if raw then
+    for key, left in pairs(lives) do
+      local now_there = plains[key]
+      if not now_there then
+        if stood[key] then call('DEL', key) end
+      elseif now_there == stood[key] then
+        call('PEXPIRE', key, format('%.0f', left))
+      else
+        call('SET', key, now_there, 'PX', format('%.0f', left))
+      end
+      stood[key] = now_there
+    end
+    lives = {}
   end
-end
--- The key shows its owner for its ttl from now.
-local function show(key, owner, ttl)
-  if plains[key] == owner then
-    -- Not by SET: it is allowed when the memory is full.
-    call('PEXPIRE', key, format('%.0f', ttl))
-  else
-    -- Redis lets the others pass after one write, also when its memory is full.
-    if spare then call('PERSIST', t) end
-    call('SET', key, owner, 'PX', format('%.0f', ttl))
-    plains[key] = owner
+  if told then
+    for _, news in ipairs(told) do redis.pcall('PUBLISH', base .. 'ch', news) end
+    told = nil
   end
+  return true
 end
 
 -- === rows ===
@@ -173,18 +238,22 @@ local function later(ms) return format('%013.0f', now + ms) end
 local function judge(v)
   if not v then return nil, false, nil end
   local state = byte(v)
+  -- No row of ours is so long: what stands there is not even shown.
+  if #v > 4096 then return false, false, nil end
+  -- One walk from the front: a search for what is no digit takes four times as long.
+  local _, digits = find(v, '^%d+', 2)
   if state == 67 then
-    if #v < 47 or string.find(sub(v, 2, 30), '%D') then return false, false, nil end
+    if #v < 47 or not digits or digits < 30 then return false, false, nil end
     return state, sub(v, 31, 46) == inc, sub(v, 47)
   end
   if state ~= 72 and state ~= 82 and state ~= 66 or #v < 134 then return false, false, nil end
-  if string.find(sub(v, 2, 117), '%D') or sub(v, 2, 17) >= '9007199254740991' then return false, false, nil end
+  if not digits or digits < 117 or byte(v, 2) == 57 and sub(v, 2, 17) > LAST then return false, false, nil end
   return state, sub(v, 118, 133) == inc, sub(v, 134)
 end
 
--- A body that has ended, or is of another shape, is none.
-local function body_of(text)
-  return text and sub(text, 1, 13) > now and string.find(text, '^' .. ('%d'):rep(45)) and text
+-- What is known of a body. One that has ended, or is of another shape, is none.
+local function kept_of(v)
+  return v and #v == 55 and sub(v, 1, 13) > now and find(v, '^%d+$') and v
 end
 
 -- O1, the take rule: the row names nobody, or is released, or is a claim that has ended, or is exactly what was seen;
@@ -197,9 +266,6 @@ local function may_take(v, state, named, owner, take, plain)
   if take == 's' then return sub(v, 34, 46) <= now end
   return sub(v, 102) == take
 end
-
--- Lua counts no further: a lock or node whose counter stands here grants no more.
-local LAST = '9007199254740990'
 
 -- The counter that a grant must exceed (C1, C4).
 local function base_of(v, state, named)
@@ -218,30 +284,38 @@ local function get(field)
   return v
 end
 
+-- The body that is known so; false where it was taken away.
+local function text_of(key, known)
+  local text = written and written[key]
+  if not text then text = redis.pcall('HGET', base .. 'b', key) end
+  return type(text) == 'string' and #text == sub(known, 46) + 0 and text
+end
+
 local function version_of(key)
-  local body = body_of(get('b' .. key))
+  local body = kept_of(get('e' .. key))
   return body and sub(body, 14, 45) or UNWRITTEN
 end
 
 -- The body lives as long as there is a lease; its version.
 local function keep_body(key)
-  local body = body_of(get('b' .. key))
+  local body = kept_of(get('e' .. key))
   if not body then return UNWRITTEN end
-  if sub(body, 1, 13) ~= NEVER then changed['b' .. key] = NEVER .. sub(body, 14) end
+  if sub(body, 1, 13) ~= NEVER then changed['e' .. key] = NEVER .. sub(body, 14) end
   return sub(body, 14, 45)
 end
 
 -- Without a lease it is kept for its successors.
 local function leave_body(key, kept)
-  local body = body_of(get('b' .. key))
-  if body then changed['b' .. key] = later(kept) .. sub(body, 14) end
+  local body = kept_of(get('e' .. key))
+  if body then changed['e' .. key] = later(kept) .. sub(body, 14) end
 end
 
 -- The waiter at the head of the queue is asked to come. An announcement only saves waiting: a user who may not publish
 -- still releases.
 local function announce(key, owner)
   local first = redis.pcall('ZRANGE', base .. 'w:' .. key, 0, 0)[1]
-  redis.pcall('PUBLISH', base .. 'ch', owner .. (first and '>' .. first or '') .. ' ' .. key)
+  told = told or {}
+  told[#told + 1] = owner .. (first and '>' .. first or '') .. ' ' .. key
 end
 
 -- Marks the record released, and tells those who wait.
@@ -258,12 +332,13 @@ local function is_held(v, state, plain, owner, expiry)
   return expiry == 'o' or sub(v, 34, 46) > now and (plain or not raw)
 end
 
--- What is shown of a lock. Its body is told with its version; the version alone where no record has it.
-local function look(code, key, v, state, named, ahead, body)
+-- What is shown of a lock: with the version of its body where no record has it, and where it was asked for with the body.
+local function look(code, key, v, state, named, ahead, version, text)
   local plain, left = plain_of(key), -2
-  if plain then left = call('PTTL', key) end
-  if not body and (not state or state == 67) then body = version_of(key) end
-  return { code, v == '' and '?' or v or '', named and 1 or 0, ahead or -1, body or '', plain, left }
+  if plain then left = left_of(key) end
+  if not version and (not state or state == 67) then version = version_of(key) end
+  if state == false then v = '?' end
+  return { code, v or '', named and 1 or 0, ahead or -1, version or '', plain, left, text }
 end
 
 -- Refuses a lock. W3: in this step the record is told that a client waits for its end. N10: what lives longer than any lease,
@@ -280,12 +355,12 @@ local function refuse(key, v, state, named, ahead, by_clock, longest, waits)
       cut = sub(cut, 1, 33) .. later(life) .. sub(cut, 47)
     end
     if plain and plain == sub(v, 134) then
-      local left = call('PTTL', key)
-      if left < 0 or left > life then call('PEXPIRE', key, format('%.0f', life)) end
+      local left = left_of(key)
+      if left < 0 or left > life then lives[key] = life end
     end
     if cut ~= v then
       v = cut
-      changed['l' .. key], spare = v, true
+      changed['l' .. key] = v
     end
   end
   return look(REFUSED, key, v, state, named, ahead)

@@ -8,7 +8,13 @@ local function args(count)
 end
 
 local function is_wrong_type(said)
-  return type(said) == 'table' and said.err and string.find(said.err, 'WRONGTYPE', 1, true)
+  return type(said) == 'table' and said.err and find(said.err, 'WRONGTYPE', 1, true)
+end
+
+-- It is known before anything is written by the way; a form of a command that changes nothing tells it.
+if is_full(redis.pcall('ZADD', base .. 'w:full', 'XX', 0, '')) then
+  full = true
+  call('PERSIST', t)
 end
 
 local function outlive(key, ms)
@@ -23,6 +29,10 @@ local function queue_keys(key) return base .. 'w:' .. key, base .. 'we:' .. key 
 -- Takes a place at the end, or keeps the one there is; how many are before it.
 local function queue(key, ticket, life)
   local line, ends = queue_keys(key)
+  if full then
+    local place = redis.pcall('ZRANK', line, ticket)
+    return type(place) == 'number' and place or -1
+  end
   -- What is of another type was planted by hand.
   for _, name in ipairs({ line, ends }) do
     if is_wrong_type(redis.pcall('ZSCORE', name, ticket)) then call('DEL', name) end
@@ -49,7 +59,7 @@ local function leave(key, ticket)
   local latest = redis.pcall('ZRANGE', ends, -1, -1, 'WITHSCORES')[2]
   -- Anybody may write there, and a row has its widths.
   local last = latest and format('%013.0f', latest) or NONE
-  return #last == 13 and not string.find(last, '%D') and last or NONE
+  return #last == 13 and find(last, '^%d+$') and last or NONE
 end
 
 -- === operations ===
@@ -65,13 +75,15 @@ local function write()
   end
   if not_before > now then return { TOO_EARLY, now + 0 } end
   local known = sub(v, 70, 101)
-  if version == known then
-    local body = body_of(get('b' .. key))
-    if text == (body and sub(body, 46) or '') then return DONE end
-  end
+  local body = kept_of(get('e' .. key))
+  if version == known and text == (body and text_of(key, body) or '') then return DONE end
   if version <= known then return look(REFUSED, key, v, state, named) end
+  -- What takes no more room than what stood there is written all the same.
+  if full and #text > (body and sub(body, 46) + 0 or 0) then return FULL end
   changed[field] = sub(v, 1, 69) .. version .. sub(v, 102)
-  changed['b' .. key] = NEVER .. version .. text
+  changed['e' .. key] = NEVER .. version .. format('%010.0f', #text)
+  written = written or {}
+  written[key] = text
   return DONE
 end
 
@@ -92,12 +104,11 @@ local function break_lock()
     before[1] = REFUSED
     return before
   end
-  spare = true
+  if not counts and not claimed and not recorded then return UNCOUNTED end
   if plain and at_once then
-    call('DEL', key)
-    plains[key] = false
+    hide(key)
   elseif plain and before[7] < 0 then
-    call('PEXPIRE', key, format('%.0f', ttl))
+    lives[key] = ttl + 0
   end
   if claimed then
     if at_once then changed[field] = false end
@@ -136,7 +147,8 @@ local function next_of(found) return found[1] ~= '0' and found[1] end
 -- A row of a page.
 local function listed(key, v, state, named)
   local plain, left = plain_of(key), -2
-  if plain then left = call('PTTL', key) end
+  if plain then left = left_of(key) end
+  if state == false then v = '?' end
   return { key, v, named and 1 or 0, state == 67 and version_of(key) or '', plain, left }
 end
 
@@ -150,46 +162,71 @@ local function list()
   return { PAGE, next_of(found), views, {}, 0 }
 end
 
+-- So much text of bodies is in one page; what does not fit is told by its name, to be read by itself.
+local MUCH = 65536
+
 local function records()
-  local found, views, bodies = page(args(2)), {}, {}
+  local found, views, bodies, large, room = page(args(2)), {}, {}, {}, MUCH
   for i = 1, #found[2], 2 do
     local what, key, v = byte(found[2][i]), sub(found[2][i], 2), found[2][i + 1]
     if what == 108 then
       local state, named = judge(v)
       if state and state ~= 67 then views[#views + 1] = listed(key, v, state, named) end
-    elseif what == 98 and body_of(v) then
-      bodies[#bodies + 1] = { key, sub(v, 14) }
+    elseif what == 101 and kept_of(v) then
+      local length = sub(v, 46) + 0
+      if length > room then
+        large[#large + 1] = key
+      else
+        room = room - length
+        local text = text_of(key, v)
+        -- Who reads this must not take it for all that was known.
+        if not text then return BARE end
+        bodies[#bodies + 1] = { key, sub(v, 14, 45), text }
+      end
     end
   end
-  return { PAGE, next_of(found), views, bodies, 0 }
+  return { PAGE, next_of(found), views, bodies, 0, large }
 end
+
+-- How long a body is kept whose lease was not ended here: 30 days.
+local LEFT = 2592000000
 
 -- By the clock goes only what others need no longer; of leases it is only told which look orphaned (S2).
 local function sweep()
   local from, count = args(2)
   if not votes then return { PAGE, false, {}, {}, 0 } end
+  if not counts then return UNCOUNTED end
   local found, views, forgotten = page(from, count), {}, 0
-  spare = true
-  -- Redis lets the others pass after one write, also when its memory is full: this makes room.
-  call('PERSIST', t)
-  for i = 1, #found[2], 2 do
-    local field, v = found[2][i], found[2][i + 1]
-    local what, key = byte(field), sub(field, 2)
-    if what == 108 then
+  local rows = found[2]
+  for i = 1, #rows, 2 do
+    if byte(rows[i]) == 108 then
+      local field, v = rows[i], rows[i + 1]
       local state, named = judge(v)
       if state and sub(v, state == 67 and 18 or 34, state == 67 and 30 or 46) <= now then
         if state == 67 or state == 82 or not named then
           forget(field, v, state)
           forgotten = forgotten + 1
         else
-          views[#views + 1] = listed(key, v, state, named)
+          views[#views + 1] = listed(sub(field, 2), v, state, named)
         end
       end
-    elseif what == 98 and sub(v, 1, 13) <= now then
-      local state = judge(get('l' .. key))
-      if state ~= 72 and state ~= 66 then
-        changed[field] = false
-        forgotten = forgotten + 1
+    end
+  end
+  for i = 1, #rows, 2 do
+    if byte(rows[i]) == 101 then
+      local field, v = rows[i], rows[i + 1]
+      local key, ends = sub(field, 2), sub(v, 1, 13)
+      local state = #v == 55 and find(v, '^%d+$') and (judge(get('l' .. key)) or 0)
+      if state and state ~= 72 and state ~= 66 then
+        if ends <= now then
+          changed[field] = false
+          written = written or {}
+          written[key] = false
+          forgotten = forgotten + 1
+        elseif ends == NEVER then
+          -- Its lease was lost with its incarnation.
+          changed[field] = later(LEFT) .. sub(v, 14)
+        end
       end
     end
   end
@@ -200,9 +237,11 @@ local function rare(code)
   if code == 'write' then return write() end
   if code == 'read' then
     local key = args(1)
-    local v, body = get('l' .. key), body_of(get('b' .. key))
+    local v, body = get('l' .. key), kept_of(get('e' .. key))
     local state, named = judge(v)
-    return look(VIEW, key, v, state, named, -1, body and sub(body, 14) or UNWRITTEN)
+    local text = body and text_of(key, body)
+    if body and not text then return BARE end
+    return look(VIEW, key, v, state, named, -1, body and sub(body, 14, 45) or UNWRITTEN, text or '')
   end
   if code == 'break' then return break_lock() end
   if code == 'leave' then
@@ -219,7 +258,7 @@ local function rare(code)
     local state, named, of = judge(v)
     -- A raw key that still stands would bar the lock without the record.
     if (state == 72 or state == 66) and named and sub(v, 102) == seen and not plain_of(key) then
-      spare = true
+      if not counts then return UNCOUNTED end
       forget('l' .. key, v, state)
       leave_body(key, kept)
       if sub(v, 47, 59) > now then announce(key, of) end
@@ -252,7 +291,7 @@ local function rare(code)
   end
   local function show_doc(found, name)
     local doc = try('HMGET', doc_key(name), 'rev', 'body')
-    if doc and doc[1] then found[#found + 1] = { name, number_of(doc[1]), doc[2] } end
+    if doc and doc[1] then found[#found + 1] = { name, number_of(doc[1]) or 0, doc[2] or '' } end
   end
 
   if code == 'put_doc' then
@@ -260,7 +299,9 @@ local function rare(code)
     local doc, index = doc_key(name), index_of(directory(name))
     local stored = try('HGET', doc, 'rev')
     if stored == nil then call('DEL', doc) end
-    if stored and number_of(rev) <= number_of(stored) then return DONE end
+    if stored and number_of(rev) <= (number_of(stored) or 0) then return DONE end
+    -- What is there already goes on.
+    if full and not stored then return FULL end
     call('HSET', doc, 'rev', rev, 'body', body)
     call('PEXPIRE', doc, ttl)
     if try('ZADD', index, later(ttl), name) == nil then
@@ -284,7 +325,7 @@ local function rare(code)
     for _, name in ipairs(names_in(dir)) do
       if #found >= limit then break end
       local rev = try('HGET', doc_key(name), 'rev')
-      if rev then found[#found + 1] = { name, number_of(rev), '' } end
+      if rev then found[#found + 1] = { name, number_of(rev) or 0, '' } end
     end
     return { DOCS, found, misfits }
   end
@@ -314,17 +355,17 @@ local function rare(code)
     return false
   end
   local function admission()
-    if not who then return { ADMISSION, '', false, 1, '', false, c + 0, false } end
+    -- Out of range, so that whoever reads this takes none of it over.
+    local counter = counts and c + 0 or 9007199254740991
+    if not who then return { ADMISSION, '', false, 1, '', false, counter, false } end
     local m = call('HMGET', t, 'm', 'mw', 'mc', 'ml')
-    return { ADMISSION, who, nominated(), is_still(m[2], who) and 1 or 0, m[1] or '', m[3], c + 0, m[4] }
+    return { ADMISSION, who, nominated(), is_still(m[2], who) and 1 or 0, m[1] or '', m[3], counter, m[4] }
   end
 
   if code == 'admission' then return admission() end
   if code == 'nominate' then
     local nonce = args(1)
     if who and not votes and not nominated() then
-      -- Redis lets the others pass after one write, also when its memory is full: without a vote nothing is swept.
-      call('PERSIST', t)
       call('HSET', t, 'n', nonce, 'nw', who)
     end
     return admission()
@@ -333,9 +374,11 @@ local function rare(code)
   if code == 'merge' then
     local nonce, key, version, text, kept = args(5)
     if nominated() ~= nonce then return UNADMITTED end
-    local body = body_of(get('b' .. key))
+    local body = kept_of(get('e' .. key))
     if version > (body and sub(body, 14, 45) or UNWRITTEN) then
-      changed['b' .. key] = (body and sub(body, 1, 13) or later(kept)) .. version .. text
+      changed['e' .. key] = (body and sub(body, 1, 13) or later(kept)) .. version .. format('%010.0f', #text)
+      written = written or {}
+      written[key] = text
     end
     return DONE
   end
@@ -345,8 +388,8 @@ local function rare(code)
     -- Sent again, or by another who watched the same nomination.
     if not (who and m[1] == nonce and is_still(m[2], who)) then
       if nominated() ~= nonce then return UNADMITTED end
-      if counter > c then c = counter end
-      call('PERSIST', t)
+      -- What others know is in it: a counter that is none of ours is written over.
+      if not counts or counter > c then c, counts = counter, true end
       call('HSET', t, 'm', nonce, 'mw', who, 'mc', configured, 'ml', lost, 'c', c)
       stands = c
       call('HDEL', t, 'n', 'nw')

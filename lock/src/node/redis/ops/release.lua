@@ -7,31 +7,34 @@
 
 local call, argv, sub = redis.call, ARGV, string.sub
 local time = call('TIME')
-local now = sub('000000000' .. time[1], -10) .. sub('00000' .. time[2], -6, -4)
+local now = time[1]
+if #now ~= 10 then now = sub('000000000' .. now, -10) end
+now = now .. sub('00000' .. time[2], -6, -4)
 if now >= argv[1] then return { 0, now + 0 } end
 local t, key, owner = KEYS[1], argv[3], argv[4]
 local rows = call('HMGET', t, 'm', 'l' .. key)
 local v = rows[2]
 local state = v and string.byte(v)
+-- Its numbers are not looked at: one that makes no sense stays so.
 if (state == 72 or state == 66) and sub(v, 134) == owner then
   local format, body = string.format, nil
   v = 'R' .. sub(v, 2, 33) .. format('%013.0f', now + argv[5]) .. sub(v, 47)
   -- What was merged in is of no record yet.
   if sub(v, 70, 101) ~= '00000000000000000000000000000000' or sub(v, 118, 133) ~= (rows[1] or argv[2]) then
-    body = call('HGET', t, 'b' .. key)
-    if body and sub(body, 1, 13) <= now then body = nil end
+    body = call('HGET', t, 'e' .. key)
+    if body and (#body ~= 55 or sub(body, 1, 13) <= now or not string.find(body, '^%d+$')) then body = nil end
     if body then body = format('%013.0f', now + argv[6]) .. sub(body, 14) end
   end
   local done
   if body then
-    done = redis.pcall('HSET', t, 'l' .. key, v, 'b' .. key, body)
+    done = redis.pcall('HSET', t, 'l' .. key, v, 'e' .. key, body)
   else
     done = redis.pcall('HSET', t, 'l' .. key, v)
   end
   if type(done) == 'table' then
     -- Redis lets the others pass after one write, also when its memory is full: nothing grows here.
     call('PERSIST', t)
-    call('HSET', t, 'l' .. key, v, body and 'b' .. key or 'l' .. key, body or v)
+    call('HSET', t, 'l' .. key, v, body and 'e' .. key or 'l' .. key, body or v)
   end
   if sub(v, 47, 59) > now then
     -- The waiter at the head of the queue is asked to come. An announcement only saves waiting: a user who may not

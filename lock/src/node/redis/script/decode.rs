@@ -2,16 +2,17 @@
 
 use deadpool_redis::redis::Value;
 
+use super::Layout;
 use super::row::{self, Plain, Row};
 use crate::node::{
-    Admission, Answer, Cursor, Doc, Eligibility, NodeError, NodeMs, Op, Page, Record, Token,
-    Version, View,
+    Admission, Answer, Cursor, Doc, Eligibility, NodeError, NodeMs, Op, Page, Record, Refusal,
+    Token, Version, View,
 };
 
 /// What all answers of a call have in common.
-pub(super) struct Scene {
+pub(super) struct Scene<'a> {
     at: NodeMs,
-    raw: bool,
+    layout: &'a Layout,
     /// Keys that are none of ours by their type.
     pub(super) misfits: Vec<String>,
 }
@@ -27,17 +28,22 @@ pub(in crate::node::redis) enum Marker {
 
 // === impl Scene ===
 
-impl Scene {
-    pub(super) fn new(at: u64, raw: bool) -> Self {
+impl<'a> Scene<'a> {
+    pub(super) fn new(at: u64, layout: &'a Layout) -> Self {
         Self {
             at: NodeMs(at),
-            raw,
+            layout,
             misfits: Vec::new(),
         }
     }
 
+    /// An answer that makes no sense is that of its operation alone.
+    pub(super) fn answer(&mut self, value: Value, op: &Op) -> Answer {
+        self.read(value, op).unwrap_or_else(Answer::Failed)
+    }
+
     /// What stands in the table may be anything, and costs its own lock alone: it counts as held.
-    pub(super) fn answer(&mut self, value: Value, op: &Op) -> Result<Answer, NodeError> {
+    fn read(&mut self, value: Value, op: &Op) -> Result<Answer, NodeError> {
         let refused = |key: &str| Answer::Refused(row::malformed(key));
         // What needs no more words.
         if let Value::Int(number) = value {
@@ -46,6 +52,7 @@ impl Scene {
                     version: Version::default(),
                 }),
                 (-2, _) => Ok(Answer::Unadmitted),
+                (-5..-2, _) => Ok(Answer::Failed(self.refusal(number, key_of(op)))),
                 (0, _) => Ok(Answer::Done),
                 (_, Ok(grant)) => Ok(Answer::Granted {
                     grant: Token(grant),
@@ -57,13 +64,16 @@ impl Scene {
         let key = key_of(op);
         let mut f = Fields::of(value)?;
         Ok(match f.int()? {
-            1 => match (row::number(&f.bytes()?), row::body(&f.bytes()?)) {
-                (Some(grant), Some(record)) => Answer::Granted {
-                    grant: Token(grant),
-                    record,
-                },
-                _ => refused(key),
-            },
+            1 => {
+                let (grant, version, text) = (f.bytes()?, f.bytes()?, f.rest()?);
+                match (row::number(&grant), row::body(&version, &text)) {
+                    (Some(grant), Some(record)) => Answer::Granted {
+                        grant: Token(grant),
+                        record,
+                    },
+                    _ => refused(key),
+                }
+            }
             2 => match row::version(&f.bytes()?) {
                 Some(version) => Answer::Kept { version },
                 None => refused(key),
@@ -93,6 +103,26 @@ impl Scene {
         })
     }
 
+    /// What the script has refused of one operation.
+    fn refusal(&self, code: i64, key: &str) -> NodeError {
+        let table = &self.layout.table;
+        let (refusal, said) = match code {
+            -4 => (Refusal::OutOfMemory, "OOM".to_owned()),
+            -5 => {
+                let said = format!("the body of `{key}` is not what {table} says");
+                (Refusal::Damaged, said)
+            }
+            _ => {
+                let said = match key.is_empty() {
+                    true => format!("the counter in {table} is out of range"),
+                    false => format!("a counter in {table} is out of range, for `{key}`"),
+                };
+                (Refusal::Damaged, said)
+            }
+        };
+        NodeError::Refused { refusal, said }
+    }
+
     fn view(&self, key: &str, f: &mut Fields) -> Result<View, NodeError> {
         let text = f.bytes()?;
         let named = f.int()? == 1;
@@ -109,12 +139,12 @@ impl Scene {
         named: bool,
         f: &mut Fields,
     ) -> Result<View, NodeError> {
-        let (body, plain) = (f.bytes()?, f.plain()?);
-        let view = Row { text, named }.view(key, plain, self.at, self.raw);
+        let (version, plain, body) = (f.bytes()?, f.plain()?, f.rest()?);
+        let view = Row { text, named }.view(key, plain, self.at, self.layout.raw);
         // The version of what is not shown stands in the record.
-        Ok(match body.is_empty() {
+        Ok(match version.is_empty() {
             true => view,
-            false => match row::body(&body) {
+            false => match row::body(&version, &body) {
                 Some(record) => View { record, ..view },
                 None => row::malformed(key),
             },
@@ -132,14 +162,21 @@ impl Scene {
         let mut bodies = Vec::new();
         for value in f.list()? {
             let mut f = Fields::of(value)?;
-            let (key, stored) = (f.text()?, f.bytes()?);
-            bodies.extend(row::body(&stored).map(|record| (key, record)));
+            let (key, version, text) = (f.text()?, f.bytes()?, f.bytes()?);
+            bodies.extend(row::body(&version, &text).map(|record| (key, record)));
         }
         let forgotten = u32::try_from(f.int()?).unwrap_or_default();
+        let mut large = Vec::new();
+        if let Some(names) = f.0.next() {
+            for name in Fields::of(names)?.0 {
+                large.push(Fields(vec![name].into_iter()).text()?);
+            }
+        }
         Ok(Page {
             next,
             views,
             bodies,
+            large,
             forgotten,
         })
     }
@@ -250,6 +287,14 @@ impl Fields {
         match self.next()? {
             Value::BulkString(bytes) => Ok(bytes),
             _ => Err(nonsense("not a text")),
+        }
+    }
+
+    /// What may be left out at the end.
+    fn rest(&mut self) -> Result<Vec<u8>, NodeError> {
+        match self.0.as_slice().is_empty() {
+            true => Ok(Vec::new()),
+            false => self.bytes(),
         }
     }
 

@@ -112,7 +112,7 @@ pub(super) fn fields(cmd: &mut Cmd, ops: &[Op], compares: bool) {
             Op::Acquire { key, kind, .. } => {
                 fields.push(format!("l{key}"));
                 if *kind == Kind::Lock {
-                    fields.push(format!("b{key}"));
+                    fields.push(format!("e{key}"));
                 }
             }
             Op::Extend { key, .. } | Op::Confirm { key, .. } | Op::Release { key, .. } => {
@@ -314,7 +314,7 @@ impl Args {
     }
 }
 
-/// A nonce as it stands in the table; `None` for one that cannot.
+/// A nonce as it stands in the table, empty without a guard; `None` for one that cannot.
 pub(super) fn inc(nonce: &str) -> Option<String> {
     let fits = nonce.len() <= INC && nonce.is_ascii() && !nonce.ends_with('-');
     fits.then(|| format!("{nonce:-<INC$}"))

@@ -113,14 +113,14 @@ pub(super) fn malformed(key: &str) -> View {
     }
 }
 
-/// A version and, behind it, a body; empty for none.
-pub(super) fn body(stored: &[u8]) -> Option<Record> {
-    if stored.is_empty() {
+/// A body and its version; neither is there for none.
+pub(super) fn body(version: &[u8], stored: &[u8]) -> Option<Record> {
+    if version.is_empty() {
         return Some(Record::default());
     }
     Some(Record {
-        version: version(stored.get(..32)?)?,
-        body: text(stored.get(32..)?),
+        version: self::version(version)?,
+        body: text(stored),
     })
 }
 

@@ -97,11 +97,24 @@ fn nonsense_is_a_protocol_error_and_never_a_panic() {
         Value::Array(vec![]),
         Value::Array(vec![Value::Int(1), Value::Int(-4), Value::Array(vec![])]),
         all(vec![]),
-        all(vec![Value::Int(-3)]),
-        all(vec![Value::Array(vec![Value::Int(8), Value::Int(1)])]),
-        all(vec![Value::Array(vec![Value::Int(99), bulk("x")])]),
     ] {
         assert!(matches!(call.decode(reply), Err(NodeError::Protocol(_))));
+    }
+    // That of one operation costs this one alone.
+    for answer in [
+        Value::Int(-9),
+        Value::Array(vec![Value::Int(8), Value::Int(1)]),
+        Value::Array(vec![Value::Int(99), bulk("x")]),
+    ] {
+        let two = prepared(vec![read(), read()]);
+        let (reply, _) = two.decode(all(vec![answer, Value::Int(0)])).unwrap();
+        assert!(
+            matches!(
+                reply.answers[..],
+                [Answer::Failed(NodeError::Protocol(_)), Answer::Done]
+            ),
+            "{reply:?}"
+        );
     }
 }
 

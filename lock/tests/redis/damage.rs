@@ -1,0 +1,469 @@
+//! What a server says is input: memory that is full, or was changed by something else, costs the operation that needs it.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use watchkeeper_lock::{
+    Locks,
+    node::{
+        Answer, Cursor, Eligibility, GuardSettings, Kind, Node, Op, Refusal, RestartGuard, Ticket,
+        Token,
+        redis::{RedisNode, RedisNodeSettings},
+    },
+};
+
+use crate::{
+    bench::*,
+    it::conformance::admission::{admitted, eligibility},
+    server::RedisServer,
+};
+
+const TABLE: &str = "{app}:2:t";
+
+fn failed(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Failed(trouble) => trouble.cause(),
+        other => panic!("not refused for itself: {other:?}"),
+    }
+}
+
+fn is_kept(answer: &Answer) -> bool {
+    matches!(answer, Answer::Kept { .. } | Answer::Healed { .. })
+}
+
+fn doc(name: &str, rev: u64) -> Op {
+    Op::PutDoc {
+        name: name.into(),
+        rev,
+        ttl: TTL,
+        body: "news".into(),
+    }
+}
+
+fn queued(key: &str, owner: &str) -> Op {
+    match acquire(key, owner) {
+        Op::Acquire {
+            key,
+            owner,
+            kind,
+            ttl,
+            floor,
+            take,
+            clamp,
+            waits,
+            ..
+        } => Op::Acquire {
+            key,
+            owner,
+            kind,
+            ttl,
+            floor,
+            take,
+            clamp,
+            ticket: Some(Ticket {
+                id: "t".into(),
+                life: TTL,
+                polite: false,
+            }),
+            waits,
+        },
+        other => other,
+    }
+}
+
+/// A12.
+pub(crate) fn where_the_memory_is_full_what_is_new_is_refused_alone() {
+    run(async {
+        let server = RedisServer::start();
+        for (kind, node) in [("own", client(&server)), ("raw", raw_client(&server))] {
+            let key = |what: &str| format!("{what} {kind}");
+            let held = ["kept", "gone", "ended", "left", "broken"];
+            for name in held {
+                granted(&ask(&node, acquire(&key(name), "a")).await);
+            }
+            granted(&ask(&node, claim(&key("c"), "a")).await);
+            ask(&node, write(&key("kept"), "a", 1, 1, "four")).await;
+            ask(&node, doc("dir/old", 1)).await;
+            // Of this one the node knows nothing, and in its plain key nothing stands.
+            server.raw(&["HDEL", TABLE, &format!("l{}", key("gone"))]);
+            server.raw(&["DEL", &key("gone"), &key("ended")]);
+            server.raw(&["CONFIG", "SET", "maxmemory", "1"]);
+
+            let daily = vec![
+                extend(&key("kept"), "a", Kind::Lock, 1, 1),
+                acquire(&key("new"), "b"),
+                extend(&key("gone"), "a", Kind::Lock, 1, 1),
+                claim(&key("new claim"), "b"),
+                extend(&key("c"), "a", Kind::Claim, 1, 1),
+                extend(&key("ended"), "a", Kind::Lock, 1, 1),
+                await_end(&key("kept"), "b"),
+                release(&key("left"), "a"),
+            ];
+            let answers = send(&node, daily).await.unwrap().answers;
+            for (n, done) in [
+                (0, true),
+                (2, true),
+                (4, true),
+                (5, true),
+                (1, false),
+                (3, false),
+            ] {
+                match done {
+                    true => assert!(is_kept(&answers[n]), "{kind} {n}: {answers:?}"),
+                    false => assert_eq!(failed(&answers[n]), "oom", "{kind} {n}"),
+                }
+            }
+            refused(&answers[6]);
+            assert_eq!(answers[7], Answer::Done);
+
+            let rare = vec![
+                doc("dir/new", 1),
+                extend(&key("kept"), "a", Kind::Lock, 2, 1),
+                queued(&key("new"), "b"),
+                write(&key("kept"), "a", 1, 2, "longer than before"),
+                write(&key("kept"), "a", 1, 3, "five"),
+                doc("dir/old", 2),
+                break_lock(&key("broken"), "a"),
+                Op::Sweep {
+                    from: Cursor::default(),
+                    count: 25,
+                },
+            ];
+            let answers = send(&node, rare).await.unwrap().answers;
+            for n in [0, 2, 3] {
+                assert_eq!(failed(&answers[n]), "oom", "{kind} {n}: {answers:?}");
+            }
+            assert!(is_kept(&answers[1]), "{answers:?}");
+            assert_eq!((&answers[4], &answers[5]), (&Answer::Done, &Answer::Done));
+            assert!(matches!(answers[6], Answer::Broken(_)), "{answers:?}");
+            assert!(matches!(answers[7], Answer::Page(_)), "{answers:?}");
+
+            server.raw(&["CONFIG", "SET", "maxmemory", "0"]);
+            for name in ["kept", "gone", "ended"] {
+                let seen = view(&node, &key(name)).await;
+                assert_eq!(seen.holder.as_deref(), Some("a"), "{name} {kind}");
+            }
+            assert_eq!(view(&node, &key("kept")).await.record.body, "five");
+            assert!(view(&node, &key("left")).await.released);
+            for name in ["new", "new claim"] {
+                assert_eq!(view(&node, &key(name)).await.holder, None, "{name} {kind}");
+            }
+            ask(
+                &node,
+                Op::RemoveDoc {
+                    name: "dir/old".into(),
+                },
+            )
+            .await;
+        }
+    });
+}
+
+/// A14, on the node.
+pub(crate) fn a_counter_out_of_range_costs_what_needs_it_alone() {
+    run(async {
+        for counter in [
+            "x",
+            "",
+            "-000000000000001",
+            "9007199254740991",
+            "9007199254740990",
+        ] {
+            let server = RedisServer::start();
+            let node = client(&server);
+            for name in ["held", "left", "before"] {
+                granted(&ask(&node, acquire(name, "a")).await);
+            }
+            granted(&ask(&node, claim("c", "a")).await);
+            ask(&node, release("before", "a")).await;
+            server.raw(&["HSET", TABLE, "c", counter]);
+            let at_its_end = counter.starts_with('9') && counter.ends_with('0');
+
+            // One alone, and in a call with others.
+            let alone = send(&node, vec![acquire("new", "b")]).await.unwrap_err();
+            assert_eq!(alone.cause(), Refusal::Damaged.cause(), "{alone}");
+            assert!(alone.to_string().contains(TABLE), "{alone}");
+            let ops = vec![
+                extend("held", "a", Kind::Lock, 1, 1),
+                acquire("new", "b"),
+                claim("new claim", "b"),
+                release("left", "a"),
+                // Counters of records are counted with.
+                acquire("left", "b"),
+                read("held"),
+                extend("c", "a", Kind::Claim, 1, 1),
+            ];
+            let answers = send(&node, ops).await.unwrap().answers;
+            assert!(is_kept(&answers[0]), "{counter}: {answers:?}");
+            assert_eq!(failed(&answers[1]), "damaged", "{counter}");
+            assert_eq!(failed(&answers[2]), "damaged", "{counter}");
+            assert_eq!((&answers[3], granted(&answers[4])), (&Answer::Done, 2));
+            assert!(matches!(answers[5], Answer::View(_)), "{counter}");
+            assert_eq!(is_kept(&answers[6]), at_its_end, "{counter}");
+            assert_eq!(granted(&ask(&node, acquire("before", "b")).await), 2);
+            let Answer::Admission(shown) = ask(&node, Op::Admission).await else {
+                panic!("no admission")
+            };
+            assert!(shown.counter >= Token(9_007_199_254_740_990), "{shown:?}");
+            assert_eq!(
+                server.raw(&["HGET", TABLE, "c"]),
+                format!("${}\r\n{counter}\r\n", counter.len())
+            );
+        }
+    });
+}
+
+pub(crate) fn a_marker_that_is_none_of_ours_is_none() {
+    for mode in [RestartGuard::Call, RestartGuard::Connection] {
+        run(async {
+            let server = RedisServer::start();
+            let config = "one".to_owned();
+            let guarded = || {
+                node(&RedisNodeSettings {
+                    guard: GuardSettings {
+                        mode,
+                        config: config.clone(),
+                    },
+                    ..settings(&server)
+                })
+            };
+            let node = guarded();
+            admitted(&node, "n", "one").await;
+            granted(&ask(&node, acquire("k", "a")).await);
+            for marker in ["x", "----------------"] {
+                server.raw(&["HSET", TABLE, "m", marker]);
+                for node in [&node, &guarded()] {
+                    assert_eq!(ask(node, acquire("k", "b")).await, Answer::Unadmitted);
+                    assert_eq!(ask(node, release("other", "b")).await, Answer::Done);
+                    assert_eq!(eligibility(node).await, Eligibility::Unadmitted);
+                }
+                admitted(&node, "again", "one").await;
+                granted(&ask(&node, acquire("k", "b")).await);
+            }
+        });
+    }
+}
+
+/// A15.
+pub(crate) fn a_large_foreign_value_is_cut_in_the_server() {
+    run(async {
+        let server = RedisServer::start();
+        let node = raw_client(&server);
+        granted(&ask(&node, acquire("ours", "a")).await);
+        let large = "local x = string.rep('x', 20000000) redis.call('SET', 'theirs', x) redis.call('SET', 'taken', 'a' .. x)";
+        granted(&ask(&node, acquire("taken", "a")).await);
+        server.raw(&["EVAL", large, "0"]);
+        server.raw(&["CONFIG", "RESETSTAT"]);
+        for seq in 1..20 {
+            let ops = vec![
+                acquire("theirs", "b"),
+                extend("ours", "a", Kind::Lock, seq, 1),
+                extend("taken", "a", Kind::Lock, seq, 1),
+                read("theirs"),
+            ];
+            let answers = send(&node, ops).await.unwrap().answers;
+            let shown = refused(&answers[0]);
+            assert!(shown.foreign, "{shown:?}");
+            assert!(shown.holder.as_ref().is_some_and(|value| value.len() < 600));
+            assert!(is_kept(&answers[1]), "{answers:?}");
+            assert!(refused(&answers[2]).foreign);
+        }
+        let stats = server.raw(&["INFO", "stats"]);
+        let sent = stats.split("total_net_output_bytes:").nth(1).unwrap();
+        let sent: u64 = sent.split("\r\n").next().unwrap().parse().unwrap();
+        assert!(sent < 200_000, "{sent} bytes");
+    });
+}
+
+/// Bodies may be large: whoever does not ask for one does not move it.
+pub(crate) fn a_large_body_is_moved_only_for_its_heir() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let body = "x".repeat(1_000_000);
+        granted(&ask(&node, acquire("k", "a")).await);
+        granted(&ask(&node, acquire("l", "a")).await);
+        assert_eq!(ask(&node, write("k", "a", 1, 1, &body)).await, Answer::Done);
+        assert_eq!(
+            ask(&node, write("l", "a", 1, 1, "small")).await,
+            Answer::Done
+        );
+        server.raw(&["CONFIG", "RESETSTAT"]);
+        refused(&ask(&node, acquire("k", "b")).await);
+        assert!(is_kept(
+            &ask(&node, extend("k", "a", Kind::Lock, 1, 1)).await
+        ));
+        ask(&node, release("k", "a")).await;
+        names(&node, "").await;
+        swept(&node).await;
+        let records = |from| Op::Records { from, count: 25 };
+        let Answer::Page(page) = ask(&node, records(Cursor::default())).await else {
+            panic!("not a page")
+        };
+        assert_eq!(page.large, ["k"]);
+        assert_eq!(page.bodies.len(), 1);
+        let stats = server.raw(&["INFO", "stats"]);
+        let sent = stats.split("total_net_output_bytes:").nth(1).unwrap();
+        let sent: u64 = sent.split("\r\n").next().unwrap().parse().unwrap();
+        assert!(sent < 20_000, "{sent} bytes");
+        // What stands beside the table is as long as the body, and was written once.
+        assert_eq!(view(&node, "k").await.record.body.len(), body.len());
+        match ask(&node, acquire("k", "b")).await {
+            Answer::Granted { record, .. } => assert_eq!(record.body, body),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+pub(crate) fn a_body_that_was_taken_away_is_inherited_by_none() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        for key in ["k", "l"] {
+            granted(&ask(&node, acquire(key, "a")).await);
+            assert_eq!(
+                ask(&node, write(key, "a", 1, 1, "left")).await,
+                Answer::Done
+            );
+            ask(&node, release(key, "a")).await;
+        }
+        server.raw(&["DEL", "{app}:2:b"]);
+        server.raw(&["HSET", "{app}:2:b", "l", "lef"]);
+        for key in ["k", "l"] {
+            let alone = send(&node, vec![acquire(key, "b")]).await.unwrap_err();
+            assert_eq!(alone.cause(), "damaged", "{alone}");
+            let both = send(&node, vec![acquire(key, "b"), read("other")]).await;
+            assert_eq!(failed(&both.unwrap().answers[0]), "damaged");
+            assert_eq!(
+                send(&node, vec![read(key)]).await.unwrap_err().cause(),
+                "damaged"
+            );
+        }
+        // A successor that holds it elsewhere heals it, and brings it up to date.
+        let healed = ask(&node, extend("k", "b", Kind::Lock, 1, 2)).await;
+        assert!(is_kept(&healed), "{healed:?}");
+        assert_eq!(
+            ask(&node, write("k", "b", 2, 1, "anew")).await,
+            Answer::Done
+        );
+        assert_eq!(view(&node, "k").await.record.body, "anew");
+    });
+}
+
+/// Its lease was lost with its incarnation: no release has said how long it is kept.
+pub(crate) fn a_body_without_a_lease_ends() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        granted(&ask(&node, acquire("k", "a")).await);
+        ask(&node, write("k", "a", 1, 1, "left")).await;
+        swept(&node).await;
+        let until = || server.raw(&["HGET", TABLE, "ek"])[5..18].to_owned();
+        assert_eq!(until(), "9".repeat(13), "as long as there is a lease");
+        server.raw(&["HDEL", TABLE, "lk"]);
+        assert_eq!(swept(&node).await, 0);
+        assert_ne!(until(), "9".repeat(13));
+        assert_eq!(view(&node, "k").await.record.body, "left");
+    });
+}
+
+/// A9: nothing is left of names that are not used any more.
+pub(crate) fn names_that_are_over_leave_nothing_behind() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        let soon = Duration::from_millis(1);
+        for n in 0..600 {
+            let (lock, short) = (format!("job/{n}"), format!("batch/{n}"));
+            let mut ops = vec![acquire(&lock, "a"), claim(&short, "b")];
+            if n % 3 == 0 {
+                ops.push(write(&lock, "a", 1, 1, "left"));
+            }
+            ops.push(release_as(&lock, "a", Kind::Lock, soon));
+            ops.push(release_as(&short, "b", Kind::Claim, soon));
+            send(&node, ops).await.unwrap();
+        }
+        until("all to be swept", async || {
+            swept(&node).await;
+            server.raw(&["HLEN", TABLE]) == ":1\r\n"
+        })
+        .await;
+        assert_eq!(server.raw(&["DBSIZE"]), ":1\r\n");
+    });
+}
+
+/// A14, of a fleet: one damaged node of three wins nothing, and what it says is not spread.
+pub(crate) fn a_damaged_counter_on_one_of_three_is_not_spread() {
+    run(async {
+        for (planted, of_the_record) in [
+            ("9007199254740990", true),
+            ("9007199254740989", true),
+            ("9007199254740991", true),
+            ("9007199254740980", false),
+            ("9007199254740990", false),
+            ("nonsense", false),
+        ] {
+            let servers = [(); 3].map(|()| RedisServer::start());
+            let nodes: Vec<Arc<dyn Node>> = servers
+                .iter()
+                .map(|server| Arc::new(client(server)) as Arc<dyn Node>)
+                .collect();
+            let locks = Locks::over(nodes).start().unwrap();
+            let first = locks.lock_key("job").wait(PATIENT).acquire().await.unwrap();
+            let mut last = first.token();
+            first.release().await;
+            let damaged = client(&servers[0]);
+            until("the release", async || view(&damaged, "job").await.released).await;
+            match of_the_record {
+                true => {
+                    let row = servers[0].raw(&["HGET", TABLE, "ljob"]);
+                    let row = row.lines().nth(1).unwrap();
+                    let row = format!("R{planted}{}", &row[17..]);
+                    servers[0].raw(&["HSET", TABLE, "ljob", &row]);
+                }
+                false => {
+                    servers[0].raw(&["HDEL", TABLE, "ljob"]);
+                    servers[0].raw(&["HSET", TABLE, "c", planted]);
+                }
+            }
+            for _ in 0..5 {
+                let lease = locks.lock_key("job").wait(PATIENT).acquire().await.unwrap();
+                assert!(lease.token() > last, "{planted}: {}", lease.token());
+                last = lease.token();
+                lease.release().await;
+            }
+            assert!(last < Token(1000), "{planted}: {last}");
+            for server in &servers[1..] {
+                let seen = view(&client(server), "job").await;
+                assert!(seen.token < Token(1000), "{planted}: {}", seen.token);
+            }
+        }
+    });
+}
+
+/// A19: what is asked after it is executed, however many ask without a pause.
+pub(crate) fn a_forgotten_script_costs_only_what_was_under_way() {
+    run(async {
+        let server = RedisServer::start();
+        let node = client(&server);
+        granted(&ask(&node, acquire("warm", "a")).await);
+        const CALLERS: usize = 32;
+        let ask_on = |n: usize| {
+            let (node, server): (&RedisNode, _) = (&node, &server);
+            async move {
+                let mut refused = 0;
+                for round in 0..60 {
+                    if n == 0 && round == 20 {
+                        server.raw(&["SCRIPT", "FLUSH"]);
+                    }
+                    let op = read(&format!("k{n}"));
+                    refused += usize::from(send(node, vec![op]).await.is_err());
+                }
+                refused
+            }
+        };
+        let refused: usize = join_all((0..CALLERS).map(ask_on)).await.into_iter().sum();
+        assert!(refused <= 3 * CALLERS, "{refused} refused");
+        println!("{refused} refused");
+    });
+}
