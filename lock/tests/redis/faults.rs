@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use watchkeeper_lock::{
-    Locks, Timing,
+    Locks,
     clock::Clock,
+    lock::Timing,
     node::{
         Answer, Call, Node, NodeError, NodeMs,
         redis::{RedisNode, RedisNodeSettings},

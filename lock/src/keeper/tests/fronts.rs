@@ -360,6 +360,10 @@ fn callers_go_on_without_the_runtime_of_the_first_of_them() {
 }
 
 #[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the keeper's own thread lives on the system's clock"
+)]
 fn a_lease_is_released_although_its_runtime_stands_still() {
     let (locks, nodes) = driven();
     let runtime = runtime();
