@@ -30,6 +30,10 @@ const MOST_OVER: usize = 8192;
 /// A record that was not looked at for so long is forgotten.
 const UNUSED: Duration = Duration::from_secs(600);
 
+/// With records of more locks than this they are forgotten sooner: that costs a wait as well.
+const MANY: usize = 20_000;
+const UNUSED_OF_MANY: Duration = Duration::from_secs(30);
+
 /// What this client has seen of other holders.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
@@ -176,12 +180,16 @@ impl Watch {
     }
 
     fn sweep(&mut self, now: Moment) {
-        if now.since(self.swept) < UNUSED {
+        let unused = match self.records.len() {
+            0..MANY => UNUSED,
+            _ => UNUSED_OF_MANY,
+        };
+        if now.since(self.swept) < unused {
             return;
         }
         self.swept = now;
         self.records.retain(|_, nodes| {
-            nodes.retain(|_, w| now.since(w.last) < UNUSED.max(w.ttl * 4));
+            nodes.retain(|_, w| now.since(w.last) < unused.max(w.ttl * 4));
             !nodes.is_empty()
         });
     }
@@ -359,5 +367,14 @@ mod tests {
         };
         watch.note(0, &later, at(700_000));
         assert_eq!(watch.records.len(), 1);
+        for n in 0..=MANY {
+            let one = View {
+                key: n.to_string(),
+                ..shows("c", 1)
+            };
+            watch.note(0, &one, at(701_000));
+        }
+        watch.note(0, &later, at(742_000));
+        assert_eq!(watch.records.len(), 1, "of many after four ttls");
     }
 }

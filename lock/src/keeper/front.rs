@@ -123,15 +123,25 @@ impl Front {
     /// made anew over the keeper's.
     async fn attempt(&self, claims: &[Claim], mode: &AttemptMode) -> Vec<Tried> {
         let cluster = &self.0.cluster;
-        let limit = cluster.timing.node_timeout * LONGEST_ATTEMPT;
+        let slow = cluster.timing.node_timeout;
+        let limit = slow * LONGEST_ATTEMPT;
         let failed = |tried: &Tried| matches!(tried.attempt, Attempt::NoQuorum(_));
         {
+            let (clock, mut late) = (&cluster.clock, false);
             let mut attempt = pin!(cluster.attempt(claims, mode));
-            match cluster.clock.timeout(limit, &mut attempt).await {
-                Ok(tried) if tried.iter().all(failed) && cluster.has_other_lanes() => {}
-                Ok(tried) => return tried,
-                // Before it is undone: that goes over the keeper's as well, before what is asked next.
-                Err(_) => cluster.of_callers.iter().for_each(Link::distrust),
+            loop {
+                let end = clock.now() + limit;
+                match clock.timeout_at(end, &mut attempt).await {
+                    Ok(tried) if tried.iter().all(failed) && cluster.has_other_lanes() => break,
+                    Ok(tried) => return tried,
+                    // We were late ourselves, frozen or starved: the answers may have been waiting for us all the time.
+                    Err(_) if !late && clock.now().since(end) > slow / 2 => late = true,
+                    Err(_) => {
+                        // Before it is undone: that goes over the keeper's as well, before what is asked next.
+                        cluster.of_callers.iter().for_each(Link::distrust);
+                        break;
+                    }
+                }
             }
         }
         cluster.attempt(claims, mode).await

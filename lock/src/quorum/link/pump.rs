@@ -282,6 +282,8 @@ impl Link {
     /// - of an extension's round nothing is done a second time, see [`of_a_repeat`].
     async fn each_alone(&self, batch: Vec<Queued>, refused: &NodeError) -> Duration {
         let (mut slowest, mut down) = (Duration::ZERO, None);
+        // A release that is asked for meanwhile passes by what is sent again (N4').
+        self.pass_by();
         for queued in batch {
             let sent = self.0.clock.now();
             let result = match &down {

@@ -153,6 +153,21 @@ async fn a_refusal_is_that_of_its_sender_alone() {
     assert!(!link.is_down() && link.trouble().is_none());
 }
 
+/// A release that comes in a call of its own may have gone before.
+#[tokio::test(start_paused = true)]
+async fn n4_what_is_sent_again_is_known_to_be_out_of_order() {
+    let (link, _) = strict();
+    let link = of_callers(&link);
+    assert!(link.send(full_call()).await.is_ok(), "its clock is known");
+    let began = link.0.clock.now();
+    // The first leaves alone, the others in one call.
+    let sent = ["a", "b", FORBIDDEN].map(|key| link.send(vec![acquire(key)]));
+    assert!(link.in_order_since() < began);
+    let answers = futures_util::future::join_all(sent).await;
+    assert!(answers[0].is_ok() && answers[1].is_ok() && answers[2].is_err());
+    assert!(link.in_order_since() >= began && link.is_sound());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_held_shares_no_call_with_what_is_wanted() {
     let (link, calls) = strict();
