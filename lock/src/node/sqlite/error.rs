@@ -75,6 +75,15 @@ pub enum OpenError {
     /// Another user could have made it, or could change it.
     #[error("{0} (locks.embedded.path)")]
     Stranger(#[from] crate::owned::Stranger),
+    /// The log beside it was that of the file which stood there before.
+    #[error(
+        "{path} was replaced, and {path}-wal beside it belongs to the file that stood there before: remove {path}-wal and \
+         {path}-shm, or put the old file back"
+    )]
+    OtherLog {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file of another kind.
     #[error("{path} is not a SQLite database")]
     NotADatabase {

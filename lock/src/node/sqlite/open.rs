@@ -174,23 +174,33 @@ fn try_to_open(
                 return Ok(other(what));
             }
         }
-        None if users.used().map_err(failed)?.is_none() => {
-            // The first in this folder, or in this one.
-            let users = users::of_another_folder(path);
-            if !users.is_empty() {
-                return Ok(Tried::Again(OpenError::Replaced {
-                    path: path.clone(),
-                    what: MOVED,
-                    users,
-                }));
+        None => match users.used().map_err(failed)? {
+            // SQLite would write what stands in it into this file.
+            Some(last) if is_log_of_another(&last, &names.look().map_err(failed)?) => {
+                return Err(OpenError::OtherLog { path: path.clone() });
             }
-        }
-        None => {}
+            Some(_) => {}
+            None => {
+                // The first in this folder, or in this one.
+                let users = users::of_another_folder(path);
+                if !users.is_empty() {
+                    return Ok(Tried::Again(OpenError::Replaced {
+                        path: path.clone(),
+                        what: MOVED,
+                        users,
+                    }));
+                }
+            }
+        },
     }
     let noted = users.changes().map_err(failed)?;
     make_file(names)?;
+    let before = names.look().map_err(failed)?;
     let (conn, shown) = open_file(names, boot, now, patience)?;
     let inodes = names.look().map_err(failed)?;
+    if before.main != inodes.main {
+        return Ok(locked());
+    }
     let settled = match &used {
         // And after it: the last of the others may have closed it, or a person removed a part of it meanwhile.
         Some(used) => {
@@ -218,6 +228,12 @@ fn try_to_open(
         settled: shown.boot == boot,
         changes: shown.changes,
     }))
+}
+
+/// Whether the log that lies there was that of another file, which stood there before: left by processes that were killed.
+fn is_log_of_another(last: &Inodes, found: &Inodes) -> bool {
+    let is_new = found.main.is_some() && found.main != last.main;
+    is_new && found.wal.is_some() && found.wal == last.wal
 }
 
 fn open_file(

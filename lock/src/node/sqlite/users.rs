@@ -28,6 +28,7 @@ use rustix::{
 };
 
 use super::place::{Inode, Inodes};
+use crate::{files, owned};
 
 /// The number of changes is the first line, always of this length.
 const NUMBER: usize = 20;
@@ -130,7 +131,7 @@ pub(super) fn pids(path: &Path) -> Vec<u32> {
 
 /// Processes that opened a file under this path whose folder, or whose lock file, is another one now.
 pub(super) fn of_another_folder(path: &Path) -> Vec<u32> {
-    let name = Users::name(path);
+    let (name, us) = (Users::name(path), owned::user());
     let Ok(ours) = fs::metadata(&name) else {
         return Vec::new();
     };
@@ -143,9 +144,13 @@ pub(super) fn of_another_folder(path: &Path) -> Vec<u32> {
         if target.file_name() != name.file_name() {
             return false;
         }
-        let Ok(file) = File::open(fd) else {
+        // Of other users, and of other kinds, it is no lock file.
+        let Ok(file) = files::open(fd) else {
             return false;
         };
+        if !file.metadata().is_ok_and(|found| found.uid() == us) {
+            return false;
+        }
         let is_ours = |found: fs::Metadata| (found.dev(), found.ino()) == (ours.dev(), ours.ino());
         !file.metadata().is_ok_and(is_ours)
             && noted_path(&file).is_some_and(|it| it == format!("{path:?}"))

@@ -10,7 +10,12 @@ use crate::{
     clock::Clock,
     node::{
         Answer, Cursor, Kind, NodeError, Op, Take, Token,
-        sqlite::{OpenError, place::Names, store::Store},
+        sqlite::{
+            OpenError,
+            place::Names,
+            store::Store,
+            users::{Entered, Users},
+        },
     },
 };
 
@@ -106,6 +111,12 @@ fn judge(what: &str, deed: Deed) {
     drop(first);
     assert!(matches!(refused(&folder), OpenError::Replaced { .. }));
     drop(second);
+    if what.contains("another file") {
+        // What they leave is the log of the file that was there before.
+        assert!(matches!(refused(&folder), OpenError::OtherLog { .. }));
+        fs::remove_file(folder.path().join("locks.db-wal")).unwrap();
+        fs::remove_file(folder.path().join("locks.db-shm")).unwrap();
+    }
     let mut third = store(&folder, &time, "boot");
     assert!(third.call(&call([acquire("j", "c")])).is_ok());
 }
@@ -234,6 +245,35 @@ fn a_copy_of_an_earlier_time_is_refused() {
     ));
     gone(&mut first);
     drop((first, second));
+    assert!(open(&folder, &time, "boot").is_ok());
+}
+
+#[test]
+fn a_log_of_the_file_before_is_not_written_into_its_successor() {
+    let (folder, time) = (folder(), ByHand::default());
+    let mut killed = store(&folder, &time, "boot");
+    killed.call(&call([acquire("k", "a")])).unwrap();
+    let path = folder.path().join("locks.db");
+    let names = Names::of(&path);
+    // As after a kill: the log is left, and no process has it open.
+    let (log, kept) = (names.wal.clone(), folder.path().join("kept"));
+    fs::hard_link(&log, &kept).unwrap();
+    drop(killed);
+    fs::rename(&kept, &log).unwrap();
+    fs::copy(&path, folder.path().join("backup")).unwrap();
+    assert!(open(&folder, &time, "boot").is_ok(), "it is its own log");
+    fs::write(&log, "").unwrap();
+    let Entered::Alone(last) = Users::enter(&path).unwrap() else {
+        panic!("alone")
+    };
+    last.note(&path, &names.look().unwrap(), 1).unwrap();
+    drop(last);
+    fs::rename(folder.path().join("backup"), &path).unwrap();
+    let refused = refused(&folder);
+    let said = refused.to_string();
+    assert!(matches!(refused, OpenError::OtherLog { .. }), "{said}");
+    assert!(said.contains("locks.db-wal beside it"), "{said}");
+    fs::remove_file(&log).unwrap();
     assert!(open(&folder, &time, "boot").is_ok());
 }
 
