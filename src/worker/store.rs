@@ -15,7 +15,7 @@ use crate::{
         AdmissionReport, AdmissionState, LockSettings, Locks, LocksBuilder, Timing,
         settings::Backend,
     },
-    node::{Node, NodeError, memory::MemoryNode},
+    node::{Node, NodeError, Refusal, memory::MemoryNode},
     spawn::Spawn,
 };
 
@@ -200,6 +200,31 @@ pub async fn refuse_twins(locks: &Locks) -> Result<()> {
             });
         }
         seen.push((identity, name));
+    }
+    // One that came second was refused as such, and has told no identity.
+    if !identities.contains(&None) {
+        return Ok(());
+    }
+    let looking = locks.look(vec!["preflight".to_owned()]);
+    let Ok(looked) = locks.clock().timeout(Duration::from_secs(1), looking).await else {
+        return Ok(());
+    };
+    let looked = looked?;
+    for (seen, name) in looked
+        .iter()
+        .flat_map(|sighting| &sighting.nodes)
+        .zip(&names)
+    {
+        if let Err(NodeError::Refused {
+            refusal: Refusal::Twin,
+            said,
+        }) = seen
+        {
+            return Err(Error::Store {
+                store: name.clone(),
+                why: format!("{said}: a majority needs independent ones"),
+            });
+        }
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::{
     event::Events,
     keeper::{self, Fitness, Keeper, Watchlist},
     lease::LeaseView,
-    node::{Expiry, Node, tag::is_tag},
+    node::{Expiry, Node, Servers, tag::is_tag},
     quorum::FleetClock,
     settings::{FleetConfig, Timing},
     spawn::Spawn,
@@ -165,6 +165,10 @@ impl LocksBuilder {
             .expiry
             .or(self.fleet.as_ref().map(|fleet| fleet.expiry));
         let expiry = agreed.unwrap_or_else(|| Expiry::over(&self.nodes));
+        let servers = Servers::default();
+        for (place, node) in self.nodes.iter().enumerate() {
+            node.join(&servers, place);
+        }
         let wall = FleetClock::new(self.clock.clone(), self.timing.skew, self.nodes.len());
         let shown = (self.timing.clone(), self.clock.clone(), self.chance.clone());
         let (events, guarded, tag) = (self.events.clone(), self.fleet.is_some(), self.tag.clone());

@@ -9,7 +9,7 @@ use crate::{
     clock::Moment,
     event::Event,
     lease::{LeaseView, Loss},
-    node::{Answer, Kind, Op, Version},
+    node::{Answer, Kind, NodeError, Op, Version},
     quorum::{
         cluster::Cluster,
         link::MOST_OPS,
@@ -59,7 +59,11 @@ async fn extend_part(shared: &Shared, part: &[(u64, LeaseView)]) {
         let now = cluster.clock.now();
         for (i, (id, view)) in leases.iter().enumerate() {
             let answer = result.as_ref().ok().and_then(|answers| answers.get(i));
-            ballots[i][node] = ballot(answer);
+            ballots[i][node] = match &result {
+                // Not silence: no other process sees there what it granted.
+                Err(NodeError::Gone(_)) => Ballot::No,
+                _ => ballot(answer),
+            };
             if let Some(Answer::Refused(shown)) = answer {
                 // What a dead owner left behind is taken when it is ripe (R10).
                 cluster.saw(node, shown);

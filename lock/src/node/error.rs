@@ -41,6 +41,10 @@ pub enum NodeError {
     /// The node cannot serve now (loading, read only, out of memory, busy, disk trouble). Nothing was executed.
     #[error("cannot serve: {0}")]
     Unfit(String),
+    /// What it remembered is out of its reach for good: its file was removed, replaced or taken back from a backup. Nothing it
+    /// granted stands there for others to see, so leases end.
+    #[error("its memory is gone: {0}")]
+    Gone(String),
     /// It is new or has lost its memory, and does not vote before it was watched for the longest lease. Nothing was
     /// granted.
     #[error("{}", unadmitted(*left))]
@@ -78,6 +82,7 @@ impl NodeError {
             Self::Refused { refusal, .. } => refusal.cause(),
             Self::Auth(_) => "auth",
             Self::Unfit(_) => "unfit",
+            Self::Gone(_) => "gone",
             Self::Unadmitted { .. } => "unadmitted",
             Self::Configured { .. } => "configured",
             Self::Protocol(_) => "protocol",
@@ -96,6 +101,7 @@ impl NodeError {
             | Self::Late { .. }
             | Self::Auth(_)
             | Self::Unfit(_)
+            | Self::Gone(_)
             | Self::Unadmitted { .. }
             | Self::Configured { .. }
             | Self::Protocol(_) => false,

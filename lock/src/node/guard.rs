@@ -22,7 +22,7 @@ pub enum RestartGuard {
     /// have missed votes or show another server's; a call of ours that it meets as a replica is refused, and only then the
     /// connection is looked at anew. A restart ends every connection and is noticed, and so is a lost marker.
     Connection,
-    /// With every call.
+    /// In each millisecond in which it executes a call: no server loads the memory of another within one.
     Call,
 }
 

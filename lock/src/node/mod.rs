@@ -88,6 +88,7 @@ mod refusal;
 pub mod rules;
 #[doc(hidden)] // for the worker
 pub mod scoped;
+mod servers;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[doc(hidden)]
@@ -101,6 +102,8 @@ pub use guard::{Admission, Eligibility, GuardSettings, RestartGuard};
 pub use guard::{closed, closed_since};
 pub use op::{Cursor, Kind, Op};
 pub use refusal::Refusal;
+#[doc(hidden)] // between the lock and its nodes
+pub use servers::Servers;
 
 /// Names of documents that one node is asked for at most.
 #[doc(hidden)]
@@ -170,6 +173,11 @@ pub trait Node: Send + Sync + 'static {
     async fn identity(&self) -> Option<String> {
         None
     }
+
+    /// Gives it its place in a fleet, whose nodes find out here that two of them lead to one server, also when that happens
+    /// while they are in use. The first place counts.
+    #[doc(hidden)] // between the lock and its nodes
+    fn join(&self, _servers: &Servers, _place: usize) {}
 
     /// What ends the lease of a silent holder of a named lock, unless the user of this node says otherwise:
     /// [`Expiry::Server`] only where the node's clock never jumps. The default believes no clock.

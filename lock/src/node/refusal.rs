@@ -42,6 +42,8 @@ pub enum Refusal {
     Database,
     /// `WRONGTYPE`: a key of ours holds what is none of ours.
     WrongType,
+    /// Another node of the fleet has led to it.
+    Twin,
 }
 
 // === impl Refusal ===
@@ -70,6 +72,7 @@ impl Refusal {
             Self::Clients => "maxclients",
             Self::Database => "database",
             Self::WrongType => "wrongtype",
+            Self::Twin => "twin",
         }
     }
 
@@ -121,6 +124,9 @@ impl Refusal {
             Self::WrongType => {
                 "this key is not what watchkeeper writes there: look who wrote it, and delete it (DEL)"
             }
+            Self::Twin => {
+                "a majority needs independent servers: look where the addresses of both nodes lead"
+            }
         }
     }
 
@@ -144,7 +150,8 @@ impl Refusal {
             | Self::Version
             | Self::Clients
             | Self::Database
-            | Self::WrongType => true,
+            | Self::WrongType
+            | Self::Twin => true,
         }
     }
 
@@ -161,6 +168,7 @@ impl Refusal {
                 | Self::Version
                 | Self::Database
                 | Self::WrongType
+                | Self::Twin
         )
     }
 }

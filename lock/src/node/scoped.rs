@@ -5,7 +5,8 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::{
-    Announcement, Announcements, Answer, Call, Expiry, Node, NodeError, NodeFacts, Op, Reply, View,
+    Announcement, Announcements, Answer, Call, Expiry, Node, NodeError, NodeFacts, Op, Reply,
+    Servers, View,
 };
 use crate::spawn::Spawn;
 
@@ -115,6 +116,10 @@ impl<N: Node> Node for Scoped<N> {
 
     async fn identity(&self) -> Option<String> {
         self.node.identity().await
+    }
+
+    fn join(&self, servers: &Servers, place: usize) {
+        self.node.join(servers, place);
     }
 
     fn expiry(&self) -> Expiry {

@@ -18,10 +18,6 @@ impl Asked {
         self.0.push((node, answer));
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The next node that has answered, and what; `None` when all have. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<(usize, Result<Vec<Answer>, NodeError>)> {
         poll_fn(|cx| {
@@ -39,10 +35,5 @@ impl Asked {
             Poll::Pending
         })
         .await
-    }
-
-    /// Those that have not answered.
-    pub(crate) fn rest(&mut self) -> Vec<(usize, Answering)> {
-        std::mem::take(&mut self.0)
     }
 }

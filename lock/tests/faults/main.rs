@@ -1,8 +1,8 @@
-//! Real faults on real Redis masters: memory lost, clocks stepped, failovers, chance; and foreign Redlock clients on the
-//! same keys. Costs about a minute.
+//! Real faults on real Redis masters: memory lost, clocks stepped, failovers, chance; foreign Redlock clients on the
+//! same keys; and mounts and namespaces about the embedded file. Costs about a minute.
 //!
 //! `cargo test --test faults [FILTER]`. What is missing on the machine ignores its cases, with the reason;
-//! `WATCHKEEPER_REQUIRE=redis,node,python,rust` makes that a failure.
+//! `WATCHKEEPER_REQUIRE=redis,node,python,rust,mounts` makes that a failure.
 //!
 //! Each fault is run with every combination of rules that stands in [`rules`]: where the rule against it is off it must do
 //! its harm, or the case shows nothing; where the rule is on it must do none. Masters are let in when they are new, without
@@ -26,6 +26,8 @@ mod history;
 mod interop;
 mod masters;
 mod mixed;
+#[cfg(feature = "sqlite")]
+mod mounts;
 mod needs;
 mod outage;
 mod process;
@@ -57,6 +59,10 @@ struct Fault {
 }
 
 const SERVERS: &[Need] = &[Need::Redis];
+#[cfg(feature = "sqlite")]
+const MOUNTS: &[Need] = &[Need::Mounts];
+#[cfg(feature = "sqlite")]
+const TIMES: &[Need] = &[Need::Mounts, Need::Times];
 const CLOCKS: &[Need] = &[Need::Redis, Need::Clocks];
 
 macro_rules! fault {
@@ -190,6 +196,10 @@ fn interop() -> Vec<Trial> {
 }
 
 fn main() {
+    #[cfg(feature = "sqlite")]
+    if mounts::is_inner() {
+        return;
+    }
     if process::is_client() {
         return;
     }
@@ -225,6 +235,14 @@ fn main() {
         history::leases_one_after_the_other_are_right: &[],
         history::leases_that_overlap_are_seen_in_pairs: &[],
         history::a_token_that_is_repeated_or_falls_is_seen: &[],
+    ]);
+    #[cfg(feature = "sqlite")]
+    trials.extend(plain![
+        mounts::a_file_that_is_mounted_alone_is_refused_and_its_folder_is_shared: MOUNTS,
+        mounts::a_file_on_a_mount_that_is_read_only_is_refused: MOUNTS,
+        mounts::a_disk_that_is_full_grants_nothing_until_there_is_room: MOUNTS,
+        mounts::a_container_waits_for_the_processes_of_another_on_a_removed_file: MOUNTS,
+        mounts::a_container_with_a_clock_of_its_own_ends_no_lease: TIMES,
     ]);
     trials.extend(interop());
     libtest_mimic::run(&arguments, trials).exit();

@@ -3,6 +3,8 @@
 
 use libtest_mimic::Trial;
 
+#[cfg(feature = "sqlite")]
+use crate::mounts;
 use crate::{interop, server, shim};
 
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +13,12 @@ pub(crate) enum Need {
     Redis,
     /// A C compiler, for the clocks of servers.
     Clocks,
+    /// The right to mount, in a namespace of one's own.
+    #[cfg(feature = "sqlite")]
+    Mounts,
+    /// The right to give processes a clock of their own.
+    #[cfg(feature = "sqlite")]
+    Times,
     /// node, with redlock and ioredis.
     Node,
     /// python3, with redis and pottery.
@@ -29,6 +37,10 @@ impl Need {
                 .is_none()
                 .then(|| server::REMEDY.to_owned()),
             Self::Clocks => shim::shim().err().map(str::to_owned),
+            #[cfg(feature = "sqlite")]
+            Self::Mounts => mounts::missing("--mount"),
+            #[cfg(feature = "sqlite")]
+            Self::Times => mounts::missing("--time"),
             Self::Node => interop::foreign::node().err().map(str::to_owned),
             Self::Python => interop::foreign::python().err().map(str::to_owned),
             Self::Rust => interop::foreign::rust().err().map(str::to_owned),
@@ -40,6 +52,8 @@ impl Need {
         match self {
             // A run that requires the servers wants all that is shown with them.
             Self::Redis | Self::Clocks => "redis",
+            #[cfg(feature = "sqlite")]
+            Self::Mounts | Self::Times => "mounts",
             Self::Node => "node",
             Self::Python => "python",
             Self::Rust => "rust",

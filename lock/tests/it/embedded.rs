@@ -5,13 +5,20 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
 use watchkeeper_lock::{
+    Locks,
     chance::Chance,
     clock::Clock,
-    node::{Answer, Call, Kind, Node, sqlite::SqliteNode},
+    lease::Loss,
+    lock::Timing,
+    node::{
+        Answer, Call, Kind, Node,
+        sqlite::{OpenError, SqliteNode},
+    },
 };
 
 use crate::conformance::{release, take_for};
@@ -123,4 +130,27 @@ impl Drop for Worker {
 fn tokens(folder: &Path) -> Vec<u64> {
     let notes = fs::read_to_string(folder.join("tokens")).unwrap_or_default();
     notes.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_lease_ends_when_its_file_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    let ttl = Duration::from_secs(6);
+    let node = SqliteNode::open(&path, Clock::system()).unwrap();
+    let timing = Timing {
+        ttl,
+        ..Timing::default()
+    };
+    let locks = Locks::over(vec![Arc::new(node)]).timing(timing);
+    let locks = locks.start().unwrap();
+    let lease = locks.lock("k").acquire().await.unwrap();
+    fs::remove_file(&path).unwrap();
+    // Another process could be granted the same lock with the same token now, and is not.
+    let refused = SqliteNode::open(&path, Clock::system()).unwrap_err();
+    assert!(matches!(refused, OpenError::Replaced { .. }), "{refused}");
+    // Told at the next renewal, and not by its end.
+    assert_eq!(lease.lost().await, Loss::Taken);
+    let again = locks.lock("k").acquire().await.unwrap_err();
+    assert!(again.to_string().contains("locks.db"), "{again}");
 }

@@ -128,16 +128,6 @@ const CIRCLES: check::Circles = &[
     ),
     (
         &[
-            "node/sqlite/inspect.rs",
-            "node/sqlite/mod.rs",
-            "node/sqlite/open.rs",
-            "node/sqlite/store.rs",
-            "node/sqlite/worker.rs",
-        ],
-        "the node has its store opened, and says itself why that failed",
-    ),
-    (
-        &[
             "quorum/link.rs",
             "quorum/link/alone.rs",
             "quorum/link/crowd.rs",

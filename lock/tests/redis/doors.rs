@@ -1,8 +1,13 @@
 //! Who is let in, and which servers are refused.
 
-use watchkeeper_lock::node::{
-    Answer, Node, NodeError,
-    redis::{RedisNode, RedisNodeSettings},
+use std::{os::unix::fs::symlink, path::Path, sync::Arc, time::Duration};
+
+use watchkeeper_lock::{
+    Locks,
+    node::{
+        Answer, Node, NodeError,
+        redis::{RedisNode, RedisNodeSettings},
+    },
 };
 
 use crate::{bench::*, server::RedisServer};
@@ -116,6 +121,43 @@ pub(crate) fn run_ids_tell_servers_apart() {
         assert_eq!(a.run_id(), Some(a_id.run_id.clone()));
         assert_ne!(a_id.run_id, c.identity().await.unwrap().run_id);
         assert!(!a_id.append_only);
+    });
+}
+
+/// Two of three addresses lead to one server for a while: its vote counts once.
+pub(crate) fn an_address_that_leads_to_the_server_of_another_node_is_refused() {
+    run(async {
+        let servers = [0; 3].map(|_| RedisServer::start());
+        let way = servers[1].folder().join("way");
+        symlink(servers[1].socket(), &way).unwrap();
+        let at = |socket: &Path| -> Arc<dyn Node> {
+            Arc::new(node(&RedisNodeSettings {
+                url: format!("unix://{}", socket.display()).into(),
+                node_timeout: Duration::from_millis(500),
+                ..settings(&servers[0])
+            }))
+        };
+        let nodes = vec![at(&servers[0].socket()), at(&way), at(&servers[2].socket())];
+        let locks = Locks::over(nodes).start().unwrap();
+        let acquire = async |name| locks.lock(name).ttl(TTL).acquire().await;
+        let lease = acquire("before").await.unwrap();
+        lease.release().await;
+        std::fs::remove_file(&way).unwrap();
+        symlink(servers[0].socket(), &way).unwrap();
+        servers[1].raw(&["CLIENT", "KILL", "TYPE", "normal"]);
+        // The third is frozen, so that two votes of one server would be a majority.
+        servers[2].freeze();
+        let named = async || {
+            let lost = acquire("after").await;
+            assert!(lost.is_err(), "one vote is no majority of three");
+            let trouble = locks.nodes().await.unwrap().swap_remove(1).trouble;
+            trouble.is_some_and(|trouble| trouble.cause() == "twin")
+        };
+        until("the finding", named).await;
+        std::fs::remove_file(&way).unwrap();
+        symlink(servers[1].socket(), &way).unwrap();
+        let again = async || acquire("again").await.is_ok();
+        until("the server of its own", again).await;
     });
 }
 

@@ -1,10 +1,13 @@
 //! The restart guard on real servers: whatever loses memory, or brings an old one back, ends the vote.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use watchkeeper_lock::node::{
-    Answer, Eligibility, GuardSettings, Node, RestartGuard,
-    redis::{RedisNode, RedisNodeSettings},
+use watchkeeper_lock::{
+    clock::Clock,
+    node::{
+        Answer, Eligibility, GuardSettings, Node, RestartGuard,
+        redis::{RedisNode, RedisNodeSettings},
+    },
 };
 
 use crate::{
@@ -13,9 +16,9 @@ use crate::{
     server::RedisServer,
 };
 
-const MODES: [RestartGuard; 2] = [RestartGuard::Call, RestartGuard::Connection];
+pub(crate) const MODES: [RestartGuard; 2] = [RestartGuard::Call, RestartGuard::Connection];
 
-fn guarded(server: &RedisServer, mode: RestartGuard) -> RedisNode {
+pub(crate) fn guarded(server: &RedisServer, mode: RestartGuard) -> RedisNode {
     with_config(&settings(server), mode, "one")
 }
 
@@ -28,7 +31,7 @@ fn with_config(settings: &RedisNodeSettings, mode: RestartGuard, config: &str) -
 }
 
 /// Asks until the server is found again.
-async fn eligibility_again(node: &RedisNode) -> Eligibility {
+pub(crate) async fn eligibility_again(node: &RedisNode) -> Eligibility {
     until("an answer", async || send(node, vec![]).await.is_ok()).await;
     eligibility(node).await
 }
@@ -177,6 +180,7 @@ pub(crate) fn a_replica_for_a_while_is_noticed_by_every_call_also_over_a_living_
             // Of a master that does not answer nothing is copied: the marker stays.
             server.raw(&["REPLICAOF", "127.0.0.1", "1"]);
             server.raw(&["REPLICAOF", "NO", "ONE"]);
+            a_moment().await;
             assert_eq!(eligibility(&node).await, expected, "{mode:?}");
             if mode == RestartGuard::Call {
                 assert_eq!(ask(&node, acquire("l", "a")).await, Answer::Unadmitted);
@@ -189,7 +193,12 @@ pub(crate) fn a_replica_for_a_while_is_noticed_by_every_call_also_over_a_living_
     }
 }
 
-fn free_port() -> String {
+/// A server is asked once in each millisecond what it is.
+pub(crate) async fn a_moment() {
+    Clock::system().sleep(Duration::from_millis(3)).await;
+}
+
+pub(crate) fn free_port() -> String {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     socket.local_addr().unwrap().port().to_string()
 }

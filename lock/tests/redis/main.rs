@@ -19,6 +19,7 @@ mod doors;
 mod faults;
 mod fences;
 mod guard;
+mod incarnation;
 mod locks;
 mod refusals;
 mod semantics;
@@ -166,6 +167,7 @@ fn main() {
             a_replica_is_refused,
             an_evicting_server_is_refused,
             run_ids_tell_servers_apart,
+            an_address_that_leads_to_the_server_of_another_node_is_refused,
             the_documented_user_hears_of_releases,
             each_right_that_is_missing_is_named_with_the_remedy,
         },
@@ -181,6 +183,7 @@ fn main() {
             a_restarted_server_is_found_again,
             announcements_survive_a_restart,
             a_node_outlives_the_runtime_that_connected_it,
+            locks_outlive_the_runtime_that_used_them_first,
         },
         refusals::{
             a_full_memory_still_extends_and_releases,
@@ -204,6 +207,21 @@ fn main() {
             a_promoted_replica_does_not_vote,
             a_master_that_was_a_replica_for_a_while_does_not_vote,
             a_replica_for_a_while_is_noticed_by_every_call_also_over_a_living_connection,
+        },
+        incarnation::{
+            a_backup_is_no_loss,
+            replicas_that_come_and_go_are_no_loss,
+            a_reload_of_the_same_data_is_no_loss,
+            the_end_of_the_backlog_is_no_loss_after_a_promotion,
+            a_restart_is_a_loss_whatever_was_kept,
+            a_table_that_is_gone_is_a_loss,
+            the_table_of_another_database_is_a_loss,
+            a_master_that_took_over_the_memory_of_another_has_lost_its_own,
+            a_replica_confirms_nothing,
+            a_planned_failover_is_a_loss_on_either_side,
+            a_table_that_a_person_puts_back_is_not_noticed,
+            eviction_switched_on_under_a_living_connection_is_noticed,
+            eviction_is_noticed_before_anything_was_evicted,
         },
         fences::{
             a_stale_holder_is_refused,

@@ -26,7 +26,7 @@ const OF_A_LEASE: usize = 4;
 /// Where the short scripts, which have one lock each, have an incarnation, which is so long.
 const INC: (usize, usize) = (5, 16);
 /// Words of the one that acquires.
-const OF_AN_ACQUIRE: usize = 13;
+const OF_AN_ACQUIRE: usize = 14;
 
 /// Listens to one server from [`Tap::on`] to [`Tap::heard`].
 pub(crate) struct Tap {

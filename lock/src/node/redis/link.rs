@@ -13,6 +13,10 @@
 //!   also when each breaks as soon as it is made. (`a_server_that_hangs_up_is_not_stormed`)
 //! - A server that became a replica, loads, or took rights away is looked at anew before it serves again.
 //!   (`a_master_that_became_a_replica_is_looked_at_anew`)
+//! - One that evicts since it was looked at is refused: it is looked at from time to time, and as soon as its marker is gone.
+//!   (`eviction_switched_on_under_a_living_connection_is_noticed`)
+//! - No connection is made to the server that another node of the fleet has reached.
+//!   (`an_address_that_leads_to_the_server_of_another_node_is_refused`)
 //! # When things fail
 //! A request without an answer costs the connection: what it did is unknown, and a connection that leads nowhere
 //! looks the same. The next one is made by the task.
@@ -29,7 +33,9 @@ use std::{
 
 use deadpool_redis::{
     Connection, Pool,
-    redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd},
+    redis::{
+        Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd, from_redis_value,
+    },
 };
 use futures_util::future::{BoxFuture, join_all, poll_fn};
 use tokio::{
@@ -56,6 +62,10 @@ use crate::{
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
+/// A server in use is looked at again after so many times the time limit of a call, within these bounds.
+const LIMITS_TO_A_LOOK: u32 = 20;
+const LOOKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
 /// A connection that lasted shorter is a failed attempt: the next one waits longer.
 pub(super) const LASTING: Duration = Duration::from_secs(1);
 
@@ -68,6 +78,8 @@ pub(super) struct Link(Arc<Shared>);
 pub(super) struct Parts {
     pub(super) name: String,
     pub(super) pool: Pool,
+    /// The number of the database.
+    pub(super) db: i64,
     pub(super) layout: Arc<Layout>,
     /// How long a call waits for its answer.
     pub(super) limit: Duration,
@@ -108,6 +120,8 @@ struct Line {
     sent: AtomicU64,
     /// With the incarnation under which the server was seen to be admitted.
     peer: Mutex<Arc<Peer>>,
+    /// When the server is looked at again, in milliseconds since the connection was made.
+    next_look_ms: AtomicU64,
 }
 
 /// The line's place in the pool. A line is given up only when it is no good: its connection is never pooled again.
@@ -238,10 +252,14 @@ impl Flight {
             outcome = self.answer(request, watched).await;
         }
         self.over = true;
+        let Parts { limit, .. } = &self.shared.parts;
         match outcome {
             Ok(value) => {
                 let (reply, marker) = self.call.decode(value)?;
-                self.line.learn(marker);
+                let lost = self.line.learn(marker);
+                if lost || self.line.is_due(self.started, *limit) {
+                    self.shared.look_again(&self.line);
+                }
                 Ok(reply)
             }
             Err(trouble) => {
@@ -419,6 +437,32 @@ impl Shared {
         }
     }
 
+    /// Whether the server is still fit to keep locks: its configuration may change under a connection. Any trouble on the way
+    /// is met by the calls, too.
+    fn look_again(self: &Arc<Self>, line: &Arc<Line>) {
+        let (shared, line) = (self.clone(), line.clone());
+        self.parts.spawn.spawn(async move {
+            let Parts {
+                clock,
+                layout,
+                connect_limit,
+                ..
+            } = &shared.parts;
+            let asked = ask_all(&line.connection, [cmd("INFO")]);
+            let Ok(answers) = clock.timeout(*connect_limit, asked).await else {
+                return;
+            };
+            let info = answers.into_iter().next().and_then(Result::ok);
+            let info = info.and_then(|info| from_redis_value::<String>(info).ok());
+            if let Some(Err(why @ NodeError::Refused { .. })) =
+                info.map(|info| preflight::judge(&info, layout.raw))
+            {
+                shared.tell(&why);
+                shared.broke(&line, why);
+            }
+        });
+    }
+
     fn pauses(&self) -> MutexGuard<'_, Backoff> {
         self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -473,8 +517,10 @@ impl Shared {
     async fn connect(&self) -> Result<Line, NodeError> {
         let Parts {
             pool,
+            db,
             clock,
             scrub,
+            limit,
             connect_limit,
             ..
         } = &self.parts;
@@ -487,7 +533,7 @@ impl Shared {
             let seat = Seat(Mutex::new(Some(checked_out)));
             let identity = self.look_at(&connection).await?;
             let peer = Peer {
-                run_id: identity.run_id.clone(),
+                server: format!("{}/{db}", identity.run_id),
                 inc: None,
             };
             Ok(Line {
@@ -497,6 +543,7 @@ impl Shared {
                 made: clock.now(),
                 sent: AtomicU64::new(0),
                 peer: Mutex::new(Arc::new(peer)),
+                next_look_ms: AtomicU64::new(between_looks_ms(*limit)),
             })
         };
         clock
@@ -540,9 +587,10 @@ impl Shared {
             Err(e) if lacks(&e) => return Missing::of("+info").refuse().and(Err(trouble(e))),
             info => info.map_err(trouble)?,
         };
-        let info: String = deadpool_redis::redis::from_redis_value(info)
+        let info: String = from_redis_value(info)
             .map_err(|_| NodeError::Protocol("INFO is no text".to_owned()))?;
         let identity = preflight::judge(&info, layout.raw)?;
+        layout.reached(name, &identity.run_id)?;
 
         let mut missing = match &rights {
             Ok(answer) => Missing::read(answer),
@@ -620,20 +668,43 @@ impl Line {
         self.known().clone()
     }
 
-    /// When the marker is not the one that was seen, the next call compares the incarnation again.
-    fn learn(&self, marker: Marker) {
-        if let Marker::Now(inc) = marker {
-            let mut known = self.known();
-            if known.inc != inc {
-                let run_id = known.run_id.clone();
-                *known = Arc::new(Peer { run_id, inc });
-            }
+    /// When the marker is not the one that was seen, the next call compares the incarnation again. Whether it was lost.
+    fn learn(&self, marker: Marker) -> bool {
+        let Marker::Now(inc) = marker else {
+            return false;
+        };
+        let mut known = self.known();
+        if known.inc == inc {
+            return false;
         }
+        let lost = inc.is_none();
+        let server = known.server.clone();
+        *known = Arc::new(Peer { server, inc });
+        lost
+    }
+
+    /// Whether the server is to be looked at again; only one caller is told so.
+    fn is_due(&self, now: Moment, limit: Duration) -> bool {
+        let age = u64::try_from(now.since(self.made).as_millis()).unwrap_or(u64::MAX);
+        let next = self.next_look_ms.load(Ordering::Relaxed);
+        let later = age.saturating_add(between_looks_ms(limit));
+        let took = |next| {
+            let (store, load) = (Ordering::Relaxed, Ordering::Relaxed);
+            let taken = &self.next_look_ms;
+            taken.compare_exchange(next, later, store, load).is_ok()
+        };
+        age >= next && took(next)
     }
 
     fn known(&self) -> MutexGuard<'_, Arc<Peer>> {
         self.peer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn between_looks_ms(limit: Duration) -> u64 {
+    let (least, most) = LOOKS;
+    let between = (limit * LIMITS_TO_A_LOOK).clamp(least, most);
+    u64::try_from(between.as_millis()).unwrap_or(u64::MAX)
 }
 
 // === impl Seat ===

@@ -11,15 +11,15 @@ mod tests;
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
 };
 
 use deadpool_redis::redis::{Cmd, Script, Value};
 use tracing::warn;
 
 use crate::node::{
-    Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Reply, RestartGuard,
-    rules::ceil_ms,
+    Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Refusal, Reply, RestartGuard,
+    Servers, rules::ceil_ms,
 };
 pub(super) use decode::Marker;
 use decode::{Fields, Scene, nonsense};
@@ -83,6 +83,8 @@ pub(super) struct Layout {
     pub(super) guard: GuardSettings,
     /// Keys of another type than ours that were told of: each of them once.
     misfits: Arc<Mutex<BTreeSet<String>>>,
+    /// Which servers its fleet has reached, and which of its nodes this is.
+    place: OnceLock<(Servers, usize)>,
 }
 
 /// A call ready to be sent, by digest or with its source.
@@ -95,7 +97,8 @@ pub(super) struct Prepared {
 /// What a connection knows of the server at its other end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Peer {
-    pub(super) run_id: String,
+    /// Its process and database: `RUN_ID/DB`.
+    pub(super) server: String,
     /// The marker's incarnation, once its server was seen to be admitted.
     pub(super) inc: Option<String>,
 }
@@ -110,7 +113,25 @@ impl Layout {
             raw,
             guard,
             misfits: Arc::default(),
+            place: OnceLock::new(),
         }
+    }
+
+    /// Its place in a fleet; the first one counts.
+    pub(super) fn join(&self, servers: &Servers, place: usize) {
+        let _ = self.place.set((servers.clone(), place));
+    }
+
+    /// Refuses a server that another node of the fleet has reached: its vote would count twice.
+    pub(super) fn reached(&self, name: &str, run_id: &str) -> Result<(), NodeError> {
+        let Some((servers, place)) = self.place.get() else {
+            return Ok(());
+        };
+        let reached = servers.reached(*place, name, run_id);
+        reached.map_err(|other| NodeError::Refused {
+            refusal: Refusal::Twin,
+            said: format!("it is the same server as {other}"),
+        })
     }
 
     fn tell_misfit(&self, key: String) {
@@ -163,7 +184,8 @@ impl Prepared {
             ([op @ Op::Acquire { .. }], Some(inc)) if self.usual && is_of_a_lock(op) => {
                 begin(&ACQUIRE);
                 cmd.arg(inc);
-                encode::acquire(&mut cmd, op);
+                let server = if self.compares() { &peer.server } else { "" };
+                encode::acquire(&mut cmd, op, server);
             }
             ([op @ Op::Release { .. }], Some(inc)) if is_of_a_lock(op) => {
                 begin(&RELEASE);
@@ -178,12 +200,17 @@ impl Prepared {
         cmd
     }
 
-    /// What the marker must be for a short script: it neither asks for incarnations nor looks at plain keys.
+    /// Whether the server's incarnation is compared with every call.
+    fn compares(&self) -> bool {
+        self.layout.guard.mode == RestartGuard::Call
+    }
+
+    /// What the marker must be for a short script: none looks at plain keys.
     fn known<'a>(&self, peer: &'a Peer) -> Option<&'a str> {
         match (self.layout.raw, self.layout.guard.mode) {
             (false, RestartGuard::Off) => Some(encode::UNGUARDED),
-            (false, RestartGuard::Connection) => peer.inc.as_deref(),
-            _ => None,
+            (false, RestartGuard::Connection | RestartGuard::Call) => peer.inc.as_deref(),
+            (true, _) => None,
         }
     }
 
@@ -191,11 +218,11 @@ impl Prepared {
         cmd.arg(if self.layout.raw { "1" } else { "0" });
         match (self.layout.guard.mode, &peer.inc) {
             (RestartGuard::Off, _) => cmd.arg(""),
-            (RestartGuard::Connection, Some(inc)) => cmd.arg(inc),
-            (RestartGuard::Connection, None) | (RestartGuard::Call, _) => cmd.arg("?"),
+            (RestartGuard::Connection | RestartGuard::Call, Some(inc)) => cmd.arg(inc),
+            (RestartGuard::Connection | RestartGuard::Call, None) => cmd.arg("?"),
         };
-        cmd.arg(&peer.run_id).arg(&self.layout.guard.config);
-        encode::fields(&mut cmd, &self.call.ops);
+        cmd.arg(&peer.server).arg(&self.layout.guard.config);
+        encode::fields(&mut cmd, &self.call.ops, self.compares());
         let mut args = Args(cmd);
         let mut rest = self.call.ops.as_slice();
         while let Some(first) = rest.first() {

@@ -1,11 +1,8 @@
 //! What is known of the file: where it lies, how large it is, and whether a stopped process keeps it locked.
 
-use std::{
-    fs,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
+use super::place::{beside, shared_kind};
 use crate::node::NodeFacts;
 
 /// Where SQLite keeps its locks on a file with a write-ahead log, in the file `-shm`: the writer's is the first byte.
@@ -34,21 +31,13 @@ fn file_system(magic: u64) -> String {
         0x2fc1_2fc1 => "ZFS",
         0x0102_1994 => "tmpfs, which a reboot empties",
         0x794c_7630 => "overlayfs",
-        0x6573_5546 => "FUSE",
-        0x0102_1997 => "9p",
         _ => "",
     };
-    match (super::open::network_kind(magic), local) {
-        (Some(network), _) => network.to_owned(),
+    match (shared_kind(magic, None), local) {
+        (Some(shared), _) => shared,
         (None, "") => format!("file system {magic:#x}"),
         (None, local) => local.to_owned(),
     }
-}
-
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    PathBuf::from(name)
 }
 
 /// A stopped process that holds the writer's lock.

@@ -10,11 +10,25 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 
-use super::{OpenError, store::BUSY_TIMEOUT};
+use super::{
+    boot::Use,
+    error::OpenError,
+    place::{self, Inodes, Names, Still},
+    users::{self, Entered, Users},
+};
 use crate::{node::NodeMs, owned};
 
 /// The layout known here.
-const LAYOUT: i64 = 3;
+const LAYOUT: i64 = 4;
+
+/// How a file that was taken back from a backup is called.
+pub(super) const EARLIER: &str = "it is a copy of an earlier time";
+
+/// How long a call waits for other processes: well under the renewal period of a two-second lease.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// How a folder is called that is not the one it was.
+const MOVED: &str = "its folder, or the lock file in it, was removed or moved away";
 
 /// How often, and at what pace, a file is tried that another process keeps locked: under a second for all of it. A
 /// caller that may wait longer opens it again.
@@ -23,7 +37,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 
 /// Times are milliseconds of CLOCK_BOOTTIME in the boot that `wk_node` names. In `wk_lease`, `H` is a held record, `R` a released
 /// and `B` a broken one, `C` a claim, which has no more than its first columns. A body that ends is kept for `kept` after its
-/// last change.
+/// last change. `changes` counts the calls that changed the file, `seen` is the time of the last.
 const TABLES: &str = "
     CREATE TABLE wk_meta (
         name  TEXT PRIMARY KEY NOT NULL,
@@ -32,7 +46,9 @@ const TABLES: &str = "
     CREATE TABLE wk_node (
         id        INTEGER PRIMARY KEY CHECK (id = 1),
         forgotten INTEGER NOT NULL,
-        boot      TEXT NOT NULL
+        boot      TEXT NOT NULL,
+        seen      INTEGER NOT NULL,
+        changes   INTEGER NOT NULL
     ) STRICT;
     CREATE TABLE wk_lease (
         key     TEXT PRIMARY KEY NOT NULL,
@@ -78,8 +94,139 @@ const TABLES: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// Opens the file at `path`, makes it when it is missing, and brings it to this layout and this boot.
-pub(super) fn open(path: &Path, boot: &str, now: NodeMs) -> Result<Connection, OpenError> {
+/// An open file, and that it is ours.
+pub(super) struct Opened {
+    pub(super) conn: Connection,
+    pub(super) users: Users,
+    pub(super) names: Names,
+    pub(super) inodes: Inodes,
+    /// Whether its times count in this boot: otherwise leases of another one may live.
+    pub(super) settled: bool,
+    /// How often it was changed.
+    pub(super) changes: u64,
+}
+
+/// What came of one try.
+enum Tried {
+    Open(Opened),
+    /// It may be another matter in a moment: who opens or closes it just now is done then.
+    Again(OpenError),
+}
+
+/// Opens the file at `path`, makes it when it is missing, and brings it to this layout and, where nothing of another boot can
+/// live, to this boot.
+pub(super) fn open(path: &Path, boot: &str, now: NodeMs) -> Result<Opened, OpenError> {
+    // Also when the program changes its folder later.
+    let path = std::path::absolute(path).map_err(|source| no_access(path, source))?;
+    let names = Names::of(&path);
+    make_folder(&path)?;
+    place::check(&names)?;
+    // Before anything is made, and after it: what was there already may be any user's.
+    owned::store(&path)?;
+    owned::file(&Users::name(&path))?;
+    let mut patience = Patience(TRIES);
+    loop {
+        match try_to_open(&names, boot, now, &mut patience)? {
+            Tried::Open(opened) => return Ok(opened),
+            Tried::Again(_) if patience.waits() => {}
+            Tried::Again(why) => return Err(why),
+        }
+    }
+}
+
+fn try_to_open(
+    names: &Names,
+    boot: &str,
+    now: NodeMs,
+    patience: &mut Patience,
+) -> Result<Tried, OpenError> {
+    let path = &names.main;
+    let locked = || Tried::Again(OpenError::Locked { path: path.clone() });
+    let failed = |source| no_access(path, source);
+    let entered = Users::enter(path).map_err(failed)?;
+    let (users, used) = match entered {
+        Entered::Busy => return Ok(locked()),
+        Entered::Alone(users) => (users, None),
+        Entered::Beside(users) => {
+            let Some(used) = users.used().map_err(failed)? else {
+                return Ok(locked());
+            };
+            (users, Some(used))
+        }
+    };
+    // Before SQLite touches anything: what it would make beside the file is not what the others use.
+    let other = |what: &'static str| {
+        Tried::Again(OpenError::Replaced {
+            path: path.clone(),
+            what,
+            users: users::pids(path),
+        })
+    };
+    let differs = |used: &Inodes| -> Result<Option<&'static str>, OpenError> {
+        match place::still(used, &names.look().map_err(failed)?) {
+            Still::Gone(what) => Ok(Some(what)),
+            Still::Ours | Still::Linked(_) => Ok(None),
+        }
+    };
+    match &used {
+        Some(used) => {
+            if let Some(what) = differs(used)? {
+                return Ok(other(what));
+            }
+        }
+        None if users.used().map_err(failed)?.is_none() => {
+            // The first in this folder, or in this one.
+            let users = users::of_another_folder(path);
+            if !users.is_empty() {
+                return Ok(Tried::Again(OpenError::Replaced {
+                    path: path.clone(),
+                    what: MOVED,
+                    users,
+                }));
+            }
+        }
+        None => {}
+    }
+    let noted = users.changes().map_err(failed)?;
+    make_file(names)?;
+    let (conn, shown) = open_file(names, boot, now, patience)?;
+    let inodes = names.look().map_err(failed)?;
+    let settled = match &used {
+        // And after it: the last of the others may have closed it, or a person removed a part of it meanwhile.
+        Some(used) => {
+            if let Some(what) = differs(used)? {
+                return Ok(other(what));
+            }
+            if shown.changes < noted {
+                return Ok(other(EARLIER));
+            }
+            true
+        }
+        None => {
+            users.note(path, &inodes, shown.changes).map_err(failed)?;
+            users.settle(&inodes).map_err(failed)?
+        }
+    };
+    if !settled {
+        return Ok(locked());
+    }
+    Ok(Tried::Open(Opened {
+        conn,
+        users,
+        names: names.clone(),
+        inodes,
+        settled: shown.boot == boot,
+        changes: shown.changes,
+    }))
+}
+
+fn open_file(
+    names: &Names,
+    boot: &str,
+    now: NodeMs,
+    patience: &mut Patience,
+) -> Result<(Connection, Use), OpenError> {
+    let path = &names.main;
     let sqlite = |source: rusqlite::Error| match source.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => OpenError::NotADatabase { path: path.into() },
         _ if is_busy(&source) => OpenError::Locked { path: path.into() },
@@ -88,13 +235,11 @@ pub(super) fn open(path: &Path, boot: &str, now: NodeMs) -> Result<Connection, O
             source,
         },
     };
-    make_file(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(sqlite)?;
     conn.set_prepared_statement_cache_capacity(64);
     // One patience for all steps, and it is ours.
     conn.busy_timeout(Duration::ZERO).map_err(sqlite)?;
-    let mut patience = Patience(TRIES);
     let mode = patience.with(|| {
         conn.query_row("PRAGMA journal_mode = WAL", [], |row| {
             row.get::<_, String>(0)
@@ -112,41 +257,42 @@ pub(super) fn open(path: &Path, boot: &str, now: NodeMs) -> Result<Connection, O
     conn.pragma_update(None, "synchronous", "FULL")
         .map_err(sqlite)?;
     let found = patience.with(|| prepare(&mut conn, boot, now));
-    let found = found.map_err(sqlite)?;
-    if found != LAYOUT {
-        return Err(OpenError::OtherLayout {
+    match found.map_err(sqlite)? {
+        Found::Ours(shown) => {
+            conn.busy_timeout(BUSY_TIMEOUT).map_err(sqlite)?;
+            Ok((conn, shown))
+        }
+        Found::Layout(found) => Err(OpenError::OtherLayout {
             path: path.into(),
             found,
             known: LAYOUT,
-        });
+        }),
     }
-    conn.busy_timeout(BUSY_TIMEOUT).map_err(sqlite)?;
-    Ok(conn)
 }
 
-/// The folder, the file and what they lie on. The file is never opened here: closing it again would drop the locks
-/// that SQLite holds on it for another store of this process.
-fn make_file(path: &Path) -> Result<(), OpenError> {
-    let no_access = |source: io::Error| OpenError::NoAccess {
+fn no_access(path: &Path, source: io::Error) -> OpenError {
+    OpenError::NoAccess {
         path: path.into(),
         source,
-    };
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if !folder.is_dir() => {
-            return Err(OpenError::Folder {
-                path: folder.into(),
-                source: error,
-            });
-        }
-        _ => {}
     }
-    refuse_network(path, folder)?;
-    // Before anything is made, and after it: what was there already may be any user's.
-    owned::store(path)?;
+}
+
+fn make_folder(path: &Path) -> Result<(), OpenError> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if !folder.is_dir() => Err(OpenError::Folder {
+            path: folder.into(),
+            source: error,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The file is never opened here: closing it again would drop the locks that SQLite holds on it for another store of this
+/// process.
+fn make_file(names: &Names) -> Result<(), OpenError> {
+    let path = &names.main;
+    let no_access = |source| no_access(path, source);
     let made = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -163,109 +309,103 @@ fn make_file(path: &Path) -> Result<(), OpenError> {
     }
     let read_write = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
     rustix::fs::access(path, read_write).map_err(|error| no_access(error.into()))?;
-    // Again: another file system may be mounted on the file.
-    refuse_network(path, path)
+    // Again: it is there only now.
+    place::check(names)
 }
 
-/// FUSE and 9p are let through: container roots are made of them. Should two machines share one, they have
-/// different boots, which the store refuses.
-fn refuse_network(path: &Path, place: &Path) -> Result<(), OpenError> {
-    let Ok(stat) = rustix::fs::statfs(place) else {
-        // The next step fails with a better reason than this one.
-        return Ok(());
-    };
-    match network_kind(stat.f_type as u64 & 0xffff_ffff) {
-        Some(kind) => Err(OpenError::NetworkFileSystem {
-            path: path.into(),
-            kind,
-        }),
-        None => Ok(()),
-    }
+/// What an open file is found to be.
+enum Found {
+    Ours(Use),
+    /// Of another layout.
+    Layout(i64),
 }
 
-/// The name of a network file system by its magic number in statfs(2).
-pub(super) fn network_kind(magic: u64) -> Option<&'static str> {
-    match magic {
-        0x6969 => Some("NFS"),
-        0x517b => Some("SMB"),
-        0xff53_4d42 => Some("CIFS"),
-        0xfe53_4d42 => Some("SMB 2"),
-        0x5346_414f | 0x6b41_4653 => Some("AFS"),
-        0x00c3_6400 => Some("Ceph"),
-        0x7375_7245 => Some("Coda"),
-        0x564c => Some("NCP"),
-        0x0bd0_0bd0 => Some("Lustre"),
-        0x0116_1970 => Some("GFS2"),
-        0x7461_636f => Some("OCFS2"),
-        0x4750_4653 => Some("GPFS"),
-        0x1983_0326 => Some("BeeGFS"),
-        _ => None,
-    }
-}
-
-/// Makes the tables of a new file and voids the leases of an earlier boot. Answers the file's layout. Of a file that is as it
-/// should be it only reads, which no writer prevents.
-fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<i64> {
-    if let Some((layout, before)) = layout_and_boot(conn)?
-        && (layout != LAYOUT || before == boot)
-    {
-        return Ok(layout);
+/// Makes the tables of a new file, and voids leases of another boot when none of them can live. Of a file that is as it should
+/// be it only reads, which no writer prevents.
+fn prepare(conn: &mut Connection, boot: &str, now: NodeMs) -> rusqlite::Result<Found> {
+    match layout(conn)? {
+        Some(LAYOUT) => {
+            let shown = shown(conn)?;
+            if shown.boot == boot || !shown.longest.is_zero() {
+                return Ok(Found::Ours(shown));
+            }
+        }
+        Some(other) => return Ok(Found::Layout(other)),
+        None => {}
     }
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Again: another process may have been quicker.
-    let (layout, before) = match layout_and_boot(&tx)? {
-        Some(found) => found,
+    match layout(&tx)? {
+        Some(LAYOUT) => {}
+        Some(other) => return Ok(Found::Layout(other)),
         None => {
             tx.execute_batch(TABLES)?;
             tx.execute("INSERT INTO wk_meta VALUES ('layout', ?1)", [LAYOUT])?;
-            tx.execute("INSERT INTO wk_node VALUES (1, 0, ?1)", [boot])?;
-            (LAYOUT, boot.to_owned())
+            tx.execute("INSERT INTO wk_node VALUES (1, 0, ?1, 0, 0)", [boot])?;
         }
-    };
-    if layout != LAYOUT {
-        return Ok(layout);
     }
-    if before != boot {
-        let now = i64::try_from(now.0).unwrap_or(i64::MAX);
-        // Who held anything died with the boot. What has a lifetime lives it anew: the old clock is gone.
-        tx.execute_batch(
-            "DELETE FROM wk_lease WHERE state = 'C'; DELETE FROM wk_release; DELETE FROM wk_line;",
-        )?;
-        // A record of an earlier boot names no owner: no contender has to watch it. A release that nothing late can follow
-        // needs no mark.
-        tx.execute(
-            "UPDATE wk_lease SET inc = ?2, until = ?1, waits = 0",
-            (now, &before),
-        )?;
-        tx.execute(
-            "UPDATE wk_body SET until = ?1 + min(kept, 9223372036854775807 - ?1)
-             WHERE until IS NOT NULL",
-            [now],
-        )?;
-        tx.execute(
-            "UPDATE wk_doc SET until = ?1 + min(ttl, 9223372036854775807 - ?1)",
-            [now],
-        )?;
-        tx.execute("UPDATE wk_node SET boot = ?1", [boot])?;
+    let before = shown(&tx)?;
+    if before.boot != boot && before.longest.is_zero() {
+        take_over(&tx, &before, boot, now)?;
     }
+    let after = shown(&tx)?;
     tx.commit()?;
-    Ok(layout)
+    Ok(Found::Ours(after))
 }
 
-/// The file's layout, and the boot it belongs to; `None` of a new one.
-fn layout_and_boot(conn: &Connection) -> rusqlite::Result<Option<(i64, String)>> {
+/// Voids the leases of another boot. What has a lifetime lives it anew: the old clock is gone.
+pub(super) fn take_over(
+    tx: &Connection,
+    before: &Use,
+    boot: &str,
+    now: NodeMs,
+) -> rusqlite::Result<()> {
+    let now = i64::try_from(now.0).unwrap_or(i64::MAX);
+    tx.execute_batch(
+        "DELETE FROM wk_lease WHERE state = 'C'; DELETE FROM wk_release; DELETE FROM wk_line;",
+    )?;
+    // A record of an earlier boot names no owner: no contender has to watch it. A release that nothing late can follow
+    // needs no mark.
+    tx.execute(
+        "UPDATE wk_lease SET inc = ?2, until = ?1, waits = 0",
+        (now, &before.boot),
+    )?;
+    tx.execute(
+        "UPDATE wk_body SET until = ?1 + min(kept, 9223372036854775807 - ?1)
+         WHERE until IS NOT NULL",
+        [now],
+    )?;
+    tx.execute(
+        "UPDATE wk_doc SET until = ?1 + min(ttl, 9223372036854775807 - ?1)",
+        [now],
+    )?;
+    let taken = "UPDATE wk_node SET boot = ?1, seen = ?2, changes = changes + 1";
+    tx.execute(taken, (boot, now)).map(|_| ())
+}
+
+/// The file's layout; `None` of a new one.
+fn layout(conn: &Connection) -> rusqlite::Result<Option<i64>> {
     let known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'wk_meta'";
     if conn.query_row(known, [], |_| Ok(())).optional()?.is_none() {
         return Ok(None);
     }
-    // Not in one statement: of another layout nothing but its number is known.
     let layout = "SELECT value FROM wk_meta WHERE name = 'layout'";
-    let layout: i64 = conn.query_row(layout, [], |row| row.get(0))?;
-    if layout != LAYOUT {
-        return Ok(Some((layout, String::new())));
-    }
-    let boot = conn.query_row("SELECT boot FROM wk_node", [], |row| row.get(0))?;
-    Ok(Some((layout, boot)))
+    conn.query_row(layout, [], |row| row.get(0)).map(Some)
+}
+
+/// What the file says of its use.
+pub(super) fn shown(conn: &Connection) -> rusqlite::Result<Use> {
+    // What names another incarnation was voided before.
+    let shown = "SELECT boot, changes, max(0, coalesce((SELECT max(until) FROM wk_lease
+        WHERE state <> 'R' AND inc = ''), 0) - seen) FROM wk_node";
+    conn.query_row(shown, [], |row| {
+        let longest = row.get::<_, i64>(2)?;
+        Ok(Use {
+            boot: row.get(0)?,
+            changes: row.get::<_, i64>(1)?.unsigned_abs(),
+            longest: Duration::from_millis(longest.unsigned_abs()),
+        })
+    })
 }
 
 /// The tries that are left for a file that other processes are busy with. SQLite's own patience would be for each step
@@ -273,20 +413,27 @@ fn layout_and_boot(conn: &Connection) -> rusqlite::Result<Option<(i64, String)>>
 struct Patience(u32);
 
 impl Patience {
+    fn with<T>(&mut self, mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+        loop {
+            match step() {
+                Err(error) if (is_busy(&error) || is_left(&error)) && self.waits() => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Whether there is another try; after a moment.
     #[allow(
         clippy::disallowed_methods,
         reason = "before the store's thread exists; a second at most"
     )]
-    fn with<T>(&mut self, mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-        loop {
-            match step() {
-                Err(error) if self.0 > 0 && (is_busy(&error) || is_left(&error)) => {
-                    self.0 -= 1;
-                    std::thread::sleep(BETWEEN_TRIES);
-                }
-                done => return done,
-            }
-        }
+    fn waits(&mut self) -> bool {
+        let Some(left) = self.0.checked_sub(1) else {
+            return false;
+        };
+        self.0 = left;
+        std::thread::sleep(BETWEEN_TRIES);
+        true
     }
 }
 

@@ -9,6 +9,9 @@ use crate::node::{
     rules::{Body, Claim, Entry, Row as NodeRow, Rows, State, Stored, Waiter, ceil_ms, directory},
 };
 
+/// Documents, and releases, that are removed at a time.
+const CLEANED: u32 = 1_000;
+
 /// The rows as one transaction sees them.
 pub(super) struct SqlRows<'c> {
     conn: &'c Connection,
@@ -22,19 +25,37 @@ impl<'c> SqlRows<'c> {
         Self { conn, now }
     }
 
-    /// The boot in which the file's times count.
-    pub(super) fn boot(&self) -> rusqlite::Result<String> {
+    /// The boot in which the file's times count, and how often the file was changed.
+    pub(super) fn boot_and_changes(&self) -> rusqlite::Result<(String, u64)> {
         self.conn
-            .prepare_cached("SELECT boot FROM wk_node")?
-            .query_row([], |row| row.get(0))
+            .prepare_cached("SELECT boot, changes FROM wk_node")?
+            .query_row([], |row| Ok((row.get(0)?, number(row, 1)?)))
     }
 
-    /// Removes documents and places in queues that have ended, and releases from before `old`.
-    pub(super) fn clean(&mut self, old: NodeMs) -> rusqlite::Result<()> {
+    /// The file was changed now.
+    pub(super) fn changed(&self, changes: u64) -> rusqlite::Result<()> {
         let now = int(self.now.0);
-        self.run("DELETE FROM wk_doc WHERE until <= ?1", [now])?;
+        self.run(
+            "UPDATE wk_node SET seen = ?1, changes = ?2",
+            (now, int(changes)),
+        )
+    }
+
+    /// Removes documents and places in queues that have ended, and releases from before `old`: some of them. Whether there
+    /// may be more.
+    pub(super) fn clean(&mut self, old: NodeMs) -> rusqlite::Result<bool> {
+        let now = int(self.now.0);
         self.run("DELETE FROM wk_line WHERE until <= ?1", [now])?;
-        self.run("DELETE FROM wk_release WHERE at < ?1", [int(old.0)])
+        let docs = "DELETE FROM wk_doc
+            WHERE name IN (SELECT name FROM wk_doc WHERE until <= ?1 LIMIT ?2)";
+        let docs = self.conn.prepare_cached(docs)?.execute((now, CLEANED))?;
+        // Their numbers are in the order of their times: no more than those few are looked at.
+        let releases = "DELETE FROM wk_release
+            WHERE id < (SELECT min(id) FROM wk_release) + ?2 AND at < ?1";
+        let mut releases = self.conn.prepare_cached(releases)?;
+        let releases = releases.execute((int(old.0), CLEANED))?;
+        let most = usize::try_from(CLEANED).unwrap_or(usize::MAX);
+        Ok(docs.max(releases) >= most)
     }
 
     fn run(&self, sql: &str, params: impl Params) -> rusqlite::Result<()> {

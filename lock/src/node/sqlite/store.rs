@@ -1,39 +1,60 @@
 //! The open file: executes one call as one transaction.
 
-use std::{
-    fs, io,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    time::Duration,
+use std::{path::Path, time::Duration};
+
+use rusqlite::{Connection, ErrorCode, TransactionBehavior, config::DbConfig};
+use tracing::{debug, error, warn};
+
+use super::{
+    boot::{Takeover, Watch},
+    error::OpenError,
+    inspect,
+    open::{self, BUSY_TIMEOUT},
+    place::{self, Inodes, Names, Still},
+    rows::SqlRows,
+    users::Users,
 };
-
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
-use tracing::warn;
-
-use super::{OpenError, inspect, open, rows::SqlRows};
 use crate::{
     clock::{Clock, Moment},
+    human::Brief,
     node::{Announcement, Call, NodeError, NodeFacts, NodeMs, Op, Reply, rules},
 };
 
-/// How long a call waits for other processes: well under the renewal period of a two-second lease.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(400);
-
 /// How often documents and places in queues that have ended are removed; until then they count as absent.
 const CLEAN_EVERY: Duration = Duration::from_secs(5);
+
+/// The same while there is more of it than is removed at a time.
+const CLEAN_ON: Duration = Duration::from_millis(100);
 
 /// How long releases stay readable for other processes.
 const RELEASES_STAY: Duration = Duration::from_secs(30);
 
 /// One connection to the file.
 pub(super) struct Store {
-    path: PathBuf,
+    // Closed before others are let in: closing may still write.
     conn: Connection,
+    users: Users,
+    names: Names,
+    /// The files that were opened.
+    inodes: Inodes,
     clock: Clock,
     boot: String,
-    /// Device and inode of the file that was opened.
-    identity: (u64, u64),
+    /// Whether the file's times count in our boot.
+    settled: bool,
+    /// A file of another boot, watched until its leases are over.
+    watch: Option<Watch>,
+    /// Why nothing is granted any more: what others find at the path is not what is open here.
+    gone: Option<String>,
+    /// How often the file was changed when we last changed it.
+    changes: u64,
     clean_at: NodeMs,
+}
+
+/// Why a call came to nothing.
+enum Failed {
+    /// The memory that the file stands for is not what this process knew.
+    Gone(String),
+    Node(NodeError),
 }
 
 // === impl Store ===
@@ -45,58 +66,157 @@ impl Store {
     }
 
     pub(super) fn open(path: &Path, clock: Clock, boot: String) -> Result<Self, OpenError> {
-        let conn = open::open(path, &boot, node_ms(&clock))?;
-        let identity = identity(path).map_err(|source| OpenError::NoAccess {
-            path: path.into(),
-            source,
-        })?;
+        let opened = open::open(path, &boot, node_ms(&clock))?;
         Ok(Self {
-            path: path.into(),
-            conn,
+            conn: opened.conn,
+            users: opened.users,
+            names: opened.names,
+            inodes: opened.inodes,
             clock,
             boot,
-            identity,
+            settled: opened.settled,
+            watch: None,
+            gone: None,
+            changes: opened.changes,
             clean_at: NodeMs(0),
         })
     }
 
-    /// Executes a call. Its time is read when the transaction has begun, so that waiting for others counts.
+    /// Executes a call.
     pub(super) fn call(&mut self, call: &Call) -> Result<Reply, NodeError> {
-        self.same_file()?;
+        if let Some(why) = &self.gone {
+            return Err(NodeError::Gone(why.clone()));
+        }
+        let path = self.names.main.display().to_string();
+        self.execute(call).map_err(|failed| match failed {
+            Failed::Node(trouble) => trouble,
+            Failed::Gone(what) => {
+                // Final: while it was away, others may have been granted what is held here.
+                let why = format!(
+                    "{path}: {what} while it was open here; stop all processes that use it, then start them again"
+                );
+                error!(node = "embedded", path, what, "the store's file is no longer ours: all leases in it are over");
+                self.gone = Some(why.clone());
+                NodeError::Gone(why)
+            }
+        })
+    }
+
+    /// Its time is read when the transaction has begun, so that waiting for others counts.
+    fn execute(&mut self, call: &Call) -> Result<Reply, Failed> {
+        self.is_ours()?;
+        // Before the transaction: what others change after it began is not seen in it.
+        let noted = self.users.changes().unwrap_or(0).max(self.changes);
+        if !self.settled {
+            self.settle()?;
+        }
         let writes = !call.ops.iter().all(only_looks);
         let behavior = if writes {
             TransactionBehavior::Immediate
         } else {
             TransactionBehavior::Deferred
         };
-        let tx = self
-            .conn
-            .transaction_with_behavior(behavior)
-            .map_err(|e| trouble(&e))?;
+        let tx = self.conn.transaction_with_behavior(behavior)?;
         let now = node_ms(&self.clock);
-        rules::admit(now, call)?;
+        rules::admit(now, call).map_err(Failed::Node)?;
         let mut rows = SqlRows::new(&tx, now);
-        if rows.boot().map_err(|e| trouble(&e))? != self.boot {
-            return Err(NodeError::Unfit(
-                "another machine uses the same file".to_owned(),
-            ));
+        let (boot, changes) = rows.boot_and_changes()?;
+        if boot != self.boot {
+            return Err(Failed::Gone(format!(
+                "another machine, or a container with a clock of its own, took it over (boot {boot}, ours is {})",
+                self.boot
+            )));
+        }
+        if changes < noted {
+            return Err(Failed::Gone(format!(
+                "{} (change {changes}, the last here was {noted})",
+                open::EARLIER
+            )));
         }
         let wall_ms = self.clock.wall().as_millisecond();
-        let reply = rules::execute(&mut rows, now, wall_ms, call).map_err(|e| trouble(&e))?;
-        let clean = writes && now >= self.clean_at;
-        if clean {
+        let before = tx.total_changes();
+        let reply = rules::execute(&mut rows, now, wall_ms, call)?;
+        let mut clean_at = self.clean_at;
+        if writes && now >= clean_at {
             let old = now.0.saturating_sub(rules::ceil_ms(RELEASES_STAY));
-            rows.clean(NodeMs(old)).map_err(|e| trouble(&e))?;
+            // Others must not wait for all of it.
+            let more = rows.clean(NodeMs(old))?;
+            clean_at = rules::later(now, if more { CLEAN_ON } else { CLEAN_EVERY });
+        }
+        // What was refused costs no disk.
+        let changed = tx.total_changes() != before;
+        if changed {
+            rows.changed(changes.saturating_add(1))?;
         }
         tx.commit().map_err(|error| {
             // It may be on the disk all the same.
-            warn!(node = "embedded", %error, "commit failed");
-            NodeError::Timeout(BUSY_TIMEOUT)
+            warn!(node = "embedded", path = %self.names.main.display(), %error, "commit failed");
+            Failed::Node(NodeError::Timeout(BUSY_TIMEOUT))
         })?;
-        if clean {
-            self.clean_at = rules::later(now, CLEAN_EVERY);
+        if changed {
+            self.changes = changes.saturating_add(1);
+            // After the commit: noted before it, a process that dies between both would leave a number without its change.
+            if let Err(error) = self.users.changed(self.changes) {
+                debug!(node = "embedded", %error, "change not noted");
+            }
         }
+        self.clean_at = clean_at;
         Ok(reply)
+    }
+
+    /// Locks live in the file that was opened: when another stands in its place, others cannot see ours.
+    fn is_ours(&self) -> Result<(), Failed> {
+        let path = self.names.main.display();
+        let unfit = |why| Err(Failed::Node(NodeError::Unfit(why)));
+        match self.names.look() {
+            // Nothing is known of what others find there.
+            Err(error) => unfit(format!("cannot look at {path}: {error}")),
+            Ok(found) => match place::still(&self.inodes, &found) {
+                Still::Ours => Ok(()),
+                Still::Gone(what) => Err(Failed::Gone(what.to_owned())),
+                Still::Linked(links) => unfit(format!(
+                    "{path} has {links} names (hard links), and who uses another of them has a log of its own; remove the others"
+                )),
+            },
+        }
+    }
+
+    /// Makes the file one of this boot when no lease of another can live.
+    fn settle(&mut self) -> Result<(), Failed> {
+        let tx = self
+            .conn
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let now = node_ms(&self.clock);
+        let shown = open::shown(&tx)?;
+        if shown.boot == self.boot {
+            self.settled = true;
+            return Ok(());
+        }
+        let watch = Watch::on(self.watch.take(), shown.clone(), now);
+        let left = match watch.judge(now) {
+            Takeover::In(left) => left,
+            Takeover::Now => {
+                open::take_over(&tx, &shown, &self.boot, now)?;
+                tx.commit()?;
+                self.settled = true;
+                return Ok(());
+            }
+        };
+        let (path, theirs) = (self.names.main.display(), watch.boot());
+        let why = match watch.lives {
+            false => format!(
+                "{path} was last used before a restart, or is used by another machine (boot {theirs}): grants nothing for {} \
+                 more, in which leases of that time may live",
+                Brief(left)
+            ),
+            true => format!(
+                "{path} is used by another machine, or by a container with a clock of its own (boot {theirs}, ours is {}): an \
+                 embedded store serves one machine; stop one of them, or use redis",
+                self.boot
+            ),
+        };
+        self.watch = Some(watch);
+        Err(Failed::Node(NodeError::Unfit(why)))
     }
 
     /// What is known of the file.
@@ -106,7 +226,7 @@ impl Store {
         NodeFacts {
             journal,
             version: Some(rusqlite::version().to_owned()),
-            ..inspect::inspect(&self.path)
+            ..inspect::inspect(&self.names.main)
         }
     }
 
@@ -142,21 +262,41 @@ impl Store {
         rows.collect()
     }
 
+    /// As on a disk that is full.
+    #[cfg(test)]
+    pub(super) fn let_it_grow_no_more(&self) {
+        let pages = "PRAGMA page_count";
+        let pages: i64 = self.conn.query_row(pages, [], |row| row.get(0)).unwrap();
+        let most = format!("PRAGMA max_page_count = {}", pages + 8);
+        self.conn.query_row(&most, [], |_| Ok(())).unwrap();
+    }
+
     /// Tests that compare answers need not wait for the disk.
     #[cfg(test)]
     pub(super) fn skip_the_disk(&self) {
         self.conn.pragma_update(None, "synchronous", "OFF").unwrap();
     }
+}
 
-    /// Locks live in the file that was opened: when another stands in its place, others cannot see ours.
-    fn same_file(&self) -> Result<(), NodeError> {
-        if identity(&self.path).is_ok_and(|now| now == self.identity) {
-            return Ok(());
+impl Drop for Store {
+    fn drop(&mut self) {
+        let found = self.names.look();
+        if found.is_ok_and(|found| found.main == self.inodes.main) {
+            return;
         }
-        let path = self.path.display();
-        Err(NodeError::Unfit(format!(
-            "{path} was removed or replaced while open; restart"
-        )))
+        // Closing the last connection takes away `-wal` by its name, which is another file's by now.
+        let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        if let Err(error) = self.conn.set_db_config(keep, true) {
+            debug!(node = "embedded", %error, "cannot leave the log alone");
+        }
+    }
+}
+
+// === impl Failed ===
+
+impl From<rusqlite::Error> for Failed {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Node(trouble(&error))
     }
 }
 
@@ -175,10 +315,6 @@ fn only_looks(op: &Op) -> bool {
 
 fn node_ms(clock: &Clock) -> NodeMs {
     NodeMs(u64::try_from(clock.now().since_boot().as_millis()).unwrap_or(u64::MAX))
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    fs::metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 /// What a failed statement means before anything was committed.

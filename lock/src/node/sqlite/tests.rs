@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use super::{OpenError, SqliteNode, open::network_kind, store::Store};
+use super::{OpenError, SqliteNode, store::Store};
 use crate::{
     clock::{Clock, Moment, TimeSource},
     node::{
@@ -22,6 +22,7 @@ use crate::{
     },
 };
 
+mod one_file;
 mod same_answers;
 
 /// A clock that moves only when told; wall time is 5 s ahead of the boot clock.
@@ -65,6 +66,15 @@ fn folder() -> TempDir {
 fn store(folder: &TempDir, time: &ByHand, boot: &str) -> Store {
     let path = folder.path().join("locks.db");
     Store::open(&path, Clock::new(time.clone()), boot.to_owned()).unwrap()
+}
+
+/// The store of the next boot, when leases of the first are over.
+fn restarted(folder: &TempDir, time: &ByHand) -> Store {
+    let mut after = store(folder, time, "boot-2");
+    let early = after.call(&call([]));
+    assert!(matches!(early, Err(NodeError::Unfit(_))), "{early:?}");
+    time.forward(10_200);
+    after
 }
 
 fn call(ops: impl Into<Vec<Op>>) -> Call {
@@ -127,7 +137,7 @@ fn a_reboot_voids_every_lease_and_keeps_counters_records_and_documents() {
     before.call(&call([acquire("k", "a"), write, doc])).unwrap();
 
     let time = ByHand::at(2_000);
-    let mut after = store(&folder, &time, "boot-2");
+    let mut after = restarted(&folder, &time);
     let seen = view(&mut after, "k");
     assert_eq!((seen.holder, seen.token), (None, Token(1)));
     assert_eq!(
@@ -152,7 +162,7 @@ fn a_reboot_voids_every_lease_and_keeps_counters_records_and_documents() {
     // The store of the other boot is of another machine, or a ghost.
     assert!(matches!(
         before.call(&call([acquire("j", "a")])),
-        Err(NodeError::Unfit(_))
+        Err(NodeError::Gone(_))
     ));
 }
 
@@ -282,7 +292,7 @@ fn a_file_of_another_layout_is_refused_and_left_alone() {
     drop(store(&folder, &time, "boot"));
     let path = folder.path().join("locks.db");
     let conn = Connection::open(&path).unwrap();
-    for layout in [2, 4] {
+    for layout in [3, 5] {
         conn.execute("UPDATE wk_meta SET value = ?1", [layout])
             .unwrap();
         let refused = Store::open(&path, Clock::new(time.clone()), "other".into());
@@ -290,7 +300,7 @@ fn a_file_of_another_layout_is_refused_and_left_alone() {
         let OpenError::OtherLayout { found, known, .. } = refused else {
             panic!("{refused:?}")
         };
-        assert_eq!((found, known), (layout, 3));
+        assert_eq!((found, known), (layout, 4));
     }
     let boot: String = conn
         .query_row("SELECT boot FROM wk_node", [], |row| row.get(0))
@@ -336,7 +346,7 @@ fn a_record_of_an_earlier_boot_names_nobody() {
     let mut before = store(&folder, &time, "boot-1");
     before.call(&call([acquire("k", "a")])).unwrap();
     drop(before);
-    let mut after = store(&folder, &time, "boot-2");
+    let mut after = restarted(&folder, &time);
     let seen = view(&mut after, "k");
     assert_eq!((seen.owner.as_deref(), seen.named), (Some("a"), false));
     let mut observed = acquire("k", "b");
@@ -345,36 +355,6 @@ fn a_record_of_an_earlier_boot_names_nobody() {
     }
     let reply = after.call(&call([observed])).unwrap();
     assert!(matches!(reply.answers[0], Answer::Granted { .. }));
-}
-
-#[test]
-fn network_file_systems_are_known_by_name() {
-    assert_eq!(network_kind(0x6969), Some("NFS"));
-    assert_eq!(network_kind(0xff53_4d42), Some("CIFS"));
-    let local = [0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0x0102_1994];
-    assert!(local.into_iter().all(|magic| network_kind(magic).is_none()));
-}
-
-#[test]
-fn a_file_replaced_while_open_is_refused() {
-    let (folder, time) = (folder(), ByHand::default());
-    let mut first = store(&folder, &time, "boot");
-    first.call(&call([acquire("k", "a")])).unwrap();
-    std::fs::remove_file(folder.path().join("locks.db")).unwrap();
-    assert!(matches!(
-        first.call(&call([acquire("j", "a")])),
-        Err(NodeError::Unfit(_))
-    ));
-    // Its log belonged to the removed file.
-    for log in ["locks.db-wal", "locks.db-shm"] {
-        std::fs::remove_file(folder.path().join(log)).unwrap();
-    }
-    let mut second = store(&folder, &time, "boot");
-    second.call(&call([acquire("k", "b")])).unwrap();
-    assert!(matches!(
-        first.call(&call([acquire("j", "a")])),
-        Err(NodeError::Unfit(_))
-    ));
 }
 
 #[test]

@@ -122,6 +122,20 @@ impl Queue {
         all.any(|queued| queued.ends.is_some())
     }
 
+    /// Nothing leaves of which it cannot be said how late it may act.
+    pub(super) fn refuse_bound(&mut self, trouble: &NodeError) {
+        for lane in [&mut self.extensions, &mut self.others] {
+            for queued in std::mem::take(lane) {
+                if queued.ends.is_none() {
+                    lane.push_back(queued);
+                } else {
+                    self.ops -= queued.ops.len();
+                    let _ = queued.reply.send(Err(trouble.clone()));
+                }
+            }
+        }
+    }
+
     pub(super) fn refuse_all(&mut self, trouble: &NodeError) {
         let all = self.extensions.drain(..).chain(self.others.drain(..));
         for queued in all {

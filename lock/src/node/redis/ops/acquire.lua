@@ -3,8 +3,9 @@
 --
 -- KEYS[1]  '{ns}:2:t', the table.
 -- ARGV     not_after, the incarnation, the key, the floor, the ttl, the owner, how long its sender waits ('0' not at
---          all), the clamp, and how it is taken: 's' by this server's clock, or the round, incarnation and owner that
---          were seen, or ''.
+--          all), the clamp, how it is taken: 's' by this server's clock, or the round, incarnation and owner that
+--          were seen, or ''; and the process and database that this connection was made to, when the incarnation is to
+--          be compared, else ''.
 -- Reply    { 0, now } when it came too late (N2), else { 2, now, answer }.
 
 local call, argv, sub = redis.call, ARGV, string.sub
@@ -12,8 +13,19 @@ local time = call('TIME')
 local now = sub('000000000' .. time[1], -10) .. sub('00000' .. time[2], -6, -4)
 if now >= argv[1] then return { 0, now + 0 } end
 local inc, key, owner = argv[2], argv[3], argv[6]
-local rows = call('HMGET', KEYS[1], 'm', 'c', 'l' .. key, 'b' .. key)
+local rows = call('HMGET', KEYS[1], 'm', 'c', 'l' .. key, 'b' .. key, 'i')
 if rows[1] ~= inc and inc ~= '----------------' then return { 2, now + 0, -2 } end
+-- Once in each millisecond.
+local looks = argv[10] ~= '' and rows[5] ~= now
+if looks then
+  local said, who = call('INFO', 'replication'), call('HGET', KEYS[1], 'mw') or ''
+  local history = string.match(said, 'master_replid2:(%x+)')
+  local same = sub(who, -40) == history or string.find(history, '^0+$')
+  if not same or sub(who, 1, -42) ~= argv[10] or not string.find(said, 'role:master', 1, true) then
+    -- The next call does what is to be done about it.
+    return { 2, now + 0, -2 }
+  end
+end
 
 local v, body = rows[3], rows[4]
 if body and (sub(body, 1, 13) <= now or not string.find(body, '^' .. ('%d'):rep(45))) then body = nil end
@@ -73,6 +85,7 @@ end
 if argv[4] > base then base = argv[4] end
 -- Lua counts no further.
 if base >= '9007199254740990' then return redis.error_reply('ERR the counter of ' .. key .. ' is at its end') end
+if looks then call('HSET', KEYS[1], 'i', now) end
 local grant = base + 1
 local shown = string.format('%016.0f', grant)
 local row = 'H' .. shown .. shown .. string.format('%013.0f', now + argv[5]) .. waits .. argv[5]

@@ -2,15 +2,16 @@
 --
 -- KEYS[1]  '{ns}:2:t', the table: a hash; every other key of ours has the same prefix and hash tag.
 -- ARGV     not_after, raw ('1' = lock keys stand verbatim beside the table), guard ('' = off, '?' = compare the
---          incarnation, else the marker that this connection has seen), the run id that this connection was made to,
---          the fleet's configuration, how many fields of the table follow, these fields in the order in which the
---          operations of every day need them; then each operation: its code and what else it needs.
+--          incarnation, else the marker that this connection has seen), the process and database that this connection was
+--          made to, the fleet's configuration, how many fields of the table follow, these fields in the order in which the
+--          operations of every day need them, and at their end 'i' when the incarnation is to be compared all the same;
+--          then each operation: its code and what else it needs.
 -- Reply    { 0, now } when the call came too late (N2), else { 1, now, answers }; guarded also standing, inc, config.
 --          An answer is a table, or a number where nothing more is to be said: 0 done, -1 kept, -2 no vote, else a grant.
 --
 -- All memory that safety rests on is in the table, so that a server has all of it or none:
 --   m inc of the marker, mw its incarnation, mc its configuration, ml its loss of memory; n nonce of the nomination, nw its
---   incarnation; c the largest counter of all that was forgotten; lKEY a row; bKEY a body.
+--   incarnation; i when the incarnation was compared; c the largest counter of all that was forgotten; lKEY a row; bKEY a body.
 --   A record: state (H held, R released, B broken) 1, counter 2-17, grant 18-33, until 34-46, waits 47-59, ttl 60-69,
 --   version (token, rev) 70-101, seq 102-117, inc 118-133, owner 134-.
 --   A claim:  C 1, grant 2-17, until 18-30, inc 31-46, owner 47-.
@@ -46,18 +47,39 @@ local rows = call('HMGET', t, 'm', 'c', unpack(argv, 7, 6 + given))
 local inc, votes = '----------------', true
 -- 1 admitted, 2 not, 3 for another configuration.
 local standing, config
+-- Whether this call has compared the incarnation, and it is that of the marker.
+local looked = false
+
+-- Which life of which memory this is: of this process, this database, and of what stood here when it was last promoted.
+local function incarnation()
+  local said = call('INFO', 'replication')
+  if not string.find(said, 'role:master', 1, true) then return 'replica' end
+  return argv[4] .. ':' .. string.match(said, 'master_replid2:(%x+)')
+end
+-- Whether it is the one that was written down. A server that is promoted takes a new history, and forgets it (zeros) when it
+-- has had no replica for an hour: that alone loses nothing.
+local function is_still(stored, who)
+  return stored == who or stored and string.find(who, ':0+$') and sub(stored, 1, -41) == sub(who, 1, -41)
+end
+
 if guard ~= '' then
   inc = rows[1]
-  if guard == '?' then
+  if guard ~= '?' and inc ~= guard then inc = false end
+  -- To ask for it costs as much as a whole call. No server loads the memory of another within a millisecond, so that it is
+  -- enough to ask once in each.
+  if guard == '?' or inc and argv[position] == 'i' and rows[2 + given] ~= now then
     if inc and #inc ~= 16 then return redis.error_reply('ERR the marker in ' .. t .. ' is none of ours') end
     -- A process that ends takes its connections with it: only what may change under a connection is asked for.
-    local marker = call('HMGET', t, 'mw', 'mc')
-    local link = string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
-    if marker[1] ~= argv[4] .. ':' .. link then inc = false end
+    local marker, who = call('HMGET', t, 'mw', 'mc'), incarnation()
+    if not is_still(marker[1], who) then
+      inc = false
+      -- Nor may it count again when the server forgets its history.
+      if marker[1] and sub(marker[1], 1, -41) == sub(who, 1, -41) then redis.pcall('HDEL', t, 'mw') end
+    end
+    looked = inc
     config = marker[2]
-    standing = not inc and 2 or config == argv[5] and 1 or 3
+    standing = not inc and 2 or (guard ~= '?' or config == argv[5]) and 1 or 3
   else
-    if inc ~= guard then inc = false end
     standing = inc and 1 or 2
   end
   votes = standing == 1
@@ -87,6 +109,10 @@ local function flush()
   if c > stands then
     texts[n + 1], texts[n + 2] = 'c', c
     n, stands = n + 2, c
+  end
+  if looked and n > 0 then
+    texts[n + 1], texts[n + 2] = 'i', now
+    n, looked = n + 2, false
   end
   -- In parts, because a page of a small table may be all of it.
   for i = 1, n, 1000 do

@@ -7,10 +7,6 @@ local function args(count)
   return unpack(argv, first, position)
 end
 
-local function incarnation()
-  return argv[4] .. ':' .. string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
-end
-
 local function is_wrong_type(said)
   return type(said) == 'table' and said.err and string.find(said.err, 'WRONGTYPE', 1, true)
 end
@@ -311,12 +307,16 @@ local function rare(code)
   -- The nomination of the present incarnation, if one stands.
   local function nominated()
     local nomination = call('HMGET', t, 'n', 'nw')
-    return who and nomination[2] == who and nomination[1]
+    if not who or not nomination[2] then return false end
+    if is_still(nomination[2], who) then return nomination[1] end
+    -- Nor may it count again when the server forgets its history.
+    redis.pcall('HDEL', t, 'nw')
+    return false
   end
   local function admission()
     if not who then return { ADMISSION, '', false, 1, '', false, c + 0, false } end
     local m = call('HMGET', t, 'm', 'mw', 'mc', 'ml')
-    return { ADMISSION, who, nominated(), m[2] == who and 1 or 0, m[1] or '', m[3], c + 0, m[4] }
+    return { ADMISSION, who, nominated(), is_still(m[2], who) and 1 or 0, m[1] or '', m[3], c + 0, m[4] }
   end
 
   if code == 'admission' then return admission() end
@@ -343,7 +343,7 @@ local function rare(code)
     local nonce, configured, counter, lost = args(4)
     local m = call('HMGET', t, 'm', 'mw')
     -- Sent again, or by another who watched the same nomination.
-    if not (who and m[1] == nonce and m[2] == who) then
+    if not (who and m[1] == nonce and is_still(m[2], who)) then
       if nominated() ~= nonce then return UNADMITTED end
       if counter > c then c = counter end
       call('PERSIST', t)

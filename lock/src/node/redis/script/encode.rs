@@ -68,8 +68,8 @@ pub(super) fn not_after(cmd: &mut Cmd, not_after: Option<NodeMs>) {
     cmd.arg(&*Digits::of(last, 13));
 }
 
-/// For the script that acquires one lock.
-pub(super) fn acquire(cmd: &mut Cmd, op: &Op) {
+/// For the script that acquires one lock, which asks this server for its incarnation; empty where it does not.
+pub(super) fn acquire(cmd: &mut Cmd, op: &Op, server: &str) {
     if let Op::Acquire {
         key,
         owner,
@@ -84,7 +84,7 @@ pub(super) fn acquire(cmd: &mut Cmd, op: &Op) {
         cmd.arg(key).arg(&*wide(floor.0));
         cmd.arg(&*life(*ttl)).arg(owner);
         cmd.arg(&*wait(*waits)).arg(&*millis(*clamp));
-        cmd.arg(&*seen(take));
+        cmd.arg(&*seen(take)).arg(server);
     }
 }
 
@@ -103,9 +103,10 @@ pub(super) fn release(cmd: &mut Cmd, op: &Op) {
     }
 }
 
-/// How many fields of the table these operations read one after the other, and which.
-pub(super) fn fields(cmd: &mut Cmd, ops: &[Op]) {
-    let mut fields = Vec::with_capacity(ops.len());
+/// How many fields of the table these operations read one after the other, and which; at their end when the incarnation was
+/// compared, where that is done with every call.
+pub(super) fn fields(cmd: &mut Cmd, ops: &[Op], compares: bool) {
+    let mut fields = Vec::with_capacity(ops.len() + 1);
     for op in ops {
         match op {
             Op::Acquire { key, kind, .. } => {
@@ -119,6 +120,9 @@ pub(super) fn fields(cmd: &mut Cmd, ops: &[Op]) {
             }
             _ => {}
         }
+    }
+    if compares {
+        fields.push("i".to_owned());
     }
     cmd.arg(fields.len());
     for field in fields {

@@ -173,7 +173,7 @@ fn what_shares_a_head_is_sent_as_a_group() {
 fn one_lock_has_a_script_of_its_own_once_the_marker_was_seen() {
     let digest = |call: &Prepared, inc: Option<&str>| {
         let peer = Peer {
-            run_id: "r".into(),
+            server: "r/0".into(),
             inc: inc.map(str::to_owned),
         };
         sent(call, &peer).swap_remove(1)
@@ -181,11 +181,11 @@ fn one_lock_has_a_script_of_its_own_once_the_marker_was_seen() {
     let op = || vec![release("k", "a", Kind::Lock)];
     let (short, usual) = (RELEASE.script.get_hash(), USUAL.script.get_hash());
     assert_eq!(digest(&prepared(op()), None), short);
-    let connection = guarded(RestartGuard::Connection, op());
-    assert_eq!(digest(&connection, None), usual);
-    assert_eq!(digest(&connection, Some("nonce-----------")), short);
-    let call = guarded(RestartGuard::Call, op());
-    assert_eq!(digest(&call, Some("nonce-----------")), usual);
+    for mode in [RestartGuard::Connection, RestartGuard::Call] {
+        let guarded = guarded(mode, op());
+        assert_eq!(digest(&guarded, None), usual);
+        assert_eq!(digest(&guarded, Some("nonce-----------")), short);
+    }
 }
 
 #[test]
