@@ -8,11 +8,12 @@
 //! - W7 While a foreign value bars the lock, the first of the queue looks again after an eighth of the time for which that value
 //!   has stood: 20 ms at least and 100 ms at most, or half of that, by chance. The n-th waits n x n times as long.
 //!   (w7_a_waiter_looks_often_while_a_foreign_value_is_young, w7_a_lock_that_changes_hands_among_strangers_is_had_in_turn)
-//! - W7 A foreign value that stays costs a node less than 25 calls a second, however many wait for the lock.
+//! - W7 A foreign value that stays costs a node less than 25 calls a second beside the slow poll, however many wait.
 //!   (w7_a_foreign_value_that_stays_costs_few_calls)
 //!
 //! # Not promised
-//! A share. It follows from how often the others try: see `benches/README.md` and the suite `faults`.
+//! A share. It follows from how often the others try, and a client that takes the lock again in the moment in which it released
+//! it leaves no gap: see `we_get_our_share` in the suite `faults`.
 
 use std::time::Duration;
 

@@ -35,20 +35,24 @@ pub(crate) enum Fault {
     Reroute,
 }
 
-/// As often as they are listed.
+/// As often as they are listed. Not most of them cost a node its memory: where no node may vote, nobody believes anything.
 pub(crate) const ALL: &[Fault] = &[
     Fault::Kill,
     Fault::Kill,
-    Fault::Kill,
+    Fault::Freeze,
     Fault::Freeze,
     Fault::Freeze,
     Fault::Flush,
     Fault::Mislead,
+    Fault::Mislead,
     Fault::Restore,
+    Fault::Backup,
     Fault::Backup,
     Fault::Follow,
     Fault::Follow,
     Fault::Scripts,
+    Fault::Scripts,
+    Fault::Full,
     Fault::Full,
     Fault::Evict,
 ];

@@ -187,8 +187,15 @@ fn interop() -> Vec<Trial> {
         scene(Peer::Rslock, 3, rules, &cases);
         scene(Peer::Pottery, 3, rules, &cases[1..]);
     }
-    let share: (&str, &[Need], Case) = ("we_get_our_share", SERVERS, interop::we_get_our_share);
-    scene(Peer::NodeRedlock, 3, ALL_ON, &[share]);
+    let turns: [(&str, &[Need], Case); 2] = [
+        ("we_get_our_share", SERVERS, interop::we_get_our_share),
+        (
+            "we_take_turns_in_unrest",
+            SERVERS,
+            interop::we_take_turns_in_unrest,
+        ),
+    ];
+    scene(Peer::NodeRedlock, 3, ALL_ON, &turns);
     // What a clock does to a value does not depend on who wrote it.
     scene(Peer::NodeRedlock, 1, ALL_ON, &cases[1..]);
     scene(Peer::Rslock, 5, ALL_ON, &cases[1..]);

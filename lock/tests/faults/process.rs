@@ -22,11 +22,11 @@ use crate::{
     client::{KEY, block_on, locks},
     history::Belief,
     masters,
-    rules::{ALL_OFF, ALL_ON, Rules},
+    rules::{COMBINATIONS, Rules},
     torture::{pause, timing},
 };
 
-/// The seed, whether the rules are on, and the addresses of the nodes.
+/// The seed, the place of the rules among all combinations, and the addresses of the nodes.
 const CLIENT: &str = "WATCHKEEPER_TORTURED_CLIENT";
 
 /// A client in a process of its own. Killed and reaped on drop.
@@ -77,9 +77,10 @@ impl Processes<'_> {
     }
 
     fn start(&self, seed: u64, name: &str) -> Process {
-        let on = u8::from(self.rules == ALL_ON);
+        let rules = COMBINATIONS.iter().position(|rules| *rules == self.rules);
+        let rules = rules.expect("a combination that is run");
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .env(CLIENT, format!("{seed} {on} {}", self.urls.join(",")))
+            .env(CLIENT, format!("{seed} {rules} {}", self.urls.join(",")))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -152,10 +153,11 @@ pub(crate) fn is_client() -> bool {
         return false;
     };
     let words: Vec<&str> = order.split(' ').collect();
-    let [seed, on, urls] = words[..] else {
+    let [seed, rules, urls] = words[..] else {
         panic!("{order}");
     };
-    let rules = if on == "1" { ALL_ON } else { ALL_OFF };
+    let rules: usize = rules.parse().expect("a number");
+    let rules = COMBINATIONS[rules];
     let timing = timing();
     let settings = urls
         .split(',')
