@@ -249,9 +249,12 @@ pub(crate) fn a_replica_confirms_nothing() {
         );
         follow(&copy, server).await;
         copy.raw(&["REPLICAOF", "NO", "ONE"]);
-        follow(server, &copy).await;
-        a_moment().await;
         let client = &scene.clients[0].1;
+        // So that it must take all of the other's memory, and no history of its own is left.
+        granted(&ask(client, acquire("after", "a")).await);
+        follow(server, &copy).await;
+        assert_eq!(info(server, "master_replid2"), NO_HISTORY);
+        a_moment().await;
         let confirmed = ask(client, confirm("before", "a", Kind::Lock, 1)).await;
         assert_eq!(confirmed, Answer::Unadmitted);
     });
