@@ -232,10 +232,12 @@ impl<R: Rows> Turn<'_, R> {
         if plain.is_some() {
             return Ok(None);
         }
-        if let Some(Row::Record(entry)) = &row {
-            if self.names(&entry.inc) && entry.stands() && self.now < entry.until {
-                return Ok(None);
-            }
+        if let Some(Row::Record(entry)) = &row
+            && self.names(&entry.inc)
+            && entry.stands()
+            && self.now < entry.until
+        {
+            return Ok(None);
         }
         let forgotten = self.rows.forgotten()?;
         // What was known of this one: `c` was below what is shared, unless its row has gone in this call.
