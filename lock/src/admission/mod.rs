@@ -58,6 +58,9 @@ const INTENTS_AT_ONCE: usize = 64;
 /// Records asked for at once, and the least when they turn out to be large.
 const PAGE: (u32, u32) = (250, 4);
 
+/// Letters of bodies and documents that a node is told in one call.
+const TOLD_AT_ONCE: usize = 64 * 1024;
+
 /// Another voter that cannot be read is asked so often before we do without it, when enough others were read.
 const TRIES: u32 = 4;
 
@@ -200,7 +203,7 @@ impl Tended<'_> {
         let mut page = MOST_OPS;
         let mut ops = merged.ops.as_slice();
         while !ops.is_empty() {
-            let (now, later) = ops.split_at(page.min(ops.len()));
+            let (now, later) = ops.split_at(page.min(at_once(ops)));
             match self.link.ask(now.to_vec()).await {
                 Ok(reply) if reply.answers.iter().all(|a| *a == Answer::Done) => ops = later,
                 // Large bodies: less of them at once.
@@ -402,6 +405,22 @@ async fn read_all(link: &Link) -> Result<Option<Reading>, NodeError> {
         names = later;
     }
     Ok(Some(reading))
+}
+
+/// How many of these are told in one call: a server does nothing else while it takes them in. At least one.
+fn at_once(ops: &[Op]) -> usize {
+    let mut room = TOLD_AT_ONCE;
+    let fits = ops.iter().take_while(|op| {
+        let text = match op {
+            Op::Merge { record, .. } => record.body.len(),
+            Op::PutDoc { body, .. } => body.len(),
+            _ => 0,
+        };
+        let fits = text <= room;
+        room = room.saturating_sub(text);
+        fits
+    });
+    fits.count().max(1)
 }
 
 /// Whether this is a voter, and the one that was read before.

@@ -380,3 +380,21 @@ fn names_are_asked_for_until_there_are_no_more() {
     assert_eq!(super::more_names(2_000, 2_500), Some(4_000));
     assert_eq!(super::more_names(64_000, 64_000), None);
 }
+
+#[test]
+fn large_bodies_are_told_a_few_at_a_time() {
+    let merge = |length: usize| Op::Merge {
+        nonce: "n".into(),
+        key: "k".into(),
+        record: crate::node::Record {
+            body: "x".repeat(length),
+            ..crate::node::Record::default()
+        },
+        retention: Duration::from_secs(1),
+    };
+    let of =
+        |lengths: &[usize]| super::at_once(&lengths.iter().copied().map(merge).collect::<Vec<_>>());
+    assert_eq!(of(&[10, 20, 30]), 3);
+    assert_eq!(of(&[60_000, 5_000, 1_000]), 2);
+    assert_eq!(of(&[1_000_000, 1]), 1);
+}

@@ -4,9 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use watchkeeper_lock::{
-    Locks,
     clock::Clock,
-    lock::Timing,
+    lock::{Locks, Timing},
     node::{
         Answer, Call, Node, NodeError, NodeMs,
         redis::{RedisNode, RedisNodeSettings},

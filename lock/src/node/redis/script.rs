@@ -252,7 +252,7 @@ impl Prepared {
         if found.len() != self.call.ops.len() {
             return Err(nonsense("another number of answers than operations"));
         }
-        let mut scene = Scene::new(at, &self.layout);
+        let mut scene = Scene::new(at, &self.layout.table, self.layout.raw);
         let answers = found.into_iter().zip(&self.call.ops);
         let answers: Vec<_> = answers.map(|(value, op)| scene.answer(value, op)).collect();
         for key in scene.misfits {

@@ -2,7 +2,6 @@
 
 use deadpool_redis::redis::Value;
 
-use super::Layout;
 use super::row::{self, Plain, Row};
 use crate::node::{
     Admission, Answer, Cursor, Doc, Eligibility, NodeError, NodeMs, Op, Page, Record, Refusal,
@@ -12,7 +11,8 @@ use crate::node::{
 /// What all answers of a call have in common.
 pub(super) struct Scene<'a> {
     at: NodeMs,
-    layout: &'a Layout,
+    table: &'a str,
+    raw: bool,
     /// Keys that are none of ours by their type.
     pub(super) misfits: Vec<String>,
 }
@@ -29,10 +29,11 @@ pub(in crate::node::redis) enum Marker {
 // === impl Scene ===
 
 impl<'a> Scene<'a> {
-    pub(super) fn new(at: u64, layout: &'a Layout) -> Self {
+    pub(super) fn new(at: u64, table: &'a str, raw: bool) -> Self {
         Self {
             at: NodeMs(at),
-            layout,
+            table,
+            raw,
             misfits: Vec::new(),
         }
     }
@@ -105,7 +106,7 @@ impl<'a> Scene<'a> {
 
     /// What the script has refused of one operation.
     fn refusal(&self, code: i64, key: &str) -> NodeError {
-        let table = &self.layout.table;
+        let table = self.table;
         let (refusal, said) = match code {
             -4 => (Refusal::OutOfMemory, "OOM".to_owned()),
             -5 => {
@@ -140,7 +141,7 @@ impl<'a> Scene<'a> {
         f: &mut Fields,
     ) -> Result<View, NodeError> {
         let (version, plain, body) = (f.bytes()?, f.plain()?, f.rest()?);
-        let view = Row { text, named }.view(key, plain, self.at, self.layout.raw);
+        let view = Row { text, named }.view(key, plain, self.at, self.raw);
         // The version of what is not shown stands in the record.
         Ok(match version.is_empty() {
             true => view,
