@@ -38,6 +38,17 @@ fn one_holder_with_explicit_watches() {
     holds("explicit watches", &TABLE.reading().extending(1, 0));
 }
 
+/// A client that starts again has a new owner value, and has forgotten what it watched.
+#[test]
+fn one_holder_of_clients_that_start_again() {
+    let restarts = Bounds {
+        restarts: true,
+        ..TABLE.trying(2, 1)
+    };
+    holds("started again, late", &restarts.late());
+    holds("started again, a loss", &restarts.losing(1));
+}
+
 #[test]
 fn one_holder_over_lost_memory() {
     holds("a loss", &TABLE.losing(1).late());

@@ -23,6 +23,7 @@
 //! | explicit watches, late | 956,669 |  |
 //! | late at any age, an extension | 153,021 |  |
 //! | floors that are forgotten, three attempts | 505,920 |  |
+//! | started again, explicit watches | 1,511,020 |  |
 //! | a loss, an extension, late | 736,067 |  |
 //! | two losses | 12,839 |  |
 //! | a copy, two extensions | 259,582 |  |
@@ -93,6 +94,11 @@ fn one_holder_in_larger_bounds() {
         ..TABLE.counting().trying(2, 1)
     };
     holds("floors that are forgotten, three attempts", &floors);
+    let watches = Bounds {
+        restarts: true,
+        ..TABLE.trying(2, 1).reading()
+    };
+    holds("started again, explicit watches", &watches);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! An exhaustive model of *layout 2*, in which a node's memory is one value: every schedule of a small machine, within stated
-//! bounds. `../model` is the same for layout 1, which the lock has today.
+//! bounds. `../model` is the same for leases that end by the server's clock (`locks.expiry = "server"`), and still has a node's memory
+//! as it was before.
 //!
 //! The machine has three lock nodes (five where three are blind) and two or three clients; one lock; a ttl of two ticks, or of
 //! three and two. Messages are late, repeated, and may be executed without their reply being heard; clients stop between any
@@ -103,6 +104,21 @@
 //! With all clients dead, a newcomer that watches acquires less than two ttls later: what is under way arrives within one (N2),
 //! and whatever it has written is ripe after another. It may take more than one
 //! (`an_orphan_bars_the_lock_for_less_than_two_ttls`).
+//!
+//! # Where it is searched
+//! | what | where |
+//! | --- | --- |
+//! | fleets that are configured differently, and `max_ttl` that differ | [`fleets`]; five nodes: `an_admission_asks_all_other_nodes` |
+//! | lists of nodes that differ; addresses that lead elsewhere | [`roster`], with two lists of five; [`fleets`] |
+//! | claims beside the table | [`claims`] |
+//! | raw keys, and foreign clients | [`raw`] |
+//! | unequal ttls, clients that start again | [`holds`], [`long`] |
+//! | sweeping | [`sweeping`], [`counters`], [`long`] |
+//! | the waiting flag | [`wakes`], [`long`] |
+//! | T2 on five nodes | [`five`] |
+//!
+//! The real code under delay, loss, crashes, freezes, lost memory and clocks of other rates: `src/sim/locks.rs`, over three and
+//! five nodes.
 //!
 //! # What is not in it
 //! - Different clock rates; allowances for them are numbers.

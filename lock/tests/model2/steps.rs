@@ -3,7 +3,7 @@
 use crate::{
     node::{Law, Mark, NOBODY, owner},
     rules::Rule,
-    world::{Bounds, Client, Phase, Step, World},
+    world::{Bounds, Client, Phase, Step, Watch, World},
 };
 
 // === impl Bounds ===
@@ -171,7 +171,8 @@ impl Bounds {
                 if k.attempt < self.attempts[c] && begun < self.total && woken || again {
                     out.push(Step::Begins(me));
                 }
-                if self.restarts && k.floor > 0 {
+                let knows = k.floor > 0 || k.watch != [Watch::default(); N];
+                if self.restarts && knows {
                     out.push(Step::Restarts(me));
                 }
                 self.read_steps(w, c, out);
