@@ -202,9 +202,11 @@ impl TakesBack for Front {
             busy: Some(busy),
         };
         for (node, link) in cluster.of_callers.iter().enumerate() {
-            let answer = link.ask_shortly(vec![telling.op.clone()]);
-            telling.asked.push(node, answer);
+            telling
+                .asked
+                .ask_shortly(node, link, vec![telling.op.clone()]);
         }
+        telling.asked.want(cluster.of_callers.len());
         Some(telling.all().boxed())
     }
 }
@@ -242,10 +244,7 @@ impl Drop for Telling {
             return;
         }
         let mut missing = std::mem::take(&mut self.missing);
-        let mut asked = Asked::default();
-        for (node, answer) in self.asked.rest() {
-            asked.push(node, answer);
-        }
+        let mut asked = std::mem::take(&mut self.asked);
         let (op, quiet, busy) = (self.op.clone(), self.quiet, self.busy.take());
         let (told, mut progress) = watch::channel(Progress {
             nodes: self.told,

@@ -88,7 +88,7 @@ pub(super) struct Layout {
 /// A call ready to be sent, by digest or with its source.
 pub(super) struct Prepared {
     layout: Arc<Layout>,
-    call: Call,
+    call: Arc<Call>,
     usual: bool,
 }
 
@@ -133,7 +133,8 @@ impl Layout {
 // === impl Prepared ===
 
 impl Prepared {
-    pub(super) fn new(layout: &Arc<Layout>, call: Call) -> Self {
+    pub(super) fn new(layout: &Arc<Layout>, call: impl Into<Arc<Call>>) -> Self {
+        let call = call.into();
         Self {
             layout: layout.clone(),
             usual: call.ops.iter().all(is_usual),
