@@ -68,6 +68,9 @@ local c = rows[2] or FIRST
 local stands = c
 if #c ~= 16 or string.find(c, '%D') then return redis.error_reply('ERR the counter in ' .. t .. ' is none of ours') end
 
+-- === the quick way ===
+-- In the script of every day `quick.lua` stands here, before any function is made.
+
 -- What rows become in this call: false where they go. It is written at once, at the end of the call, and before a page is read.
 local changed = {}
 -- Whether something was done that is allowed when the memory is full.
