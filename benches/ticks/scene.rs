@@ -40,7 +40,11 @@ impl Scene {
     /// Waits until all jobs have a leader, by what the servers keep.
     pub(crate) fn wait_until_led(&self, child: &mut Process, jobs: usize) {
         let count = format!(":{jobs}\r\n");
-        let script = "return #redis.call('KEYS', '*:l:job/*')";
+        let script = "local n = 0 \
+            for _, table in ipairs(redis.call('KEYS', '*:2:t')) do \
+            for _, field in ipairs(redis.call('HKEYS', table)) do \
+            if string.sub(field, 1, 5) == 'ljob/' then n = n + 1 end end end \
+            return n";
         for _ in 0..600 {
             if self
                 .servers

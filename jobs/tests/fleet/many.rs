@@ -27,7 +27,11 @@ pub(crate) fn six_hundred_jobs_cost_three_calls_a_round_and_two_writes_a_tick(st
     }
     let fleet = Fleet::of(1, store, &config);
     let led = format!(":{RESTING}\r\n");
-    let count = "return #redis.call('KEYS', '*:l:job/*')";
+    let count = "local n = 0 \
+         for _, table in ipairs(redis.call('KEYS', '*:2:t')) do \
+         for _, field in ipairs(redis.call('HKEYS', table)) do \
+         if string.sub(field, 1, 5) == 'ljob/' then n = n + 1 end end end \
+         return n";
     soon("a leader of each job", || {
         let mut servers = fleet.store.servers().iter();
         servers.all(|server| server.raw(&["EVAL", count, "0"]) == led)
@@ -88,8 +92,9 @@ fn ledgers(fleet: &Fleet) -> usize {
 /// Jobs whose ledger one server holds.
 fn written(server: &RedisServer) -> Vec<String> {
     const WRITTEN: &str = "local names = {} \
-         for _, key in ipairs(redis.call('KEYS', '*:r:job/*')) do \
-         if #(redis.call('HGET', key, 'body') or '') > 0 then names[#names + 1] = key end end \
+         for _, table in ipairs(redis.call('KEYS', '*:2:t')) do \
+         for _, field in ipairs(redis.call('HKEYS', table)) do \
+         if string.sub(field, 1, 5) == 'bjob/' then names[#names + 1] = field end end end \
          return table.concat(names, ' ')";
     let names = server.raw(&["EVAL", WRITTEN, "0"]);
     // Behind the line with the length.

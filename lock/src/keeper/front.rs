@@ -11,6 +11,7 @@
 
 use std::{
     collections::BTreeSet,
+    pin::pin,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -32,10 +33,13 @@ use crate::{
     quorum::{
         Asked, Claim, Claimed,
         claim::{Attempt, AttemptMode, QueuePosition, Tried, Win},
-        cluster::{Busy, Progress},
+        cluster::{Busy, LONGEST_CALL, Progress},
         link::{Link, MOST_OPS},
     },
 };
+
+/// An attempt ends within so many node timeouts, or the runtime stands still on which the links of callers live.
+const LONGEST_ATTEMPT: u32 = 20;
 
 /// The part of the lock service that callers run.
 pub(crate) struct Front(pub(super) Shared);
@@ -66,7 +70,7 @@ impl Front {
         // An owner value and a call for as many as fit into one: a node remembers one grant per owner of claims, and what
         // came with a later call would be held under a number that others have passed by then.
         let parts = once.chunks(MOST_OPS).map(|part| async move {
-            let tried = cluster.attempt(part, mode).await;
+            let tried = self.attempt(part, mode).await;
             // In the keeper's care at once: the caller may go before the other parts have ended.
             let claimed = part.iter().zip(tried);
             let claimed = claimed.map(|(claim, tried)| self.claimed(claim, tried.attempt, start));
@@ -93,7 +97,7 @@ impl Front {
         let cluster = &self.0.cluster;
         let _busy = cluster.busy();
         let start = cluster.clock.now();
-        let tried = cluster.attempt(std::slice::from_ref(claim), mode).await;
+        let tried = self.attempt(std::slice::from_ref(claim), mode).await;
         match tried.into_iter().next() {
             Some(Tried {
                 attempt,
@@ -113,6 +117,24 @@ impl Front {
                 QueuePosition::default(),
             ),
         }
+    }
+
+    /// One attempt. Where the links of callers fail it, because they live on a runtime that has ended or stands still, it is
+    /// made anew over the keeper's.
+    async fn attempt(&self, claims: &[Claim], mode: &AttemptMode) -> Vec<Tried> {
+        let cluster = &self.0.cluster;
+        let limit = cluster.timing.node_timeout * LONGEST_ATTEMPT;
+        let failed = |tried: &Tried| matches!(tried.attempt, Attempt::NoQuorum(_));
+        {
+            let mut attempt = pin!(cluster.attempt(claims, mode));
+            match cluster.clock.timeout(limit, &mut attempt).await {
+                Ok(tried) if tried.iter().all(failed) && cluster.has_other_lanes() => {}
+                Ok(tried) => return tried,
+                // Before it is undone: that goes over the keeper's as well, before what is asked next.
+                Err(_) => cluster.of_callers.iter().for_each(Link::distrust),
+            }
+        }
+        cluster.attempt(claims, mode).await
     }
 
     fn claimed(self: &Arc<Self>, claim: &Claim, attempt: Attempt, start: Moment) -> Claimed {
@@ -156,10 +178,11 @@ impl Front {
         let view = LeaseView::new(new, cluster.clock.clone(), self.handle(ttl));
         let early = cluster.chance.up_to(cluster.timing.renew_early(ttl));
         let renew_at = next_renewal(start, ttl, &cluster.timing, early);
+        // Before the keeper has it, who may find it over at once and say so.
+        shared.watchlist.taken(&claim.key, view.owner());
         let wakes = shared
             .table()
             .adopt(view.clone(), win.record.clone(), renew_at);
-        shared.watchlist.taken(&claim.key, view.owner());
         if wakes {
             shared.ring();
         }
@@ -195,18 +218,19 @@ impl TakesBack for Front {
         let mut telling = Telling {
             shared: shared.clone(),
             asked: Asked::default(),
-            missing: Vec::new(),
             told: 0,
+            sure: Vec::new(),
             op: cluster.release_op(view.key(), view.owner(), view.kind()),
             quiet: cluster.quiet_after(view.since()),
             busy: Some(busy),
         };
-        for (node, link) in cluster.of_callers.iter().enumerate() {
+        let lanes = cluster.lanes();
+        for (node, link) in lanes.iter().enumerate() {
             telling
                 .asked
                 .ask_shortly(node, link, vec![telling.op.clone()]);
         }
-        telling.asked.want(cluster.of_callers.len());
+        telling.asked.want(lanes.len());
         Some(telling.all().boxed())
     }
 }
@@ -215,8 +239,9 @@ impl TakesBack for Front {
 struct Telling {
     shared: Shared,
     asked: Asked,
-    missing: Vec<usize>,
     told: usize,
+    /// Nodes that surely know.
+    sure: Vec<usize>,
     op: Op,
     quiet: Moment,
     busy: Option<Busy>,
@@ -225,34 +250,54 @@ struct Telling {
 impl Telling {
     /// Waits for each node's answer, but not for a node that is known to give none.
     async fn all(mut self) -> ReleaseReport {
-        while let Some((node, result)) = self.asked.next().await {
-            match result {
-                Ok(_) => self.told += 1,
-                Err(_) => self.missing.push(node),
+        let cluster = self.shared.cluster.clone();
+        let late = cluster.timing.node_timeout * LONGEST_CALL;
+        let mut late = pin!(cluster.clock.sleep(late));
+        loop {
+            tokio::select! {
+                biased;
+                answer = self.asked.next() => match answer {
+                    Some((node, result)) => self.heard(node, result.is_ok()),
+                    None => break,
+                },
+                () = &mut late => break,
             }
+        }
+        while let Some((node, result)) = self.asked.by_now() {
+            self.heard(node, result.is_ok());
         }
         ReleaseReport {
             nodes: self.told,
             of: self.shared.cluster.links.len(),
         }
     }
+
+    fn heard(&mut self, node: usize, done: bool) {
+        self.told += usize::from(done);
+        if done && self.shared.cluster.is_in_order(node, self.quiet) {
+            self.sure.push(node);
+        }
+    }
 }
 
 impl Drop for Telling {
     fn drop(&mut self) {
-        if self.missing.is_empty() && self.asked.is_empty() {
+        let of = self.shared.cluster.links.len();
+        if self.sure.len() == of {
             return;
         }
-        let mut missing = std::mem::take(&mut self.missing);
+        let mut sure = std::mem::take(&mut self.sure);
         let mut asked = std::mem::take(&mut self.asked);
+        asked.want(1);
         let (op, quiet, busy) = (self.op.clone(), self.quiet, self.busy.take());
         let (told, mut progress) = watch::channel(Progress {
             nodes: self.told,
             asked: false,
         });
         let cluster = self.shared.cluster.clone();
-        let (of, clock) = (cluster.links.len(), cluster.clock.clone());
-        let limit = clock.now() + cluster.timing.node_timeout * 2;
+        let clock = cluster.clock.clone();
+        let slow = cluster.timing.node_timeout;
+        let (limit, late) = (clock.now() + slow * 2, clock.now() + slow * LONGEST_CALL);
         self.shared.cluster.spawn.spawn(async move {
             // The end of the process waits a little: a node that missed the release may hear the second one.
             let all = progress.wait_for(|told| told.nodes >= of);
@@ -260,12 +305,14 @@ impl Drop for Telling {
             drop(busy);
         });
         self.shared.cluster.spawn.spawn(async move {
-            while let Some((node, result)) = asked.next().await {
-                match result {
-                    Ok(_) => told.send_modify(|told| told.nodes += 1),
-                    Err(_) => missing.push(node),
+            let clock = cluster.clock.clone();
+            while let Ok(Some((node, result))) = clock.timeout_at(late, asked.next()).await {
+                if result.is_ok() {
+                    told.send_modify(|told| told.nodes += 1);
+                    sure.extend(Some(node).filter(|node| cluster.is_in_order(*node, quiet)));
                 }
             }
+            let missing = (0..of).filter(|node| !sure.contains(node)).collect();
             cluster.repeat(missing, vec![op], told, quiet).await;
         });
     }

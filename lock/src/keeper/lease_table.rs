@@ -91,6 +91,7 @@ pub(crate) struct Plan {
 impl LeaseTable {
     /// Takes a fresh lease into care. Whether the keeper would not look in time and is to be woken.
     pub(crate) fn adopt(&mut self, view: LeaseView, record: Record, renew_at: Moment) -> bool {
+        let since = view.since();
         self.next_id += 1;
         view.enter(self.next_id);
         self.longest = self.longest.max(view.ttl());
@@ -109,7 +110,17 @@ impl LeaseTable {
         self.held.insert(self.next_id, held);
         self.touched.insert(self.next_id);
         self.stirred = true;
-        self.looks_at.is_none_or(|at| at > renew_at)
+        let wakes = self.looks_at.is_none_or(|at| at > renew_at);
+        if wakes {
+            // It is expected to look now: when it comes late, it was frozen with a lease in its care.
+            self.looks_at = Some(since);
+        }
+        wakes
+    }
+
+    /// When the keeper is to look; `None` while nothing but a bell wakes it.
+    pub(crate) fn looks_at(&self) -> Option<Moment> {
+        self.looks_at
     }
 
     /// When the keeper is to look again that has just looked: what has changed meanwhile is looked at at once. It goes on looking
@@ -128,17 +139,21 @@ impl LeaseTable {
         self.looks_at
     }
 
-    /// A holder lets go of a lease under which no work is left: its belief ends in the same step (R11). False where the keeper has
-    /// to judge, and nothing was done.
+    /// A holder lets go of a lease: its belief ends, and where no work is left under it (R11) it leaves the table in the same
+    /// step. False where the keeper has to judge, when it is handed back.
     pub(crate) fn let_go(&mut self, view: &LeaseView) -> bool {
         let Some(held) = self.find(view) else {
             return false;
         };
-        if held.returned || view.work_in_flight() > 0 || !view.is_held() {
+        if held.returned || !view.is_held() {
             return false;
         }
-        view.end_unheard(Loss::Released);
         let (id, due) = (view.id(), held.due);
+        // The end first: work that begins in this moment finds it, or is found here.
+        view.end_unheard(Loss::Released);
+        if view.work_in_flight() > 0 {
+            return false;
+        }
         self.held.remove(&id);
         self.due.remove(&(due, id));
         self.touched.remove(&id);
@@ -515,8 +530,32 @@ mod tests {
         assert_eq!(table.rest(now, every), Some(now), "both came since");
         let work = second.begin_work();
         assert!(!table.let_go(&second), "the keeper has to judge");
+        assert!(!second.is_held() && table.find(&second).is_some());
         drop(work);
-        assert!(table.let_go(&second));
+    }
+
+    #[test]
+    fn a_keeper_that_rests_is_expected_to_look_when_a_lease_comes() {
+        let (mut table, now) = table(&[]);
+        let every = Duration::from_millis(100);
+        assert_eq!(table.rest(now, every), None);
+        let grant = NewLease {
+            key: "k".into(),
+            owner: "me".into(),
+            token: Token(1),
+            kind: Kind::Lock,
+            ttl: TTL,
+            valid_until: now + TTL,
+            margin: 0,
+        };
+        let view = LeaseView::new(grant, Clock::system(), KeeperHandle::detached());
+        assert!(table.adopt(view.clone(), Record::default(), now + TTL / 3));
+        assert_eq!(table.looks_at(), Some(view.since()));
+        // Stopped before it could look.
+        let thawed = view.since() + TTL / 4;
+        let late = super::super::freeze::lateness(table.looks_at(), thawed);
+        assert_eq!(table.doubt(late, thawed, &Timing::default()).len(), 1);
+        assert!(view.in_doubt());
     }
 
     #[test]

@@ -281,11 +281,10 @@ impl Keeper {
         }
         let mut open = true;
         let look_every = self.look_every.unwrap_or_else(|| look_every(&self.timing));
-        let mut expected = None;
         let mut asked = Asked::default();
         loop {
             let now = self.clock.now();
-            let late = lateness(expected, now);
+            let late = lateness(shared.table().looks_at(), now);
             let doubted = shared.table().doubt(late, now, &self.timing);
             if !doubted.is_empty() {
                 tracing::warn!(
@@ -325,7 +324,6 @@ impl Keeper {
                 break;
             }
             let wake = shared.table().rest(now, look_every);
-            expected = wake;
             tokio::select! {
                 biased;
                 Some(note) = noted.recv() => {

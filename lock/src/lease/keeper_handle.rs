@@ -37,7 +37,7 @@ pub(crate) struct Pulse(Arc<AtomicU64>);
 /// Releases where the holder is.
 pub(crate) trait TakesBack: Send + Sync {
     /// Ends the belief, takes the lease out of the keeper's care and tells the nodes, at once; the answer is how that went.
-    /// `None` where the keeper has to do it, and nothing was done.
+    /// `None` where the keeper has to do it, when it is handed back; at most the belief has ended.
     fn take_back(&self, view: &LeaseView) -> Option<BoxFuture<'static, ReleaseReport>>;
 }
 

@@ -5,16 +5,15 @@
 //! - What is asked is answered once, also by a link that ends.  (what_is_dropped_unanswered_has_an_answer)
 
 use std::{
-    collections::VecDeque,
     future::poll_fn,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
+    sync::Arc,
+    task::{Context, Poll},
 };
 
-use futures_util::Future;
+use futures_util::{Future, FutureExt};
 
-use super::link::{Answering, Link, ended};
+use super::link::{Answering, Board, Link};
 use crate::node::{Answer, NodeError, Op, Reply};
 
 /// What was asked of several nodes: few, so that all are looked at whenever one has answered.
@@ -29,48 +28,21 @@ pub(crate) struct Asked {
     wanted: usize,
 }
 
-/// Where links leave answers for one sender.
-#[derive(Default)]
-struct Board(Mutex<Posted>);
-
-#[derive(Default)]
-struct Posted {
-    answers: VecDeque<(usize, Result<Reply, NodeError>)>,
-    /// The sender is woken when there are so many.
-    enough: usize,
-    waker: Option<Waker>,
-}
-
-/// The place of one node's answer.
-pub(crate) struct Place {
-    board: Arc<Board>,
-    node: usize,
-    answered: bool,
-}
-
 // === impl Asked ===
 
 impl Asked {
     /// Asks a node over this link.
     pub(crate) fn ask(&mut self, node: usize, link: &Link, ops: Vec<Op>) {
-        let place = self.place(node);
+        let place = self.board.place(node);
         let answering = link.ask_at(ops, place);
         self.take_note(node, answering);
     }
 
     /// The same, for a sender that waits for two timeouts at most.
     pub(crate) fn ask_shortly(&mut self, node: usize, link: &Link, ops: Vec<Op>) {
-        let place = self.place(node);
+        let place = self.board.place(node);
         let answering = link.ask_shortly_at(ops, place);
         self.take_note(node, answering);
-    }
-
-    fn place(&self, node: usize) -> Place {
-        Place {
-            board: self.board.clone(),
-            node,
-            answered: false,
-        }
     }
 
     fn take_note(&mut self, node: usize, answering: Option<Answering>) {
@@ -85,8 +57,10 @@ impl Asked {
         self.wanted = answers;
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.posted == 0 && self.here.is_empty()
+    /// A node that has answered by now.
+    pub(crate) fn by_now(&mut self) -> Option<(usize, Result<Vec<Answer>, NodeError>)> {
+        self.wanted = 1;
+        self.next().now_or_never().flatten()
     }
 
     /// The next node that has answered, and what; `None` when all have. Cancel-safe.
@@ -125,74 +99,14 @@ impl Asked {
     }
 }
 
-// === impl Board ===
-
-impl Board {
-    fn posted(&self) -> MutexGuard<'_, Posted> {
-        // Changed by short, complete steps.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn poll(&self, enough: usize, cx: &mut Context<'_>) -> Poll<(usize, Result<Reply, NodeError>)> {
-        let mut posted = self.posted();
-        if posted.answers.len() >= enough
-            && let Some(answer) = posted.answers.pop_front()
-        {
-            posted.waker = None;
-            return Poll::Ready(answer);
-        }
-        posted.enough = enough;
-        if !posted
-            .waker
-            .as_ref()
-            .is_some_and(|w| w.will_wake(cx.waker()))
-        {
-            posted.waker = Some(cx.waker().clone());
-        }
-        Poll::Pending
-    }
-}
-
-// === impl Place ===
-
-impl Place {
-    /// Leaves the answer; whether its sender was woken.
-    pub(crate) fn answer(mut self, result: Result<Reply, NodeError>) -> bool {
-        self.leave(result)
-    }
-
-    fn leave(&mut self, result: Result<Reply, NodeError>) -> bool {
-        self.answered = true;
-        let mut posted = self.board.posted();
-        posted.answers.push_back((self.node, result));
-        let enough = posted.answers.len() >= posted.enough;
-        let waker = posted.waker.take_if(|_| enough);
-        drop(posted);
-        waker.map(Waker::wake).is_some()
-    }
-
-    /// Its sender looks for the answer itself.
-    pub(crate) fn is_not_needed(mut self) {
-        self.answered = true;
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.leave(Err(ended()));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
         sync::atomic::{AtomicUsize, Ordering},
-        task::Wake,
+        task::{Wake, Waker},
     };
 
-    use super::*;
+    use super::{super::link::Place, *};
 
     #[derive(Default)]
     struct Woken(AtomicUsize);
@@ -210,7 +124,7 @@ mod tests {
     /// So many nodes are asked.
     fn asked(nodes: usize) -> (Asked, Vec<Place>) {
         let mut asked = Asked::default();
-        let places = (0..nodes).map(|node| asked.place(node)).collect();
+        let places = (0..nodes).map(|node| asked.board.place(node)).collect();
         asked.posted = nodes;
         (asked, places)
     }

@@ -32,6 +32,9 @@ use crate::{
     spawn::Spawn,
 };
 
+/// What is asked has an answer within so many node timeouts, or the runtime stands still on which it is to be sent.
+pub(crate) const LONGEST_CALL: u32 = PATIENCE + 3;
+
 /// All nodes of a lock service, and what every attempt needs. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Cluster(Arc<Parts>);
@@ -183,13 +186,32 @@ impl Cluster {
         LockState::judged(key, nodes, self.expiry, waits)
     }
 
-    /// The links on which a caller asks; the keeper's where it is on no runtime.
+    /// The links on which a caller asks; the keeper's where it is on no runtime, or theirs are not sound.
     pub(crate) fn lanes(&self) -> &[Link] {
-        if self.of_callers.iter().all(Link::is_served) {
-            &self.of_callers
-        } else {
-            &self.links
+        let good = |link: &Link| link.is_served() && (link.is_sound() || link.is_down());
+        if self.of_callers.iter().all(good) {
+            return &self.of_callers;
         }
+        self.of_callers.iter().for_each(Link::pass_by);
+        &self.links
+    }
+
+    /// Whether an attempt has failed for the links of callers alone: over the keeper's, nodes may well answer.
+    pub(crate) fn has_other_lanes(&self) -> bool {
+        let up = self.links.iter().filter(|link| !link.is_down()).count();
+        up >= majority(self.links.len()) && !self.of_callers.iter().all(Link::is_sound)
+    }
+
+    /// N4': whether what this node has answered now, before `quiet`, was surely asked behind every attempt.
+    pub(crate) fn is_in_order(&self, node: usize, quiet: Moment) -> bool {
+        let now = self.clock.now();
+        let since = |link: &Link| now.since(link.in_order_since());
+        let span = self.timing.node_timeout * (PATIENCE + 2) * 2;
+        now >= quiet
+            || self
+                .of_callers
+                .get(node)
+                .is_none_or(|link| since(link) > span)
     }
 
     /// N4': from here on nothing of an attempt that has ended now acts any more, on whichever connection it was sent.
@@ -265,14 +287,18 @@ impl Cluster {
 
     /// As [`Cluster::send_to`], behind what callers have asked of the node; what the end of their runtime has ended is over.
     fn send_behind(&self, node: usize, ops: &[Op]) -> Sent {
-        let behind = self.of_callers.get(node).filter(|link| link.is_at_work());
+        let good = |link: &&Link| link.is_at_work() && link.is_sound();
+        let behind = self.of_callers.get(node).filter(good);
         let link = behind.or_else(|| self.links.get(node));
         let sent = link.map(|link| link.enqueue(ops.to_vec()));
+        let (clock, timeout) = (self.clock.clone(), self.timing.node_timeout);
         Box::pin(async move {
-            match sent {
-                Some(sent) => (node, sent.await),
-                None => (node, Ok(Vec::new())),
-            }
+            let Some(sent) = sent else {
+                return (node, Ok(Vec::new()));
+            };
+            // The runtime of callers may stand still.
+            let answer = clock.timeout(timeout * LONGEST_CALL, sent).await;
+            (node, answer.unwrap_or(Err(NodeError::Timeout(timeout))))
         })
     }
 
@@ -307,7 +333,7 @@ impl Cluster {
         let cluster = self.clone();
         async move {
             let tell = |node| tell(&cluster, node, &ops);
-            let missing = cluster.hear(sent, &told, last, tell).await;
+            let missing = cluster.hear(sent, &told, (last, quiet), tell).await;
             cluster.repeat(missing, ops.clone(), told, quiet).await;
         }
     }
@@ -317,7 +343,7 @@ impl Cluster {
         &self,
         mut sent: FuturesUnordered<Sent>,
         told: &tokio::sync::watch::Sender<Progress>,
-        mut last: Option<usize>,
+        (mut last, quiet): (Option<usize>, Moment),
         tell: impl Fn(usize) -> Sent,
     ) -> Vec<usize> {
         let (q, in_order) = (majority(self.links.len()), last.is_some());
@@ -330,9 +356,11 @@ impl Cluster {
             let Some((node, result)) = sent.next().await else {
                 break;
             };
-            match result {
-                Ok(_) => told.send_modify(|told| told.nodes += 1),
-                Err(_) => missing.push(node),
+            if result.is_ok() {
+                told.send_modify(|told| told.nodes += 1);
+            }
+            if result.is_err() || !self.is_in_order(node, quiet) {
+                missing.push(node);
             }
             let known = told.borrow().nodes >= q;
             if in_order && known && sent.len() <= 1 {
@@ -357,7 +385,7 @@ impl Cluster {
             let pause = backoff.next(&self.chance);
             let again = |node| self.tell_when_up(node, &ops, pause, (quiet, until));
             let sent = missing.into_iter().map(again).collect();
-            missing = self.hear(sent, &told, None, again).await;
+            missing = self.hear(sent, &told, (None, quiet), again).await;
         }
     }
 

@@ -3,8 +3,9 @@
 //! One breaker and one estimate for all connections: what the keeper finds down, no caller asks, and the reverse.
 //!
 //! A node that timed out, refused the keeper's connection or refuses everything is *down*: requests fail at once, while a
-//! probe asks in the background whether it is back (R2). A connection of callers that is not there is no reason to believe
-//! that the node is not: the probe asks over the keeper's.   (a_connection_of_callers_that_is_lost_is_no_lost_node)
+//! probe asks in the background whether it is back (R2). A connection of callers that is not there, or on which nothing is
+//! answered because their runtime stands still, is no reason to believe that the node is not: the probe asks over the
+//! keeper's.   (a_connection_of_callers_that_is_lost_is_no_lost_node)
 
 use std::{
     sync::{
@@ -56,6 +57,14 @@ struct Told {
 pub(super) enum Whose {
     Keeper,
     Callers,
+}
+
+/// Whether a connection has led to no answer, which may be its own fault.
+pub(super) fn is_silence(result: &Result<Reply, NodeError>) -> bool {
+    matches!(
+        result,
+        Err(NodeError::Unreachable(_) | NodeError::Timeout(_) | NodeError::Tls(_))
+    )
 }
 
 // === impl Known ===
@@ -169,7 +178,7 @@ impl Known {
         result: &Result<Reply, NodeError>,
         whose: Whose,
     ) -> bool {
-        if whose == Whose::Callers && matches!(result, Err(NodeError::Unreachable(_))) {
+        if whose == Whose::Callers && is_silence(result) {
             self.suspected.notify_one();
             return false;
         }

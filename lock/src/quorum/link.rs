@@ -11,12 +11,16 @@
 //! - A call that its sender carries is carried on by the pump as soon as others wait behind it, its time is up or its sender
 //!   has gone: nobody who forgets a future holds up the others. (a_call_whose_sender_does_not_look_holds_up_nobody)
 //! - Each link has one timer, for the call that is under way longest.
+//! - A link of callers lives on the runtime of one of them, which may end or stand still. On which nothing is answered it is
+//!   no longer *sound*, and callers go over the keeper's until it has an answer again.
+//!   (callers_go_on_without_the_runtime_of_the_first_of_them)
 //! - A node has its timeout from when a call is sent. What waits in our own queue is not held against it: a request waits
 //!   there for [`PATIENCE`] timeouts at most, and then nothing is sent.   (our_own_queue_is_not_held_against_the_node)
 //! - A call carries the time on the node's own clock from which on it may act no more, so that a request stuck in a
 //!   frozen server does nothing after its sender gave up (R1). Senders wait for longer than that, never shorter. It is never
-//!   later than the shortest ttl that the call asks for, from when that was asked (N2), whatever is known of the node's clock.
-//!   (n2_no_call_acts_a_ttl_after_it_was_asked_for)
+//!   later than the shortest ttl that the call asks for, from when that was asked (N2), and nothing of that kind leaves while
+//!   nothing is known of the node's clock.
+//!   (n2_no_call_acts_a_ttl_after_it_was_asked_for, n2_nothing_leaves_that_might_act_at_any_time)
 //! - A release never shares a call with a later attempt at its lock: claimers would livelock (R5).
 //!   (a_release_shares_no_call_with_a_later_attempt_at_its_lock)
 //! - An extension shares a call with extensions only: what a server refuses of all that is wanted costs nothing that is
@@ -25,6 +29,7 @@
 //!   answer of its own. (a_refusal_is_that_of_its_sender_alone)
 
 mod alone;
+mod board;
 mod crowd;
 mod pump;
 mod queue;
@@ -32,13 +37,14 @@ pub(super) mod repeat;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use board::{Board, Place};
 pub(crate) use queue::{MOST_OPS, PATIENCE};
 
 use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -48,8 +54,7 @@ use futures_util::Future;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::{
-    asked::Place,
-    known::{Known, Whose},
+    known::{Known, Whose, is_silence},
     wall::FleetClock,
 };
 use crate::{
@@ -61,6 +66,7 @@ use crate::{
     spawn::Spawn,
 };
 use alone::{Alone, Looked};
+use board::ended;
 use crowd::Crowd;
 use queue::{MOST_UNDER_WAY, Queue, Return, shortest_ttl};
 
@@ -94,6 +100,10 @@ struct Callers {
     /// Where the pump comes to life, with the first request.
     spawn: Spawn,
     crowd: Arc<Crowd>,
+    /// Nothing was lost on it since its last answer.
+    sound: AtomicBool,
+    /// When something was lost on it last, or an attempt went past it: nanoseconds of the clock.
+    mixed: AtomicU64,
 }
 
 /// What waits to be sent, and what is under way.
@@ -184,6 +194,8 @@ impl Link {
                 callers: Some(Callers {
                     spawn: spawn.clone(),
                     crowd: crowd.clone(),
+                    sound: AtomicBool::new(true),
+                    mixed: AtomicU64::new(0),
                 }),
             }))
         };
@@ -294,6 +306,35 @@ impl Link {
         self.is_at_work() || tokio::runtime::Handle::try_current().is_ok()
     }
 
+    /// Whether nothing was lost on this link of callers since its last answer. It lives on the runtime of a caller, which may
+    /// end or stand still.
+    pub(crate) fn is_sound(&self) -> bool {
+        let callers = self.0.callers.as_ref();
+        callers.is_none_or(|callers| callers.sound.load(Ordering::SeqCst))
+    }
+
+    /// Something that was asked over this link of callers gets no answer.
+    pub(crate) fn distrust(&self) {
+        self.0.distrust();
+    }
+
+    /// An attempt goes past this link of callers. Asks whether it is sound again.
+    pub(crate) fn pass_by(&self) {
+        self.0.is_mixed();
+        let idle = self.lane().is_idle();
+        if idle && !self.is_sound() {
+            drop(self.enqueue(Vec::new()));
+        }
+    }
+
+    /// N4': since when whatever was asked of the node has left over this link of callers, in order.
+    pub(crate) fn in_order_since(&self) -> Moment {
+        let mixed = |callers: &Callers| callers.mixed.load(Ordering::SeqCst);
+        Moment::from_boot(Duration::from_nanos(
+            self.0.callers.as_ref().map_or(0, mixed),
+        ))
+    }
+
     /// Nothing is sent any more.
     pub(crate) fn close(&self) {
         self.lane().closed = true;
@@ -390,7 +431,8 @@ impl Link {
         let waiting = {
             let mut lane = self.lane();
             lane.end(alone.ops);
-            lane.alone = None;
+            // Not one that has begun since the pump has gone.
+            lane.alone.take_if(|now| Arc::ptr_eq(now, alone));
             !lane.queue.is_empty()
         };
         self.learn(alone.sent, &result);
@@ -412,8 +454,15 @@ impl Link {
 
     /// Learns from the outcome of a call.
     fn learn(&self, sent: Moment, result: &Result<Reply, NodeError>) {
-        let whose = match self.0.callers {
-            Some(_) => Whose::Callers,
+        let whose = match &self.0.callers {
+            Some(callers) => {
+                if is_silence(result) {
+                    self.0.distrust();
+                } else if result.is_ok() && !callers.sound.load(Ordering::SeqCst) {
+                    callers.sound.store(true, Ordering::SeqCst);
+                }
+                Whose::Callers
+            }
             None => Whose::Keeper,
         };
         if self.0.known.learn(sent, result, whose) {
@@ -445,8 +494,23 @@ impl Link {
     }
 }
 
-pub(super) fn ended() -> NodeError {
-    NodeError::Unreachable("the keeper has ended".to_owned())
+// === impl Inner ===
+
+impl Inner {
+    fn distrust(&self) {
+        if let Some(callers) = &self.callers {
+            callers.sound.store(false, Ordering::SeqCst);
+        }
+        self.is_mixed();
+    }
+
+    fn is_mixed(&self) {
+        if let Some(callers) = &self.callers {
+            let now = self.clock.now().since_boot().as_nanos();
+            let now = u64::try_from(now).unwrap_or(u64::MAX);
+            callers.mixed.store(now, Ordering::SeqCst);
+        }
+    }
 }
 
 /// One answer to each operation, or none.

@@ -1,10 +1,11 @@
 //! What real servers do to a client: forget, freeze, die, fill up.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use watchkeeper_lock::{
     clock::Clock,
+    lock::{Locks, Timing},
     node::{
         Answer, Call, Node, NodeError, NodeMs,
         redis::{RedisNode, RedisNodeSettings},
@@ -263,4 +264,35 @@ pub(crate) fn a_node_outlives_the_runtime_that_connected_it() {
         until("a new connection", async || works(&node).await).await;
         assert_eq!(view(&node, "k").await.holder.as_deref(), Some("a"));
     });
+}
+
+/// Callers go over a connection of their own, which lives where the first of them is.
+pub(crate) fn locks_outlive_the_runtime_that_used_them_first() {
+    for ends in [true, false] {
+        let server = RedisServer::start();
+        let node: Arc<dyn Node> = Arc::new(brisk(&server));
+        let timing = Timing {
+            node_timeout: LIMIT,
+            ..Timing::default()
+        };
+        let locks = Locks::over(vec![node]).timing(timing).start().unwrap();
+        let use_it = |runtime: &tokio::runtime::Runtime, key: &str| {
+            runtime.block_on(async {
+                let lease = locks.lock(key).acquire().await.unwrap();
+                assert_eq!(lease.release().await.nodes, 1, "{key}");
+            });
+        };
+        let mut first = Some(runtime());
+        first.iter().for_each(|first| use_it(first, "a"));
+        if ends {
+            // Otherwise it stands still.
+            first = None;
+        }
+        let second = runtime();
+        for key in ["b", "c", "d"] {
+            use_it(&second, key);
+        }
+        drop(first);
+        use_it(&second, "e");
+    }
 }

@@ -181,6 +181,7 @@ fn main() {
             a_restarted_server_is_found_again,
             announcements_survive_a_restart,
             a_node_outlives_the_runtime_that_connected_it,
+            locks_outlive_the_runtime_that_used_them_first,
         },
         refusals::{
             a_full_memory_still_extends_and_releases,

@@ -7,10 +7,17 @@ use std::{
     time::Duration,
 };
 
+use tokio::{
+    runtime::Runtime,
+    sync::{mpsc, oneshot},
+};
+
 use crate::{
     acquire::Locks,
     chance::Chance,
+    clock::Clock,
     node::{Announcements, Call, Node, NodeError, Op, Reply, memory::MemoryNode},
+    settings::Timing,
     sim_clock::SimTime,
     spawn::Spawn,
 };
@@ -180,4 +187,191 @@ async fn an_attempt_that_its_caller_leaves_is_undone_behind_its_acquire() {
         panic!("{seen:?}")
     };
     assert_eq!(first, second);
+}
+
+/// A node whose connection of callers is lost with every acquire, which arrives a while later all the same.
+struct Resetting {
+    node: MemoryNode,
+    clock: Clock,
+    resets: bool,
+}
+
+#[async_trait::async_trait]
+impl Node for Resetting {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        let acquires = |op: &Op| matches!(op, Op::Acquire { .. });
+        if !self.resets || !call.ops.iter().any(acquires) {
+            return self.node.call(call).await;
+        }
+        let (node, clock) = (self.node.clone(), self.clock.clone());
+        drop(Spawn::system().spawn(async move {
+            clock.sleep(MS * 20).await;
+            let _ = node.call(call).await;
+        }));
+        Err(NodeError::Unreachable("connection reset".to_owned()))
+    }
+
+    fn another(&self) -> Option<Arc<dyn Node>> {
+        Some(Arc::new(Self {
+            node: self.node.clone(),
+            clock: self.clock.clone(),
+            resets: true,
+        }))
+    }
+
+    async fn announcements(&self) -> Option<Announcements> {
+        self.node.announcements().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn n4_a_release_over_another_connection_is_repeated_when_its_acquire_can_act_no_more() {
+    let time = SimTime::new();
+    let nodes = [0, 1, 2].map(|n| MemoryNode::new(format!("n{n}"), time.clock()));
+    let line = |n: usize| -> Arc<dyn Node> {
+        let node = nodes[n].clone();
+        match n {
+            2 => Arc::new(Resetting {
+                node,
+                clock: time.clock(),
+                resets: false,
+            }),
+            _ => Arc::new(Doubled(node)),
+        }
+    };
+    let locks = Locks::over((0..3).map(line).collect())
+        .clock(time.clock())
+        .chance(Chance::seeded(7))
+        .keeper_here(Spawn::system())
+        .start()
+        .unwrap();
+    locks.look(vec!["a".to_owned()]).await.unwrap();
+    let lease = locks.lock("a").acquire().await.unwrap();
+    time.clock().sleep(MS * 5).await;
+    lease.release().await;
+    time.clock().sleep(MS * 20).await;
+    let held = || {
+        nodes
+            .each_ref()
+            .map(|n| n.inspect(|state| state.held().count()))
+    };
+    assert_eq!(held(), [0, 0, 1], "it has come behind its release");
+    time.clock().sleep(MS * 1_000).await;
+    assert_eq!(held(), [0; 3]);
+}
+
+type Asked = (Call, oneshot::Sender<Result<Reply, NodeError>>);
+
+/// A node whose connections live on the runtimes that use them first, as those to a server do.
+struct Driven {
+    node: MemoryNode,
+    line: Mutex<Option<mpsc::UnboundedSender<Asked>>>,
+}
+
+impl Driven {
+    fn new(node: MemoryNode) -> Self {
+        let line = Mutex::default();
+        Self { node, line }
+    }
+
+    fn line(&self) -> mpsc::UnboundedSender<Asked> {
+        let mut line = self.line.lock().unwrap();
+        if let Some(line) = line.as_ref().filter(|line| !line.is_closed()) {
+            return line.clone();
+        }
+        let (to, mut calls) = mpsc::unbounded_channel::<Asked>();
+        let node = self.node.clone();
+        drop(Spawn::system().spawn(async move {
+            while let Some((call, reply)) = calls.recv().await {
+                let _ = reply.send(node.call(call).await);
+            }
+        }));
+        *line = Some(to.clone());
+        to
+    }
+}
+
+#[async_trait::async_trait]
+impl Node for Driven {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.line().send((call, reply));
+        let lost = |_| Err(NodeError::Unreachable("connection lost".to_owned()));
+        answer.await.unwrap_or_else(lost)
+    }
+
+    fn another(&self) -> Option<Arc<dyn Node>> {
+        Some(Arc::new(Self::new(self.node.clone())))
+    }
+
+    async fn announcements(&self) -> Option<Announcements> {
+        None
+    }
+}
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
+}
+
+fn driven() -> (Locks, [MemoryNode; 3]) {
+    let nodes = [0, 1, 2].map(|n| MemoryNode::new(format!("n{n}"), Clock::system()));
+    let lines = nodes
+        .each_ref()
+        .map(|n| Arc::new(Driven::new(n.clone())) as Arc<dyn Node>);
+    let timing = Timing {
+        node_timeout: MS * 40,
+        ..Timing::default()
+    };
+    let locks = Locks::over(lines.to_vec()).timing(timing).start().unwrap();
+    (locks, nodes)
+}
+
+#[test]
+fn callers_go_on_without_the_runtime_of_the_first_of_them() {
+    for ends in [true, false] {
+        let (locks, _) = driven();
+        let mut first = Some(runtime());
+        let use_it = |runtime: &Runtime, key: &str| {
+            runtime.block_on(async {
+                let lease = locks.lock(key).acquire().await.unwrap();
+                assert_eq!(lease.release().await.nodes, 3, "{key}");
+            });
+        };
+        use_it(first.as_ref().unwrap(), "a");
+        if ends {
+            first = None;
+        }
+        let second = runtime();
+        for key in ["b", "c", "d"] {
+            use_it(&second, key);
+        }
+        drop(first);
+        use_it(&second, "e");
+    }
+}
+
+#[test]
+fn a_lease_is_released_although_its_runtime_stands_still() {
+    let (locks, nodes) = driven();
+    let runtime = runtime();
+    let lease = runtime.block_on(locks.lock("a").acquire()).unwrap();
+    drop(lease);
+    let clock = Clock::system();
+    let began = clock.now();
+    while nodes
+        .iter()
+        .any(|n| n.inspect(|state| state.held().next().is_some()))
+    {
+        assert!(clock.now().since(began) < MS * 5_000, "half its ttl");
+        std::thread::sleep(MS * 10);
+    }
 }

@@ -17,7 +17,7 @@ use crate::{
     chance::Chance,
     clock::Moment,
     keeper::lease_table::LeaseTable,
-    lease::{KeeperHandle, Lease, LeaseView, Loss, NewLease, Note, Pulse},
+    lease::{KeeperHandle, Lease, LeaseView, Loss, NewLease, Note, Pulse, Work},
     node::{Kind, Node, Op, Record, Token, memory::MemoryNode},
     quorum::LockError,
     sim_clock::SimTime,
@@ -80,6 +80,38 @@ async fn the_keeper_hears_of_a_return_before_the_lease_ends() {
     drop(lease);
     assert_eq!(lost.await, Loss::Released);
     assert!(witness.returned.load(Ordering::SeqCst));
+}
+
+/// Begins work in the very step in which its lease ends, as another thread may that has just found it held.
+struct Beginner {
+    view: LeaseView,
+    work: Mutex<Option<Work>>,
+}
+
+impl Wake for Beginner {
+    fn wake(self: Arc<Self>) {
+        *self.work.lock().unwrap() = Some(self.view.begin_work());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_begins_while_its_lease_is_let_go_is_not_released_beside_r11() {
+    let time = SimTime::new();
+    let (lease, _notes) = lease(&time);
+    let mut table = LeaseTable::default();
+    table.adopt(lease.view().clone(), Record::default(), Moment::NEVER);
+    let view = lease.view().clone();
+    let beginner = Arc::new(Beginner {
+        view: view.clone(),
+        work: Mutex::default(),
+    });
+    let mut lost = pin!(view.lost());
+    let waker = Arc::clone(&beginner).into();
+    let polled = lost.as_mut().poll(&mut Context::from_waker(&waker));
+    assert_eq!(polled, Poll::Pending);
+    assert!(!table.let_go(&view), "the keeper has to judge");
+    assert_eq!(view.loss(), Some(Loss::Released));
+    assert!(table.find(&view).is_some());
 }
 
 /// The keeper may read the return before its sender has ended the lease: no lease is released while its holder

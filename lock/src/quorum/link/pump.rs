@@ -139,8 +139,11 @@ impl Link {
             }
         }
         let met = std::mem::take(&mut lane.met);
-        if !met && !lane.meets && lane.queue.is_bound() && !self.0.known.has_a_clock() {
-            // Learned before anything is sent that must not act too late (N2).
+        // Learned before anything is sent that must not act too late (N2).
+        let meets = !lane.meets && lane.queue.is_bound() && !self.0.known.has_a_clock();
+        if meets && met {
+            lane.queue.refuse_bound(&self.known_trouble());
+        } else if meets {
             lane.meets = true;
             lane.begin(0);
             flights.push(Flight {
@@ -318,6 +321,7 @@ impl Link {
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
         // What was under way here is over with it, and what waits has nobody to send it.
+        self.0.distrust();
         let mut lane = self.0.lane();
         lane.queue.refuse_all(&ended());
         let alone = lane.alone.as_ref().map(|alone| alone.ops);

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::super::asked::Place;
+use super::board::Place;
 use crate::{
     clock::Moment,
     hash::fnv1a,
@@ -164,6 +164,20 @@ impl Queue {
     pub(super) fn is_bound(&self) -> bool {
         let mut all = self.extensions.iter().chain(&self.others);
         all.any(|queued| queued.ends.is_some())
+    }
+
+    /// Nothing leaves of which it cannot be said how late it may act.
+    pub(super) fn refuse_bound(&mut self, trouble: &NodeError) {
+        for lane in [&mut self.extensions, &mut self.others] {
+            for queued in std::mem::take(lane) {
+                if queued.ends.is_none() {
+                    lane.push_back(queued);
+                } else {
+                    self.ops -= queued.ops.len();
+                    let _ = queued.reply.send(Err(trouble.clone()));
+                }
+            }
+        }
     }
 
     pub(super) fn refuse_all(&mut self, trouble: &NodeError) {

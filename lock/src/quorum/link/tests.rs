@@ -470,6 +470,7 @@ async fn a_call_without_an_answer_costs_its_time_whoever_carries_it() {
     let node = MemoryNode::new("frozen", time.clock());
     let faults = node.faults();
     let (link, clock) = (link(Arc::new(node), time.clock()), time.clock());
+    drop(Spawn::system().spawn(link.clone().probe()));
     let link = of_callers(&link);
     assert!(link.send(full_call()).await.is_ok(), "its clock is known");
     faults.freeze();
@@ -477,13 +478,56 @@ async fn a_call_without_an_answer_costs_its_time_whoever_carries_it() {
     let alone = link.send(vec![acquire("a")]).await;
     assert_eq!(alone, Err(NodeError::Timeout(TIMEOUT)));
     assert_eq!(clock.now().since(began), TIMEOUT);
+    // The keeper asks whether it is the node.
+    clock.sleep(TIMEOUT * 2).await;
     assert!(link.is_down(), "and the next ones nothing");
     assert!(link.send(vec![acquire("a")]).await.is_err());
-    assert_eq!(clock.now().since(began), TIMEOUT);
+    assert_eq!(clock.now().since(began), TIMEOUT * 3);
 }
 
-/// Its second connection cannot be made.
-struct Single(MemoryNode);
+/// Does not answer what asks nothing, with which a client learns its clock.
+struct Mute(Strict);
+
+#[async_trait::async_trait]
+impl Node for Mute {
+    fn name(&self) -> &str {
+        "mute"
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, NodeError> {
+        match call.ops.is_empty() {
+            true => Err(NodeError::Protocol("nothing is asked".into())),
+            false => self.0.call(call).await,
+        }
+    }
+
+    async fn announcements(&self) -> Option<crate::node::Announcements> {
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn n2_nothing_leaves_that_might_act_at_any_time() {
+    let time = SimTime::new();
+    let calls = Arc::<Mutex<Vec<Vec<Op>>>>::default();
+    let strict = Strict {
+        node: MemoryNode::new("mute", time.clock()),
+        calls: Arc::clone(&calls),
+    };
+    let link = link(Arc::new(Mute(strict)), time.clock());
+    for link in [link.clone(), of_callers(&link)] {
+        for op in [acquire("a"), extend("a", 1)] {
+            assert!(link.send(vec![op]).await.is_err());
+        }
+    }
+    assert!(calls.lock().unwrap().is_empty());
+    // What may act at any time leaves, and with its answer comes the clock.
+    assert!(link.send(vec![release("a")]).await.is_ok());
+    assert!(link.send(vec![acquire("a")]).await.is_ok());
+}
+
+/// Its second connection cannot be made, or leads nowhere.
+struct Single(MemoryNode, crate::node::memory::Cut);
 
 #[async_trait::async_trait]
 impl Node for Single {
@@ -497,7 +541,7 @@ impl Node for Single {
 
     fn another(&self) -> Option<Arc<dyn Node>> {
         let lost = self.0.clone();
-        lost.link().cut(crate::node::memory::Cut::Refuse);
+        lost.link().cut(self.1);
         Some(Arc::new(lost))
     }
 
@@ -508,17 +552,23 @@ impl Node for Single {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_of_callers_that_is_lost_is_no_lost_node() {
-    let time = SimTime::new();
-    let node = Single(MemoryNode::new("single", time.clock()));
-    let keepers = link(Arc::new(node), time.clock());
-    drop(Spawn::system().spawn(keepers.clone().probe()));
-    let callers = of_callers(&keepers);
-    let refused = callers.send(vec![acquire("a")]).await;
-    assert!(
-        matches!(refused, Err(NodeError::Unreachable(_))),
-        "{refused:?}"
-    );
-    time.clock().sleep(TIMEOUT).await;
-    assert!(!keepers.is_down());
-    assert!(keepers.send(vec![acquire("a")]).await.is_ok());
+    use crate::node::memory::Cut;
+    for how in [Cut::Refuse, Cut::Hang] {
+        let time = SimTime::new();
+        let node = Single(MemoryNode::new("single", time.clock()), how);
+        let keepers = link(Arc::new(node), time.clock());
+        drop(Spawn::system().spawn(keepers.clone().probe()));
+        let callers = of_callers(&keepers);
+        assert!(
+            keepers.send(full_call()).await.is_ok(),
+            "its clock is known"
+        );
+        let lost = callers.send(vec![acquire("a")]).await;
+        assert!(lost.is_err(), "{lost:?}");
+        // What is held is extended all the while.
+        assert!(!keepers.is_down());
+        assert!(keepers.send(vec![acquire("a")]).await.is_ok());
+        time.clock().sleep(TIMEOUT).await;
+        assert!(!keepers.is_down() && !callers.is_sound());
+    }
 }
