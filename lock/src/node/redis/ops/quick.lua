@@ -1,25 +1,31 @@
--- For a call of nothing but attempts at locks and releases of locks, without tickets and raw keys: most calls are. Their
--- fields that are alike come once for all of them: 'acquires', ttl, floor, how they are taken, clamp, for how long their
--- senders wait, how many, their owners; 'releases', how long the mark stays, how long a body is kept, how many, their owners.
+-- Most calls find what they expect: locks and claims that are free, or held by who extends or releases them. Done here is
+-- such a call, all of it or nothing: each lock is named once, what is wanted has no body and is free by its row alone, and no
+-- key is raw. Whatever else is asked, or found, the loop does. Nothing has been written by then.
 --
--- Done here is what is usual of them, all of it or nothing: each lock is named once, has no body, and is free by its row
--- alone, or is released by its holder. Whatever else is asked, or found, is written out in the words of the loop, which does
--- it. Nothing has been written by then. Parts of a row are compared where they stand, because each text that is cut out of one
+-- In a call of nothing but attempts at locks and releases of locks, without tickets, what is alike comes once: 'acquires', ttl,
+-- floor, how they are taken, clamp, for how long their senders wait, how many, their owners; 'releases', how long the mark
+-- stays, how long a body is kept, how many, their owners. For the loop that is written out in its words.
+--
+-- Parts of a row are compared where they stand, because each text that is cut out of one
 -- is made, and forgotten again. Of the prologue it uses what is read before its place there.
 
 do
   local last, at, nth = #argv, position, 2
   local compact = argv[at + 1] == 'acquires' or argv[at + 1] == 'releases'
-  local quick = compact and votes and not raw
+  local quick = votes and not raw and at < last
   local first = rows[2] or FIRST
   if #first ~= 16 or string.find(first, '%D') then quick = false end
   local find = string.find
-  -- What is written, and what is answered; named: the locks of this call so far; told: releases that a client waits for.
-  local texts, n, done, m, named, told = {}, 0, {}, 0, {}, nil
+  -- What is written, and what is answered; named: the locks of this call so far; gone: claims that are released; told:
+  -- releases that a client waits for; top: the largest counter of what was forgotten.
+  local texts, n, done, m, named, gone, told, top = {}, 0, {}, 0, {}, {}, nil, first
   -- The last grant: senders that have seen as much are granted the same.
   local passed, grant, shown = nil, nil, nil
+  -- Claims of one call have the same row. The last one, whether it is the sender's, and what it becomes.
+  local last_row, own, extended
   while quick and at < last do
-    if argv[at + 1] == 'acquires' then
+    local op = argv[at + 1]
+    if op == 'acquires' then
       local ttl, floor, count = argv[at + 2], argv[at + 3], argv[at + 7] + 0
       local ends = format('%013.0f', now + ttl)
       local rest = ttl .. UNWRITTEN .. FIRST .. inc
@@ -51,7 +57,7 @@ do
         done[m] = grant
       end
       at = at + count
-    elseif argv[at + 1] == 'releases' then
+    elseif op == 'releases' then
       local count = argv[at + 4] + 0
       local ends = format('%013.0f', now + argv[at + 2])
       at = at + 4
@@ -77,12 +83,103 @@ do
         done[m] = DONE
       end
       at = at + count
+    elseif op == 'extend' then
+      local ttl, count = argv[at + 2], argv[at + 3] + 0
+      local ends = format('%013.0f', now + ttl)
+      at = at + 3
+      for i = at + 1, at + 4 * count, 4 do
+        nth = nth + 1
+        local owner, seq, token, field, v = argv[i], argv[i + 1], argv[i + 2], argv[nth + 4], rows[nth]
+        if not v or named[field] or #v ~= 133 + #owner or #v > 4096 or not find(v, owner, 134, true) then
+          quick = false
+          break
+        end
+        named[field] = true
+        -- E1, O5: its holder's, and its next round.
+        local _, digits = find(v, '^H%d+')
+        if not digits or digits < 117 or byte(v, 2) ~= 48 or find(v, inc, 118, true) ~= 118
+          or seq <= sub(v, 102, 117) then quick = false break end
+        local counter, until_then, version = sub(v, 2, 17), sub(v, 34, 46), sub(v, 70, 101)
+        if token > counter then counter = token end
+        if ends > until_then then until_then = ends end
+        texts[n + 1] = field
+        texts[n + 2] = 'H' .. counter .. sub(v, 18, 33) .. until_then .. sub(v, 47, 59) .. ttl .. version .. seq
+          .. sub(v, 118)
+        n, m = n + 2, m + 1
+        done[m] = version == UNWRITTEN and SAME or { KEPT, version }
+      end
+      at = at + 4 * count
+    elseif op == 'claim' and at == position and at + 6 == last then
+      -- All of them are granted one number.
+      local floor = argv[at + 4]
+      if floor > top then top = floor end
+      if top >= '9007199254740990' then quick = false break end
+      grant = top + 1
+      top = format('%016d', grant)
+      local row = 'C' .. top .. format('%013.0f', now + argv[at + 3]) .. inc .. argv[at + 2]
+      for i = 1, argv[at + 6] do
+        nth = nth + 1
+        local field = argv[nth + 4]
+        if rows[nth] or named[field] then quick = false break end
+        named[field] = true
+        texts[n + 1], texts[n + 2] = field, row
+        n = n + 2
+        done[i] = grant
+      end
+      at = last
+    elseif op == 'extend_claim' or op == 'release' and argv[at + 2] == 'claim' then
+      local extends = op == 'extend_claim'
+      local owner, ends = argv[at + 2], nil
+      if extends then
+        ends = format('%013.0f', now + argv[at + 3])
+        if argv[at + 4] > top then top = argv[at + 4] end
+        at = at + 5
+      else
+        owner = argv[at + 3]
+        at = at + 6
+      end
+      last_row = nil
+      for i = 1, argv[at] do
+        nth = nth + 1
+        local field, v = argv[nth + 4], rows[nth]
+        if named[field] then quick = false break end
+        named[field] = true
+        if v and v ~= last_row then
+          local _, digits = find(v, '^C%d+')
+          last_row = v
+          own = digits and digits > 29 and #v == 46 + #owner and #v < 4097 and find(v, owner, 47, true)
+          if own and extends then
+            extended = sub(v, 18, 30)
+            own = extended > now and find(v, inc, 31, true) == 31
+            extended = ends > extended and sub(v, 1, 17) .. ends .. sub(v, 31)
+          end
+        end
+        m = m + 1
+        if not extends then
+          if v and own then gone[#gone + 1] = field end
+          done[m] = DONE
+        elseif v and own then
+          if extended then
+            texts[n + 1], texts[n + 2] = field, extended
+            n = n + 2
+          end
+          done[m] = SAME
+        else
+          quick = false
+          break
+        end
+      end
     else
       quick = false
     end
   end
+  if quick and top > first then
+    texts[n + 1], texts[n + 2] = 'c', top
+    n = n + 2
+  end
   -- Where the memory is full the loop knows what may be written.
   if quick and (n == 0 or type(redis.pcall('HSET', t, unpack(texts))) ~= 'table') then
+    if gone[1] then call('HDEL', t, unpack(gone)) end
     for i = 1, told and #told or 0, 2 do
       -- The waiter at the head of the queue is asked to come. An announcement only saves waiting: a user who may not
       -- publish still releases.
