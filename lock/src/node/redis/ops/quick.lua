@@ -16,9 +16,9 @@ do
   local first = rows[2] or FIRST
   if #first ~= 16 or string.find(first, '%D') then quick = false end
   local find = string.find
-  -- What is written, and what is answered; named: the locks of this call so far; gone: claims that are released; told:
-  -- releases that a client waits for; top: the largest counter of what was forgotten.
-  local texts, n, done, m, named, gone, told, top = {}, 0, {}, 0, {}, {}, nil, first
+  -- What is written, and what is answered; named: the locks of this call so far; claimants: who claims in it;
+  -- gone: claims that are released; told: releases that a client waits for; top: the largest counter of what was forgotten.
+  local texts, n, done, m, named, claimants, gone, told, top = {}, 0, {}, 0, {}, {}, {}, nil, first
   -- The last grant: senders that have seen as much are granted the same.
   local passed, grant, shown = nil, nil, nil
   -- Claims of one call have the same row. The last one, whether it is the sender's, and what it becomes.
@@ -109,24 +109,26 @@ do
         done[m] = version == UNWRITTEN and SAME or { KEPT, version }
       end
       at = at + 4 * count
-    elseif op == 'claim' and at == position and at + 6 == last then
-      -- All of them are granted one number.
-      local floor = argv[at + 4]
+    elseif op == 'claim' then
+      -- Those of one owner are granted one number.
+      local owner, floor = argv[at + 2], argv[at + 4]
+      if claimants[owner] then quick = false break end
+      claimants[owner] = true
       if floor > top then top = floor end
       if top >= '9007199254740990' then quick = false break end
-      grant = top + 1
-      top = format('%016d', grant)
-      local row = 'C' .. top .. format('%013.0f', now + argv[at + 3]) .. inc .. argv[at + 2]
-      for i = 1, argv[at + 6] do
+      local number = top + 1
+      top = format('%016d', number)
+      local row = 'C' .. top .. format('%013.0f', now + argv[at + 3]) .. inc .. owner
+      at = at + 6
+      for i = 1, argv[at] do
         nth = nth + 1
         local field = argv[nth + 4]
         if rows[nth] or named[field] then quick = false break end
         named[field] = true
         texts[n + 1], texts[n + 2] = field, row
-        n = n + 2
-        done[i] = grant
+        n, m = n + 2, m + 1
+        done[m] = number
       end
-      at = last
     elseif op == 'extend_claim' or op == 'release' and argv[at + 2] == 'claim' then
       local extends = op == 'extend_claim'
       local owner, ends = argv[at + 2], nil
