@@ -1,7 +1,7 @@
 //! What a lock costs on real Redis servers, beside the same work written by hand, in one run.
 //!
-//! `cargo bench --bench lock -- [SECTION...] [--quick] [--nodes=N] [--strict] [--one-thread]` measures and prints a
-//! table. What is compared is interleaved in short rounds, so that a machine that grows busy slows both sides. The table is for people;
+//! `cargo bench --bench lock -- [SECTION...] [--quick] [--nodes=N] [--at=N] [--only=SIDE,...] [--strict] [--one-thread]`
+//! measures and prints a table. What is compared is interleaved in short rounds, so that a machine that grows busy slows both sides. The table is for people;
 //! the last line is one JSON object. See `benches/README.md` for what the figures mean.
 //!
 //! Without a Redis server it says so and ends well, unless `WATCHKEEPER_REQUIRE` names redis.
@@ -82,6 +82,10 @@ struct Plan {
     workers: usize,
     /// Only with so many nodes.
     nodes: Option<usize>,
+    /// Only so many cycles at a time.
+    at: Option<usize>,
+    /// Only these sides of cycles, beside those by hand; all when empty.
+    only: &'static [String],
 }
 
 const FULL: Plan = Plan {
@@ -93,6 +97,8 @@ const FULL: Plan = Plan {
     max_ttl: Duration::from_secs(30),
     workers: 2,
     nodes: None,
+    at: None,
+    only: &[],
 };
 
 const QUICK: Plan = Plan {
@@ -104,6 +110,8 @@ const QUICK: Plan = Plan {
     max_ttl: Duration::from_secs(30),
     workers: 2,
     nodes: None,
+    at: None,
+    only: &[],
 };
 
 /// Only that everything can be measured: says nothing about time.
@@ -116,6 +124,8 @@ const CHECK: Plan = Plan {
     max_ttl: Duration::from_secs(3),
     workers: 2,
     nodes: None,
+    at: None,
+    only: &[],
 };
 
 fn main() -> ExitCode {
@@ -149,6 +159,11 @@ fn main() -> ExitCode {
     };
     let nodes = words.iter().find_map(|word| word.strip_prefix("--nodes="));
     plan.nodes = nodes.map(|n| n.parse().expect("--nodes=1, 3 or 5"));
+    let at = words.iter().find_map(|word| word.strip_prefix("--at="));
+    plan.at = at.map(|n| n.parse().expect("--at=1, 32 or 256"));
+    let only = words.iter().find_map(|word| word.strip_prefix("--only="));
+    let only = only.into_iter().flat_map(|names| names.split(','));
+    plan.only = only.map(str::to_owned).collect::<Vec<_>>().leak();
 
     if said("--one-thread") {
         plan.workers = 1;
@@ -184,6 +199,11 @@ impl Plan {
         let only = self.nodes;
         of.into_iter()
             .filter(move |n| only.is_none_or(|only| only == *n))
+    }
+
+    /// Whether this side of a comparison is wanted.
+    fn wants(&self, side: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == side)
     }
 }
 

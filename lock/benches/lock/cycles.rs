@@ -57,6 +57,8 @@ struct Done {
     failed: Failures,
     /// Microseconds of all servers' scripts for a cycle, by round.
     script_us: Vec<f64>,
+    /// Calls of scripts for a cycle, all servers together, by round.
+    calls: Vec<f64>,
     processor: Spent,
 }
 
@@ -92,8 +94,14 @@ pub(crate) async fn measure(plan: Plan, table: &mut Table) {
                 Side::Nodes(below, Kind::Claim, chance),
             ),
         ];
-        let mut peers = Peer::start_all(&plan, &scene.servers, table);
-        for at_a_time in [1, 32, 256] {
+        let wanted = |name: &str| name == "by hand" || plan.wants(name);
+        let sides: Vec<_> = sides.into_iter().filter(|(name, _)| wanted(name)).collect();
+        let mut peers = match plan.wants("peers") {
+            true => Peer::start_all(&plan, &scene.servers, table),
+            false => Vec::new(),
+        };
+        let loads = [1, 32, 256].into_iter();
+        for at_a_time in loads.filter(|load| plan.at.is_none_or(|only| only == *load)) {
             let mut done: Vec<Done> = sides.iter().map(|_| Done::default()).collect();
             let mut theirs: Vec<Done> = peers.iter().map(|_| Done::default()).collect();
             let mut hops = Vec::new();
@@ -340,6 +348,8 @@ impl Done {
     fn add(&mut self, one: Round, (asked, used): (Asked, Used)) {
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
         let (cycles, script_us) = (one.cycles as f64, asked.script_us as f64);
+        #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+        self.calls.push(asked.scripts as f64 / cycles.max(1.0));
         self.rates.push(cycles / one.time.as_secs_f64());
         self.script_us.push(script_us / cycles.max(1.0));
         self.processor.add(used, cycles);
@@ -370,6 +380,7 @@ impl Done {
         json!({
             "p50_us": micros(p50(&self.p50)), "p99_us": micros(p50(&self.p99)), "failed": self.failed,
             "per_second": median(self.rates.clone()), "script_us_per_cycle": median(self.script_us.clone()),
+            "calls_per_cycle": median(self.calls.clone()),
             "client_us_per_cycle": self.processor.client_us(), "servers_us_per_cycle": self.processor.servers_us(),
             "processor": self.processor.to(&by_hand.processor),
             "by_hand_per_second": median(by_hand.rates.clone()),

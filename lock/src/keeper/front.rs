@@ -234,10 +234,13 @@ impl TakesBack for Front {
             quiet: cluster.quiet_after(view.since()),
             busy: Some(busy),
         };
-        for (node, link) in cluster.lanes().iter().enumerate() {
-            let answer = link.ask_shortly(vec![telling.op.clone()]);
-            telling.asked.push(node, answer);
+        let lanes = cluster.lanes();
+        for (node, link) in lanes.iter().enumerate() {
+            telling
+                .asked
+                .ask_shortly(node, link, vec![telling.op.clone()]);
         }
+        telling.asked.want(lanes.len());
         Some(telling.all().boxed())
     }
 }
@@ -270,6 +273,9 @@ impl Telling {
                 () = &mut late => break,
             }
         }
+        while let Some((node, result)) = self.asked.by_now() {
+            self.heard(node, result.is_ok());
+        }
         ReleaseReport {
             nodes: self.told,
             of: self.shared.cluster.links.len(),
@@ -292,6 +298,7 @@ impl Drop for Telling {
         }
         let mut sure = std::mem::take(&mut self.sure);
         let mut asked = std::mem::take(&mut self.asked);
+        asked.want(1);
         let (op, quiet, busy) = (self.op.clone(), self.quiet, self.busy.take());
         let (told, mut progress) = watch::channel(Progress {
             nodes: self.told,

@@ -53,7 +53,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc};
 
 pub(crate) use command::Command;
 #[doc(hidden)]
@@ -240,7 +240,7 @@ impl Keeper {
                 watch: Mutex::default(),
                 heard: Heard::of(nodes),
                 tag: self.tag.take(),
-                busy: watch::Sender::new(0),
+                busy: Arc::default(),
                 #[cfg(any(test, feature = "testing"))]
                 mutant: self.mutant.clone(),
             }),

@@ -91,7 +91,7 @@ impl Shared {
                         // A lease that was not taken is on its way back to the keeper: let it begin the release.
                         tokio::task::yield_now().await;
                         tokio::task::yield_now().await;
-                        if *self.cluster.busy.borrow() == 0 {
+                        if self.cluster.is_settled() {
                             break;
                         }
                     }

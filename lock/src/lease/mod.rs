@@ -48,7 +48,7 @@ mod verify;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -132,7 +132,8 @@ struct State {
     /// Its number in the keeper's lease table; zero before it stands there.
     id: AtomicU64,
     span: Mutex<Span>,
-    news: watch::Sender<Option<Loss>>,
+    /// Made when a part of the program first waits for news: most leases go without.
+    news: OnceLock<watch::Sender<()>>,
     work: AtomicUsize,
 }
 
@@ -178,7 +179,7 @@ impl LeaseView {
                 from_queue: false,
                 stop_policy: StopPolicy::default(),
             }),
-            news: watch::channel(None).0,
+            news: OnceLock::new(),
             work: AtomicUsize::new(0),
         }))
     }
@@ -274,7 +275,7 @@ impl LeaseView {
 
     /// Waits for the end of the lease and says why. Cancel-safe.
     pub async fn lost(&self) -> Loss {
-        let mut news = self.0.news.subscribe();
+        let mut news = self.news();
         loop {
             if let Some(loss) = self.loss() {
                 return loss;
@@ -354,7 +355,7 @@ impl LeaseView {
     /// Why nothing may start under this lease any more, as from [`LeaseView::closing`].
     #[doc(hidden)] // for the worker and the guard
     pub async fn startable(&self) -> Result<(), Loss> {
-        let mut news = self.0.news.subscribe();
+        let mut news = self.news();
         loop {
             if let Some(loss) = self.loss() {
                 return Err(loss);
@@ -376,7 +377,7 @@ impl LeaseView {
     /// Waits until no new work may start, and says why.
     #[doc(hidden)] // for the worker
     pub async fn closing(&self) -> Loss {
-        let mut news = self.0.news.subscribe();
+        let mut news = self.news();
         loop {
             if let Some(loss) = self.loss() {
                 return loss;
@@ -404,7 +405,7 @@ impl LeaseView {
             first
         });
         if first {
-            self.0.news.send_modify(|_| {});
+            self.tell();
             self.tell_keeper();
         }
     }
@@ -423,7 +424,7 @@ impl LeaseView {
     pub(crate) fn trust(&self, asked: Moment) {
         let cleared = self.span(|s| s.doubt.take_if(|since| *since <= asked).is_some());
         if cleared {
-            self.0.news.send_modify(|_| {});
+            self.tell();
         }
     }
 
@@ -467,9 +468,17 @@ impl LeaseView {
         self.span(|s| s.valid_until)
     }
 
-    /// Changes of anything about this lease.
-    fn news(&self) -> watch::Receiver<Option<Loss>> {
-        self.0.news.subscribe()
+    /// Changes of anything about this lease, from now on: to be listened to before its state is read.
+    fn news(&self) -> watch::Receiver<()> {
+        let news = self.0.news.get_or_init(|| watch::Sender::new(()));
+        news.subscribe()
+    }
+
+    /// Something about the lease has changed.
+    fn tell(&self) {
+        if let Some(news) = self.0.news.get() {
+            news.send_modify(|_| {});
+        }
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -531,8 +540,7 @@ impl LeaseView {
             true
         });
         if first {
-            let loss = self.span(|s| s.loss.clone());
-            self.0.news.send_replace(loss);
+            self.tell();
         }
         first
     }
@@ -645,7 +653,7 @@ impl Drop for Lease {
 impl Drop for Work {
     fn drop(&mut self) {
         self.0.0.work.fetch_sub(1, Ordering::SeqCst);
-        self.0.0.news.send_modify(|_| {});
+        self.0.tell();
         self.0.tell_keeper();
     }
 }

@@ -157,8 +157,8 @@ pub trait Node: Send + Sync + 'static {
     /// As [`Node::call`], for a link, which watches the time itself: it polls the future to its end, or drops it when the call
     /// has no time left. The store may give up the connection then, and needs no timer of its own.
     #[doc(hidden)] // between the lock and its nodes
-    fn carry(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Reply, NodeError>> {
-        Box::pin(async move { self.call(call).await })
+    fn carry(self: Arc<Self>, call: Arc<Call>) -> BoxFuture<'static, Result<Reply, NodeError>> {
+        Box::pin(async move { self.call(Arc::unwrap_or_clone(call)).await })
     }
 
     /// The same node over a connection of its own; `None` where one way serves all. So what callers ask and what the keeper

@@ -1,39 +1,171 @@
 //! Answers of several nodes on their way to one sender.
+//!
+//! - The sender is woken when enough of them have come to decide something, and not for each.
+//!   (a_sender_is_woken_when_there_are_enough_answers)
+//! - What is asked is answered once, also by a link that ends.  (what_is_dropped_unanswered_has_an_answer)
 
-use std::{future::poll_fn, pin::Pin, task::Poll};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
-use futures_util::Future;
+use futures_util::{Future, FutureExt};
 
-use super::link::Answering;
-use crate::node::{Answer, NodeError};
+use super::link::{Answering, Board, Link};
+use crate::node::{Answer, NodeError, Op, Reply};
 
 /// What was asked of several nodes: few, so that all are looked at whenever one has answered.
 #[derive(Default)]
-pub(crate) struct Asked(Vec<(usize, Answering)>);
+pub(crate) struct Asked {
+    board: Arc<Board>,
+    /// Answers that will come to the board.
+    posted: usize,
+    /// Those that the sender has to look for itself.
+    here: Vec<(usize, Answering)>,
+    /// So many answers are waited for, or all there will be; then for each.
+    wanted: usize,
+}
 
 // === impl Asked ===
 
 impl Asked {
-    pub(crate) fn push(&mut self, node: usize, answer: Answering) {
-        self.0.push((node, answer));
+    /// Asks a node over this link.
+    pub(crate) fn ask(&mut self, node: usize, link: &Link, ops: Vec<Op>) {
+        let place = self.board.place(node);
+        let answering = link.ask_at(ops, place);
+        self.take_note(node, answering);
+    }
+
+    /// The same, for a sender that waits for two timeouts at most.
+    pub(crate) fn ask_shortly(&mut self, node: usize, link: &Link, ops: Vec<Op>) {
+        let place = self.board.place(node);
+        let answering = link.ask_shortly_at(ops, place);
+        self.take_note(node, answering);
+    }
+
+    fn take_note(&mut self, node: usize, answering: Option<Answering>) {
+        match answering {
+            Some(answering) => self.here.push((node, answering)),
+            None => self.posted += 1,
+        }
+    }
+
+    /// So many answers have to be there before anything can be decided.
+    pub(crate) fn want(&mut self, answers: usize) {
+        self.wanted = answers;
+    }
+
+    /// A node that has answered by now.
+    pub(crate) fn by_now(&mut self) -> Option<(usize, Result<Vec<Answer>, NodeError>)> {
+        self.wanted = 1;
+        self.next().now_or_never().flatten()
     }
 
     /// The next node that has answered, and what; `None` when all have. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<(usize, Result<Vec<Answer>, NodeError>)> {
-        poll_fn(|cx| {
-            if self.0.is_empty() {
-                return Poll::Ready(None);
+        let next = poll_fn(|cx| self.poll_next(cx)).await;
+        next.map(|(node, result)| (node, result.map(|reply| reply.answers)))
+    }
+
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<(usize, Result<Reply, NodeError>)>> {
+        for i in 0..self.here.len() {
+            let (node, answer) = &mut self.here[i];
+            if let Poll::Ready(result) = Pin::new(answer).poll(cx) {
+                let node = *node;
+                drop(self.here.swap_remove(i));
+                self.wanted = self.wanted.saturating_sub(1);
+                return Poll::Ready(Some((node, result)));
             }
-            for i in 0..self.0.len() {
-                let (node, answer) = &mut self.0[i];
-                if let Poll::Ready(result) = Pin::new(answer).poll(cx) {
-                    let node = *node;
-                    drop(self.0.swap_remove(i));
-                    return Poll::Ready(Some((node, result.map(|reply| reply.answers))));
-                }
-            }
-            Poll::Pending
-        })
-        .await
+        }
+        if self.posted == 0 {
+            return match self.here.is_empty() {
+                true => Poll::Ready(None),
+                false => Poll::Pending,
+            };
+        }
+        // Who looks for answers itself is woken by each of them anyway.
+        let wanted = if self.here.is_empty() { self.wanted } else { 1 };
+        let next = self.board.poll(wanted.clamp(1, self.posted), cx);
+        if next.is_ready() {
+            self.posted -= 1;
+            self.wanted = self.wanted.saturating_sub(1);
+        }
+        next.map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        task::{Wake, Waker},
+    };
+
+    use super::{super::link::Place, *};
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn refused() -> Result<Reply, NodeError> {
+        Err(NodeError::Overload)
+    }
+
+    /// So many nodes are asked.
+    fn asked(nodes: usize) -> (Asked, Vec<Place>) {
+        let mut asked = Asked::default();
+        let places = (0..nodes).map(|node| asked.board.place(node)).collect();
+        asked.posted = nodes;
+        (asked, places)
+    }
+
+    #[test]
+    fn a_sender_is_woken_when_there_are_enough_answers() {
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        let times = || woken.0.load(Ordering::SeqCst);
+        let (mut asked, mut places) = asked(5);
+        asked.want(3);
+        let mut next = |asked: &mut Asked| match asked.poll_next(&mut cx) {
+            Poll::Ready(Some((node, _))) => Some(node),
+            Poll::Ready(None) => Some(99),
+            Poll::Pending => None,
+        };
+        assert_eq!(next(&mut asked), None);
+        assert!(!places.remove(4).answer(refused()) && !places.remove(3).answer(refused()));
+        assert_eq!((next(&mut asked), times()), (None, 0), "two decide nothing");
+        assert!(places.remove(2).answer(refused()));
+        assert_eq!(times(), 1);
+        let three = [next(&mut asked), next(&mut asked), next(&mut asked)];
+        assert_eq!(three, [Some(4), Some(3), Some(2)]);
+        assert_eq!(next(&mut asked), None);
+        assert!(places.remove(1).answer(refused()), "from then on each");
+        assert_eq!((next(&mut asked), times()), (Some(1), 2));
+        drop(places);
+        assert_eq!((next(&mut asked), next(&mut asked)), (Some(0), Some(99)));
+    }
+
+    #[test]
+    fn what_is_dropped_unanswered_has_an_answer() {
+        let (mut asked, places) = asked(2);
+        asked.want(2);
+        drop(places);
+        let mut cx = Context::from_waker(Waker::noop());
+        for node in 0..2 {
+            let next = asked.poll_next(&mut cx);
+            assert!(matches!(next, Poll::Ready(Some((n, Err(_)))) if n == node));
+        }
+        assert!(matches!(asked.poll_next(&mut cx), Poll::Ready(None)));
     }
 }

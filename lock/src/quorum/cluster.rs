@@ -1,15 +1,16 @@
 //! All nodes of a lock service, as one: what is sent to them, and what their answers mean.
 
 use std::{
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use futures_util::{Future, StreamExt, stream::FuturesUnordered};
+use tokio::sync::Notify;
 
 use crate::{
     backoff::Backoff,
@@ -58,7 +59,7 @@ pub(crate) struct Parts {
     /// What the owner values of this process end with.
     pub(crate) tag: Option<String>,
     /// How many of [`Busy`] there are.
-    pub(crate) busy: tokio::sync::watch::Sender<usize>,
+    pub(crate) busy: Arc<UnderWay>,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) mutant: super::mutant::Mutant,
 }
@@ -74,7 +75,14 @@ pub(crate) struct Progress {
 }
 
 /// A release is under way, or an acquisition that may end in one: the end of the process waits until this is dropped.
-pub(crate) struct Busy(tokio::sync::watch::Sender<usize>);
+pub(crate) struct Busy(Arc<UnderWay>);
+
+/// How many [`Busy`] there are.
+#[derive(Default)]
+pub(crate) struct UnderWay {
+    count: AtomicUsize,
+    none: Notify,
+}
 
 /// An answer on its way.
 pub(crate) type Sent =
@@ -95,13 +103,26 @@ impl Cluster {
     }
 
     pub(crate) fn busy(&self) -> Busy {
-        self.busy.send_modify(|n| *n += 1);
+        self.busy.count.fetch_add(1, Ordering::SeqCst);
         Busy(self.busy.clone())
     }
 
     /// Waits until there is no [`Busy`].
     pub(crate) async fn settled(&self) {
-        let _ = self.busy.subscribe().wait_for(|n| *n == 0).await;
+        loop {
+            let mut none = pin!(self.busy.none.notified());
+            // Listens first: the last one may go at this very moment.
+            none.as_mut().enable();
+            if self.is_settled() {
+                return;
+            }
+            none.await;
+        }
+    }
+
+    /// Whether there is no [`Busy`].
+    pub(crate) fn is_settled(&self) -> bool {
+        self.busy.count.load(Ordering::SeqCst) == 0
     }
 
     /// Nodes beyond the majority, when `kept` of them hold the lease (R10).
@@ -402,6 +423,8 @@ impl Cluster {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.send_modify(|n| *n -= 1);
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.none.notify_waiters();
+        }
     }
 }

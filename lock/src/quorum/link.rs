@@ -21,13 +21,15 @@
 //!   later than the shortest ttl that the call asks for, from when that was asked (N2), and nothing of that kind leaves while
 //!   nothing is known of the node's clock.
 //!   (n2_no_call_acts_a_ttl_after_it_was_asked_for, n2_nothing_leaves_that_might_act_at_any_time)
-//! - A release never shares a call with a later attempt: claimers would livelock (R5).
+//! - A release never shares a call with a later attempt at its lock: claimers would livelock (R5).
+//!   (a_release_shares_no_call_with_a_later_attempt_at_its_lock)
 //! - An extension shares a call with extensions only: what a server refuses of all that is wanted costs nothing that is
 //!   held. (what_is_held_shares_no_call_with_what_is_wanted)
 //! - One operation's refusal is not that of the others in its call: each sender is sent for once more, alone, and has an
 //!   answer of its own. (a_refusal_is_that_of_its_sender_alone)
 
 mod alone;
+mod board;
 mod crowd;
 mod pump;
 mod queue;
@@ -35,6 +37,7 @@ pub(super) mod repeat;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use board::{Board, Place};
 pub(crate) use queue::{MOST_OPS, PATIENCE};
 
 use std::{
@@ -63,8 +66,9 @@ use crate::{
     spawn::Spawn,
 };
 use alone::{Alone, Looked};
+use board::ended;
 use crowd::Crowd;
-use queue::{MOST_UNDER_WAY, Queue, refused_in_all, shortest_ttl};
+use queue::{MOST_UNDER_WAY, Queue, Return, refused_in_all, shortest_ttl};
 
 /// Calls under way to one node.
 const IN_FLIGHT: usize = 4;
@@ -265,7 +269,7 @@ impl Link {
 
     /// As [`Link::send`], with what else the node says of itself.
     pub(crate) fn ask(&self, ops: Vec<Op>) -> Answering {
-        self.push(ops, USUAL)
+        self.put(ops, USUAL)
     }
 
     /// Sends or queues the operations at once, in order; the future only waits. Dropping it does not take them back.
@@ -283,14 +287,19 @@ impl Link {
         ops: Vec<Op>,
     ) -> impl Future<Output = Result<Vec<Answer>, NodeError>> + Send + 'static {
         let alone = false;
-        let reply = self.push(ops, Order { alone, ..USUAL });
+        let reply = self.put(ops, Order { alone, ..USUAL });
         async move { Ok(reply.await?.answers) }
     }
 
-    /// As [`Link::ask`], for a sender that waits for two timeouts at most.
-    pub(crate) fn ask_shortly(&self, ops: Vec<Op>) -> Answering {
+    /// As [`Link::ask`], for one who asks several nodes. The answer comes to its place there, or to what is returned.
+    pub(super) fn ask_at(&self, ops: Vec<Op>, place: Place) -> Option<Answering> {
+        self.push(ops, USUAL, Return::At(place))
+    }
+
+    /// The same, for a sender that waits for two timeouts at most.
+    pub(super) fn ask_shortly_at(&self, ops: Vec<Op>, place: Place) -> Option<Answering> {
         let patience = 1;
-        self.push(ops, Order { patience, ..USUAL })
+        self.push(ops, Order { patience, ..USUAL }, Return::At(place))
     }
 
     /// Whether requests over this link of callers are sent: its pump lives on the runtime of the first caller.
@@ -338,19 +347,31 @@ impl Link {
         self.0.bell.notify_one();
     }
 
-    fn push(&self, ops: Vec<Op>, order: Order) -> Answering {
+    fn put(&self, ops: Vec<Op>, order: Order) -> Answering {
+        let (reply, answer) = oneshot::channel();
+        let reply = Return::One(reply);
+        let elsewhere = self.push(ops, order, reply);
+        elsewhere.unwrap_or(Answering::Queued(answer))
+    }
+
+    /// Sends or queues the operations. The answer goes to where it is to be returned, unless it comes from what this returns.
+    fn push(&self, ops: Vec<Op>, order: Order, to: Return) -> Option<Answering> {
+        let over = |to: Return, why| {
+            to.is_not_needed();
+            Some(Answering::Over(Some(why)))
+        };
         let now = self.0.clock.now();
         if self.is_down() && !order.probe {
-            return Answering::Over(Some(self.known_trouble()));
+            return over(to, self.known_trouble());
         }
         let mut lane = self.lane();
         if lane.closed {
-            return Answering::Over(Some(ended()));
+            return over(to, ended());
         }
         let callers = self.0.callers.as_ref();
         if let Some(callers) = callers.filter(|_| !lane.pumped) {
             if tokio::runtime::Handle::try_current().is_err() {
-                return Answering::Over(Some(ended()));
+                return over(to, ended());
             }
             lane.pumped = true;
             drop(callers.spawn.spawn(self.clone().pump()));
@@ -377,19 +398,19 @@ impl Link {
                 Poll::Ready(Looked::Elsewhere(result)) => alone.keep(result),
                 Poll::Pending => {}
             }
-            return Answering::Alone(self.clone(), alone);
+            to.is_not_needed();
+            return Some(Answering::Alone(self.clone(), alone));
         }
-        let (reply, answer) = oneshot::channel();
         let give_up = now + self.0.timeout * order.patience;
-        if !lane.queue.push(ops, (now, give_up), reply) {
-            return Answering::Over(Some(NodeError::Overload));
+        if let Err(to) = lane.queue.push(ops, (now, give_up), to) {
+            return over(to, NodeError::Overload);
         }
         let wakes = self.may_send(&lane) || lane.alone.is_some();
         drop(lane);
         if wakes {
             self.0.bell.notify_one();
         }
-        Answering::Queued(answer)
+        None
     }
 
     /// Whether what waits may leave.
@@ -473,11 +494,11 @@ impl Link {
             backoff.reset();
             if !self.is_down() {
                 // Its outcome is learned where every other call's is.
-                let _ = self.push(Vec::new(), order).await;
+                let _ = self.put(Vec::new(), order).await;
             }
             while self.is_down() {
                 self.0.clock.sleep(backoff.next(&self.0.chance)).await;
-                let _ = self.push(Vec::new(), order).await;
+                let _ = self.put(Vec::new(), order).await;
             }
         }
     }
@@ -500,10 +521,6 @@ impl Inner {
             callers.mixed.store(now, Ordering::SeqCst);
         }
     }
-}
-
-fn ended() -> NodeError {
-    NodeError::Unreachable("the keeper has ended".to_owned())
 }
 
 /// One answer to each operation, or none.

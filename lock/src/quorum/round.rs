@@ -46,6 +46,11 @@ impl<'a> Round<'a> {
             [claim] if mode.one_first && nodes > 1 => Some(cluster.first(&claim.key, mode)),
             _ => None,
         };
+        let mut asked = Asked::default();
+        if first.is_none() {
+            // Fewer grants are no majority, and fewer refusals leave one.
+            asked.want(nodes - majority(nodes) + 1);
+        }
         let mut round = Self {
             cluster,
             claims,
@@ -55,7 +60,7 @@ impl<'a> Round<'a> {
             records,
             first,
             lanes: cluster.lanes(),
-            asked: Asked::default(),
+            asked,
         };
         let asked: Vec<_> = (0..nodes).map(|node| round.is_meant(node)).collect();
         round.ask(|node| match first {
@@ -93,7 +98,7 @@ impl<'a> Round<'a> {
                 waits: self.mode.waits,
             };
             let ops = self.claims.iter().map(acquire).collect();
-            self.asked.push(node, link.ask(ops));
+            self.asked.ask(node, link, ops);
         }
     }
 
@@ -356,7 +361,7 @@ pub(super) async fn confirm_round(
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; open.len()];
     let mut asked = Asked::default();
     for (node, link) in lanes.iter().enumerate() {
-        asked.push(node, link.ask(ops.clone()));
+        asked.ask(node, link, ops.clone());
     }
     while ballots.iter().any(|b| round_result(b) == RoundResult::Open) {
         let Some((node, result)) = asked.next().await else {

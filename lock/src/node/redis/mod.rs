@@ -321,7 +321,7 @@ impl RedisNode {
         self.link.last_identity().map(|identity| identity.run_id)
     }
 
-    fn prepare(&self, call: Call) -> Result<Prepared, NodeError> {
+    fn prepare(&self, call: Arc<Call>) -> Result<Prepared, NodeError> {
         if call.ops.len() > MAX_OPS {
             return Err(NodeError::Protocol(format!(
                 "{} operations in one call, {MAX_OPS} at most",
@@ -356,10 +356,10 @@ impl Node for RedisNode {
     }
 
     async fn call(&self, call: Call) -> Result<Reply, NodeError> {
-        self.link.run(self.prepare(call)?).await
+        self.link.run(self.prepare(Arc::new(call))?).await
     }
 
-    fn carry(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Reply, NodeError>> {
+    fn carry(self: Arc<Self>, call: Arc<Call>) -> BoxFuture<'static, Result<Reply, NodeError>> {
         Box::pin(async move { self.link.carry(self.prepare(call)?).await })
     }
 

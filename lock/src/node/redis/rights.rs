@@ -110,6 +110,7 @@ mod tests {
             include_str!("ops/release.lua"),
             include_str!("ops/prologue.lua"),
             include_str!("ops/rare.lua"),
+            include_str!("ops/quick.lua"),
             include_str!("ops/loop.lua"),
         );
         for line in script.lines() {

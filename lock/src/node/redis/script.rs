@@ -1,7 +1,8 @@
 //! The scripts' wire: a [`Call`] to its arguments, its answer to a [`Reply`]. Pure; `ops/*.lua` are the other side.
 //!
 //! There are four scripts. Redis runs one from its top at every call, so what it does not define costs nothing: one acquires
-//! a lock, one releases a lock, one has what is done every day for many, and the last one has everything.
+//! a lock, one releases a lock, one has what is done every day for many, with a quick way where nothing is out of the
+//! ordinary, and the last one has everything.
 
 mod decode;
 mod encode;
@@ -39,8 +40,11 @@ static RELEASE: LazyLock<Source> = LazyLock::new(|| Source::of(&[include_str!("o
 
 /// For calls of nothing but what is done every day.
 static USUAL: LazyLock<Source> = LazyLock::new(|| {
+    let (before, after) = around_the_quick_way();
     Source::of(&[
-        include_str!("ops/prologue.lua"),
+        before,
+        include_str!("ops/quick.lua"),
+        after,
         include_str!("ops/loop.lua"),
     ])
 });
@@ -53,6 +57,14 @@ static WHOLE: LazyLock<Source> = LazyLock::new(|| {
         include_str!("ops/loop.lua"),
     ])
 });
+
+/// What stands in the prologue before the place of `ops/quick.lua`, and after it.
+fn around_the_quick_way() -> (&'static str, &'static str) {
+    let prologue = include_str!("ops/prologue.lua");
+    let parts = prologue.split_once("-- === the quick way ===");
+    // Without the place there is no quick way: see the test.
+    parts.unwrap_or((prologue, ""))
+}
 
 /// A script, and by what a server knows it.
 struct Source {
@@ -93,7 +105,7 @@ pub(super) struct Layout {
 /// A call ready to be sent, by digest or with its source.
 pub(super) struct Prepared {
     layout: Arc<Layout>,
-    call: Call,
+    call: Arc<Call>,
     usual: bool,
 }
 
@@ -157,7 +169,8 @@ impl Layout {
 // === impl Prepared ===
 
 impl Prepared {
-    pub(super) fn new(layout: &Arc<Layout>, call: Call) -> Self {
+    pub(super) fn new(layout: &Arc<Layout>, call: impl Into<Arc<Call>>) -> Self {
+        let call = call.into();
         Self {
             layout: layout.clone(),
             usual: call.ops.iter().all(is_usual),
@@ -228,6 +241,10 @@ impl Prepared {
         encode::fields(&mut cmd, &self.call.ops, self.compares());
         let mut args = Args(cmd);
         let mut rest = self.call.ops.as_slice();
+        if !self.layout.raw && rest.iter().all(is_plain) {
+            args.plain(rest);
+            return args.0;
+        }
         while let Some(first) = rest.first() {
             let others = rest.iter().skip(1);
             let group = 1 + others.take_while(|op| joins(first, op)).count();
@@ -316,6 +333,11 @@ fn is_usual(op: &Op) -> bool {
         Op::Confirm { .. } | Op::Extend { .. } | Op::Release { .. } => true,
         _ => false,
     }
+}
+
+/// Attempts at locks and releases of locks, which have a shorter form, see `ops/quick.lua`.
+fn is_plain(op: &Op) -> bool {
+    is_usual(op) && is_of_a_lock(op)
 }
 
 fn is_of_a_lock(op: &Op) -> bool {

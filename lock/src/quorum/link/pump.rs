@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     task::Poll,
     time::Duration,
 };
@@ -33,7 +33,7 @@ struct Flight {
 /// How a call went.
 struct Done {
     took: Duration,
-    /// How many senders were answered.
+    /// How many senders go on with their answers.
     senders: usize,
 }
 
@@ -219,8 +219,16 @@ impl Link {
 
     /// The call itself, which acts no more from `ends` on.
     pub(super) fn node_call(&self, ops: Vec<Op>, give_up: Moment, ends: Option<Moment>) -> Carried {
+        self.carried(&Arc::new(self.in_a_call(ops, give_up, ends)))
+    }
+
+    fn in_a_call(&self, ops: Vec<Op>, give_up: Moment, ends: Option<Moment>) -> Call {
         let not_after = self.0.known.not_after(give_up, ends);
-        self.0.node.clone().carry(Call { not_after, ops })
+        Call { not_after, ops }
+    }
+
+    fn carried(&self, call: &Arc<Call>) -> Carried {
+        self.0.node.clone().carry(call.clone())
     }
 
     /// Until `deadline`, at which it is to be looked at.
@@ -251,23 +259,24 @@ impl Link {
     async fn carry(self, mut batch: Vec<Queued>, sent: Moment) -> Done {
         let senders = batch.len();
         let ends = batch.iter().filter_map(|queued| queued.ends).min();
+        let taken = |queued: &mut Queued| std::mem::take(&mut queued.ops);
         let ops: Vec<Op> = match &mut batch[..] {
-            // Sent once, whatever becomes of it.
-            [only] => std::mem::take(&mut only.ops),
-            all => all.iter().flat_map(|queued| queued.ops.clone()).collect(),
+            [only] => taken(only),
+            all => all.iter_mut().flat_map(taken).collect(),
         };
         let (expected, give_up) = (ops.len(), sent + self.0.timeout);
-        let call = self.node_call(ops, give_up, ends);
-        let result = complete(self.in_time(give_up, call).await, expected);
+        let call = Arc::new(self.in_a_call(ops, give_up, ends));
+        let carried = self.carried(&call);
+        let result = complete(self.in_time(give_up, carried).await, expected);
         let took = self.0.clock.now().since(sent);
-        let took = match result {
-            Err(refused) if senders > 1 && is_about_an_operation(&refused) => {
-                took.max(self.each_alone(batch, &refused).await)
-            }
+        let (took, senders) = match result {
+            Err(refused) if senders > 1 && is_about_an_operation(&refused) => (
+                took.max(self.each_alone(batch, &call.ops, &refused).await),
+                senders,
+            ),
             result => {
                 self.learn(sent, &result);
-                share_out(batch, result);
-                took
+                (took, share_out(batch, result))
             }
         };
         Done { took, senders }
@@ -280,11 +289,13 @@ impl Link {
     /// - releasing, confirming, breaking, leaving, removing twice is the same as once;
     /// - what has a version, a revision or a nonce is stored once; behind a newer one it is refused or ignored;
     /// - of an extension's round nothing is done a second time, see [`of_a_repeat`].
-    async fn each_alone(&self, batch: Vec<Queued>, refused: &NodeError) -> Duration {
-        let (mut slowest, mut down) = (Duration::ZERO, None);
+    async fn each_alone(&self, batch: Vec<Queued>, ops: &[Op], refused: &NodeError) -> Duration {
+        let (mut slowest, mut down, mut rest) = (Duration::ZERO, None, ops);
         // A release that is asked for meanwhile passes by what is sent again (N4').
         self.pass_by();
         for queued in batch {
+            let (ops, others) = rest.split_at(queued.count.min(rest.len()));
+            rest = others;
             let sent = self.0.clock.now();
             let result = match &down {
                 Some(trouble) => Err(NodeError::clone(trouble)),
@@ -292,15 +303,15 @@ impl Link {
                 None if sent >= queued.give_up => Err(refused.clone()),
                 None => {
                     let give_up = sent + self.0.timeout;
-                    let call = self.node_call(queued.ops.clone(), give_up, queued.ends);
+                    let call = self.node_call(ops.to_vec(), give_up, queued.ends);
                     let answered = self.0.clock.timeout_at(give_up, call).await;
                     let timeout = NodeError::Timeout(self.0.timeout);
                     let result = answered.unwrap_or(Err(timeout));
-                    let result = complete(result, queued.ops.len());
+                    let result = complete(result, ops.len());
                     slowest = slowest.max(self.0.clock.now().since(sent));
                     self.learn(sent, &result);
                     down = result.as_ref().err().filter(|e| e.is_down()).cloned();
-                    result.map(|reply| of_a_repeat(&queued.ops, reply))
+                    result.map(|reply| of_a_repeat(ops, reply))
                 }
             };
             share_out(vec![queued], result);

@@ -1,11 +1,16 @@
 //! What waits to be sent to one node: which of it goes out together, and how much at a time.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use tokio::sync::oneshot;
 
+use super::board::Place;
 use crate::{
     clock::Moment,
+    hash::fnv1a,
     node::{NodeError, Op, Reply, all_failed},
 };
 
@@ -30,12 +35,47 @@ pub(super) struct Queue {
 }
 
 pub(super) struct Queued {
+    /// Until it is sent.
     pub(super) ops: Vec<Op>,
+    /// How many there are.
+    pub(super) count: usize,
     /// Not sent from then on.
     pub(super) give_up: Moment,
     /// N2: what it acquires or extends may not be done from then on.
     pub(super) ends: Option<Moment>,
-    reply: oneshot::Sender<Result<Reply, NodeError>>,
+    reply: Return,
+}
+
+/// Where an answer goes.
+pub(super) enum Return {
+    One(oneshot::Sender<Result<Reply, NodeError>>),
+    /// Its sender asks other nodes as well.
+    At(Place),
+}
+
+// === impl Return ===
+
+impl Return {
+    /// Whether its sender was woken. One that has given up is no longer listening.
+    fn send(self, result: Result<Reply, NodeError>) -> bool {
+        match self {
+            Self::One(reply) => reply.send(result).is_ok(),
+            Self::At(place) => place.answer(result),
+        }
+    }
+
+    /// The answer comes in another way.
+    pub(super) fn is_not_needed(self) {
+        if let Self::At(place) = self {
+            place.is_not_needed();
+        }
+    }
+}
+
+impl From<oneshot::Sender<Result<Reply, NodeError>>> for Return {
+    fn from(reply: oneshot::Sender<Result<Reply, NodeError>>) -> Self {
+        Self::One(reply)
+    }
 }
 
 // === impl Queue ===
@@ -50,17 +90,17 @@ impl Queue {
         self.ops
     }
 
-    /// Takes a place at the end; whether there was one.
+    /// Takes a place at the end; gives back where the answer goes when there was none.
     pub(super) fn push(
         &mut self,
         ops: Vec<Op>,
         (now, give_up): (Moment, Moment),
-        reply: oneshot::Sender<Result<Reply, NodeError>>,
-    ) -> bool {
+        reply: impl Into<Return>,
+    ) -> Result<(), Return> {
         let extends = ops.iter().any(|op| matches!(op, Op::Extend { .. }));
         // What is held is extended whatever else is wanted.
         if self.ops + ops.len() > MOST_QUEUED && !extends {
-            return false;
+            return Err(reply.into());
         }
         self.ops += ops.len();
         let lane = if extends {
@@ -70,18 +110,19 @@ impl Queue {
         };
         lane.push_back(Queued {
             ends: not_later_than(now, shortest_ttl(&ops)),
+            count: ops.len(),
             ops,
             give_up,
-            reply,
+            reply: reply.into(),
         });
-        true
+        Ok(())
     }
 
     /// What goes out in one call of at most `room` operations.
     pub(super) fn next_batch(&mut self, room: usize, now: Moment) -> Option<Vec<Queued>> {
         let mut batch: Vec<Queued> = Vec::new();
         let most = room.min(MOST_OPS);
-        let (mut ops, mut released) = (0, false);
+        let (mut ops, mut released) = (0, BTreeSet::new());
         for (held, lane) in [(true, &mut self.extensions), (false, &mut self.others)] {
             while let Some(next) = lane.front() {
                 if now >= next.give_up {
@@ -92,7 +133,6 @@ impl Queue {
                     }
                     continue;
                 }
-                let acquires = next.ops.iter().any(|op| matches!(op, Op::Acquire { .. }));
                 if ops + next.ops.len() > most {
                     if held {
                         // What is wanted would take every place that becomes free before what is held fits in.
@@ -101,11 +141,11 @@ impl Queue {
                     }
                     break;
                 }
-                if released && acquires {
+                if !released.is_empty() && next.ops.iter().any(|op| is_wanted_of(op, &released)) {
                     break;
                 }
                 ops += next.ops.len();
-                released |= next.ops.iter().any(|op| matches!(op, Op::Release { .. }));
+                released.extend(next.ops.iter().filter_map(released_key));
                 batch.extend(lane.pop_front());
             }
             if held && !batch.is_empty() {
@@ -113,6 +153,10 @@ impl Queue {
             }
         }
         self.ops -= ops;
+        if !released.is_empty() && batch.iter().all(Queued::takes_or_leaves) {
+            // What follows its like is told in fewer words; these are of different locks, so that any order of them will do.
+            batch.sort_by_key(Queued::leaves);
+        }
         (!batch.is_empty()).then_some(batch)
     }
 
@@ -145,6 +189,36 @@ impl Queue {
     }
 }
 
+// === impl Queued ===
+
+impl Queued {
+    /// Nothing but attempts and releases.
+    fn takes_or_leaves(&self) -> bool {
+        let known = |op: &Op| matches!(op, Op::Acquire { .. } | Op::Release { .. });
+        self.ops.iter().all(known)
+    }
+
+    fn leaves(&self) -> bool {
+        let releases = |op: &Op| matches!(op, Op::Release { .. });
+        self.ops.iter().any(releases)
+    }
+}
+
+/// What is remembered of a lock that is released in a call: two that look alike only make two calls of one.
+fn released_key(op: &Op) -> Option<u64> {
+    match op {
+        Op::Release { key, .. } => Some(fnv1a(key.bytes())),
+        _ => None,
+    }
+}
+
+fn is_wanted_of(op: &Op, released: &BTreeSet<u64>) -> bool {
+    match op {
+        Op::Acquire { key, .. } => released.contains(&fnv1a(key.bytes())),
+        _ => false,
+    }
+}
+
 /// The shortest ttl of what these operations acquire or extend.
 pub(super) fn shortest_ttl(ops: &[Op]) -> Option<Duration> {
     let ttl = |op: &Op| match op {
@@ -159,8 +233,9 @@ pub(super) fn not_later_than(now: Moment, ttl: Option<Duration>) -> Option<Momen
     ttl.map(|ttl| now + ttl)
 }
 
-/// Gives each sender its answers. One that has given up is no longer listening.
-pub(super) fn share_out(batch: Vec<Queued>, result: Result<Reply, NodeError>) {
+/// Gives each sender its answers. How many of them go on with that.
+pub(super) fn share_out(batch: Vec<Queued>, result: Result<Reply, NodeError>) -> usize {
+    let mut woken = 0;
     match result {
         Ok(Reply {
             at,
@@ -171,25 +246,23 @@ pub(super) fn share_out(batch: Vec<Queued>, result: Result<Reply, NodeError>) {
             let alone = batch.len() == 1;
             let mut answers = answers.into_iter();
             for queued in batch {
-                let length = if alone {
-                    answers.len()
-                } else {
-                    queued.ops.len()
-                };
-                let _ = queued.reply.send(refused_in_all(Ok(Reply {
+                let length = if alone { answers.len() } else { queued.count };
+                let woke = queued.reply.send(refused_in_all(Ok(Reply {
                     at,
                     wall_ms,
                     eligibility: eligibility.clone(),
                     answers: answers.by_ref().take(length).collect(),
                 })));
+                woken += usize::from(woke);
             }
         }
         Err(trouble) => {
             for queued in batch {
-                let _ = queued.reply.send(Err(trouble.clone()));
+                woken += usize::from(queued.reply.send(Err(trouble.clone())));
             }
         }
     }
+    woken
 }
 
 /// Of a request whose every operation was refused for itself nothing was done.

@@ -192,6 +192,41 @@ async fn what_is_held_shares_no_call_with_what_is_wanted() {
     assert_eq!(calls.len(), 1 + 3 * 2, "and nothing is sent twice");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_release_shares_no_call_with_a_later_attempt_at_its_lock() {
+    let (link, calls) = strict();
+    let ready = link.send(vec![acquire("a"), acquire("b")]).await;
+    assert!(ready.is_ok(), "{ready:?}");
+    let released = [link.send(vec![release("a")]), link.send(vec![release("b")])];
+    // Of another lock: it goes with them, among those of its kind.
+    let other = link.send(vec![acquire("c")]).await;
+    let Ok([Answer::Granted { .. }]) = other.as_deref() else {
+        panic!("{other:?}")
+    };
+    for released in released {
+        assert_eq!(released.await, Ok(vec![Answer::Done]));
+    }
+    let again = [
+        link.send(vec![release("c")]),
+        link.send(vec![acquire("d")]),
+        link.send(vec![acquire("c")]),
+        link.send(vec![acquire("e")]),
+    ];
+    for answer in again {
+        assert!(answer.await.is_ok());
+    }
+    let shown = |ops: &Vec<Op>| {
+        let shown = ops.iter().map(|op| match op {
+            Op::Acquire { key, .. } => format!("+{key}"),
+            Op::Release { key, .. } => format!("-{key}"),
+            other => panic!("{other:?}"),
+        });
+        shown.collect::<Vec<_>>().join(" ")
+    };
+    let calls: Vec<_> = calls.lock().unwrap().iter().map(shown).collect();
+    assert_eq!(calls, ["+a +b", "+c -a -b", "+d -c", "+c +e"]);
+}
+
 /// A majority of refusals would end a lease that is in the best of health.
 #[tokio::test(start_paused = true)]
 async fn a_round_that_had_come_through_is_no_vote_against_the_lease() {
@@ -239,7 +274,12 @@ fn what_is_wanted_takes_no_room_that_what_is_held_waits_for() {
         }],
         vec![extend; MOST_OPS],
     ] {
-        assert!(queue.push(ops, (Moment::ZERO, Moment::NEVER), oneshot::channel().0));
+        let reply = oneshot::channel().0;
+        assert!(
+            queue
+                .push(ops, (Moment::ZERO, Moment::NEVER), reply)
+                .is_ok()
+        );
     }
     let mut sizes = |room| {
         let batch = queue.next_batch(room, Moment::ZERO);

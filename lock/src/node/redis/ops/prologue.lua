@@ -106,6 +106,9 @@ local counts = #c == 16 and c <= LAST and find(c, '^%d+$')
 if not counts then c = LAST end
 local stands = c
 
+-- === the quick way ===
+-- In the script of every day `quick.lua` stands here, before most functions are made.
+
 -- What rows become in this call: false where they go; and bodies, where some change.
 local changed, written = {}, nil
 -- Whether the memory is full. Redis lets all pass after one write, so what is allowed then is decided here.

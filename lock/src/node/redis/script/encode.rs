@@ -131,6 +131,43 @@ pub(super) fn fields(cmd: &mut Cmd, ops: &[Op], compares: bool) {
 }
 
 impl Args {
+    /// Attempts at locks and releases of locks: what is alike once for all that follow each other.
+    pub(super) fn plain(&mut self, mut ops: &[Op]) {
+        while let Some(first) = ops.first() {
+            let alike = 1 + ops
+                .iter()
+                .skip(1)
+                .take_while(|op| is_alike(first, op))
+                .count();
+            let (group, rest) = ops.split_at(alike);
+            match first {
+                Op::Acquire {
+                    ttl,
+                    floor,
+                    take,
+                    clamp,
+                    waits,
+                    ..
+                } => {
+                    self.texts(&["acquires", &life(*ttl), &wide(floor.0), &seen(take)]);
+                    self.texts(&[&millis(*clamp), &wait(*waits)]);
+                }
+                Op::Release {
+                    marked, retention, ..
+                } => self.texts(&["releases", &millis(*marked), &millis(*retention)]),
+                // Sent in another form.
+                _ => {}
+            }
+            self.count(group);
+            for op in group {
+                if let Op::Acquire { owner, .. } | Op::Release { owner, .. } = op {
+                    self.0.arg(owner);
+                }
+            }
+            ops = rest;
+        }
+    }
+
     pub(super) fn group(&mut self, first: &Op, group: &[Op]) {
         match first {
             Op::Acquire {
@@ -311,6 +348,41 @@ impl Args {
         for text in texts {
             self.0.arg(*text);
         }
+    }
+}
+
+/// Whether an attempt at a lock, or a release of one, shares all with another but the lock and the owner.
+fn is_alike(first: &Op, next: &Op) -> bool {
+    match (first, next) {
+        (
+            Op::Acquire {
+                ttl,
+                floor,
+                take,
+                clamp,
+                waits,
+                ..
+            },
+            Op::Acquire {
+                ttl: t,
+                floor: f,
+                take: k,
+                clamp: c,
+                waits: w,
+                ..
+            },
+        ) => (ttl, floor, take, clamp, waits) == (t, f, k, c, w),
+        (
+            Op::Release {
+                marked, retention, ..
+            },
+            Op::Release {
+                marked: m,
+                retention: r,
+                ..
+            },
+        ) => (marked, retention) == (m, r),
+        _ => false,
     }
 }
 

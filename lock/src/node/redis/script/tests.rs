@@ -173,6 +173,12 @@ fn the_scripts_can_be_read_without_their_comments() {
 }
 
 #[test]
+fn the_quick_way_comes_before_any_function_is_made() {
+    let (before, after) = around_the_quick_way();
+    assert!(!before.contains("function") && after.contains("function"));
+}
+
+#[test]
 fn what_shares_a_head_is_sent_as_a_group() {
     let call = prepared(vec![claim("a", "x"), claim("b", "x"), claim("c", "y")]);
     let sent = sent(&call, &Peer::default()).join(" ");
@@ -180,6 +186,31 @@ fn what_shares_a_head_is_sent_as_a_group() {
         sent.ends_with("3 la lb lc release claim x 2000 1000 2 release claim y 2000 1000 1 "),
         "{sent}"
     );
+}
+
+#[test]
+fn attempts_and_releases_of_locks_share_all_that_is_alike() {
+    let acquire = |key: &str, owner: &str, floor| Op::Acquire {
+        key: key.into(),
+        owner: owner.into(),
+        kind: Kind::Lock,
+        ttl: Duration::from_secs(10),
+        floor: Token(floor),
+        take: Take::Observed(None),
+        clamp: Duration::from_secs(30),
+        ticket: None,
+        waits: Duration::ZERO,
+    };
+    let release = |key: &str, owner: &str| release(key, owner, Kind::Lock);
+    let (a, b) = (acquire("a", "x", 3), acquire("b", "y", 3));
+    let call = prepared(vec![a, b, release("c", "z"), release("d", "z")]);
+    let words = sent(&call, &Peer::default()).join(" ");
+    let heads = "acquires 0000010000 0000000000000003  30000 0 2 x y";
+    let expected = format!("6 la ba lb bb lc ld {heads} releases 2000 1000 2 z z ");
+    assert!(words.ends_with(&expected), "{words}");
+    // With anything else in the call, or a plain key, there is no short form.
+    let call = prepared(vec![acquire("a", "x", 3), claim("b", "y")]);
+    assert!(!sent(&call, &Peer::default()).join(" ").contains("acquires"));
 }
 
 #[test]
