@@ -357,7 +357,7 @@ impl Link {
     /// Sends or queues the operations. The answer goes to where it is to be returned, unless it comes from what this returns.
     fn push(&self, ops: Vec<Op>, order: Order, to: Return) -> Option<Answering> {
         let over = |to: Return, why| {
-            to.is_not_needed();
+            to.dispense();
             Some(Answering::Over(Some(why)))
         };
         let now = self.0.clock.now();
@@ -398,7 +398,7 @@ impl Link {
                 Poll::Ready(Looked::Elsewhere(result)) => alone.keep(result),
                 Poll::Pending => {}
             }
-            to.is_not_needed();
+            to.dispense();
             return Some(Answering::Alone(self.clone(), alone));
         }
         let give_up = now + self.0.timeout * order.patience;

@@ -88,7 +88,7 @@ impl Place {
     }
 
     /// Its sender looks for the answer itself.
-    pub(crate) fn is_not_needed(mut self) {
+    pub(crate) fn dispense(mut self) {
         self.answered = true;
     }
 }

@@ -65,9 +65,9 @@ impl Return {
     }
 
     /// The answer comes in another way.
-    pub(super) fn is_not_needed(self) {
+    pub(super) fn dispense(self) {
         if let Self::At(place) = self {
-            place.is_not_needed();
+            place.dispense();
         }
     }
 }
