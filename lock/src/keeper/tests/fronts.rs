@@ -363,8 +363,8 @@ fn callers_go_on_without_the_runtime_of_the_first_of_them() {
 #[test]
 fn a_lease_is_released_although_its_runtime_stands_still() {
     let (locks, nodes) = driven();
-    let runtime = runtime();
-    let lease = runtime.block_on(locks.lock("a").acquire()).unwrap();
+    let (still, other) = (runtime(), runtime());
+    let lease = still.block_on(locks.lock("a").acquire()).unwrap();
     drop(lease);
     let clock = Clock::system();
     let began = clock.now();
@@ -373,7 +373,7 @@ fn a_lease_is_released_although_its_runtime_stands_still() {
         .any(|n| n.inspect(|state| state.held().next().is_some()))
     {
         assert!(clock.now().since(began) < MS * 5_000, "half its ttl");
-        std::thread::sleep(MS * 10);
+        other.block_on(clock.sleep(MS * 10));
     }
 }
 
