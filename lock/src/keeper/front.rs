@@ -33,7 +33,7 @@ use crate::{
     quorum::{
         Asked, Claim, Claimed,
         claim::{Attempt, AttemptMode, QueuePosition, Tried, Win},
-        cluster::{Busy, LONGEST_CALL, Progress},
+        cluster::{Busy, LONGEST_CALL, Progress, is_on_a_runtime},
         link::{Link, MOST_OPS},
     },
 };
@@ -123,6 +123,10 @@ impl Front {
     /// made anew over the keeper's.
     async fn attempt(&self, claims: &[Claim], mode: &AttemptMode) -> Vec<Tried> {
         let cluster = &self.0.cluster;
+        if !is_on_a_runtime() {
+            // It goes over the keeper's.
+            return cluster.attempt(claims, mode).await;
+        }
         let slow = cluster.timing.node_timeout;
         let limit = slow * LONGEST_ATTEMPT;
         let failed = |tried: &Tried| matches!(tried.attempt, Attempt::NoQuorum(_));
@@ -217,7 +221,7 @@ impl TakesBack for Front {
         let shared = &self.0;
         let cluster = &shared.cluster;
         // The queue's order of telling, and what has no runtime, are the keeper's.
-        if view.is_from_queue() || !cluster.of_callers.iter().all(Link::is_served) {
+        if view.is_from_queue() || !is_on_a_runtime() {
             return None;
         }
         let busy = cluster.busy();
@@ -263,6 +267,7 @@ impl Telling {
         let cluster = self.shared.cluster.clone();
         let late = cluster.timing.node_timeout * LONGEST_CALL;
         let mut late = pin!(cluster.clock.sleep(late));
+        let timed = is_on_a_runtime();
         loop {
             tokio::select! {
                 biased;
@@ -270,7 +275,7 @@ impl Telling {
                     Some((node, result)) => self.heard(node, result.is_ok()),
                     None => break,
                 },
-                () = &mut late => break,
+                () = &mut late, if timed => break,
             }
         }
         while let Some((node, result)) = self.asked.by_now() {

@@ -88,6 +88,11 @@ pub(crate) struct UnderWay {
 pub(crate) type Sent =
     Pin<Box<dyn Future<Output = (usize, Result<Vec<Answer>, NodeError>)> + Send>>;
 
+/// Whether the caller is on a runtime, with whose timers and connections it can ask by itself.
+pub(crate) fn is_on_a_runtime() -> bool {
+    tokio::runtime::Handle::try_current().is_ok()
+}
+
 // === impl Cluster ===
 
 impl std::ops::Deref for Cluster {
@@ -198,8 +203,8 @@ impl Cluster {
 
     /// The links on which a caller asks; the keeper's where it is on no runtime, or theirs are not sound.
     pub(crate) fn lanes(&self) -> &[Link] {
-        let good = |link: &Link| link.is_served() && (link.is_sound() || link.is_down());
-        if self.of_callers.iter().all(good) {
+        let good = |link: &Link| link.is_sound() || link.is_down();
+        if is_on_a_runtime() && self.of_callers.iter().all(good) {
             return &self.of_callers;
         }
         self.of_callers.iter().for_each(Link::pass_by);
@@ -214,14 +219,14 @@ impl Cluster {
 
     /// N4': whether what this node has answered now, before `quiet`, was surely asked behind every attempt.
     pub(crate) fn is_in_order(&self, node: usize, quiet: Moment) -> bool {
-        let now = self.clock.now();
-        let since = |link: &Link| now.since(link.in_order_since());
+        let link = self.of_callers.get(node);
+        self.clock.now() >= quiet || link.is_none_or(|link| self.keeps_order(link))
+    }
+
+    /// Whether nothing of what may still act has gone past this link of callers.
+    fn keeps_order(&self, link: &Link) -> bool {
         let span = self.timing.node_timeout * (PATIENCE + 2) * 2;
-        now >= quiet
-            || self
-                .of_callers
-                .get(node)
-                .is_none_or(|link| since(link) > span)
+        self.clock.now().since(link.in_order_since()) > span
     }
 
     /// N4': from here on nothing of an attempt that has ended now acts any more, on whichever connection it was sent.
@@ -297,7 +302,7 @@ impl Cluster {
 
     /// As [`Cluster::send_to`], behind what callers have asked of the node; what the end of their runtime has ended is over.
     fn send_behind(&self, node: usize, ops: &[Op]) -> Sent {
-        let good = |link: &&Link| link.is_at_work() && link.is_sound();
+        let good = |link: &&Link| link.is_at_work() && link.is_sound() && self.keeps_order(link);
         let behind = self.of_callers.get(node).filter(good);
         let link = behind.or_else(|| self.links.get(node));
         let sent = link.map(|link| link.enqueue(ops.to_vec()));

@@ -307,11 +307,6 @@ impl Link {
         self.lane().pumped
     }
 
-    /// Whether they are when the caller asks.
-    pub(crate) fn is_served(&self) -> bool {
-        self.is_at_work() || tokio::runtime::Handle::try_current().is_ok()
-    }
-
     /// Whether nothing was lost on this link of callers since its last answer. It lives on the runtime of a caller, which may
     /// end or stand still.
     pub(crate) fn is_sound(&self) -> bool {

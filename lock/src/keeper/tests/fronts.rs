@@ -3,7 +3,8 @@
 use std::{
     pin::pin,
     sync::{Arc, Mutex},
-    task::{Context, Waker},
+    task::{Context, Poll, Wake, Waker},
+    thread::Thread,
     time::Duration,
 };
 
@@ -366,8 +367,8 @@ fn callers_go_on_without_the_runtime_of_the_first_of_them() {
 )]
 fn a_lease_is_released_although_its_runtime_stands_still() {
     let (locks, nodes) = driven();
-    let runtime = runtime();
-    let lease = runtime.block_on(locks.lock("a").acquire()).unwrap();
+    let (still, other) = (runtime(), runtime());
+    let lease = still.block_on(locks.lock("a").acquire()).unwrap();
     drop(lease);
     let clock = Clock::system();
     let began = clock.now();
@@ -376,6 +377,41 @@ fn a_lease_is_released_although_its_runtime_stands_still() {
         .any(|n| n.inspect(|state| state.held().next().is_some()))
     {
         assert!(clock.now().since(began) < MS * 5_000, "half its ttl");
-        std::thread::sleep(MS * 10);
+        other.block_on(clock.sleep(MS * 10));
     }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Without a runtime.
+fn alone<T>(work: impl Future<Output = T>) -> T {
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut work = pin!(work);
+    loop {
+        if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        std::thread::park();
+    }
+}
+
+#[test]
+fn callers_without_a_runtime_go_over_the_keepers_links() {
+    let (locks, _) = driven();
+    let use_it = async |key: &str| {
+        let lease = locks.lock(key).acquire().await.unwrap();
+        assert_eq!(lease.release().await.nodes, 3, "{key}");
+    };
+    alone(use_it("a"));
+    // Also while those of other callers stand still.
+    let runtime = runtime();
+    runtime.block_on(use_it("b"));
+    alone(use_it("c"));
+    runtime.block_on(use_it("d"));
 }
