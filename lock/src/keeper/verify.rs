@@ -173,6 +173,8 @@ async fn read_part(
                     let lease = &leases[*i];
                     ballot(view, lease, cluster.expiry_of(lease.kind()))
                 }
+                // Not silence: no other process sees there what it granted.
+                _ if matches!(result, Err(NodeError::Gone(_))) => Ballot::No,
                 _ => Ballot::Failed,
             };
             let verdict = conclude(&leases[*i], &ballots[*i], &failed, asked);

@@ -13,7 +13,7 @@ use watchkeeper_lock::{
     Locks,
     chance::Chance,
     clock::Clock,
-    lease::Loss,
+    lease::{Loss, VerifyError},
     lock::Timing,
     node::{
         Answer, Call, Kind, Node,
@@ -132,18 +132,38 @@ fn tokens(folder: &Path) -> Vec<u64> {
     notes.lines().map(|line| line.parse().unwrap()).collect()
 }
 
+/// Locks with leases that are long enough for a test to hear of their end before their deadline.
+fn locks_over(path: &Path) -> Locks {
+    let node = SqliteNode::open(path, Clock::system()).unwrap();
+    let timing = Timing {
+        ttl: Duration::from_secs(6),
+        ..Timing::default()
+    };
+    let locks = Locks::over(vec![Arc::new(node)]).timing(timing);
+    locks.start().unwrap()
+}
+
+#[tokio::test]
+async fn a_lease_is_not_confirmed_by_a_file_that_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    let locks = locks_over(&path);
+    let lease = locks.lock("k").acquire().await.unwrap();
+    lease.verify().await.unwrap();
+    fs::rename(&path, folder.path().join("old.db")).unwrap();
+    let refused = lease.verify().await;
+    assert!(
+        matches!(refused, Err(VerifyError::Lost(Loss::Taken))),
+        "{refused:?}"
+    );
+    assert!(!lease.is_held());
+}
+
 #[tokio::test]
 async fn a_lease_ends_when_its_file_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("locks.db");
-    let ttl = Duration::from_secs(6);
-    let node = SqliteNode::open(&path, Clock::system()).unwrap();
-    let timing = Timing {
-        ttl,
-        ..Timing::default()
-    };
-    let locks = Locks::over(vec![Arc::new(node)]).timing(timing);
-    let locks = locks.start().unwrap();
+    let locks = locks_over(&path);
     let lease = locks.lock("k").acquire().await.unwrap();
     fs::remove_file(&path).unwrap();
     // Another process could be granted the same lock with the same token now, and is not.
