@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The seed, the place of the rules among all combinations, and the addresses of the nodes.
-const CLIENT: &str = "WATCHKEEPER_TORTURED_CLIENT";
+const CLIENT: &str = "TORTURED_CLIENT";
 
 /// A client in a process of its own. Killed and reaped on drop.
 struct Process {
