@@ -153,6 +153,9 @@ struct World {
     /// A nomination has a nonce that was never used; then the one that stands counts.
     nonces: u64,
     standing: Option<String>,
+    /// Who wanted the locks last that are asked for as on any day, and how often anybody did.
+    wanted: BTreeMap<String, String>,
+    times: u64,
 }
 
 // === impl World ===
@@ -166,6 +169,8 @@ impl World {
             seen: BTreeMap::new(),
             nonces: 0,
             standing: None,
+            wanted: BTreeMap::new(),
+            times: 0,
         }
     }
 
@@ -245,8 +250,73 @@ impl World {
 
     /// Often one alone: some have scripts of their own.
     fn ops(&mut self) -> Vec<Op> {
-        let count = [1, 1, 2, 4][self.draw(4)];
-        (0..count).map(|_| self.op()).collect()
+        let count = [1, 1, 2, 4, 0][self.draw(5)];
+        match count {
+            0 => self.usual(),
+            count => (0..count).map(|_| self.op()).collect(),
+        }
+    }
+
+    /// Many of a kind that mostly find what they expect, and sometimes one that does not.
+    fn usual(&mut self) -> Vec<Op> {
+        let kinds = [Kind::Lock, Kind::Lock, Kind::Claim];
+        let (kind, first) = (kinds[self.draw(3)], self.draw(9));
+        let (from, count) = (self.draw(3), 1 + self.draw(3));
+        let (ttl, marked, retention) = (self.life(), self.life(), self.life());
+        let (floor, token) = (
+            Token(self.chance.below(40)),
+            Token(self.chance.below(3) * 30),
+        );
+        let waits = [Duration::ZERO, Duration::ZERO, self.life()][self.draw(3)];
+        self.times += 1;
+        let times = self.times;
+        let ops = (0..count).map(|i| {
+            // The whole memory is one page: no names of their own.
+            let key = match kind {
+                Kind::Lock => format!("l{}", (first + i) % 3),
+                Kind::Claim => format!("c{}", 3 + (first + i) % 2),
+            };
+            // Those of one call are of one owner, as claims are; at times they want what somebody has.
+            let what = if from == 2 { i * 3 / count } else { from };
+            let known = self.wanted.get(&key).cloned();
+            let owner = match (what, known) {
+                (0, _) | (_, None) => format!("u{times}"),
+                (_, Some(known)) => known,
+            };
+            match what {
+                0 => {
+                    self.wanted.insert(key.clone(), owner.clone());
+                    Op::Acquire {
+                        key,
+                        owner,
+                        kind,
+                        ttl,
+                        floor,
+                        take: Take::Observed(None),
+                        clamp: TTL,
+                        ticket: None,
+                        waits,
+                    }
+                }
+                1 => Op::Release {
+                    key,
+                    owner,
+                    kind,
+                    marked,
+                    retention,
+                },
+                _ => Op::Extend {
+                    key,
+                    owner,
+                    kind,
+                    seq: times,
+                    ttl,
+                    token,
+                    take: Take::Observed(None),
+                },
+            }
+        });
+        ops.collect()
     }
 
     fn ticket(&mut self) -> Ticket {
