@@ -261,7 +261,7 @@ impl World {
     fn usual(&mut self) -> Vec<Op> {
         let kinds = [Kind::Lock, Kind::Lock, Kind::Claim];
         let (kind, first) = (kinds[self.draw(3)], self.draw(9));
-        let (from, count) = (self.draw(3), 1 + self.draw(8));
+        let (from, count) = (self.draw(3), 1 + self.draw(3));
         let (ttl, marked, retention) = (self.life(), self.life(), self.life());
         let (floor, token) = (
             Token(self.chance.below(40)),
@@ -271,9 +271,10 @@ impl World {
         self.times += 1;
         let times = self.times;
         let ops = (0..count).map(|i| {
-            let key = match self.chance.below(40) {
-                0 => format!("l{}", self.draw(3)),
-                _ => format!("{kind:?} {}", (first + i) % 9),
+            // The whole memory is one page: no names of their own.
+            let key = match kind {
+                Kind::Lock => format!("l{}", (first + i) % 3),
+                Kind::Claim => format!("c{}", 3 + (first + i) % 2),
             };
             // Those of one call are of one owner, as claims are; at times they want what somebody has.
             let what = if from == 2 { i * 3 / count } else { from };

@@ -173,9 +173,10 @@ fn the_scripts_can_be_read_without_their_comments() {
 }
 
 #[test]
-fn the_quick_way_comes_before_any_function_is_made() {
+fn the_quick_way_comes_before_anything_is_made_for_the_loop() {
     let (before, after) = around_the_quick_way();
-    assert!(!before.contains("function") && after.contains("function"));
+    let begins = "local changed";
+    assert!(!before.contains(begins) && after.contains(begins));
 }
 
 #[test]
