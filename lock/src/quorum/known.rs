@@ -8,7 +8,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -22,6 +22,7 @@ use crate::{
     clock::{Clock, Moment},
     event::{Event, Events},
     node::{Eligibility, NodeError, NodeMs, Reply, guard::closed_since},
+    settings::FleetConfig,
 };
 
 /// What is known of one node.
@@ -37,6 +38,8 @@ pub(crate) struct Known {
     /// Whether it votes, by its latest reply.
     eligibility: watch::Sender<Eligibility>,
     told: Mutex<Told>,
+    /// What all programs must have in common, where nodes compare it.
+    fleet: OnceLock<FleetConfig>,
     /// The fleet's wall clock, and which of its nodes this is.
     wall: (FleetClock, usize),
 }
@@ -46,6 +49,8 @@ struct Told {
     trouble: Option<NodeError>,
     /// The nomination that this process watches, and when its votes count again.
     watched: Option<(String, Moment)>,
+    /// The configuration of another fleet that is about to admit it, or has a node beside it.
+    rival: Option<String>,
     last_round_trip: Option<Duration>,
     /// Of the node's own clock.
     own: Option<Estimate>,
@@ -77,6 +82,7 @@ impl Known {
             down: watch::Sender::new(false),
             eligibility: watch::Sender::new(Eligibility::Unguarded),
             told: Mutex::default(),
+            fleet: OnceLock::new(),
             wall,
         }
     }
@@ -84,6 +90,11 @@ impl Known {
     fn told(&self) -> MutexGuard<'_, Told> {
         // Changed by short, complete steps.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_of(&self, fleet: FleetConfig) {
+        // A link is of one fleet for as long as it lives.
+        let _ = self.fleet.set(fleet);
     }
 
     pub(super) fn name(&self) -> &str {
@@ -111,6 +122,10 @@ impl Known {
         self.told().watched = watched;
     }
 
+    pub(super) fn set_rival(&self, rival: Option<String>) {
+        self.told().rival = rival;
+    }
+
     pub(super) fn watched(&self) -> Option<(String, Duration)> {
         let (nonce, until) = self.told().watched.clone()?;
         Some((nonce, until.since(self.clock.now())))
@@ -126,17 +141,22 @@ impl Known {
     }
 
     pub(super) fn no_vote(&self) -> Option<NodeError> {
-        let left = || self.watched().map(|(_, left)| left);
-        match &*self.eligibility.borrow() {
-            Eligibility::Unguarded | Eligibility::Admitted => None,
-            Eligibility::Unadmitted => Some(NodeError::Unadmitted { left: left() }),
-            Eligibility::Configured(theirs) if closed_since(theirs).is_some() => {
-                Some(NodeError::Unadmitted { left: left() })
+        let rival = || self.told().rival.clone();
+        let theirs = match &*self.eligibility.borrow() {
+            Eligibility::Unguarded | Eligibility::Admitted => return None,
+            Eligibility::Configured(theirs) if closed_since(theirs).is_none() => {
+                Some(theirs.clone())
             }
-            Eligibility::Configured(theirs) => Some(NodeError::Configured {
-                theirs: theirs.clone(),
-            }),
-        }
+            Eligibility::Configured(_) | Eligibility::Unadmitted => rival(),
+        };
+        let Some(theirs) = theirs else {
+            let left = self.watched().map(|(_, left)| left);
+            return Some(NodeError::Unadmitted { left });
+        };
+        let differs = self.fleet.get().and_then(|ours| ours.differs_from(&theirs));
+        Some(NodeError::Configured {
+            differs: differs.unwrap_or_else(|| format!("\"{theirs}\" there")),
+        })
     }
 
     /// The quickest way there and back of late.

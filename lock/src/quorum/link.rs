@@ -56,6 +56,7 @@ use crate::{
     clock::{Clock, Moment},
     event::Events,
     node::{Answer, Eligibility, Node, NodeError, Op, Reply},
+    settings::FleetConfig,
     spawn::Spawn,
 };
 use alone::{Alone, Looked};
@@ -222,6 +223,11 @@ impl Link {
         self.0.known.set_watched(watched);
     }
 
+    /// Takes note of the fleet for which it leaves this node alone.
+    pub(crate) fn set_rival(&self, rival: Option<String>) {
+        self.0.known.set_rival(rival);
+    }
+
     /// The nomination that this process watches, and how much longer.
     pub(crate) fn watched(&self) -> Option<(String, Duration)> {
         self.0.known.watched()
@@ -240,6 +246,11 @@ impl Link {
     /// How far the node's wall clock is ahead of this machine's.
     pub(crate) fn ahead_ms(&self) -> Option<i64> {
         self.0.known.ahead_ms()
+    }
+
+    /// Told once, before it is asked.
+    pub(crate) fn is_of(&self, fleet: FleetConfig) {
+        self.0.known.is_of(fleet);
     }
 
     /// Why its votes do not count; `None` while they do.

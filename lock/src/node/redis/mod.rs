@@ -21,8 +21,8 @@
 //! | `lKEY` | the row of a lock: a record or a claim |
 //! | `bKEY` | its body |
 //! | `c` | the largest counter of all that was forgotten |
-//! | `m`, `mw`, `mc`, `ml` | the admission marker: incarnation, server, configuration, loss of memory |
-//! | `n`, `nw` | the standing nomination: nonce, server |
+//! | `m`, `mw`, `mc`, `ml` | the marker: incarnation, server, configuration, loss of memory |
+//! | `n`, `nw`, `nc` | the standing nomination: nonce, server, configuration |
 //!
 //! Rows are texts of fields with fixed widths, which the scripts compare and cut without a number or a table being made:
 //!
@@ -51,6 +51,9 @@
 //! replica refuses to write, and is looked at anew.
 //! A master also takes a new replication id when its *first* replica is attached, and an hour (`repl-backlog-ttl`) after
 //! its last one has left: it must be admitted again, though it has lost nothing.
+//! Without the guard a marker stands as well (`m` is `-` and a hash of `mc`): the first call that votes writes it, and each call
+//! compares it. So programs with the guard and programs without it refuse each other by name, like all that are configured
+//! differently.
 //! The comparison with every call costs the server about 3 of 12 microseconds a call, and the scripts for one lock (Redis 7.0
 //! on a busy machine with 2 cores, least of 25 series by `commandstats`: an extension takes 9.5 unguarded and with `Connection`,
 //! 12.3 with `Call`; acquiring or releasing takes 5.6 by a script of its own, twice as long by the one for many).
@@ -64,8 +67,7 @@
 //!
 //! # Not promised
 //! Unguarded, a server that loses its memory forgets its locks; with `Take::Server`, clocks of servers that jump end
-//! leases early or late. One such server of N is outvoted. A fleet in which some programs guard a server and others
-//! do not: those that do not see its records as without an owner.
+//! leases early or late. One such server of N is outvoted.
 //!
 //! # Example
 //! ```no_run
@@ -166,7 +168,8 @@ pub struct RedisNodeSettings {
     pub namespace: String,
     /// Every lease also shows in a plain key of the lock's name, shared with other Redlock clients.
     pub raw_keys: bool,
-    /// Which incarnations of the server may vote; the default guards nothing.
+    /// Which incarnations of the server may vote; the default guards nothing, and compares what [`crate::Locks`] says of its
+    /// times.
     pub guard: GuardSettings,
 }
 
@@ -322,6 +325,14 @@ impl RedisNode {
 impl Node for RedisNode {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn agree(&self, config: &str) -> bool {
+        self.layout.agree(config)
+    }
+
+    fn raw_keys(&self) -> bool {
+        self.layout.raw
     }
 
     async fn identity(&self) -> Option<String> {

@@ -11,7 +11,7 @@ mod tests;
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
 };
 
 use deadpool_redis::redis::{Cmd, Script, Value};
@@ -19,7 +19,7 @@ use tracing::warn;
 
 use crate::node::{
     Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Reply, RestartGuard,
-    rules::ceil_ms,
+    rules::{self, ceil_ms},
 };
 pub(super) use decode::Marker;
 use decode::{Fields, Scene, nonsense};
@@ -80,7 +80,9 @@ pub(super) struct Layout {
     /// Every lease shows in a plain key, too.
     pub(super) raw: bool,
     /// Which incarnations may vote.
-    pub(super) guard: GuardSettings,
+    guard: GuardSettings,
+    /// What is compared where the settings name no configuration.
+    agreed: OnceLock<String>,
     /// Keys of another type than ours that were told of: each of them once.
     misfits: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -109,8 +111,33 @@ impl Layout {
             channel: format!("{{{namespace}}}:2:ch"),
             raw,
             guard,
+            agreed: OnceLock::new(),
             misfits: Arc::default(),
         }
+    }
+
+    /// What the programs of its fleet have in common, where the settings name nothing. Whether it is compared.
+    pub(super) fn agree(&self, config: &str) -> bool {
+        let GuardSettings {
+            mode,
+            config: named,
+        } = &self.guard;
+        *mode == RestartGuard::Off
+            && named.is_empty()
+            && self.agreed.get_or_init(|| config.to_owned()) == config
+    }
+
+    /// What is compared; empty for nothing.
+    fn config(&self) -> &str {
+        match self.agreed.get() {
+            Some(agreed) => agreed,
+            None => &self.guard.config,
+        }
+    }
+
+    /// Whether the marker is compared at all.
+    fn compares(&self) -> bool {
+        self.guard.mode != RestartGuard::Off || !self.config().is_empty()
     }
 
     fn tell_misfit(&self, key: String) {
@@ -181,8 +208,8 @@ impl Prepared {
     /// What the marker must be for a short script: it neither asks for incarnations nor looks at plain keys.
     fn known<'a>(&self, peer: &'a Peer) -> Option<&'a str> {
         match (self.layout.raw, self.layout.guard.mode) {
-            (false, RestartGuard::Off) => Some(encode::UNGUARDED),
-            (false, RestartGuard::Connection) => peer.inc.as_deref(),
+            (false, RestartGuard::Off) if !self.layout.compares() => Some(""),
+            (false, RestartGuard::Off | RestartGuard::Connection) => peer.inc.as_deref(),
             _ => None,
         }
     }
@@ -190,11 +217,16 @@ impl Prepared {
     fn many(&self, mut cmd: Cmd, peer: &Peer) -> Cmd {
         cmd.arg(if self.layout.raw { "1" } else { "0" });
         match (self.layout.guard.mode, &peer.inc) {
-            (RestartGuard::Off, _) => cmd.arg(""),
-            (RestartGuard::Connection, Some(inc)) => cmd.arg(inc),
+            (RestartGuard::Off, _) if !self.layout.compares() => cmd.arg(""),
+            (RestartGuard::Off | RestartGuard::Connection, Some(inc)) => cmd.arg(inc),
+            // Programs that only look make no fleet.
+            (RestartGuard::Off, None) => cmd.arg(match self.call.ops.iter().any(rules::votes) {
+                true => "+",
+                false => "~",
+            }),
             (RestartGuard::Connection, None) | (RestartGuard::Call, _) => cmd.arg("?"),
         };
-        cmd.arg(&peer.run_id).arg(&self.layout.guard.config);
+        cmd.arg(&peer.run_id).arg(self.layout.config());
         encode::fields(&mut cmd, &self.call.ops);
         let mut args = Args(cmd);
         let mut rest = self.call.ops.as_slice();
@@ -213,7 +245,7 @@ impl Prepared {
         let mut fields = Fields::of(value)?;
         let (form, at) = (fields.int()?, fields.unsigned()?);
         let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
-        let guarded = self.layout.guard.mode != RestartGuard::Off;
+        let compares = self.layout.compares();
         let found = match form {
             0 => return Err(NodeError::Late { at: NodeMs(at) }),
             1 => fields.list()?,
@@ -230,7 +262,7 @@ impl Prepared {
         for key in scene.misfits {
             self.layout.tell_misfit(key);
         }
-        let (eligibility, marker) = match (guarded, form) {
+        let (eligibility, marker) = match (compares, form) {
             (false, _) => (Eligibility::Unguarded, Marker::Now(None)),
             (true, 1) => fields.eligibility()?,
             (true, _) => fields.short_eligibility(&answers),
@@ -249,7 +281,7 @@ impl Prepared {
 pub(super) fn check(call: &Call) -> Result<(), NodeError> {
     for op in &call.ops {
         match op {
-            Op::Nominate { nonce } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. }
+            Op::Nominate { nonce, .. } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. }
                 if encode::inc(nonce).is_none() =>
             {
                 return Err(nonsense("a nonce of more than 16 letters"));

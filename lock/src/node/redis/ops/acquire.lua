@@ -2,7 +2,7 @@
 -- marker. `loop.lua` does the same for all that is left; rows and answers are described in `prologue.lua`.
 --
 -- KEYS[1]  '{ns}:2:t', the table.
--- ARGV     not_after, the incarnation, the key, the floor, the ttl, the owner, how long its sender waits ('0' not at
+-- ARGV     not_after, the marker ('' = compare nothing), the key, the floor, the ttl, the owner, how long its sender waits ('0' not at
 --          all), the clamp, and how it is taken: 's' by this server's clock, or the round, incarnation and owner that
 --          were seen, or ''.
 -- Reply    { 0, now } when it came too late (N2), else { 2, now, answer }.
@@ -13,7 +13,9 @@ local now = sub('000000000' .. time[1], -10) .. sub('00000' .. time[2], -6, -4)
 if now >= argv[1] then return { 0, now + 0 } end
 local inc, key, owner = argv[2], argv[3], argv[6]
 local rows = call('HMGET', KEYS[1], 'm', 'c', 'l' .. key, 'b' .. key)
-if rows[1] ~= inc and inc ~= '----------------' then return { 2, now + 0, -2 } end
+if rows[1] ~= inc and inc ~= '' then return { 2, now + 0, -2 } end
+-- What is written without the guard is of no incarnation.
+if inc == '' or string.byte(inc) == 45 then inc = '----------------' end
 
 local v, body = rows[3], rows[4]
 if body and (sub(body, 1, 13) <= now or not string.find(body, '^' .. ('%d'):rep(45))) then body = nil end

@@ -233,4 +233,4 @@ while position < last or left > 0 do
 end
 flush()
 if guard == '' then return { 1, now + 0, answers } end
-return { 1, now + 0, answers, standing, inc or '', config or '' }
+return { 1, now + 0, answers, standing, marker or '', config or '' }

@@ -1,16 +1,17 @@
 -- Executes one whole call on a node: every operation in order, nothing of another call between (N1).
 --
 -- KEYS[1]  '{ns}:2:t', the table: a hash; every other key of ours has the same prefix and hash tag.
--- ARGV     not_after, raw ('1' = lock keys stand verbatim beside the table), guard ('' = off, '?' = compare the
---          incarnation, else the marker that this connection has seen), the run id that this connection was made to,
---          the fleet's configuration, how many fields of the table follow, these fields in the order in which the
+-- ARGV     not_after, raw ('1' = lock keys stand verbatim beside the table), guard ('' = compare nothing, '?' = compare
+--          the incarnation and the configuration, '~' = no guard: the configuration alone, '+' = the same, and what is of no
+--          fleet becomes one of this, else the marker that this connection has seen), the run id that this connection was
+--          made to, the fleet's configuration, how many fields of the table follow, these fields in the order in which the
 --          operations of every day need them; then each operation: its code and what else it needs.
--- Reply    { 0, now } when the call came too late (N2), else { 1, now, answers }; guarded also standing, inc, config.
+-- Reply    { 0, now } when the call came too late (N2), else { 1, now, answers }; but for guard '' also standing, marker, config.
 --          An answer is a table, or a number where nothing more is to be said: 0 done, -1 kept, -2 no vote, else a grant.
 --
 -- All memory that safety rests on is in the table, so that a server has all of it or none:
 --   m inc of the marker, mw its incarnation, mc its configuration, ml its loss of memory; n nonce of the nomination, nw its
---   incarnation; c the largest counter of all that was forgotten; lKEY a row; bKEY a body.
+--   incarnation, nc its configuration; without the guard m is '-' and a hash of mc, and mw is empty; c the largest counter of all that was forgotten; lKEY a row; bKEY a body.
 --   A record: state (H held, R released, B broken) 1, counter 2-17, grant 18-33, until 34-46, waits 47-59, ttl 60-69,
 --   version (token, rev) 70-101, seq 102-117, inc 118-133, owner 134-.
 --   A claim:  C 1, grant 2-17, until 18-30, inc 31-46, owner 47-.
@@ -44,22 +45,46 @@ local rows = call('HMGET', t, 'm', 'c', unpack(argv, 7, 6 + given))
 
 -- The incarnation of what is written; false while no records count. Whether this call may vote.
 local inc, votes = '----------------', true
--- 1 admitted, 2 not, 3 for another configuration.
-local standing, config
+-- 0 of no fleet yet, 1 admitted, 2 not, 3 for another configuration, or about to be.
+local standing, config, marker
+local unguarded = string.find(guard, '^[-+~]')
 if guard ~= '' then
-  inc = rows[1]
-  if guard == '?' then
-    if inc and #inc ~= 16 then return redis.error_reply('ERR the marker in ' .. t .. ' is none of ours') end
+  marker = rows[1]
+  if guard == '?' or guard == '+' or guard == '~' then
+    if marker and #marker ~= 16 then return redis.error_reply('ERR the marker in ' .. t .. ' is none of ours') end
     -- A process that ends takes its connections with it: only what may change under a connection is asked for.
-    local marker = call('HMGET', t, 'mw', 'mc')
-    local link = string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
-    if marker[1] ~= argv[4] .. ':' .. link then inc = false end
-    config = marker[2]
-    standing = not inc and 2 or config == argv[5] and 1 or 3
+    local m, who = call('HMGET', t, 'mw', 'mc', 'nc'), ''
+    config = m[2]
+    if not unguarded then who = argv[4] .. ':' .. string.match(call('INFO', 'replication'), 'master_replid:(%x+)') end
+    local present = m[1] == who
+    if not marker then
+      standing = 2
+      if unguarded then
+        if m[3] and m[3] ~= argv[5] then
+          -- A fleet that guards its nodes is about to admit this one.
+          standing, config = 3, m[3]
+        elseif guard == '+' then
+          -- Without the guard nothing is waited for.
+          marker, present, standing = '-' .. sub(redis.sha1hex(argv[5]), 1, 15), true, 1
+          call('HSET', t, 'm', marker, 'mw', '', 'mc', argv[5])
+        else
+          standing = 0
+        end
+      end
+    elseif not present and not unguarded and m[1] ~= '' then
+      standing = 2
+    elseif config ~= argv[5] then
+      -- Programs that guard their nodes and programs that do not name each other, whatever was lost meanwhile.
+      standing = 3
+    else
+      standing = present and 1 or 2
+    end
+    inc = marker and present and marker
   else
-    if inc ~= guard then inc = false end
-    standing = inc and 1 or 2
+    standing = marker == guard and 1 or 2
+    inc = standing == 1 and marker
   end
+  if inc and unguarded then inc = '----------------' end
   votes = standing == 1
 end
 

@@ -306,33 +306,40 @@ local function rare(code)
 
   -- === admission ===
 
-  local who = guard ~= '' and incarnation()
+  local who = guard ~= '' and (unguarded and '' or incarnation())
 
   -- The nomination of the present incarnation, if one stands.
   local function nominated()
     local nomination = call('HMGET', t, 'n', 'nw')
     return who and nomination[2] == who and nomination[1]
   end
+  -- The same, if our fleet has nominated it: no other may admit it.
+  local function nominated_by_us()
+    return call('HGET', t, 'nc') == argv[5] and nominated()
+  end
   local function admission()
-    if not who then return { ADMISSION, '', false, 1, '', false, c + 0, false } end
-    local m = call('HMGET', t, 'm', 'mw', 'mc', 'ml')
-    return { ADMISSION, who, nominated(), m[2] == who and 1 or 0, m[1] or '', m[3], c + 0, m[4] }
+    if not who then return { ADMISSION, '', false, 1, '', false, c + 0, false, false } end
+    local m = call('HMGET', t, 'm', 'mw', 'mc', 'ml', 'nw', 'nc')
+    local name = m[1] and byte(m[1]) ~= 45 and m[1] or ''
+    return { ADMISSION, who, nominated(), m[2] == who and 1 or 0, name, m[3], c + 0, m[4],
+      (unguarded or m[5] == who) and m[6] }
   end
 
   if code == 'admission' then return admission() end
   if code == 'nominate' then
-    local nonce = args(1)
-    if who and not votes and not nominated() then
+    local nonce, over = args(2)
+    local stands = nominated()
+    if who and not votes and (not stands or stands == over) then
       -- Redis lets the others pass after one write, also when its memory is full: without a vote nothing is swept.
       call('PERSIST', t)
-      call('HSET', t, 'n', nonce, 'nw', who)
+      call('HSET', t, 'n', nonce, 'nw', who, 'nc', argv[5])
     end
     return admission()
   end
   -- By the larger version; of whom the lock is stays as it is.
   if code == 'merge' then
     local nonce, key, version, text, kept = args(5)
-    if nominated() ~= nonce then return UNADMITTED end
+    if nominated_by_us() ~= nonce then return UNADMITTED end
     local body = body_of(get('b' .. key))
     if version > (body and sub(body, 14, 45) or UNWRITTEN) then
       changed['b' .. key] = (body and sub(body, 1, 13) or later(kept)) .. version .. text
@@ -341,16 +348,17 @@ local function rare(code)
   end
   if code == 'admit' then
     local nonce, configured, counter, lost = args(4)
-    local m = call('HMGET', t, 'm', 'mw')
+    local m, name = call('HMGET', t, 'm', 'mw'), nonce
+    if unguarded then name = '-' .. sub(redis.sha1hex(configured), 1, 15) end
     -- Sent again, or by another who watched the same nomination.
-    if not (who and m[1] == nonce and m[2] == who) then
-      if nominated() ~= nonce then return UNADMITTED end
+    if not (who and m[1] == name and m[2] == who) then
+      if nominated_by_us() ~= nonce then return UNADMITTED end
       if counter > c then c = counter end
       call('PERSIST', t)
-      call('HSET', t, 'm', nonce, 'mw', who, 'mc', configured, 'ml', lost, 'c', c)
+      call('HSET', t, 'm', name, 'mw', who, 'mc', configured, 'ml', lost, 'c', c)
       stands = c
-      call('HDEL', t, 'n', 'nw')
-      inc, config = nonce, configured
+      call('HDEL', t, 'n', 'nw', 'nc')
+      marker, inc, config = name, unguarded and '----------------' or nonce, configured
       standing = config == argv[5] and 1 or 3
       votes = standing == 1
     end
