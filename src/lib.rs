@@ -135,8 +135,10 @@ pub mod worker;
 pub mod lock {
     #[doc(inline)]
     pub use watchkeeper_lock::lock::*;
+    #[doc(hidden)] // for the worker
+    pub use watchkeeper_lock::open;
     #[doc(inline)]
-    pub use watchkeeper_lock::{clock, election, keeper, lease, node, spawn};
+    pub use watchkeeper_lock::{StoreError, clock, election, keeper, lease, node, spawn};
 }
 #[doc(inline)]
 pub use watchkeeper_lock::fence;

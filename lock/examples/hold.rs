@@ -2,16 +2,16 @@
 //!
 //! `cargo run -p watchkeeper-lock --example hold`
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, time::Duration};
 
-use watchkeeper_lock::{Locks, clock::Clock, node::sqlite::SqliteNode};
+use watchkeeper_lock::{Locks, settings::LockSettings};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let process = || -> Result<Locks, Box<dyn Error>> {
-        let node = SqliteNode::open(folder.path().join("locks.db"), Clock::system())?;
-        Ok(Locks::over(vec![Arc::new(node)]).start()?)
+        let settings = LockSettings::embedded(folder.path().join("locks.db"));
+        Ok(Locks::open(&settings, "hold")?.start()?)
     };
     // As two processes would: each with a connection and a keeper of its own.
     let (first, second) = (process()?, process()?);

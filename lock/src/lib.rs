@@ -5,14 +5,13 @@
 //!
 //! # Example
 //! ```no_run
-//! use std::{sync::Arc, time::Duration};
-//! use watchkeeper_lock::{Locks, clock::Clock, node::memory::MemoryNode};
+//! use std::time::Duration;
+//! use watchkeeper_lock::{Locks, settings::LockSettings};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // In earnest: `node::redis::RedisNode`, one for each master, or one `node::sqlite::SqliteNode`.
-//! let node = MemoryNode::new("memory", Clock::system());
-//! let locks = Locks::over(vec![Arc::new(node)]).start()?;
+//! // In earnest: `LockSettings::redis(["redis://lock-a", …])`, or `LockSettings::embedded("locks.db")`.
+//! let locks = Locks::open(&LockSettings::memory(), "shop")?.start()?;
 //!
 //! let lease = locks.lock("order:42").wait(Duration::from_secs(2)).acquire().await?;
 //! println!("ours, fenced by {}", lease.token());
@@ -45,6 +44,8 @@ pub mod keeper;
 pub mod lease;
 pub mod lock;
 pub mod node;
+#[doc(hidden)]
+pub mod open;
 mod quorum;
 pub mod settings;
 
@@ -57,6 +58,7 @@ pub use base::{
 };
 pub use election::{Elector, term};
 pub use event::Event;
+pub use open::StoreError;
 
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../README.md")]

@@ -249,6 +249,9 @@ impl World {
             max_ttl: Self::timing().max_ttl,
             expiry: self.expiry,
             generation: 1,
+            guard: RestartGuard::Call,
+            raw_keys: false,
+            drift_ppm: 10_000,
         }
     }
 

@@ -26,7 +26,7 @@ use crate::{
     human::Span,
     lock::{AdmissionState, FleetConfig, LockSettings, Locks, settings::Backend},
     node::{
-        Expiry,
+        Expiry, RestartGuard,
         memory::{Cut, MemoryNode},
     },
     scheduler::Intents,
@@ -87,6 +87,9 @@ impl Fleet {
             max_ttl: settings.max_ttl,
             expiry: Expiry::Observed,
             generation: 1,
+            guard: RestartGuard::Call,
+            raw_keys: false,
+            drift_ppm: 10_000,
         };
         // Empty nodes vote after they were watched for the longest lease: that has happened when the story begins.
         let before = settings.max_ttl + settings.max_ttl / 3 + Duration::from_secs(5);

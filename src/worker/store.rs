@@ -2,21 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-#[cfg(feature = "sqlite")]
-use crate::node::{
-    scoped::Scoped,
-    sqlite::{OpenError, SqliteNode},
-};
 use crate::{
     clock::Clock,
     error::{Error, Result},
     ledger,
     lock::{
         AdmissionReport, AdmissionState, LockSettings, Locks, LocksBuilder, Timing,
-        settings::Backend,
+        open::{self, StoreError},
     },
-    node::{Node, NodeError, Refusal, memory::MemoryNode},
-    spawn::Spawn,
+    node::{Node, NodeError, Refusal},
 };
 
 /// Opens the nodes of the configured backend. Redis masters need not be up: they are reached when they are needed.
@@ -29,11 +23,14 @@ pub(crate) fn nodes(
     namespace: &str,
     clock: &Clock,
 ) -> Result<Vec<Arc<dyn Node>>> {
-    match settings.backend {
-        Backend::Memory => Ok(vec![Arc::new(MemoryNode::new("memory", clock.clone()))]),
-        Backend::Embedded => embedded(settings, namespace, clock),
-        Backend::Redis => redis(settings, namespace, clock, &Spawn::system()),
-    }
+    open::nodes(settings, namespace, clock).map_err(|error| match error {
+        StoreError::Locked { store } => Error::StoreLocked { store },
+        StoreError::Unusable { store, why } => Error::Store { store, why },
+        other => Error::Store {
+            store: namespace.to_owned(),
+            why: other.to_string(),
+        },
+    })
 }
 
 /// A lock service as configured, before it starts: every program of a fleet must open it alike. `grace` is how long its
@@ -48,14 +45,7 @@ pub fn open(
     grace: Duration,
 ) -> Result<LocksBuilder> {
     let nodes = nodes(settings, namespace, clock)?;
-    let locks = Locks::over(nodes)
-        .timing(timing(settings, grace))
-        .expiry(settings.expiry())
-        .clock(clock.clone());
-    Ok(match settings.fleet() {
-        Some(fleet) => locks.guarded(fleet),
-        None => locks,
-    })
+    Ok(open::over(nodes, settings, clock).timing(timing(settings, grace)))
 }
 
 /// The same on a thread of its own: a file that another process keeps locked takes a second to be given up.
@@ -77,98 +67,10 @@ pub async fn open_aside(
 /// The times of the lock core.
 #[must_use]
 pub fn timing(settings: &LockSettings, grace: Duration) -> Timing {
-    // One file on one machine: an answer may wait for a disk, but not for a network.
-    let of_a_disk = (settings.ttl / 6).clamp(Duration::from_millis(50), Duration::from_secs(1));
-    let node_timeout = settings.node_timeout().unwrap_or(of_a_disk);
     Timing {
-        ttl: settings.ttl,
-        max_ttl: settings.max_ttl,
-        min_validity: settings.min_validity,
-        drift: settings.drift,
-        node_timeout,
-        skew: settings.skew,
-        retention: settings.retention,
         kept_longer: ledger::KEPT_LONGER,
         grace,
-    }
-}
-
-#[cfg(feature = "sqlite")]
-fn embedded(settings: &LockSettings, namespace: &str, clock: &Clock) -> Result<Vec<Arc<dyn Node>>> {
-    let path = &settings.embedded.path;
-    let node = SqliteNode::open(path, clock.clone()).map_err(|error| {
-        let store = path.display().to_string();
-        if matches!(error, OpenError::Locked { .. }) {
-            return Error::StoreLocked { store };
-        }
-        // The sentence says what; its cause says why.
-        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-        let why = format!("{error}{}", cause.unwrap_or_default());
-        Error::Store { store, why }
-    })?;
-    Ok(vec![Arc::new(Scoped::new(
-        node,
-        namespace,
-        Spawn::system(),
-    ))])
-}
-
-#[cfg(not(feature = "sqlite"))]
-fn embedded(_: &LockSettings, _: &str, _: &Clock) -> Result<Vec<Arc<dyn Node>>> {
-    Err(missing("embedded", "sqlite"))
-}
-
-#[cfg(feature = "redis")]
-fn redis(
-    settings: &LockSettings,
-    namespace: &str,
-    clock: &Clock,
-    spawn: &Spawn,
-) -> Result<Vec<Arc<dyn Node>>> {
-    use crate::{
-        node::redis::{RedisNode, RedisNodeSettings, TlsFiles},
-        secret::redact,
-    };
-    let (redis, guard) = (&settings.redis, settings.guard());
-    let node = |url: &crate::secret::SecretUrl| {
-        let settings = RedisNodeSettings {
-            url: url.expose().to_owned().into(),
-            username: redis.username.clone(),
-            password: redis
-                .password
-                .as_ref()
-                .map(|secret| secret.expose().to_owned().into()),
-            tls: TlsFiles {
-                ca: redis.tls.ca.clone(),
-                cert: redis.tls.cert.clone(),
-                key: redis.tls.key.clone(),
-            },
-            node_timeout: redis.node_timeout,
-            namespace: namespace.to_owned(),
-            raw_keys: settings.raw_keys,
-            guard: guard.clone(),
-        };
-        let node = RedisNode::new(&settings, clock.clone(), spawn.clone());
-        node.map(|node| Arc::new(node) as Arc<dyn Node>)
-            .map_err(|error| Error::Store {
-                store: redact(url.expose()),
-                why: error.to_string(),
-            })
-    };
-    redis.nodes.iter().map(node).collect()
-}
-
-#[cfg(not(feature = "redis"))]
-fn redis(_: &LockSettings, _: &str, _: &Clock, _: &Spawn) -> Result<Vec<Arc<dyn Node>>> {
-    Err(missing("redis", "redis"))
-}
-
-#[cfg(not(all(feature = "sqlite", feature = "redis")))]
-fn missing(store: &str, feature: &str) -> Error {
-    let why = format!("it is not part of this build; build with the feature `{feature}`");
-    Error::Store {
-        store: store.to_owned(),
-        why,
+        ..Timing::of(settings)
     }
 }
 
@@ -310,9 +212,13 @@ fn wants_a_person(trouble: &NodeError) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        lock::FleetConfig,
-        node::{Announcements, Call, Expiry, GuardSettings, Refusal, Reply, RestartGuard},
+        lock::{FleetConfig, settings::Backend},
+        node::{
+            Announcements, Call, Expiry, GuardSettings, Refusal, Reply, RestartGuard,
+            memory::MemoryNode,
+        },
         sim_clock::SimTime,
+        spawn::Spawn,
     };
 
     async fn started(troubles: &[Option<NodeError>]) -> Result<()> {

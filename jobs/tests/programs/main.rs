@@ -20,6 +20,7 @@ mod elect;
 mod examples;
 mod exits;
 mod far;
+mod library;
 mod operator;
 mod process;
 mod raw;
@@ -96,6 +97,7 @@ fn main() {
         },
     ];
     cases.extend(on![embedded:
+        library::{ the_librarys_own_snippet_and_the_command_exclude_each_other },
         examples::{ a_web_service_is_called_once_a_tick },
         rounds::{ twenty_rounds_of_faults_leave_one_service },
         terminal::{

@@ -20,7 +20,14 @@ pub(crate) fn a_verbatim_key_is_shared_with_other_clients(store: Store) {
         server.raw(&["SET", "shared:k", "theirs", "NX", "PX", "60000"]);
     }
     scene.run("lock shared:k --raw --wait 0s", "true").with(3);
-    scene.run("lock shared:k --wait 0s", "true").with(0);
+    // Without raw keys it is a lock of another fleet.
+    let line = "lock shared:k --wait 0s --namespace plain";
+    scene.run(line, "true").with(0);
+    let refused = scene.run("lock shared:k --wait 0s", "true").with(125);
+    refused.says(&[
+        "raw_keys is true there and false here",
+        "doctor --reconfigure",
+    ]);
     for server in &servers[..2] {
         server.raw(&["DEL", "shared:k"]);
     }

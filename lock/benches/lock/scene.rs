@@ -193,7 +193,7 @@ pub(crate) async fn bootstrap(urls: &[String], max_ttl: Duration) {
         };
         let call = Call {
             not_after: None,
-            ops: vec![Op::Nominate { nonce }, admit],
+            ops: vec![Op::Nominate { nonce, over: None }, admit],
         };
         let answered = node_in("guarded", url, guard.clone()).call(call).await;
         assert_eq!(answered.unwrap().eligibility, Eligibility::Admitted);

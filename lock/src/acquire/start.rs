@@ -107,7 +107,8 @@ impl LocksBuilder {
 
     /// Brings nodes that are new, or have lost their memory, back to their vote: each is watched for the longest lease,
     /// told what the others know, and admitted for this fleet. The nodes must be guarded with the same configuration
-    /// ([`crate::node::GuardSettings`]); guarded nodes without this never vote.
+    /// ([`crate::node::GuardSettings`]); guarded nodes without this never vote. Redis nodes of a program that names no fleet are
+    /// not guarded, and vote only for programs with the same times (and the same number of nodes) that do not guard theirs either.
     #[must_use]
     pub fn guarded(mut self, fleet: FleetConfig) -> Self {
         self.fleet = Some(fleet);
@@ -169,9 +170,13 @@ impl LocksBuilder {
         for (place, node) in self.nodes.iter().enumerate() {
             node.join(&servers, place);
         }
+        let fleet = self
+            .fleet
+            .or_else(|| implied(&self.nodes, &self.timing, expiry));
         let wall = FleetClock::new(self.clock.clone(), self.timing.skew, self.nodes.len());
         let shown = (self.timing.clone(), self.clock.clone(), self.chance.clone());
-        let (events, guarded, tag) = (self.events.clone(), self.fleet.is_some(), self.tag.clone());
+        let guarded = fleet.is_some_and(|fleet| fleet.is_guarded());
+        let (events, tag) = (self.events.clone(), self.tag.clone());
         let keeper = Keeper {
             nodes: self.nodes,
             timing: self.timing,
@@ -186,7 +191,7 @@ impl LocksBuilder {
             reached: reached.clone(),
             wall: wall.clone(),
             on_unstoppable: self.on_unstoppable.unwrap_or_else(keeper::abort_process),
-            guard: self.fleet.map(|fleet| admission::Guard {
+            guard: fleet.map(|fleet| admission::Guard {
                 fleet,
                 token_floor: self.token_floor,
                 bystander: self.bystander,
@@ -219,4 +224,13 @@ impl LocksBuilder {
             told: Until::default(),
         })))
     }
+}
+
+/// What a program has in common with others that names no fleet; `None` where its nodes compare nothing.
+fn implied(nodes: &[Arc<dyn Node>], timing: &Timing, expiry: Expiry) -> Option<FleetConfig> {
+    let raw_keys = nodes.iter().any(|node| node.raw_keys());
+    let fleet = FleetConfig::unguarded(nodes.len(), timing, expiry, raw_keys);
+    let text = fleet.to_string();
+    let compare = nodes.iter().filter(|node| node.agree(&text)).count();
+    (compare > 0).then_some(fleet)
 }

@@ -7,6 +7,15 @@
 //! - G2 Another loss starts it again.                    (g2_another_loss_starts_the_watch_again)
 //! - G4 A marker of another fleet is left alone. Once it is taken away, the longer of both limits is waited for.
 //!   (g4_the_longer_of_both_limits_is_waited_for)
+//! - G4 A nomination names its fleet. A program for which the node has voted puts its own in the place of another fleet's: a
+//!   newcomer that is configured differently, and comes first after a loss, neither shuts the right fleet out nor votes before
+//!   the leases of that one are over. (g4_a_program_that_was_admitted_replaces_the_nomination_of_another_fleet)
+//! - G4 Others wait until that nomination should have become a marker, and then do the same: its program may have died.
+//!   (g4_a_nomination_of_another_fleet_that_comes_to_nothing_is_replaced)
+//! - G4 A program for which the node has not voted yet leaves it alone while another node of its list keeps locks for another fleet:
+//!   it may be theirs as well. (g4_a_lost_node_beside_one_of_another_fleet_is_left_alone)
+//! - Without the guard nothing is watched but a node whose vote was taken away: a marker is written with the first vote.
+//!   (unguarded_a_node_is_watched_only_when_its_vote_was_taken_away)
 
 use std::time::Duration;
 
@@ -19,10 +28,19 @@ use crate::{
 /// Another fleet's node is looked at so often: a person has to change something.
 const OTHERS: Duration = Duration::from_secs(5);
 
+/// A nomination of another fleet is looked at so often, and may take so much longer than its watch.
+const RIVALS: Duration = Duration::from_secs(1);
+
 /// What this client knows of one node that may have no vote.
 #[derive(Debug, Default)]
 pub(crate) struct Candidate {
     watched: Option<Watched>,
+    /// It has voted for this program.
+    voted: bool,
+    /// The nomination of another fleet, and until when that may become a marker.
+    rival: Option<(String, Moment)>,
+    /// The configuration of another fleet that a node beside it keeps locks for.
+    elsewhere: Option<String>,
 }
 
 #[derive(Debug)]
@@ -40,8 +58,8 @@ pub(crate) enum Next {
     Rest,
     /// Read its admission again at this time.
     Look(Moment),
-    /// Nominate it: no nomination stands for its present incarnation.
-    Nominate,
+    /// Nominate it: no nomination stands for its present incarnation, or this one of another fleet.
+    Nominate(Option<String>),
     /// It was watched for its whole time: read what the others know, and admit it under this nonce.
     Admit(String),
     /// It keeps locks for a fleet with this configuration; read its admission again at that time.
@@ -51,6 +69,11 @@ pub(crate) enum Next {
 // === impl Candidate ===
 
 impl Candidate {
+    /// Takes note of another fleet that a node beside it keeps locks for, if one does.
+    pub(crate) fn hears(&mut self, elsewhere: Option<String>) {
+        self.elsewhere = elsewhere;
+    }
+
     /// What to do after `shown` has arrived at `now`.
     pub(crate) fn on(
         &mut self,
@@ -60,18 +83,36 @@ impl Candidate {
         timing: &Timing,
     ) -> Next {
         let theirs = shown.config.as_deref().unwrap_or_default();
-        // A marker that names no fleet takes the vote away, and stays until the node is admitted again.
-        if shown.admitted && closed_since(theirs).is_none() {
+        if let Some(theirs) = ours.stranger(shown) {
             self.watched = None;
-            return if shown.incarnation.is_empty() || ours.differs_from(theirs).is_none() {
-                Next::Rest
-            } else {
-                Next::Other(theirs.to_owned(), now + OTHERS)
+            return Next::Other(theirs.to_owned(), now + OTHERS);
+        }
+        let closed = closed_since(theirs).is_some();
+        // A marker that names no fleet takes the vote away, and stays until the node is admitted again.
+        if shown.admitted && !closed {
+            *self = Self {
+                voted: true,
+                ..Self::default()
             };
+            return Next::Rest;
+        }
+        // The fleet is configured anew, by a person: who was here before knows no better.
+        self.voted &= !closed;
+        if let Some(theirs) = ours.rival(shown) {
+            return self.outlast(now, shown, theirs, (ours, timing));
+        }
+        self.rival = None;
+        if !ours.is_guarded() && !closed {
+            self.watched = None;
+            return Next::Rest;
+        }
+        if let Some(theirs) = self.elsewhere.take().filter(|_| !self.voted) {
+            self.watched = None;
+            return Next::Other(theirs, now + RIVALS);
         }
         let Some(nonce) = &shown.nonce else {
             self.watched = None;
-            return Next::Nominate;
+            return Next::Nominate(None);
         };
         let known = self
             .watched
@@ -90,6 +131,34 @@ impl Candidate {
         };
         self.watched = Some(watched);
         next
+    }
+
+    /// What to do while the nomination of the fleet `theirs` stands.
+    fn outlast(
+        &mut self,
+        now: Moment,
+        shown: &Admission,
+        theirs: &str,
+        (ours, timing): (&FleetConfig, &Timing),
+    ) -> Next {
+        self.watched = None;
+        let other = Next::Other(theirs.to_owned(), now + RIVALS);
+        let Some(nonce) = &shown.nonce else {
+            // Without the guard it is not for us to judge which life it is of.
+            return other;
+        };
+        if self.voted {
+            return Next::Nominate(Some(nonce.clone()));
+        }
+        let known = self.rival.take().filter(|(stands, _)| stands == nonce);
+        let (_, until) = self.rival.insert(known.unwrap_or_else(|| {
+            let watch = watch_time(theirs, ours, timing);
+            (nonce.clone(), now + watch + watch / 10 + RIVALS * 2)
+        }));
+        if now >= *until {
+            return Next::Nominate(Some(nonce.clone()));
+        }
+        other
     }
 
     /// The nomination that is watched, and when its votes count again; `None` while it is not watched.
@@ -122,7 +191,7 @@ fn poll(watched: &Watched) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Expiry;
+    use crate::node::{Expiry, RestartGuard};
 
     fn ours() -> FleetConfig {
         FleetConfig {
@@ -131,6 +200,9 @@ mod tests {
             max_ttl: Duration::from_secs(30),
             expiry: Expiry::Observed,
             generation: 1,
+            guard: RestartGuard::Call,
+            raw_keys: false,
+            drift_ppm: 10_000,
         }
     }
 
@@ -173,7 +245,10 @@ mod tests {
     #[test]
     fn g2_a_nomination_is_watched_for_the_longest_lease() {
         let mut candidate = Candidate::default();
-        assert_eq!(on(&mut candidate, 0, &lost("i1", None)), Next::Nominate);
+        assert_eq!(
+            on(&mut candidate, 0, &lost("i1", None)),
+            Next::Nominate(None)
+        );
         let shown = lost("i1", Some("n1"));
         assert_eq!(on(&mut candidate, 500, &shown), Next::Look(at(1_500)));
         // 30 s, one percent of it, and a granule of clocks, from the first reply that showed it.
@@ -198,7 +273,7 @@ mod tests {
         assert_eq!(candidate.until(), Some(at(70_302)));
         assert_eq!(
             on(&mut candidate, 60_000, &lost("i3", None)),
-            Next::Nominate
+            Next::Nominate(None)
         );
         assert_eq!(candidate.until(), None);
         let looked = on(&mut candidate, 80_000, &lost("i3", Some("n3")));
@@ -228,7 +303,7 @@ mod tests {
     fn g4_a_node_that_was_closed_is_watched_like_a_lost_one() {
         let mut candidate = Candidate::default();
         let closed = admitted(&crate::node::guard::closed(60_000));
-        assert_eq!(on(&mut candidate, 0, &closed), Next::Nominate);
+        assert_eq!(on(&mut candidate, 0, &closed), Next::Nominate(None));
         let nominated = Admission {
             nonce: Some("n1".into()),
             ..closed
@@ -253,6 +328,109 @@ mod tests {
             let mut candidate = Candidate::default();
             on(&mut candidate, 0, &shown);
             assert_eq!(candidate.until(), Some(at(until)));
+        }
+    }
+
+    fn rival(nonce: &str) -> Admission {
+        let theirs = FleetConfig {
+            max_ttl: Duration::from_secs(2),
+            ..ours()
+        };
+        Admission {
+            nominated_for: Some(theirs.to_string()),
+            ..lost("i2", Some(nonce))
+        }
+    }
+
+    fn own(nonce: &str) -> Admission {
+        Admission {
+            nominated_for: Some(ours().to_string()),
+            ..rival(nonce)
+        }
+    }
+
+    #[test]
+    fn g4_a_program_that_was_admitted_replaces_the_nomination_of_another_fleet() {
+        let mut candidate = Candidate::default();
+        let shown = admitted(&ours().to_string());
+        assert_eq!(on(&mut candidate, 0, &shown), Next::Rest);
+        let over = Next::Nominate(Some("n1".into()));
+        assert_eq!(on(&mut candidate, 1_000, &rival("n1")), over);
+        on(&mut candidate, 1_001, &own("n2"));
+        assert_eq!(candidate.until(), Some(at(31_303)));
+        // Again, however often the other one comes.
+        let over = Next::Nominate(Some("n3".into()));
+        assert_eq!(on(&mut candidate, 20_000, &rival("n3")), over);
+        assert_eq!(candidate.until(), None);
+    }
+
+    #[test]
+    fn g4_who_was_there_before_a_reconfiguration_replaces_nothing() {
+        let mut candidate = Candidate::default();
+        on(&mut candidate, 0, &admitted(&ours().to_string()));
+        let closed = Admission {
+            config: Some(crate::node::guard::closed(30_000)),
+            ..rival("n1")
+        };
+        let next = on(&mut candidate, 1_000, &closed);
+        assert!(matches!(next, Next::Other(..)), "{next:?}");
+    }
+
+    #[test]
+    fn g4_a_nomination_of_another_fleet_that_comes_to_nothing_is_replaced() {
+        let mut candidate = Candidate::default();
+        for ms in [0, 20_000, 35_000] {
+            let next = on(&mut candidate, ms, &rival("n1"));
+            assert!(matches!(next, Next::Other(..)), "{ms}: {next:?}");
+            assert_eq!(candidate.until(), None);
+        }
+        let over = Next::Nominate(Some("n1".into()));
+        assert_eq!(on(&mut candidate, 36_000, &rival("n1")), over);
+    }
+
+    #[test]
+    fn g4_a_lost_node_beside_one_of_another_fleet_is_left_alone() {
+        let theirs = rival("").nominated_for;
+        let mut candidate = Candidate::default();
+        candidate.hears(theirs.clone());
+        let next = on(&mut candidate, 0, &lost("i1", None));
+        assert_eq!(next, Next::Other(theirs.clone().unwrap(), at(1_000)));
+        // Also when its watch is over.
+        on(&mut candidate, 0, &own("n1"));
+        candidate.hears(theirs.clone());
+        let next = on(&mut candidate, 40_000, &own("n1"));
+        assert!(matches!(next, Next::Other(..)), "{next:?}");
+        // Whom it has voted for brings it back, or one such program could shut out all others.
+        on(&mut candidate, 50_000, &admitted(&ours().to_string()));
+        candidate.hears(theirs);
+        let next = on(&mut candidate, 60_000, &lost("i3", None));
+        assert_eq!(next, Next::Nominate(None));
+    }
+
+    #[test]
+    fn unguarded_a_node_is_watched_only_when_its_vote_was_taken_away() {
+        let unguarded = FleetConfig {
+            guard: RestartGuard::Off,
+            ..ours()
+        };
+        let timing = Timing::default();
+        let mut candidate = Candidate::default();
+        let shown = lost("", None);
+        assert_eq!(candidate.on(at(0), &shown, &unguarded, &timing), Next::Rest);
+        let closed = Admission {
+            config: Some(crate::node::guard::closed(60_000)),
+            ..shown
+        };
+        let next = candidate.on(at(0), &closed, &unguarded, &timing);
+        assert_eq!(next, Next::Nominate(None));
+        // Each names the other, whatever was lost.
+        for (theirs, ours) in [(ours(), unguarded), (unguarded, ours())] {
+            let shown = Admission {
+                config: Some(theirs.to_string()),
+                ..lost("i2", None)
+            };
+            let next = candidate.on(at(0), &shown, &ours, &timing);
+            assert_eq!(next, Next::Other(theirs.to_string(), at(5_000)));
         }
     }
 }

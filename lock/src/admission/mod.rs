@@ -38,7 +38,7 @@ use crate::{
     backoff::Backoff,
     node::{
         Admission, Answer, Cursor, Doc, Eligibility, NodeError, Op, Page, Reply, Token, View,
-        more_names,
+        closed_since, more_names,
     },
     panics::caught,
     quorum::{
@@ -88,6 +88,7 @@ pub(crate) async fn tend(cluster: Cluster, guard: Guard, node: usize) {
         return;
     };
     let mut eligibility = link.eligibility();
+    let mut candidate = Candidate::default();
     loop {
         let tended = Tended {
             cluster: &cluster,
@@ -95,7 +96,7 @@ pub(crate) async fn tend(cluster: Cluster, guard: Guard, node: usize) {
             node,
             link,
         };
-        tended.bring_back().await;
+        tended.bring_back(&mut candidate).await;
         // Replies that were under way must not keep us busy.
         cluster.clock.sleep(cluster.timing.node_timeout).await;
         if eligibility.wait_for(|now| !votes(now)).await.is_err() {
@@ -133,9 +134,8 @@ struct Tended<'a> {
 
 impl Tended<'_> {
     /// Until it votes.
-    async fn bring_back(&self) {
+    async fn bring_back(&self, candidate: &mut Candidate) {
         let (clock, timing) = (&self.cluster.clock, &self.cluster.timing);
-        let mut candidate = Candidate::default();
         let mut said = Said::default();
         let mut backoff = Backoff::new(timing.node_timeout, Duration::from_secs(1));
         let mut op = Op::Admission;
@@ -151,8 +151,13 @@ impl Tended<'_> {
             backoff.reset();
             // Read when the reply has arrived (G2).
             let now = clock.now();
+            candidate.hears(self.stranger_elsewhere());
             let next = candidate.on(now, &shown, &self.guard.fleet, timing);
             self.link.set_watched(candidate.watched());
+            self.link.set_rival(match &next {
+                Next::Other(theirs, _) => Some(theirs.clone()),
+                _ => None,
+            });
             if watch != candidate.until() {
                 watch = candidate.until();
                 // What is lost was decided before: no vote of this node counts while it is watched.
@@ -167,8 +172,9 @@ impl Tended<'_> {
             );
             op = match next {
                 Next::Rest => return,
-                Next::Nominate => Op::Nominate {
+                Next::Nominate(over) => Op::Nominate {
                     nonce: self.cluster.chance.nonce(),
+                    over,
                 },
                 Next::Look(at) | Next::Other(_, at) => {
                     clock.sleep_until(at + self.spread()).await;
@@ -182,6 +188,18 @@ impl Tended<'_> {
                 }
             };
         }
+    }
+
+    /// The configuration of another fleet that another node keeps locks for, by its latest reply.
+    fn stranger_elsewhere(&self) -> Option<String> {
+        let links = self.cluster.links.iter().enumerate();
+        let mut others = links.filter(|(node, _)| *node != self.node);
+        others.find_map(|(_, link)| match &*link.eligibility().borrow() {
+            Eligibility::Configured(theirs) if closed_since(theirs).is_none() => {
+                Some(theirs.clone())
+            }
+            _ => None,
+        })
     }
 
     /// Processes that have watched equally long need not all read everything: the first one's marker ends it.

@@ -55,19 +55,20 @@ impl AdmissionState {
         known: Option<Duration>,
         at_most: Duration,
     ) -> Self {
-        if shown.incarnation.is_empty() {
+        let other = fleet.and_then(|ours| ours.stranger(shown).or(ours.rival(shown)));
+        if let Some(differs) = other.and_then(|theirs| fleet?.differs_from(theirs)) {
+            return Self::Configured { differs };
+        }
+        let closed = shown.config.as_deref().and_then(closed_since).is_some();
+        if shown.incarnation.is_empty() && !closed {
             return Self::Unguarded;
         }
-        let theirs = shown.config.as_deref().unwrap_or_default();
-        if !shown.admitted || closed_since(theirs).is_some() {
+        if !shown.admitted || closed {
             let nominated = shown.nonce.is_some();
             let left = known.or(Some(at_most)).filter(|_| nominated);
             return Self::Watched { left };
         }
-        match fleet.and_then(|ours| ours.differs_from(theirs)) {
-            Some(differs) => Self::Configured { differs },
-            None => Self::Admitted,
-        }
+        Self::Admitted
     }
 
     /// Whether its votes count.

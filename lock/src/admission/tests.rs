@@ -29,6 +29,9 @@ fn fleet(nodes: usize, max_ttl: Duration) -> FleetConfig {
         max_ttl,
         expiry: Expiry::Server,
         generation: 1,
+        guard: RestartGuard::Call,
+        raw_keys: false,
+        drift_ppm: 10_000,
     }
 }
 
@@ -332,7 +335,7 @@ async fn g4_nodes_that_were_closed_remember_everything() {
         };
         let call = crate::node::Call {
             not_after: None,
-            ops: vec![Op::Nominate { nonce }, admit],
+            ops: vec![Op::Nominate { nonce, over: None }, admit],
         };
         let reply = line.call(call).await.unwrap();
         assert_eq!(reply.answers[1], Answer::Done);

@@ -37,6 +37,15 @@ pub(super) async fn forward(
             cluster.heard.set(number, true);
             while let Some(announcement) = news.recv().await {
                 backoff.reset();
+                if announcement.key.is_empty() {
+                    // A node that was started again, and that nothing is asked of now, is to be known before another fleet
+                    // takes it for new.
+                    if let Some(link) = cluster.links.get(number) {
+                        let met = link.ask(Vec::new());
+                        cluster.spawn.spawn(async move { drop(met.await) });
+                    }
+                    continue;
+                }
                 let (key, owner) = (&announcement.key, &announcement.owner);
                 cluster.watch().heard(key, owner);
                 list.heard(key, owner, cluster.clock.now());

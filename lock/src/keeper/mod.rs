@@ -225,6 +225,9 @@ impl Keeper {
                 )
             })
             .collect();
+        if let Some(guard) = &self.guard {
+            links.iter().for_each(|link| link.is_of(guard.fleet));
+        }
         let nodes = links.len();
         let shared = Shared {
             cluster: Cluster::new(Parts {

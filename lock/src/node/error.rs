@@ -54,12 +54,12 @@ pub enum NodeError {
     },
     /// It keeps locks for a fleet that is configured differently, and does not vote for this one. Nothing was granted.
     #[error(
-        "keeps locks for a fleet configured differently (\"{theirs}\"): configure all alike, or stop all and see \
-         `doctor --reconfigure`"
+        "keeps locks for a fleet that is configured differently: {differs}; configure all alike, or stop all and run \
+         `watchkeeper doctor --reconfigure` with the new configuration"
     )]
     Configured {
-        /// That fleet's configuration, as it stands on the node.
-        theirs: String,
+        /// In what, with both values.
+        differs: String,
     },
     /// An answer that does not make sense: a defect, or a stranger at that address.
     #[error("unexpected answer: {0}")]

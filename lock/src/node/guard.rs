@@ -12,7 +12,8 @@ use super::Token;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RestartGuard {
-    /// Never: every node votes. For tests, and for nodes that cannot lose their memory.
+    /// Never: a node that has lost its memory votes at once. For tests, and for nodes that cannot lose their memory. What its
+    /// programs must have in common is compared all the same.
     #[default]
     Off,
     /// With the first call of every connection; later calls see to it that the marker is still the same.
@@ -31,7 +32,8 @@ pub enum RestartGuard {
 pub struct GuardSettings {
     /// How often the node is asked.
     pub mode: RestartGuard,
-    /// The fleet's configuration in a line: a node that was admitted for another one does not vote.
+    /// The fleet's configuration in a line: a node that keeps locks for another one does not vote. Without a line, and without
+    /// the guard, every node votes for this caller.
     pub config: String,
 }
 
@@ -43,7 +45,10 @@ pub struct Admission {
     pub incarnation: String,
     /// The standing nomination of the present incarnation.
     pub nonce: Option<String>,
-    /// Whether the marker names the present incarnation. Always true when unguarded.
+    /// The configuration of the fleet that has nominated it; unguarded, of any that has.
+    pub nominated_for: Option<String>,
+    /// Whether the marker names the present incarnation; unguarded, whether there is one of a fleet without a guard. Always true
+    /// for a caller that compares nothing.
     pub admitted: bool,
     /// The nonce under which the node was last admitted; empty when never.
     pub inc: String,
@@ -74,13 +79,13 @@ const CLOSED: &str = "closed max_ttl=";
 #[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Eligibility {
-    /// It is not guarded: it votes.
+    /// It is not guarded: it votes. With the first vote it is marked as one of this fleet.
     #[default]
     Unguarded,
     /// The marker names this incarnation and this configuration.
     Admitted,
     /// There is no marker, or it names another incarnation.
     Unadmitted,
-    /// Admitted for a fleet that is configured differently: its configuration.
+    /// It keeps locks for a fleet that is configured differently, or is about to: that one's configuration.
     Configured(String),
 }

@@ -168,6 +168,19 @@ pub trait Node: Send + Sync + 'static {
         None
     }
 
+    /// Tells it what all programs of its fleet have in common, where its maker has named nothing: it votes for those alone
+    /// that were told the same. Whether it compares that.
+    #[doc(hidden)] // between the lock and its nodes
+    fn agree(&self, _config: &str) -> bool {
+        false
+    }
+
+    /// Whether every lease also shows in a plain key, shared with foreign clients.
+    #[doc(hidden)] // between the lock and its nodes
+    fn raw_keys(&self) -> bool {
+        false
+    }
+
     /// What tells this server from every other (a run id), when the store has such a thing: two addresses with one
     /// identity must not count as two nodes.
     async fn identity(&self) -> Option<String> {
@@ -235,7 +248,7 @@ pub struct Ticket {
 #[doc(hidden)] // between the lock and its nodes
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// The lock's key.
+    /// The lock's key; empty where the stream was interrupted, and its server may have been started again.
     pub key: String,
     /// The owner whose lease is over.
     pub owner: String,

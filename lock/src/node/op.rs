@@ -189,10 +189,13 @@ pub enum Op {
     },
     /// Tell whether the node may vote, and what speaks for it. Answers [`Answer::Admission`].
     Admission,
-    /// Nominate the present incarnation, unless it is admitted or a nomination stands. Answers [`Answer::Admission`].
+    /// Nominate the present incarnation for the caller's fleet, unless it is admitted or a nomination stands. Answers
+    /// [`Answer::Admission`].
     Nominate {
         /// New for every nomination.
         nonce: String,
+        /// The nomination that this one takes the place of: that of another fleet.
+        over: Option<String>,
     },
     /// A lock's body as another node has it, by the larger version. [`Answer::Done`], or [`Answer::Unadmitted`] where `nonce` is not
     /// the standing nomination.
@@ -207,7 +210,7 @@ pub enum Op {
         retention: Duration,
     },
     /// Admit the present incarnation: write the marker and raise the counter. [`Answer::Done`], also when this was done
-    /// before; [`Answer::Unadmitted`] where `nonce` is not the standing nomination.
+    /// before; [`Answer::Unadmitted`] where `nonce` is not the standing nomination, or is that of another fleet.
     Admit {
         /// The nomination; from now on the incarnation of what is written.
         nonce: String,

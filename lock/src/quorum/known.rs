@@ -9,7 +9,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -23,6 +23,7 @@ use crate::{
     clock::{Clock, Moment},
     event::{Event, Events},
     node::{Eligibility, NodeError, NodeMs, Refusal, Reply, guard::closed_since},
+    settings::FleetConfig,
 };
 
 /// What is known of one node.
@@ -40,6 +41,8 @@ pub(crate) struct Known {
     told: Mutex<Told>,
     /// It was said that it is damaged.
     doubted: AtomicBool,
+    /// What all programs must have in common, where nodes compare it.
+    fleet: OnceLock<FleetConfig>,
     /// The fleet's wall clock, and which of its nodes this is.
     wall: (FleetClock, usize),
 }
@@ -49,6 +52,8 @@ struct Told {
     trouble: Option<NodeError>,
     /// The nomination that this process watches, and when its votes count again.
     watched: Option<(String, Moment)>,
+    /// The configuration of another fleet that is about to admit it, or has a node beside it.
+    rival: Option<String>,
     last_round_trip: Option<Duration>,
     /// Of the node's own clock.
     own: Option<Estimate>,
@@ -89,6 +94,7 @@ impl Known {
             eligibility: watch::Sender::new(Eligibility::Unguarded),
             told: Mutex::default(),
             doubted: AtomicBool::new(false),
+            fleet: OnceLock::new(),
             wall,
         }
     }
@@ -104,6 +110,11 @@ impl Known {
             let remedy = Refusal::Damaged.remedy();
             tracing::error!(node = self.name, said, remedy, "node does not count here");
         }
+    }
+
+    pub(super) fn is_of(&self, fleet: FleetConfig) {
+        // A link is of one fleet for as long as it lives.
+        let _ = self.fleet.set(fleet);
     }
 
     pub(super) fn name(&self) -> &str {
@@ -131,6 +142,10 @@ impl Known {
         self.told().watched = watched;
     }
 
+    pub(super) fn set_rival(&self, rival: Option<String>) {
+        self.told().rival = rival;
+    }
+
     pub(super) fn watched(&self) -> Option<(String, Duration)> {
         let (nonce, until) = self.told().watched.clone()?;
         Some((nonce, until.since(self.clock.now())))
@@ -146,17 +161,22 @@ impl Known {
     }
 
     pub(super) fn no_vote(&self) -> Option<NodeError> {
-        let left = || self.watched().map(|(_, left)| left);
-        match &*self.eligibility.borrow() {
-            Eligibility::Unguarded | Eligibility::Admitted => None,
-            Eligibility::Unadmitted => Some(NodeError::Unadmitted { left: left() }),
-            Eligibility::Configured(theirs) if closed_since(theirs).is_some() => {
-                Some(NodeError::Unadmitted { left: left() })
+        let rival = || self.told().rival.clone();
+        let theirs = match &*self.eligibility.borrow() {
+            Eligibility::Unguarded | Eligibility::Admitted => return None,
+            Eligibility::Configured(theirs) if closed_since(theirs).is_none() => {
+                Some(theirs.clone())
             }
-            Eligibility::Configured(theirs) => Some(NodeError::Configured {
-                theirs: theirs.clone(),
-            }),
-        }
+            Eligibility::Configured(_) | Eligibility::Unadmitted => rival(),
+        };
+        let Some(theirs) = theirs else {
+            let left = self.watched().map(|(_, left)| left);
+            return Some(NodeError::Unadmitted { left });
+        };
+        let differs = self.fleet.get().and_then(|ours| ours.differs_from(&theirs));
+        Some(NodeError::Configured {
+            differs: differs.unwrap_or_else(|| format!("\"{theirs}\" there")),
+        })
     }
 
     /// The quickest way there and back of late.

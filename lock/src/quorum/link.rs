@@ -63,6 +63,7 @@ use crate::{
     clock::{Clock, Moment},
     event::Events,
     node::{Answer, Eligibility, Node, NodeError, Op, Refusal, Reply, Token},
+    settings::FleetConfig,
     spawn::Spawn,
 };
 use alone::{Alone, Looked};
@@ -236,6 +237,11 @@ impl Link {
         self.0.known.set_watched(watched);
     }
 
+    /// Takes note of the fleet for which it leaves this node alone.
+    pub(crate) fn set_rival(&self, rival: Option<String>) {
+        self.0.known.set_rival(rival);
+    }
+
     /// The nomination that this process watches, and how much longer.
     pub(crate) fn watched(&self) -> Option<(String, Duration)> {
         self.0.known.watched()
@@ -260,6 +266,11 @@ impl Link {
     pub(crate) fn doubt(&self, token: Token) {
         let said = format!("a token of {token}, which is not taken over");
         self.0.known.doubt(&said);
+    }
+
+    /// Told once, before it is asked.
+    pub(crate) fn is_of(&self, fleet: FleetConfig) {
+        self.0.known.is_of(fleet);
     }
 
     /// Why its votes do not count; `None` while they do.

@@ -2,8 +2,11 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use super::{Expiry, LockSettings};
-use crate::{human::Span, node::guard::closed_since};
+use super::{Expiry, LockSettings, RestartGuard, Timing};
+use crate::{
+    human::Span,
+    node::{Admission, guard::closed_since},
+};
 
 /// The layout of our keys on a node.
 const LAYOUT: u32 = 2;
@@ -11,7 +14,8 @@ const LAYOUT: u32 = 2;
 /// The part of the configuration that decides whether two programs exclude each other. A node votes for the one that it
 /// was admitted for, and for no other.
 ///
-/// As text, in a marker: `2 n=3 max_ttl=30000 expiry=observed gen=1` (milliseconds).
+/// As text, in a marker: `2 n=3 max_ttl=30000 expiry=observed gen=1 guard=call raw_keys=false drift=10000` (milliseconds, and
+/// millionths).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetConfig {
     /// Version of the layout of our keys.
@@ -24,6 +28,13 @@ pub struct FleetConfig {
     pub expiry: Expiry,
     /// Raised whenever other nodes take the place of the present ones.
     pub generation: u32,
+    /// Whether a server that lost its memory is kept from voting: what a program without the guard has written is of no
+    /// incarnation, and nothing to one with it.
+    pub guard: RestartGuard,
+    /// Whether leases show in plain keys: a program without them does not see those of foreign clients.
+    pub raw_keys: bool,
+    /// How far clocks may run apart, in millionths: how much longer than a lease its successor waits.
+    pub drift_ppm: u32,
 }
 
 // === impl FleetConfig ===
@@ -39,7 +50,58 @@ impl FleetConfig {
             max_ttl: settings.max_ttl,
             expiry: settings.expiry(),
             generation: settings.redis.generation,
+            guard: settings.restart_guard,
+            raw_keys: settings.raw_keys,
+            drift_ppm: ppm(settings.drift),
         }
+    }
+
+    /// That of a program which names none: whatever it shares a node with must have the same times, and no guard.
+    pub(crate) fn unguarded(nodes: usize, timing: &Timing, expiry: Expiry, raw_keys: bool) -> Self {
+        Self {
+            layout: LAYOUT,
+            nodes,
+            max_ttl: timing.max_ttl,
+            expiry,
+            generation: 1,
+            guard: RestartGuard::Off,
+            raw_keys,
+            drift_ppm: ppm(timing.drift),
+        }
+    }
+
+    /// Whether its nodes are watched before they vote.
+    #[doc(hidden)] // for the worker and the commands
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        self.guard != RestartGuard::Off
+    }
+
+    /// The configuration of the other fleet that this node keeps locks for, if there is one. A marker of a life that is lost names
+    /// none any more, unless one of both has no guard: then nobody waits for what was forgotten.
+    #[doc(hidden)] // for the worker and the commands
+    #[must_use]
+    pub fn stranger<'a>(&self, shown: &'a Admission) -> Option<&'a str> {
+        let theirs = shown.config.as_deref()?;
+        if closed_since(theirs).is_some() || theirs == self.to_string() {
+            return None;
+        }
+        let unguarded = |text: &str| {
+            text.parse::<Self>()
+                .is_ok_and(|theirs| !theirs.is_guarded())
+        };
+        let stands = shown.admitted || !self.is_guarded() || unguarded(theirs);
+        stands.then_some(theirs)
+    }
+
+    /// The configuration of the other fleet that is about to admit this node, if one is.
+    #[doc(hidden)] // for the worker and the commands
+    #[must_use]
+    pub fn rival<'a>(&self, shown: &'a Admission) -> Option<&'a str> {
+        let theirs = shown.nominated_for.as_deref()?;
+        let closed = shown.config.as_deref().and_then(closed_since).is_some();
+        let open = !shown.admitted || closed;
+        (open && theirs != self.to_string()).then_some(theirs)
     }
 
     /// How a fleet with the configuration `theirs` differs from this one, in words; `None` when it does not.
@@ -64,6 +126,9 @@ impl FleetConfig {
         differ("max_ttl", &Span(there.max_ttl), &Span(self.max_ttl));
         differ("expiry", &word(there.expiry), &word(self.expiry));
         differ("redis.generation", &there.generation, &self.generation);
+        differ("restart_guard", &mode(there.guard), &mode(self.guard));
+        differ("raw_keys", &there.raw_keys, &self.raw_keys);
+        differ("drift", &share(there.drift_ppm), &share(self.drift_ppm));
         Some(found.join(", "))
     }
 
@@ -86,12 +151,16 @@ impl fmt::Display for FleetConfig {
             max_ttl,
             expiry,
             generation,
+            guard,
+            raw_keys,
+            drift_ppm,
         } = self;
         let max_ttl = max_ttl.as_millis();
-        let expiry = word(*expiry);
+        let (expiry, guard) = (word(*expiry), mode(*guard));
         write!(
             f,
-            "{layout} n={nodes} max_ttl={max_ttl} expiry={expiry} gen={generation}"
+            "{layout} n={nodes} max_ttl={max_ttl} expiry={expiry} gen={generation} guard={guard} raw_keys={raw_keys} \
+             drift={drift_ppm}"
         )
     }
 }
@@ -114,13 +183,42 @@ impl FromStr for FleetConfig {
             _ => return Err(()),
         };
         let generation = of("gen").and_then(|g| g.parse().ok()).ok_or(())?;
+        let guard = match of("guard") {
+            Some("off") => RestartGuard::Off,
+            Some("connection") => RestartGuard::Connection,
+            Some("call") => RestartGuard::Call,
+            _ => return Err(()),
+        };
+        let raw_keys = of("raw_keys").and_then(|raw| raw.parse().ok()).ok_or(())?;
+        let drift_ppm = of("drift").and_then(|ppm| ppm.parse().ok()).ok_or(())?;
         Ok(Self {
             layout,
             nodes,
             max_ttl: Duration::from_millis(max_ttl),
             expiry,
             generation,
+            guard,
+            raw_keys,
+            drift_ppm,
         })
+    }
+}
+
+/// A share in millionths.
+fn ppm(share: f64) -> u32 {
+    // Checked to lie from 0 to 0.5; what does not is cut.
+    (share * 1e6).round() as u32
+}
+
+fn share(ppm: u32) -> f64 {
+    f64::from(ppm) / 1e6
+}
+
+fn mode(guard: RestartGuard) -> &'static str {
+    match guard {
+        RestartGuard::Off => "off",
+        RestartGuard::Connection => "connection",
+        RestartGuard::Call => "call",
     }
 }
 
@@ -142,13 +240,18 @@ mod tests {
             max_ttl: Duration::from_secs(30),
             expiry: Expiry::Observed,
             generation: 1,
+            guard: RestartGuard::Call,
+            raw_keys: false,
+            drift_ppm: 10_000,
         }
     }
 
     #[test]
     fn g4_a_configuration_is_written_and_read_back() {
         let text = config().to_string();
-        assert_eq!(text, "2 n=3 max_ttl=30000 expiry=observed gen=1");
+        let written =
+            "2 n=3 max_ttl=30000 expiry=observed gen=1 guard=call raw_keys=false drift=10000";
+        assert_eq!(text, written);
         assert_eq!(text.parse(), Ok(config()));
         assert_eq!(config().differs_from(&text), None);
         assert_eq!(
@@ -167,6 +270,19 @@ mod tests {
         assert_eq!(
             config().differs_from(&theirs.to_string()).as_deref(),
             Some("max_ttl is 5s there and 30s here, expiry is server there and observed here")
+        );
+        let theirs = FleetConfig {
+            guard: RestartGuard::Off,
+            raw_keys: true,
+            drift_ppm: ppm(0.02),
+            ..config()
+        };
+        assert_eq!(
+            config().differs_from(&theirs.to_string()).as_deref(),
+            Some(
+                "restart_guard is off there and call here, raw_keys is true there and false here, drift is 0.02 there and \
+                 0.01 here"
+            )
         );
         let strange = config().differs_from("3 of another kind").unwrap();
         assert!(strange.contains("3 of another kind"), "{strange}");

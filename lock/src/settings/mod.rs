@@ -147,15 +147,11 @@ impl LockSettings {
         })
     }
 
-    /// What guarded nodes are admitted for; `None` where nothing is guarded: only a Redis server can lose its memory.
+    /// What all programs must have in common, as the marker of each node says it; `None` for a store of this machine.
     #[doc(hidden)] // for the worker
     #[must_use]
     pub fn fleet(&self) -> Option<FleetConfig> {
-        let guarded = match self.backend {
-            Backend::Redis => self.restart_guard != RestartGuard::Off,
-            Backend::Embedded | Backend::Memory => false,
-        };
-        guarded.then(|| FleetConfig::of(self))
+        (self.backend == Backend::Redis).then(|| FleetConfig::of(self))
     }
 
     /// How long one node may take to answer, where that is set; `None` for a store of this machine, which is no node of a

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::LockSettings;
 use crate::clock::Moment;
 
 /// The times that the lock core works with. The configuration is turned into this once, after its checks.
@@ -44,6 +45,24 @@ impl Default for Timing {
 }
 
 impl Timing {
+    /// What these settings say.
+    #[doc(hidden)] // for the worker
+    #[must_use]
+    pub fn of(settings: &LockSettings) -> Self {
+        // One file on one machine: an answer may wait for a disk, but not for a network.
+        let of_a_disk = (settings.ttl / 6).clamp(Duration::from_millis(50), Duration::from_secs(1));
+        Self {
+            ttl: settings.ttl,
+            max_ttl: settings.max_ttl,
+            min_validity: settings.min_validity,
+            drift: settings.drift,
+            node_timeout: settings.node_timeout().unwrap_or(of_a_disk),
+            skew: settings.skew,
+            retention: settings.retention,
+            ..Self::default()
+        }
+    }
+
     /// R3: `start + ttl - (ttl x drift + 2 ms)`, where `start` was read before the first byte left.
     #[doc(hidden)] // for the tests
     #[must_use]

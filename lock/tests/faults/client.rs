@@ -58,7 +58,11 @@ pub(crate) fn watcher(settings: &[RedisNodeSettings], rules: Rules, timing: Timi
     locks.start().expect("the locks start")
 }
 
-fn builder(settings: &[RedisNodeSettings], rules: Rules, timing: Timing) -> LocksBuilder {
+pub(crate) fn builder(
+    settings: &[RedisNodeSettings],
+    rules: Rules,
+    timing: Timing,
+) -> LocksBuilder {
     let node = |settings: &RedisNodeSettings| -> Arc<dyn Node> {
         Arc::new(RedisNode::new(settings, Clock::system(), Spawn::system()).expect("a node"))
     };
@@ -92,7 +96,7 @@ pub(crate) fn admit_among(nodes: usize, masters: &Masters, rules: Rules, timing:
             };
             let call = Call {
                 not_after: None,
-                ops: vec![Op::Nominate { nonce }, admit],
+                ops: vec![Op::Nominate { nonce, over: None }, admit],
             };
             let reply = node.call(call).await.expect("a fresh master answers");
             assert_eq!(reply.eligibility, Eligibility::Admitted);

@@ -22,6 +22,7 @@ use libtest_mimic::Trial;
 mod client;
 mod directed;
 mod disturb;
+mod fleets;
 mod history;
 mod interop;
 mod masters;
@@ -239,6 +240,13 @@ fn main() {
         outage::a_wait_ends_at_its_limit_whatever_the_nodes_do: SERVERS,
         outage::a_majority_that_stands_still_within_a_lease_costs_nothing: SERVERS,
         directed::a_server_goes_by_its_stepped_clock: CLOCKS,
+        fleets::a_program_without_the_guard_takes_no_lock_of_a_guarded_fleet: SERVERS,
+        fleets::a_program_with_the_guard_takes_no_lock_of_an_unguarded_fleet: SERVERS,
+        fleets::a_program_that_names_no_fleet_takes_no_lock_of_a_guarded_one: SERVERS,
+        fleets::programs_that_name_no_fleet_and_have_the_same_times_are_one: SERVERS,
+        fleets::programs_with_and_without_raw_keys_share_no_locks: SERVERS,
+        fleets::a_newcomer_with_shorter_leases_comes_first_after_a_loss_and_gets_nothing: SERVERS,
+        fleets::a_newcomer_does_not_admit_a_lost_node_of_another_fleet: SERVERS,
         history::leases_one_after_the_other_are_right: &[],
         history::leases_that_overlap_are_seen_in_pairs: &[],
         history::a_token_that_is_repeated_or_falls_is_seen: &[],

@@ -6,7 +6,7 @@
 use std::{fmt, time::Duration};
 
 use watchkeeper_lock::{
-    lock::{FleetConfig, LocksBuilder, Timing},
+    lock::{FleetConfig, LockSettings, LocksBuilder, Timing},
     node::{Expiry, GuardSettings, RestartGuard, redis::RedisNodeSettings},
 };
 
@@ -87,14 +87,14 @@ impl Rules {
         nodes.iter().map(guarded).collect()
     }
 
-    /// What nodes are admitted for; `None` where they are not guarded.
+    /// What guarded nodes are admitted for; `None` where they are not guarded.
     pub(crate) fn fleet(self, nodes: usize, max_ttl: Duration) -> Option<FleetConfig> {
-        self.cure(Cure::Guard).then_some(FleetConfig {
-            layout: 2,
+        self.cure(Cure::Guard).then(|| FleetConfig {
             nodes,
             max_ttl,
             expiry: self.expiry,
-            generation: 1,
+            guard: self.guard,
+            ..FleetConfig::of(&LockSettings::default())
         })
     }
 

@@ -57,6 +57,8 @@ const LAYERS: check::Layers = &[
             "settings",
         ],
     ),
+    // The one way in which programs open a store.
+    ("open", &["acquire", "base", "node", "settings"]),
     (
         "election",
         &["acquire", "base", "expiry", "lease", "node", "quorum"],
@@ -139,6 +141,7 @@ const CIRCLES: check::Circles = &[
             "settings/fleet.rs",
             "settings/mod.rs",
             "settings/redis_nodes.rs",
+            "settings/timing.rs",
             "settings/tls.rs",
         ],
         "the settings are one struct, checked and read part by part",

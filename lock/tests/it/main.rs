@@ -32,7 +32,10 @@ async fn every_rule_of_admission_holds_in_memory() {
         let node = MemoryNode::new("memory", Clock::system());
         Box::new(move |config| {
             let guard = GuardSettings {
-                mode: RestartGuard::Call,
+                mode: match config.starts_with("off") {
+                    true => RestartGuard::Off,
+                    false => RestartGuard::Call,
+                },
                 config: config.to_owned(),
             };
             Arc::new(node.clone().guarded(guard)) as Arc<dyn Node>

@@ -42,6 +42,10 @@ pub(crate) fn every_rule_of_admission() {
             admission::every_rule(|| {
                 let server = RedisServer::start();
                 Box::new(move |config| {
+                    let mode = match config.starts_with("off") {
+                        true => RestartGuard::Off,
+                        false => mode,
+                    };
                     Arc::new(with_config(&settings(&server), mode, config)) as Arc<dyn Node>
                 })
             })

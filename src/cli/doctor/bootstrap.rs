@@ -38,6 +38,12 @@ struct Shown {
 }
 
 pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
+    if !config.locks.fleet().is_some_and(|fleet| fleet.is_guarded()) {
+        return Err(Failure::Usage(
+            "nothing is watched here: new nodes vote at once, unless they are Redis nodes under locks.restart_guard"
+                .to_owned(),
+        ));
+    }
     super::guarded::with_nodes(config, |nodes| async move {
         let before = look(&nodes).await?;
         refuse(&before)?;
@@ -55,6 +61,7 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
         let nonce = crate::chance::Chance::system().nonce();
         let nominate = Op::Nominate {
             nonce: nonce.clone(),
+            over: None,
         };
         for (name, answers) in nodes.ask_all(vec![nominate]).await? {
             match &answers[..] {

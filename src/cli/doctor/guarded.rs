@@ -35,7 +35,7 @@ where
 {
     let Some(fleet) = config.locks.fleet() else {
         return Err(Failure::Usage(
-            "nothing is guarded here: only Redis nodes can lose their memory, unless locks.restart_guard is \"off\""
+            "no node here names its fleet: only Redis nodes are shared by programs that may be configured differently"
                 .to_owned(),
         ));
     };

@@ -10,7 +10,7 @@ use crate::{
     config::Config,
     human::Span,
     lock::{FleetConfig, Timing},
-    node::{Admission, Answer, Op, Page, Token, closed, closed_since},
+    node::{Admission, Answer, Op, Page, Token, closed},
 };
 
 pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
@@ -77,12 +77,9 @@ fn living(answers: &[Answer]) -> Option<String> {
     })
 }
 
-/// In what a node's marker differs, and for how long leases may have been granted under it. Pure.
+/// In what a node's marker or nomination differs, and for how long leases may have been granted under it. Pure.
 fn differs(shown: &Admission, ours: &FleetConfig) -> Option<(String, std::time::Duration)> {
-    let theirs = shown.config.as_deref().filter(|_| shown.admitted)?;
-    if closed_since(theirs).is_some() {
-        return None;
-    }
+    let theirs = ours.stranger(shown).or_else(|| ours.rival(shown))?;
     let differs = ours.differs_from(theirs)?;
     let limit = FleetConfig::max_ttl_in(theirs).unwrap_or(ours.max_ttl);
     Some((differs, limit.max(ours.max_ttl)))
@@ -96,7 +93,8 @@ async fn close(
     limit: std::time::Duration,
 ) -> Result<(), Failure> {
     let nonce = Chance::system().nonce();
-    let answers = nodes.ask(n, vec![Op::Nominate { nonce }]).await;
+    let over = shown.nonce.clone();
+    let answers = nodes.ask(n, vec![Op::Nominate { nonce, over }]).await;
     let stands = match answers.as_deref() {
         Ok([Answer::Admission(now)]) => now.nonce.clone(),
         Ok(_) => None,

@@ -114,10 +114,13 @@ struct LinkState {
     cut: Option<Cut>,
 }
 
+/// The configuration of a caller's fleet, and whether that guards its nodes.
+type Compared = (String, bool);
+
 struct Request {
     link: u64,
     /// The configuration of a caller who guards the node.
-    guard: Option<String>,
+    guard: Option<Compared>,
     call: Call,
     /// Where the answer goes, and when it arrives there. A duplicate has none.
     reply: Option<oneshot::Sender<(Moment, Result<Reply, NodeError>)>>,
@@ -211,8 +214,11 @@ impl MemoryNode {
         }
     }
 
-    fn guard(&self) -> Option<String> {
-        (self.guard.mode != RestartGuard::Off).then(|| self.guard.config.clone())
+    /// What its caller compares, and whether it waits for what may be forgotten; `None` where it compares nothing.
+    fn guard(&self) -> Option<Compared> {
+        let GuardSettings { mode, config } = &self.guard;
+        let guarded = *mode != RestartGuard::Off;
+        (guarded || !config.is_empty()).then(|| (config.clone(), guarded))
     }
 }
 
@@ -288,7 +294,7 @@ impl Hub {
     fn send(
         self: &Arc<Self>,
         link: u64,
-        guard: Option<String>,
+        guard: Option<Compared>,
         call: Call,
     ) -> Result<Option<Answered>, NodeError> {
         let now = self.clock.now();
@@ -380,8 +386,8 @@ impl Hub {
             Some(error) => Err(error.clone()),
             None => {
                 let incarnation = format!("{}/{}", self.name, shared.run);
-                let guarded = guard.as_deref().map(|config| Guarded {
-                    incarnation: &incarnation,
+                let guarded = guard.as_ref().map(|(config, guarded)| Guarded {
+                    incarnation: if *guarded { &incarnation } else { "" },
                     config,
                 });
                 shared.state.apply_guarded(guarded, at, wall_ms, &call)

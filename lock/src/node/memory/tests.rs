@@ -233,7 +233,10 @@ async fn a_guarded_node_votes_until_it_may_have_forgotten() {
     let nonce = || "n".to_owned();
     let admit = || {
         vec![
-            Op::Nominate { nonce: nonce() },
+            Op::Nominate {
+                nonce: nonce(),
+                over: None,
+            },
             Op::Admit {
                 nonce: nonce(),
                 config: "one".into(),

@@ -65,8 +65,10 @@ impl Listener {
             let began = self.clock.now();
             match self.subscribe().await {
                 Ok((sink, stream)) => {
-                    if let Some(subscribed) = subscribed.take() {
-                        _ = subscribed.send(());
+                    match subscribed.take() {
+                        Some(subscribed) => _ = subscribed.send(()),
+                        // A full queue drops it, as any other.
+                        None => _ = announce.try_send(interrupted()),
                     }
                     told = "";
                     self.forward(sink, stream, &announce).await;
@@ -130,6 +132,14 @@ impl Listener {
     /// Listening is not in a hurry.
     fn patience(&self) -> Duration {
         self.limit.max(Duration::from_secs(1))
+    }
+}
+
+fn interrupted() -> Announcement {
+    Announcement {
+        key: String::new(),
+        owner: String::new(),
+        next: None,
     }
 }
 

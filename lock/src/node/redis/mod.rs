@@ -22,8 +22,8 @@
 //! | `lKEY` | the row of a lock: a record or a claim |
 //! | `eKEY` | until when its body is kept, the body's version and length |
 //! | `c` | the largest counter of all that was forgotten |
-//! | `m`, `mw`, `mc`, `ml` | the admission marker: incarnation, server, configuration, loss of memory |
-//! | `n`, `nw` | the standing nomination: nonce, server |
+//! | `m`, `mw`, `mc`, `ml` | the marker: incarnation, server, configuration, loss of memory |
+//! | `n`, `nw`, `nc` | the standing nomination: nonce, server, configuration |
 //! | `i` | when the server was last asked which life it is in |
 //!
 //! Rows are texts of fields with fixed widths, which the scripts compare and cut without a number or a table being made:
@@ -69,6 +69,10 @@
 //! A connection in use looks at its server again every few seconds, and as soon as the marker is gone: eviction may have been
 //! switched on. Nodes of one [`crate::Locks`] tell each other which server they have reached, at every connection.
 //!
+//! Without the guard a marker stands as well (`m` is `-` and a hash of `mc`): the first call that votes writes it, and each call
+//! compares it. So programs with the guard and programs without it refuse each other by name, like all that are configured
+//! differently.
+//!
 //! # When a server refuses
 //! [`crate::node::Refusal`] has them all. A server that refuses everything counts as down, as one that is silent does:
 //! it is asked again in the background, and costs the others nothing. One that refuses what was asked stays up: full
@@ -78,8 +82,7 @@
 //!
 //! # Not promised
 //! Unguarded, a server that loses its memory forgets its locks; with `Take::Server`, clocks of servers that jump end
-//! leases early or late. One such server of N is outvoted. A fleet in which some programs guard a server and others
-//! do not: those that do not see its records as without an owner.
+//! leases early or late. One such server of N is outvoted.
 //!
 //! # Example
 //! ```no_run
@@ -181,7 +184,8 @@ pub struct RedisNodeSettings {
     pub namespace: String,
     /// Every lease also shows in a plain key of the lock's name, shared with other Redlock clients.
     pub raw_keys: bool,
-    /// Which incarnations of the server may vote; the default guards nothing.
+    /// Which incarnations of the server may vote; the default guards nothing, and compares what [`crate::Locks`] says of its
+    /// times.
     pub guard: GuardSettings,
 }
 
@@ -339,6 +343,14 @@ impl RedisNode {
 impl Node for RedisNode {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn agree(&self, config: &str) -> bool {
+        self.layout.agree(config)
+    }
+
+    fn raw_keys(&self) -> bool {
+        self.layout.raw
     }
 
     async fn identity(&self) -> Option<String> {

@@ -20,7 +20,8 @@ use tracing::warn;
 
 use crate::node::{
     Call, Eligibility, GuardSettings, Kind, NodeError, NodeMs, Op, Refusal, Reply, RestartGuard,
-    Servers, rules::ceil_ms,
+    Servers,
+    rules::{self, ceil_ms},
 };
 pub(super) use decode::Marker;
 use decode::{Fields, Scene, nonsense};
@@ -95,7 +96,9 @@ pub(super) struct Layout {
     /// Every lease shows in a plain key, too.
     pub(super) raw: bool,
     /// Which incarnations may vote.
-    pub(super) guard: GuardSettings,
+    guard: GuardSettings,
+    /// What is compared where the settings name no configuration.
+    agreed: OnceLock<String>,
     /// Keys of another type than ours that were told of: each of them once.
     misfits: Arc<Mutex<BTreeSet<String>>>,
     /// Which servers its fleet has reached, and which of its nodes this is.
@@ -127,6 +130,7 @@ impl Layout {
             channel: format!("{{{namespace}}}:2:ch"),
             raw,
             guard,
+            agreed: OnceLock::new(),
             misfits: Arc::default(),
             place: OnceLock::new(),
         }
@@ -147,6 +151,30 @@ impl Layout {
             refusal: Refusal::Twin,
             said: format!("it is the same server as {other}"),
         })
+    }
+
+    /// What the programs of its fleet have in common, where the settings name nothing. Whether it is compared.
+    pub(super) fn agree(&self, config: &str) -> bool {
+        let GuardSettings {
+            mode,
+            config: named,
+        } = &self.guard;
+        *mode == RestartGuard::Off
+            && named.is_empty()
+            && self.agreed.get_or_init(|| config.to_owned()) == config
+    }
+
+    /// What is compared; empty for nothing.
+    fn config(&self) -> &str {
+        match self.agreed.get() {
+            Some(agreed) => agreed,
+            None => &self.guard.config,
+        }
+    }
+
+    /// Whether the marker is compared at all.
+    fn compares(&self) -> bool {
+        self.guard.mode != RestartGuard::Off || !self.config().is_empty()
     }
 
     fn tell_misfit(&self, key: String) {
@@ -200,7 +228,11 @@ impl Prepared {
             ([op @ Op::Acquire { .. }], Some(inc)) if self.usual && is_of_a_lock(op) => {
                 begin(&ACQUIRE);
                 cmd.arg(inc);
-                let server = if self.compares() { &peer.server } else { "" };
+                let server = if self.asks_each_time() {
+                    &peer.server
+                } else {
+                    ""
+                };
                 encode::acquire(&mut cmd, op, server);
             }
             ([op @ Op::Release { .. }], Some(inc)) if is_of_a_lock(op) => {
@@ -217,15 +249,15 @@ impl Prepared {
     }
 
     /// Whether the server's incarnation is compared with every call.
-    fn compares(&self) -> bool {
+    fn asks_each_time(&self) -> bool {
         self.layout.guard.mode == RestartGuard::Call
     }
 
     /// What the marker must be for a short script: none looks at plain keys.
     fn known<'a>(&self, peer: &'a Peer) -> Option<&'a str> {
         match (self.layout.raw, self.layout.guard.mode) {
-            (false, RestartGuard::Off) => Some(encode::UNGUARDED),
-            (false, RestartGuard::Connection | RestartGuard::Call) => peer.inc.as_deref(),
+            (false, RestartGuard::Off) if !self.layout.compares() => Some(""),
+            (false, _) => peer.inc.as_deref(),
             (true, _) => None,
         }
     }
@@ -233,12 +265,17 @@ impl Prepared {
     fn many(&self, mut cmd: Cmd, peer: &Peer) -> Cmd {
         cmd.arg(if self.layout.raw { "1" } else { "0" });
         match (self.layout.guard.mode, &peer.inc) {
-            (RestartGuard::Off, _) => cmd.arg(""),
-            (RestartGuard::Connection | RestartGuard::Call, Some(inc)) => cmd.arg(inc),
-            (RestartGuard::Connection | RestartGuard::Call, None) => cmd.arg("?"),
+            (RestartGuard::Off, _) if !self.layout.compares() => cmd.arg(""),
+            (_, Some(inc)) => cmd.arg(inc),
+            // Programs that only look make no fleet.
+            (RestartGuard::Off, None) => cmd.arg(match self.call.ops.iter().any(rules::votes) {
+                true => "+",
+                false => "~",
+            }),
+            (_, None) => cmd.arg("?"),
         };
-        cmd.arg(&peer.server).arg(&self.layout.guard.config);
-        encode::fields(&mut cmd, &self.call.ops, self.compares());
+        cmd.arg(&peer.server).arg(self.layout.config());
+        encode::fields(&mut cmd, &self.call.ops, self.asks_each_time());
         let mut args = Args(cmd);
         let mut rest = self.call.ops.as_slice();
         if !self.layout.raw && rest.iter().all(is_plain) {
@@ -260,7 +297,7 @@ impl Prepared {
         let mut fields = Fields::of(value)?;
         let (form, at) = (fields.int()?, fields.unsigned()?);
         let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
-        let guarded = self.layout.guard.mode != RestartGuard::Off;
+        let compares = self.layout.compares();
         let found = match form {
             0 => return Err(NodeError::Late { at: NodeMs(at) }),
             1 => fields.list()?,
@@ -275,7 +312,7 @@ impl Prepared {
         for key in scene.misfits {
             self.layout.tell_misfit(key);
         }
-        let (eligibility, marker) = match (guarded, form) {
+        let (eligibility, marker) = match (compares, form) {
             (false, _) => (Eligibility::Unguarded, Marker::Now(None)),
             (true, 1) => fields.eligibility()?,
             (true, _) => fields.short_eligibility(&answers),
@@ -294,7 +331,7 @@ impl Prepared {
 pub(super) fn check(call: &Call) -> Result<(), NodeError> {
     for op in &call.ops {
         match op {
-            Op::Nominate { nonce } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. }
+            Op::Nominate { nonce, .. } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. }
                 if encode::inc(nonce).is_none() =>
             {
                 return Err(nonsense("a nonce without letters, or of more than 16"));

@@ -15,24 +15,26 @@ pub(crate) struct Gate {
 /// Which incarnation may vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Marker {
+    /// Empty for a fleet without a guard.
     incarnation: String,
-    /// The nonce of the admission: what is written from then on carries it.
+    /// The nonce of the admission: what is written from then on carries it. Empty for a fleet without a guard.
     inc: String,
     config: String,
     memory_loss: Option<i64>,
 }
 
-/// Which incarnation is watched.
+/// Which incarnation is watched, and by which fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Nomination {
     incarnation: String,
     nonce: String,
+    config: String,
 }
 
-/// A guarded node as one call meets it.
+/// A node whose callers compare what their fleet has in common, as one call meets it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guarded<'a> {
-    /// The present incarnation.
+    /// The present incarnation; empty for a caller without the guard.
     pub(crate) incarnation: &'a str,
     /// The configuration of the caller's fleet.
     pub(crate) config: &'a str,
@@ -52,13 +54,46 @@ impl Gate {
         current.map(|n| n.nonce.as_str())
     }
 
+    fn nominated_for(&self, incarnation: &str) -> Option<&str> {
+        let nomination = self.nomination.as_ref();
+        let current = |n: &&Nomination| n.incarnation == incarnation || incarnation.is_empty();
+        nomination.filter(current).map(|n| n.config.as_str())
+    }
+
     pub(super) fn eligibility(&self, guarded: Guarded<'_>) -> Eligibility {
-        match self.admitted(guarded.incarnation) {
-            None => Eligibility::Unadmitted,
-            Some(marker) if marker.config != guarded.config => {
-                Eligibility::Configured(marker.config.clone())
-            }
-            Some(_) => Eligibility::Admitted,
+        let unguarded = guarded.incarnation.is_empty();
+        let Some(marker) = &self.marker else {
+            let rival = self.nomination.as_ref().map(|n| &n.config);
+            return match rival.filter(|config| *config != guarded.config) {
+                _ if !unguarded => Eligibility::Unadmitted,
+                // A fleet that guards its nodes is about to admit this one.
+                Some(theirs) => Eligibility::Configured(theirs.clone()),
+                None => Eligibility::Unguarded,
+            };
+        };
+        // Programs that guard their nodes and programs that do not name each other, whatever was lost meanwhile.
+        let apart = unguarded || marker.incarnation.is_empty();
+        let is_present = marker.incarnation == guarded.incarnation;
+        if !is_present && !apart {
+            Eligibility::Unadmitted
+        } else if marker.config != guarded.config {
+            Eligibility::Configured(marker.config.clone())
+        } else if is_present {
+            Eligibility::Admitted
+        } else {
+            Eligibility::Unadmitted
+        }
+    }
+
+    /// Without the guard nothing is waited for: the first vote of such a fleet marks the node as its own.
+    pub(super) fn mark(&mut self, guarded: Guarded<'_>) {
+        if self.eligibility(guarded) == Eligibility::Unguarded {
+            self.marker = Some(Marker {
+                incarnation: String::new(),
+                inc: String::new(),
+                config: guarded.config.to_owned(),
+                memory_loss: None,
+            });
         }
     }
 }
@@ -68,10 +103,7 @@ impl Gate {
 impl<R: Rows> Turn<'_, R> {
     /// G1: what is not admitted does not vote.
     pub(super) fn may_vote(&self) -> bool {
-        matches!(
-            self.eligibility(),
-            Eligibility::Unguarded | Eligibility::Admitted
-        )
+        self.guarded.is_none() || self.eligibility() == Eligibility::Admitted
     }
 
     pub(super) fn eligibility(&self) -> Eligibility {
@@ -106,6 +138,7 @@ impl<R: Rows> Turn<'_, R> {
         Ok(Answer::Admission(Admission {
             incarnation: incarnation.to_owned(),
             nonce: self.gate.standing_nonce(incarnation).map(str::to_owned),
+            nominated_for: self.gate.nominated_for(incarnation).map(str::to_owned),
             admitted: self.gate.admitted(incarnation).is_some(),
             inc: marker.map(|m| m.inc.clone()).unwrap_or_default(),
             config: marker.map(|m| m.config.clone()),
@@ -114,22 +147,35 @@ impl<R: Rows> Turn<'_, R> {
         }))
     }
 
-    pub(super) fn nominate(&mut self, nonce: &str) -> Result<Answer, R::Error> {
-        if let Some(Guarded { incarnation, .. }) = self.guarded
+    pub(super) fn nominate(&mut self, nonce: &str, over: Option<&str>) -> Result<Answer, R::Error> {
+        if let Some(Guarded {
+            incarnation,
+            config,
+        }) = self.guarded
             && !self.may_vote()
-            && self.gate.standing_nonce(incarnation).is_none()
+            && self
+                .gate
+                .standing_nonce(incarnation)
+                .is_none_or(|stands| Some(stands) == over)
         {
             self.gate.nomination = Some(Nomination {
                 incarnation: incarnation.to_owned(),
                 nonce: nonce.to_owned(),
+                config: config.to_owned(),
             });
         }
         self.admission()
     }
 
+    /// Only the fleet that has nominated a node may admit it.
     fn is_nominated(&self, nonce: &str) -> bool {
-        self.guarded
-            .is_some_and(|guarded| self.gate.standing_nonce(guarded.incarnation) == Some(nonce))
+        self.guarded.is_some_and(|guarded| {
+            let nomination = self.gate.nomination.as_ref();
+            nomination.is_some_and(|n| {
+                (n.incarnation.as_str(), n.nonce.as_str()) == (guarded.incarnation, nonce)
+                    && n.config == guarded.config
+            })
+        })
     }
 
     /// The body by the larger version; rows stay as they are.
@@ -167,8 +213,10 @@ impl<R: Rows> Turn<'_, R> {
             return Ok(Answer::Unadmitted);
         };
         // Sent again, or by another who watched the same nomination.
+        let unguarded = incarnation.is_empty();
+        let inc = if unguarded { "" } else { nonce };
         let before = self.gate.admitted(incarnation);
-        let again = before.is_some_and(|marker| marker.inc == nonce);
+        let again = before.is_some_and(|m| m.inc == inc && (!unguarded || m.config == config));
         if !again {
             if !self.is_nominated(nonce) {
                 return Ok(Answer::Unadmitted);
@@ -176,7 +224,7 @@ impl<R: Rows> Turn<'_, R> {
             self.gate.nomination = None;
             self.gate.marker = Some(Marker {
                 incarnation: incarnation.to_owned(),
-                inc: nonce.to_owned(),
+                inc: inc.to_owned(),
                 config: config.to_owned(),
                 memory_loss,
             });

@@ -263,7 +263,7 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
             return refused(format!("number out of range: {}", token.0.max(number)));
         }
         // It would be the incarnation of a node without a guard.
-        if let Op::Nominate { nonce } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. } = op
+        if let Op::Nominate { nonce, .. } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. } = op
             && nonce.is_empty()
         {
             return refused("a nonce without letters".to_owned());
@@ -291,6 +291,11 @@ pub(crate) fn execute_guarded<R: Rows>(
     wall_ms: i64,
     call: &Call,
 ) -> Result<Reply, R::Error> {
+    if let Some(guarded) = guarded.filter(|g| g.incarnation.is_empty())
+        && call.ops.iter().any(votes)
+    {
+        gate.mark(guarded);
+    }
     let mut turn = Turn {
         rows,
         gate,
@@ -331,7 +336,7 @@ pub(crate) fn ceil_ms(d: Duration) -> u64 {
 }
 
 /// Whether it needs a node with a vote: its answer counts towards a majority, or what it writes must be of an incarnation.
-fn votes(op: &Op) -> bool {
+pub(crate) fn votes(op: &Op) -> bool {
     matches!(
         op,
         Op::Acquire { .. }
@@ -501,7 +506,7 @@ impl<R: Rows> Turn<'_, R> {
             Op::Doc { name } => self.doc(name),
             Op::RemoveDoc { name } => self.rows.drop_doc(name).map(|()| Answer::Done),
             Op::Admission => self.admission(),
-            Op::Nominate { nonce } => self.nominate(nonce),
+            Op::Nominate { nonce, over } => self.nominate(nonce, over.as_deref()),
             Op::Merge {
                 nonce,
                 key,

@@ -1,4 +1,5 @@
-//! The restart guard, for every node that has one. `Guarded` connects clients of fleets with this configuration.
+//! What a fleet has in common and the restart guard, for every node that has them. `Guarded` connects clients of fleets with this
+//! configuration; those whose begins with `off` go without the guard.
 
 use watchkeeper_lock::node::{Admission, Eligibility, Kind::Lock};
 
@@ -27,6 +28,7 @@ pub(crate) async fn eligibility(node: &dyn Node) -> Eligibility {
 fn nominate(nonce: &str) -> Op {
     Op::Nominate {
         nonce: nonce.to_owned(),
+        over: None,
     }
 }
 
@@ -37,6 +39,12 @@ fn admit_as(nonce: &str, config: &str, counter: u64) -> Op {
         counter: Token(counter),
         memory_loss: Some(12),
     }
+}
+
+/// Nominates for its own fleet, and admits for another one.
+async fn admitted_as(node: &dyn Node, nonce: &str, config: &str) {
+    let reply = ask_all(node, vec![nominate(nonce), admit_as(nonce, config, 0)]).await;
+    assert_eq!(reply.answers[1], Answer::Done);
 }
 
 /// Nominates and admits at once, as no fleet does.
@@ -52,6 +60,10 @@ pub(crate) async fn every_rule(fresh: impl Fn() -> Box<dyn Fn(&str) -> Arc<dyn N
     only_the_standing_nomination_is_admitted(&*fresh()).await;
     what_is_merged_is_the_body_alone(&*fresh()).await;
     another_configuration_is_named_and_gets_no_vote(&*fresh()).await;
+    a_nomination_is_that_of_its_fleet(&*fresh()).await;
+    unguarded_the_first_vote_makes_the_fleet(&*fresh()).await;
+    with_and_without_the_guard_each_names_the_other(&*fresh()).await;
+    unguarded_a_vote_that_was_taken_away_comes_back_by_admission(&*fresh()).await;
     a_record_of_an_earlier_admission_names_nobody(&*fresh()).await;
     c1_a_grant_is_above_what_the_node_was_admitted_with(&*fresh()).await;
     e1_a_round_keeps_only_what_is_of_this_admission(&*fresh()).await;
@@ -124,6 +136,7 @@ async fn only_the_standing_nomination_is_admitted(guarded: Guarded<'_>) {
     let after = admission(&*node).await;
     let wanted = Admission {
         nonce: None,
+        nominated_for: None,
         admitted: true,
         inc: "n".into(),
         config: Some("one".into()),
@@ -188,6 +201,83 @@ async fn another_configuration_is_named_and_gets_no_vote(guarded: Guarded<'_>) {
     assert_eq!(reply.answers, [Answer::Unadmitted, Answer::Done]);
     granted(&*one, take("k", "a")).await;
     assert!(view(&*two, "k").await.named, "it is read all the same");
+}
+
+async fn a_nomination_is_that_of_its_fleet(guarded: Guarded<'_>) {
+    let (one, two) = (guarded("one"), guarded("two"));
+    let shown = told(ask(&*two, nominate("n")).await);
+    assert_eq!(shown.nominated_for.as_deref(), Some("two"));
+    // No other fleet admits it, or says what it must know.
+    assert_eq!(
+        ask(&*one, admit_as("n", "one", 1)).await,
+        Answer::Unadmitted
+    );
+    let over = |nonce: &str, other: &str| Op::Nominate {
+        nonce: nonce.to_owned(),
+        over: Some(other.to_owned()),
+    };
+    let shown = told(ask(&*one, over("m", "another")).await);
+    assert_eq!(shown.nonce.as_deref(), Some("n"), "only what was seen");
+    let shown = told(ask(&*one, over("m", "n")).await);
+    let found = (shown.nonce.as_deref(), shown.nominated_for.as_deref());
+    assert_eq!(found, (Some("m"), Some("one")));
+    let late = ask(&*two, admit_as("n", "two", 1)).await;
+    assert_eq!(late, Answer::Unadmitted);
+    assert_eq!(ask(&*one, admit_as("m", "one", 1)).await, Answer::Done);
+    assert_eq!(admission(&*one).await.nominated_for, None);
+}
+
+async fn unguarded_the_first_vote_makes_the_fleet(guarded: Guarded<'_>) {
+    let (one, two) = (guarded("off one"), guarded("off two"));
+    let looked = ask_all(&*two, vec![Op::Read { key: "k".into() }]).await;
+    assert_eq!(looked.eligibility, Eligibility::Unguarded);
+    assert_eq!(admission(&*one).await.config, None, "a look makes none");
+    granted(&*one, take("k", "a")).await;
+    assert_eq!(eligibility(&*one).await, Eligibility::Admitted);
+    assert_eq!(view(&*one, "k").await.inc, "", "of no incarnation");
+    let reply = ask_all(&*two, vec![take("k", "b")]).await;
+    assert_eq!(reply.eligibility, Eligibility::Configured("off one".into()));
+    assert_eq!(reply.answers, [Answer::Unadmitted]);
+    refused(&*one, take("k", "b")).await;
+    let on = guarded("one");
+    let reply = ask_all(&*on, vec![take("k", "b")]).await;
+    assert_eq!(reply.eligibility, Eligibility::Configured("off one".into()));
+    assert_eq!(reply.answers, [Answer::Unadmitted]);
+}
+
+async fn with_and_without_the_guard_each_names_the_other(guarded: Guarded<'_>) {
+    let (off, on) = (guarded("off one"), guarded("one"));
+    // Also before the one that watches has admitted it.
+    ask(&*on, nominate("n")).await;
+    for admits in [false, true] {
+        if admits {
+            assert_eq!(ask(&*on, admit_as("n", "one", 0)).await, Answer::Done);
+            granted(&*on, take("k", "a")).await;
+        }
+        let reply = ask_all(&*off, vec![take("k", "b")]).await;
+        let named = Eligibility::Configured("one".into());
+        assert_eq!(
+            (reply.eligibility, &reply.answers[..]),
+            (named, &[Answer::Unadmitted][..])
+        );
+    }
+}
+
+/// As `doctor --reconfigure` does.
+async fn unguarded_a_vote_that_was_taken_away_comes_back_by_admission(guarded: Guarded<'_>) {
+    let (before, after) = (guarded("off one"), guarded("off two"));
+    granted(&*before, take("k", "a")).await;
+    ask(&*before, release(Lock, "k", "a")).await;
+    admitted_as(&*after, "n", "closed").await;
+    for node in [&before, &after] {
+        // A connection that has seen the marker misses it first.
+        ask(&**node, take("k", "b")).await;
+        assert_eq!(ask(&**node, take("k", "b")).await, Answer::Unadmitted);
+    }
+    admitted(&*after, "m", "off two").await;
+    granted(&*after, take("k", "b")).await;
+    ask(&*before, take("k", "c")).await;
+    assert_eq!(ask(&*before, take("k", "c")).await, Answer::Unadmitted);
 }
 
 async fn a_record_of_an_earlier_admission_names_nobody(guarded: Guarded<'_>) {

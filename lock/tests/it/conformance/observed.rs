@@ -223,7 +223,10 @@ pub(crate) async fn what_nobody_guards_votes_and_needs_no_admission(lab: Lab) {
         &*node,
         vec![
             observe("k", "a", None),
-            Op::Nominate { nonce: nonce() },
+            Op::Nominate {
+                nonce: nonce(),
+                over: None,
+            },
             Op::Admit {
                 nonce: nonce(),
                 config: "one".into(),

@@ -2,9 +2,9 @@
 -- marker. `loop.lua` does the same for all that is left; rows and answers are described in `prologue.lua`.
 --
 -- KEYS[1]  '{ns}:2:t', the table.
--- ARGV     not_after, the incarnation, the key, the floor, the ttl, the owner, how long its sender waits ('0' not at
---          all), the clamp, how it is taken: 's' by this server's clock, or the round, incarnation and owner that
---          were seen, or ''; and the process and database that this connection was made to, when the incarnation is to
+-- ARGV     not_after, the marker ('' = compare nothing), the key, the floor, the ttl, the owner, how long its sender waits
+--          ('0' not at all), the clamp, how it is taken: 's' by this server's clock, or the round, incarnation and owner
+--          that were seen, or ''; and the process and database that this connection was made to, when the incarnation is to
 --          be compared, else ''.
 -- Reply    { 0, now } when it came too late (N2), else { 2, now, answer }.
 
@@ -16,7 +16,7 @@ now = now .. sub('00000' .. time[2], -6, -4)
 if now >= argv[1] then return { 0, now + 0 } end
 local t, inc, key, owner = KEYS[1], argv[2], argv[3], argv[6]
 local rows = call('HMGET', t, 'm', 'c', 'l' .. key, 'e' .. key, 'i')
-if rows[1] ~= inc and inc ~= '----------------' then return { 2, now + 0, -2 } end
+if rows[1] ~= inc and inc ~= '' then return { 2, now + 0, -2 } end
 -- Once in each millisecond.
 local looks = argv[10] ~= '' and rows[5] ~= now
 if looks then
@@ -28,6 +28,8 @@ if looks then
     return { 2, now + 0, -2 }
   end
 end
+-- What is written without the guard is of no incarnation.
+if inc == '' or string.byte(inc) == 45 then inc = '----------------' end
 
 local v, body = rows[3], rows[4]
 if body and (#body ~= 55 or sub(body, 1, 13) <= now or not find(body, '^%d+$')) then body = nil end

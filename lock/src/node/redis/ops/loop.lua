@@ -261,4 +261,4 @@ while true do
   changed, plains, lives, told, shared = {}, {}, {}, nil, nil
 end
 if guard == '' then return { 1, now + 0, answers } end
-return { 1, now + 0, answers, standing, inc or '', config or '' }
+return { 1, now + 0, answers, standing, marker or '', config or '' }

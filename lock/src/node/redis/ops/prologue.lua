@@ -1,19 +1,20 @@
 -- Executes one whole call on a node: every operation in order, nothing of another call between (N1).
 --
 -- KEYS[1]  '{ns}:2:t', the table: a hash; every other key of ours has the same prefix and hash tag.
--- ARGV     not_after, raw ('1' = lock keys stand verbatim beside the table), guard ('' = off, '?' = compare the
---          incarnation, else the marker that this connection has seen), the process and database that this connection was
---          made to, the fleet's configuration, how many fields of the table follow, these fields in the order in which the
---          operations of every day need them, and at their end 'i' when the incarnation is to be compared all the same;
---          then each operation: its code and what else it needs.
--- Reply    { 0, now } when the call came too late (N2), else { 1, now, answers }; guarded also standing, inc, config.
+-- ARGV     not_after, raw ('1' = lock keys stand verbatim beside the table), guard ('' = compare nothing, '?' = compare
+--          the incarnation and the configuration, '~' = no guard: the configuration alone, '+' = the same, and what is of no
+--          fleet becomes one of this, else the marker that this connection has seen), the process and database that this
+--          connection was made to, the fleet's configuration, how many fields of the table follow, these fields in the order
+--          in which the operations of every day need them, and at their end 'i' when the incarnation is to be compared all
+--          the same; then each operation: its code and what else it needs.
+-- Reply    { 0, now } when the call came too late (N2), else { 1, now, answers }; but for guard '' also standing, marker, config.
 --          An answer is a table, or a number where nothing more is to be said: 0 done, -1 kept, -2 no vote, else a grant;
 --          -3 to -5 say why this operation alone was not done: see below.
 --
 -- All memory that safety rests on is in the table, so that a server has all of it or none:
 --   m inc of the marker, mw its incarnation, mc its configuration, ml its loss of memory; n nonce of the nomination, nw its
---   incarnation; i when the incarnation was compared; c the largest counter of all that was forgotten; lKEY a row; eKEY what
---   is known of a body.
+--   incarnation, nc its configuration; without the guard m is '-' and a hash of mc, and mw is empty; i when the incarnation
+--   was compared; c the largest counter of all that was forgotten; lKEY a row; eKEY what is known of a body.
 --   A record: state (H held, R released, B broken) 1, counter 2-17, grant 18-33, until 34-46, waits 47-59, ttl 60-69,
 --   version (token, rev) 70-101, seq 102-117, inc 118-133, owner 134-.
 --   A claim:  C 1, grant 2-17, until 18-30, inc 31-46, owner 47-.
@@ -58,44 +59,71 @@ local rows = call('HMGET', t, 'm', 'c', unpack(argv, 7, 6 + given))
 
 -- The incarnation of what is written; false while no records count. Whether this call may vote.
 local inc, votes = '----------------', true
--- 1 admitted, 2 not, 3 for another configuration.
-local standing, config
+-- 0 of no fleet yet, 1 admitted, 2 not, 3 for another configuration, or about to be.
+local standing, config, marker
+local unguarded = find(guard, '^[-+~]')
 -- Whether this call has compared the incarnation, and it is that of the marker.
 local looked = false
 
 -- Which life of which memory this is: of this process, this database, and of what stood here when it was last promoted.
 local function incarnation()
   local said = call('INFO', 'replication')
-  if not string.find(said, 'role:master', 1, true) then return 'replica' end
+  if not find(said, 'role:master', 1, true) then return 'replica' end
   return argv[4] .. ':' .. string.match(said, 'master_replid2:(%x+)')
 end
 -- Whether it is the one that was written down. A server that is promoted takes a new history, and forgets it (zeros) when it
 -- has had no replica for an hour: that alone loses nothing.
 local function is_still(stored, who)
-  return stored == who or stored and string.find(who, ':0+$') and sub(stored, 1, -41) == sub(who, 1, -41)
+  return stored == who or stored and find(who, ':0+$') and sub(stored, 1, -41) == sub(who, 1, -41)
 end
 
 if guard ~= '' then
-  inc = rows[1]
-  if guard ~= '?' and inc ~= guard then inc = false end
+  marker = rows[1]
+  local asks = guard == '?' or guard == '+' or guard == '~'
   -- A marker that is none of ours names no incarnation: the node is watched, and admitted anew.
-  if guard == '?' and inc and (#inc ~= 16 or inc == '----------------') then inc = false end
+  if asks and marker and (#marker ~= 16 or marker == '----------------') then marker = false end
+  local seen = asks or marker == guard
   -- To ask for it costs as much as a whole call. No server loads the memory of another within a millisecond, so that it is
   -- enough to ask once in each.
-  if guard == '?' or inc and argv[position] == 'i' and rows[2 + given] ~= now then
+  if asks or seen and argv[position] == 'i' and rows[2 + given] ~= now then
     -- A process that ends takes its connections with it: only what may change under a connection is asked for.
-    local marker, who = call('HMGET', t, 'mw', 'mc'), incarnation()
-    if not is_still(marker[1], who) then
-      inc = false
+    local m, who = call('HMGET', t, 'mw', 'mc', 'nc'), ''
+    if not unguarded then who = incarnation() end
+    config = m[2]
+    local present = is_still(m[1], who)
+    if not present and not unguarded and m[1] and m[1] ~= '' and sub(m[1], 1, -41) == sub(who, 1, -41) then
       -- Nor may it count again when the server forgets its history.
-      if marker[1] and sub(marker[1], 1, -41) == sub(who, 1, -41) then redis.pcall('HDEL', t, 'mw') end
+      redis.pcall('HDEL', t, 'mw')
     end
-    looked = inc
-    config = marker[2]
-    standing = not inc and 2 or (guard ~= '?' or config == argv[5]) and 1 or 3
+    if not marker then
+      standing = 2
+      if unguarded then
+        if m[3] and m[3] ~= argv[5] then
+          -- A fleet that guards its nodes is about to admit this one.
+          standing, config = 3, m[3]
+        elseif guard == '+' then
+          -- Without the guard nothing is waited for.
+          marker, present, standing = '-' .. sub(redis.sha1hex(argv[5]), 1, 15), true, 1
+          call('HSET', t, 'm', marker, 'mw', '', 'mc', argv[5])
+        else
+          standing = 0
+        end
+      end
+    elseif not present and not unguarded and m[1] ~= '' then
+      standing = 2
+    elseif asks and config ~= argv[5] then
+      -- Programs that guard their nodes and programs that do not name each other, whatever was lost meanwhile.
+      standing = 3
+    else
+      standing = present and 1 or 2
+    end
+    inc = marker and present and marker
+    looked = inc and not unguarded
   else
-    standing = inc and 1 or 2
+    standing = seen and 1 or 2
+    inc = seen and marker
   end
+  if inc and unguarded then inc = '----------------' end
   votes = standing == 1
 end
 

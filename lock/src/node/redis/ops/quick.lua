@@ -193,7 +193,7 @@ do
       redis.pcall('PUBLISH', base .. 'ch', told[i + 1] .. (first and '>' .. first or '') .. ' ' .. told[i])
     end
     if guard == '' then return { 1, now + 0, done } end
-    return { 1, now + 0, done, standing, inc, config or '' }
+    return { 1, now + 0, done, standing, marker or '', config or '' }
   end
   if compact then
     local words, w = {}, position

@@ -343,37 +343,45 @@ local function rare(code)
 
   -- === admission ===
 
-  local who = guard ~= '' and incarnation()
+  local who = guard ~= '' and (unguarded and '' or incarnation())
 
   -- The nomination of the present incarnation, if one stands.
   local function nominated()
     local nomination = call('HMGET', t, 'n', 'nw')
     if not who or not nomination[2] then return false end
+    if who == '' then return nomination[2] == '' and nomination[1] end
     if is_still(nomination[2], who) then return nomination[1] end
     -- Nor may it count again when the server forgets its history.
     redis.pcall('HDEL', t, 'nw')
     return false
   end
+  -- The same, if our fleet has nominated it: no other may admit it.
+  local function nominated_by_us()
+    return call('HGET', t, 'nc') == argv[5] and nominated()
+  end
   local function admission()
     -- Out of range, so that whoever reads this takes none of it over.
     local counter = counts and c + 0 or 9007199254740991
-    if not who then return { ADMISSION, '', false, 1, '', false, counter, false } end
-    local m = call('HMGET', t, 'm', 'mw', 'mc', 'ml')
-    return { ADMISSION, who, nominated(), is_still(m[2], who) and 1 or 0, m[1] or '', m[3], counter, m[4] }
+    if not who then return { ADMISSION, '', false, 1, '', false, counter, false, false } end
+    local m = call('HMGET', t, 'm', 'mw', 'mc', 'ml', 'nw', 'nc')
+    local name = m[1] and byte(m[1]) ~= 45 and m[1] or ''
+    return { ADMISSION, who, nominated(), is_still(m[2], who) and 1 or 0, name, m[3], counter, m[4],
+      (unguarded or is_still(m[5], who)) and m[6] }
   end
 
   if code == 'admission' then return admission() end
   if code == 'nominate' then
-    local nonce = args(1)
-    if who and not votes and not nominated() then
-      call('HSET', t, 'n', nonce, 'nw', who)
+    local nonce, over = args(2)
+    local stands = nominated()
+    if who and not votes and (not stands or stands == over) then
+      call('HSET', t, 'n', nonce, 'nw', who, 'nc', argv[5])
     end
     return admission()
   end
   -- By the larger version; of whom the lock is stays as it is.
   if code == 'merge' then
     local nonce, key, version, text, kept = args(5)
-    if nominated() ~= nonce then return UNADMITTED end
+    if nominated_by_us() ~= nonce then return UNADMITTED end
     local body = kept_of(get('e' .. key))
     if version > (body and sub(body, 14, 45) or UNWRITTEN) then
       changed['e' .. key] = (body and sub(body, 1, 13) or later(kept)) .. version .. format('%010.0f', #text)
@@ -384,16 +392,17 @@ local function rare(code)
   end
   if code == 'admit' then
     local nonce, configured, counter, lost = args(4)
-    local m = call('HMGET', t, 'm', 'mw')
+    local m, name = call('HMGET', t, 'm', 'mw'), nonce
+    if unguarded then name = '-' .. sub(redis.sha1hex(configured), 1, 15) end
     -- Sent again, or by another who watched the same nomination.
-    if not (who and m[1] == nonce and is_still(m[2], who)) then
-      if nominated() ~= nonce then return UNADMITTED end
+    if not (who and m[1] == name and is_still(m[2], who)) then
+      if nominated_by_us() ~= nonce then return UNADMITTED end
       -- What others know is in it: a counter that is none of ours is written over.
       if not counts or counter > c then c, counts = counter, true end
-      call('HSET', t, 'm', nonce, 'mw', who, 'mc', configured, 'ml', lost, 'c', c)
+      call('HSET', t, 'm', name, 'mw', who, 'mc', configured, 'ml', lost, 'c', c)
       stands = c
-      call('HDEL', t, 'n', 'nw')
-      inc, config = nonce, configured
+      call('HDEL', t, 'n', 'nw', 'nc')
+      marker, inc, config = name, unguarded and '----------------' or nonce, configured
       standing = config == argv[5] and 1 or 3
       votes = standing == 1
     end

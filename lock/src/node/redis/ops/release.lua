@@ -2,7 +2,7 @@
 -- does the same for all that is left; rows and answers are described in `prologue.lua`.
 --
 -- KEYS[1]  '{ns}:2:t', the table.
--- ARGV     not_after, the incarnation, the key, the owner, how long the mark stays, how long the body is kept.
+-- ARGV     not_after, the marker ('' = compare nothing), the key, the owner, how long the mark stays, how long the body is kept.
 -- Reply    { 0, now } when it came too late (N2), else { 2, now, 0 }; { 2, now, 0, 2 } where the marker is another.
 
 local call, argv, sub = redis.call, ARGV, string.sub
@@ -17,10 +17,11 @@ local v = rows[2]
 local state = v and string.byte(v)
 -- Its numbers are not looked at: one that makes no sense stays so.
 if (state == 72 or state == 66) and sub(v, 134) == owner then
-  local format, body = string.format, nil
+  local format, body, inc = string.format, nil, rows[1]
+  if not inc or string.byte(inc) == 45 then inc = '----------------' end
   v = 'R' .. sub(v, 2, 33) .. format('%013.0f', now + argv[5]) .. sub(v, 47)
   -- What was merged in is of no record yet.
-  if sub(v, 70, 101) ~= '00000000000000000000000000000000' or sub(v, 118, 133) ~= (rows[1] or argv[2]) then
+  if sub(v, 70, 101) ~= '00000000000000000000000000000000' or sub(v, 118, 133) ~= inc then
     body = call('HGET', t, 'e' .. key)
     if body and (#body ~= 55 or sub(body, 1, 13) <= now or not string.find(body, '^%d+$')) then body = nil end
     if body then body = format('%013.0f', now + argv[6]) .. sub(body, 14) end
@@ -44,5 +45,5 @@ if (state == 72 or state == 66) and sub(v, 134) == owner then
     redis.pcall('PUBLISH', base .. 'ch', owner .. (first and '>' .. first or '') .. ' ' .. key)
   end
 end
-if rows[1] ~= argv[2] and argv[2] ~= '----------------' then return { 2, now + 0, 0, 2 } end
+if rows[1] ~= argv[2] and argv[2] ~= '' then return { 2, now + 0, 0, 2 } end
 return { 2, now + 0, 0 }

@@ -222,6 +222,7 @@ fn admission(f: &mut Fields) -> Result<Admission, NodeError> {
             Some(at) => Some(at.parse().map_err(|_| nonsense("a time out of range"))?),
             None => None,
         },
+        nominated_for: f.optional()?,
     })
 }
 
@@ -257,9 +258,10 @@ impl Fields {
 
     /// Of a call of many operations.
     pub(super) fn eligibility(&mut self) -> Result<(Eligibility, Marker), NodeError> {
-        let (eligibility, inc, config) = (self.int()?, self.text()?, self.text()?);
+        let (eligibility, marker, config) = (self.int()?, self.text()?, self.text()?);
         Ok(match eligibility {
-            1 => (Eligibility::Admitted, Marker::Now(Some(inc))),
+            0 => (Eligibility::Unguarded, Marker::Now(None)),
+            1 => (Eligibility::Admitted, Marker::Now(Some(marker))),
             2 => (Eligibility::Unadmitted, Marker::Now(None)),
             // Asked for again with the next call, which tells its configuration, too.
             3 => (Eligibility::Configured(config), Marker::Now(None)),

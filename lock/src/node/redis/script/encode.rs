@@ -18,9 +18,6 @@ pub(super) const PAGE: u32 = 25;
 /// Letters of an incarnation in the table: a nonce is filled up with `-`.
 const INC: usize = 16;
 
-/// The incarnation of what is written without a guard.
-pub(super) const UNGUARDED: &str = "----------------";
-
 /// No time of any node is later.
 const NEVER_MS: u64 = 9_999_999_999_999;
 
@@ -312,7 +309,10 @@ impl Args {
             Op::Doc { name } => self.texts(&["doc", name]),
             Op::RemoveDoc { name } => self.texts(&["remove_doc", name]),
             Op::Admission => self.texts(&["admission"]),
-            Op::Nominate { nonce } => self.texts(&["nominate", &nominated(nonce)]),
+            Op::Nominate { nonce, over } => {
+                let over = over.as_deref().map(nominated).unwrap_or_default();
+                self.texts(&["nominate", &nominated(nonce), &over]);
+            }
             Op::Merge {
                 nonce,
                 key,
@@ -388,7 +388,9 @@ fn is_alike(first: &Op, next: &Op) -> bool {
 
 /// A nonce as it stands in the table, empty without a guard; `None` for one that cannot.
 pub(super) fn inc(nonce: &str) -> Option<String> {
-    let fits = nonce.len() <= INC && nonce.is_ascii() && !nonce.ends_with('-');
+    // What begins so is no marker of a guarded fleet.
+    let others = nonce.starts_with(['-', '+', '~']);
+    let fits = nonce.len() <= INC && nonce.is_ascii() && !nonce.ends_with('-') && !others;
     fits.then(|| format!("{nonce:-<INC$}"))
 }
 

@@ -34,7 +34,9 @@ fn guarded(mode: RestartGuard, ops: Vec<Op>) -> Prepared {
 }
 
 fn prepared(ops: Vec<Op>) -> Prepared {
-    guarded(RestartGuard::Off, ops)
+    let layout = Layout::new("app", false, GuardSettings::default());
+    let not_after = None;
+    Prepared::new(&Arc::new(layout), Call { not_after, ops })
 }
 
 fn read() -> Op {
@@ -231,6 +233,23 @@ fn one_lock_has_a_script_of_its_own_once_the_marker_was_seen() {
         assert_eq!(digest(&guarded, None), usual);
         assert_eq!(digest(&guarded, Some("nonce-----------")), short);
     }
+    let unguarded = guarded(RestartGuard::Off, op());
+    assert_eq!(digest(&unguarded, None), usual);
+    assert_eq!(digest(&unguarded, Some("-0123456789abcde")), short);
+}
+
+#[test]
+fn unguarded_what_only_looks_makes_no_fleet() {
+    let asks = |ops| sent(&guarded(RestartGuard::Off, ops), &Peer::default()).swap_remove(6);
+    assert_eq!(asks(vec![read()]), "~");
+    let confirm = Op::Confirm {
+        key: "k".into(),
+        owner: "a".into(),
+        kind: Kind::Lock,
+        token: Token(1),
+        expiry: Expiry::Server,
+    };
+    assert_eq!(asks(vec![read(), confirm]), "+");
 }
 
 #[test]
@@ -239,10 +258,11 @@ fn a_nonce_that_does_not_fit_is_refused_unsent() {
         not_after: None,
         ops: vec![Op::Nominate {
             nonce: nonce.into(),
+            over: None,
         }],
     };
     assert!(check(&of("n")).is_ok() && check(&of("0123456789abcdef")).is_ok());
-    for nonce in ["0123456789abcdefg", "ends-", "ü"] {
+    for nonce in ["0123456789abcdefg", "ends-", "-begins", "ü"] {
         assert!(matches!(check(&of(nonce)), Err(NodeError::Protocol(_))));
     }
 }
