@@ -94,7 +94,7 @@ fn written(server: &RedisServer) -> Vec<String> {
     const WRITTEN: &str = "local names = {} \
          for _, table in ipairs(redis.call('KEYS', '*:2:t')) do \
          for _, field in ipairs(redis.call('HKEYS', table)) do \
-         if string.sub(field, 1, 5) == 'bjob/' then names[#names + 1] = field end end end \
+         if string.sub(field, 1, 5) == 'ejob/' then names[#names + 1] = field end end end \
          return table.concat(names, ' ')";
     let names = server.raw(&["EVAL", WRITTEN, "0"]);
     // Behind the line with the length.

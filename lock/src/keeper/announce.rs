@@ -18,6 +18,26 @@ use crate::{
     quorum::{cluster::Cluster, link::Link},
 };
 
+/// Questions to a node that was started again. After that time the next renewal asks, or the next announcement.
+const MEETINGS: u32 = 20;
+
+/// A node was started again, and nothing is asked of it now: it is to be known before another fleet takes it for new. Its other
+/// connections may be found broken by the first question.
+async fn meet(cluster: Cluster, number: usize) {
+    let (first, longest) = (Duration::from_millis(20), Duration::from_millis(500));
+    let mut backoff = Backoff::new(first, longest);
+    for _ in 0..MEETINGS {
+        let Some(link) = cluster.links.get(number) else {
+            return;
+        };
+        if link.ask(Vec::new()).await.is_ok() {
+            return;
+        }
+        let pause = backoff.next(&cluster.chance);
+        cluster.clock.sleep(pause).await;
+    }
+}
+
 /// Passes a node's release announcements on, for ever; a stream that ends is opened again.
 ///
 /// The key's primary keeps the queue. While waiters queue it is told of a release last, when a majority knows, and
@@ -38,12 +58,7 @@ pub(super) async fn forward(
             while let Some(announcement) = news.recv().await {
                 backoff.reset();
                 if announcement.key.is_empty() {
-                    // A node that was started again, and that nothing is asked of now, is to be known before another fleet
-                    // takes it for new.
-                    if let Some(link) = cluster.links.get(number) {
-                        let met = link.ask(Vec::new());
-                        cluster.spawn.spawn(async move { drop(met.await) });
-                    }
+                    cluster.spawn.spawn(meet(cluster.clone(), number));
                     continue;
                 }
                 let (key, owner) = (&announcement.key, &announcement.owner);

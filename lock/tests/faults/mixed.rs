@@ -26,6 +26,7 @@ pub(crate) enum Member {
 
 /// Those that are refused, or harmless.
 pub(crate) const REFUSED: &[Member] = &[
+    Member::WithoutGuard,
     Member::WithFewerNodes,
     Member::WithAnotherMaxTtl,
     Member::WithAnotherExpiry,
@@ -33,7 +34,7 @@ pub(crate) const REFUSED: &[Member] = &[
 ];
 
 /// Those of which that is not so yet.
-pub(crate) const OPEN: &[Member] = &[Member::WithoutGuard, Member::WithOtherNodes];
+pub(crate) const OPEN: &[Member] = &[Member::WithOtherNodes];
 
 impl Member {
     /// What it is told instead of what the others are told. `others` are nodes that the others do not know.

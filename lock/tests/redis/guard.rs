@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use watchkeeper_lock::{
     clock::Clock,
     node::{
-        Answer, Eligibility, GuardSettings, Node, RestartGuard,
+        Answer, Eligibility, GuardSettings, Node, Op, RestartGuard,
         redis::{RedisNode, RedisNodeSettings},
     },
 };
@@ -168,6 +168,25 @@ pub(crate) fn a_master_that_was_a_replica_for_a_while_does_not_vote() {
             assert_eq!(eligibility_again(&after).await, Eligibility::Unadmitted);
         });
     }
+}
+
+/// Connections that do not ask would go on to grant during the watch what is forgotten at its end.
+pub(crate) fn g1_a_nomination_ends_the_votes_of_connections_that_do_not_ask() {
+    run(async {
+        let server = RedisServer::start();
+        let node = guarded(&server, RestartGuard::Connection);
+        admitted(&node, "n", "one").await;
+        granted(&ask(&node, acquire("k", "a")).await);
+        server.raw(&["REPLICAOF", "127.0.0.1", "1"]);
+        server.raw(&["REPLICAOF", "NO", "ONE"]);
+        a_moment().await;
+        assert_eq!(eligibility(&node).await, Eligibility::Admitted, "so far");
+        let after = guarded(&server, RestartGuard::Connection);
+        let nonce = "m".to_owned();
+        ask(&after, Op::Nominate { nonce, over: None }).await;
+        assert_eq!(ask(&node, acquire("l", "a")).await, Answer::Unadmitted);
+        assert_eq!(eligibility_again(&node).await, Eligibility::Unadmitted);
+    });
 }
 
 pub(crate) fn a_replica_for_a_while_is_noticed_by_every_call_also_over_a_living_connection() {

@@ -221,6 +221,7 @@ fn main() {
             an_old_snapshot_does_not_vote,
             a_promoted_replica_does_not_vote,
             a_master_that_was_a_replica_for_a_while_does_not_vote,
+            g1_a_nomination_ends_the_votes_of_connections_that_do_not_ask,
             a_replica_for_a_while_is_noticed_by_every_call_also_over_a_living_connection,
         },
         incarnation::{

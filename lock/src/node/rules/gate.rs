@@ -163,6 +163,14 @@ impl<R: Rows> Turn<'_, R> {
                 nonce: nonce.to_owned(),
                 config: config.to_owned(),
             });
+            // A caller that does not ask for incarnations would go on to vote by the marker of before.
+            if let Some(marker) = &mut self.gate.marker
+                && !incarnation.is_empty()
+                && !marker.incarnation.is_empty()
+                && marker.incarnation != incarnation
+            {
+                nonce.clone_into(&mut marker.inc);
+            }
         }
         self.admission()
     }

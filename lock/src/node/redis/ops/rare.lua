@@ -374,6 +374,10 @@ local function rare(code)
     local nonce, over = args(2)
     local stands = nominated()
     if who and not votes and (not stands or stands == over) then
+      -- Who does not ask for incarnations goes on to vote by the marker of before, and what is granted during the watch would
+      -- be forgotten by its end. So there is another one, which still names the server of before.
+      local m = call('HMGET', t, 'm', 'mw')
+      if not unguarded and m[1] and m[2] ~= '' and not is_still(m[2], who) then call('HSET', t, 'm', nonce) end
       call('HSET', t, 'n', nonce, 'nw', who, 'nc', argv[5])
     end
     return admission()

@@ -209,7 +209,7 @@ fn attempts_and_releases_of_locks_share_all_that_is_alike() {
     let call = prepared(vec![a, b, release("c", "z"), release("d", "z")]);
     let words = sent(&call, &Peer::default()).join(" ");
     let heads = "acquires 0000010000 0000000000000003  30000 0 2 x y";
-    let expected = format!("6 la ba lb bb lc ld {heads} releases 2000 1000 2 z z ");
+    let expected = format!("6 la ea lb eb lc ld {heads} releases 2000 1000 2 z z ");
     assert!(words.ends_with(&expected), "{words}");
     // With anything else in the call, or a plain key, there is no short form.
     let call = prepared(vec![acquire("a", "x", 3), claim("b", "y")]);
