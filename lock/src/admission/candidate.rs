@@ -69,6 +69,11 @@ pub(crate) enum Next {
 // === impl Candidate ===
 
 impl Candidate {
+    /// The node has voted for this program, as an answer to another question has shown.
+    pub(crate) fn has_vote(&mut self) {
+        self.voted = true;
+    }
+
     /// Takes note of another fleet that a node beside it keeps locks for, if one does.
     pub(crate) fn hears(&mut self, elsewhere: Option<String>) {
         self.elsewhere = elsewhere;
@@ -362,6 +367,17 @@ mod tests {
         let over = Next::Nominate(Some("n3".into()));
         assert_eq!(on(&mut candidate, 20_000, &rival("n3")), over);
         assert_eq!(candidate.until(), None);
+    }
+
+    #[test]
+    fn g4_a_vote_that_an_acquisition_got_counts_as_well() {
+        // Before its admission was ever read.
+        let mut candidate = Candidate::default();
+        candidate.has_vote();
+        let over = Next::Nominate(Some("n1".into()));
+        assert_eq!(on(&mut candidate, 0, &rival("n1")), over);
+        let mut stranger = Candidate::default();
+        assert_ne!(on(&mut stranger, 0, &rival("n1")), over);
     }
 
     #[test]

@@ -143,6 +143,10 @@ impl Tended<'_> {
         let mut lost_before = 0;
         loop {
             self.link.up().await;
+            // Asked before the node is: what it says now comes later.
+            if self.link.take_vote() {
+                candidate.has_vote();
+            }
             let Some((shown, node_ms)) = admission(self.link.ask(vec![op]).await) else {
                 clock.sleep(backoff.next(&self.cluster.chance)).await;
                 op = Op::Admission;

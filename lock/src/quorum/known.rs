@@ -38,6 +38,8 @@ pub(crate) struct Known {
     down: watch::Sender<bool>,
     /// Whether it votes, by its latest reply.
     eligibility: watch::Sender<Eligibility>,
+    /// It has voted since that was asked for.
+    voted: AtomicBool,
     told: Mutex<Told>,
     /// It was said that it is damaged.
     doubted: AtomicBool,
@@ -92,6 +94,7 @@ impl Known {
             suspected: Notify::new(),
             down: watch::Sender::new(false),
             eligibility: watch::Sender::new(Eligibility::Unguarded),
+            voted: AtomicBool::new(false),
             told: Mutex::default(),
             doubted: AtomicBool::new(false),
             fleet: OnceLock::new(),
@@ -132,6 +135,11 @@ impl Known {
 
     pub(super) fn trouble(&self) -> Option<NodeError> {
         self.told().trouble.clone()
+    }
+
+    /// Whether it has voted since this was asked last.
+    pub(super) fn take_vote(&self) -> bool {
+        self.voted.swap(false, Ordering::SeqCst)
     }
 
     pub(super) fn eligibility(&self) -> watch::Receiver<Eligibility> {
@@ -245,6 +253,9 @@ impl Known {
             let (wall, number) = &self.wall;
             wall.learn(*number, sent, reply.wall_ms);
             if *self.eligibility.borrow() != reply.eligibility {
+                if reply.eligibility == Eligibility::Admitted {
+                    self.voted.store(true, Ordering::SeqCst);
+                }
                 self.eligibility.send_replace(reply.eligibility.clone());
             }
         }

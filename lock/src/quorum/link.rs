@@ -227,6 +227,11 @@ impl Link {
         self.0.known.trouble()
     }
 
+    /// Whether it has voted since this was asked last.
+    pub(crate) fn take_vote(&self) -> bool {
+        self.0.known.take_vote()
+    }
+
     /// Whether the node votes, by its latest reply.
     pub(crate) fn eligibility(&self) -> watch::Receiver<Eligibility> {
         self.0.known.eligibility()
