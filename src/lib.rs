@@ -138,7 +138,7 @@ pub mod lock {
     #[doc(hidden)] // for the worker
     pub use watchkeeper_lock::open;
     #[doc(inline)]
-    pub use watchkeeper_lock::{StoreError, clock, election, keeper, lease, node, spawn};
+    pub use watchkeeper_lock::{clock, election, keeper, lease, node, spawn};
 }
 #[doc(inline)]
 pub use watchkeeper_lock::fence;

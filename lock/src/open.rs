@@ -17,7 +17,6 @@ use crate::{
     clock::Clock,
     node::{Node, memory::MemoryNode},
     settings::{Backend, LockSettings, Timing},
-    spawn::Spawn,
 };
 
 /// Why a store could not be opened.
@@ -131,7 +130,7 @@ fn embedded(
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
         unusable(store, format!("{error}{}", cause.unwrap_or_default()))
     })?;
-    let scoped = Scoped::new(node, namespace, Spawn::system());
+    let scoped = Scoped::new(node, namespace, crate::spawn::Spawn::system());
     Ok(vec![Arc::new(scoped)])
 }
 
@@ -169,7 +168,7 @@ fn redis(
             raw_keys: settings.raw_keys,
             guard: guard.clone(),
         };
-        let node = RedisNode::new(&settings, clock.clone(), Spawn::system());
+        let node = RedisNode::new(&settings, clock.clone(), crate::spawn::Spawn::system());
         node.map(|node| Arc::new(node) as Arc<dyn Node>)
             .map_err(|error| unusable(redact(url.expose()), error.to_string()))
     };

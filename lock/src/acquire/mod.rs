@@ -476,6 +476,7 @@ impl Locks {
     }
 
     /// Whether any node has ever answered.
+    #[doc(hidden)] // for the worker
     #[must_use]
     pub fn reached(&self) -> bool {
         self.0.reached.load(std::sync::atomic::Ordering::SeqCst)
