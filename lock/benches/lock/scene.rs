@@ -182,22 +182,11 @@ pub(crate) fn guarded_at(urls: &[String], max_ttl: Duration) -> Locks {
 
 /// Admits these nodes as `doctor --bootstrap` does: nothing was ever locked there.
 pub(crate) async fn bootstrap(urls: &[String], max_ttl: Duration) {
-    let (_, guard) = guard(urls.len(), max_ttl);
-    for url in urls {
-        let nonce = "first".to_owned();
-        let admit = Op::Admit {
-            nonce: nonce.clone(),
-            config: guard.config.clone(),
-            counter: Token(0),
-            memory_loss: None,
-        };
-        let call = Call {
-            not_after: None,
-            ops: vec![Op::Nominate { nonce, over: None }, admit],
-        };
-        let answered = node_in("guarded", url, guard.clone()).call(call).await;
-        assert_eq!(answered.unwrap().eligibility, Eligibility::Admitted);
-    }
+    let (fleet, guard) = guard(urls.len(), max_ttl);
+    let node = |url: &String| Arc::new(node_in("guarded", url, guard.clone())) as Arc<dyn Node>;
+    let nodes: Vec<_> = urls.iter().map(node).collect();
+    let admitted = admit_at_once(&nodes, &fleet, &Chance::system()).await;
+    admitted.expect("new nodes");
 }
 
 fn guard(nodes: usize, max_ttl: Duration) -> (FleetConfig, GuardSettings) {

@@ -47,8 +47,18 @@ pub(crate) struct Candidate {
 struct Watched {
     incarnation: String,
     nonce: String,
+    roster: String,
     since: Moment,
     until: Moment,
+}
+
+/// What the roster says of a node, see [`super::roster`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// What it shows is that which stands: it may be watched, and admitted.
+    pub(crate) stands: bool,
+    /// Its fleet has a roster: what it has lost is its own.
+    pub(crate) is_complete: bool,
 }
 
 /// What to do next about a node.
@@ -79,13 +89,13 @@ impl Candidate {
         self.elsewhere = elsewhere;
     }
 
-    /// What to do after `shown` has arrived at `now`.
+    /// What to do after `shown`, which was asked for at `asked`, has arrived by `now`.
     pub(crate) fn on(
         &mut self,
-        now: Moment,
+        (asked, now): (Moment, Moment),
         shown: &Admission,
-        ours: &FleetConfig,
-        timing: &Timing,
+        (ours, timing): (&FleetConfig, &Timing),
+        part: Part,
     ) -> Next {
         let theirs = shown.config.as_deref().unwrap_or_default();
         if let Some(theirs) = ours.stranger(shown) {
@@ -104,14 +114,15 @@ impl Candidate {
         // The fleet is configured anew, by a person: who was here before knows no better.
         self.voted &= !closed;
         if let Some(theirs) = ours.rival(shown) {
-            return self.outlast(now, shown, theirs, (ours, timing));
+            return self.outlast(now, shown, theirs, (ours, timing), part);
         }
         self.rival = None;
         if !ours.is_guarded() && !closed {
             self.watched = None;
             return Next::Rest;
         }
-        if let Some(theirs) = self.elsewhere.take().filter(|_| !self.voted) {
+        let its_own = self.voted || part.is_complete;
+        if let Some(theirs) = self.elsewhere.take().filter(|_| !its_own) {
             self.watched = None;
             return Next::Other(theirs, now + RIVALS);
         }
@@ -119,20 +130,26 @@ impl Candidate {
             self.watched = None;
             return Next::Nominate(None);
         };
-        let known = self
-            .watched
-            .take()
-            .filter(|w| w.nonce == *nonce && w.incarnation == shown.incarnation);
+        let same = |w: &Watched| {
+            (&w.nonce, &w.incarnation, &w.roster) == (nonce, &shown.incarnation, &shown.roster)
+        };
+        let known = self.watched.take().filter(same);
+        if !part.stands {
+            return Next::Look(now + poll(watch_time(theirs, ours, timing)));
+        }
         let watched = known.unwrap_or_else(|| Watched {
             incarnation: shown.incarnation.clone(),
             nonce: nonce.clone(),
+            roster: shown.roster.clone(),
             since: now,
             until: now + watch_time(theirs, ours, timing),
         });
-        let next = if now >= watched.until {
+        // It was read again after the watch.
+        let next = if asked >= watched.until {
             Next::Admit(watched.nonce.clone())
         } else {
-            Next::Look(watched.until.min(now + poll(&watched)))
+            let whole = watched.until.since(watched.since);
+            Next::Look(watched.until.min(now + poll(whole)))
         };
         self.watched = Some(watched);
         next
@@ -145,6 +162,7 @@ impl Candidate {
         shown: &Admission,
         theirs: &str,
         (ours, timing): (&FleetConfig, &Timing),
+        part: Part,
     ) -> Next {
         self.watched = None;
         let other = Next::Other(theirs.to_owned(), now + RIVALS);
@@ -152,7 +170,7 @@ impl Candidate {
             // Without the guard it is not for us to judge which life it is of.
             return other;
         };
-        if self.voted {
+        if self.voted || part.is_complete {
             return Next::Nominate(Some(nonce.clone()));
         }
         let known = self.rival.take().filter(|(stands, _)| stands == nonce);
@@ -188,8 +206,7 @@ fn watch_time(theirs: &str, ours: &FleetConfig, timing: &Timing) -> Duration {
 }
 
 /// Others may admit it before us, and it may lose its memory once more.
-fn poll(watched: &Watched) -> Duration {
-    let whole = watched.until.since(watched.since);
+fn poll(whole: Duration) -> Duration {
     (whole / 10).clamp(Duration::from_millis(20), Duration::from_secs(1))
 }
 
@@ -210,6 +227,11 @@ mod tests {
             drift_ppm: 10_000,
         }
     }
+
+    const PART: Part = Part {
+        stands: true,
+        is_complete: false,
+    };
 
     fn at(ms: u64) -> Moment {
         Moment::ZERO + Duration::from_millis(ms)
@@ -232,7 +254,7 @@ mod tests {
     }
 
     fn on(candidate: &mut Candidate, ms: u64, shown: &Admission) -> Next {
-        candidate.on(at(ms), shown, &ours(), &Timing::default())
+        candidate.on((at(ms), at(ms)), shown, (&ours(), &Timing::default()), PART)
     }
 
     #[test]
@@ -432,12 +454,15 @@ mod tests {
         let timing = Timing::default();
         let mut candidate = Candidate::default();
         let shown = lost("", None);
-        assert_eq!(candidate.on(at(0), &shown, &unguarded, &timing), Next::Rest);
+        assert_eq!(
+            candidate.on((at(0), at(0)), &shown, (&unguarded, &timing), PART),
+            Next::Rest
+        );
         let closed = Admission {
             config: Some(crate::node::guard::closed(60_000)),
             ..shown
         };
-        let next = candidate.on(at(0), &closed, &unguarded, &timing);
+        let next = candidate.on((at(0), at(0)), &closed, (&unguarded, &timing), PART);
         assert_eq!(next, Next::Nominate(None));
         // Each names the other, whatever was lost.
         for (theirs, ours) in [(ours(), unguarded), (unguarded, ours())] {
@@ -445,7 +470,7 @@ mod tests {
                 config: Some(theirs.to_string()),
                 ..lost("i2", None)
             };
-            let next = candidate.on(at(0), &shown, &ours, &timing);
+            let next = candidate.on((at(0), at(0)), &shown, (&ours, &timing), PART);
             assert_eq!(next, Next::Other(theirs.to_string(), at(5_000)));
         }
     }

@@ -5,14 +5,18 @@
 //! is told what the others know, and admitted (`node::guard` has the node's side). Every process does this
 //! for every node: any of them may finish it, several at once harmlessly, and the death of one costs nothing.
 //!
-//! What to do next is decided in `candidate`, what a node must be told in `knowledge`. Here the calls are made.
+//! What to do next is decided in `candidate`, who the nodes of the fleet are in `roster`, what a node must be told in
+//! `knowledge`. Here the calls are made.
 //!
 //! # When things fail    A node that does not answer is asked again, as long as the process lives. Nothing here votes.
 //! # Not promised        Ticks and tokens of a majority that lost its memory at once: see the memory loss in `knowledge`.
 
+mod at_once;
 pub(crate) mod candidate;
 pub(crate) mod knowledge;
 mod report;
+pub(crate) mod roster;
+mod said;
 #[cfg(test)]
 mod tests;
 
@@ -24,26 +28,36 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::{
+    StreamExt,
+    future::{BoxFuture, join_all, select_all},
+    stream::FuturesUnordered,
+};
 
+#[doc(hidden)] // for the command `doctor` and tests
+pub use at_once::{NotAdmitted, admit_at_once, strangers};
 #[doc(hidden)]
 pub use report::whole_seconds;
 pub use report::{AdmissionReport, AdmissionState};
 
 use self::{
-    candidate::{Candidate, Next},
+    candidate::{Candidate, Next, Part},
     knowledge::{Outside, Reading, merge},
+    roster::{List, Picture, Step},
+    said::Said,
 };
 use crate::{
     backoff::Backoff,
+    clock::Moment,
     node::{
         Admission, Answer, Cursor, Doc, Eligibility, NodeError, Op, Page, Reply, Token, View,
-        closed_since, more_names,
+        closed, closed_since, more_names,
     },
     panics::caught,
     quorum::{
         cluster::Cluster,
         link::{Link, MOST_OPS},
+        members::Members,
     },
     settings::FleetConfig,
 };
@@ -82,33 +96,36 @@ pub(crate) struct Guard {
     pub(crate) memory_loss_said: Arc<AtomicBool>,
 }
 
-/// Tends one node, for ever: at the start of the process, and whenever its replies say that it has no vote.
-pub(crate) async fn tend(cluster: Cluster, guard: Guard, node: usize) {
-    let Some(link) = cluster.links.get(node) else {
-        return;
+/// A node whose fleet waits for others is looked at so often.
+const LATER: Duration = Duration::from_secs(1);
+
+/// Tends all nodes, for ever: at the start of the process, and whenever the replies of one say that it has no vote, or has come
+/// to be of another roster.
+pub(crate) async fn tend(cluster: Cluster, guard: Guard) {
+    let names = cluster.links.iter().map(Link::name);
+    let list = List::of(names);
+    let nodes = cluster.links.len();
+    let mut tending = Tending {
+        list,
+        tended: (0..nodes).map(|_| Tended::default()).collect(),
+        last: vec![None; nodes],
+        said: Said::default(),
+        cluster,
+        guard,
     };
-    let mut eligibility = link.eligibility();
-    let mut candidate = Candidate::default();
     loop {
-        let tended = Tended {
-            cluster: &cluster,
-            guard: &guard,
-            node,
-            link,
-        };
-        tended.bring_back(&mut candidate).await;
+        tending.until_all_vote().await;
         // Replies that were under way must not keep us busy.
-        cluster.clock.sleep(cluster.timing.node_timeout).await;
-        if eligibility.wait_for(|now| !votes(now)).await.is_err() {
-            return;
-        }
+        let pause = tending.cluster.timing.node_timeout;
+        tending.cluster.clock.sleep(pause).await;
+        tending.disturbed().await;
     }
 }
 
 /// Whether a node of this eligibility votes.
 pub(crate) fn votes(eligibility: &Eligibility) -> bool {
     match eligibility {
-        Eligibility::Unguarded | Eligibility::Admitted => true,
+        Eligibility::Unguarded | Eligibility::Admitted(_) => true,
         Eligibility::Unadmitted | Eligibility::Configured(_) => false,
     }
 }
@@ -123,95 +140,358 @@ enum Read {
     Silent,
 }
 
-struct Tended<'a> {
+/// What one node has shown.
+#[derive(Clone, Debug)]
+struct Look {
+    shown: Admission,
+    /// Its wall clock.
+    node_ms: i64,
+}
+
+/// One round of looks: none of a node that does not answer.
+struct Looks {
+    nodes: Vec<Option<Look>>,
+    began: Moment,
+    ended: Moment,
+}
+
+/// What is kept of one node.
+#[derive(Default)]
+struct Tended {
+    candidate: Candidate,
+    said: said::Node,
+    /// The end of its watch.
+    watch: Option<Moment>,
+    lost_before: i64,
+}
+
+struct Tending {
+    cluster: Cluster,
+    guard: Guard,
+    list: List,
+    tended: Vec<Tended>,
+    /// What each node has shown last.
+    last: Vec<Option<Admission>>,
+    said: Said,
+}
+
+/// What is to be done about one node, now.
+enum Todo {
+    Ask(Op),
+    Admit(String, Admission),
+}
+
+// === impl Looks ===
+
+impl Looks {
+    fn shown(&self) -> Vec<Option<Admission>> {
+        let shown = |look: &Option<Look>| look.as_ref().map(|look| look.shown.clone());
+        self.nodes.iter().map(shown).collect()
+    }
+
+    /// Whether nothing has changed between this round and a later one: all was true at the time between them.
+    fn are_like(&self, later: &Self) -> bool {
+        let same = |(a, b): (&Option<Look>, &Option<Look>)| match (a, b) {
+            (Some(Look { shown: a, .. }), Some(Look { shown: b, .. })) => {
+                (
+                    a.card(),
+                    &a.incarnation,
+                    a.admitted,
+                    &a.config,
+                    &a.nominated_for,
+                ) == (
+                    b.card(),
+                    &b.incarnation,
+                    b.admitted,
+                    &b.config,
+                    &b.nominated_for,
+                )
+            }
+            (None, None) => true,
+            _ => false,
+        };
+        self.nodes.iter().zip(&later.nodes).all(same)
+    }
+}
+
+// === impl Tending ===
+
+impl Tending {
+    fn is_guarded(&self) -> bool {
+        self.guard.fleet.is_guarded()
+    }
+
+    /// Until all nodes that answer vote.
+    async fn until_all_vote(&mut self) {
+        let timing = self.cluster.timing.clone();
+        let clock = self.cluster.clock.clone();
+        let mut backoff = Backoff::new(timing.node_timeout, Duration::from_secs(1));
+        loop {
+            let mut looks = self.look().await;
+            let (mut todo, mut next) = self.decide(&looks);
+            if !todo.is_empty() && self.is_guarded() {
+                let again = self.look().await;
+                let alike = looks.are_like(&again);
+                looks = again;
+                (todo, next) = self.decide(&looks);
+                if !alike {
+                    todo.clear();
+                    next = Some(clock.now() + backoff.next(&self.cluster.chance));
+                }
+            }
+            if self.guard.bystander {
+                return;
+            }
+            if !todo.is_empty() {
+                let done = todo.into_iter().map(|(node, todo)| self.act(node, todo));
+                if join_all(done).await.contains(&false) {
+                    clock.sleep(backoff.next(&self.cluster.chance)).await;
+                } else {
+                    backoff.reset();
+                }
+                continue;
+            }
+            let silent =
+                |(node, link): (usize, &Link)| looks.nodes[node].is_none() && !link.is_down();
+            if self.cluster.links.iter().enumerate().any(silent) {
+                let soon = clock.now() + backoff.next(&self.cluster.chance);
+                next = Some(next.map_or(soon, |at| at.min(soon)));
+            }
+            match next {
+                Some(at) => clock.sleep_until(at).await,
+                None => return,
+            }
+        }
+    }
+
+    /// Until the fleet is not as it was shown.
+    async fn disturbed(&self) {
+        let members = self.cluster.members.borrow().clone();
+        let links = self.cluster.links.iter().enumerate();
+        let waiting = links.map(|(node, link)| -> BoxFuture<'_, ()> {
+            let marker = members.markers.get(node).cloned().flatten();
+            let shown = self.last[node].is_some();
+            let all = members.all;
+            let mut eligibility = link.eligibility();
+            let before = eligibility.borrow_and_update().clone();
+            Box::pin(async move {
+                if !shown {
+                    link.up().await;
+                }
+                let as_before = |now: &Eligibility| match (now, &marker) {
+                    _ if all => votes(now),
+                    (Eligibility::Admitted(now), Some(marker)) => now == marker,
+                    (_, Some(_)) => false,
+                    (now, None) => *now == before,
+                };
+                if !shown || eligibility.wait_for(|now| !as_before(now)).await.is_ok() {
+                    return;
+                }
+                std::future::pending().await
+            })
+        });
+        let _ = select_all(waiting).await;
+    }
+
+    /// Asks all nodes, and tells the others of this process whose votes count together.
+    async fn look(&mut self) -> Looks {
+        let clock = self.cluster.clock.clone();
+        let began = clock.now();
+        let links = self.cluster.links.clone();
+        let mut asked: FuturesUnordered<_> =
+            links
+                .iter()
+                .enumerate()
+                .map(|(node, link)| async move {
+                    (node, admission(link.ask(vec![Op::Admission]).await))
+                })
+                .collect();
+        let mut nodes = vec![None; links.len()];
+        while let Some((node, answer)) = asked.next().await {
+            if let Some((shown, node_ms)) = answer {
+                self.last[node] = Some(shown.clone());
+                nodes[node] = Some(Look { shown, node_ms });
+            }
+            if !self.cluster.members.borrow().known {
+                self.publish(asked.is_empty());
+            }
+        }
+        self.publish(true);
+        Looks {
+            nodes,
+            began,
+            ended: clock.now(),
+        }
+    }
+
+    /// What of a node counts that does not answer just now is what it has shown last: each vote is compared with it.
+    fn publish(&self, all_asked: bool) {
+        let members = match self.is_guarded() {
+            false => Members::all(),
+            true => {
+                let picture = Picture::of(&self.last, &self.list, &self.guard.fleet);
+                let markers = picture.markers();
+                Members {
+                    known: all_asked || markers.is_some(),
+                    markers: markers.unwrap_or_default(),
+                    all: self.compares_nothing(),
+                }
+            }
+        };
+        self.cluster.members.send_if_modified(|now| {
+            let changed = **now != members;
+            if changed {
+                *now = Arc::new(members);
+            }
+            changed
+        });
+    }
+
+    /// Its nodes have no guard, although the program was told of one.
+    fn compares_nothing(&self) -> bool {
+        let mut shown = self.last.iter().flatten().peekable();
+        shown.peek().is_some() && shown.all(|shown| shown.incarnation.is_empty())
+    }
+
+    /// What is to be done now, and when it is to be looked at again; nothing if never.
+    fn decide(&mut self, looks: &Looks) -> (Vec<(usize, Todo)>, Option<Moment>) {
+        let shown = looks.shown();
+        let (cluster, fleet) = (&self.cluster, &self.guard.fleet);
+        let picture = self
+            .is_guarded()
+            .then(|| Picture::of(&shown, &self.list, fleet));
+        let (mut todo, mut next): (_, Option<Moment>) = (Vec::new(), None);
+        for (node, look) in looks.nodes.iter().enumerate() {
+            let Some(Look { shown, node_ms }) = look else {
+                continue;
+            };
+            let (link, tended) = (&cluster.links[node], &mut self.tended[node]);
+            if link.take_vote() {
+                tended.candidate.has_vote();
+            }
+            tended.candidate.hears(stranger_elsewhere(cluster, node));
+            let step = picture.as_ref().map(|picture| picture.step(node));
+            let part = Part {
+                stands: step.is_none() || step == Some(Step::Stands),
+                is_complete: picture.as_ref().is_some_and(Picture::is_complete),
+            };
+            let on = tended.candidate.on(
+                (looks.began, looks.ended),
+                shown,
+                (fleet, &cluster.timing),
+                part,
+            );
+            link.set_watched(tended.candidate.watched());
+            let other = picture.as_ref().and_then(|picture| picture.differs(node));
+            link.set_other(other.clone());
+            link.set_rival(match &on {
+                Next::Other(theirs, _) => Some(theirs.clone()),
+                _ => None,
+            });
+            if tended.watch != tended.candidate.until() {
+                tended.watch = tended.candidate.until();
+                // What is lost was decided before: no vote of this node counts while it is watched.
+                let skew = i64::try_from(cluster.timing.skew.as_millis()).unwrap_or(i64::MAX);
+                tended.lost_before = cluster.clock.wall().as_millisecond().max(*node_ms) + skew;
+            }
+            let left = tended.watch.map(|at| at.since(looks.ended));
+            tended.said.tell(
+                (link.name(), cluster.links.len(), fleet),
+                shown,
+                (&on, other.as_deref()),
+                left,
+            );
+            let mut look_at = |at: Moment| next = Some(next.map_or(at, |next| next.min(at)));
+            match on {
+                Next::Nominate(over) => {
+                    let nonce = cluster.chance.nonce();
+                    todo.push((node, Todo::Ask(Op::Nominate { nonce, over })));
+                }
+                Next::Admit(nonce) => todo.push((node, Todo::Admit(nonce, shown.clone()))),
+                Next::Look(at) => look_at(at + spread(cluster)),
+                Next::Other(_, at) => {
+                    look_at(at + spread(cluster));
+                    continue;
+                }
+                Next::Rest => {}
+            }
+            match step {
+                Some(Step::Enrol(was, roster)) => {
+                    todo.push((node, Todo::Ask(Op::Enrol { was, roster })));
+                }
+                Some(Step::Close(was)) => {
+                    let limit = cluster.timing.max_ttl.max(fleet.max_ttl);
+                    let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+                    let (nonce, config) = (cluster.chance.nonce(), closed(limit));
+                    todo.push((node, Todo::Ask(Op::Close { was, nonce, config })));
+                }
+                // A member of another list's, or one that waits for others.
+                Some(Step::Wait) if !is_of_no_fleet(shown) => look_at(looks.ended + LATER),
+                _ => {}
+            }
+        }
+        if let Some(picture) = &picture {
+            self.said.tell(picture, cluster, &shown);
+        }
+        (todo, next)
+    }
+
+    /// Whether it was done.
+    async fn act(&self, node: usize, todo: Todo) -> bool {
+        let Some(link) = self.cluster.links.get(node) else {
+            return false;
+        };
+        match todo {
+            Todo::Ask(op) => {
+                let asked = link.ask(vec![op]).await;
+                asked.is_ok_and(|reply| reply.answers != [Answer::Unadmitted])
+            }
+            Todo::Admit(nonce, shown) => {
+                let lost_before = self.tended[node].lost_before;
+                let of = OneNode {
+                    cluster: &self.cluster,
+                    guard: &self.guard,
+                    node,
+                    link,
+                };
+                of.admit(nonce, &shown, lost_before).await
+            }
+        }
+    }
+}
+
+/// Nodes that compare nothing have no roster.
+fn is_of_no_fleet(shown: &Admission) -> bool {
+    shown.incarnation.is_empty()
+}
+
+/// The configuration of another fleet that another node keeps locks for, by its latest reply.
+fn stranger_elsewhere(cluster: &Cluster, node: usize) -> Option<String> {
+    let links = cluster.links.iter().enumerate();
+    let mut others = links.filter(|(other, _)| *other != node);
+    others.find_map(|(_, link)| match &*link.eligibility().borrow() {
+        Eligibility::Configured(theirs) if closed_since(theirs).is_none() => Some(theirs.clone()),
+        _ => None,
+    })
+}
+
+/// Processes that have watched equally long need not all read everything: the first one's marker ends it.
+fn spread(cluster: &Cluster) -> Duration {
+    let most = cluster.timing.max_ttl / 50;
+    cluster.chance.up_to(most.min(Duration::from_secs(1)))
+}
+
+/// One node that is admitted.
+struct OneNode<'a> {
     cluster: &'a Cluster,
     guard: &'a Guard,
     node: usize,
     link: &'a Link,
 }
 
-// === impl Tended ===
+// === impl OneNode ===
 
-impl Tended<'_> {
-    /// Until it votes.
-    async fn bring_back(&self, candidate: &mut Candidate) {
-        let (clock, timing) = (&self.cluster.clock, &self.cluster.timing);
-        let mut said = Said::default();
-        let mut backoff = Backoff::new(timing.node_timeout, Duration::from_secs(1));
-        let mut op = Op::Admission;
-        let mut watch = None;
-        let mut lost_before = 0;
-        loop {
-            self.link.up().await;
-            // Asked before the node is: what it says now comes later.
-            if self.link.take_vote() {
-                candidate.has_vote();
-            }
-            let Some((shown, node_ms)) = admission(self.link.ask(vec![op]).await) else {
-                clock.sleep(backoff.next(&self.cluster.chance)).await;
-                op = Op::Admission;
-                continue;
-            };
-            backoff.reset();
-            // Read when the reply has arrived (G2).
-            let now = clock.now();
-            candidate.hears(self.stranger_elsewhere());
-            let next = candidate.on(now, &shown, &self.guard.fleet, timing);
-            self.link.set_watched(candidate.watched());
-            self.link.set_rival(match &next {
-                Next::Other(theirs, _) => Some(theirs.clone()),
-                _ => None,
-            });
-            if watch != candidate.until() {
-                watch = candidate.until();
-                // What is lost was decided before: no vote of this node counts while it is watched.
-                let skew = i64::try_from(timing.skew.as_millis()).unwrap_or(i64::MAX);
-                lost_before = clock.wall().as_millisecond().max(node_ms) + skew;
-            }
-            said.tell(
-                self,
-                &shown,
-                &next,
-                candidate.until().map(|at| at.since(now)),
-            );
-            op = match next {
-                Next::Rest => return,
-                Next::Nominate(over) => Op::Nominate {
-                    nonce: self.cluster.chance.nonce(),
-                    over,
-                },
-                Next::Look(at) | Next::Other(_, at) => {
-                    clock.sleep_until(at + self.spread()).await;
-                    Op::Admission
-                }
-                Next::Admit(nonce) => {
-                    if !self.admit(nonce, &shown, lost_before).await {
-                        clock.sleep(backoff.next(&self.cluster.chance)).await;
-                    }
-                    Op::Admission
-                }
-            };
-        }
-    }
-
-    /// The configuration of another fleet that another node keeps locks for, by its latest reply.
-    fn stranger_elsewhere(&self) -> Option<String> {
-        let links = self.cluster.links.iter().enumerate();
-        let mut others = links.filter(|(node, _)| *node != self.node);
-        others.find_map(|(_, link)| match &*link.eligibility().borrow() {
-            Eligibility::Configured(theirs) if closed_since(theirs).is_none() => {
-                Some(theirs.clone())
-            }
-            _ => None,
-        })
-    }
-
-    /// Processes that have watched equally long need not all read everything: the first one's marker ends it.
-    fn spread(&self) -> Duration {
-        let most = self.cluster.timing.max_ttl / 50;
-        self.cluster.chance.up_to(most.min(Duration::from_secs(1)))
-    }
-
+impl OneNode<'_> {
     /// Tells the node what the others know, then admits it. Whether it is admitted now.
     async fn admit(&self, nonce: String, shown: &Admission, lost_before: i64) -> bool {
         let readings = self.read_others().await;
@@ -237,6 +517,7 @@ impl Tended<'_> {
         let admit = Op::Admit {
             nonce,
             config: self.guard.fleet.to_string(),
+            roster: shown.roster.clone(),
             counter: merged.counter,
             memory_loss: merged.memory_loss,
         };
@@ -460,55 +741,5 @@ fn admission(read: Result<Reply, NodeError>) -> Option<(Admission, i64)> {
     match reply.answers.pop() {
         Some(Answer::Admission(shown)) => Some((shown, reply.wall_ms)),
         _ => None,
-    }
-}
-
-/// What was said of a node's absence: its beginning once, its end once (G5).
-#[derive(Default)]
-struct Said {
-    nonce: Option<String>,
-    other: bool,
-}
-
-impl Said {
-    fn tell(&mut self, of: &Tended<'_>, shown: &Admission, next: &Next, left: Option<Duration>) {
-        let node = of.link.name();
-        match next {
-            Next::Rest if self.nonce.is_some() || self.other => {
-                tracing::info!(node, "node votes again");
-            }
-            Next::Other(theirs, _) if !self.other => {
-                self.other = true;
-                let differs = of.guard.fleet.differs_from(theirs).unwrap_or_default();
-                tracing::error!(
-                    node,
-                    differs,
-                    "node does not vote for us: it keeps locks for a fleet that is configured differently; \
-                     configure all alike, or stop all and see `doctor --reconfigure`"
-                );
-            }
-            Next::Look(_) if self.nonce != shown.nonce => {
-                self.nonce.clone_from(&shown.nonce);
-                let why = if shown.admitted {
-                    "its vote was taken away, to configure the fleet anew"
-                } else if shown.inc.is_empty() {
-                    "it is new or has lost its memory"
-                } else {
-                    "it was started again, or its data was replaced"
-                };
-                let alone = match of.cluster.links.len() {
-                    1 => "; until then nobody gets a lock",
-                    _ => "",
-                };
-                let left_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-                tracing::warn!(
-                    node,
-                    why,
-                    left_ms,
-                    "node does not vote before every lease that it may have forgotten is over{alone}"
-                );
-            }
-            _ => {}
-        }
     }
 }

@@ -32,6 +32,8 @@ pub enum AdmissionState {
     Unguarded,
     /// It votes.
     Admitted,
+    /// It votes, but its fleet was given other addresses: should it lose its memory, it does not come back.
+    Elsewhere,
     /// It is new or has lost its memory, and does not vote yet.
     Watched {
         /// How much longer at most; `None` while no process watches it.
@@ -74,7 +76,7 @@ impl AdmissionState {
     /// Whether its votes count.
     #[must_use]
     pub fn votes(&self) -> bool {
-        matches!(self, Self::Unguarded | Self::Admitted)
+        matches!(self, Self::Unguarded | Self::Admitted | Self::Elsewhere)
     }
 }
 
@@ -83,6 +85,9 @@ impl fmt::Display for AdmissionState {
         match self {
             Self::Unguarded => f.write_str("votes, unguarded"),
             Self::Admitted => f.write_str("votes"),
+            Self::Elsewhere => f.write_str(
+                "votes, for a fleet that was given its nodes by other addresses: lost memory does not come back",
+            ),
             Self::Watched { left: None } => {
                 f.write_str("has lost its memory or is new, and nobody watches it yet")
             }

@@ -76,6 +76,7 @@ use crate::{
         FleetClock, Heard,
         cluster::{Cluster, Parts},
         link::Link,
+        members::Members,
     },
     settings::Timing,
     spawn::Spawn,
@@ -241,6 +242,10 @@ impl Keeper {
                 floor: std::sync::atomic::AtomicU64::new(0),
                 expiry: self.expiry,
                 watch: Mutex::default(),
+                members: tokio::sync::watch::Sender::new(Arc::new(match &self.guard {
+                    Some(guard) if guard.fleet.is_guarded() => Members::default(),
+                    _ => Members::all(),
+                })),
                 heard: Heard::of(nodes),
                 tag: self.tag.take(),
                 busy: Arc::default(),
@@ -276,11 +281,9 @@ impl Keeper {
         for node in (0..shared.cluster.links.len()).filter(|_| self.sweeps) {
             background.push(spawn.spawn(sweep::sweep(shared.clone(), node)));
         }
-        if let Some(guard) = self.guard.filter(|guard| !guard.bystander) {
-            for node in 0..shared.cluster.links.len() {
-                let tending = admission::tend(shared.cluster.clone(), guard.clone(), node);
-                background.push(spawn.spawn(tending));
-            }
+        if let Some(guard) = self.guard {
+            let tending = admission::tend(shared.cluster.clone(), guard);
+            background.push(spawn.spawn(tending));
         }
         let mut open = true;
         let look_every = self.look_every.unwrap_or_else(|| look_every(&self.timing));

@@ -10,11 +10,14 @@ use super::{
     shared::Shared,
 };
 use crate::{
+    admission,
     admission::{AdmissionReport, AdmissionState},
     backoff::Backoff,
     expiry::LockState,
     lease::LeaseView,
-    node::{Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View, rules::LAST},
+    node::{
+        Admission, Answer, Cursor, Doc, NodeError, Op, Record, Token, Version, View, rules::LAST,
+    },
     quorum::{
         BreakReport, BreakVote, LockError, NodeTroubles, WriteError,
         link::Link,
@@ -227,21 +230,42 @@ impl Shared {
     /// Asks all nodes whether they vote.
     async fn admissions(&self) -> Vec<AdmissionReport> {
         let asked = self.ask_all(vec![Op::Admission]).await;
-        let guard = self.guard.as_ref();
-        let links = self.cluster.links.iter().zip(asked);
-        let report = |(link, result): (&Link, Result<Vec<Answer>, NodeError>)| {
-            let shown = result.map(|answers| answers.into_iter().next());
-            let (state, memory_loss, nomination) = match shown {
-                Ok(Some(Answer::Admission(shown))) => {
-                    let fleet = guard.map(|guard| &guard.fleet);
-                    let limit = fleet.map_or(self.cluster.timing.max_ttl, |fleet| fleet.max_ttl);
-                    let at_most = self.cluster.timing.watch_time(limit);
-                    let state = AdmissionState::of(&shown, fleet, link.counts_in(), at_most);
-                    (state, shown.memory_loss, shown.nonce)
+        let shown: Vec<_> = asked
+            .into_iter()
+            .map(|result| match result?.into_iter().next() {
+                Some(Answer::Admission(shown)) => Ok(shown),
+                other => {
+                    let why = format!("answer to admission: {other:?}");
+                    Err(NodeError::Protocol(why))
                 }
-                Ok(other) => {
-                    let why = NodeError::Protocol(format!("answer to admission: {other:?}"));
-                    (AdmissionState::Silent(why), None, None)
+            })
+            .collect();
+        let fleet = self.guard.as_ref().map(|guard| &guard.fleet);
+        let names = self
+            .cluster
+            .links
+            .iter()
+            .map(Link::name)
+            .collect::<Vec<_>>();
+        let known: Vec<_> = shown
+            .iter()
+            .map(|shown| shown.as_ref().ok().cloned())
+            .collect();
+        let strangers = fleet.map(|fleet| admission::strangers(&names, &known, fleet));
+        let limit = fleet.map_or(self.cluster.timing.max_ttl, |fleet| fleet.max_ttl);
+        let at_most = self.cluster.timing.watch_time(limit);
+        let report = |(node, (link, shown)): (usize, (&Link, Result<Admission, NodeError>))| {
+            let (state, memory_loss, nomination) = match shown {
+                Ok(shown) => {
+                    let stranger = strangers.as_ref().and_then(|all| all.get(node));
+                    let state = match stranger {
+                        Some((Some(differs), _)) => AdmissionState::Configured {
+                            differs: differs.clone(),
+                        },
+                        Some((None, true)) => AdmissionState::Elsewhere,
+                        _ => AdmissionState::of(&shown, fleet, link.counts_in(), at_most),
+                    };
+                    (state, shown.memory_loss, shown.nonce)
                 }
                 Err(trouble) => (AdmissionState::Silent(trouble), None, None),
             };
@@ -252,7 +276,13 @@ impl Shared {
                 nomination,
             }
         };
-        links.map(report).collect()
+        self.cluster
+            .links
+            .iter()
+            .zip(shown)
+            .enumerate()
+            .map(report)
+            .collect()
     }
 
     /// Writes a record's body on q nodes, again and again while the lease is held.

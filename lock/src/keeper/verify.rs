@@ -150,7 +150,7 @@ async fn read_part(
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; leases.len()];
     let mut open: Vec<usize> = (0..leases.len()).collect();
     let mut failed: Vec<(String, NodeError)> = Vec::new();
-    let mut sent = cluster.send_to_all(&ops);
+    let mut sent = cluster.ask_members(&ops);
     while !open.is_empty() {
         let Some((node, result)) = sent.next().await else {
             break;

@@ -4,6 +4,8 @@
 //! they have ended. An *admission marker* in its data names the incarnation that may. Clients put a *nomination* beside
 //! it, watch it stay for the longest lease, read what the other nodes know, and only then write the marker.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::Token;
@@ -50,14 +52,59 @@ pub struct Admission {
     /// Whether the marker names the present incarnation; unguarded, whether there is one of a fleet without a guard. Always true
     /// for a caller that compares nothing.
     pub admitted: bool,
-    /// The nonce under which the node was last admitted; empty when never.
+    /// The nonce under which the node was last admitted; empty when never, and for a fleet without a guard.
     pub inc: String,
+    /// The whole marker, which votes are compared with: that nonce and the stamp of the roster; empty when there is none.
+    pub marker: String,
+    /// What tells this memory from every other: the nonce of its first nomination. Empty before that.
+    pub id: String,
+    /// Who the nodes of its fleet are, or, while it is not admitted, are to be: see `admission::roster`. Its first
+    /// [`STAMP`] letters are its stamp. Empty when nothing was written.
+    pub roster: String,
     /// The configuration in the marker, also in that of another incarnation.
     pub config: Option<String>,
     /// The node's counter.
     pub counter: Token,
     /// Unix milliseconds: what was known before this may be lost here and on the nodes it was merged from.
     pub memory_loss: Option<i64>,
+}
+
+/// Letters of a roster's stamp.
+pub(crate) const STAMP: usize = 16;
+
+/// The marker of a node that was admitted under `inc` with this roster.
+pub(crate) fn marker(inc: &str, roster: &str) -> String {
+    let stamp = roster.get(..STAMP).unwrap_or("0000000000000000");
+    format!("{inc:-<16}{stamp}")
+}
+
+// === impl Admission ===
+
+impl Admission {
+    /// What of it a later write is compared with.
+    #[must_use]
+    pub fn card(&self) -> Card {
+        Card {
+            marker: self.marker.clone(),
+            nonce: self.nonce.clone().unwrap_or_default(),
+            id: self.id.clone(),
+            roster: self.roster.clone(),
+        }
+    }
+}
+
+/// What was read of a node that is to be enrolled or closed: nothing is written where anything else stands there now.
+#[doc(hidden)] // between the lock and its nodes
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Card {
+    /// Its marker; empty for none.
+    pub marker: String,
+    /// The nomination that stands; empty for none.
+    pub nonce: String,
+    /// Its identity; empty for none.
+    pub id: String,
+    /// Its roster; empty for none.
+    pub roster: String,
 }
 
 /// A configuration that no fleet has: a node that was admitted for it votes for none. Leases of up to `max_ttl_ms`
@@ -82,10 +129,21 @@ pub enum Eligibility {
     /// It is not guarded: it votes. With the first vote it is marked as one of this fleet.
     #[default]
     Unguarded,
-    /// The marker names this incarnation and this configuration.
-    Admitted,
+    /// The marker, which this is, names this incarnation and this configuration. Its votes count with those of nodes that show the
+    /// same roster.
+    Admitted(Arc<str>),
     /// There is no marker, or it names another incarnation.
     Unadmitted,
     /// It keeps locks for a fleet that is configured differently, or is about to: that one's configuration.
     Configured(String),
+}
+
+// === impl Eligibility ===
+
+impl Eligibility {
+    /// Whether the marker names the present incarnation and the caller's configuration.
+    #[must_use]
+    pub fn is_admitted(&self) -> bool {
+        matches!(self, Self::Admitted(_))
+    }
 }

@@ -97,7 +97,7 @@ pub mod tag;
 pub use error::NodeError;
 pub use expiry::{Expiry, Seen, Take};
 pub use facts::NodeFacts;
-pub use guard::{Admission, Eligibility, GuardSettings, RestartGuard};
+pub use guard::{Admission, Card, Eligibility, GuardSettings, RestartGuard};
 #[doc(hidden)] // for the command `doctor`
 pub use guard::{closed, closed_since};
 pub use op::{Cursor, Kind, Op};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::{Answer, Doc, NodeError};
-use super::{Expiry, Record, Seen, Take, Ticket, Token, Version};
+use super::{Card, Expiry, Record, Seen, Take, Ticket, Token, Version};
 
 /// How a lock is kept on a node.
 #[doc(hidden)] // between the lock and its nodes
@@ -209,13 +209,35 @@ pub enum Op {
         /// How long it is kept where no lease stands.
         retention: Duration,
     },
+    /// Write who the nodes of the fleet are: on a node that is nominated as a proposal, on one that was admitted with its next
+    /// calls in force. [`Answer::Done`], or [`Answer::Unadmitted`] where anything else stands than what was read, or where it is
+    /// neither nominated for nor admitted to the caller's fleet.
+    Enrol {
+        /// What was read there.
+        was: Card,
+        /// The roster.
+        roster: String,
+    },
+    /// Take the vote and the identity from a node: it is watched, and admitted anew as another one. It keeps what it
+    /// knows. [`Answer::Done`], or [`Answer::Unadmitted`] where anything else stands than what was read.
+    Close {
+        /// What was read there.
+        was: Card,
+        /// New; the incarnation of nothing.
+        nonce: String,
+        /// The configuration that no fleet has ([`super::closed`]).
+        config: String,
+    },
     /// Admit the present incarnation: write the marker and raise the counter. [`Answer::Done`], also when this was done
-    /// before; [`Answer::Unadmitted`] where `nonce` is not the standing nomination, or is that of another fleet.
+    /// before; [`Answer::Unadmitted`] where `nonce` is not the standing nomination, or is that of another fleet, or
+    /// another roster stands there.
     Admit {
         /// The nomination; from now on the incarnation of what is written.
         nonce: String,
         /// The fleet's configuration.
         config: String,
+        /// The roster that was proposed for it, or that it has come back with. Empty where none is compared.
+        roster: String,
         /// The largest token known elsewhere.
         counter: Token,
         /// Unix milliseconds: what was known before this may be lost.

@@ -58,6 +58,8 @@ impl<N: Node> Scoped<N> {
             // All namespaces of a store live and die with it, and are walked together.
             Op::Admission
             | Op::Nominate { .. }
+            | Op::Enrol { .. }
+            | Op::Close { .. }
             | Op::Admit { .. }
             | Op::Records { .. }
             | Op::Sweep { .. } => return,

@@ -13,13 +13,18 @@ use std::{
 
 use futures_util::{Future, FutureExt};
 
-use super::link::{Answering, Board, Link};
+use super::{
+    link::{Answering, Board, Link},
+    members::Members,
+};
 use crate::node::{Answer, NodeError, Op, Reply};
 
 /// What was asked of several nodes: few, so that all are looked at whenever one has answered.
 #[derive(Default)]
 pub(crate) struct Asked {
     board: Arc<Board>,
+    /// Whose answers count, where they are votes.
+    members: Option<Arc<Members>>,
     /// Answers that will come to the board.
     posted: usize,
     /// Those that the sender has to look for itself.
@@ -31,6 +36,14 @@ pub(crate) struct Asked {
 // === impl Asked ===
 
 impl Asked {
+    /// For votes.
+    pub(crate) fn of(members: Arc<Members>) -> Self {
+        Self {
+            members: Some(members),
+            ..Self::default()
+        }
+    }
+
     /// Asks a node over this link.
     pub(crate) fn ask(&mut self, node: usize, link: &Link, ops: Vec<Op>) {
         let place = self.board.place(node);
@@ -66,7 +79,11 @@ impl Asked {
     /// The next node that has answered, and what; `None` when all have. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<(usize, Result<Vec<Answer>, NodeError>)> {
         let next = poll_fn(|cx| self.poll_next(cx)).await;
-        next.map(|(node, result)| (node, result.map(|reply| reply.answers)))
+        let answers = |node, reply: Reply| match &self.members {
+            Some(members) => members.votes_of(node, reply),
+            None => reply.answers,
+        };
+        next.map(|(node, result)| (node, result.map(|reply| answers(node, reply))))
     }
 
     fn poll_next(

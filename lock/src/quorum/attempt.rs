@@ -20,6 +20,7 @@ impl Cluster {
     /// One attempt at every claim under one owner value; all nodes in parallel, unless the mode says otherwise. Dropped before
     /// its end it is undone.
     pub(crate) async fn attempt(&self, claims: &[Claim], mode: &AttemptMode) -> Vec<Tried> {
+        let members = self.known_members().await;
         // Read before the first byte leaves: the nodes count their ttl from later on (R3).
         let start = self.clock.now();
         let owner = self.new_owner(claims);
@@ -29,7 +30,7 @@ impl Cluster {
             owner: &owner,
             over: false,
         };
-        let mut round = Round::begin(self, claims, &owner, mode);
+        let mut round = Round::begin(self, claims, &owner, mode, members);
         round.collect().await;
         let tokens = round.confirm(start).await;
         #[cfg(any(test, feature = "testing"))]

@@ -22,10 +22,14 @@ use crate::{
         watch::{self, Watch},
     },
     hash::fnv1a,
-    node::{Answer, Expiry, Kind, NodeError, Op, Take, Token, View, rules::DOUBTED},
+    node::{
+        Answer, Expiry, Kind, NodeError, Op, Take, Token, View,
+        rules::{self, DOUBTED},
+    },
     quorum::{
         heard::Heard,
         link::{Link, MOST_OPS, PATIENCE},
+        members::Members,
         tally::majority,
     },
     settings::Timing,
@@ -55,6 +59,8 @@ pub(crate) struct Parts {
     /// What decides that a silent holder of a named lock is over. Short claims always end with their keys.
     pub(crate) expiry: Expiry,
     pub(crate) watch: Mutex<Watch>,
+    /// Whose votes count together.
+    pub(crate) members: tokio::sync::watch::Sender<Arc<Members>>,
     pub(crate) heard: Heard,
     /// What the owner values of this process end with.
     pub(crate) tag: Option<String>,
@@ -235,11 +241,35 @@ impl Cluster {
         ended + self.timing.node_timeout * (PATIENCE + 2)
     }
 
-    /// Queues operations for every node, each its own.
+    /// Whose votes count together, as far as is known now. A round takes it once, when it begins.
+    pub(crate) fn members(&self) -> Arc<Members> {
+        self.members.borrow().clone()
+    }
+
+    /// The same; waits for the first answers of the nodes, for as long as those may take.
+    pub(super) async fn known_members(&self) -> Arc<Members> {
+        if !self.members.borrow().known {
+            let mut members = self.members.subscribe();
+            let known = members.wait_for(|members| members.known);
+            let _ = self
+                .clock
+                .timeout(self.timing.node_timeout * 2, known)
+                .await;
+        }
+        self.members()
+    }
+
+    /// Queues operations that vote for every node, each its own.
     pub(crate) fn send_each(&self, ops: impl Fn(usize) -> Vec<Op>) -> FuturesUnordered<Sent> {
+        let members = self.members();
         (0..self.links.len())
-            .map(|node| self.send_to(node, &ops(node)))
+            .map(|node| self.send(node, &ops(node), Some(members.clone())))
             .collect()
+    }
+
+    /// As [`Cluster::send_to_all`], and counts as votes, also what only reads.
+    pub(crate) fn ask_members(&self, ops: &[Op]) -> FuturesUnordered<Sent> {
+        self.send_each(|_| ops.to_vec())
     }
 
     /// The largest token this client has seen.
@@ -255,26 +285,32 @@ impl Cluster {
 
     /// Queues the same operations for every node, now and in order, in calls of at most 250.
     pub(crate) fn send_to_all(&self, ops: &[Op]) -> FuturesUnordered<Sent> {
+        let members = ops.iter().any(rules::votes).then(|| self.members());
         (0..self.links.len())
-            .map(|node| self.send_to(node, ops))
+            .map(|node| self.send(node, ops, members.clone()))
             .collect()
     }
 
-    /// Queues operations for one node.
+    /// Queues operations for one node; no answer counts as a vote.
     pub(crate) fn send_to(&self, node: usize, ops: &[Op]) -> Sent {
+        self.send(node, ops, None)
+    }
+
+    fn send(&self, node: usize, ops: &[Op], members: Option<Arc<Members>>) -> Sent {
         let parts: Vec<_> = match self.links.get(node) {
             Some(link) => ops
                 .chunks(MOST_OPS)
-                .map(|part| link.send(part.to_vec()))
+                .map(|part| link.ask(part.to_vec()))
                 .collect(),
             None => Vec::new(),
         };
         Box::pin(async move {
             let mut answers = Vec::new();
             for part in parts {
-                match part.await {
-                    Ok(some) => answers.extend(some),
-                    Err(trouble) => return (node, Err(trouble)),
+                match (part.await, &members) {
+                    (Ok(reply), Some(members)) => answers.extend(members.votes_of(node, reply)),
+                    (Ok(reply), None) => answers.extend(reply.answers),
+                    (Err(trouble), _) => return (node, Err(trouble)),
                 }
             }
             (node, Ok(answers))

@@ -56,6 +56,8 @@ struct Told {
     watched: Option<(String, Moment)>,
     /// The configuration of another fleet that is about to admit it, or has a node beside it.
     rival: Option<String>,
+    /// In what its fleet is another one, although it is configured alike.
+    other: Option<String>,
     last_round_trip: Option<Duration>,
     /// Of the node's own clock.
     own: Option<Estimate>,
@@ -154,6 +156,10 @@ impl Known {
         self.told().rival = rival;
     }
 
+    pub(super) fn set_other(&self, differs: Option<String>) {
+        self.told().other = differs;
+    }
+
     pub(super) fn watched(&self) -> Option<(String, Duration)> {
         let (nonce, until) = self.told().watched.clone()?;
         Some((nonce, until.since(self.clock.now())))
@@ -171,7 +177,11 @@ impl Known {
     pub(super) fn no_vote(&self) -> Option<NodeError> {
         let rival = || self.told().rival.clone();
         let theirs = match &*self.eligibility.borrow() {
-            Eligibility::Unguarded | Eligibility::Admitted => return None,
+            Eligibility::Unguarded => return None,
+            Eligibility::Admitted(_) => {
+                let other = self.told().other.clone();
+                return other.map(|differs| NodeError::Configured { differs });
+            }
             Eligibility::Configured(theirs) if closed_since(theirs).is_none() => {
                 Some(theirs.clone())
             }
@@ -253,7 +263,7 @@ impl Known {
             let (wall, number) = &self.wall;
             wall.learn(*number, sent, reply.wall_ms);
             if *self.eligibility.borrow() != reply.eligibility {
-                if reply.eligibility == Eligibility::Admitted {
+                if matches!(reply.eligibility, Eligibility::Admitted(_)) {
                     self.voted.store(true, Ordering::SeqCst);
                 }
                 self.eligibility.send_replace(reply.eligibility.clone());

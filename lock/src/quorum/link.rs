@@ -247,6 +247,11 @@ impl Link {
         self.0.known.set_rival(rival);
     }
 
+    /// Takes note of in what its fleet is another one than ours.
+    pub(crate) fn set_other(&self, differs: Option<String>) {
+        self.0.known.set_other(differs);
+    }
+
     /// The nomination that this process watches, and how much longer.
     pub(crate) fn watched(&self) -> Option<(String, Duration)> {
         self.0.known.watched()

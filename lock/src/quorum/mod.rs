@@ -14,6 +14,7 @@ mod estimate;
 mod heard;
 mod known;
 pub(crate) mod link;
+pub(crate) mod members;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod mutant;

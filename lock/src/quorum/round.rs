@@ -1,12 +1,16 @@
 //! One round of an attempt: votes are asked for, counted, and where grants differ confirmed.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use super::{
     asked::Asked,
     claim::{Attempt, AttemptMode, Claim, QueuePosition, Tried, Win},
     cluster::Cluster,
     link::Link,
+    members::Members,
 };
 use crate::{
     clock::Moment,
@@ -27,6 +31,8 @@ pub(super) struct Round<'a> {
     first: Option<usize>,
     /// The links on which it asks.
     lanes: &'a [Link],
+    /// Whose votes count in it (I1).
+    members: Arc<Members>,
     asked: Asked,
 }
 
@@ -36,6 +42,7 @@ impl<'a> Round<'a> {
         claims: &'a [Claim],
         owner: &'a str,
         mode: &'a AttemptMode,
+        members: Arc<Members>,
     ) -> Self {
         let nodes = cluster.links.len();
         let tallies = claims.iter().map(|_| Tally::new(nodes)).collect();
@@ -46,7 +53,7 @@ impl<'a> Round<'a> {
             [claim] if mode.one_first && nodes > 1 => Some(cluster.first(&claim.key, mode)),
             _ => None,
         };
-        let mut asked = Asked::default();
+        let mut asked = Asked::of(members.clone());
         if first.is_none() {
             // Fewer grants are no majority, and fewer refusals leave one.
             asked.want(nodes - majority(nodes) + 1);
@@ -60,6 +67,7 @@ impl<'a> Round<'a> {
             records,
             first,
             lanes: cluster.lanes(),
+            members,
             asked,
         };
         let asked: Vec<_> = (0..nodes).map(|node| round.is_meant(node)).collect();
@@ -267,10 +275,7 @@ impl<'a> Round<'a> {
         }
         while !open.is_empty() {
             let mut again = Vec::new();
-            for ((i, token), ballots) in open
-                .iter()
-                .zip(confirm_round(self.cluster, self.claims, self.owner, &open, self.lanes).await)
-            {
+            for ((i, token), ballots) in open.iter().zip(confirm_round(self, &open).await) {
                 let larger = ballots.iter().filter_map(|b| match b {
                     Ballot::Larger(t) => Some(*t),
                     _ => None,
@@ -341,25 +346,27 @@ fn most_seen(views: &[&View]) -> Option<String> {
 }
 
 /// Asks all nodes to confirm these tokens; one row of ballots per token.
-pub(super) async fn confirm_round(
-    cluster: &Cluster,
-    claims: &[Claim],
-    owner: &str,
-    open: &[(usize, Token)],
-    lanes: &[Link],
-) -> Vec<Vec<Ballot>> {
+async fn confirm_round(round: &Round<'_>, open: &[(usize, Token)]) -> Vec<Vec<Ballot>> {
+    let Round {
+        cluster,
+        claims,
+        owner,
+        lanes,
+        members,
+        ..
+    } = round;
     let ops: Vec<_> = open
         .iter()
         .map(|(i, token)| Op::Confirm {
             key: claims[*i].key.clone(),
-            owner: owner.to_owned(),
+            owner: (*owner).to_owned(),
             kind: claims[*i].kind,
             token: *token,
             expiry: cluster.expiry_of(claims[*i].kind),
         })
         .collect();
     let mut ballots = vec![vec![Ballot::Open; cluster.links.len()]; open.len()];
-    let mut asked = Asked::default();
+    let mut asked = Asked::of(members.clone());
     for (node, link) in lanes.iter().enumerate() {
         asked.ask(node, link, ops.clone());
     }

@@ -84,23 +84,13 @@ pub(crate) fn admit_among(nodes: usize, masters: &Masters, rules: Rules, timing:
     };
     let settings = masters.settings(Duration::from_secs(2), false);
     let settings = rules.guard_among(nodes, &settings, timing);
+    let node = |settings| -> Arc<dyn Node> {
+        Arc::new(RedisNode::new(settings, Clock::system(), Spawn::system()).expect("a node"))
+    };
     block_on(async {
-        for settings in &settings {
-            let node = RedisNode::new(settings, Clock::system(), Spawn::system()).expect("a node");
-            let nonce = "first".to_owned();
-            let admit = Op::Admit {
-                nonce: nonce.clone(),
-                config: fleet.to_string(),
-                counter: Token(0),
-                memory_loss: None,
-            };
-            let call = Call {
-                not_after: None,
-                ops: vec![Op::Nominate { nonce, over: None }, admit],
-            };
-            let reply = node.call(call).await.expect("a fresh master answers");
-            assert_eq!(reply.eligibility, Eligibility::Admitted);
-        }
+        let nodes: Vec<_> = settings.iter().map(node).collect();
+        let admitted = admit_at_once(&nodes, &fleet, &Chance::system()).await;
+        admitted.expect("fresh masters");
     });
 }
 

@@ -37,6 +37,11 @@ fn one(node: &AdmissionReport) -> Option<Finding> {
             said,
             "start a worker, or wait with doctor --wait-admitted, which watches it, too",
         )),
+        AdmissionState::Elsewhere => Some(Finding::warning(
+            &node.name,
+            said,
+            "give the addresses of before; or stop all programs of the fleet, and run doctor --reconfigure with the new ones",
+        )),
         AdmissionState::Configured { .. } => Some(Finding::error(
             &node.name,
             said,

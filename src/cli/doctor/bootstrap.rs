@@ -15,7 +15,7 @@ use super::guarded::{Guarded, PAGE, failed};
 use crate::{
     config::{Config, LockSettings},
     human::Span,
-    node::{Admission, Answer, Doc, NodeFacts, Op, Page, Token},
+    node::{Admission, Answer, Doc, NodeFacts, Op, Page},
 };
 
 /// A server that has been running for longer was probably emptied.
@@ -58,27 +58,10 @@ pub(super) fn bootstrap(config: &Config) -> Result<(), Failure> {
         let after = look(&nodes).await?;
         refuse(&after)?;
         same_lives(&before, &after)?;
-        let nonce = crate::chance::Chance::system().nonce();
-        let nominate = Op::Nominate {
-            nonce: nonce.clone(),
-            over: None,
-        };
-        for (name, answers) in nodes.ask_all(vec![nominate]).await? {
-            match &answers[..] {
-                [Answer::Admission(shown)] if shown.nonce.as_ref() == Some(&nonce) => {}
-                _ => return Err(failed(&name, "another program has begun to watch it")),
-            }
-        }
-        let admit = Op::Admit {
-            nonce,
-            config: nodes.fleet.to_string(),
-            counter: Token(0),
-            memory_loss: None,
-        };
-        for (name, answers) in nodes.ask_all(vec![admit]).await? {
-            if answers != [Answer::Done] {
-                return Err(failed(&name, "it has lost its memory just now"));
-            }
+        let chance = crate::chance::Chance::system();
+        let admitted = crate::lock::admission::admit_at_once(&nodes.nodes, &nodes.fleet, &chance);
+        if let Err(not) = admitted.await {
+            return Err(failed(&not.node, &not.why));
         }
         print("every node votes");
         Ok(())
@@ -195,7 +178,7 @@ mod tests {
     use super::*;
     use crate::{
         lock::{FleetConfig, Locks, Timing},
-        node::{GuardSettings, Node, RestartGuard, memory::MemoryNode},
+        node::{GuardSettings, Node, RestartGuard, Token, memory::MemoryNode},
         sim_clock::SimTime,
         spawn::Spawn,
     };

@@ -10,7 +10,7 @@ use crate::{
     config::Config,
     human::Span,
     lock::{FleetConfig, Timing},
-    node::{Admission, Answer, Op, Page, Token, closed},
+    node::{Admission, Answer, Op, Page, closed},
 };
 
 pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
@@ -23,8 +23,8 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
             count: PAGE,
         });
         let listed = listed.await?;
-        let asked = nodes.ask_all(look()).await?.into_iter().zip(listed);
-        for (n, ((name, answers), (_, pages))) in asked.enumerate() {
+        let mut seen = Vec::new();
+        for ((name, answers), (_, pages)) in nodes.ask_all(look()).await?.into_iter().zip(listed) {
             if let Some(who) = held(&pages).or_else(|| living(&answers)) {
                 let why = format!("{who}: stop every program of the fleet first");
                 return Err(failed(&name, &why));
@@ -32,7 +32,18 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
             let Some(Answer::Admission(shown)) = answers.into_iter().next() else {
                 return Err(failed(&name, "it gives no sensible answer"));
             };
-            if let Some((differs, limit)) = differs(&shown, &nodes.fleet) {
+            seen.push((name, shown));
+        }
+        let strangers = strangers(&seen, &nodes.fleet);
+        for (n, ((name, shown), stranger)) in seen.into_iter().zip(strangers).enumerate() {
+            let longest_here = FleetConfig::max_ttl_in(shown.config.as_deref().unwrap_or_default());
+            let alike = || {
+                Some((
+                    stranger?,
+                    longest_here.unwrap_or_default().max(nodes.fleet.max_ttl),
+                ))
+            };
+            if let Some((differs, limit)) = differs(&shown, &nodes.fleet).or_else(alike) {
                 print(&format!("{name}: {differs}"));
                 longest = longest.max(limit);
                 others.push((n, name, shown, limit));
@@ -57,6 +68,16 @@ pub(super) fn reconfigure(config: &Config) -> Result<(), Failure> {
 fn look() -> Vec<Op> {
     let dir = "presence/".to_owned();
     vec![Op::Admission, Op::Docs { dir }]
+}
+
+/// Why nodes that are configured alike are not this fleet's all the same: it has others there. Pure.
+fn strangers(seen: &[(String, Admission)], ours: &FleetConfig) -> Vec<Option<String>> {
+    let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
+    let shown: Vec<_> = seen.iter().map(|(_, shown)| Some(shown.clone())).collect();
+    let strangers = crate::lock::admission::strangers(&names, &shown, ours);
+    let renamed = || "redis.nodes has other addresses for the nodes of its fleet here".to_owned();
+    let why = |(differs, elsewhere): (Option<String>, bool)| differs.or(elsewhere.then(renamed));
+    strangers.into_iter().map(why).collect()
 }
 
 /// A lock that is held under the configuration before. Pure.
@@ -92,24 +113,12 @@ async fn close(
     shown: &Admission,
     limit: std::time::Duration,
 ) -> Result<(), Failure> {
-    let nonce = Chance::system().nonce();
-    let over = shown.nonce.clone();
-    let answers = nodes.ask(n, vec![Op::Nominate { nonce, over }]).await;
-    let stands = match answers.as_deref() {
-        Ok([Answer::Admission(now)]) => now.nonce.clone(),
-        Ok(_) => None,
-        Err(trouble) => return Err(failed(name, &trouble.to_string())),
-    };
-    let Some(nonce) = stands else {
-        return Err(failed(name, "it cannot be nominated; try again"));
-    };
-    let admit = Op::Admit {
-        nonce,
+    let close = Op::Close {
+        was: shown.card(),
+        nonce: Chance::system().nonce(),
         config: closed(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
-        counter: Token(0),
-        memory_loss: shown.memory_loss,
     };
-    match nodes.ask(n, vec![admit]).await.as_deref() {
+    match nodes.ask(n, vec![close]).await.as_deref() {
         Ok([Answer::Done]) => Ok(()),
         Ok(_) => Err(failed(name, "it has changed just now; try again")),
         Err(trouble) => Err(failed(name, &trouble.to_string())),

@@ -121,7 +121,7 @@ struct Line {
     sent: AtomicU64,
     /// How many had been put there when the server was last taught the scripts.
     taught: AtomicU64,
-    /// With the incarnation under which the server was seen to be admitted.
+    /// With the marker under which the server was seen to be admitted.
     peer: Mutex<Arc<Peer>>,
     /// When the server is looked at again, in milliseconds since the connection was made.
     next_look_ms: AtomicU64,
@@ -185,12 +185,14 @@ impl Link {
         };
         let line = shared.line(deadline).await?;
         let number = line.sent.fetch_add(1, Ordering::Relaxed) + 1;
-        let request = put_on(&line, call.by_digest(&line.peer())).await;
+        let peer = line.peer();
+        let request = put_on(&line, call.by_digest(&peer)).await;
         drop(turn);
         let flight = Flight {
             shared: shared.clone(),
             line,
             call,
+            peer,
             number,
             started,
             deadline,
@@ -223,6 +225,8 @@ struct Flight {
     shared: Arc<Shared>,
     line: Arc<Line>,
     call: Prepared,
+    /// What was known of the server when it was sent.
+    peer: Arc<Peer>,
     number: u64,
     started: Moment,
     deadline: Moment,
@@ -251,7 +255,8 @@ impl Flight {
                 return Err(trouble::forgotten());
             }
             self.line.sent.fetch_add(1, Ordering::Relaxed);
-            let request = put_on(&self.line, self.call.with_source(&self.line.peer())).await;
+            self.peer = self.line.peer();
+            let request = put_on(&self.line, self.call.with_source(&self.peer)).await;
             drop(turn);
             outcome = self.answer(request, watched).await;
         }
@@ -259,7 +264,7 @@ impl Flight {
         let Parts { limit, .. } = &self.shared.parts;
         match outcome {
             Ok(value) => {
-                let (reply, marker) = self.call.decode(value)?;
+                let (reply, marker) = self.call.decode(value, &self.peer)?;
                 let lost = self.line.learn(marker);
                 if lost || self.line.is_due(self.started, *limit) {
                     self.shared.look_again(&self.line);
@@ -557,7 +562,7 @@ impl Shared {
             let identity = self.look_at(&connection).await?;
             let peer = Peer {
                 server: format!("{}/{db}", identity.run_id),
-                inc: None,
+                marker: None,
             };
             Ok(Line {
                 connection,
@@ -694,16 +699,16 @@ impl Line {
 
     /// When the marker is not the one that was seen, the next call compares the incarnation again. Whether it was lost.
     fn learn(&self, marker: Marker) -> bool {
-        let Marker::Now(inc) = marker else {
+        let Marker::Now(marker) = marker else {
             return false;
         };
         let mut known = self.known();
-        if known.inc == inc {
+        if known.marker == marker {
             return false;
         }
-        let lost = inc.is_none();
+        let lost = marker.is_none();
         let server = known.server.clone();
-        *known = Arc::new(Peer { server, inc });
+        *known = Arc::new(Peer { server, marker });
         lost
     }
 

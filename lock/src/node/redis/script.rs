@@ -117,8 +117,8 @@ pub(super) struct Prepared {
 pub(super) struct Peer {
     /// Its process and database: `RUN_ID/DB`.
     pub(super) server: String,
-    /// The marker's incarnation, once its server was seen to be admitted.
-    pub(super) inc: Option<String>,
+    /// The marker, once its server was seen to be admitted.
+    pub(super) marker: Option<Arc<str>>,
 }
 
 // === impl Layout ===
@@ -257,16 +257,16 @@ impl Prepared {
     fn known<'a>(&self, peer: &'a Peer) -> Option<&'a str> {
         match (self.layout.raw, self.layout.guard.mode) {
             (false, RestartGuard::Off) if !self.layout.compares() => Some(""),
-            (false, _) => peer.inc.as_deref(),
+            (false, _) => peer.marker.as_deref(),
             (true, _) => None,
         }
     }
 
     fn many(&self, mut cmd: Cmd, peer: &Peer) -> Cmd {
         cmd.arg(if self.layout.raw { "1" } else { "0" });
-        match (self.layout.guard.mode, &peer.inc) {
+        match (self.layout.guard.mode, &peer.marker) {
             (RestartGuard::Off, _) if !self.layout.compares() => cmd.arg(""),
-            (_, Some(inc)) => cmd.arg(inc),
+            (_, Some(marker)) => cmd.arg(&**marker),
             // Programs that only look make no fleet.
             (RestartGuard::Off, None) => cmd.arg(match self.call.ops.iter().any(rules::votes) {
                 true => "+",
@@ -292,8 +292,12 @@ impl Prepared {
         args.0
     }
 
-    /// Reads the script's answer to this call, and what it says of the marker.
-    pub(super) fn decode(&self, value: Value) -> Result<(Reply, Marker), NodeError> {
+    /// Reads the script's answer to this call as it was sent there, and what it says of the marker.
+    pub(super) fn decode(
+        &self,
+        value: Value,
+        sent_to: &Peer,
+    ) -> Result<(Reply, Marker), NodeError> {
         let mut fields = Fields::of(value)?;
         let (form, at) = (fields.int()?, fields.unsigned()?);
         let wall_ms = i64::try_from(at).map_err(|_| nonsense("a clock out of range"))?;
@@ -314,8 +318,8 @@ impl Prepared {
         }
         let (eligibility, marker) = match (compares, form) {
             (false, _) => (Eligibility::Unguarded, Marker::Now(None)),
-            (true, 1) => fields.eligibility()?,
-            (true, _) => fields.short_eligibility(&answers),
+            (true, 1) => fields.eligibility(sent_to)?,
+            (true, _) => fields.short_eligibility(&answers, sent_to),
         };
         let reply = Reply {
             at: NodeMs(at),
@@ -331,7 +335,10 @@ impl Prepared {
 pub(super) fn check(call: &Call) -> Result<(), NodeError> {
     for op in &call.ops {
         match op {
-            Op::Nominate { nonce, .. } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. }
+            Op::Nominate { nonce, .. }
+            | Op::Merge { nonce, .. }
+            | Op::Close { nonce, .. }
+            | Op::Admit { nonce, .. }
                 if encode::inc(nonce).is_none() =>
             {
                 return Err(nonsense("a nonce without letters, or of more than 16"));

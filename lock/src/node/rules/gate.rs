@@ -1,15 +1,22 @@
 //! Who may vote: the admission marker, nominations, and what is merged in before a node is admitted.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{Body, LAST, Rows, Turn, later};
-use crate::node::{Admission, Answer, Eligibility, Record, Token};
+use crate::node::{
+    Admission, Answer, Card, Eligibility, Record, Token,
+    guard::{closed_since, marker},
+};
 
 /// What lies in a node's data for its guard; gone with it when the memory is lost.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Gate {
     marker: Option<Marker>,
     nomination: Option<Nomination>,
+    /// The nonce of the first nomination; empty before that.
+    id: String,
+    /// Who the nodes of the fleet are, or are to be.
+    roster: String,
 }
 
 /// Which incarnation may vote.
@@ -19,6 +26,8 @@ struct Marker {
     incarnation: String,
     /// The nonce of the admission: what is written from then on carries it. Empty for a fleet without a guard.
     inc: String,
+    /// That and the stamp of the roster: what votes are compared with.
+    text: Arc<str>,
     config: String,
     memory_loss: Option<i64>,
 }
@@ -79,7 +88,7 @@ impl Gate {
         } else if marker.config != guarded.config {
             Eligibility::Configured(marker.config.clone())
         } else if is_present {
-            Eligibility::Admitted
+            Eligibility::Admitted(marker.text.clone())
         } else {
             Eligibility::Unadmitted
         }
@@ -91,6 +100,7 @@ impl Gate {
             self.marker = Some(Marker {
                 incarnation: String::new(),
                 inc: String::new(),
+                text: marker("", "").into(),
                 config: guarded.config.to_owned(),
                 memory_loss: None,
             });
@@ -103,7 +113,7 @@ impl Gate {
 impl<R: Rows> Turn<'_, R> {
     /// G1: what is not admitted does not vote.
     pub(super) fn may_vote(&self) -> bool {
-        self.guarded.is_none() || self.eligibility() == Eligibility::Admitted
+        self.guarded.is_none() || matches!(self.eligibility(), Eligibility::Admitted(_))
     }
 
     pub(super) fn eligibility(&self) -> Eligibility {
@@ -141,6 +151,9 @@ impl<R: Rows> Turn<'_, R> {
             nominated_for: self.gate.nominated_for(incarnation).map(str::to_owned),
             admitted: self.gate.admitted(incarnation).is_some(),
             inc: marker.map(|m| m.inc.clone()).unwrap_or_default(),
+            marker: marker.map(|m| m.text.to_string()).unwrap_or_default(),
+            id: self.gate.id.clone(),
+            roster: self.gate.roster.clone(),
             config: marker.map(|m| m.config.clone()),
             counter,
             memory_loss: marker.and_then(|m| m.memory_loss),
@@ -163,6 +176,9 @@ impl<R: Rows> Turn<'_, R> {
                 nonce: nonce.to_owned(),
                 config: config.to_owned(),
             });
+            if self.gate.id.is_empty() {
+                nonce.clone_into(&mut self.gate.id);
+            }
             // A caller that does not ask for incarnations would go on to vote by the marker of before.
             if let Some(marker) = &mut self.gate.marker
                 && !incarnation.is_empty()
@@ -170,9 +186,60 @@ impl<R: Rows> Turn<'_, R> {
                 && marker.incarnation != incarnation
             {
                 nonce.clone_into(&mut marker.inc);
+                marker.text = self::marker(nonce, &self.gate.roster).into();
             }
         }
         self.admission()
+    }
+
+    /// Whether exactly this stands here.
+    fn shows(&self, was: &Card) -> bool {
+        let Some(Guarded { incarnation, .. }) = self.guarded else {
+            return false;
+        };
+        let nonce = self.gate.standing_nonce(incarnation).unwrap_or_default();
+        let marker = self.gate.marker.as_ref().map_or("", |m| &m.text);
+        let Gate { id, roster, .. } = &*self.gate;
+        (marker, nonce, id, roster) == (&*was.marker, &*was.nonce, &was.id, &was.roster)
+    }
+
+    pub(super) fn enrol(&mut self, was: &Card, roster: &str) -> Answer {
+        let Some(guarded) = self.guarded.filter(|_| self.shows(was)) else {
+            return Answer::Unadmitted;
+        };
+        let is_nominated = self.is_nominated(&was.nonce);
+        match &mut self.gate.marker {
+            Some(member) if member.config == guarded.config => {
+                member.text = marker(&member.inc, roster).into();
+            }
+            Some(other) if closed_since(&other.config).is_none() => return Answer::Unadmitted,
+            _ if !is_nominated => return Answer::Unadmitted,
+            _ => {}
+        }
+        roster.clone_into(&mut self.gate.roster);
+        Answer::Done
+    }
+
+    pub(super) fn close(&mut self, was: &Card, nonce: &str, config: &str) -> Answer {
+        if !self.shows(was) {
+            return Answer::Unadmitted;
+        }
+        let before = self.gate.marker.take();
+        self.gate.marker = Some(Marker {
+            // What a node that has lost its memory was admitted as stays unknown.
+            incarnation: before.as_ref().map_or_else(
+                || "(closed)".to_owned(),
+                |marker| marker.incarnation.clone(),
+            ),
+            inc: nonce.to_owned(),
+            text: marker(nonce, "").into(),
+            config: config.to_owned(),
+            memory_loss: before.and_then(|marker| marker.memory_loss),
+        });
+        self.gate.nomination = None;
+        self.gate.id.clear();
+        self.gate.roster.clear();
+        Answer::Done
     }
 
     /// Only the fleet that has nominated a node may admit it.
@@ -213,7 +280,7 @@ impl<R: Rows> Turn<'_, R> {
     pub(super) fn admit(
         &mut self,
         nonce: &str,
-        config: &str,
+        (config, roster): (&str, &str),
         counter: Token,
         memory_loss: Option<i64>,
     ) -> Result<Answer, R::Error> {
@@ -226,13 +293,14 @@ impl<R: Rows> Turn<'_, R> {
         let before = self.gate.admitted(incarnation);
         let again = before.is_some_and(|m| m.inc == inc && (!unguarded || m.config == config));
         if !again {
-            if !self.is_nominated(nonce) {
+            if !self.is_nominated(nonce) || self.gate.roster != roster {
                 return Ok(Answer::Unadmitted);
             }
             self.gate.nomination = None;
             self.gate.marker = Some(Marker {
                 incarnation: incarnation.to_owned(),
                 inc: inc.to_owned(),
+                text: marker(inc, roster).into(),
                 config: config.to_owned(),
                 memory_loss,
             });

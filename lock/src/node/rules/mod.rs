@@ -263,7 +263,10 @@ pub(crate) fn admit(now: NodeMs, call: &Call) -> Result<(), NodeError> {
             return refused(format!("number out of range: {}", token.0.max(number)));
         }
         // It would be the incarnation of a node without a guard.
-        if let Op::Nominate { nonce, .. } | Op::Merge { nonce, .. } | Op::Admit { nonce, .. } = op
+        if let Op::Nominate { nonce, .. }
+        | Op::Merge { nonce, .. }
+        | Op::Close { nonce, .. }
+        | Op::Admit { nonce, .. } = op
             && nonce.is_empty()
         {
             return refused("a nonce without letters".to_owned());
@@ -513,12 +516,15 @@ impl<R: Rows> Turn<'_, R> {
                 record,
                 retention,
             } => self.merge(nonce, key, record, *retention),
+            Op::Enrol { was, roster } => Ok(self.enrol(was, roster)),
+            Op::Close { was, nonce, config } => Ok(self.close(was, nonce, config)),
             Op::Admit {
                 nonce,
                 config,
+                roster,
                 counter,
                 memory_loss,
-            } => self.admit(nonce, config, *counter, *memory_loss),
+            } => self.admit(nonce, (config, roster), *counter, *memory_loss),
             Op::Records { from, count } => self.records(from, *count),
             Op::Sweep { from, count } => self.sweep(from, *count),
             Op::Forget {

@@ -230,6 +230,7 @@ pub(crate) async fn what_nobody_guards_votes_and_needs_no_admission(lab: Lab) {
             Op::Admit {
                 nonce: nonce(),
                 config: "one".into(),
+                roster: String::new(),
                 counter: Token(90),
                 memory_loss: None,
             },

@@ -29,7 +29,7 @@ if looks then
   end
 end
 -- What is written without the guard is of no incarnation.
-if inc == '' or string.byte(inc) == 45 then inc = '----------------' end
+inc = (inc == '' or string.byte(inc) == 45) and '----------------' or sub(inc, 1, 16)
 
 local v, body = rows[3], rows[4]
 if body and (#body ~= 55 or sub(body, 1, 13) <= now or not find(body, '^%d+$')) then body = nil end

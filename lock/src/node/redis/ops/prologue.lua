@@ -12,9 +12,10 @@
 --          -3 to -5 say why this operation alone was not done: see below.
 --
 -- All memory that safety rests on is in the table, so that a server has all of it or none:
---   m inc of the marker, mw its incarnation, mc its configuration, ml its loss of memory; n nonce of the nomination, nw its
---   incarnation, nc its configuration; without the guard m is '-' and a hash of mc, and mw is empty; i when the incarnation
---   was compared; c the largest counter of all that was forgotten; lKEY a row; eKEY what is known of a body.
+--   m the marker: inc 1-16, stamp of the roster 17-32; mw its incarnation, mc its configuration, ml its loss of memory; n nonce
+--   of the nomination, nw its incarnation, nc its configuration; id the nonce of the first nomination; r the roster, or the one
+--   that is proposed, which begins with its stamp; without the guard m is '-', a hash of mc and 16 times '-', and mw is empty; i
+--   when the incarnation was compared; c the largest counter of all that was forgotten; lKEY a row; eKEY what is known of a body.
 --   A record: state (H held, R released, B broken) 1, counter 2-17, grant 18-33, until 34-46, waits 47-59, ttl 60-69,
 --   version (token, rev) 70-101, seq 102-117, inc 118-133, owner 134-.
 --   A claim:  C 1, grant 2-17, until 18-30, inc 31-46, owner 47-.
@@ -81,7 +82,7 @@ if guard ~= '' then
   marker = rows[1]
   local asks = guard == '?' or guard == '+' or guard == '~'
   -- A marker that is none of ours names no incarnation: the node is watched, and admitted anew.
-  if asks and marker and (#marker ~= 16 or marker == '----------------') then marker = false end
+  if asks and marker and (#marker ~= 32 or sub(marker, 1, 2) == '--') then marker = false end
   local seen = asks or marker == guard
   -- To ask for it costs as much as a whole call. No server loads the memory of another within a millisecond, so that it is
   -- enough to ask once in each.
@@ -103,7 +104,7 @@ if guard ~= '' then
           standing, config = 3, m[3]
         elseif guard == '+' then
           -- Without the guard nothing is waited for.
-          marker, present, standing = '-' .. sub(redis.sha1hex(argv[5]), 1, 15), true, 1
+          marker, present, standing = '-' .. sub(redis.sha1hex(argv[5]), 1, 15) .. inc, true, 1
           call('HSET', t, 'm', marker, 'mw', '', 'mc', argv[5])
         else
           standing = 0
@@ -117,11 +118,11 @@ if guard ~= '' then
     else
       standing = present and 1 or 2
     end
-    inc = marker and present and marker
+    inc = marker and present and sub(marker, 1, 16)
     looked = inc and not unguarded
   else
     standing = seen and 1 or 2
-    inc = seen and marker
+    inc = seen and sub(marker, 1, 16)
   end
   if inc and unguarded then inc = '----------------' end
   votes = standing == 1

@@ -362,11 +362,11 @@ local function rare(code)
   local function admission()
     -- Out of range, so that whoever reads this takes none of it over.
     local counter = counts and c + 0 or 9007199254740991
-    if not who then return { ADMISSION, '', false, 1, '', false, counter, false, false } end
-    local m = call('HMGET', t, 'm', 'mw', 'mc', 'ml', 'nw', 'nc')
-    local name = m[1] and byte(m[1]) ~= 45 and m[1] or ''
+    if not who then return { ADMISSION, '', false, 1, '', false, counter, false, false, '', '', '' } end
+    local m = call('HMGET', t, 'm', 'mw', 'mc', 'ml', 'nw', 'nc', 'id', 'r')
+    local name = m[1] and byte(m[1]) ~= 45 and sub(m[1], 1, 16) or ''
     return { ADMISSION, who, nominated(), is_still(m[2], who) and 1 or 0, name, m[3], counter, m[4],
-      (unguarded or is_still(m[5], who)) and m[6] }
+      (unguarded or is_still(m[5], who)) and m[6], m[1] or '', m[7] or '', m[8] or '' }
   end
 
   if code == 'admission' then return admission() end
@@ -377,10 +377,39 @@ local function rare(code)
       -- Who does not ask for incarnations goes on to vote by the marker of before, and what is granted during the watch would
       -- be forgotten by its end. So there is another one, which still names the server of before.
       local m = call('HMGET', t, 'm', 'mw')
-      if not unguarded and m[1] and m[2] ~= '' and not is_still(m[2], who) then call('HSET', t, 'm', nonce) end
+      if not unguarded and m[1] and m[2] ~= '' and not is_still(m[2], who) then
+        call('HSET', t, 'm', nonce .. sub(m[1], 17))
+      end
       call('HSET', t, 'n', nonce, 'nw', who, 'nc', argv[5])
+      if not call('HGET', t, 'id') then call('HSET', t, 'id', nonce) end
     end
     return admission()
+  end
+  -- Whether exactly this stands here, and what.
+  local function shows(marked, nonce, id, roster)
+    local m = call('HMGET', t, 'm', 'id', 'r', 'mc', 'nc')
+    return who and (m[1] or '') == marked and (nominated() or '') == nonce and (m[2] or '') == id
+      and (m[3] or '') == roster, m
+  end
+  if code == 'enrol' then
+    local marked, nonce, id, before, roster = args(5)
+    local same, m = shows(marked, nonce, id, before)
+    if not same then return UNADMITTED end
+    if m[1] and m[4] == argv[5] then
+      call('HSET', t, 'r', roster, 'm', sub(m[1], 1, 16) .. sub(roster, 1, 16))
+    elseif nonce ~= '' and m[5] == argv[5] and (not m[1] or find(m[4] or '', '^closed ')) then
+      call('HSET', t, 'r', roster)
+    else
+      return UNADMITTED
+    end
+    return DONE
+  end
+  if code == 'close' then
+    local marked, nonce, id, before, name, configured = args(6)
+    if not shows(marked, nonce, id, before) then return UNADMITTED end
+    call('HSET', t, 'm', name .. '0000000000000000', 'mc', configured)
+    call('HDEL', t, 'id', 'r', 'n', 'nw', 'nc')
+    return DONE
   end
   -- By the larger version; of whom the lock is stays as it is.
   if code == 'merge' then
@@ -395,12 +424,12 @@ local function rare(code)
     return DONE
   end
   if code == 'admit' then
-    local nonce, configured, counter, lost = args(4)
-    local m, name = call('HMGET', t, 'm', 'mw'), nonce
-    if unguarded then name = '-' .. sub(redis.sha1hex(configured), 1, 15) end
+    local nonce, configured, roster, counter, lost = args(5)
+    local m, name = call('HMGET', t, 'm', 'mw', 'r'), nonce .. sub(roster .. '0000000000000000', 1, 16)
+    if unguarded then name = '-' .. sub(redis.sha1hex(configured), 1, 15) .. '----------------' end
     -- Sent again, or by another who watched the same nomination.
     if not (who and m[1] == name and is_still(m[2], who)) then
-      if nominated_by_us() ~= nonce then return UNADMITTED end
+      if nominated_by_us() ~= nonce or (m[3] or '') ~= roster then return UNADMITTED end
       -- What others know is in it: a counter that is none of ours is written over.
       if not counts or counter > c then c, counts = counter, true end
       call('HSET', t, 'm', name, 'mw', who, 'mc', configured, 'ml', lost, 'c', c)

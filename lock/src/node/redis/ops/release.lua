@@ -18,7 +18,7 @@ local state = v and string.byte(v)
 -- Its numbers are not looked at: one that makes no sense stays so.
 if (state == 72 or state == 66) and sub(v, 134) == owner then
   local format, body, inc = string.format, nil, rows[1]
-  if not inc or string.byte(inc) == 45 then inc = '----------------' end
+  inc = (not inc or string.byte(inc) == 45) and '----------------' or sub(inc, 1, 16)
   v = 'R' .. sub(v, 2, 33) .. format('%013.0f', now + argv[5]) .. sub(v, 47)
   -- What was merged in is of no record yet.
   if sub(v, 70, 101) ~= '00000000000000000000000000000000' or sub(v, 118, 133) ~= inc then

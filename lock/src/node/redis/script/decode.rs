@@ -1,8 +1,13 @@
 //! Answers to values.
 
+use std::sync::Arc;
+
 use deadpool_redis::redis::Value;
 
-use super::row::{self, Plain, Row};
+use super::{
+    Peer,
+    row::{self, Plain, Row},
+};
 use crate::node::{
     Admission, Answer, Cursor, Doc, Eligibility, NodeError, NodeMs, Op, Page, Record, Refusal,
     Token, Version, View,
@@ -17,13 +22,13 @@ pub(super) struct Scene<'a> {
     pub(super) misfits: Vec<String>,
 }
 
-/// What an answer says of the incarnation in the marker.
+/// What an answer says of the marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::node::redis) enum Marker {
     /// It is the one that was sent.
     Same,
     /// The server is admitted under this one, or under none.
-    Now(Option<String>),
+    Now(Option<Arc<str>>),
 }
 
 // === impl Scene ===
@@ -223,6 +228,9 @@ fn admission(f: &mut Fields) -> Result<Admission, NodeError> {
             None => None,
         },
         nominated_for: f.optional()?,
+        marker: f.text()?,
+        id: nonce(f.text()?),
+        roster: f.text()?,
     })
 }
 
@@ -257,11 +265,23 @@ impl Fields {
     }
 
     /// Of a call of many operations.
-    pub(super) fn eligibility(&mut self) -> Result<(Eligibility, Marker), NodeError> {
+    pub(super) fn eligibility(
+        &mut self,
+        sent_to: &Peer,
+    ) -> Result<(Eligibility, Marker), NodeError> {
         let (eligibility, marker, config) = (self.int()?, self.text()?, self.text()?);
         Ok(match eligibility {
             0 => (Eligibility::Unguarded, Marker::Now(None)),
-            1 => (Eligibility::Admitted, Marker::Now(Some(marker))),
+            1 => match &sent_to.marker {
+                Some(same) if **same == *marker => {
+                    (Eligibility::Admitted(same.clone()), Marker::Same)
+                }
+                _ => {
+                    let marker = Arc::<str>::from(marker);
+                    let admitted = Eligibility::Admitted(marker.clone());
+                    (admitted, Marker::Now(Some(marker)))
+                }
+            },
             2 => (Eligibility::Unadmitted, Marker::Now(None)),
             // Asked for again with the next call, which tells its configuration, too.
             3 => (Eligibility::Configured(config), Marker::Now(None)),
@@ -270,11 +290,16 @@ impl Fields {
     }
 
     /// Of a call that one of the short scripts has answered: they are sent only to servers that were admitted.
-    pub(super) fn short_eligibility(&self, answers: &[Answer]) -> (Eligibility, Marker) {
-        if answers.contains(&Answer::Unadmitted) || self.0.len() > 0 {
-            (Eligibility::Unadmitted, Marker::Now(None))
-        } else {
-            (Eligibility::Admitted, Marker::Same)
+    pub(super) fn short_eligibility(
+        &self,
+        answers: &[Answer],
+        sent_to: &Peer,
+    ) -> (Eligibility, Marker) {
+        match &sent_to.marker {
+            Some(same) if !answers.contains(&Answer::Unadmitted) && self.0.len() == 0 => {
+                (Eligibility::Admitted(same.clone()), Marker::Same)
+            }
+            _ => (Eligibility::Unadmitted, Marker::Now(None)),
         }
     }
 

@@ -4,7 +4,7 @@ use std::{borrow::Cow, ops::Deref, time::Duration};
 
 use deadpool_redis::redis::Cmd;
 
-use crate::node::{Expiry, Kind, NodeMs, Op, Seen, Take, Token, Version, rules::ceil_ms};
+use crate::node::{Card, Expiry, Kind, NodeMs, Op, Seen, Take, Token, Version, rules::ceil_ms};
 
 /// Longer lives are cut to this (ten years), so that a time plus a life keeps its width in the table.
 pub(super) const LONGEST_MS: u64 = 10 * 366 * 24 * 3600 * 1000;
@@ -323,14 +323,26 @@ impl Args {
                 self.texts(&["merge", &nominated(nonce), key, &version]);
                 self.texts(&[&record.body, &kept]);
             }
+            Op::Enrol { was, roster } => {
+                self.texts(&["enrol"]);
+                self.card(was);
+                self.texts(&[roster]);
+            }
+            Op::Close { was, nonce, config } => {
+                self.texts(&["close"]);
+                self.card(was);
+                self.texts(&[&nominated(nonce), config]);
+            }
             Op::Admit {
                 nonce,
                 config,
+                roster,
                 counter,
                 memory_loss,
             } => {
                 let lost = memory_loss.map(|at| at.to_string()).unwrap_or_default();
-                self.texts(&["admit", &nominated(nonce), config, &wide(counter.0), &lost]);
+                self.texts(&["admit", &nominated(nonce), config, roster]);
+                self.texts(&[&wide(counter.0), &lost]);
             }
             Op::Records { from, count } => {
                 self.texts(&["records", cursor(&from.0), &page(*count)]);
@@ -342,6 +354,21 @@ impl Args {
                 retention,
             } => self.texts(&["forget", key, &exactly(seen), &millis(*retention)]),
         }
+    }
+
+    /// What was read of a node, as it stands there.
+    fn card(&mut self, was: &Card) {
+        let Card {
+            marker,
+            nonce,
+            id,
+            roster,
+        } = was;
+        let padded = |text: &str| match text {
+            "" => String::new(),
+            nonce => nominated(nonce),
+        };
+        self.texts(&[marker, &padded(nonce), &padded(id), roster]);
     }
 
     fn texts(&mut self, texts: &[&str]) {

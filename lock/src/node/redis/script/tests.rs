@@ -71,7 +71,9 @@ fn shown(row: &str) -> View {
     let rest = [bulk(""), Value::Nil, Value::Int(-2)];
     let answer = Value::Array(fields.into_iter().chain(rest).collect());
     let reply = vec![Value::Int(1), Value::Int(1000), Value::Array(vec![answer])];
-    let (reply, _) = prepared(vec![read()]).decode(Value::Array(reply)).unwrap();
+    let (reply, _) = prepared(vec![read()])
+        .decode(Value::Array(reply), &Peer::default())
+        .unwrap();
     match reply.answers.into_iter().next() {
         Some(Answer::View(view)) => view,
         other => panic!("{other:?}"),
@@ -81,7 +83,7 @@ fn shown(row: &str) -> View {
 #[test]
 fn a_late_call_is_an_error_with_the_nodes_clock() {
     let reply = Value::Array(vec![Value::Int(0), Value::Int(1_795_189_257_541)]);
-    let late = prepared(vec![read()]).decode(reply);
+    let late = prepared(vec![read()]).decode(reply, &Peer::default());
     assert_eq!(
         late.unwrap_err(),
         NodeError::Late {
@@ -100,7 +102,10 @@ fn nonsense_is_a_protocol_error_and_never_a_panic() {
         Value::Array(vec![Value::Int(1), Value::Int(-4), Value::Array(vec![])]),
         all(vec![]),
     ] {
-        assert!(matches!(call.decode(reply), Err(NodeError::Protocol(_))));
+        assert!(matches!(
+            call.decode(reply, &Peer::default()),
+            Err(NodeError::Protocol(_))
+        ));
     }
     // That of one operation costs this one alone.
     for answer in [
@@ -109,7 +114,9 @@ fn nonsense_is_a_protocol_error_and_never_a_panic() {
         Value::Array(vec![Value::Int(99), bulk("x")]),
     ] {
         let two = prepared(vec![read(), read()]);
-        let (reply, _) = two.decode(all(vec![answer, Value::Int(0)])).unwrap();
+        let (reply, _) = two
+            .decode(all(vec![answer, Value::Int(0)]), &Peer::default())
+            .unwrap();
         assert!(
             matches!(
                 reply.answers[..],
@@ -221,7 +228,7 @@ fn one_lock_has_a_script_of_its_own_once_the_marker_was_seen() {
     let digest = |call: &Prepared, inc: Option<&str>| {
         let peer = Peer {
             server: "r/0".into(),
-            inc: inc.map(str::to_owned),
+            marker: inc.map(Into::into),
         };
         sent(call, &peer).swap_remove(1)
     };
