@@ -1,7 +1,7 @@
 //! What a step does, and which promise it may break.
 
 use crate::{
-    node::{Answer, Law, Mark, NOBODY, Node, Owner, Saved, owner},
+    node::{Answer, Expiry, Law, Mark, NOBODY, Node, Owner, Saved, owner},
     rules::Rule,
     world::{Bounds, CLIENTS, Late, Phase, Step, Watch, World},
 };
@@ -110,7 +110,8 @@ impl Bounds {
             }
             step => self.act_on_node(&mut t, step),
         }
-        let passive = matches!(step, Step::Tick | Step::Loses(_) | Step::KeyEnds(_));
+        let clock = matches!(step, Step::ClockForward(_) | Step::ClockBack(_));
+        let passive = clock || matches!(step, Step::Tick | Step::Loses(_) | Step::KeyEnds(_));
         let own = matches!(step, Step::Releases(own, _) if self.law.is_foreign(own));
         for (before, after) in w.nodes.iter().zip(&t.nodes) {
             let touched = (before.key, before.px) != (after.key, after.px);
@@ -135,6 +136,7 @@ impl Bounds {
                 t.losses += 1;
                 t.nodes[i] = Node {
                     early,
+                    admitted: !self.guard,
                     saved: t.nodes[i].saved,
                     ..Node::default()
                 };
@@ -153,6 +155,17 @@ impl Bounds {
                 (n.key, n.px) = (NOBODY, 0);
                 t.evictions += 1;
             }
+            Step::ClockForward(i) => {
+                let n = &mut t.nodes[usize::from(i)];
+                (n.left, n.key, n.px) = (0, NOBODY, 0);
+                t.jumps += 1;
+            }
+            Step::ClockBack(i) => {
+                let n = &mut t.nodes[usize::from(i)];
+                n.left = 7;
+                n.px = if n.key == NOBODY { 0 } else { 7 };
+                t.jumps += 1;
+            }
             Step::Saves(i) => {
                 let n = &mut t.nodes[usize::from(i)];
                 n.saved = Some(Saved {
@@ -160,6 +173,7 @@ impl Bounds {
                     own: n.own,
                     seq: n.seq,
                     counter: n.counter,
+                    left: n.left,
                     forgot: n.forgot,
                 });
                 t.saves += 1;
@@ -174,9 +188,11 @@ impl Bounds {
                     own: saved.own,
                     seq: saved.seq,
                     counter: saved.counter,
+                    left: saved.left,
                     forgot: saved.forgot,
                     // Without the marker it is not seen that this is another life of the memory.
-                    current: !self.has(Rule::G1Marker),
+                    current: !self.has(Rule::G1Marker) || !self.guard,
+                    admitted: !self.guard,
                     early,
                     ..Node::default()
                 };
@@ -226,6 +242,10 @@ impl Bounds {
         for n in &mut t.nodes {
             n.age = (n.age + 1).min(ttl);
             n.watched = (n.watched + 1).min(ttl);
+            n.left = n.left.saturating_sub(1);
+            if let Some(saved) = &mut n.saved {
+                saved.left = saved.left.saturating_sub(1);
+            }
             n.px = n.px.saturating_sub(1);
             if n.px == 0 {
                 n.key = NOBODY;
@@ -285,6 +305,7 @@ impl Bounds {
             };
             ripe |= u8::from(looks) << i;
         }
+        let after_break = t.broken && self.tokens;
         let k = &mut t.clients[c];
         if k.votes() > 0 {
             // R4 off: the old votes and the old owner value.
@@ -296,7 +317,7 @@ impl Bounds {
         k.settle(Phase::Idle);
         k.attempt += 1;
         k.round(Phase::Acquiring);
-        (k.ripe, k.released) = (ripe, 0);
+        (k.ripe, k.released, k.broken) = (ripe, 0, after_break);
     }
 
     fn ask<const N: usize>(
@@ -470,7 +491,7 @@ impl Bounds {
                 if k.broken {
                     return Err("a broken lease was extended");
                 }
-                if k.interrupted && !overruled {
+                if k.interrupted && self.exclusion && !overruled {
                     return Err("a lease went on over another holder's");
                 }
                 k.settle(Phase::Held);
@@ -509,16 +530,26 @@ impl Bounds {
         valid: u8,
     ) -> Result<(), &'static str> {
         let k = &mut t.clients[c];
+        let after_break = k.broken;
         k.settle(Phase::Held);
         (k.valid, k.token, k.interrupted) = (valid, token, false);
         if self.floors {
             k.floor = k.floor.max(token);
         }
         if self.tokens && !self.is_foreign(c) {
-            if token <= t.used {
+            if t.tokens & 1 << token != 0 {
+                return Err("a token was given twice");
+            }
+            if token <= t.used && self.exclusion {
                 return Err("a token did not rise");
             }
-            t.used = token;
+            if after_break && token <= t.break_token {
+                return Err("a token is not above the one that the break took");
+            }
+            t.used = t.used.max(token);
+            if !self.exclusion {
+                t.tokens |= 1 << token;
+            }
         }
         for d in (0..CLIENTS).filter(|d| *d != c) {
             if t.clients[d].has_lease() {
@@ -541,6 +572,9 @@ impl Bounds {
 
     fn one_holder<const N: usize>(&self, t: &World<N>, c: usize) -> Result<(), &'static str> {
         // A break with `now` overrules the holder, who believes until its next round or its deadline.
+        if !self.exclusion {
+            return Ok(());
+        }
         let overruled =
             |d: usize| self.now && t.target != NOBODY && t.target == owner(d, t.clients[d].attempt);
         let mut others = (0..CLIENTS).filter(|d| *d != c && t.clients[*d].believes());
@@ -571,10 +605,15 @@ impl Bounds {
                 n.seq = 0;
             }
             // Of a record that may be taken, only S0 asks how long it has stood.
-            let ages = n.is_taken() && !self.reads;
+            let watched = self.law.expiry == Expiry::Observed || self.sweeps_held;
+            let ages = n.is_taken() && !self.reads && watched;
             let kept = n.mark == Mark::Released && self.keeps_releases();
             if !ages && !kept {
                 n.age = 0;
+            }
+            let lives = matches!(n.mark, Mark::Held | Mark::Broken);
+            if !self.clocks() || !lives || !n.current && !trusts_copies {
+                n.left = 0;
             }
             // A grant is asked for only while its attempt is under way.
             let owner_of = usize::from(n.own >> 2);
@@ -593,7 +632,7 @@ impl Bounds {
                 if !trusts_copies {
                     let mark = saved.mark;
                     let none = mark == Mark::Nothing;
-                    (saved.own, saved.seq) = (NOBODY, 0);
+                    (saved.own, saved.seq, saved.left) = (NOBODY, 0, 0);
                     saved.mark = if none { mark } else { Mark::Released };
                 }
                 if !counts {

@@ -2,7 +2,7 @@
 
 use crate::{
     machine::Within,
-    node::Law,
+    node::{Expiry, Law},
     rules::{Rule, Rules},
     shared::{expect_breaks, expect_holds},
     world::{Bounds, CLIENTS, Step},
@@ -15,6 +15,7 @@ const LIMIT: usize = 60_000_000;
 pub(crate) const TABLE: Bounds = Bounds {
     law: Law {
         rules: Rules::ALL,
+        expiry: Expiry::Observed,
         ttls: [2; CLIENTS],
         raw: false,
     },
@@ -26,6 +27,9 @@ pub(crate) const TABLE: Bounds = Bounds {
     saves: 0,
     bumps: 0,
     crashes: 0,
+    guard: true,
+    jumps: 0,
+    back: false,
     paged: false,
     sweeps: false,
     sweeps_held: false,
@@ -44,6 +48,7 @@ pub(crate) const TABLE: Bounds = Bounds {
     free: false,
     silence: 0,
     wakes: false,
+    exclusion: true,
     liveness: false,
 };
 
@@ -122,12 +127,66 @@ impl Bounds {
         }
     }
 
+    /// Leases end by the clocks of the nodes.
+    pub(crate) const fn by_clock(self) -> Self {
+        let law = Law {
+            expiry: Expiry::Server,
+            ..self.law
+        };
+        Self { law, ..self }
+    }
+
+    /// The clocks of so many nodes go forward.
+    pub(crate) const fn forward(self, jumps: u8) -> Self {
+        Self { jumps, ..self }
+    }
+
+    /// ... or back.
+    pub(crate) const fn back(self, jumps: u8) -> Self {
+        Self {
+            back: true,
+            jumps,
+            ..self
+        }
+    }
+
+    /// Nodes that lose their memory go on as if nothing had been.
+    pub(crate) const fn unguarded(self) -> Self {
+        Self {
+            guard: false,
+            ..self
+        }
+    }
+
+    pub(crate) const fn live(self) -> Self {
+        Self {
+            liveness: true,
+            ..self
+        }
+    }
+
     pub(crate) const fn losing(self, losses: u8) -> Self {
         Self { losses, ..self }
     }
 
     pub(crate) const fn copied(self) -> Self {
         Self { saves: 1, ..self }
+    }
+
+    /// Clients forget what they have seen: they are started again, or try once and leave.
+    pub(crate) const fn restarting(self) -> Self {
+        Self {
+            restarts: true,
+            ..self
+        }
+    }
+
+    /// Clients remember the largest token that they have seen.
+    pub(crate) const fn with_floors(self) -> Self {
+        Self {
+            floors: true,
+            ..self
+        }
     }
 
     /// Released records are swept.

@@ -7,10 +7,7 @@ use crate::{
 
 #[test]
 fn one_holder() {
-    let live = Bounds {
-        liveness: true,
-        ..TABLE
-    };
+    let live = TABLE.live();
     holds("an attempt each", &live.late().deaf());
     holds("three attempts", &live.three());
     holds("three clients", &live.three_clients());
@@ -41,10 +38,7 @@ fn one_holder_with_explicit_watches() {
 /// A client that starts again has a new owner value, and has forgotten what it watched.
 #[test]
 fn one_holder_of_clients_that_start_again() {
-    let restarts = Bounds {
-        restarts: true,
-        ..TABLE.trying(2, 1)
-    };
+    let restarts = TABLE.trying(2, 1).restarting();
     holds("started again, late", &restarts.late());
     holds("started again, a loss", &restarts.losing(1));
 }
@@ -62,11 +56,7 @@ fn tokens_rise() {
     holds("tokens, three attempts", &tokens.three());
     let bumps = Bounds { bumps: 2, ..tokens };
     holds("tokens, other locks raise c", &bumps);
-    let floors = Bounds {
-        floors: true,
-        restarts: true,
-        ..tokens
-    };
+    let floors = tokens.with_floors().restarting();
     holds("tokens, floors that are forgotten", &floors);
 }
 

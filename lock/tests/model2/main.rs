@@ -1,6 +1,5 @@
-//! An exhaustive model of *layout 2*, in which a node's memory is one value: every schedule of a small machine, within stated
-//! bounds. `../model` is the same for leases that end by the server's clock (`locks.expiry = "server"`), and still has a node's memory
-//! as it was before.
+//! An exhaustive model of the lock protocol, in which a node's memory is one value (*layout 2*): every schedule of a small
+//! machine, within stated bounds.
 //!
 //! The machine has three lock nodes (five where three are blind) and two or three clients; one lock; a ttl of two ticks, or of
 //! three and two. Messages are late, repeated, and may be executed without their reply being heard; clients stop between any
@@ -9,10 +8,17 @@
 //! every state. Beside it stand three small machines: [`fleets`], of programs that are configured differently, [`roster`], of who
 //! the nodes of a fleet are, and [`claims`].
 //!
+//! # Two ways to end a lease
+//! With *observed expiry* a contender takes what it has watched standing still for its ttl, whatever the node's clock says. With
+//! *server expiry* (`locks.expiry = "server"`, a single server, the embedded file) the end that stands in the record decides, by the
+//! node's own clock. All else is the same, and [`server_clock`] searches it for both: without the restart guard neither stands a lost
+//! memory, and server expiry does not stand a clock that goes forward.
+//!
 //! # Layout 2
 //! A node keeps, for a namespace, one hash: a record for each lock, `c`, which is the largest counter of all records that were
 //! forgotten, and the marker of the incarnation that was admitted. A record is a state (H held, R released, B broken), the owner,
 //! the number of its round, its ttl, its grant, the counter, the incarnation, and a flag that says whether a client waits.
+//! With it stands when the record ends by the node's clock.
 //! Nothing else is remembered: no marks of owners that are over. What arrives late for one of them can make others wait, and
 //! can let no other in.
 //!
@@ -21,13 +27,15 @@
 //!
 //! # What must be true in every state
 //! - One holder at any instant. A lease never goes on after another client held.
-//! - A token is larger than every earlier one.
+//! - A token is larger than every earlier one, and than the one that a break took before its attempt began.
 //! - A round that begins after a majority was told of a break is never won, and no verification confirms what is broken or what
 //!   another, later holder has held all the while.
 //! - What was released on a node is never revived there by its owner.
 //! - A lock whose releases have been answered is free: no majority shows an owner that is over.
 //! - No wake-up is lost: while a client sleeps and all others rest, the lock is not free, or the client has been told.
-//! - The lock is never stuck: with all others dead, a newcomer acquires within a ttl.
+//! - The lock is never stuck: with all others dead, a newcomer acquires within a ttl, also one that tries once and leaves, and also
+//!   where clocks of nodes have gone back.
+//! - A stranger's key is never touched.
 //!
 //! # The rules
 //! Each is switched off in a test whose name begins with its letters, and then that search must find what the third column says. The last
@@ -48,6 +56,9 @@
 //! | `T1Raise` | A grant raises the record's counter. | The next token is the same. | 933 (9) |
 //! | `T2Confirm` | Where grants differ, the largest is confirmed before it is believed. | A minority knows the token alone. | 26,559 (12) |
 //! | `T2Configured` | A confirm needs a majority of the configured nodes, and not of those that granted. | Of five nodes two confirm, and the next majority does without them. | 44,914 (18)* |
+//! | `T2GrantCheck` | A node that granted this attempt a larger number answers a confirm with it. | Where a clock goes forward, a token is given twice. | 31,752 (19) |
+//! | `T3Extend` | Extensions carry the token. | Without the guard, a node that restarts empty is told of the lease and not of its token. | 276 (21)* |
+//! | `R9Heal` | What is not ours is written anew only where an acquire might. | Two holders, where E3 is off as well. | 19,016 (23)* |
 //! | `N2Bound` | No acquire and no round acts a ttl after it was sent. | An acquire lands where the break's mark was taken and left again, and the broken lease goes on. | 54,620 (21)* |
 //! | `N2Exclusive` | At that very moment it is too late already. | The same, where the lease is broken at the moment in which it was acquired. | 63,169 (21)* |
 //! | `N4Ordered` | A release goes out behind its acquire, on one connection, or when that acquire is too late. | It finds nothing, is answered, and then the acquire lands: all is released, and a majority bars the lock. | 2,314 (7) |
@@ -59,6 +70,9 @@
 //! | `G2Watch`, `G2LongestTtl` | It is watched for the longest ttl of all before. | Two holders. | 4,436 (10), 19,232 (12) |
 //! | `G2ReadAfter`, `G2Majority` | Its `c` is raised to what N - q + 1 others show, read after that watch. | A token is given again. | 12,150 (12), 13,616 (12) |
 //! | `G7RecordsFirst` | Of each of them the records are read first, and then `c`. | A record is swept between the two, and is in neither. | 2,983 (19)* |
+//! | `N7Marks` | A break marks the record of its target. | Its rounds go on. | 10,768 (11) |
+//! | `BreakRaises` | A break raises the counter to the token that it takes. | The next token is not above it. | 8,977 (13) |
+//! | `N7EndStays` | A break leaves the record its end by the node's clock. | Two holders, with server expiry. | 3,039 (11) |
 //! | `B1Watched` | What is broken is watched for its ttl like what is held. | Two holders. | 3,373 (11) |
 //! | `B2Everywhere` | A break writes its mark also where nothing of its target stands. | The next round heals that node, and the one after it counts it. | 9,909 (14)* |
 //! | `B3Admitted` | A node that is not admitted is not told. | Its mark is of an incarnation that will not count. | 67,134 (22)* |
@@ -87,10 +101,17 @@
 //! | `R8NoForeignKey` | On raw keys, a node is no vote for an extension while a stranger's key stands on it. | Two holders, one of them foreign. | 3,687 (9) |
 //! | `O6NoForeign` | A stranger's key is left alone. | It is overwritten. | 50 (4) |
 //! | `N7KeyStays` | A break leaves the plain key to run out. | Two holders, one of them foreign. | 3,012 (10) |
+//! | `N10Clamp` | What outlives every lease, because a clock went back, is cut. | The lock is stuck for as long as the clock says; and with observed expiry for those who try once. | 197 (5), 223 (5) |
+//! | `N10Longest` | It is cut to the longest ttl, not to that of the client that was refused. | A living lease ends: two holders. | 16,794 (12) |
 //!
 //! # Rules that safety does not rest on here
-//! - `T2GrantCheck`: a larger grant that went unheard has raised its node's counter all the same
+//! - `T2GrantCheck`, where no clock goes forward: a larger grant that went unheard has raised its node's counter all the same
 //!   (`t2_a_larger_grant_need_not_be_told_to_three_nodes`).
+//! - `T2Living`: what has ended by the node's clock, and shows its owner still, could be confirmed
+//!   (`t2_what_has_ended_could_be_confirmed`).
+//! - `R9Heal` or `E3Counter`, as long as the other is on (`r9_healing_follows_the_take_rule_or_e3`): a grant that a contender could
+//!   still win with is larger than the lease's token, or must be confirmed.
+//! - T1, a grant above the largest token that its client has seen: searches count tokens without it and with it (`floors`).
 //! - `T3Extend`, as long as the guard is on (`t3_extensions_need_not_carry_the_token_under_the_guard`); E3 needs the token.
 //! - `R9NextRound`: with the old deadline checked, what is healed could count at once (`r9_what_is_healed_could_count_at_once`).
 //! - `O2KnownOver` spares a watch. So does `S0Retention`, but for what `now` has released
@@ -110,7 +131,9 @@
 //! | --- | --- |
 //! | fleets that are configured differently, and `max_ttl` that differ | [`fleets`]; five nodes: `an_admission_asks_all_other_nodes` |
 //! | lists of nodes that differ; addresses that lead elsewhere | [`roster`], with two lists of five; [`fleets`] |
-//! | claims beside the table | [`claims`] |
+//! | leases that end by the servers' clocks, and clocks that jump | [`server_clock`], [`long`] |
+//! | nodes without the restart guard | [`server_clock`] |
+//! | short claims | [`claims`] |
 //! | raw keys, and foreign clients | [`raw`] |
 //! | unequal ttls, clients that start again | [`holds`], [`long`] |
 //! | sweeping | [`sweeping`], [`counters`], [`long`] |
@@ -127,10 +150,13 @@
 //! - Retries of a break by an operator who has gone, and two breaks at once.
 //! - Losses of memory beside waiting clients: a flag that is lost with its node is left to polling, as is a lost subscription.
 //! - Records of several locks in one table, but for `c` that rises by itself; bodies and ledgers beside the table; the line (R7);
-//!   membership that changes while programs run.
+//!   membership that changes while programs run. Who is woken in a line decides never who may take: `tests/it/conformance/locks.rs`.
 //! - When fewer than N - q + 1 other nodes can be read, the floor from outside is taken as good (T5).
 //! - Whether HSCAN returns all that stands: taken from its documentation.
-//! - Server expiry (`locks.expiry = "server"`), which is in `../model`, and so are R1, R2, R6, R7 and R10 as said there.
+//! - R1, R2 and R6, in which order nodes are asked and for whom one waits: here a client may ask in any order, and act on any subset
+//!   of the answers. What they save is shown by the tests of `src/quorum/attempt.rs`, and by `benches/lock`.
+//! - R10, the margin, is a number that is told: `src/keeper/renew.rs`. G3, a loss of memory, is about the ledgers of jobs:
+//!   `src/due/memory_loss.rs` and `src/sim/runs.rs`; G5 is a cost: `tests/faults`. T6 is arithmetic below 2^53.
 //!
 //! # Running it
 //! `cargo test --test model2` takes about ten seconds on two cores. The larger bounds take some minutes more:
@@ -153,6 +179,7 @@ mod promises;
 mod raw;
 mod roster;
 mod rules;
+mod server_clock;
 #[path = "../shared/search.rs"]
 mod shared;
 mod steps;

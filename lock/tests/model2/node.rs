@@ -22,6 +22,15 @@ pub(crate) fn client_of(owner: Owner) -> usize {
 /// With raw keys the third client knows only the key: another service's plain Redlock.
 pub(crate) const FOREIGN: usize = 2;
 
+/// What ends the lease of a holder that is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// The end that stands in the record, by the node's own clock.
+    Server,
+    /// A contender that has watched it for its ttl.
+    Observed,
+}
+
 /// The state of the record, if one stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Mark {
@@ -49,6 +58,8 @@ pub(crate) struct Node {
     pub(crate) flag: bool,
     /// For how many ticks (own, seq) has stood unchanged, up to the longest ttl.
     pub(crate) age: u8,
+    /// Ticks until the record ends by the node's clock; 0 once it has. Kept where a search asks for it.
+    pub(crate) left: u8,
     /// `c`: the largest counter of a record that was forgotten.
     pub(crate) forgot: u8,
     /// G1: whether the marker names this incarnation.
@@ -79,6 +90,7 @@ pub(crate) struct Saved {
     pub(crate) own: Owner,
     pub(crate) seq: u8,
     pub(crate) counter: u8,
+    pub(crate) left: u8,
     pub(crate) forgot: u8,
 }
 
@@ -98,6 +110,7 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Law {
     pub(crate) rules: Rules,
+    pub(crate) expiry: Expiry,
     /// Of each client's leases. The longest is max_ttl.
     pub(crate) ttls: [u8; CLIENTS],
     /// A plain key stands beside the record, for the third client, which is a stranger.
@@ -148,6 +161,16 @@ impl Law {
         self.raw && key != NOBODY && client_of(key) == FOREIGN
     }
 
+    /// Whether a lease stands that keeps others out, whatever they have watched.
+    pub(crate) fn stands(&self, n: &Node) -> bool {
+        n.is_taken() && !self.has_ended(n)
+    }
+
+    /// By the node's clock, where that decides.
+    pub(crate) fn has_ended(&self, n: &Node) -> bool {
+        self.expiry == Expiry::Server && n.left == 0
+    }
+
     /// O6: does a key stand that is a stranger's, or not that of the record?
     fn is_barred(&self, n: &Node) -> bool {
         match self.is_foreign(n.key) {
@@ -186,14 +209,19 @@ impl Law {
     }
 
     /// O1, the take rule, for acquiring and healing: no record, or one of another incarnation, or released by another, or
-    /// exactly what the caller watched for its whole life or knows to be over.
+    /// exactly what the caller watched for its whole life or knows to be over. With server expiry, what has ended by the
+    /// node's clock, and never beside a plain key.
     fn may_take(&self, n: &Node, expected: Option<Seen>) -> bool {
-        let seen = expected == Some((n.own, n.seq));
+        let over = match self.expiry {
+            Expiry::Server if n.key != NOBODY && !self.is_foreign(n.key) => return false,
+            Expiry::Server => n.left == 0,
+            Expiry::Observed => expected == Some((n.own, n.seq)),
+        };
         match n.mark {
             _ if !n.current => true,
             Mark::Nothing | Mark::Released => true,
-            Mark::Held => seen,
-            Mark::Broken => !self.has(Rule::B1Watched) || seen && self.has(Rule::B5Taken),
+            Mark::Held => over,
+            Mark::Broken => !self.has(Rule::B1Watched) || over && self.has(Rule::B5Taken),
         }
     }
 
@@ -206,7 +234,22 @@ impl Law {
     fn put(&self, n: &mut Node, mark: Mark, me: Owner, seq: u8, counter: u8) {
         n.flag &= matches!(n.mark, Mark::Held | Mark::Broken) && self.has(Rule::W1KeepFlag);
         (n.mark, n.own, n.seq, n.counter) = (mark, me, seq, counter);
-        (n.current, n.age) = (true, 0);
+        (n.current, n.age, n.left) = (true, 0, self.ttl_of(me));
+    }
+
+    /// N10, of a refusal to `me`.
+    fn cut(&self, n: &mut Node, me: Owner) {
+        if !self.has(Rule::N10Clamp) {
+            return;
+        }
+        let last = match self.has(Rule::N10Longest) {
+            true => self.longest(),
+            false => self.ttl_of(me),
+        };
+        n.left = n.left.min(last);
+        if n.key != NOBODY && n.key == n.own {
+            n.px = n.px.min(last);
+        }
     }
 
     /// Takes the lock where the take rule allows it; an attempt sent again is granted again. `waits`: the client would wait.
@@ -236,6 +279,7 @@ impl Law {
         }
         if self.is_barred(n) || !self.may_take(n, expected) {
             n.flag |= waits && self.has(Rule::W3Atomic);
+            self.cut(n, me);
             return Answer::Refused;
         }
         let base = self.base(n).max(floor);
@@ -255,7 +299,10 @@ impl Law {
         if !self.may_vote(n) {
             return Answer::Unadmitted;
         }
-        if !n.is_named() || n.own != me || n.mark != Mark::Held {
+        let own = n.is_named() && n.own == me && n.mark == Mark::Held;
+        let gone = self.expiry == Expiry::Server && self.raw && n.key == NOBODY;
+        let ended = self.has_ended(n) && self.has(Rule::T2Living);
+        if !own || gone || ended || self.is_barred(n) {
             return Answer::Refused;
         }
         if n.grant > token && self.has(Rule::T2GrantCheck) {
@@ -288,18 +335,23 @@ impl Law {
             if foreign && self.has(Rule::R8NoForeignKey) {
                 return Answer::Refused;
             }
+            // Server expiry: while the plain key was gone, a stranger may have come and left.
+            let gone = self.expiry == Expiry::Server && self.raw && n.key == NOBODY;
             if !foreign {
                 self.show(n, me);
             }
+            n.left = n.left.max(self.ttl_of(me));
             n.flag &= self.has(Rule::W1KeepFlag);
             (n.mark, n.seq, n.age) = (Mark::Held, seq, 0);
             if self.has(Rule::T3Extend) {
                 n.counter = n.counter.max(token);
             }
-            return Answer::Kept;
+            return if gone { Answer::Healed } else { Answer::Kept };
         }
         let later = n.is_named() && n.counter > token && self.has(Rule::E3Counter);
-        if later || self.is_barred(n) || !self.may_take(n, expected) {
+        let blind = !self.has(Rule::R9Heal) && !self.is_foreign(n.key);
+        let takes = blind || !self.is_barred(n) && self.may_take(n, expected);
+        if later || !takes {
             return Answer::Refused;
         }
         let base = if self.has(Rule::C2HealBase) {
@@ -307,7 +359,8 @@ impl Law {
         } else {
             0
         };
-        self.put(n, Mark::Held, me, seq, base.max(token));
+        let token_too = if self.has(Rule::T3Extend) { token } else { 0 };
+        self.put(n, Mark::Held, me, seq, base.max(token_too));
         self.show(n, me);
         n.grant = token;
         Answer::Healed
@@ -318,7 +371,7 @@ impl Law {
         let own = n.mark != Mark::Nothing && n.own == me;
         let over = n.mark != Mark::Held && self.has(Rule::V1Broken);
         let old = !(n.current && n.admitted) && self.has(Rule::V1Named);
-        match own && !over && !old && !self.is_foreign(n.key) {
+        match own && !over && !old && !self.has_ended(n) && !self.is_foreign(n.key) {
             true => Answer::Done,
             false => Answer::Refused,
         }
@@ -349,6 +402,11 @@ impl Law {
         now: bool,
     ) -> (bool, bool) {
         let mark = if now { Mark::Released } else { Mark::Broken };
+        let token = if self.has(Rule::BreakRaises) {
+            token
+        } else {
+            0
+        };
         if !n.admitted {
             if self.has(Rule::B3Admitted) {
                 return (false, false);
@@ -367,8 +425,14 @@ impl Law {
         }
         if n.is_named() && n.own == target {
             n.counter = n.counter.max(token);
-            if n.mark == Mark::Held || n.mark == Mark::Broken && now {
+            let marks = now || self.has(Rule::N7Marks);
+            if marks && (n.mark == Mark::Held || n.mark == Mark::Broken && now) {
                 n.mark = mark;
+                n.left = if self.has(Rule::N7EndStays) {
+                    n.left
+                } else {
+                    0
+                };
                 n.age = if now { 0 } else { n.age };
                 n.flag &= now || self.has(Rule::W1KeepFlag);
             }

@@ -11,6 +11,8 @@ pub(crate) enum Rule {
     E1Incarnation,
     /// E2: an extension revives nothing: its own released or broken record refuses it.
     E2NoRevival,
+    /// R9: an extension writes anew what is not its own only where an acquire might.
+    R9Heal,
     /// E3: what another left standing is healed only while its counter is not above the lease's token.
     E3Counter,
     /// C1: a record of another incarnation counts together with `c`, the larger of both.
@@ -29,6 +31,8 @@ pub(crate) enum Rule {
     T2Configured,
     /// T2: a node that granted this attempt a larger number answers a confirm with it.
     T2GrantCheck,
+    /// T2: what has ended by the node's clock is not confirmed.
+    T2Living,
     /// T3: extensions raise the counter to the lease's token.
     T3Extend,
     /// N2: no acquire and no round acts a ttl after it was sent, or later.
@@ -57,6 +61,10 @@ pub(crate) enum Rule {
     G2Majority,
     /// G7: of each other node first the records are read, then its `c`.
     G7RecordsFirst,
+    /// N7: a break marks the record of its target.
+    N7Marks,
+    /// A break raises the counter to the token that it takes.
+    BreakRaises,
     /// B1: what is broken is watched for its ttl like what is held.
     B1Watched,
     /// B2: a break writes its mark also where nothing of its target stands.
@@ -117,6 +125,12 @@ pub(crate) enum Rule {
     O6NoForeign,
     /// N7: a break leaves the raw key to run out.
     N7KeyStays,
+    /// N7: a break leaves the record its end by the node's clock.
+    N7EndStays,
+    /// N10: what outlives every lease, because a clock went back, is cut.
+    N10Clamp,
+    /// N10: ... to the longest ttl, not to that of the client that was refused.
+    N10Longest,
     /// V1: a client that verifies does not count a node whose record is of another incarnation.
     V1Named,
     /// V1: nor one that shows the lease released or broken.
@@ -127,7 +141,7 @@ pub(crate) enum Rule {
 
 /// Which rules hold.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules(u64);
+pub(crate) struct Rules(u128);
 
 // === impl Rules ===
 
@@ -135,11 +149,11 @@ impl Rules {
     pub(crate) const ALL: Self = Self(0);
 
     pub(crate) const fn without(self, rule: Rule) -> Self {
-        Self(self.0 | 1 << rule as u64)
+        Self(self.0 | 1 << rule as u32)
     }
 
     #[inline(always)]
     pub(crate) fn has(self, rule: Rule) -> bool {
-        self.0 >> rule as u64 & 1 == 0
+        self.0 >> rule as u32 & 1 == 0
     }
 }

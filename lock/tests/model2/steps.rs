@@ -1,7 +1,7 @@
 //! Which steps are possible in a state.
 
 use crate::{
-    node::{Law, Mark, NOBODY, owner},
+    node::{Law, Mark, NOBODY, Node, owner},
     rules::Rule,
     world::{Bounds, Client, Phase, Step, Watch, World},
 };
@@ -52,6 +52,16 @@ impl Bounds {
         }
         if w.evictions < self.evictions && n.key != NOBODY {
             out.push(Step::KeyEnds(node));
+        }
+        if w.jumps < self.jumps {
+            let longest = self.law.longest();
+            let shows = n.is_taken() || n.key != NOBODY;
+            if self.back && shows && n.left.max(n.px) <= longest {
+                out.push(Step::ClockBack(node));
+            }
+            if !self.back && shows && n.left + n.px > 0 {
+                out.push(Step::ClockForward(node));
+            }
         }
         if w.saves < self.saves {
             out.push(Step::Saves(node));
@@ -254,7 +264,8 @@ impl Bounds {
 
     /// What a sleeping client watches has stood for its ttl.
     fn has_something_ripe<const N: usize>(&self, w: &World<N>, c: usize) -> bool {
-        w.nodes.iter().any(|n| n.is_taken() && self.is_ripe(n, c))
+        let takable = |n: &Node| n.is_taken() && self.may_be_taken(n, c);
+        w.nodes.iter().any(takable)
     }
 
     fn read_steps<const N: usize>(&self, w: &World<N>, c: usize, out: &mut Vec<Step>) {

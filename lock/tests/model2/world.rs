@@ -7,7 +7,7 @@
 //! releases and releases that overtake what they release.
 
 use crate::{
-    node::{Law, NOBODY, Node, Owner, Seen, client_of, owner},
+    node::{Expiry, Law, NOBODY, Node, Owner, Seen, client_of, owner},
     rules::Rule,
 };
 
@@ -98,8 +98,10 @@ pub(crate) struct World<const N: usize> {
     pub(crate) crashes: u8,
     pub(crate) evictions: u8,
     pub(crate) tables: u8,
-    /// The largest token that was ever held.
+    pub(crate) jumps: u8,
+    /// The largest token that was ever held, and all of them, a bit each, where only that they differ is asked.
     pub(crate) used: u8,
+    pub(crate) tokens: u32,
     /// All clients have stopped: one more than the ticks since.
     pub(crate) silent: u8,
     /// `locks break`: its target, the token it takes, whether a majority was told.
@@ -123,6 +125,11 @@ pub(crate) struct Bounds {
     pub(crate) saves: u8,
     pub(crate) bumps: u8,
     pub(crate) crashes: u8,
+    /// Whether nodes that lost their memory must be admitted again.
+    pub(crate) guard: bool,
+    /// Clocks of nodes that jump: forward, or `back`.
+    pub(crate) jumps: u8,
+    pub(crate) back: bool,
     /// Admissions read node by node, in two halves.
     pub(crate) paged: bool,
     /// Released records are swept, and held ones that were watched.
@@ -152,6 +159,8 @@ pub(crate) struct Bounds {
     pub(crate) silence: u8,
     /// Refused clients sleep until they are told.
     pub(crate) wakes: bool,
+    /// One holder and rising tokens; off where only that tokens differ is asked.
+    pub(crate) exclusion: bool,
     pub(crate) liveness: bool,
 }
 
@@ -165,6 +174,9 @@ pub(crate) enum Step {
     KeyEnds(u8),
     Saves(u8),
     Restores(u8),
+    /// The node's clock jumps, forward past the end of what stands there, or back.
+    ClockForward(u8),
+    ClockBack(u8),
     /// An admission of a node reads half of another; the node is admitted.
     Gathers(u8, u8, u8),
     Admitted(u8),
@@ -297,7 +309,9 @@ impl<const N: usize> World<N> {
             crashes: 0,
             evictions: 0,
             tables: 0,
+            jumps: 0,
             used: 0,
+            tokens: 0,
             silent: 0,
             target: NOBODY,
             break_token: 0,
@@ -327,7 +341,12 @@ impl Bounds {
     /// Whether a rule is off with which records of another incarnation show nothing.
     pub(crate) fn trusts_copies(&self) -> bool {
         let rules = [Rule::E1Incarnation, Rule::G1Marker, Rule::V1Named];
-        rules.into_iter().any(|rule| !self.has(rule))
+        !self.guard || rules.into_iter().any(|rule| !self.has(rule))
+    }
+
+    /// Whether it makes a difference when a record ends by its node's clock.
+    pub(crate) fn clocks(&self) -> bool {
+        self.law.expiry == Expiry::Server || self.back
     }
 
     /// Counters make a difference to tokens, and to what is healed.
@@ -369,6 +388,14 @@ impl Bounds {
     /// A perfect poller's watch is as long as the value has stood: a contender that watched less sends less.
     pub(crate) fn is_ripe(&self, n: &Node, c: usize) -> bool {
         n.age + u8::from(!self.has(Rule::O2FullTtl)) >= self.watch_time(c, n.own)
+    }
+
+    /// Whether a contender that polls without a gap may take what stands here.
+    pub(crate) fn may_be_taken(&self, n: &Node, c: usize) -> bool {
+        match self.law.expiry {
+            Expiry::Server => n.left == 0,
+            Expiry::Observed => self.is_ripe(n, c),
+        }
     }
 
     /// O2: how long this client watches a record of `own`.
