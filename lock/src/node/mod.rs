@@ -27,7 +27,7 @@
 //! the node's clock.
 //!
 //! # Rules every implementation keeps (`tests/it/conformance.rs` holds them)
-//! The letters are those of the model, `tests/model2`, which also has the rules of the clients.
+//! The letters are those of the model, `tests/model`, which also has the rules of the clients.
 //! - N1 The operations of one [`Call`] run in order and atomically: nothing of another call comes between.
 //! - N2 A call that arrives when the node's clock is at `not_after`, or past it, changes nothing and answers
 //!   [`NodeError::Late`].

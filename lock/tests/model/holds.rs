@@ -6,7 +6,7 @@ use crate::{
 };
 
 #[test]
-fn one_holder() {
+fn observed_expiry_keeps_one_holder() {
     let live = TABLE.live();
     holds("an attempt each", &live.late().deaf());
     holds("three attempts", &live.three());
@@ -50,7 +50,7 @@ fn one_holder_over_lost_memory() {
 }
 
 #[test]
-fn tokens_rise() {
+fn observed_expiry_keeps_tokens_rising() {
     let tokens = TABLE.counting();
     holds("tokens", &tokens.late().deaf());
     holds("tokens, three attempts", &tokens.three());

@@ -159,8 +159,8 @@
 //!   `src/due/memory_loss.rs` and `src/sim/runs.rs`; G5 is a cost: `tests/faults`. T6 is arithmetic below 2^53.
 //!
 //! # Running it
-//! `cargo test --test model2` takes about ten seconds on two cores. The larger bounds take some minutes more:
-//! `cargo test --test model2 -- --ignored`; the head of [`long`] lists their states. With `--nocapture` each search says how
+//! `cargo test --test model` takes about ten seconds on two cores. The larger bounds take some minutes more:
+//! `cargo test --test model -- --ignored`; the head of [`long`] lists their states. With `--nocapture` each search says how
 //! many states it visited, and each mutant shows its trace.
 
 mod acts;

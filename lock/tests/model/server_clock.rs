@@ -27,7 +27,7 @@ const BARRED: &str = "a released lock is not free";
 // === with every rule ===
 
 #[test]
-fn the_servers_clock_keeps_one_holder() {
+fn server_expiry_keeps_one_holder() {
     holds("server, an attempt each", &SERVER.live().late().deaf());
     holds("server, three attempts", &SERVER.live().three());
     holds("server, three clients", &SERVER.three_clients());
@@ -49,7 +49,7 @@ fn the_servers_clock_keeps_one_holder_with_unequal_ttls() {
 }
 
 #[test]
-fn the_servers_clock_keeps_tokens_rising() {
+fn server_expiry_keeps_tokens_rising() {
     let tokens = SERVER.counting();
     holds("server, tokens", &tokens.late().deaf());
     holds("server, tokens, three attempts", &tokens.three());

@@ -138,6 +138,10 @@ impl Bounds {
             return;
         }
         if n.is_taken() {
+            // The key would bar the lock without the record.
+            if n.key != NOBODY {
+                return;
+            }
             // The node's own clock says that it is old: a clock may say anything.
             let old = !self.has(Rule::S2SweepWatched) || self.is_ripe(n, 0);
             if self.sweeps_held && old || n.listed {
